@@ -140,8 +140,11 @@ def pytest_sessionfinish(session):
         ]
 
 
-LONG = ("reports", "demo", "spec", "testing", "sim", "bench", "examples", "drivers", "real")
-"""Folders whose tests take long: they begin, so that at the end no worker waits for another."""
+LONG = ("reports", "demo", "spec", "testing", "sim", "bench", "foreign", "examples", "cli")
+"""Folders whose tests compute long: they begin, so that at the end no worker waits for another."""
+
+WAITING = ("real", "drivers")
+"""Folders whose tests wait more than they compute: for timers, sockets and processes that begin."""
 
 ON_SPARK = (
     "reports/test_pipeline",
@@ -158,7 +161,7 @@ ON_SPARK = (
     "reports/cursor_recovery/test_queue_reports.py::test_spark",
     "reports/persistent_sessions/test_sessions_on_spark",
     "reports/sequence_windows/test_loss_reports.py::test_spark",
-    "demo/",
+    "tests/demo/",
     "[judge-steps",
     "[analyze-100m",
     "[campaign-spark",
@@ -170,10 +173,15 @@ def is_on_spark(nodeid):
     return any(part in nodeid for part in ON_SPARK)
 
 
-def urgency(item):
-    """Whose turn it is."""
-    folder = item.nodeid.split("/")[1]
-    return (not is_on_spark(item.nodeid), LONG.index(folder) if folder in LONG else len(LONG))
+def order_files(items):
+    """File -> its place: files that wait go between those that compute long, so that processors have something to do
+    all the time, and none of them comes last.  A file that is not here is short."""
+    files = dict.fromkeys(item.nodeid.partition("::")[0] for item in items)
+    places = {}
+    for folders, last in ((LONG, 1.0), (WAITING, 0.9)):
+        among = [file for folder in folders for file in files if file.split("/")[1] == folder]
+        places.update((file, last * number / len(among)) for number, file in enumerate(among))
+    return places
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -196,7 +204,8 @@ def pytest_collection_modifyitems(config, items):
     """The order that was asked for; every worker comes to the same."""
     how, _, number = config.getoption("--order").partition(":")
     if (how, number) == ("given", ""):
-        items.sort(key=urgency)
+        places = order_files(items)
+        items.sort(key=lambda item: (not is_on_spark(item.nodeid), places.get(item.nodeid.partition("::")[0], 1.0)))
     elif how == "reverse" and not number:
         items.reverse()
     elif how == "seed" and number.isdecimal():

@@ -119,13 +119,17 @@ def start_broker(arguments: list[str]) -> None:
     forms["receive_maximum"] = forms.pop("receive_maximum")
     keep_property_order()
 
-    start_server = asyncio.start_server
+    listen = ("127.0.0.1", 1)
+    loops: Any = asyncio.BaseEventLoop
+    create_server = loops.create_server
 
-    async def start_here(serve: Any, host: str, port: int, **options: Any) -> Any:
-        first, *_ = [await start_server(serve, sock=one, ssl=options.get("ssl")) for one in servers]
+    async def create_here(loop: Any, make: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
+        if (host, port) != listen:
+            return await create_server(loop, make, host, port, **options)
+        first, *_ = [await create_server(loop, make, sock=one, **options) for one in servers]
         return first
 
-    asyncio.start_server = start_here  # type: ignore[assignment]
+    loops.create_server = create_here
     settings = MqttSettings(
         receive_maximum=int(keys.get("max_inflight_messages", "20")),
         topic_alias_maximum=10,
@@ -148,7 +152,6 @@ def start_broker(arguments: list[str]) -> None:
 
     async def work() -> None:
         where = Path(store or f"{folder}/s.db")
-        listen = ("127.0.0.1", 1)
         async with GroupHost(where) as host:
             node = SessionNode(where, name="a", groups=host.groups, authorize=permissions)
             front = MqttNode(node, settings=settings, users=users, listen=listen, allows_anonymous=anonymous)

@@ -57,10 +57,10 @@ class StruckNode:
 
 
 @asynccontextmanager
-async def run_node(store: Path, name: str, peers: str) -> AsyncIterator[StruckNode]:
+async def run_node(store: Path, name: str, peers: str, *options: str) -> AsyncIterator[StruckNode]:
     """It runs until this is left."""
     command = [sys.executable, "-m", "statemachines", "node", "sessions", "--store", str(store), "--name", name]
-    command += ["--listen", "127.0.0.1:0", "--peers", peers]
+    command += ["--listen", "127.0.0.1:0", "--max-connections", "2000", "--peers", peers, *options]
     child = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
     )

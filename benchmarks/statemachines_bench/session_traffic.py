@@ -1,21 +1,37 @@
 """Rows about the traffic of persistent sessions, on SQLite: what publishing costs, and how long publishers wait while
-many sessions resume at once.  Each turn is in a process of its own."""
+many sessions resume at once.  Each turn is in a process of its own.
+
+`session-publish*` and `session-fan-out` are the rows `mqtt-publish*` and `mqtt-fan-out-absent` with our own client:
+over TCP to a node in a process of its own, with as many messages in flight.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, closing
 from functools import cache, partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
 
+from statemachines.testing.mqtt_connections.mqtt_broker import KINDS
+from statemachines.testing.mqtt_connections.mqtt_socket import IN_FLIGHT
 from statemachines_bench.alone import alone
 from statemachines_bench.kept_store import KeptStore
+from statemachines_bench.mqtt_traffic import (
+    PUBLISHERS,
+    ROUNDS,
+    SUBSCRIBERS,
+    TOPIC,
+    WAITING_MAX,
+    rate_fan_out_absent,
+    rate_publishes,
+)
 from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.session_failover import run_node
 
 PAGE: Final = 500
 """Messages that the baseline inserts in a transaction."""
@@ -23,7 +39,16 @@ PAGE: Final = 500
 PAYLOAD: Final = b"x" * 64
 PUBLISHED: Final = 5_000
 AT_ONCE: Final = 1_000
-PUBLISHERS: Final = 16
+BROKER_PAYLOAD: Final = b"x" * 100
+MEMORY: Final = "mosquitto-memory"
+BESIDE: Final = (
+    ("session-publish", "power", "mosquitto-autosave", 3),
+    ("session-publish-memory", "process", MEMORY, None),
+    ("session-publish-nats", "process", "nats", None),
+    ("session-publish-rabbitmq", "power", "rabbitmq", None),
+)
+"""Name, durability of ours, the broker beside it, and how many times as many ours stores at least."""
+
 STORM_SESSIONS: Final = 1_000
 STORM_PENDING: Final = 10
 STORM_PUBLISHERS: Final = 10
@@ -32,9 +57,8 @@ STORM_CALM_S: Final = 2.0
 # -- publishing -------------------------------------------------------------------------------------------------------
 
 
-async def measure_publishes(sessions: int, count: int, publishers: int) -> float:
-    """Messages a second that a node stores for so many sessions each, and answers: of one publisher that has many on
-    their way (0 `publishers`), or of several that each wait for an answer before the next."""
+async def measure_publishes(sessions: int, count: int) -> float:
+    """Messages a second that a node stores for so many sessions each, and answers; the publisher has many in flight."""
     from statemachines.drivers.persistent_sessions import PersistentSession, SessionNode, SessionPublisher
 
     with tempfile.TemporaryDirectory(prefix="gapless-bench-") as folder:
@@ -44,28 +68,11 @@ async def measure_publishes(sessions: int, count: int, publishers: int) -> float
                     await session.subscribe("t", qos=1)
             async with SessionPublisher(node=node) as publisher:
                 await publisher.publish("t", PAYLOAD, qos=1)
-                if publishers:
-                    return await measure_awaited(node, count, publishers)
                 began = perf_counter()
                 for begin in range(0, count, AT_ONCE):
                     some = range(begin, min(count, begin + AT_ONCE))
                     await asyncio.gather(*(publisher.publish("t", PAYLOAD, qos=1) for _ in some))
                 return count / (perf_counter() - began)
-
-
-async def measure_awaited(node: Any, count: int, publishers: int) -> float:
-    """Messages a second of so many publishers, each of which waits for an answer before the next."""
-    from statemachines.drivers.persistent_sessions import SessionPublisher
-
-    async def publish(publisher: SessionPublisher) -> None:
-        for _ in range(count // publishers):
-            await publisher.publish("t", PAYLOAD, qos=1)
-
-    async with AsyncExitStack() as stack:
-        opened = [await stack.enter_async_context(SessionPublisher(node=node)) for _ in range(publishers)]
-        began = perf_counter()
-        await asyncio.gather(*map(publish, opened))
-        return count // publishers * publishers / (perf_counter() - began)
 
 
 def measure_inserts(sessions: int, count: int) -> float:
@@ -89,15 +96,79 @@ def measure_inserts(sessions: int, count: int) -> float:
         return count / (perf_counter() - began)
 
 
-def run_publishes(sessions: int, count: int, publishers: int) -> float:
+def run_publishes(sessions: int, count: int) -> float:
     """The same, on a loop of its own."""
-    return asyncio.run(measure_publishes(sessions, count, publishers))
+    return asyncio.run(measure_publishes(sessions, count))
 
 
-def prepare_publish(sessions: int, publishers: int, size: Size) -> Pair:
-    count = size.pick(max(PUBLISHED // (10 if sessions > 1 else 1) // max(1, sessions // 100), publishers), 20)
-    ours = partial(alone, run_publishes, sessions, count, publishers)
+def prepare_publish(sessions: int, size: Size) -> Pair:
+    count = size.pick(max(PUBLISHED // (10 if sessions > 1 else 1) // max(1, sessions // 100), 1), 20)
+    ours = partial(alone, run_publishes, sessions, count)
     return Pair(ours, partial(alone, measure_inserts, sessions, count))
+
+
+# -- beside a broker --------------------------------------------------------------------------------------------------
+
+
+async def measure_stored(durability: str, sessions: int, rounds: int, messages: int) -> float:
+    """Messages a second of several publishers that are stored for so many absent sessions each, and answered; the
+    sessions take what waits for them after each round."""
+    from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
+
+    async def publish(publisher: SessionPublisher, waiting: Iterator[int]) -> None:
+        for _ in waiting:
+            await publisher.publish(TOPIC, BROKER_PAYLOAD, qos=1)
+
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gapless-bench-"))
+        node = await stack.enter_async_context(run_node(Path(folder) / "s.db", "a", "", "--durability", durability))
+        nodes = [node.address]
+        for number in range(sessions):
+            async with PersistentSession(f"c{number}", nodes=nodes) as session:
+                await session.subscribe(TOPIC, qos=1)
+        opened = [await stack.enter_async_context(SessionPublisher(nodes=nodes)) for _ in range(PUBLISHERS)]
+        await asyncio.gather(*(publish(one, iter(range(1))) for one in opened))  # each session has a writer from now on
+        spent, left = 0.0, PUBLISHERS
+        for _ in range(rounds):
+            waiting, began = iter(range(messages)), perf_counter()
+            await asyncio.gather(*(publish(one, waiting) for one in opened for _ in range(IN_FLIGHT)))
+            spent += perf_counter() - began
+            left += messages
+            if rounds > 1:
+                await drain(nodes, left)
+                left = 0
+        return rounds * messages / spent
+
+
+async def drain(nodes: Sequence[str], messages: int) -> None:
+    """The first session takes everything that waits for it."""
+    from statemachines.drivers.persistent_sessions import PersistentSession
+
+    async with PersistentSession("c0", nodes=nodes) as session:
+        async for message in session:
+            message.acknowledge()
+            messages -= 1
+            if not messages:
+                return
+
+
+def rate_stored(durability: str, sessions: int, rounds: int, messages: int) -> float:
+    """The same, on a loop of its own."""
+    return asyncio.run(measure_stored(durability, sessions, rounds, messages))
+
+
+def prepare_stored(durability: str, baseline: str, size: Size) -> Pair:
+    """Both in as many rounds, for one absent session."""
+    rounds, messages = size.pick((ROUNDS, WAITING_MAX), (1, 2 * PUBLISHERS))
+    ours = partial(alone, rate_stored, durability, 1, rounds, messages)
+    return Pair(ours, partial(rate_publishes, baseline, PUBLISHERS, rounds, messages))
+
+
+def prepare_fan_out(size: Size) -> Pair:
+    """Both with as many sessions."""
+    sessions, messages = size.pick((SUBSCRIBERS, 320), (5, PUBLISHERS))
+    ours = partial(alone, rate_stored, "process", sessions, 1, messages)
+    return Pair(ours, partial(rate_fan_out_absent, MEMORY, sessions, messages))
 
 
 # -- resumes at once --------------------------------------------------------------------------------------------------
@@ -188,7 +259,7 @@ ROWS: Final = (
             about=f"messages that are for {sessions} sessions each, stored and answered",
             unit="messages / s",
             baseline_name=f"the same rows inserted in transactions of {PAGE} messages",
-            prepare=partial(prepare_publish, sessions, 0),
+            prepare=partial(prepare_publish, sessions),
             ratio=Ratio.OURS_OVER_BASELINE,
         )
         for sessions in (0, 1, 100)
@@ -196,14 +267,23 @@ ROWS: Final = (
     *(
         Row(
             name=name,
-            about=f"messages of {PUBLISHERS} publishers, each of which waits for its answer, for {sessions} absent "
-            "sessions each",
+            about=f"messages of 100 bytes of {PUBLISHERS} publishers for one absent session, at most {WAITING_MAX} "
+            f"waiting; --durability {durability}, our own client",
             unit="messages / s",
-            baseline_name=f"the same rows inserted in transactions of {PAGE} messages",
-            prepare=partial(prepare_publish, sessions, PUBLISHERS),
+            baseline_name=f"{KINDS[baseline].title} (fsync {KINDS[baseline].fsync})",
+            prepare=partial(prepare_stored, durability, baseline),
             ratio=Ratio.OURS_OVER_BASELINE,
+            at_least=at_least,
         )
-        for name, sessions in (("session-publish", 1), ("session-fan-out", 1_000))
+        for name, durability, baseline, at_least in BESIDE
+    ),
+    Row(
+        name="session-fan-out",
+        about=f"messages of {PUBLISHERS} publishers for {SUBSCRIBERS} absent sessions each, our own client",
+        unit="messages / s",
+        baseline_name=KINDS[MEMORY].title,
+        prepare=prepare_fan_out,
+        ratio=Ratio.OURS_OVER_BASELINE,
     ),
     Row(
         name="resume-storm",

@@ -143,14 +143,13 @@ def prepare_resume(size: Size) -> Pair:
     return Pair(partial(measure_resume, rows), partial(read_and_marked, rows))
 
 
-async def resume_over_tcp(node: Any, messages: int) -> float:
+async def take_over_tcp(address: str, messages: int) -> float:
     """Microseconds a message, from the connect to the last acknowledgement; the client receives as many at a time as
     one does by default."""
     from statemachines.drivers.persistent_sessions import PersistentSession
 
-    host, port = node.address
     began = perf_counter()
-    async with PersistentSession("c", nodes=(f"{host}:{port}",)) as session:
+    async with PersistentSession("c", nodes=(address,)) as session:
         taken = 0
         async for message in session:
             message.acknowledge()
@@ -171,7 +170,7 @@ async def come_back(store: Path | str, messages: int) -> float:
             for begin in range(0, messages, AT_ONCE):
                 some = range(begin, min(messages, begin + AT_ONCE))
                 await asyncio.gather(*(publisher.publish("t", PAYLOAD, qos=1) for _ in some))
-        return await resume_over_tcp(node, messages)
+        return await take_over_tcp("{}:{}".format(*node.address), messages)
 
 
 def measure_return(messages: int) -> float:
@@ -190,7 +189,7 @@ async def resume_backlog(store: Path | str, messages: int) -> float:
     from statemachines.drivers.persistent_sessions import SessionNode
 
     async with SessionNode(store, name="n", listen=("127.0.0.1", 0)) as node:
-        return await resume_over_tcp(node, messages)
+        return await take_over_tcp("{}:{}".format(*node.address), messages)
 
 
 def measure_backlog(messages: int) -> float:

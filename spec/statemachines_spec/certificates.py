@@ -85,7 +85,9 @@ def read(path: Path) -> Certificate:
 
 def system_of(kept: Certificate) -> System:
     """The system that the certificate is about, without its symmetry where that was not used."""
-    return find_system(kept.protocol, *_named(kept), size=kept.size, variant=kept.variant, in_full=not _folds(kept))
+    return find_system(
+        kept.protocol, *_name_system(kept), size=kept.size, variant=kept.variant, in_full=not _folds(kept)
+    )
 
 
 def find_system(protocol: str, *names: str, size: str, variant: str, in_full: bool = False) -> System:
@@ -100,7 +102,7 @@ def _folds(kept: Certificate) -> bool:
 
 def fingerprint_now(kept: Certificate) -> str:
     """The fingerprint that the certificate would have if it were written now."""
-    picked = choose_systems(kept.protocol, _named(kept), kept.size, kept.variant)
+    picked = choose_systems(kept.protocol, _name_system(kept), kept.size, kept.variant)
     (made,) = picked.systems
     bounds = (made if _folds(kept) else made.in_full()).describe_bounds()
     names = {"system": kept.system, "size": kept.size, "variant": kept.variant}
@@ -120,7 +122,7 @@ def is_stale(kept: Certificate) -> bool:
     return kept.fingerprint != fingerprint_now(kept)
 
 
-def _named(kept: Certificate) -> tuple[str, ...]:
+def _name_system(kept: Certificate) -> tuple[str, ...]:
     """The system by its name, unless it stands by itself at `module:ATTRIBUTE`."""
     return () if is_alone(kept.protocol) else (kept.system,)
 

@@ -60,7 +60,7 @@ class Observers:
                 elif address == WRITE_HEAD:
                     self._reserved(slot, incarnation, request)
                 elif address == READ_HEAD:
-                    self._passed(slot, incarnation, request)
+                    self._judge_read_head(slot, incarnation, request)
             case Store(address, value) if address.startswith("data/"):
                 self._stored(slot, incarnation, address, int(address[5:]))
             case Store(address, value) if address.endswith("/position"):
@@ -135,7 +135,7 @@ class Observers:
             raise LocalProtocolError("memory_block", "", "copy_in", "CR-35", f"{what} in no block of slot {slot}'s")
         node.feed(event, 0)
 
-    def _passed(self, slot: int, incarnation: int, request: CompareAndSwap) -> None:
+    def _judge_read_head(self, slot: int, incarnation: int, request: CompareAndSwap) -> None:
         """The read head went from one place to another: over one block that is taken, or over any number of others."""
         position, end = request.expected, request.value
         is_taken = any(

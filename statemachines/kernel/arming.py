@@ -19,14 +19,14 @@ def _reaches(function: FunctionType, timer: str, others: frozenset[str], seen: s
     if function in seen:
         return False
     seen.add(function)
-    named = _named(function)
+    named = _list_named(function)
     texts = {value for value in named if isinstance(value, str)}
     if any(value is SetTimer for value in named) and (timer in texts or not texts & others):
         return True
     return any(isinstance(value, FunctionType) and _reaches(value, timer, others, seen) for value in named)
 
 
-def _named(function: FunctionType) -> list[Any]:
+def _list_named(function: FunctionType) -> list[Any]:
     """Every constant, every global, and every variable of an outer function, that its code names."""
     names, codes, found = set[str](), [function.__code__], list[Any]()
     while codes:

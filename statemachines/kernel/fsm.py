@@ -399,7 +399,7 @@ class Fsm(Generic[R]):
 
     def _move(self, source: Enum, dest: Enum) -> Callable[[R, Effects, int], tuple[R, Effects]]:
         """Set the status; cancel the timers left, arm those entered; then the effects of the action."""
-        left = self._left(source, dest)
+        left = self._list_left_timers(source, dest)
         entered = self._entered(source, dest)
 
         def move(record: R, effects: Effects, now_ns: int) -> tuple[R, Effects]:
@@ -412,7 +412,7 @@ class Fsm(Generic[R]):
 
         return move
 
-    def _left(self, source: Enum, dest: Enum) -> tuple[Timer, ...]:
+    def _list_left_timers(self, source: Enum, dest: Enum) -> tuple[Timer, ...]:
         return tuple(
             timer for timer in self.timers if source in timer.states and (dest not in timer.states or dest is source)
         )

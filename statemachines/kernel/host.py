@@ -27,7 +27,7 @@ Inward = Iterable[tuple[str, Event]]
 
 
 class Host:
-    """Base of every host; `told` says which `Tell` stays inside, and for whom.  A node that stops is forgotten.
+    """Base of every host; `route_tell` says which `Tell` stays inside, and for whom.  A node that stops is forgotten.
 
     `moved` is set whenever `deadline()` may have changed: who asks for it clears it, and need not ask again before it
     is set.
@@ -147,11 +147,11 @@ class Host:
             if kind is Stop:
                 self.remove(party)
                 continue
-            told = self.route_tell(party, effect.event, now_ns) if kind is Tell else None  # type: ignore[union-attr]
-            if told is None:
+            events = self.route_tell(party, effect.event, now_ns) if kind is Tell else None  # type: ignore[union-attr]
+            if events is None:
                 out.append((party, effect))
             else:
-                inward.extend(told)
+                inward.extend(events)
         return inward
 
     def _schedule(self, node: Node[Any]) -> None:

@@ -32,7 +32,7 @@ TURNS_MAX: Final = 1_000_000
 
 
 class Port(Protocol):
-    """What the effects of a host become; `perform` and `told` are called in the order of the effects."""
+    """What the effects of a host become; `perform` and `route_tell` are called in the order of the effects."""
 
     def perform(self, party: str, effect: Send | Ask, feed: Feed) -> None:
         """A message of `party` leaves, or a request to a service; answers are fed, at once, later, one or many."""
@@ -46,7 +46,7 @@ class Port(Protocol):
 class HostLoop:
     """`before` hears what a turn brought before any of it is performed: there its rows are written."""
 
-    __slots__ = ("_before", "_perform", "_running", "_told", "_waiting", "host", "now")
+    __slots__ = ("_before", "_perform", "_running", "_tell", "_waiting", "host", "now")
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class HostLoop:
         self.host = host
         self.now = now
         self._perform = port.perform
-        self._told = port.route_tell
+        self._tell = port.route_tell
         self._before = before
         self._running = False
         self._waiting: deque[Act] = deque()
@@ -110,7 +110,7 @@ class HostLoop:
         feed = self.feed
         for party, effect in out:
             if type(effect) is Tell:
-                self._told(party, effect.event)
+                self._tell(party, effect.event)
             else:
                 self._perform(party, effect, feed)  # type: ignore[arg-type]
 

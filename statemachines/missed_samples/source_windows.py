@@ -146,11 +146,11 @@ def timeout_ns(record: SourceRecord) -> int:
 
 def end_window(record: SourceRecord, n: int, brought: int) -> SourceRecord:
     """Query `n` has ended; `brought` as in `QueryEnded`."""
-    windows = tuple(_ended(record, one, brought) if one.n == n else one for one in record.windows)
+    windows = tuple(_end_window(record, one, brought) if one.n == n else one for one in record.windows)
     return with_asking(record, windows=tuple(one for one in windows if one is not None))
 
 
-def _ended(record: SourceRecord, one: Window, brought: int) -> Window | None:
+def _end_window(record: SourceRecord, one: Window, brought: int) -> Window | None:
     """None: there is nothing more to say of it."""
     whole = not one.newest or one.filled < one.newest - 1
     if brought and record.recovery.reliable and whole:
@@ -172,7 +172,7 @@ def is_silent(record: SourceRecord) -> bool:
 def silence_windows(record: SourceRecord) -> SourceRecord:
     """None of the queries that are open is waited for any more."""
     record = with_asking(record, silent=record.asking.silent + 1)
-    windows = tuple(_ended(record, one, 0) if one.status is OPEN else one for one in record.windows)
+    windows = tuple(_end_window(record, one, 0) if one.status is OPEN else one for one in record.windows)
     return with_asking(record, windows=tuple(one for one in windows if one is not None))
 
 

@@ -27,12 +27,16 @@ class PublishMessage(Message, frozen=True, gc=False):
     """PUBLISH, in either direction."""
 
     packet: p.PublishPacket
+    more: tuple[p.PublishPacket, ...] = ()
+    """To the client: those that leave behind it."""
 
 
 class PubackMessage(Message, frozen=True, gc=False):
     """PUBACK, in either direction."""
 
     packet: p.PubackPacket
+    more: tuple[int, ...] = ()
+    """Of the client: packet ids of the PUBACKs of success that came behind it."""
 
 
 class PubrecMessage(Message, frozen=True, gc=False):

@@ -8,13 +8,14 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Effect, Effects, Event, Message, Send, SetTimer, Tell
 from statemachines.kernel.pmap import Map
+from statemachines.mqtt_codec import NO_PROPERTIES
 from statemachines.mqtt_codec import packet as p
 from statemachines.mqtt_codec.codec_error import ReasonCode
 from statemachines.mqtt_codec.packet_rule import CODES
 from statemachines.mqtt_connections import client_packet as c
 from statemachines.mqtt_connections import session_event as s
 from statemachines.mqtt_connections.connection_record import IncomingStage, MqttConnectionRecord, S
-from statemachines.mqtt_connections.connection_rules import build_connack, fit_version, is_refusal
+from statemachines.mqtt_connections.connection_rules import build_connack, fit_version, is_packet_too_large, is_refusal
 
 Done = tuple[MqttConnectionRecord, Effects]
 V3: Final = p.MqttVersion.V3_1_1
@@ -255,11 +256,21 @@ def answer_unsubscribe(record: MqttConnectionRecord, event: s.FiltersRemoved, no
 
 
 def deliver(record: MqttConnectionRecord, event: s.DeliveryReady, now_ns: int) -> Done:
-    return record, (_send(record, c.PublishMessage(fit_version(record, event.packet))),)
+    first, *more = [
+        packet if packet.properties is NO_PROPERTIES else fit_version(record, packet)
+        for packet in (event.packet, *event.more)
+    ]
+    return record, (_send(record, c.PublishMessage(first, tuple(more))),)
 
 
 def drop(record: MqttConnectionRecord, event: s.DeliveryReady, now_ns: int) -> Done:
-    return record, (Tell(s.DeliveryDropped(event.packet.packet_id)),)
+    """Messages that are too large; the others are sent."""
+    return record, tuple(
+        Tell(s.DeliveryDropped(packet.packet_id))
+        if is_packet_too_large(record, packet)
+        else _send(record, c.PublishMessage(fit_version(record, packet)))
+        for packet in (event.packet, *event.more)
+    )
 
 
 def deliver_release(record: MqttConnectionRecord, event: s.ReleaseReady, now_ns: int) -> Done:
@@ -267,7 +278,8 @@ def deliver_release(record: MqttConnectionRecord, event: s.ReleaseReady, now_ns:
 
 
 def tell_puback(record: MqttConnectionRecord, event: c.PubackMessage, now_ns: int) -> Done:
-    return _tell_answer(record, event.packet, "puback", now_ns)
+    answered = s.DeliveryAnswered(event.packet.packet_id, "puback", event.packet.reason_code, event.more)
+    return record, (Tell(answered), *_wait(record, now_ns))
 
 
 def tell_pubrec(record: MqttConnectionRecord, event: c.PubrecMessage, now_ns: int) -> Done:

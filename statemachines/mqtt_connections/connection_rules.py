@@ -112,9 +112,15 @@ def fit_version(record: MqttConnectionRecord, packet: PublishPacket) -> PublishP
 
 
 def is_too_large(record: MqttConnectionRecord, event: DeliveryReady) -> bool:
+    """Any of the messages is."""
     if not record.max_packet:
         return False
-    return record.max_packet < len(encode(fit_version(record, event.packet), record.version))
+    return any(is_packet_too_large(record, packet) for packet in (event.packet, *event.more))
+
+
+def is_packet_too_large(record: MqttConnectionRecord, packet: PublishPacket) -> bool:
+    """Whether a client with a Maximum Packet Size does not take it."""
+    return record.max_packet < len(encode(fit_version(record, packet), record.version))
 
 
 def build_connack(record: MqttConnectionRecord, event: MqttSessionOpened) -> ConnackPacket:

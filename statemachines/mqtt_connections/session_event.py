@@ -60,6 +60,8 @@ class DeliveryAnswered(Event, frozen=True, gc=False):
     packet_id: int
     answer: str
     reason_code: int
+    more: tuple[int, ...] = ()
+    """Packet ids of other messages that it acknowledged behind this one, in this order."""
 
 
 class DeliveryDropped(Event, frozen=True, gc=False):
@@ -125,9 +127,10 @@ class FiltersRemoved(Call, frozen=True, gc=False):
 
 
 class DeliveryReady(Call, frozen=True, gc=False):
-    """Send this message to the client."""
+    """Send this message to the client, and `more` behind it."""
 
     packet: p.PublishPacket
+    more: tuple[p.PublishPacket, ...] = ()
 
 
 class ReleaseReady(Call, frozen=True, gc=False):

@@ -1,8 +1,9 @@
 """Claims: what other nodes say of sessions that they have, until the database says the same.
 
 A node may lie, or be one that was put back or woken up.  A request for a marker moves the live messages of a session to
-the node that asks, and a request to begin a takeover makes its owner fall silent.  So neither counts before the
-database names that owner, or its token.  One look is open for a session at a time; a claim that is not heard by then is
+the node that asks, a request to begin a takeover makes its owner fall silent, and word of a fresh session ends it.  So
+none of them counts before the database names that owner, or its token, or no longer the owner that is said to be
+replaced.  One look is open for a session at a time; a claim that is not heard by then is
 made again.  Of each node the last word of a kind waits, so that a node that claims much takes nobody else's place.
 """
 
@@ -15,19 +16,21 @@ import msgspec
 from statemachines.kernel import Map, node_of
 from statemachines.persistent_sessions.message import MarkerWanted
 from statemachines.persistent_sessions.owner_request import OwnerFound
-from statemachines.persistent_sessions.takeover_message import BeginTakeover
+from statemachines.persistent_sessions.takeover_message import BeginTakeover, OwnerReplaced
 
 SESSIONS_MAX: Final = 10_000
 """Sessions that are looked for at once."""
 CLAIMS_MAX: Final = 32
-"""Claims that wait for one session at once: two of a node at most."""
+"""Claims that wait for one session at once: three of a node at most."""
+
+Claiming = MarkerWanted | BeginTakeover | OwnerReplaced
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
     """A message that is not believed yet, and the party that it was sent `to`."""
 
     to: str
-    message: MarkerWanted | BeginTakeover
+    message: Claiming
 
     def replaces(self, other: Claim) -> bool:
         """It is the later word of the same node, of the same kind."""
@@ -61,12 +64,13 @@ class Claims(msgspec.Struct, frozen=True, gc=False):
 
     def proved_by(self, found: OwnerFound) -> tuple[Claim, ...]:
         """Those of its session that the database bears out."""
-        return tuple(one for one in self.of.get(found.session, ()) if is_true(one.message, found))
+        return tuple(one for one in self.of.get(found.session, ()) if is_true(one, found))
 
 
-def is_true(said: MarkerWanted | BeginTakeover, found: OwnerFound) -> bool:
+def is_true(claim: Claim, found: OwnerFound) -> bool:
     """An owner that asks for a marker is subscribed.  One that takes over has opened the session, and is not
-    subscribed yet."""
+    subscribed yet.  One that is replaced has it no more."""
+    said = claim.message
     if isinstance(said, MarkerWanted):
         return (said.to, said.token) == (found.owner, found.token)
-    return said.token == found.token
+    return claim.to != found.owner if isinstance(said, OwnerReplaced) else said.token == found.token

@@ -52,14 +52,14 @@ def in_places(packets: Map[int, InFlightRecord]) -> list[InFlightRecord]:
     return sorted(packets.values(), key=place_of)
 
 
-def has_room(record: DeliveryRecord, packets: Sized, one: Queued) -> bool:
-    """It may go out beside these: QoS 0 takes no packet id."""
-    return one.qos == 0 or len(packets) < record.receive_maximum
+def has_room(record: DeliveryRecord, packets: Sized) -> bool:
+    """A message with a packet id may go out beside these."""
+    return len(packets) < record.receive_maximum
 
 
 def is_admitted(record: DeliveryRecord, state: SessionState) -> bool:
-    """The first that is queued may go out."""
-    return bool(state.queued) and has_room(record, state.packets, state.queued[0])
+    """The first that is queued may go out: QoS 0 takes no packet id."""
+    return bool(state.queued) and (state.queued[0].qos == 0 or has_room(record, state.packets))
 
 
 def free_packet(packets: Container[int], places: int) -> int:
@@ -94,7 +94,7 @@ def has_more(record: DeliveryRecord, event: StateCommitted) -> bool:
 
 def has_over(record: DeliveryRecord, event: StateCommitted) -> bool:
     """Something was not to be sent any more when it was to be committed."""
-    return any(one.queued.until_ns and is_over(one.queued, event.time_ns) for one in record.outgoing)
+    return any(is_over(one, event.time_ns) for one in [sent.queued for sent in record.outgoing if sent.queued.until_ns])
 
 
 def has_over_and_more(record: DeliveryRecord, event: StateCommitted) -> bool:
@@ -105,7 +105,7 @@ def has_over_and_more(record: DeliveryRecord, event: StateCommitted) -> bool:
 
 
 def is_held(record: DeliveryRecord, event: Acknowledgement) -> bool:
-    return bool(packets_of(record, event))
+    return event.packet in record.state.packets or bool(packets_of(record, event))
 
 
 def is_first_receipt(record: DeliveryRecord, event: Pubrec) -> bool:
@@ -168,10 +168,16 @@ def take_rows(record: DeliveryRecord, event: Take) -> DeliveryRecord:
     """The rows are in the state, each copy for itself; one whose message retention has removed counts as lost."""
     state = record.state
     there = [row for row in event.rows if row.message]
+    copies: list[Queued] = []
+    for row in there:
+        if row.more:
+            copies += unfold_row(row)
+        else:
+            copies.append(Queued(row.number, row.message, row.filter, row.qos, row.until_ns))
     state = replace(
         state,
         taken=state.taken.set(event.writer, (event.epoch, event.rows[-1].number)),
-        queued=(*state.queued, *(one for row in there for one in unfold_row(row))),
+        queued=(*state.queued, *copies),
     )
     lost = record.lost + len(event.rows) - len(there)
     return replace(record, state=state, marks=(*record.marks, event), lost=lost)
@@ -192,7 +198,7 @@ def change_of(record: DeliveryRecord, began: Iterable[int] = ()) -> StateChange:
     packets = record.state.packets
     return StateChange(
         ended=tuple(sorted(record.ended)),
-        packets=tuple(packets[packet] for packet in sorted({*record.received, *began})),
+        packets=tuple([packets[packet] for packet in sorted({*record.received, *began})]),
         places=record.state.places,
     )
 
@@ -208,10 +214,10 @@ def admit_queued(record: DeliveryRecord) -> DeliveryRecord:
     packets, places = record.state.packets.mutate(), record.state.places
     outgoing: list[Outgoing] = []
     for one in record.state.queued:
-        if not has_room(record, packets, one):
-            break
         packet = 0
         if one.qos:
+            if not has_room(record, packets):
+                break
             packet = free_packet(packets, places)
             packets[packet] = InFlightRecord(packet, record.client, one, places)
             places += 1

@@ -50,7 +50,7 @@ def is_exactly_once(record: InFlightRecord, event: Event) -> bool:
 
 def publish(record: InFlightRecord, dup: bool, time_ns: int) -> Effects:
     one = record.queued
-    left_ns = time_left(one, time_ns)
+    left_ns = time_left(one, time_ns) if one.until_ns else None
     return (Send(record.client, Publish(record.packet, one.message, one.filter, one.qos, dup, left_ns)),)
 
 

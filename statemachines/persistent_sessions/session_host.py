@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from statemachines.kernel import Outgoing, ProcessRunner
+from statemachines.kernel import Message, Outgoing, ProcessRunner
 from statemachines.kernel.node import Observer
 from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.life_record import KEEP, Connect
 from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec
-from statemachines.persistent_sessions.request import NotOwner
 from statemachines.persistent_sessions.resume_record import ResumeRecord
+from statemachines.persistent_sessions.session_host_owners import list_followed
 from statemachines.persistent_sessions.session_host_parties import RESUMES
 from statemachines.persistent_sessions.session_host_process import SESSION_HOST
 from statemachines.persistent_sessions.session_host_record import (
@@ -25,11 +25,12 @@ from statemachines.persistent_sessions.session_host_record import (
     HandMessages,
     LeaveClient,
     LoseClient,
-    MeetWriter,
     Owner,
     RoutedMessage,
+    RowsSeen,
     SessionHostRecord,
     TakeAcknowledgements,
+    Undelivered,
 )
 from statemachines.persistent_sessions.times import Times
 from statemachines.persistent_sessions.writer_flow_record import LinkLost, WriterDown
@@ -84,10 +85,6 @@ class SessionHost(ProcessRunner):
         """What was acknowledged since this was called last: nobody knows when the next commit comes."""
         return self.call(CommitAcknowledged(), now_ns)
 
-    def supersede(self, owner: str, now_ns: int) -> list[Outgoing]:
-        """Another owner has its session."""
-        return self.feed(owner, NotOwner(), now_ns)
-
     # -- messages and other nodes ---------------------------------------------------------------------------------
 
     def publish(self, messages: Iterable[RoutedMessage], now_ns: int) -> list[Outgoing]:
@@ -102,9 +99,18 @@ class SessionHost(ProcessRunner):
         """The node is dead: its rows are read from the database."""
         return self.call(WriterDown(writer), now_ns)
 
-    def meet_writer(self, owner: str, writer: str, now_ns: int) -> list[Outgoing]:
-        """The node has begun to write for the session of the owner, unless that knows it already."""
-        return self.call(MeetWriter(owner, writer=writer), now_ns)
+    def fail_to_send(self, party: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
+        """There is no link to the party that this one has sent a message to."""
+        return self.call(Undelivered(party, to, message), now_ns)
+
+    def take_look(self, seen: RowsSeen, now_ns: int) -> list[Outgoing]:
+        """What the database has of the session of an owner."""
+        return self.call(seen, now_ns)
+
+    def list_followed(self, owner: str) -> tuple[tuple[str, int, int], ...]:
+        """What the owner follows of writers of other nodes: (writer, epoch, number of the last row taken)."""
+        resume = self.resume_of(owner)
+        return () if resume is None else list_followed(resume, self.node)
 
     # -- what may be read -----------------------------------------------------------------------------------------
 

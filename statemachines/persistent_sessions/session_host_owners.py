@@ -14,7 +14,9 @@ from statemachines.kernel import (
     Feed,
     Forget,
     Map,
+    Send,
     keys_in_order,
+    life_of,
 )
 from statemachines.persistent_sessions.delivery_actions import change_with_receipts
 from statemachines.persistent_sessions.life_record import (
@@ -39,14 +41,19 @@ from statemachines.persistent_sessions.session_host_record import (
     ForgetResume,
     LeaveClient,
     LoseClient,
+    MeetWriter,
     Overtake,
     OwnedSession,
     Owner,
     OwnerClosed,
     OwnerEnded,
     OwnerOpened,
+    Position,
+    RowsSeen,
     TakeAcknowledgements,
 )
+from statemachines.persistent_sessions.takeover_message import OwnerReplaced
+from statemachines.persistent_sessions.writer_flow_record import DONE, LinkLost
 from statemachines.persistent_sessions.writer_record import LiveGone
 
 WHY_LIFE_ENDS: Final[dict[str, Event]] = {
@@ -174,6 +181,31 @@ def begin_resume(record: Record, event: OwnerOpened, now_ns: int) -> Done:
     return record, (Begin(event.owner, RESUMES.name, resume), Feed(event.owner, ResumeSession()))
 
 
+def replaces_own(record: Record, event: OwnerOpened) -> bool:
+    return event.replaced in record.owners
+
+
+def begin_in_place(record: Record, event: OwnerOpened, now_ns: int) -> Done:
+    record, effects = begin_resume(record, event, now_ns)
+    return record, (*discard(event.replaced), *effects)
+
+
+def discard(owner: str) -> Effects:
+    """Its session is gone, and a fresh one of its client in its place."""
+    gone = Discarded()
+    return Feed(owner, gone), Feed(life_of_owner(owner), gone)
+
+
+def replaces_other(record: Record, event: OwnerOpened) -> bool:
+    return bool(event.replaced) and life_of(event.replaced) != record.id
+
+
+def begin_and_tell(record: Record, event: OwnerOpened, now_ns: int) -> Done:
+    replaced = OwnerReplaced(record.owners[event.owner].client, event.owner, event.token)
+    record, effects = begin_resume(record, event, now_ns)
+    return record, (Send(event.replaced, replaced), *effects)
+
+
 def is_closed(record: Record, event: OwnerEnded) -> bool:
     return event.owner not in record.owners
 
@@ -191,7 +223,8 @@ def close_owner(record: Record, event: OwnerClosed, now_ns: int) -> Done:
     owner = event.owner
     client = record.owners[owner].client
     newest = record.newest.delete(client) if record.newest.get(client) == owner else record.newest
-    record = replace(without_acknowledged(record, owner), owners=record.owners.delete(owner), newest=newest)
+    record = with_behind(without_acknowledged(record, owner), owner, Map())
+    record = replace(record, owners=record.owners.delete(owner), newest=newest)
     return record, (Forget(life_of_owner(owner)), Feed(record.id, EndResume(owner, why=event.why)))
 
 
@@ -219,3 +252,41 @@ def forget(record: Record, owner: str) -> Done:
     writer = record.writers.get(had.session)
     gone = () if writer is None else (Feed(writer, LiveGone(had.token)),)
     return record, (Forget(owner), *gone)
+
+
+# -- what the database has, and nobody has told ---------------------------------------------------------------------
+
+
+def is_superseded(record: Record, event: RowsSeen) -> bool:
+    return event.superseded
+
+
+def end_superseded(record: Record, event: RowsSeen, now_ns: int) -> Done:
+    return record, (Feed(event.party, NotOwner()),)
+
+
+def note_rows(record: Record, event: RowsSeen, now_ns: int) -> Done:
+    """A row that the last look has found, and that is not taken yet, does not come any more."""
+    owner, resume = event.party, event.seen
+    before = record.behind.get(owner, Map())
+    lost = [Feed(owner, LinkLost(one)) for one in keys_in_order(before) if is_behind(resume, one, before[one])]
+    met = (Feed(record.id, MeetWriter(owner, writer=writer)) for writer in event.writers)
+    return with_behind(record, owner, event.rows), (*lost, *met)
+
+
+def with_behind(record: Record, owner: str, rows: Map[str, Position]) -> Record:
+    if rows:
+        return replace(record, behind=record.behind.set(owner, rows))
+    return replace(record, behind=record.behind.delete(owner)) if owner in record.behind else record
+
+
+def is_behind(resume: ResumeRecord, writer: str, at: Position) -> bool:
+    """The owner follows this writer, and has not taken that row."""
+    flow = resume.flows.get(writer)
+    return flow is not None and flow.status is DONE and (flow.epoch, flow.taken) < at
+
+
+def list_followed(resume: ResumeRecord, node: str) -> tuple[tuple[str, int, int], ...]:
+    """What an owner at this node follows of writers of other nodes: (writer, epoch, number of the last row taken)."""
+    flows = ((writer, flow) for writer, flow in sorted(resume.flows.items()) if writer != node)
+    return tuple((writer, flow.epoch, flow.taken) for writer, flow in flows if flow.status is DONE)

@@ -21,6 +21,7 @@ from statemachines.persistent_sessions.claims import Claim
 from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWanted
 from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
 from statemachines.persistent_sessions.request import DATABASE
+from statemachines.persistent_sessions.session_host_owners import discard
 from statemachines.persistent_sessions.session_host_parties import Done, Record
 from statemachines.persistent_sessions.session_host_record import (
     FollowerOf,
@@ -28,11 +29,13 @@ from statemachines.persistent_sessions.session_host_record import (
     MeetWriter,
     TakeoverAnswered,
     TakeoverAsked,
+    Undelivered,
 )
 from statemachines.persistent_sessions.session_host_writers import make_room, with_writer
 from statemachines.persistent_sessions.takeover_message import (
     BeginTakeover,
     EndTakeover,
+    OwnerReplaced,
     TakeoverBegun,
     TakeoverEnded,
     TakeoverRefused,
@@ -54,7 +57,7 @@ def is_read_out(flow: WriterFlowRecord) -> bool:
 
 
 def is_strange(record: Record, event: Arrived) -> bool:
-    return not isinstance(event.message, (MarkerWanted, *FROM_WRITERS, *FROM_NEXT, *FROM_BEFORE))
+    return not isinstance(event.message, (MarkerWanted, OwnerReplaced, *FROM_WRITERS, *FROM_NEXT, *FROM_BEFORE))
 
 
 def refuse_strange(record: Record, event: Arrived, now_ns: int) -> Done:
@@ -62,10 +65,12 @@ def refuse_strange(record: Record, event: Arrived, now_ns: int) -> Done:
 
 
 def speaks_for_other(record: Record, event: Arrived) -> bool:
-    """As a writer, or as an owner."""
+    """As a writer, as an owner, or as the node of one."""
     message, sender = event.message, event.sender
     if isinstance(message, FROM_WRITERS):
         return bool(message.writer != node_of(sender))
+    if isinstance(message, OwnerReplaced):
+        return life_of(message.to) != life_of(sender)
     return isinstance(message, (MarkerWanted, *FROM_NEXT)) and message.to != sender
 
 
@@ -140,6 +145,8 @@ def judge(record: Record, event: OwnerFound, now_ns: int) -> Done:
         more: Effects = ()
         if isinstance(claim.message, MarkerWanted):
             record, more = mark(record, claim.message)
+        elif isinstance(claim.message, OwnerReplaced):
+            more = discard(claim.to)
         elif claim.to in record.resumes:
             more = (Feed(claim.to, claim.message),)
         effects = (*effects, *more)
@@ -194,6 +201,23 @@ def look_at_answered(record: Record, event: Arrived, now_ns: int) -> Done:
 def is_from_elsewhere(record: Record, event: TakeoverAnswered) -> bool:
     """An owner that takes over from nobody any more may be refused again, since it has asked again."""
     return bool(event.seen.old) and node_of(event.sender) != node_of(event.seen.old)
+
+
+def is_replaced(record: Record, event: Arrived) -> bool:
+    return isinstance(event.message, OwnerReplaced) and event.to in record.resumes
+
+
+def hold_replaced(record: Record, event: Arrived, now_ns: int) -> Done:
+    return hold(record, record.resumes[event.to].session, Claim(event.to, event.message))
+
+
+def is_takeover(record: Record, event: Undelivered) -> bool:
+    return isinstance(event.message, FROM_NEXT)
+
+
+def refuse_undelivered(record: Record, event: Undelivered, now_ns: int) -> Done:
+    """Nobody there can answer, and the owner would wait for as long as one that is there may take."""
+    return record, (Feed(event.sender, TakeoverRefused(event.message.client, event.message.token, True)),)
 
 
 def look_at_followers(record: Record, event: LinkLost | WriterDown, now_ns: int) -> Done:

@@ -42,6 +42,8 @@ from statemachines.persistent_sessions.resume_record import (
     Yielded,
 )
 from statemachines.persistent_sessions.session_host_owners import (
+    begin_and_tell,
+    begin_in_place,
     begin_life,
     begin_resume,
     close_owner,
@@ -51,6 +53,7 @@ from statemachines.persistent_sessions.session_host_owners import (
     does_not_yield,
     end_life,
     end_resume,
+    end_superseded,
     forget_ended,
     forget_looked_at,
     has_acknowledged,
@@ -60,11 +63,15 @@ from statemachines.persistent_sessions.session_host_owners import (
     is_connected,
     is_end_of_life,
     is_known_client,
+    is_superseded,
     leave,
     look_at_earlier,
     lose,
     lose_and_commit,
+    note_rows,
     overtake,
+    replaces_other,
+    replaces_own,
     take_acknowledgements,
     waits_for_lock,
 )
@@ -80,6 +87,7 @@ from statemachines.persistent_sessions.session_host_peers import (
     follows,
     has_other_client,
     hold_marker,
+    hold_replaced,
     hold_takeover,
     is_answer_here,
     is_asked_here,
@@ -92,7 +100,9 @@ from statemachines.persistent_sessions.session_host_peers import (
     is_new_to,
     is_of_its_session,
     is_own_marker,
+    is_replaced,
     is_strange,
+    is_takeover,
     judge,
     look_at_answered,
     look_at_asked,
@@ -104,6 +114,7 @@ from statemachines.persistent_sessions.session_host_peers import (
     refuse_speaker,
     refuse_strange,
     refuse_takeover,
+    refuse_undelivered,
     speaks_for_other,
     tell_follower,
 )
@@ -126,11 +137,13 @@ from statemachines.persistent_sessions.session_host_record import (
     OwnerClosed,
     OwnerEnded,
     OwnerOpened,
+    RowsSeen,
     SessionHostRecord,
     SessionHostStatus,
     TakeAcknowledgements,
     TakeoverAnswered,
     TakeoverAsked,
+    Undelivered,
 )
 from statemachines.persistent_sessions.session_host_writers import (
     count_range,
@@ -162,6 +175,8 @@ ROWS = (
     Ignore((CommitOf, StateCommitted, NotOwner), UP,                                "PS-146"),
     Ignore((LeaveClient, LoseClient, TakeAcknowledgements), UP,                     "PS-145"),
 
+    Row(OwnerOpened,          UP,  STAY, begin_in_place,        replaces_own,       "PS-615"),
+    Row(OwnerOpened,          UP,  STAY, begin_and_tell,        replaces_other,     "PS-616"),
     Row(OwnerOpened,          UP,  STAY, begin_resume,          None,               "PS-140"),
     Row(OwnerEnded,           UP,  STAY, forget_ended,          is_closed,          "PS-161"),
     Row(OwnerEnded,           UP,  STAY, end_life,              is_end_of_life,     "PS-145"),
@@ -187,6 +202,7 @@ ROWS = (
     Row(Arrived,              UP,  STAY, look_at_asked,         is_asked_here,      "PS-160"),
     Row(Arrived,              UP,  STAY, refuse_takeover,       is_asked_of_nobody, "PS-160"),
     Row(Arrived,              UP,  STAY, look_at_answered,      is_answer_here,     "PS-160"),
+    Row(Arrived,              UP,  STAY, hold_replaced,         is_replaced,        "PS-164"),
     Ignore((Arrived,),        UP,                                                   "PS-144"),
     Row(MarkerAsked,          UP,  STAY, mark_own,              is_live_there,      "PS-143"),
     Row(MarkerAsked,          UP,  STAY, hold_marker,           None,               "PS-164"),
@@ -197,6 +213,11 @@ ROWS = (
     Row(TakeoverAnswered,     UP,  STAY, refuse_speaker,        is_from_elsewhere,  "PS-160"),
     Row(TakeoverAnswered,     UP,  STAY, pass_on,               None,               "PS-160"),
 
+    Row(Undelivered,          UP,  STAY, refuse_undelivered,    is_takeover,        "PS-617"),
+    Ignore((Undelivered,),    UP,                                                   "PS-617"),
+
+    Row(RowsSeen,             UP,  STAY, end_superseded,        is_superseded,      "PS-618"),
+    Row(RowsSeen,             UP,  STAY, note_rows,             None,               "PS-153"),
     Row(LinkLost,             UP,  STAY, look_at_followers,     None,               "PS-147"),
     Row(WriterDown,           UP,  STAY, look_at_followers,     None,               "PS-147"),
     Row(FollowerOf,           UP,  STAY, tell_follower,         follows,            "PS-147"),
@@ -220,10 +241,12 @@ SESSION_HOST_MACHINE = Fsm(
 
 
 def name_opened(party: str, event: SessionOpened) -> OwnerOpened:
-    """By its owner; a session that is live at this owner itself is taken over from nobody."""
+    """By its owner.  A session that was present is taken over from where it is live, a fresh one replaces what is live
+    there; with this owner itself neither is done."""
     owner = owner_of(party)
-    live = event.live if event.present and event.live != owner else ""
-    return OwnerOpened(owner, event.session, event.token, live, event.left)
+    other = event.live if event.live != owner else ""
+    live, replaced = (other, "") if event.present else ("", other)
+    return OwnerOpened(owner, event.session, event.token, live, event.left, replaced)
 
 
 def name_closed(party: str, event: SessionClosed) -> OwnerClosed:

@@ -103,18 +103,41 @@ class MeetWriter(LookAtResume, frozen=True, gc=False):
     writer: str = ""
 
 
+class Undelivered(Call, frozen=True, gc=False):
+    """What the party `sender` has said does not go: its node has no link to the party `to`."""
+
+    sender: str
+    to: str
+    message: Any
+
+
+Position = tuple[int, int]
+"""(epoch, number) of a row of one writer."""
+
+
+class RowsSeen(LookAtResume, frozen=True, gc=False):
+    """What the database has of the session of the owner `party`.  `superseded`: a higher token was there, or the
+    session is gone; `writers` of other nodes that have begun; `rows`: writer -> its last row behind those that are
+    taken."""
+
+    superseded: bool = False
+    writers: tuple[str, ...] = ()
+    rows: Map[str, Position] = Map()
+
+
 # -- what its parties tell it ---------------------------------------------------------------------------------------
 
 
 class OwnerOpened(Call, frozen=True, gc=False):
     """The session of this owner is open under `token`; `live`: the owner that has it now ("": none), which its client
-    has `left`."""
+    has `left`; `replaced`: the owner that had a session of the client in place of which this one is ("": none)."""
 
     owner: str
     session: str
     token: int
     live: str
     left: bool = False
+    replaced: str = ""
 
 
 class OwnerClosed(Call, frozen=True, gc=False):
@@ -235,7 +258,7 @@ class SessionHostRecord(msgspec.Struct, frozen=True, gc=False):
     have, also those that yield; `newest`: client -> its newest owner; `acknowledged`: owners whose clients have
     acknowledged something since the last commit of it; `writers`: session -> its writer, `turns`: the same sessions,
     the first one is looked at when one has to go; `unwritten`: message -> how many of its rows are not stored, without
-    the last; `claims` of other nodes.
+    the last; `claims` of other nodes; `behind`: owner -> `rows` that the last look has found.
     """
 
     id: str
@@ -254,6 +277,7 @@ class SessionHostRecord(msgspec.Struct, frozen=True, gc=False):
     turns: Fifo = Fifo()
     unwritten: Map[str, int] = Map()
     claims: Claims = Claims()
+    behind: Map[str, Map[str, Position]] = Map()
 
     @property
     def node(self) -> str:

@@ -3,7 +3,7 @@ implementation")."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from statemachines.kernel import Message, TraceColumns
 from statemachines.persistent_sessions.message import Count
@@ -61,6 +61,20 @@ class TakeoverRefused(Message, frozen=True, gc=False):
     client: str
     token: Count
     is_gone: bool = False
+
+
+ANSWERED: Final = frozenset((BeginTakeover, EndTakeover))
+"""Who says this waits for an answer, and is told where it does not go."""
+
+
+class OwnerReplaced(Message, frozen=True, gc=False):
+    """To an owner: its client has a fresh session, live at the owner `to`, and yours is gone."""
+
+    columns: ClassVar = TraceColumns(key="client", term="token")
+
+    client: str
+    to: str
+    token: Count
 
 
 def limit_rows(found: tuple[EpochRows, ...], limit: int) -> tuple[EpochRows, ...]:

@@ -7,18 +7,9 @@ from random import Random
 import pytest
 
 from statemachines.kernel import Send
+from statemachines.shared_subscriptions import message
 from statemachines.shared_subscriptions.borrower import BORROWER
 from statemachines.shared_subscriptions.leader import LEADER
-from statemachines.shared_subscriptions.message import (
-    END_OF_STREAM,
-    Grant,
-    Ping,
-    PingResponse,
-    Revoke,
-    Revoked,
-    RevokeFinished,
-    UpdateProgress,
-)
 from statemachines.shared_subscriptions.stream import STREAM, StreamProgress
 from statemachines_bench.borrower_mix import PAIR, connecting, make_held_record, mix, new_record, stream_name
 from statemachines_bench.dispatch import by_transitions, hand_borrower
@@ -36,7 +27,7 @@ def test_the_mix_is_the_same_every_time_and_takes_the_rows_it_is_about():
         messages |= {type(effect.message) for effect in step.effects if isinstance(effect, Send)}
         record = step.record
     assert clauses == {"SS-01", "SS-03", "SS-07", "SS-08", "SS-11", "SS-12"}
-    assert {Ping, UpdateProgress, RevokeFinished} <= messages
+    assert {message.Ping, message.UpdateProgress, message.RevokeFinished} <= messages
     assert sum(child.status.value == "granted" for child in record.streams.values()) == 20
 
 
@@ -50,11 +41,13 @@ def random_events(seed, count):
         events.append(
             chance.choice(
                 [
-                    Grant(*pair, stream, grant, chance.randrange(50)),
-                    Revoke(*pair, stream, grant),
-                    Revoked(*pair, stream, grant),
-                    StreamProgress(stream, grant, chance.choice([1, 30, 60, END_OF_STREAM]), chance.random() < 0.3),
-                    PingResponse(*pair, chance.randrange(1, 4)),
+                    message.Grant(*pair, stream, grant, chance.randrange(50)),
+                    message.Revoke(*pair, stream, grant),
+                    message.Revoked(*pair, stream, grant),
+                    StreamProgress(
+                        stream, grant, chance.choice([1, 30, 60, message.END_OF_STREAM]), chance.random() < 0.3
+                    ),
+                    message.PingResponse(*pair, chance.randrange(1, 4)),
                 ]
             )
         )

@@ -18,7 +18,8 @@ LONG = {
     "mqtt-connections", "mqtt-live-1-p50", "mqtt-live-1-p99", "mqtt-live-1000-p50", "mqtt-live-1000-p99",
     "mqtt-publish-memory", "mqtt-publish-nats", "mqtt-publish-one", "mqtt-publish-rabbitmq", "poison", "replay",
     "resume-scale-postgres", "session-failover-kill-resume", "session-failover-stop", "session-failover-stop-resume",
-    "session-fan-out", "session-idle", "session-idle-memory", "session-publish-postgres", "session-publish-postgres-2",
+    "session-fan-out", "session-idle", "session-idle-memory", "session-publish-memory", "session-publish-nats",
+    "session-publish-postgres", "session-publish-postgres-2", "session-publish-rabbitmq",
     "sim-monitored", "sim-naive", "sim-storm", "sources-memory", "step-scale", "step-scale-leader", "trace-cost",
     "trace-rows",
 }  # fmt: skip

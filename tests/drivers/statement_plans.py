@@ -17,6 +17,11 @@ from typing import NamedTuple
 
 import psycopg
 
+from statemachines.drivers.sql.loop_connection import LoopConnection
+
+LITERALS = {17: r"'\x00'::bytea", 20: "0::bigint", 1001: "'{}'::bytea[]", 1016: "'{}'::bigint[]"}
+"""A value of each type, as the server numbers them."""
+
 EXPLAINED = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")
 """How statements begin that read rows."""
 
@@ -157,23 +162,39 @@ def watched():
         note(cursor, statement, rows[0])
         return execute_many(cursor, statement, rows, **given)
 
+    ask = LoopConnection.ask
+
+    async def watched_ask(connection, statement, values):
+        answer = await ask(connection, statement, values)
+        text = statement.text.decode()
+        bound = re.sub(r"\$(\d+)", lambda found: LITERALS[statement.types[int(found[1]) - 1]], text)
+        driver = connection._connection.connection.driver_connection
+        explaining.append(text)
+        try:
+            plans.note(text, lambda: _postgres_plan(plans, driver, bound, None))
+        finally:
+            explaining.pop()
+        return answer
+
     def watch(factory):
         """What a store's own connection asks in the end."""
         return Watched if factory is None else type("WatchedToo", (factory, Watched), {})
 
     sqlite3.connect = lambda *given, **named: connect(*given, **named | {"factory": watch(named.get("factory"))})
     psycopg.Cursor.execute, psycopg.Cursor.executemany = watched_execute, watched_many
+    LoopConnection.ask = watched_ask
     try:
         yield plans
     finally:
         sqlite3.connect = connect
         psycopg.Cursor.execute, psycopg.Cursor.executemany = execute, execute_many
+        LoopConnection.ask = ask
 
 
 # -- SQLite ---------------------------------------------------------------------------------------------------------
 
 FOUND = re.compile(r"^(?:SCAN|SEARCH) (\S+)(?: USING .*?(?:INDEX (\S+)|KEY))?(?: \((.*)\))?(?: LEFT-JOIN)?$")
-TERM = re.compile(r"\(?([a-z_, ]+)\)?(=|<|>)")
+TERM = re.compile(r"\(?([a-z_, ]+|<expr>)\)?(=|<|>)")
 
 
 def _sqlite_plan(plans, connection, statement, values):
@@ -196,7 +217,8 @@ def _terms(condition, rowid):
     for part in condition.split(" AND "):
         found = TERM.match(part)
         if found:
-            yield found[1].split(",")[0].strip().replace("rowid", rowid), found[2]
+            column = found[1].split(",")[0].strip().replace("rowid", rowid)
+            yield column.strip("<>"), found[2]
 
 
 def _access(table, terms, index):
@@ -271,7 +293,7 @@ def _postgres_access(node, indexes):
         if re.search(rf"\b{column} = ", condition):
             equal.append(column)
             continue
-        if re.search(rf"\b{column} [<>]|ROW\((\w+\.)?{column}\b", condition):
+        if re.search(rf"\b{column} [<>]|ROW\((\w+\.)?{column}\b" if column != "expr" else r"\) [<>]", condition):
             within = column
         break
     index = "" if node["Index Name"].endswith(("_pkey", "_key")) else node["Index Name"]

@@ -8,26 +8,11 @@ import time
 import msgspec
 import pytest
 
+from statemachines import kernel
 from statemachines.drivers import clock as clock_module
 from statemachines.drivers import runtime as runtime_module
 from statemachines.drivers.environment import Environment
 from statemachines.drivers.runtime import Runtime
-from statemachines.kernel import (
-    STAY,
-    Answer,
-    Ask,
-    Call,
-    Fsm,
-    Host,
-    LocalProtocolError,
-    Message,
-    Node,
-    Request,
-    Row,
-    Send,
-    Status,
-    Tell,
-)
 from statemachines.trace import COLUMNS
 from statemachines.wire import Packet
 
@@ -35,27 +20,27 @@ NUMBER = 7
 KIND, EVENT, MSG = (COLUMNS.index(name) - 2 for name in ("kind", "event", "msg"))
 
 
-class Only(Status):
+class Only(kernel.Status):
     ON = "on"
 
 
-class Go(Call, frozen=True):
+class Go(kernel.Call, frozen=True):
     pass
 
 
-class Hi(Message, frozen=True):
+class Hi(kernel.Message, frozen=True):
     n: int
 
 
-class Look(Request, frozen=True):
+class Look(kernel.Request, frozen=True):
     pass
 
 
-class Seen(Answer, frozen=True):
+class Seen(kernel.Answer, frozen=True):
     pass
 
 
-class Done(Call, frozen=True):
+class Done(kernel.Call, frozen=True):
     pass
 
 
@@ -64,27 +49,32 @@ class Record(msgspec.Struct, frozen=True):
 
 
 def go(record, event, now_ns):
-    return record, (Send("b~1", Hi(1)), Tell(Done()), Ask("eyes", Look()), Send("b~1", Hi(2)))
+    return record, (
+        kernel.Send("b~1", Hi(1)),
+        kernel.Tell(Done()),
+        kernel.Ask("eyes", Look()),
+        kernel.Send("b~1", Hi(2)),
+    )
 
 
 def answer(record, event, now_ns):
-    return record, (Send("b~1", Hi(3)), Send("b~1", Hi(4)))
+    return record, (kernel.Send("b~1", Hi(3)), kernel.Send("b~1", Hi(4)))
 
 
 def pong(record, event, now_ns):
-    return record, (Send("b~1", Hi(event.n + 1)),)
+    return record, (kernel.Send("b~1", Hi(event.n + 1)),)
 
 
-ECHO = Fsm(
+ECHO = kernel.Fsm(
     "echo",
     protocol="toy",
     record=Record,
     states=Only,
     initial=Only.ON,
     rows=(
-        Row(Go, Only.ON, STAY, go, None, "TY-01"),
-        Row(Seen, Only.ON, STAY, answer, None, "TY-02"),
-        Row(Hi, Only.ON, STAY, pong, None, "TY-03"),
+        kernel.Row(Go, Only.ON, kernel.STAY, go, None, "TY-01"),
+        kernel.Row(Seen, Only.ON, kernel.STAY, answer, None, "TY-02"),
+        kernel.Row(Hi, Only.ON, kernel.STAY, pong, None, "TY-03"),
     ),
 )
 
@@ -105,8 +95,8 @@ class Bench:
             log=self,
             offset_ns=0,
         )
-        self.host = Host()
-        self.host.add(Node(ECHO, Record(), name="a~1", now_ns=0, observe=self.runtime.observe))
+        self.host = kernel.Host()
+        self.host.add(kernel.Node(ECHO, Record(), name="a~1", now_ns=0, observe=self.runtime.observe))
         self.runtime.attach(self.host, self)
 
     def send(self, packet):
@@ -210,7 +200,7 @@ def test_after_an_effect_that_failed_numbers_go_on():
 def test_what_the_application_may_not_do_is_raised_to_it_and_nothing_stops():
     async def test():
         bench = Bench()
-        with pytest.raises(LocalProtocolError, match="echo in state on got done"):
+        with pytest.raises(kernel.LocalProtocolError, match="echo in state on got done"):
             bench.runtime.run(lambda now: bench.host.feed("a~1", Done(), now))
         assert bench.runtime.failed is None
 
@@ -245,7 +235,7 @@ def test_nothing_is_left_over_when_it_is_closed():
     run(test)
 
 
-class Waiting(Host):
+class Waiting(kernel.Host):
     """A host that waits for one moment."""
 
     def __init__(self, at_ns):

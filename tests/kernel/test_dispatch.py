@@ -7,42 +7,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from statemachines.kernel import (
-    ANY,
-    STAY,
-    Call,
-    Fsm,
-    GaplessError,
-    Ignore,
-    Refuse,
-    Row,
-    Status,
-    Tell,
-    Timer,
-    TimerFired,
-)
+from statemachines import kernel
 
 
-class S(Status):
+class S(kernel.Status):
     A = "a"
     B = "b"
     C = "c"
     D = "d"
 
 
-class Red(Call, frozen=True):
+class Red(kernel.Call, frozen=True):
     n: int
 
 
-class Green(Call, frozen=True):
+class Green(kernel.Call, frozen=True):
     n: int
 
 
-class Blue(Call, frozen=True):
+class Blue(kernel.Call, frozen=True):
     n: int
 
 
-class Tick(TimerFired, frozen=True):
+class Tick(kernel.TimerFired, frozen=True):
     n: int = 0
 
 
@@ -57,7 +44,7 @@ class Rec(msgspec.Struct, frozen=True):
 def action(k):
     return lambda record, event, now_ns: (
         replace(record, total=record.total * 3 + k + event.n),
-        (Tell(Red(record.total)), Tell(Green(now_ns))),
+        (kernel.Tell(Red(record.total)), kernel.Tell(Green(now_ns))),
     )
 
 
@@ -66,24 +53,26 @@ def guard(k):
 
 
 sources = st.one_of(
-    st.sampled_from(S), st.just(ANY), st.lists(st.sampled_from(S), min_size=1, max_size=3, unique=True).map(tuple)
+    st.sampled_from(S),
+    st.just(kernel.ANY),
+    st.lists(st.sampled_from(S), min_size=1, max_size=3, unique=True).map(tuple),
 )
 rows = st.builds(
-    Row,
+    kernel.Row,
     st.sampled_from(EVENTS),
     sources,
-    st.one_of(st.sampled_from(S), st.just(STAY)),
+    st.one_of(st.sampled_from(S), st.just(kernel.STAY)),
     st.one_of(st.none(), st.integers(0, 3).map(action)),
     st.one_of(st.none(), st.integers(0, 4).map(guard)),
     st.just("T-1"),
 )
 closing = st.builds(
     lambda kind, events: kind(events, tuple(S), "T-2"),
-    st.sampled_from([Ignore, Refuse]),
+    st.sampled_from([kernel.Ignore, kernel.Refuse]),
     st.lists(st.sampled_from(EVENTS), min_size=1, unique=True).map(tuple),
 )
 timers = st.lists(st.sampled_from(S), unique=True).map(
-    lambda states: (Timer("tick", Tick, tuple(states), lambda r: 9, once=True),)
+    lambda states: (kernel.Timer("tick", Tick, tuple(states), lambda r: 9, once=True),)
 )
 
 
@@ -91,24 +80,28 @@ timers = st.lists(st.sampled_from(S), unique=True).map(
 def machines(draw):
     """Random rows, with random ignores and refusals between them, and every cell decided at the end."""
     table = draw(st.lists(st.one_of(rows, rows, closing), max_size=14))
-    table.append(Ignore(EVENTS, tuple(S), "T-3") if draw(st.booleans()) else Refuse(EVENTS, tuple(S), "T-3"))
-    return Fsm("random", record=Rec, states=S, initial=S.A, rows=reachable(table), timers=draw(timers))
+    table.append(
+        kernel.Ignore(EVENTS, tuple(S), "T-3") if draw(st.booleans()) else kernel.Refuse(EVENTS, tuple(S), "T-3")
+    )
+    return kernel.Fsm("random", record=Rec, states=S, initial=S.A, rows=reachable(table), timers=draw(timers))
 
 
 def reachable(table):
     """Without what stands behind a line that has no guard: a declaration with such a line is refused."""
     closed, kept = set(), []
     for line in table:
-        sources = tuple(S) if line.source is ANY else line.source if isinstance(line.source, tuple) else (line.source,)
-        for event in line.on if isinstance(line, Ignore) else (line.on,):
+        sources = (
+            tuple(S) if line.source is kernel.ANY else line.source if isinstance(line.source, tuple) else (line.source,)
+        )
+        for event in line.on if isinstance(line, kernel.Ignore) else (line.on,):
             open_ = tuple(state for state in sources if (state, event) not in closed)
             if not open_:
                 continue
-            if isinstance(line, Ignore):
+            if isinstance(line, kernel.Ignore):
                 kept.append(type(line)((event,), open_, line.clause))
             else:
-                kept.append(Row(event, open_, line.to, line.do, line.when, line.clause))
-            if isinstance(line, Ignore) or line.when is None:
+                kept.append(kernel.Row(event, open_, line.to, line.do, line.when, line.clause))
+            if isinstance(line, kernel.Ignore) or line.when is None:
                 closed |= {(state, event) for state in open_}
     return tuple(kept)
 
@@ -119,7 +112,7 @@ events = st.lists(st.builds(lambda kind, n: kind(n=n), st.sampled_from(EVENTS), 
 def outcome(engine, record, event, now_ns):
     try:
         return engine(record, event, now_ns)
-    except GaplessError as error:
+    except kernel.GaplessError as error:
         return (type(error), str(error))
 
 

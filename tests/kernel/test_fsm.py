@@ -7,19 +7,7 @@ from enum import Enum
 import pytest
 from door import DOOR, Bell, Door, DoorRecord, Draught, Knock, Pull, Push, Remove
 
-from statemachines.kernel import (
-    CancelTimer,
-    DeclarationError,
-    Fsm,
-    Ignore,
-    LocalProtocolError,
-    RemoteProtocolError,
-    Row,
-    Send,
-    SetTimer,
-    Stop,
-    Timer,
-)
+from statemachines import kernel
 
 
 def test_the_first_row_whose_guard_holds_is_taken():
@@ -30,14 +18,20 @@ def test_the_first_row_whose_guard_holds_is_taken():
 
 
 def test_entering_arms_and_leaving_cancels():
-    assert DOOR.start(DoorRecord(), 7) == (SetTimer("draught", 107),)
-    assert DOOR.step(DoorRecord(), Push(force=2), 0).effects == (CancelTimer("draught"), CancelTimer("bell"))[:1]
+    assert DOOR.start(DoorRecord(), 7) == (kernel.SetTimer("draught", 107),)
+    assert (
+        DOOR.step(DoorRecord(), Push(force=2), 0).effects
+        == (kernel.CancelTimer("draught"), kernel.CancelTimer("bell"))[:1]
+    )
     back = DOOR.step(DoorRecord(status=Door.CLOSED), Pull(), 50)
-    assert back.effects == (CancelTimer("bell"), SetTimer("draught", 150))
+    assert back.effects == (kernel.CancelTimer("bell"), kernel.SetTimer("draught", 150))
 
 
 def test_a_reflexive_row_leaves_and_enters_and_an_internal_one_does_not():
-    assert DOOR.step(DoorRecord(), Pull(), 9).effects == (CancelTimer("draught"), SetTimer("draught", 109))
+    assert DOOR.step(DoorRecord(), Pull(), 9).effects == (
+        kernel.CancelTimer("draught"),
+        kernel.SetTimer("draught", 109),
+    )
     assert DOOR.step(DoorRecord(), Push(), 9).effects == ()
 
 
@@ -48,7 +42,7 @@ def test_an_ignore_is_a_numbered_row_without_effect():
 
 
 def test_a_refused_call_is_the_hosts_fault_and_names_state_event_and_clause():
-    with pytest.raises(LocalProtocolError, match=r"door in state closed got push: .* \[T-10\]"):
+    with pytest.raises(kernel.LocalProtocolError, match=r"door in state closed got push: .* \[T-10\]"):
         DOOR.step(DoorRecord(status=Door.CLOSED), Push(), 0)
 
 
@@ -59,36 +53,36 @@ def test_an_unknown_event_is_an_error_of_whoever_sent_it():
     class Kick(Push, frozen=True):
         pass
 
-    with pytest.raises(RemoteProtocolError, match="does not take"):
+    with pytest.raises(kernel.RemoteProtocolError, match="does not take"):
         DOOR.step(DoorRecord(), Letter("x"), 0)
-    with pytest.raises(LocalProtocolError, match="does not take"):
+    with pytest.raises(kernel.LocalProtocolError, match="does not take"):
         DOOR.step(DoorRecord(), Kick(), 0)
 
 
 def test_a_final_state_takes_nothing():
-    with pytest.raises(LocalProtocolError, match="has stopped"):
+    with pytest.raises(kernel.LocalProtocolError, match="has stopped"):
         DOOR.step(DoorRecord(status=Door.GONE), Pull(), 0)
 
 
 def test_a_wildcard_source_is_every_state_that_is_not_final():
     line = next(line for line in DOOR.lines if line.event is Remove)
     assert line.sources == (Door.OPEN, Door.CLOSED)
-    assert DOOR.step(DoorRecord(), Remove(), 0).effects == (CancelTimer("draught"), Stop())
+    assert DOOR.step(DoorRecord(), Remove(), 0).effects == (kernel.CancelTimer("draught"), kernel.Stop())
 
 
 def test_actions_see_the_event_and_the_time():
     step = DOOR.step(DoorRecord(status=Door.CLOSED), Knock("ann"), 10)
-    assert step.effects == (Send("ann", Knock("door")), SetTimer("bell", 15))
+    assert step.effects == (kernel.Send("ann", Knock("door")), kernel.SetTimer("bell", 15))
 
 
 def test_guards_that_all_fail_take_no_row():
-    fsm = Fsm(
+    fsm = kernel.Fsm(
         "shy",
         record=DoorRecord,
         states=Door,
         initial=Door.OPEN,
         final=(Door.CLOSED, Door.GONE),
-        rows=(Row(Push, Door.OPEN, Door.CLOSED, None, lambda record, event: False, "T-1"),),
+        rows=(kernel.Row(Push, Door.OPEN, Door.CLOSED, None, lambda record, event: False, "T-1"),),
     )
     for engine in (fsm.step, fsm.reference_step):
         step = engine(DoorRecord(), Push(), 0)
@@ -98,25 +92,25 @@ def test_guards_that_all_fail_take_no_row():
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ((Row(Push, Door.OPEN, Door.CLOSED, None, None, "T-1"),), "undecided cells.*closed x push"),
-        ((Row(Push, Door.GONE, Door.OPEN, None, None, "T-1"),), "leaves a final state"),
-        ((Row(Push, Door.OPEN, Enum("Other", "X").X, None, None, "T-1"),), "not one of its states"),
-        ((Ignore((Push,), (Door.OPEN, Door.CLOSED), ""),), "no clause"),
+        ((kernel.Row(Push, Door.OPEN, Door.CLOSED, None, None, "T-1"),), "undecided cells.*closed x push"),
+        ((kernel.Row(Push, Door.GONE, Door.OPEN, None, None, "T-1"),), "leaves a final state"),
+        ((kernel.Row(Push, Door.OPEN, Enum("Other", "X").X, None, None, "T-1"),), "not one of its states"),
+        ((kernel.Ignore((Push,), (Door.OPEN, Door.CLOSED), ""),), "no clause"),
     ],
 )
 def test_a_table_that_is_not_a_machine_is_refused_by_name(rows, message):
-    with pytest.raises(DeclarationError, match=message):
-        Fsm("bad", record=DoorRecord, states=Door, initial=Door.OPEN, final=(Door.GONE,), rows=rows)
+    with pytest.raises(kernel.DeclarationError, match=message):
+        kernel.Fsm("bad", record=DoorRecord, states=Door, initial=Door.OPEN, final=(Door.GONE,), rows=rows)
 
 
 def test_a_timer_that_nothing_takes_is_refused():
-    with pytest.raises(DeclarationError, match="nothing takes draught"):
-        Fsm(
+    with pytest.raises(kernel.DeclarationError, match="nothing takes draught"):
+        kernel.Fsm(
             "deaf",
             record=DoorRecord,
             states=Door,
             initial=Door.OPEN,
             final=(Door.GONE,),
-            rows=(Ignore((Push,), (Door.OPEN, Door.CLOSED), "T-1"),),
-            timers=(Timer("draught", Draught, (Door.OPEN,), lambda record: 1),),
+            rows=(kernel.Ignore((Push,), (Door.OPEN, Door.CLOSED), "T-1"),),
+            timers=(kernel.Timer("draught", Draught, (Door.OPEN,), lambda record: 1),),
         )

@@ -6,54 +6,35 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from statemachines.kernel import (
-    STAY,
-    Answer,
-    Ask,
-    Call,
-    Fsm,
-    GaplessError,
-    Host,
-    HostLoop,
-    LocalProtocolError,
-    Message,
-    Node,
-    Request,
-    Row,
-    Send,
-    Status,
-    Tell,
-    Timer,
-    TimerFired,
-)
+from statemachines import kernel
 from statemachines.kernel import loop as loops
 
 
-class Idle(Status):
+class Idle(kernel.Status):
     IDLE = "idle"
 
 
-class Look(Call, frozen=True):
+class Look(kernel.Call, frozen=True):
     pass
 
 
-class Query(Request, frozen=True):
+class Query(kernel.Request, frozen=True):
     n: int
 
 
-class Found(Answer, frozen=True):
+class Found(kernel.Answer, frozen=True):
     n: int
 
 
-class Note(Message, frozen=True):
+class Note(kernel.Message, frozen=True):
     n: int
 
 
-class Seen(Call, frozen=True):
+class Seen(kernel.Call, frozen=True):
     n: int
 
 
-class Alarm(TimerFired, frozen=True):
+class Alarm(kernel.TimerFired, frozen=True):
     pass
 
 
@@ -66,24 +47,29 @@ class Finder(msgspec.Struct, frozen=True):
 def look(record, event, now_ns):
     """A message, a request, a word to the application, and another message."""
     n = record.n + 1
-    return replace(record, n=n), (Send("far", Note(n)), Ask("index", Query(n)), Tell(Seen(n)), Send("far", Note(-n)))
+    return replace(record, n=n), (
+        kernel.Send("far", Note(n)),
+        kernel.Ask("index", Query(n)),
+        kernel.Tell(Seen(n)),
+        kernel.Send("far", Note(-n)),
+    )
 
 
 def take(record, event, now_ns):
-    return replace(record, found=record.found + event.n), (Tell(Seen(100 + event.n)),)
+    return replace(record, found=record.found + event.n), (kernel.Tell(Seen(100 + event.n)),)
 
 
-FINDER = Fsm(
+FINDER = kernel.Fsm(
     "finder",
     record=Finder,
     states=Idle,
     initial=Idle.IDLE,
     rows=(
-        Row(Look, Idle.IDLE, STAY, look, None, "T-1"),
-        Row(Found, Idle.IDLE, STAY, take, None, "T-2"),
-        Row(Alarm, Idle.IDLE, STAY, look, None, "T-3"),
+        kernel.Row(Look, Idle.IDLE, kernel.STAY, look, None, "T-1"),
+        kernel.Row(Found, Idle.IDLE, kernel.STAY, take, None, "T-2"),
+        kernel.Row(Alarm, Idle.IDLE, kernel.STAY, look, None, "T-3"),
     ),
-    timers=(Timer("alarm", Alarm, (Idle.IDLE,), lambda record: 50, once=True),),
+    timers=(kernel.Timer("alarm", Alarm, (Idle.IDLE,), lambda record: 50, once=True),),
 )
 
 ONE_LOOK = ["send 1", "ask 1", "told 1", "send -1"]
@@ -98,9 +84,9 @@ class Desk:
         self.depth = 0
         self.answer = lambda n, feed: None
         self.hear = lambda n: None
-        host = Host()
-        host.add(Node(FINDER, Finder(), name="finder~1", now_ns=0))
-        self.loop = HostLoop(host, self, lambda: self.now_ns)
+        host = kernel.Host()
+        host.add(kernel.Node(FINDER, Finder(), name="finder~1", now_ns=0))
+        self.loop = kernel.HostLoop(host, self, lambda: self.now_ns)
 
     @property
     def record(self):
@@ -108,7 +94,7 @@ class Desk:
 
     def perform(self, party, effect, feed):
         assert party == "finder~1"
-        if isinstance(effect, Send):
+        if isinstance(effect, kernel.Send):
             self.done.append(f"send {effect.message.n}")
         else:
             self.done.append(f"ask {effect.request.n}")
@@ -177,7 +163,9 @@ def test_timers_fire_through_the_loop():
 
 def test_who_writes_rows_hears_of_a_turn_before_any_of_it_is_performed():
     heard, desk = [], Desk()
-    desk.loop = HostLoop(desk.loop.host, desk, lambda: 0, before=lambda out: heard.append((len(out), list(desk.done))))
+    desk.loop = kernel.HostLoop(
+        desk.loop.host, desk, lambda: 0, before=lambda out: heard.append((len(out), list(desk.done)))
+    )
     desk.answer = lambda n, feed: feed(1)
     desk.loop.feed("finder~1", Look())
     assert heard == [(4, []), (1, ONE_LOOK)]
@@ -188,10 +176,10 @@ def test_what_raises_leaves_the_loop_fit_and_what_waited_comes_first():
 
     def answer(n, feed):
         feed(1)
-        raise LocalProtocolError("finder", "idle", "query", "", "no index here")
+        raise kernel.LocalProtocolError("finder", "idle", "query", "", "no index here")
 
     desk.answer = answer
-    with pytest.raises(LocalProtocolError):
+    with pytest.raises(kernel.LocalProtocolError):
         desk.loop.feed("finder~1", Look())
     assert desk.done == ["send 1", "ask 1"]
     desk.answer = lambda n, feed: None
@@ -203,7 +191,7 @@ def test_a_circle_without_end_is_said_to_be_one(monkeypatch):
     monkeypatch.setattr(loops, "TURNS_MAX", 20)
     desk = Desk()
     desk.hear = lambda n: desk.loop.feed("finder~1", Look())
-    with pytest.raises(GaplessError, match="20 turns of a host and no end"):
+    with pytest.raises(kernel.GaplessError, match="20 turns of a host and no end"):
         desk.loop.feed("finder~1", Look())
     assert desk.done.count("told 20") == 1
     assert "told 21" not in desk.done

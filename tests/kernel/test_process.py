@@ -21,60 +21,51 @@ from office import (
     declare,
 )
 
-from statemachines.kernel import (
-    OUTSIDE,
-    ConfigurationError,
-    DeclarationError,
-    EventRoute,
-    GaplessError,
-    LocalProtocolError,
-    PartyKind,
-    ProcessRunner,
-    Send,
-    Tell,
-)
+from statemachines import kernel
 
-KIND = PartyKind("clerk", CLERK, most=2)
+KIND = kernel.PartyKind("clerk", CLERK, most=2)
 
 
 def open_office(**fields):
-    return ProcessRunner(OFFICE, OfficeRecord("o~1", **fields), check=True)
+    return kernel.ProcessRunner(OFFICE, OfficeRecord("o~1", **fields), check=True)
 
 
 def test_a_turn_is_the_event_what_parties_are_fed_and_what_goes_on_at_once():
     runner = open_office()
-    assert runner.receive("v", "o", Visit("v"), 0) == [("o~1/1", Send("v", Reply(0)))]
+    assert runner.receive("v", "o", Visit("v"), 0) == [("o~1/1", kernel.Send("v", Reply(0)))]
     assert runner.deadline() == 0, "the clerk goes on at once"
-    assert runner.fire_first(0) == [("o~1/1", Tell(Busy()))], "which no route leads anywhere but to the application"
-    assert runner.receive("v", "o~1/1", Question(7), 0) == [("o~1/1", Send("v", Reply(7)))]
+    assert runner.fire_first(0) == [("o~1/1", kernel.Tell(Busy()))], (
+        "which no route leads anywhere but to the application"
+    )
+    assert runner.receive("v", "o~1/1", Question(7), 0) == [("o~1/1", kernel.Send("v", Reply(7)))]
     assert runner.receive("v", "o~1/9", Question(7), 0) == [], "who is gone takes nothing; the table says so"
 
 
 def test_what_a_party_tells_the_process_is_taken_at_once_and_copied_where_a_route_says_so():
     runner = open_office()
     runner.receive("v", "o", Visit("v"), 0)
-    assert runner.fire(SECOND) == [("o~1/1", Tell(Served("o~1/1")))], "what may not be any more comes first"
+    assert runner.fire(SECOND) == [("o~1/1", kernel.Tell(Served("o~1/1")))], "what may not be any more comes first"
     assert (dict(runner.record.clerks), runner.record.gone, list(runner.nodes)) == ({}, 1, [])
 
 
 def test_what_was_over_before_a_call_that_is_refused_is_owed_and_comes_with_the_next_turn(monkeypatch):
     """Whoever refuses it, the protocol or a check of what was given (D-332)."""
 
-    take = ProcessRunner.take
+    take = kernel.ProcessRunner.take
 
     def refuse(self, party, event, now_ns):
         if event == Visit("w"):
-            raise ConfigurationError("visitor", "w", "must be known")
+            raise kernel.ConfigurationError("visitor", "w", "must be known")
         return take(self, party, event, now_ns)
 
     runner = open_office()
     runner.receive("v", "o", Visit("v"), 0)
     runner.fire(0)
-    monkeypatch.setattr(ProcessRunner, "take", refuse)
-    with pytest.raises(ConfigurationError):
+    monkeypatch.setattr(kernel.ProcessRunner, "take", refuse)
+    with pytest.raises(kernel.ConfigurationError):
         runner.call(Visit("w"), SECOND)
     assert runner.deadline() == 0
-    assert runner.fire(SECOND) == [("o~1/1", Tell(Served("o~1/1")))]
+    assert runner.fire(SECOND) == [("o~1/1", kernel.Tell(Served("o~1/1")))]
 
 
 def test_a_rule_sees_of_a_party_what_its_kind_shows_in_the_event():
@@ -82,7 +73,7 @@ def test_a_rule_sees_of_a_party_what_its_kind_shows_in_the_event():
     for visitor in ("v", "w"):
         runner.receive(visitor, "o", Visit(visitor), 0)
     runner.receive("v", "o~1/2", Question(1), 0)
-    assert runner.feed("o~1", Check(), 0)[-1] == ("o~1/2", Tell(Served("o~1/2")))
+    assert runner.feed("o~1", Check(), 0)[-1] == ("o~1/2", kernel.Tell(Served("o~1/2")))
     assert list(runner.record.clerks) == ["o~1/1"]
 
 
@@ -90,11 +81,11 @@ def test_a_kind_that_exceeds_its_bound_and_an_id_of_another_are_refused():
     runner = open_office(limit=3)
     for visitor in ("v", "w"):
         runner.receive(visitor, "o", Visit(visitor), 0)
-    with pytest.raises(DeclarationError, match="begins more than 2 of clerk at a time; guard the row"):
+    with pytest.raises(kernel.DeclarationError, match="begins more than 2 of clerk at a time; guard the row"):
         runner.receive("x", "o", Visit("x"), 0)
-    with pytest.raises(DeclarationError, match=r"begins clerk 'o~2/1'; its id must be like 'o~1/1'"):
+    with pytest.raises(kernel.DeclarationError, match=r"begins clerk 'o~2/1'; its id must be like 'o~1/1'"):
         OFFICE.check_begin("clerk", "o~2/1", "o~1", 0)
-    with pytest.raises(DeclarationError, match="begins 'cook', which is no kind of it; there are: clerk"):
+    with pytest.raises(kernel.DeclarationError, match="begins 'cook', which is no kind of it; there are: clerk"):
         OFFICE.check_begin("cook", "o~1/1", "o~1", 0)
 
 
@@ -113,10 +104,10 @@ def test_an_id_has_the_prefix_the_suffix_and_the_number_or_the_word_of_its_kind(
 
 
 def test_a_party_that_shows_nothing_is_not_looked_at():
-    process = declare(kinds=(PartyKind("clerk", CLERK, most=2),))
-    runner = ProcessRunner(process, OfficeRecord("o~1"))
+    process = declare(kinds=(kernel.PartyKind("clerk", CLERK, most=2),))
+    runner = kernel.ProcessRunner(process, OfficeRecord("o~1"))
     runner.receive("v", "o", Visit("v"), 0)
-    with pytest.raises(GaplessError, match="looks at a clerk, which shows nothing; give the kind a view"):
+    with pytest.raises(kernel.GaplessError, match="looks at a clerk, which shows nothing; give the kind a view"):
         runner.feed("o~1", Check(), 0)
 
 
@@ -125,35 +116,37 @@ def test_a_process_is_a_value_that_is_written_read_and_made_anew():
     runner.receive("v", "o", Visit("v"), 0)
     state = runner.state()
     assert OFFICE.decode(OFFICE.encode(state)) == state
-    again = ProcessRunner.from_state(OFFICE, state)
+    again = kernel.ProcessRunner.from_state(OFFICE, state)
     assert again.fire(SECOND) == runner.fire(SECOND)
     assert again.state() == runner.state() != state
-    with pytest.raises(LocalProtocolError, match="effects are owed since a refused event; call fire"):
-        OFFICE.encode(replace(state, owed=(("o~1", Tell(Busy())),)))
+    with pytest.raises(kernel.LocalProtocolError, match="effects are owed since a refused event; call fire"):
+        OFFICE.encode(replace(state, owed=(("o~1", kernel.Tell(Busy())),)))
 
 
 BAD = {
     "two kinds are called 'clerk'": {"kinds": (CLERKS, KIND)},
     "kind clerk has most=0; must be 1 or more": {"kinds": (replace(KIND, most=0),)},
     "kinds clerk and porter are the same; drop one": {"kinds": (CLERKS, replace(KIND, name="porter"))},
-    "'cook' is no kind of the process": {"routes": (EventRoute((Served,), ("cook",), "process", "T-1"),)},
-    "has no clause": {"routes": (EventRoute((Served,), ("clerk",), "process", ""),)},
+    "'cook' is no kind of the process": {"routes": (kernel.EventRoute((Served,), ("cook",), "process", "T-1"),)},
+    "has no clause": {"routes": (kernel.EventRoute((Served,), ("clerk",), "process", ""),)},
     "only a message from outside has an addressee": {
-        "routes": (EventRoute((Served,), ("clerk",), "addressee", "T-1"),)
+        "routes": (kernel.EventRoute((Served,), ("clerk",), "addressee", "T-1"),)
     },
-    "which one? name the field": {"routes": (EventRoute((Question,), (OUTSIDE,), "clerk", "T-1"),)},
+    "which one? name the field": {"routes": (kernel.EventRoute((Question,), (kernel.OUTSIDE,), "clerk", "T-1"),)},
     "only a party is paired with a party": {
-        "routes": (EventRoute((Question,), (OUTSIDE,), "clerk", "T-1", paired=True),)
+        "routes": (kernel.EventRoute((Question,), (kernel.OUTSIDE,), "clerk", "T-1", paired=True),)
     },
-    "served has no field 'owner'": {"routes": (EventRoute((Served,), ("clerk",), "process", "T-1", by="owner"),)},
-    "nothing there takes busy; add a row": {"routes": (EventRoute((Busy,), ("clerk",), "process", "T-1"),)},
+    "served has no field 'owner'": {
+        "routes": (kernel.EventRoute((Served,), ("clerk",), "process", "T-1", by="owner"),)
+    },
+    "nothing there takes busy; add a row": {"routes": (kernel.EventRoute((Busy,), ("clerk",), "process", "T-1"),)},
     "never taken, since one before it has no guard": {"routes": (*ROUTES, ROUTES[1])},
 }
 
 
 @pytest.mark.parametrize("why", BAD)
 def test_a_declaration_that_cannot_work_is_refused_in_a_line(why):
-    with pytest.raises(DeclarationError) as refused:
+    with pytest.raises(kernel.DeclarationError) as refused:
         declare(**BAD[why])
     assert why in str(refused.value)
     assert str(refused.value).startswith("office: ")

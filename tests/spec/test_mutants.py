@@ -456,7 +456,7 @@ def test_a_process_that_hangs_ends_by_its_processor_time():
     process = apart.FORK.Process(target=hang)
     process.start()
     process.join()
-    assert apart._ended(process.exitcode) == "SIGXCPU"
+    assert apart._describe_end(process.exitcode) == "SIGXCPU"
 
 
 def test_systems_that_break_without_a_mistake_are_said_in_a_line(field, tmp_path):

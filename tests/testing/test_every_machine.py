@@ -14,22 +14,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from msgspec.structs import replace
 
-from statemachines import catalogue, registry
-from statemachines.kernel import (
-    STAY,
-    Ask,
-    Call,
-    Fsm,
-    Ignore,
-    Invariant,
-    InvariantViolated,
-    Map,
-    Row,
-    SetTimer,
-    Status,
-    Timer,
-    TimerFired,
-)
+from statemachines import catalogue, kernel, registry
 from statemachines.testing.machine import MachineTest
 from statemachines.testing.protocol import environment_of, part_of
 
@@ -46,7 +31,9 @@ def test_every_machine_keeps_its_promises_and_asks_for_what_is_there(name):
     fsm = catalogue.machine(name)
     kind = MachineTest.of(fsm)
     asked = set()
-    kind.watch = [lambda node, event, step: asked.update(one.service for one in step.effects if isinstance(one, Ask))]
+    kind.watch = [
+        lambda node, event, step: asked.update(one.service for one in step.effects if isinstance(one, kernel.Ask))
+    ]
     run(kind, examples=20)
     assert asked <= set(environment_of(fsm).services)
 
@@ -59,17 +46,17 @@ def test_environments_are_those_of_machines_that_there_are(protocol):
 # -- what such a test finds -----------------------------------------------------------------------------------------
 
 
-class Lamp(Status):
+class Lamp(kernel.Status):
     OFF = "off"
     ON = "on"
     BROKEN = "broken"
 
 
-class Press(Call, frozen=True):
+class Press(kernel.Call, frozen=True):
     force: int
 
 
-class Dim(TimerFired, frozen=True):
+class Dim(kernel.TimerFired, frozen=True):
     pass
 
 
@@ -77,31 +64,31 @@ class LampRecord(msgspec.Struct, frozen=True):
     name: str
     status: Lamp = Lamp.OFF
     presses: int = 0
-    seen: Map[str, int] = Map()
+    seen: kernel.Map[str, int] = kernel.Map()
 
 
 def press(record, event, now_ns):
-    return replace(record, presses=record.presses + 1), (SetTimer("dim", now_ns + 5 * event.force),)
+    return replace(record, presses=record.presses + 1), (kernel.SetTimer("dim", now_ns + 5 * event.force),)
 
 
 def lamp(do=press, few=lambda record: True):
     """A lamp whose switch does `do`, and that promises `few`."""
     rows = (
-        Row(Press, Lamp.OFF, Lamp.ON, do, None, "T-1"),
-        Row(Press, Lamp.ON, STAY, do, lambda record, event: event.force < 3, "T-1"),
-        Row(Press, Lamp.ON, Lamp.BROKEN, None, None, "T-1"),
-        Row(Dim, Lamp.ON, Lamp.OFF, None, None, "T-1"),
-        Ignore((Dim,), Lamp.OFF, "T-1"),
+        kernel.Row(Press, Lamp.OFF, Lamp.ON, do, None, "T-1"),
+        kernel.Row(Press, Lamp.ON, kernel.STAY, do, lambda record, event: event.force < 3, "T-1"),
+        kernel.Row(Press, Lamp.ON, Lamp.BROKEN, None, None, "T-1"),
+        kernel.Row(Dim, Lamp.ON, Lamp.OFF, None, None, "T-1"),
+        kernel.Ignore((Dim,), Lamp.OFF, "T-1"),
     )
-    return Fsm(
+    return kernel.Fsm(
         "lamp",
         record=LampRecord,
         states=Lamp,
         initial=Lamp.OFF,
         final=(Lamp.BROKEN,),
         rows=rows,
-        timers=(Timer("dim", Dim, (Lamp.ON,), lambda record: 5),),
-        invariants=(Invariant("few", "T-1", few),),
+        timers=(kernel.Timer("dim", Dim, (Lamp.ON,), lambda record: 5),),
+        invariants=(kernel.Invariant("few", "T-1", few),),
     )
 
 
@@ -123,7 +110,7 @@ def forgets_what_it_cannot_write_down(record, event, now_ns):
         (lamp(looks_at_the_clock), AssertionError),
         (lamp(throws_a_coin), AssertionError),
         (lamp(forgets_what_it_cannot_write_down), (AssertionError, msgspec.ValidationError)),
-        (lamp(few=lambda record: record.presses < 3), InvariantViolated),
+        (lamp(few=lambda record: record.presses < 3), kernel.InvariantViolated),
     ],
 )
 def test_a_machine_that_breaks_a_promise_is_found(broken, error):

@@ -53,12 +53,16 @@ class MemoryDatabase:
         """One state: nobody else is here."""
         return MemorySql(self.book, self.now_ns, watch, writes=False)
 
-    def store_batch(self, batch: StoredBatch) -> int | None:
+    async def store_batch(self, batch: StoredBatch) -> int | None:
         """It has no such statement."""
         return None
 
-    def check_routes(self, batch: StoredBatch) -> int | None:
+    async def check_routes(self, batch: StoredBatch) -> int | None:
         """Nor such a one."""
+        return None
+
+    def count_changes(self) -> int | None:
+        """It does not: each look is a transaction."""
         return None
 
     def last_commit_ns(self) -> int:

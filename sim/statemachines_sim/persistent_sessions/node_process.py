@@ -38,7 +38,7 @@ from statemachines.persistent_sessions.session_host_record import (
     OwnerOpened,
     TakeAcknowledgements,
 )
-from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover, TakeoverRefused
+from statemachines.persistent_sessions.takeover_message import ANSWERED
 from statemachines_sim.cluster import SimCluster
 from statemachines_sim.network import Packet
 from statemachines_sim.node_life import NodeLife
@@ -177,9 +177,8 @@ class SessionNodeProcess(NodeLife):
             packet = self._real_network.note_sent(node, party, to, message, now_ns)
             self.after(0, lambda: super(SessionNodeProcess, self).receive(packet))
             return
-        if isinstance(message, BeginTakeover | EndTakeover) and not self.wires.reaches(self, to):
-            refused = TakeoverRefused(message.client, message.token, True)
-            self.after(0, lambda: self.act(lambda at_ns: self.machines.feed(party, refused, at_ns)))
+        if type(message) in ANSWERED and not self.wires.reaches(self, to):
+            self.after(0, lambda: self.act(lambda at_ns: self.machines.fail_to_send(party, to, message, at_ns)))
             return
         if self.forge is not None:
             message = self.forge(to, message)

@@ -110,12 +110,12 @@ class Ledger(Actor):
                 wrong = there is not None and self.messages[there][1] != messages
                 broken = _broken(local, {QueueViolation.KEPT: wrong})
                 local = replace(local, lost=_with(local.lost, position), taken_along=taken, broken=broken)
-                return Reaction(self._passed(local, position, end - 1))
+                return Reaction(self._add_passed(local, position, end - 1))
             case Skipped(first, last):
                 skipped = [at for at in local.acknowledged if first <= at <= last]
                 broken = _broken(local, {QueueViolation.ACK: bool(skipped)})
                 local = replace(local, skipped=tuple(sorted({*local.skipped, (first, last)})), broken=broken)
-                return Reaction(self._passed(local, first, last))
+                return Reaction(self._add_passed(local, first, last))
             case Lied():
                 return Reaction(replace(local, broken=_broken(local, {QueueViolation.TRUTH: True})))
         raise TypeError(f"the ledger does not take a {type(envelope.event).__name__}")
@@ -133,7 +133,7 @@ class Ledger(Actor):
         }
         last[reader] = position
         came = (number,) if number >= 0 else ()
-        local = self._passed(local, position, position + length_of(len(data_of(*block))) - 1)
+        local = self._add_passed(local, position, position + length_of(len(data_of(*block))) - 1)
         return replace(
             local,
             came=tuple(sorted({*local.came, *came})),
@@ -150,7 +150,7 @@ class Ledger(Actor):
         """Its writer was told another position."""
         return not self.wraps and any(one == number and at != position for at, one in local.blocks)
 
-    def _passed(self, local: LedgerLocal, first: int, last: int) -> LedgerLocal:
+    def _add_passed(self, local: LedgerLocal, first: int, last: int) -> LedgerLocal:
         """A range more that is behind us; ranges that follow each other are one."""
         if self.wraps:
             return local

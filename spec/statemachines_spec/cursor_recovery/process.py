@@ -242,7 +242,7 @@ class QueueActor(Actor):
                     raise LookupError(f"there is no service {effect.service!r}")
                 asked = effect.request
             elif isinstance(effect, Tell):
-                calls += self._told(local, effect.event)
+                calls += self._tell_ledger(local, effect.event)
                 said += [effect.event.outcome.value] if isinstance(effect.event, WriteDone | ReadDone) else []
                 done += isinstance(effect.event, WriteDone) and effect.event.outcome in OUT_OF_HANDS
         final = party.record.status in self.fsm.final
@@ -251,7 +251,7 @@ class QueueActor(Actor):
         record = None if said and final else party.record
         return Reaction(replace(local, record=record, asked=asked, done=done), (), tuple(calls))
 
-    def _told(self, local: ProcessLocal, event: Event) -> Iterator[Envelope]:
+    def _tell_ledger(self, local: ProcessLocal, event: Event) -> Iterator[Envelope]:
         """What the ledger hears of what the application is told."""
         if isinstance(event, WriteDone | ReadDone) and self._is_a_lie(local, event.outcome):
             yield Envelope(self.name, LEDGER, Lied(event.outcome.value))

@@ -168,7 +168,7 @@ class FsmActor(Actor):
         """Just begun; where a life begins with an event, about to."""
         if self.start is not None:
             return FsmLocal(DOWN, 0, None)
-        return self._begun(1, None, 0)
+        return self._begin_life(1, None, 0)
 
     def inputs(self, local: FsmLocal) -> tuple[Any, ...]:
         if local.mode is DOWN:
@@ -198,7 +198,7 @@ class FsmActor(Actor):
             case Crash() | LoseDisk():
                 return Reaction(self._crashed(local, event))
             case Restart():
-                begun = self._begun(local.life + 1, local.kept, local.now_ns)
+                begun = self._begin_life(local.life + 1, local.kept, local.now_ns)
                 return Reaction(begun) if self.start is None else self._step(begun, [self.start], watch)
             case Pause():
                 return Reaction(replace(local, mode=PAUSED))
@@ -265,7 +265,7 @@ class FsmActor(Actor):
 
     # -- reactions ----------------------------------------------------------------------------------------------
 
-    def _begun(self, life: int, kept: Any, now_ns: int) -> FsmLocal:
+    def _begin_life(self, life: int, kept: Any, now_ns: int) -> FsmLocal:
         record = self.fresh(life) if kept is None else kept
         party = begin(self.fsm, record, self.late, now_ns, self.timing)
         return FsmLocal(RUNNING, life, party, getattr(record, "id", "") or self.name, now_ns=now_ns)
@@ -385,18 +385,18 @@ def fields_of(record: Any) -> str:
     for field in record.__struct_fields__:
         value = getattr(record, field)
         if field not in ("status", "id") and value not in ("", None, ()) and isinstance(value, _SHORT):
-            words.append(f"{field}={_shown(value)}")
+            words.append(f"{field}={_describe(value)}")
     return " ".join(words)
 
 
 _SHORT = (str, int, bool, tuple, Map, Enum)
 
 
-def _shown(value: Any) -> str:
+def _describe(value: Any) -> str:
     if isinstance(value, Map):
-        return "{" + ", ".join(f"{key}: {_shown(one)}" for key, one in sorted(value.items())) + "}"
+        return "{" + ", ".join(f"{key}: {_describe(one)}" for key, one in sorted(value.items())) + "}"
     if isinstance(value, tuple):
-        return f"({', '.join(map(_shown, value))})"
+        return f"({', '.join(map(_describe, value))})"
     if isinstance(value, msgspec.Struct):
         return f"{name_of(type(value))}({fields_of(value)})"
     return str(cast(Any, value).value if isinstance(value, Enum) else value)

@@ -199,7 +199,8 @@ class Orbits:
             f"{one.actor.name} takes {entries.envelopes[event].event!r} in ({one.actor.describe(one.locals[local])}), "
             f"and {another.actor.name} takes {entries.envelopes[other_event].event!r} in "
             f"({another.actor.describe(another.locals[there])}), where {self.renamings[turn]}: renamed, the first "
-            f"comes to {self._shown(another, expected)}; the second comes to {self._shown(another, found)}{more}"
+            f"comes to {self._describe_entry(another, expected)}; the second comes to "
+            f"{self._describe_entry(another, found)}{more}"
         )
 
     def _image(self, turn: int, number: int) -> Entry:
@@ -216,7 +217,7 @@ class Orbits:
         )
         return _in_order(entries, changed)
 
-    def _shown(self, component: Any, entry: Entry) -> str:
+    def _describe_entry(self, component: Any, entry: Entry) -> str:
         if entry.local <= 0:
             return {0: "nothing, it waits", -1: "nothing within the bounds"}.get(entry.local, "an error")
         words = [f"({component.actor.describe(component.locals[entry.local])})"]

@@ -123,7 +123,7 @@ def begin(
 ) -> Party:  # fmt: skip
     """A node that has just been made: the timers of its first state are set."""
     if timing is not None:
-        return _kept(timing, timing.move_stamps(record, 0), {}, fsm.start(record, timing.now_ns))
+        return _apply_effects(timing, timing.move_stamps(record, 0), {}, fsm.start(record, timing.now_ns))
     timers = _timers((), fsm.start(record, now_ns))
     return LateParty(record, timers) if late else Party(record, timers)
 
@@ -192,7 +192,7 @@ def step_party(
         left = {} if step.record.status in fsm.final else dict(zip(party.timers, party.left, strict=True))
         left = {timer: ticks for timer, ticks in left.items() if timer in armed}
         effects = () if step.record.status in fsm.final else step.effects
-        return _kept(timing, timing.move_stamps(step.record, 0), left, effects), step.effects
+        return _apply_effects(timing, timing.move_stamps(step.record, 0), left, effects), step.effects
     timers = () if step.record.status in fsm.final else _timers(armed, step.effects)
     if isinstance(party, LateParty):
         return LateParty(step.record, timers, _late(party.late, armed, timers, step.effects)), step.effects
@@ -316,7 +316,7 @@ def timer_words(party: Party) -> Iterator[str]:
         yield f"{name} {key}".strip() + due
 
 
-def _kept(timing: Timing, record: Any, left: dict[Timer, int | None], effects: Effects) -> TimedParty:
+def _apply_effects(timing: Timing, record: Any, left: dict[Timer, int | None], effects: Effects) -> TimedParty:
     """The node with what the effects set and take back."""
     for effect in effects:
         if isinstance(effect, SetTimer):

@@ -354,7 +354,7 @@ class PartsTurn(ProcessTurn):
 
     def take(self, party: str, event: Event, now_ns: int) -> Iterable[Effect]:
         first = self._fire_soon(party) if self._soon else []
-        while self.steps.timings and (due := self._due(party)) not in (None, event):
+        while self.steps.timings and (due := self._find_due(party)) not in (None, event):
             first += self._take(party, due)
         return (*first, *self._take(party, event)) if first else self._take(party, event)
 
@@ -390,7 +390,7 @@ class PartsTurn(ProcessTurn):
             self._soon += [(name, timer) for timer in taken.soon]
         return taken.effects
 
-    def _due(self, name: str) -> Any:
+    def _find_due(self, name: str) -> Any:
         """The firing of this party that comes before any other event of it (None: there is none)."""
         first = self.steps.first_due((self._parts[name],))
         return None if first is None else self._fsm_of(name).timer_registry()[first[1][0]](first[1][1])

@@ -45,7 +45,7 @@ def recheck(entries: Entries, sample: int = SAMPLE) -> int:
     return len(items)
 
 
-def _made(system: System, items: list[Any]) -> list[int]:
+def _digest_reactions(system: System, items: list[Any]) -> list[int]:
     return [digest(outcome(system.actors[component].react(local, envelope))) for component, local, envelope in items]
 
 
@@ -138,5 +138,5 @@ def main() -> None:
             (path, arguments), items = pickle.load(sys.stdin.buffer)
             module, _, name = path.partition(":")
             system = getattr(import_module(module), name)(**arguments)
-            pickle.dump(_made(system, items), answers)
+            pickle.dump(_digest_reactions(system, items), answers)
             answers.flush()

@@ -105,13 +105,13 @@ class Shard:
 
     def broken_state(self, number: int) -> Candidate | None:
         """The state with the least digest that breaks a property over states."""
-        return self._found(STATE, DIGEST, number)
+        return self._read_candidate(STATE, DIGEST, number)
 
     def broken_step(self, number: int) -> Candidate | None:
         """The state with the least digest out of which a step breaks step property `number`."""
-        return self._found(STEP_STATE, STEP_DIGEST, number)
+        return self._read_candidate(STEP_STATE, STEP_DIGEST, number)
 
-    def _found(self, row: int, digest: int, number: int) -> Candidate | None:
+    def _read_candidate(self, row: int, digest: int, number: int) -> Candidate | None:
         index = int(self.found[row, number])
         return (int(self.found[digest, number]), self.state(index - 1)) if index else None
 

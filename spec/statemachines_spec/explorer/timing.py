@@ -69,7 +69,7 @@ class Timing(msgspec.Struct, frozen=True):
     def move_stamps(self, record: Any, ticks: int) -> Any:
         """The record, its stamps so many ticks older; those that are dead are all alike."""
         for stamp in self.stamps:
-            record = stamp.over(record, self._older(stamp, ticks), _gone)
+            record = stamp.over(record, self._older(stamp, ticks), _forget_time)
         return record
 
     def alter_dead_times(self, record: Any) -> Any:
@@ -129,7 +129,7 @@ def merge_timings(timings: Mapping[str, Timing]) -> Timing | None:
     return Timing(first.tick_ns, timers, stamps, late, first.now_ns)
 
 
-def _gone(time_ns: int) -> int:
+def _forget_time(time_ns: int) -> int:
     return 0
 
 

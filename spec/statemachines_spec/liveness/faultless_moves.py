@@ -69,7 +69,7 @@ class Tail(Moves):
 
     def of(self, state: State) -> Iterator[Move]:
         """Every transition without a fault, in a fixed order."""
-        kept = self._kept(state)
+        kept = self._read_kept(state)
         for number in range(self.width):
             for one in self.local(number, state[number]).possible:
                 if one.wait and self.is_blocked(state, one.wait):
@@ -112,7 +112,7 @@ class Tail(Moves):
             )
         return known
 
-    def _kept(self, state: State) -> int:
+    def _read_kept(self, state: State) -> int:
         bits = 0
         if not self._dues:
             return bits

@@ -160,7 +160,7 @@ def _explored(entries: Entries, states_max: int, engine: str, say: Progress) -> 
     """A walker that has been everywhere."""
     both = engine == "auto" and find_spec("numba") is not None
     if engine != "compiled":
-        found = _found(entries, min(states_max, WALKED_MAX if both else PLAIN_MAX))
+        found = _find_walker(entries, min(states_max, WALKED_MAX if both else PLAIN_MAX))
         if found is not None:
             return found
         most = min(states_max, PLAIN_FIRST if both else PLAIN_MAX)
@@ -177,7 +177,7 @@ def _explored(entries: Entries, states_max: int, engine: str, say: Progress) -> 
     return walker
 
 
-def _found(entries: Entries, states_max: int) -> PlainWalker | None:
+def _find_walker(entries: Entries, states_max: int) -> PlainWalker | None:
     """Who has been everywhere already; by these tables, and not by those that they were copied from."""
     walked = entries.walked
     if isinstance(walked, PlainWalker) and walked.entries is entries and walked.count <= states_max:

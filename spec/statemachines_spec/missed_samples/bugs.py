@@ -413,7 +413,7 @@ BUGS = (
     Bug("progress-is-a-failed-try", "a query that brought something and ended badly counts as failed", "MS-67",
         "the tries", replace_call(A, "fill", progress_is_nothing)),
     Bug("newest-convict", "of a hole that was asked for from its end the rest is convicted, too", "MS-69", _END,
-        around(W, "_ended", as_if_whole)),
+        around(W, "_end_window", as_if_whole)),
     Bug("silence-from-the-beginning", "a query is waited for from when it was sent, and not from its last reply",
         "MS-66", "the timeout",
         both(change_rows(S, "wait_on", do=goes_on_in_silence), change_rows(S, "take_reply", do=A.take))),

@@ -209,7 +209,7 @@ class Fabric(Actor):
             case LoseReply(place, reply):
                 return Reaction(self._without(local, place, reply))
             case EndQuery(place) | EndEarly(place) | EndEmpty(place):
-                return self._ended(local, place)
+                return self._end_query(local, place)
         raise TypeError(f"the fabric does not take a {type(envelope.event).__name__}")
 
     def _published(
@@ -299,7 +299,7 @@ class Fabric(Actor):
         gone = under.ended and not left
         return self._with(local, place, None if gone else replace(under, replies=left))
 
-    def _ended(self, local: FabricLocal, place: int) -> Reaction:
+    def _end_query(self, local: FabricLocal, place: int) -> Reaction:
         """Its end comes; replies that have not come yet may follow, until another query takes the place."""
         under = local.places[place]
         assert under is not None

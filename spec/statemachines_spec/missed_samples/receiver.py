@@ -145,7 +145,7 @@ class Receiver(Actor):
         if not local.begun and not isinstance(event, Subscribe):
             return Reaction(local)  # nobody has subscribed yet
         if isinstance(event, Ended):
-            return self._ended(local, event, watch)
+            return self._judge_end(local, event, watch)
         if isinstance(event, GoesOn):
             return self._gone_on(local, event, watch)
         return self._step(self._informed(local, event), local, event, watch)
@@ -198,7 +198,7 @@ class Receiver(Actor):
     def _was_last(self, local: ReceiverLocal) -> bool:
         return local.tries > self.recovery.retries
 
-    def _ended(self, local: ReceiverLocal, event: Ended, watch: Watch | None) -> Reaction:
+    def _judge_end(self, local: ReceiverLocal, event: Ended, watch: Watch | None) -> Reaction:
         if event.source == EVERY_SOURCE:
             informed = local
             if event.brought or (local.history and not local.paused and self._was_last(local)):
@@ -237,15 +237,15 @@ class Receiver(Actor):
         for effect in effects:
             match effect:
                 case Tell(Deliver() | Missed() as told):
-                    local, wrong = self._told(local, told)
+                    local, wrong = self._judge_tell(local, told)
                     found |= wrong
                 case Ask(_, Query() as query):
-                    local, wrong = self._asked(local, query, event, calls)
+                    local, wrong = self._judge_query(local, query, event, calls)
                     found |= wrong
         found |= self._unasked(before, event, effects)
         found |= self._mistimed(local, event, effects) | self._miscounted(before, local, event)
         found |= self._misplaced(before, local, event, effects)
-        local, forgotten = self._kept(local, before, event)
+        local, forgotten = self._judge_forgotten(local, before, event)
         found |= forgotten
         if isinstance(event, Sample):
             local = self._with(local, event.source, no_query(dict(local.truths)[event.source]))
@@ -264,7 +264,7 @@ class Receiver(Actor):
             truths.append((source, replace(truth, waits=waits if truth.began < 0 or truth.waits else False)))
         return replace(local, truths=tuple(truths))
 
-    def _told(self, local: ReceiverLocal, told: Deliver | Missed) -> tuple[ReceiverLocal, set[SampleViolation]]:
+    def _judge_tell(self, local: ReceiverLocal, told: Deliver | Missed) -> tuple[ReceiverLocal, set[SampleViolation]]:
         first = self._count(wrap_number(told.first, self.width))
         last = first + told.last - told.first
         if last >= self.count:
@@ -276,7 +276,7 @@ class Receiver(Actor):
             truth, wrong = note_missed(truth, first, last, self.recovery)
         return self._with(local, told.source, truth), wrong
 
-    def _asked(
+    def _judge_query(
         self, local: ReceiverLocal, query: Query, event: Event, calls: list[Envelope]
     ) -> tuple[ReceiverLocal, set[SampleViolation]]:
         if query.source == EVERY_SOURCE:
@@ -395,7 +395,7 @@ class Receiver(Actor):
         gone = isinstance(event, RetentionOver | Disappeared)  # whether it should be is judged elsewhere
         return set() if (told, counted) == (wanted, count) and (gone or kept == known) else {SampleViolation.PLACES}
 
-    def _kept(
+    def _judge_forgotten(
         self, local: ReceiverLocal, before: ReceiverLocal, event: Event
     ) -> tuple[ReceiverLocal, set[SampleViolation]]:  # fmt: skip
         """Sources that are forgotten, and whether they should be."""

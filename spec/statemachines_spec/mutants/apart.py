@@ -72,7 +72,7 @@ def judge_apart(prepare: Prepare, jobs: int, say: Say) -> Iterator[Iterator[Verd
     process.start()
     theirs.close()
     try:
-        yield _heard(ours, process, say)
+        yield _read_words(ours, process, say)
     finally:
         ours.close()
         _end_with_all(process)
@@ -87,7 +87,7 @@ def _end_with_all(process: BaseProcess) -> None:
     process.join()
 
 
-def _heard(ours: Connection, process: BaseProcess, say: Say) -> Iterator[Verdict | Explored]:
+def _read_words(ours: Connection, process: BaseProcess, say: Say) -> Iterator[Verdict | Explored]:
     while True:
         try:
             word: Word = ours.recv()
@@ -95,7 +95,7 @@ def _heard(ours: Connection, process: BaseProcess, say: Say) -> Iterator[Verdict
             process.join()
             if process.exitcode:
                 raise GaplessError(
-                    f"the process that explores ended ({_ended(process.exitcode)}); what was judged is kept"
+                    f"the process that explores ended ({_describe_end(process.exitcode)}); what was judged is kept"
                 ) from None
             return
         if isinstance(word, Failed):
@@ -138,7 +138,7 @@ def _each_apart(judge: Judge, mutants: Sequence[Mutant], jobs: int) -> Iterator[
             judged.add(mutant.name)
             yield word
         elif mutant.name not in judged:
-            why = f"its process ended: {_ended(word.code)}"
+            why = f"its process ended: {_describe_end(word.code)}"
             yield Verdict(mutant.name, mutant.group, mutant.kind, UNJUDGED, why, refused=mutant.refusal())
 
 
@@ -180,7 +180,7 @@ def fork_jobs(
             process.join()
 
 
-def _ended(code: int | None) -> str:
+def _describe_end(code: int | None) -> str:
     if code is None or code >= 0:
         return f"exit code {code}"
     try:

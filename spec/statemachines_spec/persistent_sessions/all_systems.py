@@ -7,9 +7,15 @@ from functools import wraps
 from msgspec.structs import replace
 
 from statemachines_spec.explorer.system import System
-from statemachines_spec.persistent_sessions import every_system, host_systems, merge_systems
+from statemachines_spec.persistent_sessions import (
+    every_system,
+    fresh_session_systems,
+    host_systems,
+    look_systems,
+    merge_systems,
+)
 
-APART = (merge_systems, host_systems)
+APART = (merge_systems, host_systems, look_systems, fresh_session_systems)
 
 SYSTEMS: dict[str, str] = {
     **every_system.SYSTEMS,

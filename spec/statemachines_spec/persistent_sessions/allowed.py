@@ -13,26 +13,26 @@ ALLOWED: Final = (
         "the process has one state, and entering it sets no timer",
     ),
     Allowed(
-        ("session_host/17/after-18",),
+        ("session_host/19/after-20",),
         "PS-161",
         "no event meets both guards: an owner whose connection is over ends as taken over or orphaned, and neither "
         "ends a session life",
     ),
     Allowed(
-        ("session_host/32/after-33", "session_host/33/after-34", "session_host/36/after-37",
-         "session_host/38/after-39"),
+        ("session_host/34/after-35", "session_host/35/after-36", "session_host/38/after-39",
+         "session_host/40/after-41"),
         "PS-144",
         "no message meets both guards: each is about other kinds of messages, or of senders",
     ),
     Allowed(
-        ("session_host/34/deleted", "session_host/34/after-35", "session_host/35/deleted", "session_host/35/after-36",
-         "session_host/41/deleted"),
+        ("session_host/36/deleted", "session_host/36/after-37", "session_host/37/deleted", "session_host/37/after-38",
+         "session_host/44/deleted"),
         "PS-164",
         "a request for a marker that counts at once counts as well when the database has named its owner: an owner "
         "that asks is subscribed by then",
     ),
     Allowed(
-        ("session_host/44/after-45",),
+        ("session_host/47/after-48",),
         "PS-160",
         "what is passed on for another client is refused by the resume, which looks at its client too",
     ),

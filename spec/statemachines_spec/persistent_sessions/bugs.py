@@ -237,7 +237,7 @@ def release_and_commit(record: Any, event: Any, now_ns: int) -> Any:
     return after, (Send(record.client, Pubrel(event.packet)), *effects), seen
 
 
-def any_number(record: Any, packets: Any, one: Any) -> bool:
+def any_number(record: Any, packets: Any) -> bool:
     return True
 
 

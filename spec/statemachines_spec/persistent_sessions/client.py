@@ -136,7 +136,7 @@ class Client(Observer):
             return Connected(after.id)
         if actor != DATABASE:
             return None
-        was, now, over = _held(before), _held(after), self._passed_over(before, after)
+        was, now, over = _list_held(before), _list_held(after), self._passed_over(before, after)
         late = self._late(before, after)
         return None if was == now and not over else replace(now, over=over, late=late)
 
@@ -170,9 +170,9 @@ class Client(Observer):
                 kept = tuple(one for one in local.open if one != packet)
                 return self._answered(replace(local, open=kept), Pubcomp(packet))
             case Written(message, topic_filter):
-                return self._written(local, (Written(message, topic_filter),))
+                return self._note_written(local, (Written(message, topic_filter),))
             case RangeWritten(hands):
-                return self._written(local, tuple(Written(one.message, one.filter) for one in hands))
+                return self._note_written(local, tuple(Written(one.message, one.filter) for one in hands))
             case MessageExpired(message):
                 return Reaction(local if message in local.over else _broken(local, SessionViolation.AGED))
             case Publish():
@@ -198,7 +198,7 @@ class Client(Observer):
         names = [one.partition("~")[0] for one in (owner, before)]
         return not before or self.owners.index(names[0]) >= self.owners.index(names[1])
 
-    def _written(self, local: ClientLocal, stored: tuple[Written, ...]) -> Reaction:
+    def _note_written(self, local: ClientLocal, stored: tuple[Written, ...]) -> Reaction:
         """Publishers are answered."""
         answers = []
         for one in stored:
@@ -306,7 +306,7 @@ def _first_run(due: tuple[Puback | Pubrec | Pubcomp, ...]) -> tuple[Puback | Pub
     return run
 
 
-def _held(local: DatabaseLocal) -> Changed:
+def _list_held(local: DatabaseLocal) -> Changed:
     stored = tuple(tuple(map(name_copy, list_copies(shelf))) for shelf in local.shelves)
     packets = local.state.packets.values()
     return Changed(stored, tuple(sorted((name_copy(one.queued), one.packet) for one in packets)))

@@ -120,17 +120,17 @@ class Cluster(Observer):
             case Lose():
                 return Reaction(_with(local, replace(path, posts=path.posts[:-1])))
             case Break():
-                return self._told(_with(local, replace(path, posts=())), LinkLost(writer))
+                return self._tell_owners(_with(local, replace(path, posts=())), LinkLost(writer))
             case Died():
                 return Reaction(_with(local, replace(path, news="down")))
             case Came():
                 return Reaction(_with(local, replace(path, news="link" if path.news == "down" else "up")))
             case Report() if path.news == "link":
-                return self._told(_with(local, replace(path, posts=(), news="")), LinkLost(writer))
+                return self._tell_owners(_with(local, replace(path, posts=(), news="")), LinkLost(writer))
             case Report():
                 news = WriterDown(writer) if path.news == "down" else WriterUp(writer)
                 posts = () if path.news == "down" else path.posts
-                return self._told(_with(local, replace(path, posts=posts, news="")), news)
+                return self._tell_owners(_with(local, replace(path, posts=posts, news="")), news)
         raise TypeError(f"the cluster does not take {event!r}")
 
     def within(self, local: ClusterLocal) -> bool:
@@ -151,7 +151,7 @@ class Cluster(Observer):
         """Nothing is on its way, and nothing has to be noticed."""
         return View(self.name, 2, lambda local: int(all(not path.posts and not path.news for path in local.paths)))
 
-    def _told(self, local: ClusterLocal, news: Event) -> Reaction:
+    def _tell_owners(self, local: ClusterLocal, news: Event) -> Reaction:
         return Reaction(local, (), tuple(Envelope(self.name, owner, news) for owner in self.owners))
 
     def _call(self, writer: str, to: str, message: Any) -> Envelope:

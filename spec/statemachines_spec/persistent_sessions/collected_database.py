@@ -141,7 +141,7 @@ class Collected(Database):
 
     def inputs(self, local: Any) -> tuple[Any, ...]:
         found = [*super().inputs(local)]
-        if self._grown(local) != local:
+        if self._grow_old(local) != local:
             found.append(GrowOld())
         if self.abandons and not local.abandoned:
             found.append(Abandon())
@@ -150,7 +150,7 @@ class Collected(Database):
     def react(self, local: Any, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         match envelope.event:
             case GrowOld():
-                return Reaction(self._grown(local))
+                return Reaction(self._grow_old(local))
             case MessagePut(message):
                 return Reaction(_with_messages(local, (message,)))
             case Awaits(markers):
@@ -267,7 +267,7 @@ class Collected(Database):
 
     def _message(self, local: Any, message: str) -> StoredMessage:
         age = OLD_MS if message in local.old_messages else 0
-        is_referenced, is_held = _is_referenced(local, message), message in _held(local)
+        is_referenced, is_held = _is_referenced(local, message), message in _list_held(local)
         return StoredMessage(message, age, is_referenced, is_held, _is_over(local, message))
 
     def _page_deleted(
@@ -306,7 +306,7 @@ class Collected(Database):
         return _judged(local, key.tag.value, is_needed and not local.abandoned), True
 
     def _message_deleted(self, local: Any, message: str, only: Only) -> tuple[Any, bool]:
-        is_held, is_referenced = message in _held(local), _is_referenced(local, message)
+        is_held, is_referenced = message in _list_held(local), _is_referenced(local, message)
         if message not in local.messages or (is_held and only is not Only.ALWAYS):
             return local, False
         if (only is Only.UNREFERENCED and is_referenced) or (only is Only.OVER and not _is_over(local, message)):
@@ -320,7 +320,7 @@ class Collected(Database):
 
     # -- time ---------------------------------------------------------------------------------------------------
 
-    def _grown(self, local: Any) -> Any:
+    def _grow_old(self, local: Any) -> Any:
         """Everything that may be old is."""
         old = []
         awaited = local.awaited if self.in_grace and not local.abandoned else ()
@@ -349,7 +349,7 @@ class Collected(Database):
                 )
                 if is_over and (_has(local, shelf.writer, place) or _is_marked(local, shelf.writer, place, one)):
                     return True
-        messages = [one for one in local.messages if one not in _held(local)]
+        messages = [one for one in local.messages if one not in _list_held(local)]
         return any(not _is_referenced(local, one) or _is_over(local, one) for one in messages)
 
 
@@ -417,7 +417,7 @@ def _with_messages(local: Any, messages: Iterable[str]) -> Any:
     return replace(local, messages=tuple(sorted({*local.messages, *messages})))
 
 
-def _held(local: Any) -> set[str]:
+def _list_held(local: Any) -> set[str]:
     """What the session state refers to."""
     state = local.state
     return {one.queued.message for one in state.packets.values()} | {one.message for one in state.queued}

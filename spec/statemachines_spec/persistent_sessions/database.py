@@ -218,7 +218,7 @@ class Database(Observer):
         event = envelope.event
         match event:
             case Appear(writer, place):
-                return Reaction(_shown(local, writer, place))
+                return Reaction(_show_entry(local, writer, place))
             case TimePasses():
                 return Reaction(replace(local, now_ns=local.now_ns + 1))
             case Lives(who, up):
@@ -226,7 +226,7 @@ class Database(Observer):
                 return Reaction(_put(local, replace(_shelf(local, who), up=up)) if who in self.writers else local)
             case Spread(writer):
                 shelf = replace(_shelf(local, writer), unspread=False)
-                known = (self._known(local, writer),) if local.owner else ()
+                known = (self._make_known(local, writer),) if local.owner else ()
                 return Reaction(_put(local, shelf), (), known)
             case CarryOut(party) | Blur(party) | Fail(party) | Reply(party):
                 return self._go_on(local, party, event)
@@ -295,7 +295,7 @@ class Database(Observer):
             case BeginEpoch(_, writer):
                 shelf = _shelf(local, writer)
                 shelf = replace(shelf, epoch=shelf.epoch + 1, unspread=not self.spreads and bool(local.owner))
-                known = (self._known(local, writer),) if local.owner and self.spreads else ()
+                known = (self._make_known(local, writer),) if local.owner and self.spreads else ()
                 return _put(local, shelf), (EpochBegun(shelf.epoch),), known
             case PutRows(_, writer, epoch, rows):
                 return self._append(local, writer, epoch, *store_range(epoch, rows))
@@ -337,7 +337,7 @@ class Database(Observer):
                 if not self.spreads:
                     shelves = tuple(replace(shelf, unspread=True) for shelf in local.shelves)
                     return replace(local, shelves=shelves), (self._subscribed(local),), ()
-                known = tuple(self._known(local, writer) for writer in self.writers)
+                known = tuple(self._make_known(local, writer) for writer in self.writers)
                 return local, (self._subscribed(local),), known
             case UnsubscribeLive():
                 gone = tuple(Envelope(self.name, writer, LiveGone(request.token)) for writer in self.writers)
@@ -436,7 +436,7 @@ class Database(Observer):
         gone = tuple(shelf.writer for shelf in local.shelves if shelf.epoch and not shelf.up)
         return SubscribedLive(there, gone, first_open(local) if self.stamps else 0)
 
-    def _known(self, local: DatabaseLocal, writer: str) -> Envelope:
+    def _make_known(self, local: DatabaseLocal, writer: str) -> Envelope:
         return Envelope(self.name, writer, LiveKnown(local.owner, local.token))
 
 
@@ -490,7 +490,7 @@ def _without(owed: tuple[Owed, ...], who: str) -> tuple[Owed, ...]:
     return tuple(one for one in owed if one.party.partition("~")[0] != who)
 
 
-def _shown(local: DatabaseLocal, writer: str, place: int) -> DatabaseLocal:
+def _show_entry(local: DatabaseLocal, writer: str, place: int) -> DatabaseLocal:
     shelf = _shelf(local, writer)
     entries = tuple(replace(one, visible=True) if at == place else one for at, one in enumerate(shelf.entries))
     return _put(local, replace(shelf, entries=entries))

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from statemachines.kernel import Feed
+from statemachines.kernel import Feed, Map
 from statemachines.persistent_sessions import session_host_owners, session_host_peers
 from statemachines.persistent_sessions.session_host_process import SESSION_HOST_MACHINE
 from statemachines.persistent_sessions.session_host_writers import with_writer
@@ -28,6 +28,14 @@ def mark_alone(record: Any, message: Any) -> Any:
 
 def keep_still(record: Any, event: Any, now_ns: int) -> Any:
     return record, ()
+
+
+def discard_at_once(record: Any, event: Any, now_ns: int) -> Any:
+    return record, session_host_owners.discard(event.to)
+
+
+def meet_alone(record: Any, event: Any, now_ns: int) -> Any:
+    return session_host_owners.note_rows(record, replace(event, rows=Map()), now_ns)
 
 
 def tell_of_the_dead(record: Any, event: Any, now_ns: int) -> Any:
@@ -55,6 +63,18 @@ BUGS = (
         "the commit", replace_call(session_host_owners, "commit_first", lambda record, owner: ())),
     Bug("acknowledged-and-kept", "what a client that stays has acknowledged is never committed", "PS-146",
         "the commit", change_rows(H, "commit_all", do=keep_still)),
+    Bug("replaced-here-stays", "an owner is not told that its client has a fresh session at the same node", "PS-615",
+        "the owner before", change_rows(H, "begin_in_place", do=session_host_owners.begin_resume)),
+    Bug("replaced-there-stays", "an owner at another node is not told that its client has a fresh session", "PS-616",
+        "the owner before", change_rows(H, "begin_and_tell", do=session_host_owners.begin_resume)),
+    Bug("replaced-believed", "an owner ends when any node says that it is replaced", "PS-164", "the database",
+        change_rows(H, "hold_replaced", do=discard_at_once)),
+    Bug("undelivered-is-silent", "an owner waits for a node that cannot be reached", "PS-617", "the refusal",
+        change_rows(H, "refuse_undelivered", do=keep_still)),
+    Bug("superseded-look-unheard", "an owner goes on though the database shows that it is superseded", "PS-618",
+        "the look into the database", change_rows(H, "end_superseded", do=keep_still)),
+    Bug("lost-row-stays", "a row that two looks have found is waited for, for ever", "PS-153", "the link that is lost",
+        change_rows(H, "note_rows", do=meet_alone)),
     Bug("lost-link-not-told", "owners are not told that the path of a writer has broken", "PS-147", "who follows it",
         change_rows(H, "tell_follower", do=tell_of_the_dead)),
 )  # fmt: skip

@@ -7,7 +7,7 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -43,8 +43,9 @@ from statemachines.persistent_sessions.session_host_record import (
     RoutedMessage,
     SessionHostRecord,
     TakeAcknowledgements,
+    Undelivered,
 )
-from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover, TakeoverRefused
+from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover
 from statemachines.persistent_sessions.times import Times
 from statemachines.persistent_sessions.writer_flow_record import LinkLost, WriterDown
 from statemachines.persistent_sessions.writer_record import IDLE, Hand, HandRange
@@ -67,13 +68,16 @@ NODES = ("a", "b")
 LIAR = "c"
 MARKERS_MAX = 2
 LIVE = (Live, LiveMarker)
+TAKEN = ("superseded", "discarded")
+"""Why a connection ends whose session another has."""
 
 
 class NodeSetting(msgspec.Struct, frozen=True, kw_only=True):
     """What bounds such a system: the nodes that the client connects `at`, one after the other; `messages` handed over
     at each node; `slow` requests; `crashes` of nodes, `losses` of connections, `breaks` of paths; `later`: the client
     takes its time; `window`: what it receives at a time; `alive`: owners say that their sessions live, and may hear
-    that they do not; `repeats`: what was not heard is said again; `lies` of a node that has no session;
+    that they do not; `repeats`: what was not heard is said again; `lies` of a node that has no session; `cuts`: live
+    messages that are not sent, and nobody is told; `clean`: each connection but the first discards the session;
     `writers_max` of a node, and the messages for which it has another session `beside` this one, or in its place."""
 
     at: tuple[str, ...]
@@ -89,6 +93,8 @@ class NodeSetting(msgspec.Struct, frozen=True, kw_only=True):
     lies: int = 0
     writers_max: int = WRITERS_MAX
     beside: Mapping[str, tuple[str, ...]] = {}
+    cuts: int = 0
+    clean: bool = False
 
     @property
     def ids(self) -> dict[str, tuple[str, ...]]:
@@ -154,10 +160,11 @@ class SessionNodeActor(ProcessActor):
         self.beside = beside
 
     def react(self, local: ProcessActorLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
-        if local.parts is None and isinstance(envelope.event, BeginTakeover | EndTakeover):
-            return Reaction(local, (Envelope(self.name, envelope.event.to, self._refusal(envelope.event)),))
+        if isinstance(envelope.event, BeginTakeover | EndTakeover) and not self.is_reached(local):
+            unsent = Undelivered(envelope.event.to, envelope.to, envelope.event)
+            return Reaction(local, (), (Envelope("", node_of(unsent.sender), unsent),))
         try:
-            reaction = super().react(local, self._heard(envelope), watch)
+            reaction = super().react(local, self._translate(envelope), watch)
         except RemoteProtocolError:
             if node_of(envelope.sender) != LIAR:
                 raise
@@ -169,11 +176,11 @@ class SessionNodeActor(ProcessActor):
         return replace(reaction, sends=far, calls=(*reaction.calls, *near))
 
     @staticmethod
-    def _refusal(event: BeginTakeover | EndTakeover) -> TakeoverRefused:
-        """A node that is asked for an owner of a life that is over answers; here its neighbour does."""
-        return TakeoverRefused(event.client, event.token, True)
+    def is_reached(local: ProcessActorLocal) -> bool:
+        """Whether other nodes have a link to it."""
+        return local.parts is not None
 
-    def _heard(self, envelope: Envelope) -> Envelope:
+    def _translate(self, envelope: Envelope) -> Envelope:
         """What the driver of a node makes of it."""
         match envelope.event:
             case Puback() | Pubrec() | Pubcomp() as message:
@@ -253,11 +260,12 @@ class MovingLocal(ClientLocal, frozen=True, gc=False):
 
 
 class MovingClient(Client):
-    """A client that connects at these nodes `at`, one after the other."""
+    """A client that connects at these nodes `at`, one after the other; `clean`: with a fresh session each time."""
 
-    def __init__(self, at: tuple[str, ...], **given: Any) -> None:
+    def __init__(self, at: tuple[str, ...], *, clean: bool = False, **given: Any) -> None:
         super().__init__(NODES, NODES, **given)
         self.at = at
+        self.clean = clean
 
     def initial(self) -> MovingLocal:
         nothing = tuple(() for _ in self.writers)
@@ -277,7 +285,9 @@ class MovingClient(Client):
         match envelope.event:
             case GoOn():
                 attempt = local.connected + 1
-                connect = ConnectClient(CLIENT, self.window, Connect(False, HOUR_MS, CLIENT, attempt))
+                connect = ConnectClient(
+                    CLIENT, self.window, Connect(self.clean and attempt > 1, HOUR_MS, CLIENT, attempt)
+                )
                 call = Envelope(self.name, self.at[local.connected], connect)
                 gone = replace(local, connected=attempt, owner="", due=(), accepted=False)
                 return Reaction(gone, (), (call,))
@@ -287,7 +297,7 @@ class MovingClient(Client):
                 return Reaction(replace(local, accepted=local.accepted or owner_of(envelope.sender) == local.owner))
             case SessionClosed(_, why):
                 is_last = owner_of(envelope.sender) == local.owner and local.connected == len(self.at)
-                return Reaction(replace(local, robbed=local.robbed or (is_last and why == "superseded")))
+                return Reaction(replace(local, robbed=local.robbed or (is_last and why in TAKEN)))
             case Publish() | Pubrel():
                 local = self._noted(local, envelope.sender)
         return super().react(local, envelope, watch)
@@ -336,8 +346,8 @@ def is_complete(first: int, second: int, database: int, cluster: int, has_all: i
     return bool(has_all) or not is_at_rest
 
 
-def build(name: str, about: str, one: NodeSetting) -> System:
-    """The system with these bounds."""
+def build(name: str, about: str, one: NodeSetting, node: Callable[..., SessionNodeActor] = SessionNodeActor) -> System:
+    """The system with these bounds, and `node` makes each node."""
     times, life_times = Times(receive_maximum=one.window), LifeTimes()
 
     def calls(record: SessionHostRecord) -> Iterable[Event]:
@@ -345,22 +355,22 @@ def build(name: str, about: str, one: NodeSetting) -> System:
         return (*lost, *((CommitAcknowledged(),) if record.acknowledged and one.later else ()))
 
     nodes = tuple(
-        SessionNodeActor(
-            node,
+        node(
+            called,
             SESSION_HOST,
             lambda life: SessionHostRecord(life, times, life_times, writers_max=one.writers_max),
-            faults=(Crash,) if one.crashes and node == NODES[0] else (),
+            faults=(Crash,) if one.crashes and called == NODES[0] else (),
             calls=calls,
             tells={Accepted: CLIENT, SessionClosed: CLIENT, Written: CLIENT},
             silent=tuple(timer for timer in SILENT if timer not in fires_in(one)),
             bound=asks_no_more,
             beside=one.beside,
         )
-        for node in NODES
+        for called in NODES
     )
     database = NodeDatabase(NODES, NODES, lag=0, slow=one.slow, hides=True)
     cluster = Cluster(NODES, NODES, places=2)
-    client = MovingClient(one.at, later=one.later, window=one.window)
+    client = MovingClient(one.at, clean=one.clean, later=one.later, window=one.window)
     return System(
         name,
         about,
@@ -378,7 +388,7 @@ def build(name: str, about: str, one: NodeSetting) -> System:
             at_most("crashes of nodes", one.crashes, Crash),
             at_most("connections that are lost", one.losses, LoseClient),
             at_most("broken paths", one.breaks, Break),
-            at_most("live messages that are cut off", 0, Lose),
+            at_most("live messages that are cut off", one.cuts, Lose),
             at_most("lies", one.lies, FalseClaim),
         ),
         obligations=tuple(obligations(nodes, database, client, one)),

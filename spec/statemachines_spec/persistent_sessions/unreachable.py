@@ -49,7 +49,7 @@ class UnheardCluster(Cluster):
         if not isinstance(event, Carried):
             return super().react(local, envelope, watch)
         if isinstance(event.message, Live):
-            return self._told(local, LinkLost(event.message.writer))
+            return self._tell_owners(local, LinkLost(event.message.writer))
         return Reaction(local)
 
 

@@ -26,14 +26,14 @@ def system_of(script: Script, variant: str = "") -> System:
     if script.origin is None:
         rule = "the script does not say how its system is made; make it by the name of a function, `module:FUNCTION`"
         raise ConfigurationError("script", script.system, rule)
-    place, arguments = _meant(script.origin)
+    place, arguments = _split_origin(script.origin)
     _check(place)
     if variant:
         arguments["variant"] = variant
     return system_at(place, **arguments).check()
 
 
-def _meant(origin: Origin) -> tuple[str, dict[str, Any]]:
+def _split_origin(origin: Origin) -> tuple[str, dict[str, Any]]:
     arguments: dict[str, Any] = dict(origin.arguments)
     return (str(arguments.pop("place", "")), arguments) if origin.place == MAKER else (origin.place, arguments)
 

@@ -38,19 +38,19 @@ class AsWritten(Rules):
 
     def judge(self, record: Any, event: Numbered, name: str, watch: Watch | None) -> Outcome:
         if record.status is UNSUBSCRIBED:
-            return record, (self._told(Verdict.NOT_SUBSCRIBED, event),)
+            return record, (self._judge(Verdict.NOT_SUBSCRIBED, event),)
         after = replace(record, status=KNOWN, last=event.end)
         if record.status is FRESH:
-            return after, (self._told(Verdict.FIRST, event),)
+            return after, (self._judge(Verdict.FIRST, event),)
         if event.time_ns:
-            return after, (self._told(Verdict.CYCLE, event),)
+            return after, (self._judge(Verdict.CYCLE, event),)
         if event.number <= record.last:
-            return record, (self._told(Verdict.REPEAT, event),)
+            return record, (self._judge(Verdict.REPEAT, event),)
         lost = min(event.number - record.last - 1, LOSS_MAX)
-        return after, (self._told(Verdict.SKIP if lost else Verdict.NEXT, event, lost),)
+        return after, (self._judge(Verdict.SKIP if lost else Verdict.NEXT, event, lost),)
 
     @staticmethod
-    def _told(verdict: Verdict, event: Numbered, lost: int = 0) -> Judged:
+    def _judge(verdict: Verdict, event: Numbered, lost: int = 0) -> Judged:
         return Judged(verdict, event.frame, event.first, event.last, lost)
 
 

@@ -166,14 +166,14 @@ class Publisher(Actor):
                 return Reaction(replace(local, place=now_ns))
             case Converged() as event:
                 latest = max(local.converged_ns, event.t_ns)
-                return Reaction(replace(self._turned(local, event, watch)[0], converged_ns=latest))
+                return Reaction(replace(self._step_rotation(local, event, watch)[0], converged_ns=latest))
             case Restart():
                 kept = {"sent": local.sent, "place": local.place, "broken": local.broken}
                 return Reaction(replace(self.initial(), life=local.life + 1, **kept))
             case Rotate():
                 return Reaction(self._rotated(local, watch))
             case Send(invented=0) as event:
-                return self._sent(local, event, watch)
+                return self._stamp_message(local, event, watch)
             case Send() as event:
                 line = local.lines[0]
                 made = invent_message(line.last, event.invented)
@@ -188,7 +188,7 @@ class Publisher(Actor):
             return Line(record)
         return Line(replace(record, status=CURRENT, last=self.begin), last=self.begin, age=0)
 
-    def _turned(self, local: PublisherLocal, event: Event, watch: Watch | None) -> tuple[PublisherLocal, bool]:
+    def _step_rotation(self, local: PublisherLocal, event: Event, watch: Watch | None) -> tuple[PublisherLocal, bool]:
         """The rotation after the event, and whether it flips; when the last flip was nobody asks any more."""
         rotation, told = step(ROTATION, local.rotation, event, self.name, watch)
         return replace(local, rotation=replace(rotation, flipped_ns=0, flips=0)), bool(told)
@@ -197,7 +197,7 @@ class Publisher(Actor):
         """The window turns, if its machine says so; that it must is known here."""
         old = [frame_of(line.record.last) for line in local.lines if line.record.status is OLD]
         event = Tick(WINDOW.time_ns + 1, WINDOW.size + 1, max(old, default=0))
-        local, turns = self._turned(local, event, watch)
+        local, turns = self._step_rotation(local, event, watch)
         dropped = [local.dropped, *(line.last >> BASE_BITS for line in local.lines if line.age == FORGOTTEN - 1)]
         lines = []
         for line in local.lines:
@@ -205,7 +205,7 @@ class Publisher(Actor):
             lines.append(replace(line, record=record, age=min(FORGOTTEN, line.age + 1)))
         return replace(local, lines=tuple(lines), dropped=max(dropped))
 
-    def _sent(self, local: PublisherLocal, event: Send, watch: Watch | None) -> Reaction:
+    def _stamp_message(self, local: PublisherLocal, event: Send, watch: Watch | None) -> Reaction:
         at = self.subjects.index(event.subject)
         line, rotation = local.lines[at], local.rotation
         call = Publish(1, self.walls[local.place], rotation.converged_ns, rotation.floor)

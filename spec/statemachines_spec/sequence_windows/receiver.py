@@ -165,12 +165,12 @@ class Receiver(Actor):
             case Subscribe() | Unsubscribe() as event:
                 return Reaction(self._subscribed(local, event, watch))
             case Carried() as carried:
-                return Reaction(self._heard(local, carried, watch))
+                return Reaction(self._take_message(local, carried, watch))
         raise TypeError(f"a receiver does not take a {type(envelope.event).__name__}")
 
     def _rotated(self, local: ReceiverLocal, watch: Watch | None) -> ReceiverLocal:
         ages = tuple(min(2, age + 1) for age in local.ages)
-        local = self._fed(local, Flip(), watch)
+        local = self._feed_records(local, Flip(), watch)
         gone = {subject for subject, age in zip(self.subjects, ages, strict=True) if age == 2}
         heard = tuple((place, _forgotten(one) if place[0] in gone else one) for place, one in local.heard)
         if self.subjects[0] in gone:
@@ -183,12 +183,12 @@ class Receiver(Actor):
     def _subscribed(self, local: ReceiverLocal, event: Event, watch: Watch | None) -> ReceiverLocal:
         """The first subject is the one that comes and goes."""
         first = self.subjects[0]
-        local = self._fed(local, event, watch, first)
+        local = self._feed_records(local, event, watch, first)
         heard = tuple((place, _forgotten(one) if place[0] == first else one) for place, one in local.heard)
         subscribed = (isinstance(event, Subscribe), *local.subscribed[1:])
         return replace(local, subscribed=subscribed, heard=heard)
 
-    def _fed(
+    def _feed_records(
         self, local: ReceiverLocal, event: Event, watch: Watch | None, subject: str = "", but: str = ""
     ) -> ReceiverLocal:
         """Every record of the subject ("": of all), but that of one publisher, takes the event."""
@@ -199,7 +199,7 @@ class Receiver(Actor):
             records.append((place, record))
         return replace(local, records=tuple(records))
 
-    def _heard(self, local: ReceiverLocal, carried: Carried, watch: Watch | None) -> ReceiverLocal:
+    def _take_message(self, local: ReceiverLocal, carried: Carried, watch: Watch | None) -> ReceiverLocal:
         """The receiver's part, then the judge's."""
         at = self.subjects.index(carried.subject)
         publisher, _, life = carried.publisher.rpartition("~")
@@ -220,7 +220,7 @@ class Receiver(Actor):
         record, told = self.rules.judge(before, carried.event, self.name, watch)
         local = replace(local, records=_with(local.records, place, record))
         if self.rules.by_publisher:
-            local = self._fed(local, Touched(), watch, carried.subject, who)
+            local = self._feed_records(local, Touched(), watch, carried.subject, who)
         local = self._crowded(local, carried.subject, who, watch)
         heard = dict(local.heard).get(truth_place, ReceivedMessage())
         found = set() if _covers(told, carried.event) else {WindowViolation.ONCE}

@@ -102,14 +102,14 @@ def _grants(local: HostLocal) -> int:
 
 def make_due(mutes: tuple[str, ...]) -> Due:
     """A grant timeout is no fault where nobody will ever answer: the grant is to one of `mutes`, or to who is gone."""
-    return Due(_about, partial(_kept, mutes), _carried)
+    return Due(_about, partial(_list_answering, mutes), _carried)
 
 
 def _about(actor: str, local: Any, event: Any) -> Hashable | None:
     return local.party.record.assignments[event.key].link.borrower if isinstance(event, GrantTimeout) else None
 
 
-def _kept(mutes: tuple[str, ...], actor: str, local: Any) -> Iterable[Hashable]:
+def _list_answering(mutes: tuple[str, ...], actor: str, local: Any) -> Iterable[Hashable]:
     """A borrower that lives answers, sooner or later, what is said again and again."""
     if actor in mutes or not isinstance(local, ConsumerLocal) or local.party is None:
         return ()

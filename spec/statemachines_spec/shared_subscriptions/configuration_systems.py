@@ -128,7 +128,7 @@ def build_tried() -> System:
     """Nothing but the operator."""
     made: list[Property] = []
     for number, (name, text) in enumerate(RELATIONS):
-        view = View("operator", 3, _seen(number))
+        view = View("operator", 3, _make_view(number))
         made.append(Always(f"{name} kept", text, (view,), lambda seen: seen != 2))
         made.append(Sometimes(f"{name} tried", text, (view,), lambda seen: seen == 1))
     right = View("operator", 2, lambda local: int(local.right))
@@ -136,7 +136,7 @@ def build_tried() -> System:
     return System("configured", ABOUT, (Operator("operator"),), Network(1), tuple(made))
 
 
-def _seen(number: int) -> Any:
+def _make_view(number: int) -> Any:
     """0: it was about another relation; 1: taken or refused as it should be; 2: not so."""
 
     def view(local: Tried) -> int:

@@ -136,7 +136,7 @@ HEARD: dict[str, Callable[[Event | None], bool]] = {
 def _as_told(host: str, store: str, ours: Configuration) -> Always:
     """Nobody destroys the group: so what was told stays so."""
 
-    def told(local: Event | None) -> int:
+    def view_answer(local: Event | None) -> int:
         if isinstance(local, GroupDeclared):
             return min(local.start_ns, STARTS_MAX) + 1
         if isinstance(local, DeclarationRefused):
@@ -156,7 +156,9 @@ def _as_told(host: str, store: str, ours: Configuration) -> Always:
         return stored == 1 if told == STARTS_MAX + 2 else stored == told + 1
 
     text = "the group is stored with the start and times that were told"
-    return Always(f"S18 {host}", text, (View(host, STARTS_MAX + 4, told), View(store, STARTS_MAX + 3, stored)), holds)
+    return Always(
+        f"S18 {host}", text, (View(host, STARTS_MAX + 4, view_answer), View(store, STARTS_MAX + 3, stored)), holds
+    )
 
 
 def _once(host: Hears) -> Always:
@@ -217,7 +219,7 @@ def build_destroyed(size: str, name: str = "destroyed", failures: int = 0) -> Sy
         (
             Always("S18 in order", "progress goes while the mark is there, the mark last; the claim stays",
                    (View(store.name, 2, _in_order),), bool),
-            *(_gone(host, store, clock) for host in (one, other)),
+            *(_make_watched(host, store, clock) for host in (one, other)),
             _anew(other, clock),
             *(_once(host) for host in (one, other)),
             _sometimes("told destroyed", one, _is_destroyed),
@@ -237,7 +239,7 @@ def _in_order(local: StoreLocal) -> int:
     return int(whole and (found is not None or not left) and claim is not None and claim.value.epoch == EPOCH)
 
 
-def _gone(host: Hears, store: Actor, clock: Clock) -> Always:
+def _make_watched(host: Hears, store: Actor, clock: Clock) -> Always:
     """The claim was held when the clock began, so from then on it is watched at the earliest."""
 
     def old(local: StoreLocal) -> int:

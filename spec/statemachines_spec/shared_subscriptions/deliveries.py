@@ -140,7 +140,7 @@ def no_loss(consumers: Streams, hosts: Streams, streams: Streams, offsets: int, 
 def make_ended_not_granted(hosts: Streams, streams: Streams) -> tuple[Always, ...]:
     """S8, over what is durable: also the next leaders never grant a stream whose end was committed."""
 
-    def ended(local: StoreLocal) -> int:
+    def view_ended(local: StoreLocal) -> int:
         known = progress_in(local)
         return sum(1 << number for number, name in enumerate(streams) if known.get(name) == END_OF_STREAM)
 
@@ -159,7 +159,7 @@ def make_ended_not_granted(hosts: Streams, streams: Streams) -> tuple[Always, ..
         Always(
             f"S8 {name}",
             "a stream whose end is durable is granted to nobody",
-            (View(GROUP_STORE, size, ended), View(name, size, granted)),
+            (View(GROUP_STORE, size, view_ended), View(name, size, granted)),
             lambda ends, grants: not ends & grants,
         )
         for name in hosts

@@ -36,7 +36,7 @@ def in_generations(hosts: Iterable[str], streams: tuple[str, ...]) -> tuple[Prop
     later = [number for number, stream in enumerate(streams) if rank_of(stream)[1] > 0]
     codes = list(product(range(3), repeat=len(streams)))
     for host in hosts:
-        view = View(host, len(codes), lambda local: _known(local, streams))
+        view = View(host, len(codes), lambda local: _encode_known(local, streams))
 
         def holds(code: int, there: int) -> bool:
             known = codes[code]
@@ -84,7 +84,7 @@ def _there(local: StoreLocal, streams: tuple[str, ...]) -> int:
     return sum(1 << number for number, stream in enumerate(streams) if stream in local.state.by_id)
 
 
-def _known(local: HostLocal, streams: tuple[str, ...]) -> int:
+def _encode_known(local: HostLocal, streams: tuple[str, ...]) -> int:
     """The code of what a leader makes of each stream: the last one counts single."""
     if local.party is None or local.party.record.status not in SERVING:
         return 0

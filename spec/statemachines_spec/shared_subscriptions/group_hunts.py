@@ -106,7 +106,7 @@ LEFT_ALONE: Final = Stepwise(
 )
 
 
-def _held(ours: Configuration, claim: Claim | None) -> Map[str, Stored]:
+def _make_stored(ours: Configuration, claim: Claim | None) -> Map[str, Stored]:
     """A group with progress, and what its last leader left of its claim."""
     state: dict[str, Value] = {
         "properties": declaration_systems._times(ours, START),
@@ -163,7 +163,7 @@ def build_declared_otherwise() -> System:
 # -- destroying -----------------------------------------------------------------------------------------------------
 
 
-def _found(host: Hears, found: bool) -> tuple[Property, ...]:
+def _promise_found(host: Hears, found: bool) -> tuple[Property, ...]:
     """S18: who is told that a group is destroyed is told whether there was one."""
 
     def view(told: Any) -> int:
@@ -211,7 +211,7 @@ def build_destroyed(
     )
     kept: dict[str, Any] = {
         "hows": (REFUSED, OPEN) if fails else (),
-        "state": _held(theirs, claim) if stored else Map(),
+        "state": _make_stored(theirs, claim) if stored else Map(),
     }
     store = (
         ReplayingStore(GroupStore(), wrapped=True, **kept)
@@ -220,8 +220,8 @@ def build_destroyed(
     )
     lasts_ns = _waits_for(claim, theirs) if stored else 0
     clock = Clock(0, *((lasts_ns - 1, lasts_ns) if lasts_ns else (1, 2)))
-    gone = tuple(_gone(host, store, clock, lasts_ns > 0) for _, host in pairs)
-    found = _found(pairs[0][1], stored) if nodes == 1 else (_one_found(pairs[0][1], pairs[1][1]),)
+    gone = tuple(_promise_gone(host, store, clock, lasts_ns > 0) for _, host in pairs)
+    found = _promise_found(pairs[0][1], stored) if nodes == 1 else (_one_found(pairs[0][1], pairs[1][1]),)
     at_once = () if lasts_ns else (_at_once(pairs[0][1], clock),)
     return _system(
         name,
@@ -234,7 +234,7 @@ def build_destroyed(
     )
 
 
-def _gone(host: Hears, store: Any, clock: Clock, waits: bool) -> Always:
+def _promise_gone(host: Hears, store: Any, clock: Clock, waits: bool) -> Always:
     """S18: who is told so is told when nothing is stored, and nobody can deliver any more."""
     last = len(clock.instants) - 1 if waits else 0
     views = (
@@ -273,12 +273,12 @@ def build_declared_after() -> System:
     ours = configuration("settled")
     first, one = declaration_systems._node(1, ours, (Destroy(),), 9, HauntedNode)
     second, other = declaration_systems._node(2, ours, (Declare(0),), 12, HauntedNode)
-    store = FailingStore(GroupStore(), hows=(REFUSED, OPEN), at_once=False, state=_held(ours, None))
+    store = FailingStore(GroupStore(), hows=(REFUSED, OPEN), at_once=False, state=_make_stored(ours, None))
     return _system(
         "declared after",
         (first, second, one, other, store),
         (
-            *_found(one, True),
+            *_promise_found(one, True),
             _spared(other, store),
             *(declaration_systems._once(host) for host in (one, other)),
             *(
@@ -319,7 +319,7 @@ def build_led_again() -> System:
     later = Claim("leader-1~9/1", EPOCH + 1)
     node, host = declaration_systems._node(1, theirs, (Destroy(),), 12)
     key = declaration_systems._key("claim")
-    state = _held(theirs, Claim("", EPOCH, True))
+    state = _make_stored(theirs, Claim("", EPOCH, True))
     store = LedAgain(GroupStore(), at_once=False, state=state, meddles=(Meddle(key, later),))
     lasts_ns = _waits_for(later, theirs)
     clock = Clock(0, lasts_ns - 1, lasts_ns)
@@ -374,7 +374,7 @@ def build_paced() -> System:
     lasts = -(-_waits_for(claim, ours) // TICK_NS)
     node, host = declaration_systems._node(1, ours, (Destroy(),), 40)
     node.set_timing(Timing(TICK_NS, ("again",), (_claim_stamp(ours),)), GROUP)
-    store = FailingStore(GroupStore(), hows=(REFUSED, OPEN), at_once=False, state=_held(ours, claim))
+    store = FailingStore(GroupStore(), hows=(REFUSED, OPEN), at_once=False, state=_make_stored(ours, claim))
     pace = Pace(
         (
             Beat("L12 asked again", "a node asks the store again after commit_interval", COMMIT, COMMIT, _asks_again),

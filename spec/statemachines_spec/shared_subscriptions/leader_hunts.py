@@ -141,7 +141,7 @@ def _led(hosts: tuple[str, ...]) -> Sometimes:
     return Sometimes("S18 led", "somebody leads", tuple(View(host, 2, _leads) for host in hosts), lambda *on: any(on))
 
 
-def _told() -> Sometimes:
+def _promise_told() -> Sometimes:
     view = View(TOLD, 2, lambda local: int(local.undeclared))
     return Sometimes("L12 undeclared", "who asks is told that the group is not declared", (view,), bool)
 
@@ -153,7 +153,7 @@ def add_late_declaration(system: System) -> System:
         system, ConcurrentlyModifiedStore(GroupStore(), state=Map(), meddles=(Meddle(PROPERTIES, properties),))
     )
     hosts = ("leader-1",)
-    return without_samples(replace(system, actors=(*system.actors, TellObserver(TOLD))), _told(), _led(hosts))
+    return without_samples(replace(system, actors=(*system.actors, TellObserver(TOLD))), _promise_told(), _led(hosts))
 
 
 def other_times(system: System) -> System:
@@ -183,7 +183,7 @@ def add_destruction(system: System) -> System:
     )
     system = without(replace(system, actors=(*system.actors, TellObserver(TOLD))), "L8")
     system = replace(system, actors=tuple(_halted_serving(actor) for actor in system.actors))
-    return without_samples(system, _told(), _led(("leader-1",)), _released())
+    return without_samples(system, _promise_told(), _led(("leader-1",)), _released())
 
 
 def add_other_mark(system: System) -> System:
@@ -195,7 +195,7 @@ def add_other_mark(system: System) -> System:
     marked = Stored(replace(properties, destroyed=True), 0)
     system = with_actor(system, Store(GroupStore(), state=theirs.set(PROPERTIES, marked)))
     return without_samples(
-        replace(system, actors=(*system.actors, TellObserver(TOLD))), _told(), _nobody_leads(("leader-1",))
+        replace(system, actors=(*system.actors, TellObserver(TOLD))), _promise_told(), _nobody_leads(("leader-1",))
     )
 
 

@@ -237,7 +237,7 @@ def _number(local: Any, statuses: tuple[Any, ...]) -> int:
     return one.grant if one is not None and one.status in statuses else 0
 
 
-def _said(kind: type[Message], *statuses: Any) -> Any:
+def _make_beat(kind: type[Message], *statuses: Any) -> Any:
     """The leader says the same again as long as it is not answered."""
 
     def of(actor: str, before: Any, event: Any, after: Any) -> int:
@@ -332,11 +332,11 @@ def _told_invalid(actor: str, before: Any, event: Any, after: Any) -> int:
 
 
 GRANTED_AGAIN: Final = Beat("L2 said again", "a grant that is not answered is said again every resend_interval",
-                            pace_systems.RESEND, pace_systems.RESEND, _said(Grant, GRANTING))  # fmt: skip
+                            pace_systems.RESEND, pace_systems.RESEND, _make_beat(Grant, GRANTING))  # fmt: skip
 GIVEN_UP: Final = Beat("L11 paced", "who does not answer a grant is given up after grant_timeout",
                        pace_systems.GRANT, pace_systems.GRANT, _given_up(GrantTimeout, GRANTING))  # fmt: skip
 REVOKED_SAID: Final = Beat("L3 said over", "that a stream is revoked is said again, the first time when the grant was",
-                           0, pace_systems.RESEND, _said(Revoked, REVOKED))  # fmt: skip
+                           0, pace_systems.RESEND, _make_beat(Revoked, REVOKED))  # fmt: skip
 REVOKED_AGAIN: Final = Beat("L3 over again", "that a stream is revoked is said again every resend_interval",
                             pace_systems.RESEND, pace_systems.RESEND, pace_systems._said_over_again)  # fmt: skip
 NOT_GIVEN_BACK: Final = Beat("L3 paced", "who does not give back is given up after revoke_timeout",

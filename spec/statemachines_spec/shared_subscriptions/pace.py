@@ -78,7 +78,7 @@ class Pace(Observer):
         for number, beat in enumerate(self.beats):
             passed = event.ticks if isinstance(event, Passed) else 0
             sign = NOTHING if isinstance(event, Passed) else event.each[number]
-            local = _counted(local, number, beat, sign, passed)
+            local = _count_beat(local, number, beat, sign, passed)
         return Reaction(local)
 
     def describe(self, local: Paces) -> str:
@@ -100,7 +100,7 @@ class Pace(Observer):
         return tuple(made)
 
 
-def _counted(local: Paces, number: int, beat: Beat, sign: int, passed: int) -> Paces:
+def _count_beat(local: Paces, number: int, beat: Beat, sign: int, passed: int) -> Paces:
     ticks = local.ticks[number]
     waited = ticks if ticks < 0 else min(ticks + passed, beat.counted_ticks)
     comes = sign in (HIT, BEAT, AGAIN) and waited >= 0

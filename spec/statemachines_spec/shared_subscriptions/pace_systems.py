@@ -280,7 +280,7 @@ def _is_in(record: LeaderRecord | None, *statuses: Any) -> bool:
     return one is not None and one.status in statuses
 
 
-def _said(kind: str, *statuses: Any) -> Any:
+def _make_beat(kind: str, *statuses: Any) -> Any:
     """The leader says the same again as long as it is not answered."""
 
     def of(actor: str, before: Any, event: Any, after: Any) -> int:
@@ -370,7 +370,7 @@ def _farewell(actor: str, before: Any, event: Any, after: Any) -> int:
     return BEGIN if any(member.status is REGISTERED for _, member in in_order(old.members)) else NOTHING
 
 
-def _told(actor: str, before: Any, event: Any, after: Any) -> int:
+def _view_told(actor: str, before: Any, event: Any, after: Any) -> int:
     """Who speaks under no registration is told so at once."""
     if isinstance(event, Carry):
         return HIT if event.kind == "invalidate" else NOTHING
@@ -567,7 +567,7 @@ def granting() -> System:
                 "a grant that is not answered is said again every resend_interval",
                 RESEND,
                 RESEND,
-                _said("grant", GRANTING),
+                _make_beat("grant", GRANTING),
             ),
             Beat(
                 "L11 paced",
@@ -577,7 +577,7 @@ def granting() -> System:
                 _given_up(GrantTimeout, GRANTING),
             ),
             Beat("L9 paced", "who says nothing expires after a validity", VALIDITY, VALIDITY, _expires(who)),
-            Beat("S11 told", "who speaks under no registration is told so", 0, 0, _told),
+            Beat("S11 told", "who speaks under no registration is told so", 0, 0, _view_told),
             Beat("S5 paced", "an end of a lease is waited for as long as it may last", 0, HAND_OVER, _handed_over(who)),
         )
     )
@@ -602,15 +602,15 @@ def revoking() -> System:
     """A stream is to be given back."""
     pace = Pace(
         (
-            Beat("S11 told", "who speaks under no registration is told so", 0, 0, _told),
+            Beat("S11 told", "who speaks under no registration is told so", 0, 0, _view_told),
             Beat(
                 "L3 said again",
                 "a revoke that is not answered is said again every resend_interval",
                 RESEND,
                 RESEND,
-                _said("revoke", REVOKING),
+                _make_beat("revoke", REVOKING),
             ),
-            Beat("L3 said over", "and it is said, not just waited for", 0, RESEND, _said("revoked", REVOKED)),
+            Beat("L3 said over", "and it is said, not just waited for", 0, RESEND, _make_beat("revoked", REVOKED)),
             Beat(
                 "L3 over again",
                 "that a stream is revoked is said again every resend_interval",

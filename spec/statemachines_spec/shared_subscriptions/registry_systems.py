@@ -108,12 +108,12 @@ def build_refused() -> System:
     setting = GroupSetting(
         consumers=1, lies=True, lives=2, registrations=2, grants=2, halts=1, network=KEPT, claims_age=True
     )
-    return telling(_made("told of lies", setting), (ProgressRefused, Resigned), 1)
+    return telling(_build_system("told of lies", setting), (ProgressRefused, Resigned), 1)
 
 
 def behind() -> System:
     """An earlier leader has committed more than the store has."""
-    made = _made("told of loss", GroupSetting(consumers=1, registrations=1, grants=1, network=KEPT))
+    made = _build_system("told of loss", GroupSetting(consumers=1, registrations=1, grants=1, network=KEPT))
     state = make_declared_store(configuration("settled")).set(
         record_key(GROUP, FILTER, f"progress:{STREAM}"), Stored(5, 0)
     )
@@ -132,7 +132,7 @@ def behind() -> System:
 def build_grown() -> System:
     """A stream grows after it was listed; who reads it further says so, and may leave before it is believed."""
     setting = GroupSetting(consumers=1, offsets=2, unsubscribes=1, registrations=1, grants=1, network=KEPT, roots=1)
-    made = _made("grown", setting)
+    made = _build_system("grown", setting)
     store = Store(StreamStore(1), at_once=False, state=streams(("a",), 1), script=(Append(0, "a", 1),))
     actors = tuple(store if one.name == STREAM_STORE else one for one in made.actors)
     known = View(HOST, 2, _knows_two)
@@ -156,7 +156,7 @@ def _knows_two_of_nobody(local: Any) -> int:
     return int(_knows_two(local) and not local.party.record.assignments)
 
 
-def _made(name: str, setting: GroupSetting) -> System:
+def _build_system(name: str, setting: GroupSetting) -> System:
     made = build(name, ABOUT[name], setting)
     kept = tuple(one for one in made.properties if one.name.split()[0] != "L8")
     promises = (*step_properties.STEPWISE, *leader_progress.promises((HOST,)))

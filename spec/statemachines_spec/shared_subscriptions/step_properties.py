@@ -133,7 +133,7 @@ def make_confirmed(consumers: Iterable[str], hosts: Iterable[str], stream: str) 
         Always(
             f"S10 {name} {host}",
             f"what {name} has reported of {stream}, and had answered, {host} knows",
-            (View(name, size, _reported(stream)), View(host, size, _known(name, stream))),
+            (View(name, size, _reported(stream)), View(host, size, _view_known(name, stream))),
             _agree,
         )
         for name in consumers
@@ -156,7 +156,7 @@ def _reported(stream: str) -> Callable[[ConsumerLocal], int]:
     return view
 
 
-def _known(name: str, stream: str) -> Callable[[HostLocal], int]:
+def _view_known(name: str, stream: str) -> Callable[[HostLocal], int]:
     def view(local: HostLocal) -> int:
         record = leader_of(local)
         assignment = None if record is None else record.assignments.get(stream)

@@ -171,7 +171,7 @@ def ask_in_turn(made: System, ours: Configuration, most: int = 0) -> System:
     hosts = tuple(actor.name for actor in made.actors if isinstance(actor, CandidateHost))
     most = most or count_bound_ticks(ours, len(hosts))
     lease, pause = (-(-time_ms * MS // TICK_NS) for time_ms in (ours.lease_ms, ours.find_leader_ms))
-    actors = tuple(_asked(actor) for actor in made.actors)
+    actors = tuple(_ask_host(actor) for actor in made.actors)
     kept = tuple(one for one in made.properties if one.name != "a later leader")
     return replace(
         made,
@@ -197,7 +197,7 @@ def _again(local: Empty) -> int:
     return int(local.again and local.ticks < 0)
 
 
-def _asked(actor: Actor) -> Actor:
+def _ask_host(actor: Actor) -> Actor:
     if not isinstance(actor, CandidateHost):
         return actor
     host = copy.copy(actor)

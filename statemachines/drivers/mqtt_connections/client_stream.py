@@ -11,15 +11,17 @@ import contextlib
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.credentials import names_in
+from statemachines.drivers.mqtt_connections.client_decoder import ClientDecoder
 from statemachines.drivers.mqtt_connections.packet_budget import PacketBudget
 from statemachines.drivers.runtime import TraceStep
-from statemachines.kernel import Effect, Event, Send, SetTimer, Status, Step, Tell
-from statemachines.mqtt_codec import Decoder, PacketError, encode
-from statemachines.mqtt_connections.client_packet import BrokenPacket, wrap_packet
+from statemachines.kernel import Effect, Event, Message, Send, SetTimer, Status, Step, Tell
+from statemachines.mqtt_codec import PacketError, PubackPacket, ReasonCode, encode
+from statemachines.mqtt_codec.plain_packet import write_plain_packet
+from statemachines.mqtt_connections.client_packet import BrokenPacket, PubackMessage, PublishMessage, wrap_packet
 from statemachines.mqtt_connections.connection import MQTT_CONNECTION
 from statemachines.mqtt_connections.connection_record import (
     AWAITING,
@@ -37,6 +39,9 @@ BUFFER_MAX: Final = 2**20
 
 CONNECT_MAX: Final = 2**18
 """Bytes of the longest CONNECT: a stranger does not fill more memory."""
+
+ALIASED_MAX: Final = 2**15
+"""Bytes of all topics that the aliases of a connection stand for."""
 
 CLOSE_S: Final = 5.0
 """A client that does not read its last packet is cut off after so long."""
@@ -57,6 +62,7 @@ class ClientStream:
         reader: bytes of the client.
         writer: bytes for the client.
         budget: of the packets of all clients; None: this is the only one.
+        defer: calls later, when more packets may have come together; None: in the next turn of the loop.
     """
 
     def __init__(
@@ -66,6 +72,7 @@ class ClientStream:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         budget: PacketBudget | None = None,
+        defer: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
         self._budget = budget or PacketBudget()
         self.certified = names_in(writer.get_extra_info("peercert"))
@@ -85,7 +92,7 @@ class ClientStream:
         """Takes what the machine tells the session."""
         self._trace: Callable[[Event, Status, Step[MqttConnectionRecord], int], None] | None = None
         self._reader, self._writer = reader, writer
-        self._decoder = Decoder(max_packet=min(settings.max_packet, CONNECT_MAX))
+        self._decoder = ClientDecoder(max_packet=min(settings.max_packet, CONNECT_MAX))
         self._events: deque[Event] = deque()
         self._is_feeding = False
         self._is_paused = False
@@ -95,6 +102,7 @@ class ClientStream:
         self._deadlines: dict[str, int] = {}
         self._alarms: dict[str, asyncio.TimerHandle] = {}
         self._loop = asyncio.get_running_loop()
+        self._defer = self._loop.call_soon if defer is None else defer
         writer.transport.set_write_buffer_limits(high=BUFFER_MAX)
 
     def trace_under(self, party: str, trace_step: TraceStep | None) -> None:
@@ -186,37 +194,53 @@ class ClientStream:
             self._is_paused = False
 
     async def _take_bytes(self, data: bytes) -> None:
-        packets, share = self._decoder.feed(data), 0
+        packets, share = self._decoder, 0
+        packets.feed(data)
         while self.record.status is not CLOSED:
-            if share:
-                share -= 1
-            elif not self._budget.take_packet():
+            left = share or self._budget.count_left()
+            if not left:
                 share = await self._budget.wait_for_share()
                 continue
-            try:
-                packet = next(packets, None)
-            except PacketError as error:
-                self.error = error
-                self.feed(BrokenPacket(error.reason_code, error.level))
-                return
-            if packet is None:
-                return
-            self.received += 1
+            message: Message
+            packet_ids = packets.take_pubacks(left)
+            if packet_ids:
+                count, message = len(packet_ids), PubackMessage(PubackPacket(packet_ids[0]), packet_ids[1:])
+            else:
+                try:
+                    packet = next(packets, None)
+                except PacketError as error:
+                    self.error = error
+                    self.feed(BrokenPacket(error.reason_code, error.level))
+                    return
+                if packet is None:
+                    return
+                count, message = 1, wrap_packet(packet)
+            if share:
+                share -= count
+            else:
+                self._budget.take(count)
+            self.received += count
             self._decoder.max_packet = self.record.settings.max_packet  # a CONNECT is there: the next may be longer
-            self.feed(wrap_packet(packet))
+            self.feed(message)
+            if type(message) is PublishMessage and message.packet.topic and message.packet.properties.topic_alias:
+                self._bound_aliases()
             while self.record.status is OPENING:
                 self._opened.clear()
                 await self._opened.wait()
             if not self.has_room:
                 await self._room.wait()
 
+    def _bound_aliases(self) -> None:
+        """A client whose aliases stand for too much is disconnected (MQ-220)."""
+        if sum(len(one.encode()) for one in self.record.aliases.values()) > ALIASED_MAX:
+            self.stop(ReasonCode.QUOTA_EXCEEDED)
+
     # -- effects --------------------------------------------------------------------------------------------------
 
     def _perform(self, effects: tuple[Effect, ...]) -> None:
         for effect in effects:
             if type(effect) is Send:
-                packet = effect.message.packet  # type: ignore[attr-defined]
-                self._write(encode(packet, self.record.version))
+                self._write(effect.message)
             elif type(effect) is Tell:
                 self.take_tell(effect.event)
             elif type(effect) is SetTimer:
@@ -224,12 +248,16 @@ class ClientStream:
             else:
                 self._deadlines.pop(effect.timer, None)  # type: ignore[union-attr]
 
-    def _write(self, data: bytes) -> None:
-        """Packets of one turn of the loop leave together."""
+    def _write(self, message: Any) -> None:
+        """Packets of one turn of the loop, or of one batch of answers, leave together."""
+        if not self._packets:
+            self._defer(self._flush)
+        self._packets.append(encode(message.packet, self.record.version))
         self.sent += 1
-        self._packets.append(data)
-        if len(self._packets) == 1:
-            self._loop.call_soon(self._flush)
+        if type(message) is PublishMessage and message.more:
+            version = self.record.version
+            self._packets += [write_plain_packet(one, version) or encode(one, version) for one in message.more]
+            self.sent += len(message.more)
 
     def _flush(self) -> None:
         packets, self._packets = self._packets, []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from statemachines.drivers.message_head import add_headers
@@ -24,18 +24,22 @@ class DeadLetters:
         self._node = node
         configuration = None if node.groups is None else node.groups.configuration
         self._topic = "" if configuration is None else configuration.dead_letter_topic
+        self.is_on = bool(self._topic)
+        """Messages of groups have a dead-letter topic."""
         self._in_flight: dict[int, Delivered] = {}
         """Messages of groups that the client has not answered, by packet id."""
 
     def note_delivery(self, message: Delivered) -> None:
         """The client gets it, and may refuse it."""
-        self._in_flight.pop(message.packet, None)
-        if self._topic and message.packet and is_shared(message.filter):
+        self.forget((message.packet,))
+        if message.packet and is_shared(message.filter):
             self._in_flight[message.packet] = message
 
-    def forget(self, packet_id: int) -> None:
-        """The client has answered."""
-        self._in_flight.pop(packet_id, None)
+    def forget(self, packet_ids: Iterable[int]) -> None:
+        """The client has answered these."""
+        if self._in_flight:
+            for one in packet_ids:
+                self._in_flight.pop(one, None)
 
     def store(self, packet_id: int, reason_code: int, take: Callable[[], None]) -> None:
         """The client refuses the message: `take` hears when its copy is durable, or that there is none."""

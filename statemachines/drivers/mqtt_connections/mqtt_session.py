@@ -46,10 +46,11 @@ from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.persistent_sessions.topic import check_filter, check_topic_text, is_shared
 from statemachines.kernel import ConfigurationError, Event, Message
 from statemachines.mqtt_codec.codec_error import ProtocolViolation, ReasonCode
-from statemachines.mqtt_codec.packet import MqttVersion, WillMessage
+from statemachines.mqtt_codec.packet import MqttVersion, PublishPacket, WillMessage
 from statemachines.mqtt_connections import session_event as s
 from statemachines.mqtt_connections.connection_record import OPENING, IncomingStage
 from statemachines.mqtt_connections.takeover_limit import TakeoverLimit
+from statemachines.persistent_sessions.acknowledgements import FrontAcknowledged
 from statemachines.persistent_sessions.client_message import (
     Delivered,
     Farewell,
@@ -69,10 +70,14 @@ FOREVER_S: Final = 2**32 - 1
 CLIENT_ID_MAX: Final = 1_024
 """Bytes of the longest client id: a database has it in an index."""
 
+IN_FLIGHT_MAX: Final = 8_000
+"""Messages that a client has not acknowledged: each costs more where there are more (MQ-212)."""
+
 PUBLISHING_MAX: Final = 500
 PUBLISHING_BYTES_MAX: Final = 2 * 2**20
 """Messages of a client that are on their way into the database, and their bytes: so long it is not read."""
 
+FILTER_BYTES_MAX: Final = 1_024
 FILTERS_MAX: Final = 1_000
 """Filters of one SUBSCRIBE that are looked at, as many as a session may have; beyond they are refused."""
 
@@ -170,6 +175,8 @@ class MqttSession:
         """Filters by which the client does not get its own messages."""
         self._deliveries: list[Delivered | Pubrel] | None = None
         """What waits until the options are known; None: they are."""
+        self._ready: list[PublishPacket] = []
+        """Messages of QoS 1 and 2 for the client that have come in this turn of the loop."""
         self._expected: dict[int, str] = {}
         """Packet id of a message of the node -> the answer of the client that is the next; "refused": it was."""
         self._tells: dict[type[Event], Callable[[Any], None]] = {
@@ -201,7 +208,7 @@ class MqttSession:
 
     def enter_node(self) -> NodeLink:
         """A link to the node; a simulation has one of its own."""
-        return NodeLink.local(self._node, self.take_message, lambda: None, self._identity)
+        return NodeLink.local(self._node, self._take, lambda: None, self._identity, self._send_ready)
 
     def leave_node(self, link: NodeLink) -> None:
         """End the link, behind what was said over it."""
@@ -221,9 +228,22 @@ class MqttSession:
 
     def take_message(self, message: Message) -> None:
         """What the node says."""
+        self._take(message)
+        self._send_ready()
+
+    def _take(self, message: Message) -> None:
+        """The same; messages for the client wait for those that come with them."""
         take = self._messages.get(type(message))
         if take is not None:
+            if self._ready and type(message) is not Delivered:
+                self._send_ready()
             take(message)
+
+    def _send_ready(self) -> None:
+        """Messages that came together are one event for the machine."""
+        if self._ready:
+            (first, *more), self._ready = self._ready, []
+            self._stream.feed(s.DeliveryReady(first, tuple(more)))
 
     # -- the session ----------------------------------------------------------------------------------------------
 
@@ -271,7 +291,8 @@ class MqttSession:
         self._link = self.enter_node()
         expiry_ms, instance = milliseconds_of(event.expiry_s), f"{FRONT_INSTANCE}{self.name_connection()}"
         will = None if event.will is None else build_will(event.will, self._identity)
-        given = (self._client_id, event.clean_start, expiry_ms, event.receive_maximum, instance)
+        most = min(event.receive_maximum, IN_FLIGHT_MAX)
+        given = (self._client_id, event.clean_start, expiry_ms, most, instance)
         self._say(FrontConnect(*given, will=will))
 
     def _welcome(self, message: Welcome) -> None:
@@ -287,7 +308,8 @@ class MqttSession:
         self._stream.feed(s.MqttSessionOpened(self._client_id, True, message.packets))
         deliveries, self._deliveries = self._deliveries or [], None
         for one in deliveries:
-            self.take_message(one)
+            self._take(one)
+        self._send_ready()
 
     def _note_end(self, message: Farewell) -> None:
         why = message.why
@@ -383,7 +405,7 @@ class MqttSession:
     def _subscribe(self, event: s.FiltersWanted) -> None:
         change = FilterChange(event.packet_id, len(event.subscriptions), True)
         for place, one in enumerate(event.subscriptions):
-            code = self._refuse_filter(one.filter) if place < FILTERS_MAX else ReasonCode.QUOTA_EXCEEDED
+            code = self._refuse_filter(one.filter, one.no_local) if place < FILTERS_MAX else ReasonCode.QUOTA_EXCEEDED
             if code:
                 self._settle(change, place, code)
                 continue
@@ -420,8 +442,10 @@ class MqttSession:
             known = self._options.get(topic_filter, NO_OPTIONS)
             self._identified.remove(str(known.subscription_id), topic_filter)
 
-    def _refuse_filter(self, topic_filter: str) -> int:
+    def _refuse_filter(self, topic_filter: str, is_not_local: bool) -> int:
         """The code for a filter that the node cannot have; 0: it can."""
+        if len(topic_filter.encode()) > FILTER_BYTES_MAX:
+            return ReasonCode.TOPIC_FILTER_INVALID
         try:
             check_filter(topic_filter)
         except ConfigurationError:
@@ -430,6 +454,8 @@ class MqttSession:
             return 0
         if not self._node.shares_streams:
             return ReasonCode.SHARED_NOT_SUPPORTED
+        if is_not_local:  # of $queue/FILTER: for the standard it is no group (MQ-222)
+            return ReasonCode.IMPLEMENTATION_ERROR
         try:
             parse_filter(topic_filter)
         except ConfigurationError:
@@ -493,11 +519,16 @@ class MqttSession:
             if message.packet or len(self._deliveries) < WAITING_MAX:
                 self._deliveries.append(message)
             return
-        packet = read_message(message, self._options.get(message.filter, NO_OPTIONS), self._find_ids(message))
-        self._letters.note_delivery(message)
+        packet_ids = () if self._identified is None else self._find_ids(message)
+        packet = read_message(message, self._options.get(message.filter, NO_OPTIONS), packet_ids)
+        if self._letters.is_on:
+            self._letters.note_delivery(message)
         if message.packet:
             self._expected[message.packet] = "puback" if message.qos == 1 else "pubrec"
-        self._stream.feed(s.DeliveryReady(packet))
+            self._ready.append(packet)
+        else:
+            self._send_ready()
+            self._stream.feed(s.DeliveryReady(packet))
 
     def _find_ids(self, message: Delivered) -> tuple[int, ...]:
         """Identifiers of all subscriptions that the topic matches; of a message of a group, that of its own."""
@@ -522,6 +553,9 @@ class MqttSession:
         self._stream.feed(s.ReleaseReady(packet_id))
 
     def _answer(self, event: s.DeliveryAnswered) -> None:
+        if event.more:
+            self._answer_all((event.packet_id, *event.more))
+            return
         packet_id, answer = event.packet_id, event.answer
         expected = self._expected.get(packet_id)
         if expected is None:
@@ -534,8 +568,22 @@ class MqttSession:
             self._say(Pubrec(packet_id))
         else:
             del self._expected[packet_id]
-            self._letters.forget(packet_id)
+            self._letters.forget((packet_id,))
             self._say(Puback(packet_id) if answer == "puback" else Pubcomp(packet_id))
+
+    def _answer_all(self, packet_ids: tuple[int, ...]) -> None:
+        """PUBACKs of success that came together; nothing behind an unexpected one is heard."""
+        expected, found = self._expected, []
+        for one in packet_ids:
+            answer = expected.get(one)
+            if answer == "puback":
+                del expected[one]
+                found.append(one)
+            elif answer is not None:
+                self._stream.feed(s.UnexpectedAnswer())
+                break
+        self._letters.forget(found)
+        self._say(FrontAcknowledged(tuple(found)))
 
     def _drop(self, event: s.DeliveryDropped) -> None:
         if event.packet_id:

@@ -26,14 +26,15 @@ class PacketBudget:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._is_renewing = False
 
-    def take_packet(self) -> bool:
-        """Whether one more packet may be handled in this turn."""
-        if self._waiting or self._left <= 0:
-            return False
-        self._left -= 1
+    def count_left(self) -> int:
+        """How many more packets may be handled in this turn."""
+        return 0 if self._waiting else self._left
+
+    def take(self, packets: int) -> None:
+        """So many of them are."""
+        self._left -= packets
         if not self._is_renewing:
             self._renew_soon()
-        return True
 
     async def wait_for_share(self) -> int:
         """Wait for a turn; how many packets may be handled in it."""

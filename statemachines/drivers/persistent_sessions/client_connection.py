@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from statemachines.drivers.persistent_sessions.acknowledgements import Acknowledgement
 from statemachines.drivers.persistent_sessions.client_rights import ClientRights
 from statemachines.drivers.persistent_sessions.outbox import Outbox
 from statemachines.kernel import Message
+from statemachines.persistent_sessions.acknowledgements import Acknowledgement, FrontAcknowledged
 from statemachines.persistent_sessions.client_message import Delivered
 
 Say = Callable[[Message], bool]
@@ -23,11 +23,10 @@ class ClientConnection:
     session's messages; `rights`: what it may do; `changes` of its subscriptions, and messages it is `publishing` (and
     their `bytes`), that are under way; what it has `acknowledged` in this turn of the loop; `since_ns`: when it has
     published first, by the store's time (None: it has not; 0: that is being asked for).  While it is `subscribing` so
-    many filters that may bring retained messages, direct messages are `held` behind these.  `replaced`: the owner that
-    had the client's session when this one looked for it ("": none)."""
+    many filters that may bring retained messages, direct messages are `held` behind these."""
 
     __slots__ = (
-        "acknowledged", "bytes", "changes", "courier", "heard_ns", "held", "owner", "publishing", "replaced", "rights",
+        "acknowledged", "bytes", "changes", "courier", "heard_ns", "held", "owner", "publishing", "rights",
         "say", "since_ns", "subscribing",
     )  # fmt: skip
 
@@ -36,12 +35,11 @@ class ClientConnection:
         self.rights = rights
         self.heard_ns = heard_ns
         self.owner = ""
-        self.replaced = ""
         self.changes = 0
         self.publishing = 0
         self.bytes = 0
         self.courier: Outbox | None = None
         self.since_ns: int | None = None
-        self.acknowledged: list[Acknowledgement] = []
+        self.acknowledged: list[Acknowledgement | FrontAcknowledged] = []
         self.held: list[Delivered] = []
         self.subscribing = 0

@@ -16,7 +16,15 @@ from statemachines.drivers.persistent_sessions.backlog import BacklogTally, Wait
 from statemachines.drivers.persistent_sessions.request_runs import runs_of
 from statemachines.drivers.persistent_sessions.session_row import SessionRow
 from statemachines.drivers.persistent_sessions.sql import Sql, has_row, one
-from statemachines.drivers.persistent_sessions.tables import ABANDONED, DELIVERED, MARKER, UNDELIVERED
+from statemachines.drivers.persistent_sessions.tables import (
+    ABANDONED,
+    DELIVERED,
+    END_MS,
+    IS_HELD,
+    IS_LEFT,
+    MARKER,
+    UNDELIVERED,
+)
 from statemachines.kernel import Answer, Request
 from statemachines.persistent_sessions.collector_request import (
     ClientForgotten,
@@ -51,11 +59,27 @@ TAG_OF: Final = {number: tag for tag, number in TAGS.items()}
 READS: Final = (ReadClients, ReadRows, ReadMessages)
 """What changes nothing."""
 
-CLIENTS: Final = (
+_CLIENTS: Final = (
     "SELECT clients.client, clients.holder, clients.until_ns, sessions.session, sessions.connection,"
     " sessions.expiry_ms, sessions.seen_ns FROM @clients AS clients"
-    " LEFT JOIN @sessions AS sessions ON sessions.session = clients.session"
 )
+_SESSIONS: Final = f"{_CLIENTS} JOIN @sessions AS sessions ON sessions.client = clients.client"
+CLIENT: Final = (
+    f"{_CLIENTS} LEFT JOIN @sessions AS sessions ON sessions.session = clients.session WHERE clients.client = :client"
+)
+# Each is found by an index of its own: a session that stays is not read.
+LEFT: Final = (
+    f"{_SESSIONS} WHERE {IS_LEFT} AND {END_MS} <= :end_ms AND (clients.holder = :nobody OR clients.until_ns <= :now_ns)"
+    f" ORDER BY {END_MS} LIMIT :limit"
+)
+HELD: Final = f"{_SESSIONS} WHERE {IS_HELD} AND sessions.client > :after ORDER BY sessions.client LIMIT :limit"
+ALONE: Final = (
+    "SELECT client, holder, until_ns, NULL, NULL, NULL, NULL FROM @clients WHERE session IS NULL AND client > :after"
+    " ORDER BY client LIMIT :limit"
+)
+PLACE: Final = "\0"
+"""Begins what is no client: an end follows, up to which sessions that nobody has in hand are read."""
+
 _TWIN: Final = f"CASE found.tag WHEN {UNDELIVERED} THEN {DELIVERED} WHEN {DELIVERED} THEN {UNDELIVERED} ELSE -1 END"
 _HAS_TWIN: Final = has_row(
     "SELECT 1 FROM @session_rows AS twin WHERE twin.session = found.session AND twin.writer = found.writer"
@@ -140,11 +164,21 @@ LOST: Final = (
 
 
 def read_clients(sql: Sql, asked: ReadClients) -> Answer:
-    found = sql.all(
-        f"{CLIENTS} WHERE clients.client > :after ORDER BY clients.client LIMIT :limit",
-        after=asked.after.encode(), limit=asked.limit,
-    )  # fmt: skip
-    return ClientsRead(tuple(StoredClient(row[0].decode(), _is_over(sql, row, asked.dead_ms)) for row in found))
+    """Clients whose session stays are left out (PS-600).  Sessions that nobody has in hand come first, by their ends:
+    those that are over when a round begins.  The last of such a page is no client, and says where it goes on."""
+    after = asked.after.encode()
+    if not after or (asked.after[0] == PLACE and asked.after[1:].isdecimal()):
+        end_ms, after = int(asked.after[1:] or sql.aged_ns // MS), b""
+        left = sql.all(LEFT, end_ms=end_ms, now_ns=sql.now_ns, nobody=b"", limit=asked.limit)
+        if over := [one for one in _stored_clients(sql, left, asked.dead_ms) if one.over]:
+            return ClientsRead((*over, StoredClient(f"{PLACE}{end_ms}", False)))
+    found = [row for query in (HELD, ALONE) for row in sql.all(query, after=after, limit=asked.limit)]
+    found.sort(key=lambda row: bytes(row[0]))
+    return ClientsRead(_stored_clients(sql, found[: asked.limit], asked.dead_ms))
+
+
+def _stored_clients(sql: Sql, found: Sequence[tuple[Any, ...]], dead_ms: int) -> tuple[StoredClient, ...]:
+    return tuple(StoredClient(row[0].decode(), _is_over(sql, row, dead_ms)) for row in found)
 
 
 def _is_over(sql: Sql, row: tuple[Any, ...], dead_ms: int) -> bool:
@@ -158,7 +192,7 @@ def _is_over(sql: Sql, row: tuple[Any, ...], dead_ms: int) -> bool:
 def forget_client(sql: Sql, asked: ForgetClient) -> Answer:
     """Tokens are of the store: whoever still has one of this client finds nothing."""
     client = asked.client.encode()
-    found = one(sql, f"{CLIENTS} WHERE clients.client = :client", client=client)
+    found = one(sql, CLIENT, client=client)
     if found is None or not _is_over(sql, found, asked.dead_ms):
         return ClientForgotten(False)
     if found[3] is not None:

@@ -42,12 +42,6 @@ class DirectMessage(Message, frozen=True, gc=False):
     head: Head | None = None
 
 
-class OwnerReplaced(Message, frozen=True, gc=False):
-    """From a node: the client of this owner has a fresh session over a connection of the sender (MQ-201)."""
-
-    owner: str
-
-
 class DirectMessages:
     """Sends them, and takes those of other nodes.
 

@@ -385,7 +385,7 @@ def to_queued(row: tuple[Any, ...], stored_ns: int = 0, more: bytes = b"") -> Qu
 def limit_copies(rows: list[tuple[Any, ...]], most: int) -> list[tuple[Any, ...]]:
     """The first of these rows of `ROWS`, as many as have so many copies, and one if there is any."""
     for place, row in enumerate(rows):
-        most -= 1 + len(decode_more(row[MORE_OF_ROW]))
+        most -= 1 + len(decode_more(row[MORE_OF_ROW])) if row[MORE_OF_ROW] else 1
         if most < 0:
             return rows[: max(1, place)]
     return rows
@@ -393,8 +393,10 @@ def limit_copies(rows: list[tuple[Any, ...]], most: int) -> list[tuple[Any, ...]
 
 def _as_read(row: tuple[Any, ...], now_ns: int) -> Queued:
     """A row of `ROWS`; it says whether its message is there."""
-    queued = to_queued(row, row[TIME_OF_ROW], row[MORE_OF_ROW])
-    return without_message(queued, now_ns) if row[9] else queued
+    _, number, message, topic_filter, qos, until_ns, _, _, _, is_gone, stored_ns, more = row
+    others = decode_more(more) if more else ()
+    queued = Queued(number, message.decode(), topic_filter.decode(), qos, until_ns, stored_ns, others)
+    return without_message(queued, now_ns) if is_gone else queued
 
 
 def is_there(sql: Sql, session: bytes) -> bool:

@@ -27,6 +27,7 @@ DIAL_S: Final = 2.0
 """A node that has not answered within this time is not there, unless nobody is."""
 
 Hear = Callable[[Message], None]
+Defer = Callable[[Callable[[], None]], object]
 
 
 class NodeUnreachable(GaplessError):
@@ -38,17 +39,24 @@ class NodeUnreachable(GaplessError):
 
 
 class Lane:
-    """Messages to `hear` within a process: later, in order, and all that are there in one turn of the loop."""
+    """Messages to `hear` within a process: later, in order, and all that are there at once; `settle` is called behind
+    these; `defer` calls later (None: in the next turn of the loop)."""
 
-    def __init__(self, hear: Callable[[Any], None]) -> None:
+    def __init__(
+        self,
+        hear: Callable[[Any], None],
+        settle: Callable[[], None] = lambda: None,
+        defer: Callable[[Callable[[], None]], object] | None = None,
+    ) -> None:
         self._hear = hear
+        self._settle = settle
         self._waiting: deque[Any] = deque()
-        self._loop = asyncio.get_running_loop()
+        self._defer = asyncio.get_running_loop().call_soon if defer is None else defer
 
     def say(self, message: Any) -> bool:
         """There is always room."""
         if not self._waiting:
-            self._loop.call_soon(self._bring)
+            self._defer(self._bring)
         self._waiting.append(message)
         return True
 
@@ -65,7 +73,8 @@ class Lane:
             raise
         finally:
             if waiting:
-                self._loop.call_soon(self._bring)
+                self._defer(self._bring)
+            self._settle()
 
 
 class NodeLink:
@@ -86,9 +95,15 @@ class NodeLink:
 
     @classmethod
     def local(
-        cls, node: SessionNode, hear: Hear, ended: Callable[[], None], identity: Identity | None = None
+        cls,
+        node: SessionNode,
+        hear: Hear,
+        ended: Callable[[], None],
+        identity: Identity | None = None,
+        settle: Callable[[], None] = lambda: None,
     ) -> NodeLink:
-        """To a node of this process, for a client of this `identity` (None: it may do everything)."""
+        """To a node of this process, for a client of this `identity` (None: it may do everything); `settle` is called
+        behind messages that came together."""
         reception, life = node.reception, incarnation(chance_name("local"), 1)
         is_left = False
 
@@ -102,7 +117,8 @@ class NodeLink:
             is_left = True
             reception.lose(life)
 
-        reception.enter(life, Lane(hear).say, identity)  # later: nobody hears an answer while it still speaks
+        # Later: nobody hears an answer while it still speaks.
+        reception.enter(life, Lane(hear, settle, node.request_queue.deferred.defer).say, identity)
         return cls(say, None, leave)
 
     @classmethod

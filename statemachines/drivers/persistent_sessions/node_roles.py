@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from statemachines.drivers.persistent_sessions.direct_messages import DirectMessage, OwnerReplaced
+from statemachines.drivers.persistent_sessions.direct_messages import DirectMessage
 from statemachines.drivers.role import Role
 from statemachines.persistent_sessions.client_message import (
     ConnectWanted,
@@ -35,6 +35,7 @@ from statemachines.persistent_sessions.message import (
 from statemachines.persistent_sessions.takeover_message import (
     BeginTakeover,
     EndTakeover,
+    OwnerReplaced,
     TakeoverBegun,
     TakeoverEnded,
     TakeoverRefused,

@@ -77,8 +77,10 @@ class Outbox:
         if isinstance(message, Publish) and not message.packet and len(self._waiting) >= QOS_0_MAX:
             self.dropped += 1
             return
+        is_next = self._waiting.items is None
         self._waiting.append(message)
-        self._go_on()
+        if is_next:  # else what keeps those before it back keeps it back, too
+            self._go_on()
 
     def acknowledge(self, packets: Iterable[int]) -> None:
         """The client has the messages."""
@@ -115,9 +117,7 @@ class Outbox:
             return
         packet, (topic, data, head) = message.packet, payload
         if packet:
-            self._sizes[packet] = size = (
-                len(topic.encode()) + len(data) + len(head or b"") + len(message.filter.encode())
-            )
+            self._sizes[packet] = size = len(topic) + len(data) + len(head or b"") + len(message.filter)
             self._unacknowledged += size
         expiry_ms = None if message.left_ns is None else -(-message.left_ns // MS)  # up: 0 says that it is over
         self._say(Delivered(packet, topic, data, message.filter, message.qos, message.dup, expiry_ms, head))

@@ -21,11 +21,16 @@ from msgspec.structs import asdict, replace
 from sqlalchemy import Connection, TextClause, text
 
 from statemachines.drivers.clock import Clock, steady_ns
-from statemachines.drivers.persistent_sessions.batch_function import list_values
+from statemachines.drivers.persistent_sessions.batch_function import (
+    CHECK_ROUTES,
+    STORE_BATCH,
+    decode_number,
+    encode_batch,
+    encode_check,
+)
 from statemachines.drivers.persistent_sessions.sql import Change, ManyRows, Sql, TurnNeeded, cut_pieces
 from statemachines.drivers.persistent_sessions.stored_batch import StoredBatch
 from statemachines.drivers.persistent_sessions.tables import (
-    ARGUMENTS,
     FENCE,
     FRESH_NS,
     NAMES,
@@ -39,7 +44,8 @@ from statemachines.drivers.persistent_sessions.tables import (
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S
-from statemachines.drivers.sql.pipeline import Pipeline, open_pipeline, wrap_error
+from statemachines.drivers.sql.loop_connection import LoopConnection
+from statemachines.drivers.sql.pipeline import Pipeline, open_pipeline
 from statemachines.drivers.sql.postgres import CLOCK, Database, Layout
 from statemachines.kernel import ConfigurationError
 from statemachines.persistent_sessions.store_time import StoreTime, time_of_read
@@ -102,13 +108,6 @@ PASS_ON: Final = f"SELECT setval('@{TURN}', time_ns) FROM @store"
 NUMBER: Final = f"SELECT nextval('@{TURN}'), ahead_ns, stopped_ns, {CLOCK} FROM @store"
 LAST: Final = f"SELECT last_value FROM @{TURN}"
 TIME: Final = f"SELECT time_ns, ahead_ns, stopped_ns, {CLOCK} FROM @store"
-
-CHECK_ROUTES: Final = (
-    f"SELECT turn.last_value + 1 FROM @store AS store, @nodes AS nodes, @{TURN} AS turn WHERE nodes.name = %s"
-    " AND nodes.life = %s AND nodes.batch = %s AND store.identity = %s"
-    " AND store.routes = coalesce(CAST(%s AS bigint), store.routes)"
-)
-STORE_BATCH: Final = f"SELECT @store_batch({', '.join(['%s'] * len(ARGUMENTS))})"
 
 ROWS_MAX: Final = 64
 """Rows in one statement."""
@@ -226,6 +225,7 @@ class PostgresSessions:
             )
 
         self._database = Database(url, KIND, LAYOUT, busy_s, clock, agree)
+        self._statements = LoopConnection(self._database, (STORE_BATCH, CHECK_ROUTES))
         self.where = self._database.url
         self._fresh_until_ns = 0
         """By the steady clock: until then a number that is taken in a shared turn is near the clock."""
@@ -248,28 +248,21 @@ class PostgresSessions:
             if not may_share:
                 sql.run(PASS_ON)
 
-    def store_batch(self, batch: StoredBatch) -> int | None:
+    async def store_batch(self, batch: StoredBatch) -> int | None:
         """Store it in a shared turn, in one statement: its number."""
-        if not self._is_fresh():
+        if self._database.is_pooled or not self._is_fresh():
             return None
-        number = self._ask_number(STORE_BATCH, (self._database.clock["clock"], *list_values(batch)))
+        values = encode_batch(batch, self._database.clock["clock"])
+        number = decode_number(await self._statements.ask(STORE_BATCH, values))
         if number is None:
             self._fresh_until_ns = 0
         return number
 
-    def check_routes(self, batch: StoredBatch) -> int | None:
+    async def check_routes(self, batch: StoredBatch) -> int | None:
         """Whether its node, its routes and the batch before it are those of the database."""
-        return self._ask_number(CHECK_ROUTES, (batch.node, batch.life, batch.batch, batch.identity, batch.routes))
-
-    def _ask_number(self, statement: str, values: tuple[Any, ...]) -> int | None:
-        """Of a statement that is a transaction; None: it finds none."""
-        with self._database.single() as connection:
-            driver: Any = connection.connection.driver_connection
-            try:
-                found: tuple[int | None] | None = driver.execute(on_postgres(statement), values).fetchone()
-            except psycopg.Error as error:
-                raise wrap_error(connection, error) from error
-        return None if found is None else found[0]
+        if self._database.is_pooled:
+            return None
+        return decode_number(await self._statements.ask(CHECK_ROUTES, encode_check(batch)))
 
     def _is_fresh(self) -> bool:
         return steady_ns() < self._fresh_until_ns
@@ -323,6 +316,10 @@ class PostgresSessions:
             assert found is not None
             return int(found[0])
 
+    def count_changes(self) -> int | None:
+        """A server does not."""
+        return None
+
     def last_commit_ns(self) -> int:
         """The last number that was taken."""
         with self._database.single() as connection:
@@ -334,4 +331,5 @@ class PostgresSessions:
 
     async def close(self) -> None:
         """No more requests."""
+        self._statements.close()
         await self._database.close()

@@ -29,7 +29,7 @@ from statemachines.drivers.loop_watchdog import LoopWatchdog
 from statemachines.drivers.permission_file import PermissionFile
 from statemachines.drivers.persistent_sessions.backlog import SessionBounds
 from statemachines.drivers.persistent_sessions.collect import drop_rows
-from statemachines.drivers.persistent_sessions.direct_messages import DirectMessage, OwnerReplaced
+from statemachines.drivers.persistent_sessions.direct_messages import DirectMessage
 from statemachines.drivers.persistent_sessions.host_request import Beat, Look, ReadNodes, ReadUnfinished
 from statemachines.drivers.persistent_sessions.lag_monitor import LagMonitor
 from statemachines.drivers.persistent_sessions.node_roles import NODE, PROTOCOL, NodeMessage
@@ -59,13 +59,11 @@ from statemachines.kernel.node import Observer
 from statemachines.persistent_sessions.collector_record import MessageLost
 from statemachines.persistent_sessions.graces import GRACES, Graces
 from statemachines.persistent_sessions.life_record import SessionClosed
-from statemachines.persistent_sessions.life_request import LookUp
 from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.message import Publish, Pubrel
 from statemachines.persistent_sessions.request import DATABASE
 from statemachines.persistent_sessions.session_host import SessionHost
-from statemachines.persistent_sessions.session_host_parties import owner_of
-from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover, TakeoverRefused
+from statemachines.persistent_sessions.takeover_message import ANSWERED
 from statemachines.persistent_sessions.times import MS, Times
 from statemachines.trace.log import TraceLog
 from statemachines.wire import FRAME_MAX, Codec, Hello, Packet
@@ -274,7 +272,6 @@ class SessionNode:
             observe=self._runtime.observe,
         )
         self._lookout = LagMonitor(self._host)
-        soon = asyncio.get_running_loop().call_soon
         self._reception = SessionServer(
             self._host,
             self._runtime,
@@ -282,7 +279,7 @@ class SessionNode:
             self._say,
             steady_ns,
             self._lease_ms,
-            soon,
+            self._desk.call_soon,
             self.authority,
             lambda party: Identity(self._transport.names_of(party), self._credentials.mutual),
             self._say_directly,
@@ -449,18 +446,15 @@ class SessionNode:
             self._reception.bring(packet.sender, message)
         elif node_of(packet.to) == self.name:
             self._runtime.receive(packet)
-        elif isinstance(message, BeginTakeover | EndTakeover) and not self._transport.is_peer_of(NODE.name, packet.to):
-            # Nobody there can answer, and the owner would wait for as long as one that is there may take.
-            refused = TakeoverRefused(message.client, message.token, True)
-            self._runtime.act(partial(self._host.feed, packet.sender, refused))
+        elif type(message) in ANSWERED and not self._transport.is_peer_of(NODE.name, packet.to):
+            self._runtime.act(partial(self._host.fail_to_send, packet.sender, packet.to, message))
         else:
             self._transport.send(packet)
 
     def _serve(self, party: str, request: Request, feed: Feed) -> None:
         """What a machine asks, with what the clients need beside it."""
-        reception, is_look_up = self._reception, type(request) is LookUp
-        answers_of = partial(reception.note_found, owner_of(party)) if is_look_up else reception.answers_of
-        self._desk.serve(party, reception.prepare_request(request), feed, answers_of)
+        reception = self._reception
+        self._desk.serve(party, reception.prepare_request(request), feed, reception.answers_of)
 
     def _say(self, party: str, message: Message) -> bool:
         dropped = self._transport.dropped
@@ -480,9 +474,6 @@ class SessionNode:
             raise RemoteProtocolError("session_node", "-", name_of(type(message)), "", "only nodes say that")
         if isinstance(message, DirectMessage):
             self._reception.direct.take(message)
-            return []
-        if isinstance(message, OwnerReplaced):
-            self._reception.end_replaced(message.owner)
             return []
         return self._host.receive(sender, to, message, now_ns)
 

@@ -18,10 +18,9 @@ from statemachines.drivers.authority import Authority
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.identity import Identity
 from statemachines.drivers.message_head import decode_head
-from statemachines.drivers.persistent_sessions.acknowledgements import KINDS, Acknowledgement, fold_acknowledgements
 from statemachines.drivers.persistent_sessions.client_connection import ClientConnection, Say
 from statemachines.drivers.persistent_sessions.client_rights import NOT_ALLOWED, ClientRights
-from statemachines.drivers.persistent_sessions.direct_messages import DirectMessages, OwnerReplaced
+from statemachines.drivers.persistent_sessions.direct_messages import DirectMessages
 from statemachines.drivers.persistent_sessions.front_message import (
     PUBLISHER,
     FrontConnect,
@@ -65,6 +64,13 @@ from statemachines.kernel import (
     life_of,
     name_of,
 )
+from statemachines.persistent_sessions.acknowledgements import (
+    KINDS,
+    Acknowledgement,
+    FrontAcknowledged,
+    fold_acknowledgements,
+    list_packets,
+)
 from statemachines.persistent_sessions.client_message import (
     ConnectWanted,
     Delivered,
@@ -80,7 +86,7 @@ from statemachines.persistent_sessions.client_message import (
     Welcome,
 )
 from statemachines.persistent_sessions.life_record import CONNECTED, Accepted, SessionClosed
-from statemachines.persistent_sessions.life_request import ClientFound, OpenSession
+from statemachines.persistent_sessions.life_request import OpenSession
 from statemachines.persistent_sessions.message import (
     MessageExpired,
     Puback,
@@ -183,6 +189,7 @@ class SessionServer:
             LeaveWanted: self._leave,
             Ping: self._ping,
             Puback: self._acknowledge,
+            FrontAcknowledged: self._acknowledge,
             Pubrec: self._acknowledge,
             Pubcomp: self._acknowledge,
         }
@@ -386,27 +393,12 @@ class SessionServer:
         visitor = self.visitors.get(life)
         if visitor is None or self._owners.get(owner) != life:
             return  # it has gone meanwhile
-        if visitor.replaced and not present:
-            self._replace(visitor.replaced)
         self._tell(life, Welcome(session, present))
         visitor = self.visitors.get(life)
         if visitor is not None and visitor.courier is not None:
             visitor.courier.welcome()
             self._begin_carrying(owner)
             self._tell_denied(owner, visitor.rights.denied)
-
-    def _replace(self, owner: str) -> None:
-        """Its client has a fresh session over another connection, and this one is gone from the store."""
-        if life_of(owner) == self._host.id:
-            self.end_replaced(owner)
-        else:
-            self._say(owner, OwnerReplaced(owner))
-
-    def end_replaced(self, owner: str) -> None:
-        """The connection of this owner is replaced by another one (MQ-182, MQ-201)."""
-        if owner in self._owners:
-            self._end(owner, "discarded")
-            self._runtime.act(lambda now_ns: self._host.supersede(owner, now_ns))
 
     def _tell_denied(self, owner: str, filters: Iterable[str]) -> None:
         for one in sorted(filters):
@@ -538,13 +530,6 @@ class SessionServer:
             return request if will is None else OpenWithWill(request, will)
         return self.messages.with_message(request) if isinstance(request, PutRows) else request
 
-    def note_found(self, owner: str, found: tuple[Answer, ...]) -> tuple[Answer, ...]:
-        """What is answered to an owner that looks for the session of its client: it may replace who has that."""
-        visitor = self.visitors.get(self._owners.get(owner, ""))
-        if visitor is not None:
-            visitor.replaced = "".join(one.live for one in found if isinstance(one, ClientFound))
-        return found
-
     def answers_of(self, found: tuple[Answer, ...] | Page) -> tuple[Answer, ...]:
         """What a machine is answered; payloads that have come with it are kept."""
         if not isinstance(found, Page):
@@ -567,7 +552,7 @@ class SessionServer:
     def _ping(self, life: str, visitor: ClientConnection, asked: Ping) -> None:
         self._tell(life, Pong())
 
-    def _acknowledge(self, life: str, visitor: ClientConnection, asked: Acknowledgement) -> None:
+    def _acknowledge(self, life: str, visitor: ClientConnection, asked: Acknowledgement | FrontAcknowledged) -> None:
         visitor.acknowledged.append(asked)
         if len(visitor.acknowledged) == 1:
             self._soon(lambda: self._take_acknowledged(visitor))
@@ -577,7 +562,7 @@ class SessionServer:
         asked, visitor.acknowledged = visitor.acknowledged, []
         if asked and visitor.owner and visitor.courier is not None:
             self._feed(visitor.owner, fold_acknowledgements(asked))
-            visitor.courier.acknowledge([one.packet for one in asked if not isinstance(one, Pubcomp)])
+            visitor.courier.acknowledge(list_packets(asked))
 
     def _miss(self, owner: str, message: Publish) -> None:
         """A message was deleted before it could be brought.  Of QoS 0 no state holds it, so that may have been for its

@@ -99,14 +99,18 @@ class SessionDatabase(Protocol):
         were asked for."""
         ...
 
-    def store_batch(self, batch: StoredBatch) -> int | None:
+    async def store_batch(self, batch: StoredBatch) -> int | None:
         """Store it in a shared turn, in one statement: its number; None: nothing is written, since something is not as
         the batch expects, or there is no such statement."""
         ...
 
-    def check_routes(self, batch: StoredBatch) -> int | None:
+    async def check_routes(self, batch: StoredBatch) -> int | None:
         """Whether the node, its routes and its last batch are as `batch` says: a number above that of every row that is
         acknowledged; None: they are not.  It writes nothing."""
+        ...
+
+    def count_changes(self) -> int | None:
+        """A number that is another one when another connection has committed something; None: nobody can say."""
         ...
 
     def last_commit_ns(self) -> int:

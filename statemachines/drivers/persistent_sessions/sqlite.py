@@ -30,6 +30,8 @@ T = TypeVar("T")
 
 
 VALUES_MAX: Final = 999
+SHARED_MIN: Final = 16
+"""Of fewer rows it is not looked at what they share."""
 """Values in one statement: SQLite before 3.32 takes no more."""
 
 
@@ -39,9 +41,12 @@ def _plain(statement: str) -> str:
 
 
 @cache
-def _of_rows(many: ManyRows, count: int) -> str:
-    row = f"({', '.join('?' * len(many.names))})"
-    return f"{many.head}{', '.join([row] * count)}{many.tail}"
+def _of_rows(many: ManyRows, is_shared: tuple[bool, ...], count: int) -> str:
+    """The values that all rows share come first, once."""
+    shared, others = iter(range(1, sum(is_shared) + 1)), iter(range(sum(is_shared) + 1, VALUES_MAX + 1))
+    first = [f"?{next(shared)}" if one else "" for one in is_shared]
+    rows = (", ".join([one or f"?{next(others)}" for one in first]) for _ in range(count))
+    return f"{many.head}{', '.join([f'({row})' for row in rows])}{many.tail}"
 
 
 TIME: Final = "SELECT time_ns, ahead_ns, stopped_ns FROM store"
@@ -125,14 +130,20 @@ class SqliteSql:
     def put_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """Many rows in one statement: between two of them the interpreter is handed to the event loop and back, which
         costs more than the row.  The module looks for an adapter of each value of type `bytes`, and of no `bytearray`:
-        that costs more than the copy (D-994)."""
+        that costs more than the copy (D-994).  What all rows share is bound once (D-1053)."""
         if not rows:
             return
         many = ManyRows.of(_plain(statement))
-        most = VALUES_MAX // len(many.names)
+        is_shared, shared = (False,) * len(many.names), []
+        if len(rows) >= SHARED_MIN:
+            columns = list(zip(*rows, strict=True))
+            is_shared = (*(one[0] == one[-1] and one.count(one[0]) == len(rows) for one in columns[:-1]), False)
+            shared = [one for one, is_one in zip(rows[0], is_shared, strict=True) if is_one]
+            rows = list(zip(*(one for one, is_one in zip(columns, is_shared, strict=True) if not is_one), strict=True))
+        most = (VALUES_MAX - len(shared)) // (len(many.names) - len(shared))
         for piece in [rows] if len(rows) == 1 else cut_pieces(rows, most):
-            values = [bytearray(one) if type(one) is bytes else one for one in chain.from_iterable(piece)]
-            self._connection.execute(_of_rows(many, len(piece)), values)
+            values = [bytearray(one) if type(one) is bytes else one for one in chain(shared, *piece)]
+            self._connection.execute(_of_rows(many, is_shared, len(piece)), values)
 
 
 class SqliteTransaction:
@@ -198,13 +209,17 @@ class SqliteSessions:
         """One state."""
         return SqliteTransaction(self._database, self._database.snapshot(), SqliteSql.reading, watch)
 
-    def store_batch(self, batch: StoredBatch) -> int | None:
+    async def store_batch(self, batch: StoredBatch) -> int | None:
         """It has no such statement."""
         return None
 
-    def check_routes(self, batch: StoredBatch) -> int | None:
+    async def check_routes(self, batch: StoredBatch) -> int | None:
         """Nor such a one."""
         return None
+
+    def count_changes(self) -> int | None:
+        """SQLite counts them, as far as this connection can see."""
+        return int(self._database.connection.execute("PRAGMA data_version").fetchone()[0])
 
     def last_commit_ns(self) -> int:
         """When something was committed last."""

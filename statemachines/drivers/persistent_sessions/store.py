@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
@@ -26,6 +25,7 @@ from statemachines.drivers.persistent_sessions.collector_requests import ANSWERS
 from statemachines.drivers.persistent_sessions.collector_requests import READS as COLLECTOR_READS
 from statemachines.drivers.persistent_sessions.collector_requests import read_rows
 from statemachines.drivers.persistent_sessions.host_request import (
+    Beat,
     DropRows,
     HostRequest,
     OpenWithWill,
@@ -65,9 +65,18 @@ from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged
 from statemachines.kernel import Answer, ConfigurationError, Request, Superseded
-from statemachines.persistent_sessions.collector_request import ReadRows
+from statemachines.persistent_sessions.collector_request import DeletePage, ReadRows
 from statemachines.persistent_sessions.fan_out import find_volatile
-from statemachines.persistent_sessions.request import MarkDelivered, PutRows, ReadPending, ReadRow, RowRead, RowStored
+from statemachines.persistent_sessions.life_request import KeepAlive
+from statemachines.persistent_sessions.request import (
+    CommitState,
+    MarkDelivered,
+    PutRows,
+    ReadPending,
+    ReadRow,
+    RowRead,
+    RowStored,
+)
 
 POSTGRES: Final = ("postgresql", "postgres", "postgresql+psycopg")
 FORMS: Final = "must be a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE"
@@ -82,6 +91,9 @@ STATELESS: Final = {**LIFE, **COLLECTOR}
 
 PENDING: Final = (ReadPage, ReadPending)
 """Reads that say up to which time nothing is missing."""
+
+ROUTES_STAY: Final = (PutMessage, PutRows, StoreRows, MarkDelivered, CommitState, DeletePage, KeepAlive, Beat)
+"""The most frequent requests that change no routes."""
 
 UNSTORED_MAX: Final = 4_096
 """Messages that were matched and whose rows have not come."""
@@ -114,6 +126,11 @@ def is_promise_free(request: Asked) -> bool:
     return isinstance(request, MarkDelivered) or (isinstance(request, PutMessage) and request.has_rows_alone)
 
 
+def keeps_routes(request: Asked) -> bool:
+    """It changes neither a route nor who may write."""
+    return isinstance(request, ROUTES_STAY) or is_read(request)
+
+
 def is_quick(requests: Sequence[Asked]) -> bool:
     """Few of those that touch few rows, with little payload."""
     return len(requests) <= QUICK_MAX and max(map(count_rows, requests), default=0) <= QUICK_MAX
@@ -141,6 +158,9 @@ class SessionStore:
         self._attempted = 0
         self._called = 0
         self._tally: BacklogTally | None = None
+        self._looked_at: int | None = None
+        """How often others had changed the database when routes were looked up last, and none was changed here since
+        (None: unknown)."""
         self._unstored: dict[str, None] = {}
         """Messages that were matched, and whose rows come later, with what is to be stored of them."""
 
@@ -160,6 +180,7 @@ class SessionStore:
                 with self._database.reading(self._watch, is_complete=isinstance(request, PENDING)) as sql:
                     (answer,) = self._read_answers(sql, [request])
             else:
+                self._looked_at = None
                 with self._database.writing(self._watch) as sql:
                     answer = self._answer(sql, request)
             self._host.settle()
@@ -185,8 +206,10 @@ class SessionStore:
         `Superseded` where a newer life of the node is there, `StoreDamaged` where the database is not the one that it
         was.
         """
-        is_short = is_quick(requests)
-        return await self._database.run(partial(self._carry_out, life, batch, requests), is_short=is_short)
+        if self._database.shares_turns:
+            return await self._find_way(life, batch, requests)
+        work = partial(self._carry_out, life, batch, requests, is_shared=False)
+        return await self._database.run(work, is_short=is_quick(requests))
 
     def stores_ahead(self, request: Asked) -> bool:
         """Whether it may be taken ahead of rows: as far as is known no group has it."""
@@ -203,7 +226,7 @@ class SessionStore:
         """
         if self._host.matcher is not None or not self._database.shares_turns:
             return await self._database.run(partial(self._look_ahead, life, requests), is_short=True, is_read=True)
-        return await self._database.run(lambda: self._store_ahead(life, batch, requests))
+        return await self._store_ahead(life, batch, requests)
 
     async def read(self, life: StoredLife, requests: Sequence[Asked]) -> list[Any]:
         """The same for requests that `needs_read`."""
@@ -256,26 +279,29 @@ class SessionStore:
             self._host.forget()
             raise
 
-    def _carry_out(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
-        answers = self._find_way(life, batch, requests)
-        self._forget_unstored(requests)
-        return answers
-
-    def _find_way(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
+    async def _find_way(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
         """In a turn that others share, where that may be: not again, since an attempt before may still be under way."""
         is_first, self._attempted = batch != self._attempted, batch
-        if is_first and self._database.shares_turns and self._host.matcher is None and all(map(may_share, requests)):
+        is_shared = is_first and self._host.matcher is None and all(map(may_share, requests))
+        if is_shared:
             reader = BatchReader(self._host.match, self._host.trie.version, self._unstored)
             given = reader.read((life.node, life.number, life.identity), batch, requests)
-            if given is None:
-                with suppress(TurnNeeded):
-                    return self._attempt(lambda: self._carry_out_in_turn(life, batch, requests, is_shared=True))
-            else:
-                self._called = batch
-                number = self._database.store_batch(given)
+            if given is not None:
+                self._called, is_shared = batch, False
+                number = await self._database.store_batch(given)
                 if number is not None:
+                    self._forget_unstored(requests)
                     return reader.answer(requests, number)
-        return self._attempt(partial(self._carry_out_in_turn, life, batch, requests, is_shared=False))
+        return await self._database.run(partial(self._carry_out, life, batch, requests, is_shared=is_shared))
+
+    def _carry_out(self, life: StoredLife, batch: int, requests: Sequence[Asked], *, is_shared: bool) -> list[Any]:
+        carry_out = partial(self._carry_out_in_turn, life, batch, requests)
+        try:
+            answers = self._attempt(partial(carry_out, is_shared=is_shared))
+        except TurnNeeded:
+            answers = self._attempt(partial(carry_out, is_shared=False))
+        self._forget_unstored(requests)
+        return answers
 
     def _forget_unstored(self, requests: Sequence[Asked]) -> None:
         if self._unstored:
@@ -291,26 +317,33 @@ class SessionStore:
         while len(self._unstored) > UNSTORED_MAX:
             del self._unstored[next(iter(self._unstored))]
 
-    def _store_ahead(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any] | None:
+    async def _store_ahead(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any] | None:
         messages = [one for one in requests if isinstance(one, PutMessage)]
         routes = {one.id: self._host.match(one) for one in messages}
         version = self._host.trie.version if routes else None
         expected = StoredBatch(life.node.encode(), life.number, batch, life.identity, version, [], [], [], [])
-        is_known = not any(find_volatile(routes[one.id], one.qos) for one in messages)
-        number = self._database.check_routes(expected) if is_known else None
+        alike = {(id(routes[one.id]), one.qos): one for one in messages}  # those of one topic share their routes
+        is_known = not any(find_volatile(routes[one.id], one.qos) for one in alike.values())
+        number = await self._database.check_routes(expected) if is_known else None
         if number is not None:
             self._note_unstored([message for message, its in routes.items() if is_for_session(its)])
             return [routes[one.id] if isinstance(one, PutMessage) else number for one in requests]
         if all(one.is_read for one in messages):
-            return self._attempt(lambda: self._look_ahead(life, requests))
-        return self._attempt(lambda: self._store_ahead_in_turn(life, batch, requests))
+            return await self._database.run(lambda: self._attempt(lambda: self._look_ahead(life, requests)))
+        return await self._database.run(lambda: self._attempt(lambda: self._store_ahead_in_turn(life, batch, requests)))
 
     def _look_ahead(self, life: StoredLife, requests: Sequence[Asked]) -> list[Any] | None:
         """Routes of messages, and the time; None: a message is for the stream of a group."""
+        version = self._database.count_changes()
+        if version is not None and version == self._looked_at:
+            known = self._host.find_known(requests)
+            if known is not None:
+                return known
         with self._database.reading(self._watch) as sql:
             self._check(sql, life)
             answers = self._read_answers(sql, requests)
         self._host.settle()
+        self._looked_at = version
         return None if any(isinstance(one, tuple) and is_for_stream(one) for one in answers) else answers
 
     def _read_answers(self, sql: Sql, requests: Sequence[Asked]) -> list[Any]:
@@ -328,6 +361,8 @@ class SessionStore:
 
     def _carry_out_in_turn(self, life: StoredLife, batch: int, requests: Sequence[Asked], is_shared: bool) -> list[Any]:
         may_lose = self._host.matcher is None and all(map(is_promise_free, requests))
+        if not all(map(keeps_routes, requests)):
+            self._looked_at = None
         self._machine.prepare(requests)
         with self._database.writing(self._watch, may_lose=may_lose, may_share=is_shared) as sql:
             if is_shared:

@@ -21,12 +21,21 @@ MARKER: Final = 2
 ABANDONED: Final = 3
 """What a row of a session says (`session_rows.tag`)."""
 
+END_MS: Final = "seen_ns / 1000000 + expiry_ms"
+IS_LEFT: Final = "length(connection) = 0 AND expiry_ms >= 0"
+IS_HELD: Final = "length(connection) > 0 AND expiry_ms >= 0"
+"""When a session is over that nobody has in hand, in ms; which sessions those are; and those that somebody has in hand,
+and that may be over if they are not heard of."""
+
 _FOUND_ALONE: Final = (
     # Few rows among many: without an index of their own a look for them reads all the others.
     f"CREATE INDEX markers ON @session_rows (session, writer, epoch, token, n) WHERE tag = {MARKER}",
     "CREATE INDEX gone_routes ON @routes (version) WHERE gone = 1",
     "CREATE INDEX nodes_by_end ON @nodes (until_ns)",
     "CREATE INDEX retained_by_end ON @retained (until_ns) WHERE until_ns > 0",
+    f"CREATE INDEX sessions_left ON @sessions (({END_MS})) WHERE {IS_LEFT}",
+    f"CREATE INDEX sessions_held ON @sessions (client) WHERE {IS_HELD}",
+    "CREATE INDEX clients_alone ON @clients (client) WHERE session IS NULL",
 )
 
 _RETAINED: Final = (

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 from sqlalchemy import Connection, TextClause, text
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
@@ -125,7 +125,7 @@ class Layout(NamedTuple):
 
 
 class Database:
-    """One connection to the database at `url`, used by one worker thread.
+    """One connection to the database at `url`, used by one worker thread, and one more where it is asked for.
 
     `kind`: which store, of those that the `layout` knows; `clock`: nanoseconds since the epoch, instead of the
     server's; `agree`: in the transaction that opens it, what else it must hold or be refused for.
@@ -172,10 +172,14 @@ class Database:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._worker, work)
         except DBAPIError as error:
-            failure = self.failure(error)
-            if failure is None:
-                raise  # a wrong statement: ours to mend
-            raise failure from error
+            self.raise_failure(error)
+
+    def raise_failure(self, error: DBAPIError) -> NoReturn:
+        """Raise what an error of the server means."""
+        failure = self.failure(error)
+        if failure is None:
+            raise error  # a wrong statement: ours to mend
+        raise failure from error
 
     async def close(self) -> None:
         """Close the connection and end the thread; a second time does nothing."""
@@ -221,6 +225,15 @@ class Database:
         except BaseException:
             self._let_go()
             raise
+
+    def connect_anew(self) -> Connection:
+        """A connection beside that of the worker, whose statements are transactions."""
+        return self._single.connect()
+
+    @property
+    def is_pooled(self) -> bool:
+        """A pooler is between: only a transaction has its limits, and no statement is prepared."""
+        return self._pooled
 
     def _let_go(self) -> None:
         """The connection that `single` keeps: taking it anew costs more than a short statement."""

@@ -57,7 +57,7 @@ REFUSED_OPTIONS: Final = "unsupported startup parameter"
 
 
 def connect(url: URL, busy_s: float) -> Engine:
-    """One connection, made when it is needed and made anew when it was lost.
+    """Two connections at most, made when they are needed and made anew when they were lost.
 
     It may lead to a pooler that gives each transaction another session of the server (pgbouncer in transaction mode).
     Such a one takes no settings of a session, or drops them: then each transaction sets its own, and no statement is
@@ -84,7 +84,7 @@ def connect(url: URL, busy_s: float) -> Engine:
         url,
         connect_args=arguments,
         poolclass=QueuePool,
-        pool_size=1,
+        pool_size=2,
         max_overflow=0,
         pool_reset_on_return=None,
         isolation_level="READ COMMITTED",

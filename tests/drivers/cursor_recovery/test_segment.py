@@ -13,14 +13,7 @@ from shm_files import left_over
 
 from statemachines.cursor_recovery.layout import GUARD, HEADER_WORDS, LINE, WORD, Layout
 from statemachines.cursor_recovery.memory import Queue, state_of
-from statemachines.drivers.cursor_recovery import (
-    CircularQueue,
-    DamagedQueue,
-    ExistingQueue,
-    MissingQueue,
-    NoRoomForQueue,
-    SegmentError,
-)
+from statemachines.drivers import cursor_recovery
 from statemachines.drivers.cursor_recovery import segment as segment_module
 from statemachines.drivers.cursor_recovery.segment import attach_segment, create_segment, path_of
 from statemachines.drivers.cursor_recovery.word import atomic_memory
@@ -44,7 +37,7 @@ def change(path, offset, raw):
 
 def refused(path, what):
     """The error names the file, what was found and what was expected."""
-    with pytest.raises(DamagedQueue, match=what) as caught:
+    with pytest.raises(cursor_recovery.DamagedQueue, match=what) as caught:
         attach_segment(path)
     assert caught.value.path == path
     assert caught.value.found in str(caught.value)
@@ -92,7 +85,7 @@ def test_every_word_has_a_place_of_its_own():
 
 
 def test_a_second_creator_is_told(path):
-    with pytest.raises(ExistingQueue, match="attach to it"):
+    with pytest.raises(cursor_recovery.ExistingQueue, match="attach to it"):
         create_segment(path, QUEUE)
 
 
@@ -105,7 +98,7 @@ def test_of_two_creators_at_once_one_wins(name, child):
         os.read(ready, 1)
         try:
             create_segment(path, QUEUE)
-        except ExistingQueue:
+        except cursor_recovery.ExistingQueue:
             return 7
         return 0
 
@@ -118,7 +111,7 @@ def test_of_two_creators_at_once_one_wins(name, child):
 
 def test_who_is_slower_by_a_moment_is_told_as_well(path, monkeypatch):
     monkeypatch.setattr(segment_module.Path, "exists", lambda self: False)
-    with pytest.raises(ExistingQueue):
+    with pytest.raises(cursor_recovery.ExistingQueue):
         create_segment(path, QUEUE)
 
 
@@ -131,7 +124,7 @@ def test_a_creator_that_fails_leaves_nothing(name, monkeypatch, nameless):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(NoRoomForQueue, match="No space left"):
+    with pytest.raises(cursor_recovery.NoRoomForQueue, match="No space left"):
         create_segment(path_of(name), QUEUE)
     assert left_over(name) == []
 
@@ -150,13 +143,13 @@ def test_the_room_is_taken_when_the_segment_is_made(path):
 
 
 def test_a_missing_segment_is_named(name):
-    with pytest.raises(MissingQueue, match="create it first"):
+    with pytest.raises(cursor_recovery.MissingQueue, match="create it first"):
         attach_segment(path_of(name))
 
 
 def test_something_else_of_that_name_is_refused(name, tmp_path):
     path_of(name, tmp_path).mkdir()
-    with pytest.raises(SegmentError, match="directory"):
+    with pytest.raises(cursor_recovery.SegmentError, match="directory"):
         attach_segment(path_of(name, tmp_path))
     fifo = path_of(f"{name}.fifo", tmp_path)
     os.mkfifo(fifo)
@@ -237,7 +230,7 @@ def test_a_name_that_is_none_is_refused(bad):
 )
 def test_a_shape_that_cannot_be_is_refused_before_anything_is_made(name, given, rule):
     with pytest.raises(ConfigurationError, match=rule):
-        CircularQueue.create(name, **given)
+        cursor_recovery.CircularQueue.create(name, **given)
     assert left_over(name) == []
 
 
@@ -250,7 +243,7 @@ def test_the_missing_extra_is_named(monkeypatch):
 def test_errors_come_whole_from_another_process(path):
     import pickle
 
-    with pytest.raises(ExistingQueue) as caught:
+    with pytest.raises(cursor_recovery.ExistingQueue) as caught:
         create_segment(path, QUEUE)
     again = pickle.loads(pickle.dumps(caught.value))
     assert str(again) == str(caught.value)

@@ -14,7 +14,6 @@ from statemachines.drivers.persistent_sessions import group_matcher
 from statemachines.drivers.persistent_sessions.direct_messages import (
     RECEIVERS_BYTES_MAX,
     DirectMessage,
-    OwnerReplaced,
     split_receivers,
 )
 from statemachines.drivers.persistent_sessions.group_host import GroupHost
@@ -34,6 +33,7 @@ from statemachines.mqtt_codec import (
     WillMessage,
 )
 from statemachines.persistent_sessions.life_times import LifeTimes
+from statemachines.persistent_sessions.takeover_message import OwnerReplaced
 from statemachines.testing.process_harness import free_port
 
 KEPT = PacketProperties(session_expiry=100)
@@ -290,7 +290,7 @@ def test_MQ_192_nobody_but_a_node_sends_direct_messages(store):
     async def main():
         async with mqtt_node(store) as one:
             message = DirectMessage(((f"{one._node.life}/1", "t/#"),), "t/1", b"x")
-            for said in (message, OwnerReplaced(f"{one._node.life}/1")):
+            for said in (message, OwnerReplaced("c", "stranger~1/1", 1)):
                 with pytest.raises(RemoteProtocolError, match="only nodes say that"):
                     one._node._hear("stranger~1", one._node.life, said, 0)
 

@@ -13,13 +13,20 @@ from state_changes import change_to
 
 from statemachines.drivers.persistent_sessions.collect import run_collector
 from statemachines.drivers.persistent_sessions.host_request import PutMessage, Subscribe
+from statemachines.drivers.persistent_sessions.operator_request import ListSessions
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.drivers.sql.failure import StoreDamaged, StoreUnavailable
 from statemachines.kernel import Map
 from statemachines.persistent_sessions.collector_record import MessageLost, RoundEnded
-from statemachines.persistent_sessions.collector_request import DeletePage, ReadClients, ReadMessages, ReadRows
+from statemachines.persistent_sessions.collector_request import (
+    DeletePage,
+    ForgetClient,
+    ReadClients,
+    ReadMessages,
+    ReadRows,
+)
 from statemachines.persistent_sessions.graces import Graces
-from statemachines.persistent_sessions.life_request import LeaveSession, UnlockClient
+from statemachines.persistent_sessions.life_request import LeaveSession, LockClient, UnlockClient
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import (
     BeginEpoch,
@@ -73,9 +80,9 @@ async def stored(store):
 async def read(store):
     """Keys of rows, messages, clients."""
     (rows,), (messages,) = await store.ask(ReadRows(None, 99)), await store.ask(ReadMessages("", 99))
-    (clients,) = await store.ask(ReadClients("", 99, 5_000))
+    clients = await store.do(ListSessions("", 99))
     kept = [(row.key.session, row.key.writer, row.key.number) for row in rows.rows]
-    return kept, [one.message for one in messages.messages], [one.client for one in clients.clients]
+    return kept, [one.message for one in messages.messages], [one.client for one in clients]
 
 
 def test_garbage_goes_and_what_is_pending_stays(url):
@@ -101,6 +108,60 @@ def test_garbage_goes_and_what_is_pending_stays(url):
     assert last == (pending_rows, ["m3", "m4"], ["c1"])
     assert absent == (SessionAbsent(),)
     assert [row.message for part in pending[0].found for row in part.rows] == ["m3", "m4"]
+
+
+async def leave_session(store, name, expiry_ms):
+    one = await connect(store, f"s-{name}", name)
+    await store.ask(LeaveSession(name, f"s-{name}", one.token, expiry_ms))
+    await store.ask(UnlockClient(name, "h"))
+
+
+def test_PS_600_a_client_whose_session_stays_is_not_read(url):
+    """Whatever the order of their names: seven go, two by two, in one round."""
+
+    async def play(store, clock):
+        for number in range(5):
+            await leave_session(store, f"c{number}-stays", 86_400_000)
+            await leave_session(store, f"c{number}-over", 1_000)
+        await leave_session(store, "never", -1)
+        await leave_session(store, "gone", 0)
+        await connect(store, "s-lost", "a-lost", expiry_ms=1_000)  # its owner is not heard of again
+        (before,) = await store.ask(ReadClients("", 99, GRACES.dead_ms))
+        clock.now += 2_000 * MS
+        await connect(store, "s-held", "held", expiry_ms=1_000)
+        await store.ask(LockClient("c4-over", "h", 60_000))
+        clock.now += GRACES.dead_ms * MS // 2
+        (begun,) = await store.ask(ReadClients("", 99, GRACES.dead_ms))
+        first = await rounds(store, 1)
+        clock.now += GRACES.dead_ms * MS
+        return before, begun, first, await rounds(store, 1), await store.do(ListSessions("", 99))
+
+    before, begun, first, second, last = run(url, play)
+    assert [one.client for one in before.clients if one.over] == ["gone"]
+    assert [one.client for one in before.clients if not one.over] == ["a-lost"]
+    assert [one.client for one in begun.clients if one.over] == [f"c{number}-over" for number in range(4)]
+    assert not [one.client for one in begun.clients if "stays" in one.client]
+    assert [first[-1].clients, second[-1].clients] == [5, 2]
+    assert [one.client for one in last] == [*sorted([*(f"c{n}-stays" for n in range(5)), "c4-over"]), "never"]
+
+
+def test_PS_82_what_expires_while_a_round_goes_on_does_not_make_it_longer(sqlite_url):
+    async def play(store, clock):
+        for name in ("a", "b", "c", "d"):
+            await leave_session(store, name, 1_000)
+        await leave_session(store, "e", 2_000)
+        clock.now += 1_500 * MS
+        (page,) = await store.ask(ReadClients("", 2, GRACES.dead_ms))
+        for one in page.clients[:-1]:
+            await store.ask(ForgetClient(one.client, GRACES.dead_ms))
+        clock.now += 1_500 * MS
+        (rest,) = await store.ask(ReadClients(page.clients[-1].client, 9, GRACES.dead_ms))
+        for one in rest.clients[:-1]:
+            await store.ask(ForgetClient(one.client, GRACES.dead_ms))
+        (last,) = await store.ask(ReadClients(rest.clients[-1].client, 9, GRACES.dead_ms))
+        return [[one.client for one in answer.clients if one.over] for answer in (page, rest, last)]
+
+    assert run(sqlite_url, play) == [["a", "b"], ["c", "d"], []]
 
 
 def test_what_retention_removes_is_told_and_logged(sqlite_url, caplog):

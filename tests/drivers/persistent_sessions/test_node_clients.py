@@ -21,11 +21,11 @@ from statemachines.drivers.persistent_sessions import (
     session_node,
     session_server,
 )
-from statemachines.drivers.persistent_sessions.acknowledgements import fold_acknowledgements
 from statemachines.drivers.persistent_sessions.host_request import ReadNodes
 from statemachines.drivers.persistent_sessions.node_guide import NodeGuide
 from statemachines.drivers.persistent_sessions.outbox import UNACKNOWLEDGED_MAX
 from statemachines.kernel import ConfigurationError
+from statemachines.persistent_sessions.acknowledgements import FrontAcknowledged, fold_acknowledgements, list_packets
 from statemachines.persistent_sessions.client_message import (
     ConnectWanted,
     Delivered,
@@ -181,6 +181,9 @@ def test_PS_167_what_is_acknowledged_together_is_folded_and_no_client_says_how_m
     assert fold_acknowledgements(many) == [
         Puback(4, 5), Puback(7), Puback(6), Pubrec(7), Puback(7, 8), Puback(8), Pubcomp(9),
     ]  # fmt: skip
+    together = [Puback(4), FrontAcknowledged((5, 6, 9, 3)), FrontAcknowledged(()), Puback(4), Pubrec(5)]
+    assert fold_acknowledgements(together) == [Puback(4, 6), Puback(9), Puback(3, 4), Pubrec(5)]
+    assert list_packets([*together, Pubcomp(8)]) == [4, 5, 6, 9, 3, 4, 5]
     assert fold_acknowledgements([Puback(1, 60_000), Puback(2), Puback(65_535), Puback(1)]) == [
         Puback(1, 2), Puback(65_535), Puback(1),
     ]  # fmt: skip

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from unittest.mock import AsyncMock
 
 import psycopg
 import pytest
@@ -111,8 +112,8 @@ def ways(monkeypatch):
         found.append({postgres.ALONE: "alone", postgres.SHARED: "shared"}.get(turn, "read"))
         plain(sql, pipeline, turn, *given)
 
-    def store_batch(database, batch):
-        number = at_once(database, batch)
+    async def store_batch(database, batch):
+        number = await at_once(database, batch)
         found.append("statement" if number is not None else "refused")
         return number
 
@@ -265,7 +266,7 @@ def test_PS_512_one_statement_does_what_many_do(postgres_url, request, tmp_path_
 
     answers = play(postgres_url, batches)
     assert {"statement", "refused", "alone", "shared"} <= set(ways)
-    monkeypatch.setattr(postgres.PostgresSessions, "store_batch", lambda database, batch: None)
+    monkeypatch.setattr(postgres.PostgresSessions, "store_batch", AsyncMock(return_value=None))
     other = new_url("postgres", request, tmp_path_factory)
     ways.clear()
     by_steps = play(other, batches)
@@ -283,8 +284,8 @@ def test_PS_512_a_batch_whose_answer_is_lost_is_stored_once(postgres_url, monkey
     at_once = postgres.PostgresSessions.store_batch
     numbers = []
 
-    def lose(database, batch):
-        numbers.append(at_once(database, batch))
+    async def lose(database, batch):
+        numbers.append(await at_once(database, batch))
         raise OutcomeOpen("the connection broke")
 
     async def body(nodes):
@@ -352,9 +353,9 @@ def test_PS_513_a_message_that_was_matched_is_there_whatever_became_of_its_batch
     """The connection broke before the batch was stored, or behind it."""
     at_once = postgres.PostgresSessions.store_batch
 
-    def lose(database, batch):
+    async def lose(database, batch):
         if is_stored:
-            assert at_once(database, batch) is not None
+            assert await at_once(database, batch) is not None
         raise OutcomeOpen("the connection broke")
 
     async def body(nodes):

@@ -6,16 +6,7 @@ import gc
 
 import pytest
 
-from statemachines.drivers.sequence_windows import (
-    Delivery,
-    Loss,
-    Recovery,
-    RecoveryQuery,
-    SequencedPublisher,
-    SequencedSubscriber,
-    Verdict,
-    Window,
-)
+from statemachines.drivers import sequence_windows
 from statemachines.drivers.sequence_windows.datagram import decode, encode
 from statemachines.kernel import ConfigurationError
 
@@ -23,8 +14,8 @@ S = 1_000_000_000
 MS = 1_000_000
 T = 1659131646 * S
 B = 0x5C19ADC000000000
-FIRST, NEXT, SKIP, CYCLE, REPEAT, NOT_SUBSCRIBED = Verdict
-QUICK = Recovery(retries=2, timeout_ms=100, backoff_ms=10, backoff_max_ms=40)
+FIRST, NEXT, SKIP, CYCLE, REPEAT, NOT_SUBSCRIBED = sequence_windows.Verdict
+QUICK = sequence_windows.Recovery(retries=2, timeout_ms=100, backoff_ms=10, backoff_max_ms=40)
 LONGEST_NS = (2 + 2) * (100 + 40) * MS
 
 
@@ -35,7 +26,7 @@ class Desk:
         self.wall, self.now = T, 0
         self.clocks = {"wall": lambda: self.wall, "now": lambda: self.now}
         self.got, self.lost, self.advised, self.asked, self.seen = [], [], [], [], []
-        self.subscriber = SequencedSubscriber(
+        self.subscriber = sequence_windows.SequencedSubscriber(
             self.got.append,
             on_loss=self.lost.append,
             on_advisory=self.advised.append,
@@ -45,7 +36,9 @@ class Desk:
 
     def publisher(self, name="p", **given):
         wire: list[bytes] = []
-        one = SequencedPublisher(wire.append, publisher=name, **{"history": 100, **self.clocks, **given})
+        one = sequence_windows.SequencedPublisher(
+            wire.append, publisher=name, **{"history": 100, **self.clocks, **given}
+        )
         return one, wire
 
     def send(self, count, subject="s", **given):
@@ -105,7 +98,7 @@ def test_SW_70_a_known_skip_is_held_and_asked_for():
     desk = Desk()
     one, wire = desk.send(6)
     given = desk.arrive(wire, 0, 4)
-    assert isinstance(given[0], Delivery)
+    assert isinstance(given[0], sequence_windows.Delivery)
     assert given[1] is None
     assert desk.payloads() == [0]
     assert [asked_of(each) for each in desk.asked] == [query(B + 2, B + 4)]
@@ -142,7 +135,7 @@ def test_SW_71_what_will_not_come_counts_then_and_not_before():
         (6, NEXT, 0, False),
         (7, NEXT, 0, False),
     ]
-    assert desk.lost == [Loss("p", "s", B + 4, 2, False)]
+    assert desk.lost == [sequence_windows.Loss("p", "s", B + 4, 2, False)]
     assert [fields["lost"] for fields in desk.advised] == [2]
     assert (desk.row().lost, desk.row().unknown, desk.row().lost_ns) == (2, 0, T)
     assert desk.subscriber.recovery_counts.lost == 2
@@ -242,7 +235,7 @@ def test_without_loss_nothing_is_asked_and_nothing_is_kept():
 
 
 def test_SW_72_what_is_unknown_is_not_asked_for():
-    desk = Desk(window=Window(1, 10 * S))
+    desk = Desk(window=sequence_windows.Window(1, 10 * S))
     one, wire = desk.publisher()
     for subject in "aab":
         one.publish(subject, b"0")
@@ -262,7 +255,7 @@ def test_SW_72_what_is_unknown_is_not_asked_for():
 
 def test_a_stream_that_began_anew_after_all_was_forgotten_is_not_asked_for():
     desk = Desk()
-    one, wire = desk.publisher(window=Window(1, 10 * S))
+    one, wire = desk.publisher(window=sequence_windows.Window(1, 10 * S))
     one.publish("s", b"0")
     one.publish("s", b"1")
     for _ in range(2):
@@ -329,7 +322,7 @@ def test_a_tail_that_will_not_come_is_lost_before_the_first_of_the_next_stream()
     desk.arrive(wire, 0, 5, 6)
     desk.answer(one)
     assert desk.told()[1:] == [(5, SKIP, 4, False), (6, NEXT, 0, False)]
-    assert desk.lost == [Loss("p", "s", decode(wire[5]).number, 4, False)]
+    assert desk.lost == [sequence_windows.Loss("p", "s", decode(wire[5]).number, 4, False)]
     assert desk.at_rest()
 
 
@@ -372,7 +365,7 @@ def test_what_follows_unknown_waits_behind_what_is_asked_for():
 
 
 def test_a_run_that_waits_in_silence_is_not_forgotten():
-    desk = Desk(recovery=Recovery(retention_ms=1))
+    desk = Desk(recovery=sequence_windows.Recovery(retention_ms=1))
     one, wire = frames(desk, 3, 4)
     desk.arrive(wire, 0, 2, 3)
     desk.pass_time(50 * MS)
@@ -383,7 +376,7 @@ def test_a_run_that_waits_in_silence_is_not_forgotten():
 
 
 def test_a_hole_is_known_behind_what_stands_in_the_old_generation():
-    desk = Desk(window=Window(1, 10 * S))
+    desk = Desk(window=sequence_windows.Window(1, 10 * S))
     one, wire = desk.send(6)
     desk.arrive(wire, 0, 1)
     desk.now += 11 * S
@@ -395,7 +388,7 @@ def test_a_hole_is_known_behind_what_stands_in_the_old_generation():
 
 
 def test_a_window_that_turns_while_something_is_held_changes_nothing():
-    desk = Desk(window=Window(1, 10 * S), recovery=Recovery(timeout_ms=3_600_000))
+    desk = Desk(window=sequence_windows.Window(1, 10 * S), recovery=sequence_windows.Recovery(timeout_ms=3_600_000))
     one, wire = desk.send(9)
     desk.arrive(wire, 0, 2)
     for _ in range(3):
@@ -415,7 +408,7 @@ def test_a_window_that_turns_while_something_is_held_changes_nothing():
 
 
 def test_SW_74_without_a_place_it_is_as_without_recovery():
-    desk = Desk(recovery=Recovery(sources=1))
+    desk = Desk(recovery=sequence_windows.Recovery(sources=1))
     one, wire = desk.send(6)
     other, more = desk.send(6, name="q")
     desk.arrive(wire, 0, 2)
@@ -439,13 +432,13 @@ def test_SW_74_without_a_place_it_is_as_without_recovery():
 
 
 def test_a_stream_that_follows_and_finds_no_place_ends_the_waiting():
-    desk = Desk(recovery=Recovery(sources=1))
+    desk = Desk(recovery=sequence_windows.Recovery(sources=1))
     _, wire = frames(desk, 3, 2)
     desk.arrive(wire, 0, 2, 3, 4)
     assert desk.told() == [(0, FIRST, 0, False), (2, SKIP, 1, False), (3, NEXT, 0, False), (4, NEXT, 0, False)]
     assert desk.subscriber.recovery_counts.given_up == 1
     assert desk.at_rest()
-    desk = Desk(recovery=Recovery(sources=1))
+    desk = Desk(recovery=sequence_windows.Recovery(sources=1))
     _, wire = frames(desk, 3, 2)
     desk.arrive(wire, 0, 3, 4)  # a tail needs two
     assert desk.told() == [(0, FIRST, 0, False), (3, SKIP, 2, False), (4, NEXT, 0, False)]
@@ -473,11 +466,11 @@ def test_what_is_held_is_bounded_in_bytes():
 
 
 def test_what_is_held_is_bounded_in_messages_by_the_machine():
-    desk = Desk(recovery=Recovery(pending=2))
+    desk = Desk(recovery=sequence_windows.Recovery(pending=2))
     _, wire = desk.send(9)
     desk.arrive(wire, 0, 2, 4, 6)
     assert desk.told() == [(0, FIRST, 0, False), (2, SKIP, 1, False)]
-    desk = Desk(recovery=Recovery(pending=0))
+    desk = Desk(recovery=sequence_windows.Recovery(pending=0))
     desk.arrive(wire, 0, 2)
     assert desk.told() == [(0, FIRST, 0, False), (2, SKIP, 1, False)]
     assert (desk.asked, desk.at_rest()) == ([], True)
@@ -682,14 +675,14 @@ def test_the_deadline_is_that_of_the_query_or_of_the_advisory():
 def test_recovery_needs_a_way_back():
     for given in ({"recovery": QUICK}, {"ask": print}):
         with pytest.raises(ConfigurationError, match="UDP multicast"):
-            SequencedSubscriber(print, **given)
+            sequence_windows.SequencedSubscriber(print, **given)
     for key, wrong in (("past", True), ("period_ms", 5)):
         with pytest.raises(ConfigurationError) as error:
-            SequencedSubscriber(print, recovery=Recovery(**{key: wrong}), ask=print)
+            sequence_windows.SequencedSubscriber(print, recovery=sequence_windows.Recovery(**{key: wrong}), ask=print)
         assert error.value.key == key
     with pytest.raises(ConfigurationError, match="held_bytes_max"):
-        SequencedSubscriber(print, recovery=QUICK, ask=print, held_bytes_max=0)
-    plain = SequencedSubscriber(print)
+        sequence_windows.SequencedSubscriber(print, recovery=QUICK, ask=print, held_bytes_max=0)
+    plain = sequence_windows.SequencedSubscriber(print)
     assert plain.incomplete_streams == 0
     for act in (lambda: plain.receive_recovered(b""), lambda: plain.recovery_counts):
         with pytest.raises(ConfigurationError, match="not attached"):
@@ -700,7 +693,7 @@ def test_recovery_needs_a_way_back():
 
 
 def asks(first, last, subject="s", publisher="p"):
-    return RecoveryQuery(publisher, subject, first, last)
+    return sequence_windows.RecoveryQuery(publisher, subject, first, last)
 
 
 def test_SW_76_a_publisher_keeps_the_newest_of_each_subject():
@@ -773,7 +766,7 @@ def test_what_could_not_be_sent_can_be_asked_for():
             raise OSError("full")
         sent.append(data)
 
-    one = SequencedPublisher(send, publisher="p", history=9, **desk.clocks)
+    one = sequence_windows.SequencedPublisher(send, publisher="p", history=9, **desk.clocks)
     one.publish("s", b"0")
     with pytest.raises(OSError, match="full"):
         one.publish("s", b"1")

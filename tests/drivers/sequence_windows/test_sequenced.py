@@ -7,24 +7,14 @@ import random
 import msgspec
 import pytest
 
-from statemachines.drivers.sequence_windows import (
-    FramesUsedUp,
-    Join,
-    Loss,
-    MalformedDatagram,
-    MessageTooLarge,
-    SequencedPublisher,
-    SequencedSubscriber,
-    Verdict,
-    Window,
-)
+from statemachines.drivers import sequence_windows
 from statemachines.drivers.sequence_windows.datagram import Datagram, OtherLayout, check_size, decode, encode
 from statemachines.kernel import ConfigurationError
 
 S = 1_000_000_000
 T = 1659131646 * S
 DAY = 24 * 3600 * S
-FIRST, NEXT, SKIP, CYCLE, REPEAT, NOT_SUBSCRIBED = Verdict
+FIRST, NEXT, SKIP, CYCLE, REPEAT, NOT_SUBSCRIBED = sequence_windows.Verdict
 
 
 class World:
@@ -35,7 +25,7 @@ class World:
         self.wire, self.got, self.lost, self.advised = [], [], [], []
         clocks = {"wall": lambda: self.wall, "now": lambda: self.now}
         self.clocks = clocks
-        self.subscriber = SequencedSubscriber(
+        self.subscriber = sequence_windows.SequencedSubscriber(
             self.got.append,
             on_loss=self.lost.append,
             on_advisory=lambda fields: self.advised.append((self.now / S, fields)),
@@ -43,7 +33,7 @@ class World:
         )
 
     def publisher(self, name="p~1", **given):
-        return SequencedPublisher(self.wire.append, publisher=name, **{**self.clocks, **given})
+        return sequence_windows.SequencedPublisher(self.wire.append, publisher=name, **{**self.clocks, **given})
 
     def arrive(self, *places):
         """These of what was sent; none: all that was."""
@@ -94,7 +84,7 @@ def test_a_loss_is_attached_called_back_and_advised():
     world.arrive(0, 1, 4, 5)
     assert [one.payload for one in world.got] == [b"0", b"1", b"4", b"5"]
     assert world.verdicts() == [(FIRST, 0), (NEXT, 0), (SKIP, 2), (NEXT, 0)]
-    assert world.lost == [Loss("p~1", "s", 0x5C19ADC000000005, 2, False)]
+    assert world.lost == [sequence_windows.Loss("p~1", "s", 0x5C19ADC000000005, 2, False)]
     ((at, fields),) = world.advised
     assert (at, fields["lost"], fields["sub1"], fields["lost1"], fields["scid"]) == (0, 2, "s", 2, 7500)
     (row,) = world.subscriber.losses().rows
@@ -132,18 +122,18 @@ def test_joins_are_what_the_host_says():
         world.subscriber.subscribe("s")
         return world.got.pop().join
 
-    assert joins() is Join.UNKNOWN
+    assert joins() is sequence_windows.Join.UNKNOWN
     world.subscriber.note_convergence()
-    assert joins() is Join.UNVERIFIED
+    assert joins() is sequence_windows.Join.UNVERIFIED
     world.wall += 60 * S
     world.subscriber.note_convergence()
     one.start_new_streams()
-    assert joins() is Join.UNVERIFIED
+    assert joins() is sequence_windows.Join.UNVERIFIED
     world.wall += 60 * S
     fresh = world.publisher("q~1")
     fresh.publish("s", b"")
     world.arrive()
-    assert world.got.pop().join is Join.VERIFIED
+    assert world.got.pop().join is sequence_windows.Join.VERIFIED
 
 
 def test_a_stream_that_is_older_than_the_convergence_begins_anew_and_loses_nothing():
@@ -173,7 +163,7 @@ def test_what_is_not_subscribed_is_counted():
 def test_a_message_that_does_not_fit_is_not_numbered():
     world = World()
     one = world.publisher(size=200)
-    with pytest.raises(MessageTooLarge, match="at most 200"):
+    with pytest.raises(sequence_windows.MessageTooLarge, match="at most 200"):
         one.publish("s", bytes(200))
     with pytest.raises(ConfigurationError, match="must not be empty"):
         one.publish("", b"")
@@ -183,7 +173,7 @@ def test_a_message_that_does_not_fit_is_not_numbered():
     assert decode(world.wire[0]).number == 0x5C19ADC000000001
     with pytest.raises(ConfigurationError, match="1 to 128"):
         world.publisher("p" * 129)
-    with pytest.raises(FramesUsedUp):
+    with pytest.raises(sequence_windows.FramesUsedUp):
         world.publisher("q", wall=lambda: 2**62).publish("s", b"")
 
 
@@ -195,7 +185,7 @@ def test_the_size_is_that_of_the_widest_number(size):
         if fits:
             check_size("p", "s", payload, size)
         else:
-            with pytest.raises(MessageTooLarge):
+            with pytest.raises(sequence_windows.MessageTooLarge):
                 check_size("p", "s", payload, size)
 
 
@@ -214,7 +204,7 @@ def test_bytes_that_are_no_message_are_counted():
     ]  # fmt: skip
     bad = [b"", good[:-1], good + b"\0", b"\xff" * 40, b"\x91" * 60_000, *map(msgspec.msgpack.encode, encoded)]
     for data in bad:
-        with pytest.raises(MalformedDatagram):
+        with pytest.raises(sequence_windows.MalformedDatagram):
             decode(data)
         assert world.subscriber.receive(data) is None
     assert world.subscriber.losses().malformed == len(bad)
@@ -314,7 +304,7 @@ def test_losses_of_more_publishers_than_are_remembered_are_not_silent():
 def test_a_publisher_whose_clock_is_a_day_off_is_heard_and_never_verified():
     world = World()
     world.subscriber.note_convergence()
-    for off, join in ((DAY, Join.UNKNOWN), (-DAY, Join.UNVERIFIED)):
+    for off, join in ((DAY, sequence_windows.Join.UNKNOWN), (-DAY, sequence_windows.Join.UNVERIFIED)):
         one = world.publisher(f"p{off}", wall=lambda off=off: world.wall + off)
         for _ in range(4):
             one.publish("s", b"")
@@ -325,7 +315,7 @@ def test_a_publisher_whose_clock_is_a_day_off_is_heard_and_never_verified():
 
 def test_a_clock_that_comes_right_by_a_day_takes_no_number_back():
     world = World()
-    one = world.publisher(window=Window(1))
+    one = world.publisher(window=sequence_windows.Window(1))
     world.wall = T + DAY
     one.publish("s", b"")
     world.wall = T
@@ -341,7 +331,7 @@ def test_a_clock_that_comes_right_by_a_day_takes_no_number_back():
 
 def test_a_receiver_that_was_suspended_across_two_rotations():
     """Its clock goes on, and nothing turned meanwhile: one flip when it wakes, so it still knows the stream."""
-    world = World(window=Window(1))
+    world = World(window=sequence_windows.Window(1))
     one = world.publisher()
     for _ in range(4):
         one.publish("s", b"")
@@ -384,7 +374,7 @@ def test_a_callback_that_raises_takes_nothing_from_the_others():
         world.got.append(value)
         raise RuntimeError("no")
 
-    world.subscriber = SequencedSubscriber(
+    world.subscriber = sequence_windows.SequencedSubscriber(
         refuse, on_loss=lambda loss: 1 / 0, on_advisory=lambda fields: world.advised.append(fields), everything=True,
         **world.clocks,
     )  # fmt: skip
@@ -410,7 +400,7 @@ def test_a_callback_may_call_back():
         if len(got) == 1:
             world.subscriber.receive(sent[1])
 
-    world.subscriber = SequencedSubscriber(deliver, everything=True, **world.clocks)
+    world.subscriber = sequence_windows.SequencedSubscriber(deliver, everything=True, **world.clocks)
     world.subscriber.receive(sent[0])
     world.subscriber.receive(sent[2])
     assert got == [FIRST, NEXT, NEXT]
@@ -426,7 +416,7 @@ def test_a_send_that_raises_is_a_loss():
             raise answer
         world.wire.append(data)
 
-    one = SequencedPublisher(send, publisher="p", **world.clocks)
+    one = sequence_windows.SequencedPublisher(send, publisher="p", **world.clocks)
     one.publish("s", b"")
     with pytest.raises(OSError, match="full"):
         one.publish("s", b"")

@@ -10,15 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from statemachines.cli import run as gapless
-from statemachines.drivers.shared_subscriptions import (
-    LeaderNode,
-    Publisher,
-    SharedSubscription,
-    declare,
-    destroy,
-    groups,
-    leaderless_groups,
-)
+from statemachines.drivers import shared_subscriptions
 from statemachines.kernel import ConfigurationError, Tell
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group import GroupDestroyed
@@ -38,18 +30,18 @@ class Place:
         self.times = times
 
     async def publish(self, *payloads):
-        async with Publisher(self.store) as publisher:
+        async with shared_subscriptions.Publisher(self.store) as publisher:
             await publisher.publish("orders", payloads)
 
     @asynccontextmanager
     async def leading(self):
-        node = LeaderNode(listen=("127.0.0.1", 0), store=self.store, configuration=self.times)
+        node = shared_subscriptions.LeaderNode(listen=("127.0.0.1", 0), store=self.store, configuration=self.times)
         async with node:
             self.leader = "{}:{}".format(*node.address)
             yield node
 
     def consumer(self, node, **options):
-        return SharedSubscription(
+        return shared_subscriptions.SharedSubscription(
             GROUP, leader=self.leader, store=self.store, node=node, configuration=self.times, **options
         )
 
@@ -62,7 +54,7 @@ def test_scenario_2_a_group_declared_with_start_0_reads_everything_stored(tmp_pa
     async def test():
         place = Place(tmp_path)
         await place.publish(b"one", b"two")
-        told = await declare(GROUP, store=place.store, start="beginning", configuration=CALM)
+        told = await shared_subscriptions.declare(GROUP, store=place.store, start="beginning", configuration=CALM)
         assert (told.start_ns, told.found) == (0, False)
         async with place.leading(), place.consumer("consumer-1") as messages:
             assert payloads(await read(messages, 2)) == [b"one", b"two"]
@@ -75,17 +67,17 @@ def test_the_groups_of_a_store_are_listed_whoever_declared_them(tmp_path, capsys
 
     async def test():
         place = Place(tmp_path)
-        await declare("$queue/#", store=place.store, order="relaxed", configuration=CALM)
-        await declare("$shared/g/orders/#", store=place.store, configuration=CALM)
+        await shared_subscriptions.declare("$queue/#", store=place.store, order="relaxed", configuration=CALM)
+        await shared_subscriptions.declare("$shared/g/orders/#", store=place.store, configuration=CALM)
         async with place.leading(), place.consumer("consumer-1") as messages:
             await place.publish(b"one")
             await read(messages, 1)
-            queue, one, other = await groups.list_groups(store=place.store)
+            queue, one, other = await shared_subscriptions.groups.list_groups(store=place.store)
             assert (one.subscription, one.epoch, one.order) == (GROUP, 1, "strict")
             assert one.leader.startswith("leader-")
             assert (queue.subscription, queue.order, queue.leader) == ("$queue/#", "relaxed", "")
             assert other.subscription == "$shared/g/orders/#"
-        opened = await asyncio.to_thread(groups.open_stores, place.store)
+        opened = await asyncio.to_thread(shared_subscriptions.groups.open_stores, place.store)
         many = tuple((record_key("g", "#", f"progress:0.0/t{number}"), 1) for number in range(2_500))
         gone = replace(Properties(0, 1, 2, 3), destroyed=True)
         await opened.groups.ask(Commit(1, (), (*many, (record_key("h", "a\x1b", "properties"), gone))))
@@ -109,7 +101,7 @@ def test_scenario_3_the_first_subscribe_declares_from_now_on(tmp_path):
         place = Place(tmp_path)
         await place.publish(b"before")
         async with place.leading(), place.consumer("consumer-1") as messages:
-            assert (await declare(GROUP, store=place.store, configuration=CALM)).found
+            assert (await shared_subscriptions.declare(GROUP, store=place.store, configuration=CALM)).found
             await place.publish(b"after")
             assert payloads(await read(messages, 1)) == [b"after"]
 
@@ -122,7 +114,7 @@ def test_scenario_5_a_destroyed_group_delivers_nothing_until_a_new_subscribe(tmp
         async with place.leading(), place.consumer("consumer-1", start="beginning") as member:
             await place.publish(b"one")
             assert payloads(await read(member, 1)) == [b"one"]
-            assert (await destroy(GROUP, store=place.store, configuration=SHORT_CLAIM)).found
+            assert (await shared_subscriptions.destroy(GROUP, store=place.store, configuration=SHORT_CLAIM)).found
             await place.publish(b"two")
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(1):
@@ -148,7 +140,7 @@ async def aiter_of(*subscriptions):
 def test_a_subscriber_with_other_times_is_told(tmp_path):
     async def test():
         place = Place(tmp_path)
-        await declare(GROUP, store=place.store, configuration=Configuration())
+        await shared_subscriptions.declare(GROUP, store=place.store, configuration=Configuration())
         async with place.leading():
             with pytest.raises(ConfigurationError, match="the group lives by ping_interval_ms = 1000"):
                 async with place.consumer("consumer-1"):
@@ -206,11 +198,11 @@ def test_who_waits_while_the_machine_sleeps_is_done_soon_after(monkeypatch):
     """The event loop's clock stands still meanwhile."""
     now = [0]
     done = GroupDestroyed("g", "#", found=True)
-    monkeypatch.setattr(groups, "steady_ns", lambda: now[0])
-    monkeypatch.setattr(groups, "LOOK_AGAIN_S", 0.001)
+    monkeypatch.setattr(shared_subscriptions.groups, "steady_ns", lambda: now[0])
+    monkeypatch.setattr(shared_subscriptions.groups, "LOOK_AGAIN_S", 0.001)
 
     async def test():
-        waiting = asyncio.ensure_future(groups._drive(Sleeping(done), None, []))
+        waiting = asyncio.ensure_future(shared_subscriptions.groups._drive(Sleeping(done), None, []))
         await asyncio.sleep(0.01)
         assert not waiting.done()
         now[0] = 3_700 * 10**9
@@ -220,12 +212,14 @@ def test_who_waits_while_the_machine_sleeps_is_done_soon_after(monkeypatch):
 
 
 def test_a_member_says_that_no_leader_host_takes_it_and_the_host_says_why(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(leaderless_groups, "AFTER_S", 0.2)
+    monkeypatch.setattr(shared_subscriptions.leaderless_groups, "AFTER_S", 0.2)
 
     async def test():
         place = Place(tmp_path)
-        await declare(GROUP, store=place.store, configuration=CALM)
-        hasty = LeaderNode(listen=("127.0.0.1", 0), store=place.store, configuration=replace(CALM, ping_interval_ms=77))
+        await shared_subscriptions.declare(GROUP, store=place.store, configuration=CALM)
+        hasty = shared_subscriptions.LeaderNode(
+            listen=("127.0.0.1", 0), store=place.store, configuration=replace(CALM, ping_interval_ms=77)
+        )
         async with hasty:
             place.leader = "{}:{}".format(*hasty.address)
             async with place.consumer("consumer-1"):

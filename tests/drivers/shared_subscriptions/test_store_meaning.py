@@ -8,28 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from statemachines.shared_subscriptions.group_store import (
-    Claim,
-    Commit,
-    Committed,
-    GroupStore,
-    Properties,
-    Read,
-    Scan,
-    Stored,
-)
-from statemachines.shared_subscriptions.stream_store import (
-    Append,
-    Drop,
-    Fetch,
-    ListStreams,
-    Measure,
-    Rotate,
-    Slice,
-    StreamStore,
-    matches,
-    stream_id,
-)
+from statemachines.shared_subscriptions import group_store, stream_store
 
 MOVES_MAX = 25
 WALL = st.integers(0, 60)
@@ -58,8 +37,8 @@ class Clock:
 # -- group store ----------------------------------------------------------------------------------------------------
 
 NUMBERS = st.integers(0, 2**63 - 1)
-CLAIMS = st.builds(Claim, st.sampled_from(["", "l~1/1"]), st.integers(1, 9), st.booleans())
-PROPERTIES = st.builds(Properties, st.integers(0, 9), st.just(1), st.just(2), st.just(3), st.booleans())
+CLAIMS = st.builds(group_store.Claim, st.sampled_from(["", "l~1/1"]), st.integers(1, 9), st.booleans())
+PROPERTIES = st.builds(group_store.Properties, st.integers(0, 9), st.just(1), st.just(2), st.just(3), st.booleans())
 ANYTHING = NUMBERS | CLAIMS | PROPERTIES
 RECORDS = {
     "": ANYTHING,
@@ -86,12 +65,12 @@ def group_request(n, move, state):
         case ("commit", put, keys, kind):
             expect = [(key, state.get(key)) for key in keys]
             if kind == "stale" and keys:
-                expect[-1] = (keys[-1], Stored(3, 1))
-            return Commit(n, tuple(expect), tuple(put))
+                expect[-1] = (keys[-1], group_store.Stored(3, 1))
+            return group_store.Commit(n, tuple(expect), tuple(put))
         case ("read", keys):
-            return Read(n, tuple(keys))
+            return group_store.Read(n, tuple(keys))
         case ("scan", prefix, after, limit):
-            return Scan(n, prefix, after, limit)
+            return group_store.Scan(n, prefix, after, limit)
 
 
 @TRIALS
@@ -99,15 +78,15 @@ def group_request(n, move, state):
 def test_the_group_store_means_what_the_pure_one_means(database, moves):
     async def run():
         clock = Clock()
-        store, pure = database.groups(clock), GroupStore()
+        store, pure = database.groups(clock), group_store.GroupStore()
         state = pure.initial()
         for n, (clock.wall, move) in enumerate(moves):
             request = group_request(n, move, state)
-            now = clock.next() if isinstance(request, Commit) else clock.read()
+            now = clock.next() if isinstance(request, group_store.Commit) else clock.read()
             state, expected = pure.apply(state, request, now)
             answers = await store.ask(request)
             assert answers == expected
-            if isinstance(answers[0], Committed):
+            if isinstance(answers[0], group_store.Committed):
                 clock.last = now
         await store.close()
 
@@ -119,7 +98,7 @@ def test_the_group_store_means_what_the_pure_one_means(database, moves):
 
 TOPICS = ["a", "a/b", "a/b/c", "a/c", "ab", "b", "b/b", "$sys/a", "é", "a/\U0010ffff", "a//"]
 FILTERS = ["#", "+", "+/#", "a", "a/#", "a/+", "a/b/#", "+/b", "a/+/c", "ab", "nothing", "$sys/#", "a/\U0010ffff"]
-STREAMS = st.sampled_from([stream_id(topic, 4, generation) for generation in (0, 1) for topic in TOPICS])
+STREAMS = st.sampled_from([stream_store.stream_id(topic, 4, generation) for generation in (0, 1) for topic in TOPICS])
 APPENDS = st.tuples(st.just("append"), st.sampled_from(TOPICS), st.integers(0, 4))
 LISTS = st.tuples(st.just("list"), st.sampled_from(FILTERS), WALL, st.just("") | STREAMS, st.integers(0, 4))
 FETCHES = st.tuples(st.just("fetch"), st.lists(st.tuples(STREAMS, st.integers(0, 6), st.integers(0, 9)), max_size=3))
@@ -131,7 +110,7 @@ DROPS = st.tuples(st.just("drop"), st.integers(0, 3))
 
 MOVES = APPENDS | LISTS | MEASURES | FETCHES | ENDS | ROTATIONS | DROPS
 
-THREE = [stream_id(topic, 4, 0) for topic in "bac"]
+THREE = [stream_store.stream_id(topic, 4, 0) for topic in "bac"]
 
 
 class Streams:
@@ -140,27 +119,29 @@ class Streams:
     def __init__(self, database):
         self.clock = Clock()
         self.real = database.streams(self.clock)
-        self.pure = StreamStore()
+        self.pure = stream_store.StreamStore()
         self.state = self.pure.initial()
         self.contents = {}
 
     async def append(self, n, topic, count):
-        known = self.state.by_id.get(stream_id(topic, 4, self.state.generation))
+        known = self.state.by_id.get(stream_store.stream_id(topic, 4, self.state.generation))
         if known is not None and known.ended:
             return
         payloads = [f"{topic}{n}.{number}".encode() for number in range(count)]
         self.clock.last = self.clock.next()
-        self.state, (expected,) = self.pure.apply(self.state, Append(0, topic, count), self.clock.last)
+        self.state, (expected,) = self.pure.apply(self.state, stream_store.Append(0, topic, count), self.clock.last)
         assert await self.real.append(topic, payloads) == expected
         self.contents.setdefault(expected.stream, []).extend(payloads)
 
     async def list(self, n, topic_filter, start_ns, after, limit):
-        request = ListStreams(n, topic_filter, start_ns, after, limit)
+        request = stream_store.ListStreams(n, topic_filter, start_ns, after, limit)
         _, expected = self.pure.apply(self.state, request, 0)
         assert await self.real.ask(request) == expected
 
     async def fetch(self, n, slices):
-        request = Fetch(n, tuple(Slice(stream, 7, first, limit) for stream, first, limit in slices))
+        request = stream_store.Fetch(
+            n, tuple(stream_store.Slice(stream, 7, first, limit) for stream, first, limit in slices)
+        )
         _, expected = self.pure.apply(self.state, request, 0)
         answer, payloads = await self.real.fetch(request)
         assert (answer,) == expected
@@ -169,7 +150,7 @@ class Streams:
         assert found == [self.contents.get(stream, [])[first : first + limit] for stream, first, limit in slices]
 
     async def measure(self, n, streams):
-        request = Measure(n, tuple(streams))
+        request = stream_store.Measure(n, tuple(streams))
         _, expected = self.pure.apply(self.state, request, 0)
         assert await self.real.ask(request) == expected
 
@@ -181,11 +162,11 @@ class Streams:
             await self.real.end(stream)
 
     async def rotate(self, n):
-        self.state, (rotated,) = self.pure.apply(self.state, Rotate(n), 0)
+        self.state, (rotated,) = self.pure.apply(self.state, stream_store.Rotate(n), 0)
         assert await self.real.rotate() == rotated.generation
 
     async def drop(self, n, oldest):
-        self.state, (dropped,) = self.pure.apply(self.state, Drop(n, oldest), 0)
+        self.state, (dropped,) = self.pure.apply(self.state, stream_store.Drop(n, oldest), 0)
         assert await self.real.drop(oldest) == dropped.oldest
         gone = [stream for stream in self.contents if stream not in self.state.by_id]
         for stream in gone:
@@ -211,7 +192,16 @@ def test_the_stream_store_means_what_the_pure_one_means(database, moves):
 
 
 def test_every_page_of_every_filter(database):
-    places = ["", "0", "1.0", "1.0/b", "2.0/", "3.0/a/b/c", "4", *(stream_id(topic, 4, 0) for topic in TOPICS)]
+    places = [
+        "",
+        "0",
+        "1.0",
+        "1.0/b",
+        "2.0/",
+        "3.0/a/b/c",
+        "4",
+        *(stream_store.stream_id(topic, 4, 0) for topic in TOPICS),
+    ]
 
     async def run():
         both = Streams(database)
@@ -228,4 +218,4 @@ def test_every_page_of_every_filter(database):
 
 
 def test_the_filters_above_tell_topics_apart():
-    assert {sum(matches(each, topic) for topic in TOPICS) for each in FILTERS} >= {0, 1, 2, 3}
+    assert {sum(stream_store.matches(each, topic) for topic in TOPICS) for each in FILTERS} >= {0, 1, 2, 3}

@@ -6,23 +6,8 @@ taken.  It reads the words of memory; of a machine it reads the accesses, and wh
 
 from __future__ import annotations
 
+from statemachines.cursor_recovery import memory
 from statemachines.cursor_recovery.block import checksum, commit_word, length_of, size_in
-from statemachines.cursor_recovery.memory import (
-    CELL,
-    FREE,
-    HEADER,
-    LOST,
-    READ_HEAD,
-    WRITE_HEAD,
-    CompareAndSwap,
-    CopyIn,
-    Memory,
-    Queue,
-    Store,
-    incarnation_of,
-    lock_of,
-    state_of,
-)
 from statemachines.cursor_recovery.observers import Observers
 from statemachines.cursor_recovery.reader import OWNING as READER_OWNING
 from statemachines.cursor_recovery.reader import (
@@ -48,7 +33,7 @@ class Operation:
     owning = ()
 
     def __init__(self, world, slot, fsm, record, call):
-        life = world.word(incarnation_of(slot))
+        life = world.word(memory.incarnation_of(slot))
         self.world, self.slot = world, slot
         self.before = record
         name = f"{fsm.name}-{slot}~{life}/{world.count}"
@@ -100,12 +85,12 @@ class Writer(Operation):
 
     def __init__(self, world, slot, payload, messages=1):
         self.payload, self.messages = payload, messages
-        life = world.word(incarnation_of(slot))
+        life = world.word(memory.incarnation_of(slot))
         super().__init__(world, slot, WRITER, new_writer(world.queue, slot, life), Write(payload, messages))
 
     @property
     def length(self):
-        return length_of(len(self.payload) + (CELL if self.messages != 1 else 0))
+        return length_of(len(self.payload) + (memory.CELL if self.messages != 1 else 0))
 
 
 class Reader(Operation):
@@ -119,7 +104,7 @@ class Reader(Operation):
         self.skipped = []
         self.payload = b""
         self.messages = 0
-        life = world.word(incarnation_of(slot))
+        life = world.word(memory.incarnation_of(slot))
         super().__init__(world, slot, READER, new_reader(world.queue, slot, life, world.slice_bytes), Read())
 
     def hear(self, event):
@@ -137,8 +122,8 @@ class World:
 
     def __init__(self, slice_bytes=SLICE_BYTES, **queue):
         self.slice_bytes = slice_bytes
-        self.queue = Queue(**queue)
-        self.memory = Memory(self.queue)
+        self.queue = memory.Queue(**queue)
+        self.memory = memory.Memory(self.queue)
         self.state = self.memory.initial()
         self.now = 10**9
         self.count = 0
@@ -160,15 +145,15 @@ class World:
         return self.state.get(address, 0)
 
     def put(self, address, value):
-        self.state, _ = self.memory.apply(self.state, Store(address, value), self.now)
+        self.state, _ = self.memory.apply(self.state, memory.Store(address, value), self.now)
 
     # -- processes --------------------------------------------------------------------------------------------------
 
     def enter(self, slot):
         """The process of `slot`: a new one, if it is dead."""
-        if not self.word(lock_of(slot)):
-            self.put(lock_of(slot), 1)
-            self.put(incarnation_of(slot), self.word(incarnation_of(slot)) + 1)
+        if not self.word(memory.lock_of(slot)):
+            self.put(memory.lock_of(slot), 1)
+            self.put(memory.incarnation_of(slot), self.word(memory.incarnation_of(slot)) + 1)
         self.count += 1
 
     def begin(self, slot, payload, messages=1):
@@ -188,13 +173,13 @@ class World:
         system frees its lock."""
         dead = self.living.pop(slot, None)
         if dead is not None:
-            if isinstance(dead.asked, CopyIn):
-                self.state = self.memory.fill(self.state, dead.asked.position, dead.asked.data, cells * CELL)
+            if isinstance(dead.asked, memory.CopyIn):
+                self.state = self.memory.fill(self.state, dead.asked.position, dead.asked.data, cells * memory.CELL)
             if isinstance(dead, Reader) and dead.taken is not None:
                 self.lose(dead)
-        self.put(lock_of(slot), 0)
+        self.put(memory.lock_of(slot), 0)
         if self.observers is not None:
-            self.observers.observe_death(slot, self.word(incarnation_of(slot)))
+            self.observers.observe_death(slot, self.word(memory.incarnation_of(slot)))
         return dead
 
     def access(self, slot):
@@ -205,11 +190,11 @@ class World:
         self.state, (answer,) = self.memory.apply(self.state, request, self.now)
         one.accesses += 1
         if self.observers is not None:
-            self.observers.observe_access(slot, self.word(incarnation_of(slot)), request, answer, self.now)
-        if isinstance(request, CompareAndSwap) and answer.done:
-            if request.address == WRITE_HEAD:
+            self.observers.observe_access(slot, self.word(memory.incarnation_of(slot)), request, answer, self.now)
+        if isinstance(request, memory.CompareAndSwap) and answer.done:
+            if request.address == memory.WRITE_HEAD:
                 self.reserve(one, request)
-            elif request.address == READ_HEAD:
+            elif request.address == memory.READ_HEAD:
                 self.move(one, request)
         one.take(one.node.feed(answer, self.now))
         if one.outcome is not None:
@@ -295,9 +280,9 @@ class World:
     def consume(self):
         """Readers take or skip, in one stroke, all that no living writer is busy with; returns how far they got."""
         busy = [one.start for one in self.living.values() if isinstance(one, Writer) and one.start is not None]
-        head = min(busy, default=self.word(WRITE_HEAD))
+        head = min(busy, default=self.word(memory.WRITE_HEAD))
         self.check_published()
-        self.put(READ_HEAD, max(head, self.word(READ_HEAD)))
+        self.put(memory.READ_HEAD, max(head, self.word(memory.READ_HEAD)))
         self.published = [one for one in self.published if one[0] >= head]
         return head
 
@@ -305,13 +290,13 @@ class World:
 
     def check(self):
         """BOUND and EXCL, after every access."""
-        read, written = self.word(READ_HEAD), self.word(WRITE_HEAD)
+        read, written = self.word(memory.READ_HEAD), self.word(memory.WRITE_HEAD)
         assert read <= written <= read + self.queue.capacity
         if not self.queue.threshold_only:
             owners = [one.node.record for one in self.living.values() if one.owns]
             cursors = {(record.pool, record.own) for record in owners}
             assert len(cursors) == len(owners), "a cursor has one owner"
-            assert all(self.word(state_of(record.pool, record.own)) == record.token for record in owners)
+            assert all(self.word(memory.state_of(record.pool, record.own)) == record.token for record in owners)
 
     def check_space(self, one, request):
         """SPACE: what is written into the data area hits the writer's own block, and nothing unread or in use."""
@@ -321,16 +306,16 @@ class World:
         assert isinstance(one, Writer)
         assert one.start is not None
         end = one.start + one.length
-        assert hit <= {self.queue.address(position) for position in range(one.start, end, CELL)}
+        assert hit <= {self.queue.address(position) for position in range(one.start, end, memory.CELL)}
         if not self.queue.threshold_only:
             taking = [r.taken[0] for r in self.living.values() if isinstance(r, Reader) and r.taken is not None]
-            assert end <= min(taking, default=self.word(READ_HEAD)) + self.queue.capacity
+            assert end <= min(taking, default=self.word(memory.READ_HEAD)) + self.queue.capacity
 
     def cells_of(self, request):
         """The cells that a request writes."""
-        if isinstance(request, CopyIn):
-            return {self.queue.address(request.position + at) for at in range(0, len(request.data), CELL)}
-        if isinstance(request, Store) and request.address.startswith("data/"):
+        if isinstance(request, memory.CopyIn):
+            return {self.queue.address(request.position + at) for at in range(0, len(request.data), memory.CELL)}
+        if isinstance(request, memory.Store) and request.address.startswith("data/"):
             return {request.address}
         return set()
 
@@ -342,23 +327,25 @@ class World:
             taken = [one for one in self.living.values() if isinstance(one, Reader) and one.taken is not None]
             if position in [one.taken[0] for one in taken]:
                 continue
-            assert position >= self.word(READ_HEAD), "ACK"
+            assert position >= self.word(memory.READ_HEAD), "ACK"
             assert self.block(position) == payload
 
     def check_lost(self):
         """What the dead had taken is counted: at least that, once their cursors are free."""
-        assert self.word(LOST) >= sum(self.lost.values())
+        assert self.word(memory.LOST) >= sum(self.lost.values())
 
     def block(self, position):
         """The data of the block at `position`; None: it is not whole."""
-        size, check, low, high = (self.word(self.queue.address(position + at)) for at in range(0, HEADER, CELL))
+        size, check, low, high = (
+            self.word(self.queue.address(position + at)) for at in range(0, memory.HEADER, memory.CELL)
+        )
         if (low, high) != commit_word(position) or size_in(size) > self.queue.capacity:
             return None
-        data = self.memory.read(self.state, position + HEADER, size_in(size))
-        return data[CELL * (size != size_in(size)) :] if check == checksum(position, size, data) else None
+        data = self.memory.read(self.state, position + memory.HEADER, size_in(size))
+        return data[memory.CELL * (size != size_in(size)) :] if check == checksum(position, size, data) else None
 
     def free_cursors(self):
-        return [self.word(state_of("write", i)) == FREE for i in range(self.queue.write_cursors)]
+        return [self.word(memory.state_of("write", i)) == memory.FREE for i in range(self.queue.write_cursors)]
 
     def free_read_cursors(self):
-        return [self.word(state_of("read", i)) == FREE for i in range(self.queue.read_cursors)]
+        return [self.word(memory.state_of("read", i)) == memory.FREE for i in range(self.queue.read_cursors)]

@@ -6,37 +6,13 @@ import pytest
 from msgspec.structs import replace
 from queue_world import World
 
+from statemachines.cursor_recovery import memory
 from statemachines.cursor_recovery.block import SEVERAL, checksum, commit_word
-from statemachines.cursor_recovery.memory import (
-    CELL,
-    FREE,
-    HEADER,
-    LOST,
-    NONE,
-    READ_HEAD,
-    TICK_NS,
-    WRITE_HEAD,
-    CompareAndSwap,
-    Copied,
-    CopyOut,
-    Load,
-    Loaded,
-    Queue,
-    Store,
-    Stored,
-    Swapped,
-    incarnation_of,
-    lock_of,
-    messages_of,
-    position_of,
-    state_of,
-    token,
-)
 from statemachines.cursor_recovery.reader import READER, Read, ReaderStatus, ReadOutcome, new_reader
 from statemachines.kernel import ConfigurationError, LocalProtocolError, Node
 
 THRESHOLD = 2_000_000_000
-NOW = 100_000 * TICK_NS  # a whole number of ticks, so that an age is exact
+NOW = 100_000 * memory.TICK_NS  # a whole number of ticks, so that an age is exact
 S = ReaderStatus
 
 
@@ -48,12 +24,12 @@ def world_at(now=NOW, *, written=(), **queue):
     return world
 
 
-def occupy(world, pool, cursor, *, slot=9, age=0, position=NONE, alive=True, incarnation=1):
+def occupy(world, pool, cursor, *, slot=9, age=0, position=memory.NONE, alive=True, incarnation=1):
     """A cursor of another process, allocated `age` nanoseconds ago."""
-    world.put(lock_of(slot), int(alive))
-    world.put(incarnation_of(slot), incarnation)
-    world.put(state_of(pool, cursor), token(slot, 1, world.now - age))
-    world.put(position_of(pool, cursor), position)
+    world.put(memory.lock_of(slot), int(alive))
+    world.put(memory.incarnation_of(slot), incarnation)
+    world.put(memory.state_of(pool, cursor), memory.token(slot, 1, world.now - age))
+    world.put(memory.position_of(pool, cursor), position)
 
 
 def stale(world, pool, cursor, **given):
@@ -88,17 +64,17 @@ def test_CR_09_CR_15_CR_42_CR_44_CR_47_CR_49_a_whole_undisturbed_read_access_by_
     while 1 in world.living:
         made.append(reader.asked)
         world.access(1)
-    word = token(1, 1, NOW)
-    state, position = state_of("read", 0), position_of("read", 0)
+    word = memory.token(1, 1, NOW)
+    state, position = memory.state_of("read", 0), memory.position_of("read", 0)
     assert made == [
-        Load(state), CompareAndSwap(state, FREE, word), Store(position, NONE),  # 1
-        Load(READ_HEAD), Load(WRITE_HEAD),  # 2
-        Load(state_of("write", 0)), Load(state_of("write", 1)),  # 3
-        Load("data/8"), Load("data/12"), Load("data/0"), Load("data/4"),
-        Load(state), Store(messages_of(0), 1), Store(position, 0),  # 5
-        Load(state), CompareAndSwap(READ_HEAD, 0, HEADER + 8),  # 6
-        CopyOut(HEADER, 5),  # 7
-        CompareAndSwap(state, word, FREE),  # 8
+        memory.Load(state), memory.CompareAndSwap(state, memory.FREE, word), memory.Store(position, memory.NONE),  # 1
+        memory.Load(memory.READ_HEAD), memory.Load(memory.WRITE_HEAD),  # 2
+        memory.Load(memory.state_of("write", 0)), memory.Load(memory.state_of("write", 1)),  # 3
+        memory.Load("data/8"), memory.Load("data/12"), memory.Load("data/0"), memory.Load("data/4"),
+        memory.Load(state), memory.Store(memory.messages_of(0), 1), memory.Store(position, 0),  # 5
+        memory.Load(state), memory.CompareAndSwap(memory.READ_HEAD, 0, memory.HEADER + 8),  # 6
+        memory.CopyOut(memory.HEADER, 5),  # 7
+        memory.CompareAndSwap(state, word, memory.FREE),  # 8
     ]  # fmt: skip
     assert (reader.outcome, reader.position, reader.payload) == (ReadOutcome.DELIVERED, 0, b"AAAAB")
     assert all(world.free_read_cursors())
@@ -116,7 +92,7 @@ def test_CR_02_CR_08_the_read_cursors_are_looked_at_one_after_another():
 @pytest.mark.parametrize(
     ("age", "alive", "incarnation", "expected"),
     [
-        (THRESHOLD // TICK_NS * TICK_NS, False, 1, "no_cursor"),
+        (THRESHOLD // memory.TICK_NS * memory.TICK_NS, False, 1, "no_cursor"),
         (2 * THRESHOLD, True, 1, "no_cursor"),
         (2 * THRESHOLD, False, 1, "delivered"),
         (2 * THRESHOLD, True, 2, "delivered"),
@@ -131,9 +107,9 @@ def test_CR_04_CR_05_CR_07_a_stale_read_cursor_is_taken(age, alive, incarnation,
 def test_CR_03_the_position_of_the_last_owner_is_cleared():
     world = world_at(written=[b"AAAA", b"BBBB"], read_cursors=1)
     world.read(1)
-    assert world.word(position_of("read", 0)) == 0
+    assert world.word(memory.position_of("read", 0)) == 0
     until(world, S.LOAD_READ_HEAD)
-    assert world.word(position_of("read", 0)) == NONE
+    assert world.word(memory.position_of("read", 0)) == memory.NONE
 
 
 def test_CR_41_where_the_heads_are_equal_there_is_nothing():
@@ -154,12 +130,12 @@ def test_CR_56_heads_that_were_never_so_far_apart_are_loaded_again(call):
         world.read(1)
     world.write(0, b"CCCC")
     world.access(3)
-    assert one.asked == Load(READ_HEAD)
+    assert one.asked == memory.Load(memory.READ_HEAD)
     world.finish(3)
     assert one.outcome.value == ("written" if call == "write" else "delivered")
 
 
-@pytest.mark.parametrize(("position", "expected"), [(NONE, "delivered"), (20, "delivered"), (0, "empty")])
+@pytest.mark.parametrize(("position", "expected"), [(memory.NONE, "delivered"), (20, "delivered"), (0, "empty")])
 def test_CR_12_CR_42_a_living_writer_at_or_behind_the_read_head_is_waited_for(position, expected):
     world = world_at(written=[b"AAAA", b"BBBB"])
     occupy(world, "write", 1, position=position, age=2 * THRESHOLD)
@@ -175,10 +151,13 @@ def test_CR_13_CR_14_a_stale_writer_in_the_way_is_freed_and_looked_at_again():
         made.append(reader.asked)
         world.access(1)
     assert reader.outcome is ReadOutcome.DELIVERED
-    state = state_of("write", 0)
-    at = made.index(Load(lock_of(9)))
-    assert made[at + 1 : at + 3] == [CompareAndSwap(state, token(9, 1, NOW - 2 * THRESHOLD), FREE), Load(state)]
-    assert world.word(state) == FREE
+    state = memory.state_of("write", 0)
+    at = made.index(memory.Load(memory.lock_of(9)))
+    assert made[at + 1 : at + 3] == [
+        memory.CompareAndSwap(state, memory.token(9, 1, NOW - 2 * THRESHOLD), memory.FREE),
+        memory.Load(state),
+    ]
+    assert world.word(state) == memory.FREE
 
 
 @pytest.mark.parametrize("pool", ["read", "write"])
@@ -199,7 +178,7 @@ def test_CR_44_what_has_not_this_mark_or_ends_beyond_the_write_head_is_no_block(
     world.put(word, value)
     reader = world.read(1)
     assert (reader.outcome, reader.skipped) == (ReadOutcome.EMPTY, [(0, 19)])
-    assert world.word(READ_HEAD) == 20
+    assert world.word(memory.READ_HEAD) == 20
 
 
 @pytest.mark.parametrize("position", [0, 20, 36])
@@ -210,9 +189,9 @@ def test_CR_45_no_living_writer_behind_the_write_head_or_there_is_no_scan(positi
     slow = world.begin(6, b"BBBB")
     while slow.status.value != "6_store_size":
         world.access(6)
-    world.put(position_of("write", slow.node.record.own), position)
+    world.put(memory.position_of("write", slow.node.record.own), position)
     assert outcome(world) is ReadOutcome.EMPTY
-    assert world.word(READ_HEAD) == 0
+    assert world.word(memory.READ_HEAD) == 0
     world.finish(6)
     assert world.read(1).payload == b"BBBB"
 
@@ -237,7 +216,7 @@ def test_CR_46_a_scan_that_finds_nothing_goes_to_the_write_head(payload):
     world.now += 2 * THRESHOLD
     reader = world.read(1)
     assert (reader.outcome, reader.skipped) == (ReadOutcome.EMPTY, [(0, dead.length - 1)])
-    assert world.word(READ_HEAD) == world.word(WRITE_HEAD) == dead.length
+    assert world.word(memory.READ_HEAD) == world.word(memory.WRITE_HEAD) == dead.length
     world.write(0, b"BBBB")
     assert world.read(1).payload == b"BBBB"
 
@@ -271,7 +250,7 @@ def test_CR_59_the_last_slice_ends_at_the_write_head():
     dead_writer(world, "6_store_size", b"AAAA")
     world.now += 2 * THRESHOLD
     assert [world.read(1).skipped for _ in range(2)] == [[(0, 19)], []]
-    assert world.word(READ_HEAD) == world.word(WRITE_HEAD) == 20
+    assert world.word(memory.READ_HEAD) == world.word(memory.WRITE_HEAD) == 20
 
 
 def test_CR_59_a_slice_that_ends_at_a_block_with_a_wrong_checksum():
@@ -296,7 +275,7 @@ def test_CR_59_CR_19_a_slice_that_another_reader_skipped_first():
     until(world, S.SKIP, slot=1)
     assert world.read(2).skipped == [(0, 7)]
     reader = world.finish(1)
-    assert (reader.outcome, reader.skipped, world.word(READ_HEAD)) == (ReadOutcome.EMPTY, [], 8)
+    assert (reader.outcome, reader.skipped, world.word(memory.READ_HEAD)) == (ReadOutcome.EMPTY, [], 8)
 
 
 def test_CR_46_CR_19_another_reader_that_skips_first_is_no_loss():
@@ -314,12 +293,12 @@ def test_CR_47_CR_48_messages_then_position_then_head():
     world = world_at()
     world.write(0, b"AAAABBBB", messages=2)
     until(world, S.SET_POSITION)
-    assert (world.word(messages_of(0)), world.word(position_of("read", 0))) == (2, NONE)
+    assert (world.word(memory.messages_of(0)), world.word(memory.position_of("read", 0))) == (2, memory.NONE)
     world.access(1)
-    assert (world.word(position_of("read", 0)), world.word(READ_HEAD)) == (0, 0)
+    assert (world.word(memory.position_of("read", 0)), world.word(memory.READ_HEAD)) == (0, 0)
     world.access(1)
     world.access(1)
-    assert world.word(READ_HEAD) == HEADER + CELL + 8
+    assert world.word(memory.READ_HEAD) == memory.HEADER + memory.CELL + 8
     reader = world.finish(1)
     assert (reader.payload, reader.messages) == (b"AAAABBBB", 2)
 
@@ -329,7 +308,7 @@ def test_CR_19_the_slower_reader_begins_again_with_the_heads():
     reader = until(world, S.MOVE_HEAD)
     assert world.read(2).payload == b"AAAA"
     world.access(1)
-    assert reader.asked == Load(READ_HEAD)
+    assert reader.asked == memory.Load(memory.READ_HEAD)
     assert world.finish(1).payload == b"BBBB"
 
 
@@ -376,7 +355,7 @@ def test_CR_40_what_a_dead_reader_had_taken_is_counted_in_messages(status, who):
     elif taken:
         assert world.write(0, b"CCCC").outcome.value == "written"
     if taken or who == "reader":
-        assert world.word(LOST) == (3 if taken else 0)
+        assert world.word(memory.LOST) == (3 if taken else 0)
         world.check_lost()
 
 
@@ -389,16 +368,16 @@ def test_CR_40_two_that_count_at_once_count_too_much_and_never_too_little():
         until(world, S.LOST_ADD, slot=slot)
     world.access(1)
     world.access(3)  # its swap fails, since the count is another by now
-    assert (world.word(LOST), world.living[3].status) == (1, S.LOST_COUNT)
+    assert (world.word(memory.LOST), world.living[3].status) == (1, S.LOST_COUNT)
     world.finish(1)
     world.finish(3)
-    assert world.word(LOST) == 2
+    assert world.word(memory.LOST) == 2
 
 
 def test_CR_51_released_with_the_word_that_was_put_there():
     world = world_at(written=[b"AAAA"])
     reader = until(world, S.RELEASE)
-    assert reader.asked == CompareAndSwap(state_of("read", 0), token(1, 1, NOW), FREE)
+    assert reader.asked == memory.CompareAndSwap(memory.state_of("read", 0), memory.token(1, 1, NOW), memory.FREE)
     world.access(1)
     assert (reader.outcome, reader.payload) == (ReadOutcome.DELIVERED, b"AAAA")
 
@@ -409,9 +388,9 @@ def test_CR_23_a_read_meanwhile_is_an_error_of_the_host():
         reader.node.feed(Read(), 0)
 
 
-@pytest.mark.parametrize("answer", [Stored(), Swapped(True), Loaded(0, 0), Copied(b"")])
+@pytest.mark.parametrize("answer", [memory.Stored(), memory.Swapped(True), memory.Loaded(0, 0), memory.Copied(b"")])
 def test_CR_24_an_answer_that_was_not_asked_for_is_an_error(answer):
-    node = Node(READER, new_reader(Queue(), 0, 1), name="r", now_ns=0)
+    node = Node(READER, new_reader(memory.Queue(), 0, 1), name="r", now_ns=0)
     with pytest.raises(LocalProtocolError, match="CR-24"):
         node.feed(answer, 0)
 
@@ -421,7 +400,7 @@ def test_CR_31_CR_53_a_record_that_breaks_them_is_told_from_one_that_does_not():
     record = until(world_at(written=[b"AAAA", b"BBBB"]), S.MOVE_HEAD).node.record
     assert held["CR-31"](record)
     assert held["CR-53"](record)
-    assert not held["CR-31"](replace(record, token=FREE))
+    assert not held["CR-31"](replace(record, token=memory.FREE))
     assert not held["CR-53"](replace(record, size=25))
     assert not held["CR-53"](replace(record, at=20))
 
@@ -437,4 +416,4 @@ def test_a_size_that_lies_takes_nothing_beyond_the_write_head():
 @pytest.mark.parametrize(("slot", "incarnation", "key"), [(256, 1, "slot"), (-1, 1, "slot"), (0, 0, "incarnation")])
 def test_an_owner_that_cannot_be_is_refused_by_name(slot, incarnation, key):
     with pytest.raises(ConfigurationError, match=key):
-        new_reader(Queue(), slot, incarnation)
+        new_reader(memory.Queue(), slot, incarnation)

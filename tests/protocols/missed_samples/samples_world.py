@@ -7,18 +7,8 @@ A query waits in `open` until a test answers it, which caches that can be reache
 from __future__ import annotations
 
 from statemachines.kernel import Ask, Node, Send, Tell
+from statemachines.missed_samples import message
 from statemachines.missed_samples.cache import CACHE, CacheQuery, CacheRecord, Published, Reply, ReplyEnded
-from statemachines.missed_samples.message import (
-    EVERY_SOURCE,
-    Deliver,
-    DeliverUnnumbered,
-    Heartbeat,
-    Missed,
-    Query,
-    QueryEnded,
-    QueryGoesOn,
-    Sample,
-)
 from statemachines.missed_samples.publisher import PUBLISHER, Declare, Publish, PublisherRecord, Stamped
 from statemachines.missed_samples.recovery import MS, Recovery
 from statemachines.missed_samples.selector import query_text
@@ -71,7 +61,7 @@ class World:
         return told
 
     def on_the_wire(self, event):
-        if not isinstance(event, Deliver | Missed):
+        if not isinstance(event, message.Deliver | message.Missed):
             return event
         first = wrap_number(event.first, self.width)
         return type(event)(event.source, first, first + event.last - event.first)
@@ -97,7 +87,7 @@ class World:
 
     @property
     def unnumbered(self):
-        return sum(isinstance(one, DeliverUnnumbered) for one in self.told)
+        return sum(isinstance(one, message.DeliverUnnumbered) for one in self.told)
 
     # -- publishers and caches ----------------------------------------------------------------------------------
 
@@ -110,7 +100,7 @@ class World:
 
     def cache(self, name="cache", *, owner="", **given):
         """`owner`: the publisher beside which it stands."""
-        record = CacheRecord(width=self.width, local=bool(owner), prefix=owner or EVERY_SOURCE, **given)
+        record = CacheRecord(width=self.width, local=bool(owner), prefix=owner or message.EVERY_SOURCE, **given)
         self.caches[name] = Node(CACHE, record, name=name, now_ns=self.now, check=True)
         self.owners[name] = owner
         return self.caches[name]
@@ -142,7 +132,7 @@ class World:
         self.now = max(self.now, node.deadline())
         for effect in node.fire(self.now):
             if isinstance(effect, Send) and not lost:
-                assert isinstance(effect.message, Heartbeat)
+                assert isinstance(effect.message, message.Heartbeat)
                 self.tell(effect.message)
 
     # -- queries ------------------------------------------------------------------------------------------------
@@ -155,14 +145,14 @@ class World:
         for name, cache in list(self.caches.items()):
             if reached is not None and name not in reached:
                 continue
-            brought = max(brought, query.source == EVERY_SOURCE)
+            brought = max(brought, query.source == message.EVERY_SOURCE)
             for reply in self.replies(cache, query):
                 for first, last in self.parts(reply, lost):
                     brought = max(brought, query.reach_of(last, self.width))
-                    self.tell(Sample(reply.source, first, last))
-                    self.tell(QueryGoesOn(query.source, query.n))
+                    self.tell(message.Sample(reply.source, first, last))
+                    self.tell(message.QueryGoesOn(query.source, query.n))
         if ends:
-            self.tell(QueryEnded(query.source, query.n, brought))
+            self.tell(message.QueryEnded(query.source, query.n, brought))
 
     def answer_all(self):
         """Every query that is open, and those that follow."""
@@ -187,14 +177,14 @@ class World:
     def end_empty(self, at=0):
         """The open query ends, and brought nothing."""
         query = self.open.pop(at)
-        self.tell(QueryEnded(query.source, query.n))
+        self.tell(message.QueryEnded(query.source, query.n))
 
 
 def window(source, n, first, **given):
     """The query for a window of numbers, as it is by default."""
-    return Query(source, n, first, **{"last": first + Recovery().window - 1, **given})
+    return message.Query(source, n, first, **{"last": first + Recovery().window - 1, **given})
 
 
 def newest(source, n, first):
     """The query that looks for the newest from a number on."""
-    return Query(source, n, first, NEWEST, 0, first - 1)
+    return message.Query(source, n, first, NEWEST, 0, first - 1)

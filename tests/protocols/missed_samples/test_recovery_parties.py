@@ -10,17 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples_world import KEY, World, newest, window
 
-from statemachines.kernel import (
-    Answer,
-    Ask,
-    ConfigurationError,
-    LocalProtocolError,
-    Message,
-    Node,
-    ProtocolError,
-    Send,
-    Tell,
-)
+from statemachines import kernel
+from statemachines.missed_samples import keys, message, subscriber_record
 from statemachines.missed_samples.cache import (
     CACHE,
     CacheQuery,
@@ -30,30 +21,6 @@ from statemachines.missed_samples.cache import (
     ReplyEnded,
     ReplyRefused,
     Withdraw,
-)
-from statemachines.missed_samples.keys import (
-    BadKey,
-    Place,
-    check_expression,
-    check_key,
-    make_heartbeat_key,
-    make_query_key,
-    make_source_id,
-    make_source_key,
-    matches,
-    plain_key,
-    read_advanced,
-    read_plain,
-)
-from statemachines.missed_samples.message import (
-    Deliver,
-    DeliverUnnumbered,
-    Heartbeat,
-    Missed,
-    Query,
-    QueryEnded,
-    Sample,
-    Unnumbered,
 )
 from statemachines.missed_samples.publisher import (
     PUBLISHER,
@@ -71,26 +38,18 @@ from statemachines.missed_samples.selector import Malformed, Selector, history_t
 from statemachines.missed_samples.serial_number import is_range, origin, unwrap_number, wrap_number
 from statemachines.missed_samples.source_record import Appeared, Disappeared, QueryTimeout, SourceStatus
 from statemachines.missed_samples.subscriber import SUBSCRIBER
-from statemachines.missed_samples.subscriber_record import (
-    History,
-    HistoryTimeout,
-    Subscribe,
-    SubscriberRecord,
-    SubscriberStatus,
-    Unsubscribe,
-)
 
 # -- publisher ------------------------------------------------------------------------------------------------------
 
 
 def publisher(**given):
-    node = Node(PUBLISHER, PublisherRecord("p", KEY, **given), name="p", now_ns=0, check=True)
+    node = kernel.Node(PUBLISHER, PublisherRecord("p", KEY, **given), name="p", now_ns=0, check=True)
     node.feed(Declare(), 0)
     return node
 
 
 def beats(node, now):
-    return [(now, one.message.last) for one in node.fire(now) if isinstance(one, Send)]
+    return [(now, one.message.last) for one in node.fire(now) if isinstance(one, kernel.Send)]
 
 
 def test_MS_30_heartbeats_are_off_by_default():
@@ -134,17 +93,17 @@ def test_MS_32_a_publisher_has_changed_only_by_publishing():
 @pytest.mark.parametrize("beats", Beats)
 def test_MS_33_numbers_from_0_on_kept_first_then_sent(beats):
     node = publisher(beats=beats)
-    assert node.feed(Publish(), 0) == [Tell(Stamped("p", 0, 0)), Send(KEY, Sample("p", 0, 0))]
-    assert node.feed(Publish(3), 0) == [Tell(Stamped("p", 1, 3)), Send(KEY, Sample("p", 1, 3))]
+    assert node.feed(Publish(), 0) == [kernel.Tell(Stamped("p", 0, 0)), kernel.Send(KEY, message.Sample("p", 0, 0))]
+    assert node.feed(Publish(3), 0) == [kernel.Tell(Stamped("p", 1, 3)), kernel.Send(KEY, message.Sample("p", 1, 3))]
 
 
 def test_MS_33_the_wire_carries_the_lowest_bits():
     node = publisher(width=32, next=2**32 - 1)
     assert node.feed(Publish(2), 0) == [
-        Tell(Stamped("p", 2**32 - 1, 2**32)),
-        Send(KEY, Sample("p", 2**32 - 1, 2**32)),
+        kernel.Tell(Stamped("p", 2**32 - 1, 2**32)),
+        kernel.Send(KEY, message.Sample("p", 2**32 - 1, 2**32)),
     ]
-    assert node.feed(Publish(), 0)[1] == Send(KEY, Sample("p", 1, 1))
+    assert node.feed(Publish(), 0)[1] == kernel.Send(KEY, message.Sample("p", 1, 1))
     beating = publisher(width=32, next=2**32 + 5, beats=Beats.PERIODIC, period_ms=1)
     assert beats(beating, MS) == [(MS, 4)]
 
@@ -159,22 +118,22 @@ def test_MS_34_no_heartbeat_before_anything_was_published():
 def test_ALONE_a_publisher_hears_nobody_so_it_is_the_same_for_any_number_of_subscribers():
     """Nor does it send to anybody in particular: what goes out goes to its key."""
     assert PUBLISHER.alphabet
-    assert not [event for event in PUBLISHER.alphabet if issubclass(event, (Message, Answer))]
+    assert not [event for event in PUBLISHER.alphabet if issubclass(event, (kernel.Message, kernel.Answer))]
     node = publisher(beats=Beats.PERIODIC, period_ms=100)
     sent = [*node.feed(Publish(), 0), *node.fire(100 * MS)]
-    assert {one.to for one in sent if isinstance(one, Send)} == {KEY}
+    assert {one.to for one in sent if isinstance(one, kernel.Send)} == {KEY}
 
 
 def test_MS_35_nothing_before_it_is_declared_nor_after():
-    node = Node(PUBLISHER, PublisherRecord("p", KEY), name="p", now_ns=0)
-    with pytest.raises(LocalProtocolError):
+    node = kernel.Node(PUBLISHER, PublisherRecord("p", KEY), name="p", now_ns=0)
+    with pytest.raises(kernel.LocalProtocolError):
         node.feed(Publish(), 0)
     node.feed(Declare(), 0)
-    with pytest.raises(LocalProtocolError):
+    with pytest.raises(kernel.LocalProtocolError):
         node.feed(Declare(), 0)
     node.feed(Undeclare(), 0)
     assert node.record.status is PublisherStatus.CLOSED
-    with pytest.raises(ProtocolError):
+    with pytest.raises(kernel.ProtocolError):
         node.feed(Publish(), 0)
     with pytest.raises(ValueError, match="publish 0: expected at least 1"):
         Publish(0)
@@ -182,7 +141,7 @@ def test_MS_35_nothing_before_it_is_declared_nor_after():
 
 @pytest.mark.parametrize(("key", "value"), [("width", 1), ("width", 65), ("period_ms", 0), ("next", -1)])
 def test_MS_35_a_publisher_that_cannot_be_is_refused_by_name(key, value):
-    with pytest.raises(ConfigurationError, match=f"{key} = {value}"):
+    with pytest.raises(kernel.ConfigurationError, match=f"{key} = {value}"):
         PublisherRecord("p", KEY, **{key: value})
 
 
@@ -202,7 +161,7 @@ def test_MS_36_under_one_id_no_number_is_repeated(counts, more, width):
 
 
 def cache(**given):
-    return Node(CACHE, CacheRecord(**given), name="c", now_ns=0, check=True)
+    return kernel.Node(CACHE, CacheRecord(**given), name="c", now_ns=0, check=True)
 
 
 def fill(node, *numbers, source="p", key=KEY, **given):
@@ -385,12 +344,12 @@ def test_MS_46_a_cache_that_is_withdrawn_answers_nothing():
     fill(node, 0)
     node.feed(Withdraw(), 0)
     assert node.stopped
-    with pytest.raises(ProtocolError):
+    with pytest.raises(kernel.ProtocolError):
         asked(node)
 
 
 def test_MS_43_a_history_of_none_is_refused_by_name():
-    with pytest.raises(ConfigurationError, match="history = 0: at least 1"):
+    with pytest.raises(kernel.ConfigurationError, match="history = 0: at least 1"):
         CacheRecord(history=0)
 
 
@@ -398,31 +357,31 @@ def test_MS_43_a_history_of_none_is_refused_by_name():
 
 
 def test_MS_47_the_plain_layout():
-    assert plain_key("p~2", "demo/a") == "p~2/demo/a"
-    assert read_plain("p~2/demo/a") == Place("p~2", "demo/a")
-    assert read_plain("*/demo/**") == Place("*", "demo/**")
+    assert keys.plain_key("p~2", "demo/a") == "p~2/demo/a"
+    assert keys.read_plain("p~2/demo/a") == keys.Place("p~2", "demo/a")
+    assert keys.read_plain("*/demo/**") == keys.Place("*", "demo/**")
 
 
 def test_MS_47_the_advanced_layout():
-    source = make_source_id("a1f", 12)
+    source = keys.make_source_id("a1f", 12)
     assert source == "a1f/12"
-    assert make_source_key(source, "demo/a") == "demo/a/@adv/pub/a1f/12/_"
-    assert make_query_key(source, "demo/a") == "demo/a/@adv/*/a1f/12/**"
-    assert make_query_key("*", "demo/a") == "demo/a/@adv/**"
-    assert make_heartbeat_key("demo/a") == "demo/a/@adv/pub/**"
-    for key in (make_source_key(source, "demo/a"), make_query_key(source, "demo/a")):
-        assert read_advanced(key) == Place(source, "demo/a")
-    assert read_advanced("demo/a/@adv/**") == Place("*", "demo/a")
-    assert not matches("demo/**", make_source_key(source, "demo/a")), "@adv is verbatim"
-    assert matches(make_heartbeat_key("demo/a"), make_source_key(source, "demo/a"))
-    assert matches(make_query_key(source, "demo/a"), make_source_key(source, "demo/a"))
+    assert keys.make_source_key(source, "demo/a") == "demo/a/@adv/pub/a1f/12/_"
+    assert keys.make_query_key(source, "demo/a") == "demo/a/@adv/*/a1f/12/**"
+    assert keys.make_query_key("*", "demo/a") == "demo/a/@adv/**"
+    assert keys.make_heartbeat_key("demo/a") == "demo/a/@adv/pub/**"
+    for key in (keys.make_source_key(source, "demo/a"), keys.make_query_key(source, "demo/a")):
+        assert keys.read_advanced(key) == keys.Place(source, "demo/a")
+    assert keys.read_advanced("demo/a/@adv/**") == keys.Place("*", "demo/a")
+    assert not keys.matches("demo/**", keys.make_source_key(source, "demo/a")), "@adv is verbatim"
+    assert keys.matches(keys.make_heartbeat_key("demo/a"), keys.make_source_key(source, "demo/a"))
+    assert keys.matches(keys.make_query_key(source, "demo/a"), keys.make_source_key(source, "demo/a"))
 
 
 @pytest.mark.parametrize("key", ["", "/", "p", "p/", "/a", "p/a//b", "p q/a", "p/a?x", "p/a#", "p/**/**", "p/a*b",
                                  "p/" + "a" * 5_000, "\u00e9/a", "p/a\n"])  # fmt: skip
 def test_MS_47_no_plain_key(key):
-    with pytest.raises(BadKey, match="expected"):
-        read_plain(key)
+    with pytest.raises(keys.BadKey, match="expected"):
+        keys.read_plain(key)
 
 
 @pytest.mark.parametrize("key", ["", "demo/a", "@adv/pub/a1/2/_", "a/@adv/pub/a1/2", "a/@adv/sub/a1/2/_",
@@ -430,13 +389,15 @@ def test_MS_47_no_plain_key(key):
                                  "a/@adv/pub/a1/4294967296/_", "a/@adv/pub//2/_", "a/@adv/pub/" + "a" * 33 + "/2/_",
                                  "a//@adv/pub/a1/2/_", "a/@adv/pub/a1/2/_/"])  # fmt: skip
 def test_MS_47_no_advanced_key(key):
-    with pytest.raises(BadKey, match="expected"):
-        read_advanced(key)
+    with pytest.raises(keys.BadKey, match="expected"):
+        keys.read_advanced(key)
 
 
-@given(st.text(max_size=40), st.sampled_from([read_plain, read_advanced, check_expression, check_key]))
+@given(
+    st.text(max_size=40), st.sampled_from([keys.read_plain, keys.read_advanced, keys.check_expression, keys.check_key])
+)
 def test_MS_47_no_text_is_worse_than_a_bad_key(text, read):
-    with suppress(BadKey):
+    with suppress(keys.BadKey):
         assert read(text)
 
 
@@ -452,56 +413,62 @@ def test_MS_47_no_text_is_worse_than_a_bad_key(text, read):
     ],
 )  # fmt: skip
 def test_MS_47_which_keys_an_expression_is_about(expression, key, found):
-    assert matches(check_expression(expression), check_key(key)) is found
+    assert keys.matches(keys.check_expression(expression), keys.check_key(key)) is found
 
 
 def test_MS_47_a_key_of_a_sample_has_no_wildcard():
     for bad in ("a/*", "**", "a$*"):
-        with pytest.raises(BadKey, match="without"):
-            check_key(bad)
+        with pytest.raises(keys.BadKey, match="without"):
+            keys.check_key(bad)
 
 
 # -- subscriber -----------------------------------------------------------------------------------------------------
 
 
 def test_MS_50_with_history_it_begins_with_one_query_about_every_source():
-    world = World(history=History(3, 1_000), past=True)
-    assert world.asked == [Query("*", 1, 0, 3, 1_000)]
-    assert world.node.record.status is SubscriberStatus.HISTORY
+    world = World(history=subscriber_record.History(3, 1_000), past=True)
+    assert world.asked == [message.Query("*", 1, 0, 3, 1_000)]
+    assert world.node.record.status is subscriber_record.SubscriberStatus.HISTORY
     assert list(world.node.armed_timers()) == [("history", "")]
-    with pytest.raises(ConfigurationError, match="newest = -1"):
-        History(newest=-1)
-    with pytest.raises(ConfigurationError, match="age_ms = -1"):
-        History(age_ms=-1)
+    with pytest.raises(kernel.ConfigurationError, match="newest = -1"):
+        subscriber_record.History(newest=-1)
+    with pytest.raises(kernel.ConfigurationError, match="age_ms = -1"):
+        subscriber_record.History(age_ms=-1)
 
 
 def test_MS_51_without_history_it_asks_nothing_and_begins_once():
     world = World()
-    assert (world.asked, world.node.record.status) == ([], SubscriberStatus.SUBSCRIBED)
-    with pytest.raises(LocalProtocolError):
-        world.tell(Subscribe())
-    node = Node(SUBSCRIBER, SubscriberRecord(), name="s", now_ns=0)
-    events = (Sample("p", 0, 0), Unnumbered(), Heartbeat("p", 3), Appeared("p", True), Disappeared("p"))
-    for event in (*events, QueryEnded("p", 1, 1), QueryTimeout("p"), HistoryTimeout()):
+    assert (world.asked, world.node.record.status) == ([], subscriber_record.SubscriberStatus.SUBSCRIBED)
+    with pytest.raises(kernel.LocalProtocolError):
+        world.tell(subscriber_record.Subscribe())
+    node = kernel.Node(SUBSCRIBER, subscriber_record.SubscriberRecord(), name="s", now_ns=0)
+    events = (
+        message.Sample("p", 0, 0),
+        message.Unnumbered(),
+        message.Heartbeat("p", 3),
+        Appeared("p", True),
+        Disappeared("p"),
+    )
+    for event in (*events, message.QueryEnded("p", 1, 1), QueryTimeout("p"), subscriber_record.HistoryTimeout()):
         assert node.feed(event, 0) == []
-    assert node.record == SubscriberRecord()
+    assert node.record == subscriber_record.SubscriberRecord()
 
 
-@pytest.mark.parametrize("event", [Sample("p", 8, 8), Heartbeat("p", 8)])
+@pytest.mark.parametrize("event", [message.Sample("p", 8, 8), message.Heartbeat("p", 8)])
 def test_MS_52_a_number_that_the_wire_does_not_have_counts_for_nothing(event):
     world = World(width=3)
     world.tell(event)
     assert "p" not in world.node.record.sources
-    world.tell(Sample("p", 7, 9))
-    assert world.told == [Deliver("p", 7, 9)], "a range may come round"
+    world.tell(message.Sample("p", 7, 9))
+    assert world.told == [message.Deliver("p", 7, 9)], "a range may come round"
 
 
 def test_MS_53_what_comes_of_a_source_goes_to_it():
     world = World()
     world.tell(Appeared("q", True))
-    world.tell(Sample("p", 4, 4))
-    world.tell(Heartbeat("q", 1))
-    assert world.told == [Deliver("p", 4, 4)]
+    world.tell(message.Sample("p", 4, 4))
+    world.tell(message.Heartbeat("q", 1))
+    assert world.told == [message.Deliver("p", 4, 4)]
     assert world.asked == [newest("q", 1, 0), window("q", 2, 0)], "of a source that came up meanwhile nothing is past"
     world.tell(Disappeared("q"))
     assert not world.source("q").alive
@@ -510,57 +477,59 @@ def test_MS_53_what_comes_of_a_source_goes_to_it():
 
 
 def test_MS_54_a_sample_without_source_information_is_passed_on():
-    for world in (World(), World(history=History())):
-        assert world.tell(Unnumbered()) == [DeliverUnnumbered()]
+    for world in (World(), World(history=subscriber_record.History())):
+        assert world.tell(message.Unnumbered()) == [message.DeliverUnnumbered()]
         assert not world.node.record.sources
 
 
 def test_MS_55_a_heartbeat_that_nothing_was_sent_yet():
     world = World(past=True)
-    world.tell(Heartbeat("p", -1))
+    world.tell(message.Heartbeat("p", -1))
     assert world.asked == [], "nothing is missing"
     assert world.source().status is SourceStatus.LIVE
-    world.tell(Sample("p", 0, 3))
-    world.tell(Heartbeat("p", -1))
-    assert (world.asked, world.source().top, world.told) == ([], 4, [Deliver("p", 0, 3)])
+    world.tell(message.Sample("p", 0, 3))
+    world.tell(message.Heartbeat("p", -1))
+    assert (world.asked, world.source().top, world.told) == ([], 4, [message.Deliver("p", 0, 3)])
     narrow = World(width=3, past=True)
-    narrow.tell(Heartbeat("p", -1))
-    narrow.tell(Sample("p", 3, 3))
+    narrow.tell(message.Heartbeat("p", -1))
+    narrow.tell(message.Sample("p", 3, 3))
     assert narrow.asked == [window("p", 1, 8)]
-    narrow.tell(Heartbeat("p", -1))
+    narrow.tell(message.Heartbeat("p", -1))
     assert narrow.source().top == 12
 
 
-@pytest.mark.parametrize("end", [QueryEnded("*", 1, 1), QueryEnded("*", 1), HistoryTimeout()])
+@pytest.mark.parametrize(
+    "end", [message.QueryEnded("*", 1, 1), message.QueryEnded("*", 1), subscriber_record.HistoryTimeout()]
+)
 def test_MS_56_at_the_end_of_the_first_query_every_source_goes_on_in_order(end):
-    world = World(history=History(), retries=0)
-    world.tell(Sample("q", 4, 4))
-    world.tell(Sample("p", 3, 3))
-    world.tell(Sample("p", 1, 1))
+    world = World(history=subscriber_record.History(), retries=0)
+    world.tell(message.Sample("q", 4, 4))
+    world.tell(message.Sample("p", 3, 3))
+    world.tell(message.Sample("p", 1, 1))
     assert world.told == []
-    assert world.tell(end) == [Deliver("p", 1, 1), Deliver("q", 4, 4)]
-    assert world.node.record.status is SubscriberStatus.SUBSCRIBED
+    assert world.tell(end) == [message.Deliver("p", 1, 1), message.Deliver("q", 4, 4)]
+    assert world.node.record.status is subscriber_record.SubscriberStatus.SUBSCRIBED
     assert world.asked[1:] == [window("p", 1, 2)]
     assert ("history", "") not in world.node.armed_timers()
-    assert world.tell(Sample("r", 9, 9)) == [Deliver("r", 9, 9)], "met later, it begins as any other"
+    assert world.tell(message.Sample("r", 9, 9)) == [message.Deliver("r", 9, 9)], "met later, it begins as any other"
 
 
 def test_MS_56_the_first_query_is_waited_for_as_long_as_any():
-    world = World(history=History(), timeout_ms=700, retries=0)
-    world.tell(Sample("p", 3, 3))
-    assert world.tick() == [Deliver("p", 3, 3)]
+    world = World(history=subscriber_record.History(), timeout_ms=700, retries=0)
+    world.tell(message.Sample("p", 3, 3))
+    assert world.tick() == [message.Deliver("p", 3, 3)]
     assert world.now == 700 * MS
 
 
 def test_MS_57_an_end_or_a_timer_goes_to_its_source():
     world = World(retries=0, timeout_ms=500, backoff_ms=10, retention_ms=3_000, period_ms=900)
     for source in ("p", "q"):
-        world.tell(Sample(source, 0, 0))
-        world.tell(Sample(source, 2, 2))
+        world.tell(message.Sample(source, 0, 0))
+        world.tell(message.Sample(source, 2, 2))
     assert world.asked == [window("p", 1, 1), window("q", 1, 1)]
-    assert world.tell(QueryEnded("q", 1)) == [Missed("q", 1, 1), Deliver("q", 2, 2)]
+    assert world.tell(message.QueryEnded("q", 1)) == [message.Missed("q", 1, 1), message.Deliver("q", 2, 2)]
     assert world.source("p").status is SourceStatus.RECOVERING
-    assert world.tick() == [Missed("p", 1, 1), Deliver("p", 2, 2)]
+    assert world.tick() == [message.Missed("p", 1, 1), message.Deliver("p", 2, 2)]
     world.wait(900)
     assert world.asked[2:] == [newest("q", 2, 3), newest("p", 2, 3)], "each has its own period"
     world.wait(10_000)
@@ -569,29 +538,29 @@ def test_MS_57_an_end_or_a_timer_goes_to_its_source():
 
 def test_MS_57_a_pause_of_one_source_is_its_own():
     world = World(retries=1, backoff_ms=10, backoff_max_ms=10)
-    world.tell(Sample("p", 0, 0))
-    world.tell(Sample("p", 2, 2))
-    world.tell(QueryEnded("p", 1))
+    world.tell(message.Sample("p", 0, 0))
+    world.tell(message.Sample("p", 2, 2))
+    world.tell(message.QueryEnded("p", 1))
     world.tick()
     assert (world.now, world.asked) == (10 * MS, [window("p", 1, 1), window("p", 2, 1)])
 
 
 def test_MS_58_closed_it_forgets_everything():
-    world = World(history=History())
-    world.tell(Sample("p", 0, 0))
-    world.tell(Unsubscribe())
+    world = World(history=subscriber_record.History())
+    world.tell(message.Sample("p", 0, 0))
+    world.tell(subscriber_record.Unsubscribe())
     assert world.node.stopped
     assert world.node.armed_timers() == {}
-    with pytest.raises(ProtocolError):
-        world.tell(Sample("p", 1, 1))
+    with pytest.raises(kernel.ProtocolError):
+        world.tell(message.Sample("p", 1, 1))
 
 
 def test_MS_59_ends_and_timers_of_what_is_forgotten_change_nothing():
     world = World()
     before = world.node.record
-    for event in (QueryEnded("p", 1, 1), QueryEnded("*", 1, 1), Disappeared("p"), QueryTimeout("p")):
+    for event in (message.QueryEnded("p", 1, 1), message.QueryEnded("*", 1, 1), Disappeared("p"), QueryTimeout("p")):
         assert world.tell(event) == []
-    assert world.tell(HistoryTimeout()) == []
+    assert world.tell(subscriber_record.HistoryTimeout()) == []
     assert world.node.record == before
 
 
@@ -606,9 +575,9 @@ def test_MS_60_a_source_that_is_gone_is_not_kept():
 def test_MS_60_the_invariant_tells_a_source_that_is_not_sound():
     (invariant,) = [one for one in SUBSCRIBER.invariants if one.clause == "MS-60"]
     world = World()
-    world.tell(Sample("p", 0, 3))
+    world.tell(message.Sample("p", 0, 3))
     record, source = world.node.record, world.source()
-    touching = Sample("p", 4, 4)
+    touching = message.Sample("p", 4, 4)
     assert invariant.holds(record)
     assert invariant.touched(record, touching)
     for bad in ({"status": SourceStatus.GONE}, {"expected": 3}, {"held": ((9, 9),)}):
@@ -625,40 +594,40 @@ def test_MS_60_the_invariant_tells_a_source_that_is_not_sound():
 
 def test_MS_61_the_numbers_of_queries_rise_over_everything_that_is_forgotten():
     world = World(retention_ms=1_000)
-    world.tell(Sample("p", 0, 0))
-    world.tell(Sample("p", 2, 2))
-    world.tell(Sample("p", 1, 1))
+    world.tell(message.Sample("p", 0, 0))
+    world.tell(message.Sample("p", 2, 2))
+    world.tell(message.Sample("p", 1, 1))
     world.wait(5_000)
     assert dict(world.node.record.sources) == {}, "the query has not ended yet"
-    world.tell(Sample("p", 7, 7))
-    world.tell(Sample("p", 9, 9))
+    world.tell(message.Sample("p", 7, 7))
+    world.tell(message.Sample("p", 9, 9))
     assert world.asked == [window("p", 1, 1), window("p", 2, 8)]
-    assert world.tell(QueryEnded("p", 1, 9)) == [], "the end of the earlier one convicts nothing"
-    assert world.tell(QueryEnded("p", 2, 2)) == [Missed("p", 8, 8), Deliver("p", 9, 9)]
+    assert world.tell(message.QueryEnded("p", 1, 9)) == [], "the end of the earlier one convicts nothing"
+    assert world.tell(message.QueryEnded("p", 2, 2)) == [message.Missed("p", 8, 8), message.Deliver("p", 9, 9)]
 
 
 @pytest.mark.parametrize("width", [3, 32])
 def test_MS_62_numbers_that_come_round(width):
     top = 2**width - 1
     world = World(width=width)
-    world.tell(Sample("p", top - 1, top - 1))
-    world.tell(Sample("p", 0, 0))
+    world.tell(message.Sample("p", top - 1, top - 1))
+    world.tell(message.Sample("p", 0, 0))
     assert world.asked == [window("p", 1, 2 * 2**width - 1)]
-    world.tell(Sample("p", top, top))
-    world.tell(Sample("p", top, top))
-    assert world.numbers(Deliver) == [top - 1, top, 0]
+    world.tell(message.Sample("p", top, top))
+    world.tell(message.Sample("p", top, top))
+    assert world.numbers(message.Deliver) == [top - 1, top, 0]
     assert world.source().dropped == 1
     beat = World(width=width)
-    beat.tell(Sample("p", top, top))
-    beat.tell(Heartbeat("p", 0))
+    beat.tell(message.Sample("p", top, top))
+    beat.tell(message.Heartbeat("p", 0))
     assert beat.asked == [window("p", 1, 2 * 2**width)]
 
 
 def test_MS_62_what_was_before_the_turn_is_older():
-    world = World(history=History(), width=3)
-    world.tell(Sample("p", 0, 0))
-    world.tell(Sample("p", 7, 7))
-    assert world.tell(QueryEnded("*", 1, 1)) == [Deliver("p", 7, 8)]
+    world = World(history=subscriber_record.History(), width=3)
+    world.tell(message.Sample("p", 0, 0))
+    world.tell(message.Sample("p", 7, 7))
+    assert world.tell(message.QueryEnded("*", 1, 1)) == [message.Deliver("p", 7, 8)]
 
 
 @given(st.integers(0, 10**6), st.integers(-100, 100), st.integers(3, 32))
@@ -685,24 +654,24 @@ def test_MS_62_where_counting_begins_and_what_is_a_range():
 def test_MS_24_a_source_without_a_name_of_its_own_is_malformed():
     for source in ("", "*"):
         with pytest.raises(ValueError, match="expected the name of one source"):
-            Sample(source, 0, 0)
+            message.Sample(source, 0, 0)
         with pytest.raises(ValueError, match="heartbeat"):
-            Heartbeat(source, 0)
+            message.Heartbeat(source, 0)
     with pytest.raises(ValueError, match="expected the name of one source"):
         Published(KEY, "*", 0, 0)
-    with pytest.raises(ConfigurationError, match="width = 65"):
-        SubscriberRecord(width=65)
-    with pytest.raises(ConfigurationError, match="width = 1"):
+    with pytest.raises(kernel.ConfigurationError, match="width = 65"):
+        subscriber_record.SubscriberRecord(width=65)
+    with pytest.raises(kernel.ConfigurationError, match="width = 1"):
         CacheRecord(width=1)
 
 
 def test_MS_14_a_query_that_is_answered_within_its_own_step_enters_nothing_twice():
     """What the machine asks stands in its effects, and so after the step: the answer is another step."""
     world = World()
-    world.tell(Sample("p", 0, 0))
-    effects = world.node.feed(Sample("p", 2, 2), 0)
-    (ask,) = [one for one in effects if isinstance(one, Ask)]
+    world.tell(message.Sample("p", 0, 0))
+    effects = world.node.feed(message.Sample("p", 2, 2), 0)
+    (ask,) = [one for one in effects if isinstance(one, kernel.Ask)]
     assert world.source().status is SourceStatus.RECOVERING
     assert ask.request == window("p", 1, 1)
-    assert world.tell(Sample("p", 1, 1)) == [Deliver("p", 1, 2)]
-    assert world.tell(QueryEnded("p", 1, 2)) == []
+    assert world.tell(message.Sample("p", 1, 1)) == [message.Deliver("p", 1, 2)]
+    assert world.tell(message.QueryEnded("p", 1, 2)) == []

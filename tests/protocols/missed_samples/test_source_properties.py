@@ -12,14 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statemachines.kernel import Ask, Node, Tell
-from statemachines.missed_samples.message import (
-    Deliver,
-    Heartbeat,
-    Missed,
-    QueryEnded,
-    QueryGoesOn,
-    Sample,
-)
+from statemachines.missed_samples import message
 from statemachines.missed_samples.recovery import MS, Recovery
 from statemachines.missed_samples.source import SOURCE
 from statemachines.missed_samples.source_record import HistoryEnded, SourceRecord, SourceStatus
@@ -48,9 +41,9 @@ class World:
         self.before = step.record
 
     def feed(self, event):
-        if isinstance(event, Sample):
+        if isinstance(event, message.Sample):
             self.came = self.now
-        if isinstance(event, Sample | Heartbeat):
+        if isinstance(event, message.Sample | message.Heartbeat):
             for number in range(event.last + 1):
                 self.known.setdefault(number, self.now)
         self.perform(self.node.feed(event, self.now))
@@ -75,9 +68,9 @@ class World:
         wanted = [number for number in sorted(self.cached) if query.reach_of(number, 64)][-query.newest :]
         numbers = [number for number in wanted if number in brought]
         for first, last in runs(numbers, step):
-            self.feed(Sample("p", first, last))
-            self.feed(QueryGoesOn("p", query.n))
-        self.feed(QueryEnded("p", query.n, query.reach_of(numbers[-1], 64) if numbers else 0))
+            self.feed(message.Sample("p", first, last))
+            self.feed(message.QueryGoesOn("p", query.n))
+        self.feed(message.QueryEnded("p", query.n, query.reach_of(numbers[-1], 64) if numbers else 0))
 
     def advance(self):
         """To the next timer of the recovery; the source is not forgotten meanwhile."""
@@ -87,7 +80,7 @@ class World:
 
     def finish(self):
         """The network heals: the publisher says how far it got, and every query is answered in full."""
-        self.feed(Heartbeat("p", LAST))
+        self.feed(message.Heartbeat("p", LAST))
         while self.node.record.status is not SourceStatus.LIVE:
             if not self.open:
                 self.advance()
@@ -127,9 +120,9 @@ def play(world, moves, cut=None):
     for kind, value in moves:
         if kind == "sample":
             for part in runs(range(value[0], value[1] + 1), cut or LAST + 1):
-                world.feed(Sample("p", *part))
+                world.feed(message.Sample("p", *part))
         elif kind == "beat":
-            world.feed(Heartbeat("p", value))
+            world.feed(message.Heartbeat("p", value))
         elif kind == "advance":
             world.advance()
         else:
@@ -169,8 +162,8 @@ def test_NOGAP_what_every_cache_has_is_delivered_while_attempts_last(moves):
     moves = [(kind, set(range(LAST + 1)) if kind == "answer" else value) for kind, value in moves]
     world = play(World(Recovery(past=True, retries=len(moves) + 1), set(range(LAST + 1))), moves)
     world.finish()
-    assert world.numbers(Deliver) == list(range(LAST + 1))
-    assert world.numbers(Missed) == []
+    assert world.numbers(message.Deliver) == list(range(LAST + 1))
+    assert world.numbers(message.Missed) == []
 
 
 @settings(deadline=None, max_examples=100)
@@ -178,7 +171,7 @@ def test_NOGAP_what_every_cache_has_is_delivered_while_attempts_last(moves):
 def test_LIVE_every_hole_is_settled_within_its_time(moves, gone, retries):
     recovery = Recovery(past=True, retries=retries)
     world = play(World(recovery, set(range(LAST + 1)) - gone), moves)
-    world.feed(Heartbeat("p", LAST))
+    world.feed(message.Heartbeat("p", LAST))
     while world.node.record.status is not SourceStatus.LIVE:
         world.advance()  # no query is ever answered any more
     bound = (retries + 2) * (recovery.timeout_max_ms + recovery.backoff_max_ms) * MS
@@ -196,7 +189,7 @@ def test_a_range_at_once_or_number_by_number_comes_to_the_same(moves, gone, reli
     whole, single = (play(World(Recovery(past=True, reliable=reliable), cached), moves, cut) for cut in (None, 1))
     whole.finish()
     single.finish()
-    for kind in (Deliver, Missed):
+    for kind in (message.Deliver, message.Missed):
         assert whole.numbers(kind) == single.numbers(kind)
     assert whole.node.record.expected == single.node.record.expected == LAST + 1
 
@@ -207,12 +200,12 @@ def test_QUIET_without_loss_nothing_is_asked(cuts, past):
     world = World(Recovery(past=past), set())
     edges = sorted({0, LAST + 1, *cuts})
     for first, end in pairwise(edges):
-        world.feed(Sample("p", first, end - 1))
-        world.feed(Heartbeat("p", end - 1))
-        world.feed(Sample("p", 0, end - 1))
+        world.feed(message.Sample("p", first, end - 1))
+        world.feed(message.Heartbeat("p", end - 1))
+        world.feed(message.Sample("p", 0, end - 1))
     assert world.queries == 0
     assert list(world.node.armed_timers()) == [("retention", "p")]
-    assert world.numbers(Deliver) == list(range(LAST + 1))
+    assert world.numbers(message.Deliver) == list(range(LAST + 1))
 
 
 @settings(deadline=None, max_examples=100)

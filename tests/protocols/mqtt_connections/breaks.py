@@ -5,7 +5,13 @@ from __future__ import annotations
 from mutants import swap
 
 from statemachines.drivers import password_file
-from statemachines.drivers.mqtt_connections import bounded_connection, mqtt_node, mqtt_session, packet_budget
+from statemachines.drivers.mqtt_connections import (
+    bounded_connection,
+    client_stream,
+    mqtt_node,
+    mqtt_session,
+    packet_budget,
+)
 from statemachines.drivers.mqtt_connections.bounded_connection import ConnectionPool
 from statemachines.drivers.mqtt_connections.dead_letters import DeadLetters
 from statemachines.drivers.mqtt_connections.mqtt_node import MqttNode
@@ -25,10 +31,10 @@ from statemachines.drivers.persistent_sessions.group_matcher import GroupMatcher
 from statemachines.drivers.persistent_sessions.group_membership import GroupMembership
 from statemachines.drivers.persistent_sessions.host_request import PacketsFound
 from statemachines.drivers.persistent_sessions.host_requests import HostRequests
-from statemachines.drivers.persistent_sessions.session_server import SessionServer
 from statemachines.mqtt_codec import byte_field, packet_rule, topic_rule
 from statemachines.mqtt_connections import connection_actions
 from statemachines.mqtt_connections.takeover_limit import TakeoverLimit
+from statemachines.persistent_sessions import session_host_owners, session_host_peers
 
 BREAKS = {
     "MQ-100": swap(GroupMatcher, "match", lambda self, topic: []),
@@ -60,15 +66,21 @@ BREAKS = {
     "MQ-192": swap(HostRequests, "_find_owners", lambda self, sql, volatile: ()),
     "MQ-193": swap(session_server, "HELD_MAX", 0),
     "MQ-196": swap(packet_budget, "PACKETS_MAX", 2**30),
+    "MQ-210": swap(MqttSession, "_answer_all", lambda self, packet_ids: None),
+    "MQ-220": swap(client_stream, "ALIASED_MAX", 2**30),
+    "MQ-221": swap(mqtt_session, "FILTER_BYTES_MAX", 2**30),
+    "MQ-222": swap(mqtt_session, "is_shared", lambda topic_filter: False),
+    "MQ-212": swap(mqtt_session, "IN_FLIGHT_MAX", 65_535),
+    "MQ-211": swap(connection_actions, "is_packet_too_large", lambda record, packet: True),
     "MQ-202": swap(bounded_connection, "TURN_BYTES", 2**30),
     "MQ-203": swap(bounded_connection, "HEAD_MAX", 2**30),
     "MQ-204": swap(ConnectionPool, "enter", lambda self, one: None),
     "MQ-205": swap(mqtt_node, "TlsGate", lambda tls, limit_s, most: TlsGate(tls, 3_600, 10**6)),
     "MQ-180": swap(byte_field, "TEXTS_MAX", 2**30),
     "MQ-181": swap(mqtt_node, "ACCEPTED_MAX", 1_024),
-    "MQ-182": swap(SessionServer, "_replace", lambda self, owner: None),
+    "MQ-182": swap(session_host_owners, "discard", lambda owner: ()),
     "MQ-200": swap(GroupSharing, "_find_connected", lambda self, topic_filter: ()),
-    "MQ-201": swap(SessionServer, "end_replaced", lambda self, owner: None),
+    "MQ-201": swap(session_host_peers, "discard", lambda owner: ()),
     "MQ-172": swap(mqtt_node, "TURNS_TO_READ", 0),
     "MQ-125": swap(host_requests, "has_room_retained", lambda sql, asked: True),
 }

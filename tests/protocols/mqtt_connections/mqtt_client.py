@@ -51,8 +51,9 @@ class MqttClient:
         for effect in effects:
             if isinstance(effect, Send):
                 version = self.node.record.version
-                (packet,) = Decoder(version).feed(encode(effect.message.packet, version))
-                found.append(packet)
+                for one in (effect.message.packet, *getattr(effect.message, "more", ())):
+                    (packet,) = Decoder(version).feed(encode(one, version))
+                    found.append(packet)
             elif isinstance(effect, Tell):
                 found.append(effect.event)
         return found

@@ -29,7 +29,7 @@ from statemachines.mqtt_codec import (
     UnsubscribePacket,
     WillMessage,
 )
-from statemachines.mqtt_connections.client_packet import BrokenPacket, wrap_packet
+from statemachines.mqtt_connections.client_packet import BrokenPacket, PubackMessage, wrap_packet
 from statemachines.mqtt_connections.connection import MQTT_CONNECTION, ConnectLate, KeepAliveOver
 from statemachines.mqtt_connections.connection_record import (
     IncomingStage,
@@ -409,6 +409,39 @@ def test_MQ_44_MQ_45_acknowledgements_of_the_client_are_told(version):
     assert client.send(PubrecPacket(5)) == [DeliveryAnswered(5, "pubrec", 0)]
     assert client.feed(ReleaseReady(5)) == [PubrelPacket(5)]
     assert client.send(PubcompPacket(5)) == [DeliveryAnswered(5, "pubcomp", 0)]
+
+
+def test_MQ_210_acknowledgements_that_came_together_are_told_together():
+    client = connect()
+    together = PubackMessage(PubackPacket(4), (9, 4, 5))
+    assert client.feed(together) == [DeliveryAnswered(4, "puback", 0, (9, 4, 5))]
+    assert client.wait(59) == []
+    assert client.feed(together) == [DeliveryAnswered(4, "puback", 0, (9, 4, 5))]
+    assert client.wait(59) == [], "the keep alive has begun anew"
+
+
+@pytest.mark.parametrize(("version", "held"), [(5, PacketProperties(content_type="x")), (4, PacketProperties())])
+def test_MQ_211_messages_that_are_there_together_leave_together(version, held):
+    typed = PacketProperties(content_type="x")
+    given = [PublishPacket("t", b"x", 1, packet_id=one, properties=typed) for one in (1, 2)]
+    plain = PublishPacket("t", b"y", 2, packet_id=3)
+    client = connect(version)
+    assert client.feed(DeliveryReady(given[0], (plain, given[1]))) == [
+        replace(given[0], properties=held), plain, replace(given[1], properties=held),
+    ]  # fmt: skip
+
+
+@BOTH
+def test_MQ_211_of_messages_that_are_there_together_each_is_dropped_alone(version):
+    client = connect(version)
+    record = replace(client.node.record, max_packet=20)
+    client.node.record = record
+    fits, large = (
+        [PublishPacket("t", b"x" * size, 1, packet_id=number) for number in (1, 2)]
+        for size in (12, 15)
+    )  # fmt: skip
+    assert client.feed(DeliveryReady(fits[0], (large[1],))) == [fits[0], DeliveryDropped(2)]
+    assert client.feed(DeliveryReady(large[0], (fits[1],))) == [DeliveryDropped(1), fits[1]]
 
 
 # -- the end ----------------------------------------------------------------------------------------------------------

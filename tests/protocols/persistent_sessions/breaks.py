@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from unittest.mock import patch
+from unittest.mock import AsyncMock, patch
 
 from msgspec import structs
 from mutants import shadow, swap, wrap
@@ -16,6 +16,7 @@ from statemachines.drivers.password_file import PasswordHash
 from statemachines.drivers.permission_file import PermissionFile
 from statemachines.drivers.persistent_sessions import (
     abandon,
+    backlog,
     collect,
     collector_requests,
     group_membership,
@@ -41,11 +42,9 @@ from statemachines.drivers.persistent_sessions import (
     stored_batch,
     subscription_requests,
 )
-from statemachines.drivers.persistent_sessions.backlog import BacklogTally
 from statemachines.drivers.persistent_sessions.client_rights import ClientRights
 from statemachines.drivers.persistent_sessions.group_matcher import GroupMatcher
 from statemachines.drivers.persistent_sessions.group_membership import Carrying, GroupMembership
-from statemachines.drivers.persistent_sessions.lag_monitor import LagMonitor
 from statemachines.drivers.persistent_sessions.machine_requests import Small
 from statemachines.drivers.persistent_sessions.node_guide import NodeGuide
 from statemachines.drivers.persistent_sessions.node_roles import NODE
@@ -62,6 +61,7 @@ from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.drivers.persistent_sessions.unstored_messages import UnstoredMessages
 from statemachines.drivers.shared_subscriptions.shared_session import Deliveries, SharedSession
 from statemachines.drivers.sql import postgres_address, store_version
+from statemachines.drivers.sql.loop_connection import LoopConnection
 from statemachines.drivers.sql.quick_work import QuickWork
 from statemachines.drivers.tcp import Connection, TcpTransport
 from statemachines.kernel import Ask
@@ -265,7 +265,6 @@ BREAKS = {
     "PS-198": swap(Small, "share", lambda self, rows: 2**60),
     "PS-192": swap(request_queue, "joins", lambda one, other: False),
     "PS-152": swap(outbox, "UNACKNOWLEDGED_MAX", 2**60),
-    "PS-153": swap(LagMonitor, "_mend", lambda self, owner, now_ns: []),
     "PS-154": swap(SessionStore, "_check", lambda self, sql, life: self._tried[0]),
     "PS-155": wrap(NodeGuide, "__init__", one_place),
     "PS-156": swap(PersistentSession, "_disconnected", lambda self: None),
@@ -303,6 +302,7 @@ BREAKS = {
     "PS-285": swap(SessionServer, "refuse_group", lambda self, owner, topic_filter, why: None),
     "PS-500": swap(row_products, "_cut", lambda values, most: [values[:most]]),
     "PS-501": swap(RouteTrie, "_forget", lambda self: None),
+    "PS-600": swap(collector_requests, "ALONE", collector_requests.ALONE.replace("session IS NULL AND ", "")),
     "PS-289": swap(machine_requests, "MARKERS", machine_requests.MARKERS.replace("AND tag =", "AND 0 + tag =")),
     "PS-291": swap(store_time, "SLACK_NS", 10**18),
     "PS-292": swap(StoreTime, "age_limit_ns", lambda self, now_ns: now_ns),
@@ -325,7 +325,7 @@ BREAKS = {
     "PS-457": swap(rate_limited_log, "SAY_NS", 0),
     "PS-458": swap(PasswordHash, "is_of", lambda self, password: True),
     "PS-460": swap(collect, "CollectorRecord", lambda graces: CollectorRecord(Graces(retention_ms=3_600_000))),
-    "PS-461": swap(BacklogTally, "_drop", lambda self, rows, size: None),
+    "PS-461": swap(backlog, "choose_dropped", lambda pieces, rows_max, size_bytes_max: []),
     "PS-462": swap(NodeGuide, "_is_ping_due", lambda self: True),
     "PS-562": swap(node_guide.Outcome, "__lt__", lambda self, other: False),
     "PS-563": swap(NodeGuide, "_note_refusal", lambda self, place: None),
@@ -350,7 +350,9 @@ BREAKS = {
     ),
     "PS-510": swap(postgres, "PASS_ON", "SELECT 1"),
     "PS-511": swap(postgres, "SHARED", postgres.ALONE),
-    "PS-512": swap(PostgresSessions, "store_batch", lambda self, batch: None),
+    "PS-512": swap(PostgresSessions, "store_batch", AsyncMock(return_value=None)),
+    "PS-591": swap(sqlite.SqliteSessions, "count_changes", lambda self: None),
+    "PS-590": swap(LoopConnection, "_read_answer", lambda self: None),
     "PS-513": swap(request_queue, "AHEAD_MAX", 10**9),
     "PS-514": swap(PostgresSessions, "_await_turns", lambda self: 0),
     "PS-541": swap(store_version.StoreVersion, "find_fault", lambda self, ours, upgrades: ""),

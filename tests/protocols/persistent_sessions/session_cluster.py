@@ -13,7 +13,7 @@ from statemachines.persistent_sessions.message import Publish, Pubrel
 from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.session_host_parties import life_of_owner
 from statemachines.persistent_sessions.session_host_record import Handed, RoutedMessage
-from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover, TakeoverRefused
+from statemachines.persistent_sessions.takeover_message import ANSWERED
 
 MS = 1_000_000
 
@@ -76,10 +76,8 @@ class Cluster:
             case Send(to, message):
                 self.sent.append(message)
                 there = self.hosts.get(node_of(to))
-                if there is None and isinstance(message, BeginTakeover | EndTakeover):
-                    # As a node does that cannot reach another.
-                    refused = TakeoverRefused(message.client, message.token, True)
-                    self._queue.extend((name, *one) for one in host.feed(party, refused, self.now_ns))
+                if there is None and type(message) in ANSWERED:
+                    self._queue.extend((name, *one) for one in host.fail_to_send(party, to, message, self.now_ns))
                 elif there is not None and type(message) not in self.lost:
                     out = there.receive(party, to, message, self.now_ns)
                     self._queue.extend((node_of(to), *one) for one in out)

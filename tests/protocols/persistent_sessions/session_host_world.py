@@ -12,7 +12,7 @@ from process_twins import Twins
 from session_cluster import MS, Cluster
 
 from statemachines.drivers.persistent_sessions.host_request import Subscribe
-from statemachines.kernel import ProcessRunner, fresh
+from statemachines.kernel import Map, ProcessRunner, fresh
 from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.life_record import CONNECTED, LifeRecord
 from statemachines.persistent_sessions.life_request import LockClient
@@ -29,7 +29,8 @@ from statemachines.persistent_sessions.message import (
 from statemachines.persistent_sessions.request import CommitState, LoadSession, PutRows
 from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.session_host_parties import life_of_owner
-from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover, TakeoverEnded
+from statemachines.persistent_sessions.session_host_record import RowsSeen
+from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover, OwnerReplaced, TakeoverEnded
 
 NODES = ("a", "b")
 CLIENTS = ("one", "two", "three")
@@ -87,9 +88,11 @@ class SessionHostWorld(Cluster):
     # -- what happens ----------------------------------------------------------------------------------------------
 
     def owner_at(self, name):
-        """One of its owners, or one that was."""
-        number = self.chance.randint(1, self.hosts[name].record.number + 1)
-        return self.chance.choice([*sorted(self.hosts[name].owners), fresh(self.hosts[name].id, number)])
+        """One of its owners, or one that was, or will be; never a writer, which has an id of the same form."""
+        host = self.hosts[name]
+        other = fresh(host.id, self.chance.randint(1, host.record.number + 1))
+        owners = sorted(host.owners)
+        return self.chance.choice([*owners, other] if other not in host.record.writers.values() else owners or [""])
 
     def join(self, name):
         clean, expiry = self.chance.random() < 0.2, self.chance.choice((0, 60_000))
@@ -101,7 +104,7 @@ class SessionHostWorld(Cluster):
 
     def supersede(self, name):
         for owner in list(self.hosts[name].owners)[:1]:
-            self.act(name, self.hosts[name].supersede(owner, self.now_ns))
+            self.act(name, self.hosts[name].take_look(RowsSeen(owner, superseded=True), self.now_ns))
 
     def take_topic(self, name):
         owner = self.owner_at(name)
@@ -127,7 +130,10 @@ class SessionHostWorld(Cluster):
         writer = self.chance.choice((*NODES, "c"))
         loses = self.chance.choice((SessionHost.lose_link, SessionHost.lose_writer))
         self.act(name, loses(self.hosts[name], writer, self.now_ns))
-        self.act(name, self.hosts[name].meet_writer(self.owner_at(name), writer, self.now_ns))
+        last = Map({one: (1, self.chance.randint(1, 5)) for one in NODES})
+        self.act(
+            name, self.hosts[name].take_look(RowsSeen(self.owner_at(name), None, False, (writer,), last), self.now_ns)
+        )
 
     def lie(self, name):
         """Of another node, or in the name of one."""
@@ -136,7 +142,7 @@ class SessionHostWorld(Cluster):
         token = self.chance.choice((0, 1, 5, 2**61))
         message = self.chance.choice((
             MarkerWanted(session, liar, token, 1), BeginTakeover(client, liar, token), EndTakeover(client, liar, token),
-            TakeoverEnded(client, token), Live(session, "c", 1, Queued(1, "m1")),
+            OwnerReplaced(client, liar, token), TakeoverEnded(client, token), Live(session, "c", 1, Queued(1, "m1")),
             LiveMarker(session, "b", 1, 1, token, 1), Puback(1),
         ))  # fmt: skip
         self.act(name, self.hosts[name].receive(liar, to, message, self.now_ns))

@@ -43,11 +43,12 @@ from statemachines.persistent_sessions.request import (
 from statemachines.persistent_sessions.resume_record import NORMAL, TAKING, YIELDING
 from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.session_host_parties import life_of_owner
-from statemachines.persistent_sessions.session_host_record import Handed, RoutedMessage
+from statemachines.persistent_sessions.session_host_record import Handed, RoutedMessage, RowsSeen
 from statemachines.persistent_sessions.session_host_writers import FILTER_BYTES_MAX, fold_routes
 from statemachines.persistent_sessions.takeover_message import (
     BeginTakeover,
     EndTakeover,
+    OwnerReplaced,
     TakeoverBegun,
     TakeoverEnded,
     TakeoverRefused,
@@ -258,13 +259,24 @@ def test_PS_145_where_another_connection_has_the_session_everything_of_this_one_
     assert cluster.life("b", second).status.value == "connected"
 
 
-def test_PS_145_a_resume_that_is_superseded_ends_its_connection(cluster):
-    first = cluster.connect("a")
+def test_PS_145_where_a_session_is_taken_over_its_connection_before_ends(cluster):
+    cluster.connect("a")
     cluster.connect("b")
-    cluster.act("a", cluster.hosts["a"].supersede(first, cluster.now_ns))
     assert [event.why for event in cluster.told_of(SessionClosed)] == ["superseded"]
     assert cluster.asked_of(LeaveSession) == []  # it touches nothing
     assert cluster.hosts["a"].nodes == {}
+
+
+def test_PS_618_an_owner_whose_session_the_database_shows_superseded_ends(cluster):
+    owner = cluster.connect("a")
+    host = cluster.hosts["a"]
+    cluster.act("a", host.take_look(RowsSeen(owner), cluster.now_ns))
+    assert list(host.owners) == [owner]
+    cluster.act("a", host.take_look(RowsSeen(owner, superseded=True), cluster.now_ns))
+    assert [event.why for event in cluster.told_of(SessionClosed)] == ["superseded"]
+    assert not host.owners
+    assert host.resume_of(owner).status is YIELDING
+    assert cluster.asked_of(LeaveSession) == []
 
 
 def test_PS_145_a_resume_that_takes_too_long_ends_its_connection(tmp_path):
@@ -426,10 +438,63 @@ def test_PS_147_a_writer_that_was_not_heard_of_is_met_once(cluster):
     cluster.lost |= {Live}
     cluster.publish("b", "m1")
     assert cluster.got(owner) == []
-    cluster.act("a", cluster.hosts["a"].meet_writer(owner, "b", cluster.now_ns))
+    seen = RowsSeen(owner, writers=("b",))
+    cluster.act("a", cluster.hosts["a"].take_look(seen, cluster.now_ns))
     cluster.pass_ms(50)
     assert cluster.got(owner) == ["m1"]
-    assert cluster.hosts["a"].meet_writer(owner, "b", cluster.now_ns) == []
+    assert cluster.hosts["a"].take_look(seen, cluster.now_ns) == []
+
+
+def test_PS_153_a_row_that_two_looks_have_found_was_lost_on_its_way(cluster):
+    owner = cluster.connect("a")
+    cluster.subscribe("a", owner)
+    cluster.publish("b", "m1")
+    cluster.act("a", cluster.hosts["a"].take_look(RowsSeen(owner, writers=("b",)), cluster.now_ns))
+    cluster.pass_ms(50)
+    assert cluster.got(owner) == ["m1"]
+    cluster.lost |= {Live}
+    cluster.publish("b", "m2")
+    seen = RowsSeen(owner, rows=Map({"b": (1, 2), "c": (1, 1)}))
+    assert cluster.hosts["a"].take_look(seen, cluster.now_ns) == [], "it may be on its way"
+    cluster.act("a", cluster.hosts["a"].take_look(seen, cluster.now_ns))
+    cluster.pass_ms(50)
+    assert cluster.got(owner) == ["m1", "m2"]
+    assert cluster.hosts["a"].take_look(RowsSeen(owner), cluster.now_ns) == [], "that row is taken"
+    assert not cluster.hosts["a"].record.behind
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_PS_615_PS_616_a_fresh_session_ends_the_connection_that_had_the_one_before(cluster, name):
+    """At its node, or at another one, before that one looks at its lease."""
+    first = cluster.connect("a")
+    cluster.connect(name, clean=True)
+    assert [event.why for event in cluster.told_of(SessionClosed)] == ["discarded"]
+    assert [event.present for event in cluster.told_of(Accepted)] == [False, False]
+    assert first not in cluster.hosts["a"].nodes
+    assert cluster.asked_of(LeaveSession) == [], "nothing of it is touched"
+
+
+def test_PS_164_who_says_that_an_owner_is_replaced_is_believed_when_the_database_says_the_same(cluster):
+    first = cluster.connect("a")
+    host = cluster.hosts["a"]
+    cluster.act("a", host.receive("c~1/1", first, OwnerReplaced("tablet", "c~1/1", 9), 0))
+    assert first in host.owners
+    assert [one.session for one in cluster.asked_of(FindOwner)] == [host.resume_of(first).session]
+    with pytest.raises(RemoteProtocolError, match="speaks for another"):
+        host.receive("c~1/1", first, OwnerReplaced("tablet", "b~1/1", 9), 0)
+    assert host.receive("c~1/1", "a~1/7", OwnerReplaced("tablet", "c~1/1", 9), 0) == []
+
+
+def test_PS_617_what_waits_for_an_answer_and_does_not_go_is_answered_here(cluster):
+    takes_over(cluster)
+    cluster.lost |= {BeginTakeover}
+    second = cluster.connect("b")
+    host = cluster.hosts["b"]
+    resume = host.resume_of(second)
+    assert host.fail_to_send(second, resume.old, MarkerWanted(resume.session, second, resume.token, 1), 0) == []
+    out = host.fail_to_send(second, resume.old, BeginTakeover("tablet", second, resume.token), 0)
+    cluster.act("b", out)
+    assert host.resume_of(second).old == ""
 
 
 def test_PS_148_a_node_has_so_many_writers_and_one_that_is_idle_goes(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from statemachines.sequence_windows import subject_publishers, subscriber_window
 from statemachines.sequence_windows.inbox_window import INBOX_WINDOW
 from statemachines.sequence_windows.late_join import LATE_JOIN
 from statemachines.sequence_windows.loss_notifier import LOSS_NOTIFIER
@@ -21,23 +22,7 @@ from statemachines.sequence_windows.publisher_window import (
 )
 from statemachines.sequence_windows.rotation import ROTATION, Window
 from statemachines.sequence_windows.sequence import BASE_MAX, FRAME_MAX, FRAME_NS, frame_of, number_of
-from statemachines.sequence_windows.subject_publishers import (
-    CROWDED,
-    SUBJECT_PUBLISHERS,
-    Arrival,
-    SubjectForgotten,
-    SubjectPublishersRecord,
-)
 from statemachines.sequence_windows.subscriber_table import SubscriberTable
-from statemachines.sequence_windows.subscriber_window import (
-    FLIPS,
-    SUBSCRIBER_WINDOW,
-    Displace,
-    Subscribe,
-    SubscriberWindowRecord,
-    Touched,
-    Unsubscribe,
-)
 from statemachines.testing.machine import MachineTest
 
 S = 1_000_000_000
@@ -50,8 +35,8 @@ def machine_test(fsm):
 
 
 TestPublisherWindow = machine_test(PUBLISHER_WINDOW)
-TestSubscriberWindow = machine_test(SUBSCRIBER_WINDOW)
-TestSubjectPublishers = machine_test(SUBJECT_PUBLISHERS)
+TestSubscriberWindow = machine_test(subscriber_window.SUBSCRIBER_WINDOW)
+TestSubjectPublishers = machine_test(subject_publishers.SUBJECT_PUBLISHERS)
 TestRotation = machine_test(ROTATION)
 TestLateJoin = machine_test(LATE_JOIN)
 TestLossNotifier = machine_test(LOSS_NOTIFIER)
@@ -169,16 +154,16 @@ def test_SW_11_to_SW_28_a_table_of_receivers_is_its_machines(moves):
     There are places for two of the three."""
     table = SubscriberTable(Window(1), 0, publishers_max=2)
     alone, subscribed = {}, {"a"}
-    crowds = {subject: SubjectPublishersRecord(subject, 2) for subject in "ab"}
+    crowds = {subject: subject_publishers.SubjectPublishersRecord(subject, 2) for subject in "ab"}
     now = evicted = 0
 
     def feed(event, *places):
         for place in places:
             if place in alone:
-                alone[place] = SUBSCRIBER_WINDOW.step(alone[place], event, 0).record
+                alone[place] = subscriber_window.SUBSCRIBER_WINDOW.step(alone[place], event, 0).record
 
     def crowd(subject, event):
-        step = SUBJECT_PUBLISHERS.step(crowds[subject], event, 0)
+        step = subject_publishers.SUBJECT_PUBLISHERS.step(crowds[subject], event, 0)
         crowds[subject] = step.record
         return [effect.event.publisher for effect in step.effects]
 
@@ -195,14 +180,17 @@ def test_SW_11_to_SW_28_a_table_of_receivers_is_its_machines(moves):
                 feed(Flip(), *alone)
                 for subject in "ab":
                     if not kept(subject):
-                        crowd(subject, SubjectForgotten())
+                        crowd(subject, subject_publishers.SubjectForgotten())
         elif kind == "receive":
             subject, who, event = given_
             if (subject, who) not in alone:
-                crowded = FLIPS if crowds[subject].status is CROWDED else 0
-                alone[subject, who] = SubscriberWindowRecord(subject, who, crowded=crowded)
-                feed(Subscribe() if subject in subscribed else Unsubscribe(), (subject, who))
-            step = SUBSCRIBER_WINDOW.step(alone[subject, who], event, 0)
+                crowded = subscriber_window.FLIPS if crowds[subject].status is subject_publishers.CROWDED else 0
+                alone[subject, who] = subscriber_window.SubscriberWindowRecord(subject, who, crowded=crowded)
+                feed(
+                    subscriber_window.Subscribe() if subject in subscribed else subscriber_window.Unsubscribe(),
+                    (subject, who),
+                )
+            step = subscriber_window.SUBSCRIBER_WINDOW.step(alone[subject, who], event, 0)
             told = [effect.event for effect in step.effects]
             if event.first == event.last:
                 given_one = (event.number, event.time_ns, event.chain, 10 * FRAME_NS)
@@ -211,18 +199,18 @@ def test_SW_11_to_SW_28_a_table_of_receivers_is_its_machines(moves):
                 assert list(table.receive(subject, who, event, 10 * FRAME_NS)) == told
             alone[subject, who] = step.record
             if subject in subscribed:
-                for gone in crowd(subject, Arrival(who)):
+                for gone in crowd(subject, subject_publishers.Arrival(who)):
                     evicted += 1
-                    feed(Displace(), (subject, gone))
-                feed(Touched(), *((subject, other) for other in "pqr" if other != who))
+                    feed(subscriber_window.Displace(), (subject, gone))
+                feed(subscriber_window.Touched(), *((subject, other) for other in "pqr" if other != who))
         else:
             subject = given_[0]
             getattr(table, kind)(subject)
-            event = Subscribe() if kind == "subscribe" else Unsubscribe()
+            event = subscriber_window.Subscribe() if kind == "subscribe" else subscriber_window.Unsubscribe()
             (subscribed.add if kind == "subscribe" else subscribed.discard)(subject)
             feed(event, *((subject, who) for who in "pqr"))
             if kind == "unsubscribe":
-                crowd(subject, SubjectForgotten())
+                crowd(subject, subject_publishers.SubjectForgotten())
         for (subject, who), record in alone.items():
             assert table.record(subject, who) == record
         assert table.evicted == evicted

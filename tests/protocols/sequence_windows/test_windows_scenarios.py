@@ -5,38 +5,13 @@ from __future__ import annotations
 import pytest
 
 from statemachines.kernel import Node, Tell
+from statemachines.sequence_windows import late_join, loss_notifier, sequence
 from statemachines.sequence_windows.inbox_window import INBOX_WINDOW, Inboxed, InboxJudged, InboxWindowRecord
-from statemachines.sequence_windows.late_join import (
-    LATE_JOIN,
-    Converged,
-    Join,
-    Joined,
-    Joining,
-    LateJoinRecord,
-)
-from statemachines.sequence_windows.loss_notifier import (
-    LOSS_NOTIFIER,
-    LOST_MAX,
-    Advisory,
-    LossNotifierRecord,
-    Lost,
-    fields_of,
-)
 from statemachines.sequence_windows.losses import Losses, Peer, table
 from statemachines.sequence_windows.message import Judged, Verdict
 from statemachines.sequence_windows.publisher_table import FramesUsedUp, PublisherTable
 from statemachines.sequence_windows.publisher_window import Stamped
 from statemachines.sequence_windows.rotation import Window
-from statemachines.sequence_windows.sequence import (
-    BASE_MAX,
-    FRAME_MAX,
-    base_of,
-    first_of,
-    frame_at,
-    frame_of,
-    number_of,
-    start_of,
-)
 from statemachines.sequence_windows.subscriber_table import SubscriberTable
 
 S = 1_000_000_000
@@ -72,29 +47,29 @@ def heard(table, *bases):
 
 def test_SW_01_the_numbers_of_the_source():
     assert T == 0x17066B710B706C00
-    assert first_of(T) == 0x5C19ADC000000001
-    assert (frame_at(T), start_of(F)) == (F, 1659131641513115648)
-    assert first_of(1659131641513115648) == 0x5C19ADC000000001
-    assert first_of(1659131641513115647) == 0x5C19ADB800000001
-    assert first_of(1659131650103050240) == 0x5C19ADC800000001
-    assert first_of(1659131650103050239) == 0x5C19ADC000000001
-    assert (frame_of(B + 1), base_of(B + 1), number_of(F, 1)) == (F, 1, B + 1)
-    assert first_of(0) == first_of(-5) == number_of(1, 1)
+    assert sequence.first_of(T) == 0x5C19ADC000000001
+    assert (sequence.frame_at(T), sequence.start_of(F)) == (F, 1659131641513115648)
+    assert sequence.first_of(1659131641513115648) == 0x5C19ADC000000001
+    assert sequence.first_of(1659131641513115647) == 0x5C19ADB800000001
+    assert sequence.first_of(1659131650103050240) == 0x5C19ADC800000001
+    assert sequence.first_of(1659131650103050239) == 0x5C19ADC000000001
+    assert (sequence.frame_of(B + 1), sequence.base_of(B + 1), sequence.number_of(F, 1)) == (F, 1, B + 1)
+    assert sequence.first_of(0) == sequence.first_of(-5) == sequence.number_of(1, 1)
 
 
 def test_SW_09_at_the_end_of_29_bits_nothing_is_numbered():
     last_ns = 2**62 - 1
-    assert (frame_at(last_ns), first_of(last_ns)) == (FRAME_MAX, 0xFFFFFFF800000001)
+    assert (sequence.frame_at(last_ns), sequence.first_of(last_ns)) == (sequence.FRAME_MAX, 0xFFFFFFF800000001)
     one = publisher()
-    assert one.stamp("s", last_ns) == Stamped(FRAME_MAX, 1, 1, last_ns)
+    assert one.stamp("s", last_ns) == Stamped(sequence.FRAME_MAX, 1, 1, last_ns)
     for subject in ("new", "other"):
         with pytest.raises(FramesUsedUp, match="no frame is left"):
             one.stamp(subject, 2**62)
-    assert one.stamp("s", 2**62) == Stamped(FRAME_MAX, 2, 2)
-    assert one.stamp_many("s", BASE_MAX - 2, 2**62) == (Stamped(FRAME_MAX, 3, BASE_MAX),)
+    assert one.stamp("s", 2**62) == Stamped(sequence.FRAME_MAX, 2, 2)
+    assert one.stamp_many("s", sequence.BASE_MAX - 2, 2**62) == (Stamped(sequence.FRAME_MAX, 3, sequence.BASE_MAX),)
     with pytest.raises(FramesUsedUp):
         one.stamp("s", 2**62)
-    assert one.record("s").last == number_of(FRAME_MAX, BASE_MAX)
+    assert one.record("s").last == sequence.number_of(sequence.FRAME_MAX, sequence.BASE_MAX)
 
 
 def test_SW_03_SW_04_three_messages_and_two_subjects():
@@ -120,7 +95,7 @@ LAST = 0x5C19ADC7FFFFFFFF
 
 def test_SW_05_no_base_is_left():
     one = publisher()
-    one.stamp_many(SUBJECT, BASE_MAX, T)
+    one.stamp_many(SUBJECT, sequence.BASE_MAX, T)
     assert one.record(SUBJECT).last == LAST
     told = one.stamp(SUBJECT, T + 34360 * S)
     assert told.number == 0x5C1A2AC000000001
@@ -129,16 +104,16 @@ def test_SW_05_no_base_is_left():
 
 def test_SW_05_no_base_is_left_within_the_frame_or_a_batch():
     one = publisher()
-    one.stamp_many(SUBJECT, BASE_MAX - 1, T)
+    one.stamp_many(SUBJECT, sequence.BASE_MAX - 1, T)
     assert one.stamp_many(SUBJECT, 3, T) == (
-        Stamped(F, BASE_MAX, BASE_MAX),
-        Stamped(F + 1, 1, 2, start_of(F + 1), LAST),
+        Stamped(F, sequence.BASE_MAX, sequence.BASE_MAX),
+        Stamped(F + 1, 1, 2, sequence.start_of(F + 1), LAST),
     )
 
 
 @pytest.mark.parametrize(
     ("last", "expected"),
-    [(LAST, (NEXT, 0)), (0x5C19ADC7FFFFFFFC, (SKIP, 3)), (number_of(193148332, 5), (SKIP, None))],
+    [(LAST, (NEXT, 0)), (0x5C19ADC7FFFFFFFC, (SKIP, 3)), (sequence.number_of(193148332, 5), (SKIP, None))],
 )
 def test_SW_25_SW_26_SW_27_a_receiver_at_the_overflow(last, expected):
     one = receiver()
@@ -237,7 +212,9 @@ class Client:
     """A notifier, and what it told when."""
 
     def __init__(self):
-        self.node = Node(LOSS_NOTIFIER, LossNotifierRecord("c"), name="c", now_ns=0, check=True)
+        self.node = Node(
+            loss_notifier.LOSS_NOTIFIER, loss_notifier.LossNotifierRecord("c"), name="c", now_ns=0, check=True
+        )
         self.told = []
 
     def until(self, now_ns):
@@ -246,7 +223,7 @@ class Client:
 
     def lose(self, now_ns, *losses):
         self.until(now_ns)
-        self.keep(self.node.feed(Lost(losses), now_ns), now_ns)
+        self.keep(self.node.feed(loss_notifier.Lost(losses), now_ns), now_ns)
 
     def keep(self, effects, now_ns):
         self.told += [(now_ns / S, effect.event) for effect in effects if isinstance(effect, Tell)]
@@ -266,14 +243,14 @@ def test_SW_45_SW_46_twelve_subjects_lose_one_each():
     one.until(100 * S)
     ((at, told),) = one.told
     assert (at, told.lost, told.subjects, len(told.listed)) == (0, 12, 12, 9)
-    fields = fields_of(told, 7500)
+    fields = loss_notifier.fields_of(told, 7500)
     assert [key for key in fields if key.startswith("sub")] == ["sub_cnt", *(f"sub{n}" for n in range(1, 10))]
 
 
 def test_SW_46_the_advisory_of_the_source():
     subjects = ("PAC.NaE", "MTC.NaE", "MCD.NaE", "MCD.N", "SPM4.NaE", "MER.NaE", "MER.N")
-    told = Advisory(7, 7, tuple((f"RSF.REC.{subject}", 1) for subject in subjects))
-    fields = fields_of(told, 7500)
+    told = loss_notifier.Advisory(7, 7, tuple((f"RSF.REC.{subject}", 1) for subject in subjects))
+    fields = loss_notifier.fields_of(told, 7500)
     assert list(fields) == [
         "ADV_CLASS", "ADV_SOURCE", "ADV_NAME", "ADV_DESC", "lost", "sub_cnt",
         *(f"{key}{n}" for n in range(1, 8) for key in ("sub", "lost")), "scid",
@@ -286,9 +263,9 @@ def test_SW_46_the_advisory_of_the_source():
 
 def test_SW_45_a_greater_loss_is_told_with_the_next():
     one = Client()
-    one.lose(0, ("s", LOST_MAX), ("s", 5))
+    one.lose(0, ("s", loss_notifier.LOST_MAX), ("s", 5))
     one.until(100 * S)
-    assert [(at, each.lost) for at, each in one.told] == [(0.0, LOST_MAX), (1.0, 5)]
+    assert [(at, each.lost) for at, each in one.told] == [(0.0, loss_notifier.LOST_MAX), (1.0, 5)]
 
 
 SOURCE = """\
@@ -320,18 +297,25 @@ def test_SW_30_a_peer_is_counted():
 
 
 def test_SW_31_SW_32_SW_33_SW_34_a_first_message_is_verified_by_its_frame():
-    record, told = LateJoinRecord(), []
+    record, told = late_join.LateJoinRecord(), []
 
     def joined(frame, t_ns=T + 100 * S):
-        (effect,) = LATE_JOIN.step(record, Joined(frame, t_ns), 0).effects
-        assert isinstance(effect.event, Joining)
+        (effect,) = late_join.LATE_JOIN.step(record, late_join.Joined(frame, t_ns), 0).effects
+        assert isinstance(effect.event, late_join.Joining)
         told.append(effect.event.join)
 
     joined(F + 1)
-    record = LATE_JOIN.step(record, Converged(T), 0).record
+    record = late_join.LATE_JOIN.step(record, late_join.Converged(T), 0).record
     joined(F + 1)
     joined(F)
     joined(F - 1)
     joined(F + 1, T)
     joined(F + 2, T)
-    assert told == [Join.UNKNOWN, Join.VERIFIED, Join.UNVERIFIED, Join.UNVERIFIED, Join.VERIFIED, Join.UNKNOWN]
+    assert told == [
+        late_join.Join.UNKNOWN,
+        late_join.Join.VERIFIED,
+        late_join.Join.UNVERIFIED,
+        late_join.Join.UNVERIFIED,
+        late_join.Join.VERIFIED,
+        late_join.Join.UNKNOWN,
+    ]

@@ -8,17 +8,9 @@ from unittest.mock import patch
 from msgspec.structs import replace
 from mutants import swap, without_choice, wrap
 
-from statemachines.drivers import greeting, loop_watchdog, message_head, tcp
+from statemachines.drivers import greeting, loop_watchdog, message_head, shared_subscriptions, tcp
 from statemachines.drivers.greeting import Greeting
 from statemachines.drivers.message_head import EMPTY
-from statemachines.drivers.shared_subscriptions import (
-    deliveries,
-    groups,
-    leader_node,
-    open_stores,
-    rebalance_callbacks,
-    shared_session,
-)
 from statemachines.drivers.shared_subscriptions.bytes_in_hand import BytesInHand
 from statemachines.drivers.shared_subscriptions.durable_progress import DurableProgress
 from statemachines.drivers.shared_subscriptions.milestones import Milestones
@@ -365,7 +357,7 @@ BREAKS = {
     "SS-340": swap(membership, "note_loss", lambda draft, stream: None),
     "SS-341": swap(membership, "note_loss", every_loss_counted),
     "SS-342": swap(plan, "is_spent", lambda record, stream: False),
-    "SS-405": swap(groups, "order_of", lambda order: ""),
+    "SS-405": swap(shared_subscriptions.groups, "order_of", lambda order: ""),
     "SS-407": swap(plan, "stage_progress", progress_alone),
     "SS-408": swap(session, "is_full", lambda reading: False),
     "SS-409": swap(listing, "find_reach", lambda progress, acked: progress),
@@ -376,14 +368,16 @@ BREAKS = {
     "SS-347": wrap(stream_store.StreamStore, "_store_letter", append_again),
     "SS-349": swap(dead_letter_queue, "has_own_topic", lambda record: False),
     "SS-350": swap(dead_letter_queue, "REASONS", {False: "", True: ""}),
-    "SS-354": swap(shared_session, "REVOKED_MAX", 0),
-    "SS-355": swap(shared_session, "ACK_WAIT_MAX_S", float("inf")),
-    "SS-380": swap(deliveries, "decode_head", lambda encoded: EMPTY),
+    "SS-354": swap(shared_subscriptions.shared_session, "REVOKED_MAX", 0),
+    "SS-355": swap(shared_subscriptions.shared_session, "ACK_WAIT_MAX_S", float("inf")),
+    "SS-380": swap(shared_subscriptions.deliveries, "decode_head", lambda encoded: EMPTY),
     "SS-381": swap(stream_append, "ADD", "INSERT INTO @messages VALUES (?, ?, x'90')"),
     "SS-382": swap(message_head, "check_head", lambda head: head),
     "SS-384": swap(RebalanceCallbacks, "is_settled", True),
     "SS-385": swap(RebalanceCallbacks, "_note_end", lambda self, before, owner, stream: None),
-    "SS-386": swap(rebalance_callbacks, "CUT_OFF", rebalance_callbacks.BLOCKED),
+    "SS-386": swap(
+        shared_subscriptions.rebalance_callbacks, "CUT_OFF", shared_subscriptions.rebalance_callbacks.BLOCKED
+    ),
     "SS-387": swap(BytesInHand, "_find_room", lambda self: self._most),
     "SS-184": swap(loop_watchdog, "SAY_AGAIN_NS", 0),
     "SS-210": swap(Configuration, "_less", lambda self, *relation: None),
@@ -406,7 +400,7 @@ BREAKS = {
     "SS-221": bug.change_rows(REGISTRY_MACHINE, "say_gone", do=None),
     "SS-222": swap(registry_process, "is_fresh", lambda party: False),
     "SS-255": wrap(SqliteGroupStore, "ask", silent_where_it_failed),
-    "SS-261": swap(open_stores, "retry_while_unavailable", waits_for_nobody_s_database),
+    "SS-261": swap(shared_subscriptions.open_stores, "retry_while_unavailable", waits_for_nobody_s_database),
     "SS-256": swap(registry_process, "is_fresh", lambda party: False),
     "SS-259": wrap(ProcessRunner, "_end_first", timeouts_first),
     "SS-260": swap(Node, "_first_continuation", lambda self: None),
@@ -416,7 +410,7 @@ BREAKS = {
     "SS-268": swap(borrower, "REPORTS_PER_PING", 10**9),
     "SS-257": swap(Milestones, "_say", lambda self, record, what, *words: None),
     "SS-258": swap(tcp, "encode_refusal", lambda why: b""),
-    "SS-262": swap(leader_node, "check_sender", lambda sender, to, message, is_leader_host: None),
+    "SS-262": swap(shared_subscriptions.leader_node, "check_sender", lambda sender, to, message, is_leader_host: None),
     "SS-275": bug.change_rows(REGISTRY_MACHINE, "hear_around", do=heard_directly),
     "SS-276": bug.both(in_sessions("hear_around", do=agent_process.hear), swap(agent_process, "WAYS", ())),
     "SS-277": swap(relay, "check_relay", lambda sender, message, is_leader_host: None),

@@ -6,39 +6,16 @@ import pytest
 from msgspec.structs import replace
 
 from statemachines.kernel import Ask, Tell
-from statemachines.shared_subscriptions import progress_cover
+from statemachines.shared_subscriptions import message, progress_cover, stream_store
 from statemachines.shared_subscriptions.group_store import Stored
 from statemachines.shared_subscriptions.listing import RenewTimer
 from statemachines.shared_subscriptions.member import MemberStatus
-from statemachines.shared_subscriptions.message import (
-    END_OF_STREAM,
-    Disconnect,
-    Grant,
-    Invalidate,
-    PingResponse,
-    Report,
-    Revoke,
-    Revoked,
-    RevokeFinished,
-    UpdateProgress,
-)
 from statemachines.shared_subscriptions.names import record_key
 from statemachines.shared_subscriptions.progress_cover import MeasureTimer, ProgressRefused, StreamBehind
-from statemachines.shared_subscriptions.stream_store import (
-    Append,
-    Drop,
-    FetchFailed,
-    ListStreams,
-    Measure,
-    Measured,
-    Rotate,
-    StreamSize,
-    StreamStore,
-)
 from tests.protocols.shared_subscriptions.test_leader import Bench as LeaderBench
 from tests.protocols.shared_subscriptions.test_leader import declared, only
 
-LIES = [11, 2**62, END_OF_STREAM]
+LIES = [11, 2**62, message.END_OF_STREAM]
 """Ten messages are stored in each stream, and none has ended."""
 
 
@@ -50,7 +27,7 @@ class Bench(LeaderBench):
         super().__init__(*arguments, **options)
 
     def answer(self, effect):
-        if self.kept is not None and isinstance(effect, Ask) and isinstance(effect.request, Measure):
+        if self.kept is not None and isinstance(effect, Ask) and isinstance(effect.request, stream_store.Measure):
             self.kept.append(effect.request)
             return []
         return super().answer(effect)
@@ -58,15 +35,19 @@ class Bench(LeaderBench):
     def let(self, failed=False):
         """The store answers the oldest request that was kept."""
         request = self.kept.pop(0)
-        answer = FetchFailed(request.n) if failed else self.streams_service.apply(self.streams, request, 0)[1][0]
+        answer = (
+            stream_store.FetchFailed(request.n)
+            if failed
+            else self.streams_service.apply(self.streams, request, 0)[1][0]
+        )
         return self.perform(self.node.feed(answer, self.now * 1_000_000))
 
     def publish(self, topic, count):
-        self.streams, _ = self.streams_service.apply(self.streams, Append(0, topic, count), 0)
+        self.streams, _ = self.streams_service.apply(self.streams, stream_store.Append(0, topic, count), 0)
 
     def said(self, grant, progress, finished=False):
         """What a borrower reports of a grant."""
-        return UpdateProgress(
+        return message.UpdateProgress(
             grant.borrower, grant.epoch, grant.registration, grant.stream, grant.grant, progress, finished
         )
 
@@ -74,7 +55,7 @@ class Bench(LeaderBench):
 def led(topics=1, **options):
     """A leader, and a member that has been granted every stream."""
     bench = Bench(topics, **options).start()
-    return bench, only(Grant, bench.join("c1"))
+    return bench, only(message.Grant, bench.join("c1"))
 
 
 def progress_of(bench, grant):
@@ -84,9 +65,9 @@ def progress_of(bench, grant):
 WAYS = {
     "progress": lambda bench, grant, lie: bench.feed(bench.said(grant, lie)),
     "final": lambda bench, grant, lie: bench.feed(bench.said(grant, lie, finished=True)),
-    "ping": lambda bench, grant, lie: bench.ping("c1", 1, (Report(grant.stream, grant.grant, lie, False),)),
+    "ping": lambda bench, grant, lie: bench.ping("c1", 1, (message.Report(grant.stream, grant.grant, lie, False),)),
     "disconnect": lambda bench, grant, lie: bench.feed(
-        Disconnect("c1~1/1", 1, 1, (Report(grant.stream, grant.grant, lie, True),))
+        message.Disconnect("c1~1/1", 1, 1, (message.Report(grant.stream, grant.grant, lie, True),))
     ),
 }
 
@@ -101,7 +82,7 @@ def test_SS_157_SS_158_what_is_not_stored_is_never_believed(way, lie):
     assert bench.told == [ProgressRefused("leader-1~1/1", "c1~1/1", grant.stream, grant.grant, lie, 10)]
     assert not bench.record.members
     assert not bench.record.held
-    assert [(one.stream, one.progress) for one in only(Grant, bench.join("c2"))] == [(grant.stream, 0)]
+    assert [(one.stream, one.progress) for one in only(message.Grant, bench.join("c2"))] == [(grant.stream, 0)]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -114,33 +95,33 @@ def test_SS_158_what_the_store_has_by_then_counts(way):
     assert bench.stored(f"progress:{grant.stream}") == 15
     assert not bench.record.held
     WAYS["disconnect"](bench, grant, 15)
-    assert [one.progress for one in only(Grant, bench.join("c2"))] == [15]
+    assert [one.progress for one in only(message.Grant, bench.join("c2"))] == [15]
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_SS_158_the_end_of_a_stream_that_has_ended_counts(way):
     bench, (grant,) = led()
     bench.end(grant.stream)
-    WAYS[way](bench, grant, END_OF_STREAM)
+    WAYS[way](bench, grant, message.END_OF_STREAM)
     bench.at(2_000)
-    assert bench.stored(f"progress:{grant.stream}") == END_OF_STREAM
+    assert bench.stored(f"progress:{grant.stream}") == message.END_OF_STREAM
     assert bench.record.live == 0
-    assert only(Grant, bench.join("c2")) == []
+    assert only(message.Grant, bench.join("c2")) == []
 
 
 def test_SS_157_what_is_held_is_heard_and_neither_staged_nor_granted_onward():
     bench, (grant,) = led()
     bench.kept = []
     bench.publish("t00000", 5)
-    (answer,) = bench.ping("c1", 1, (Report(grant.stream, grant.grant, 15, True),))
-    assert isinstance(answer, PingResponse), "heard"
+    (answer,) = bench.ping("c1", 1, (message.Report(grant.stream, grant.grant, 15, True),))
+    assert isinstance(answer, message.PingResponse), "heard"
     assert [(one.n, one.streams) for one in bench.kept] == [(bench.record.measure_n, (grant.stream,))]
     bench.at(1_500)
     assert bench.stored(f"progress:{grant.stream}") is None
     assert bench.record.assignments[grant.stream].progress == 0
-    bench.feed(Disconnect("c1~1/1", 1, 1))
-    assert only(Grant, bench.join("c2")) == [], "nobody gets it before the store has spoken"
-    assert [one.progress for one in only(Grant, bench.let())] == [15]
+    bench.feed(message.Disconnect("c1~1/1", 1, 1))
+    assert only(message.Grant, bench.join("c2")) == [], "nobody gets it before the store has spoken"
+    assert [one.progress for one in only(message.Grant, bench.let())] == [15]
 
 
 def test_SS_157_a_stream_that_was_given_back_meanwhile_waits_for_the_store():
@@ -148,9 +129,9 @@ def test_SS_157_a_stream_that_was_given_back_meanwhile_waits_for_the_store():
     bench.kept = []
     bench.feed(bench.said(grant, 2**62))
     bench.join("c2")
-    sent = bench.feed(RevokeFinished("c1~1/1", 1, 1, grant.stream, grant.grant))
-    assert only(Grant, sent) == []
-    (again,) = only(Grant, bench.let())
+    sent = bench.feed(message.RevokeFinished("c1~1/1", 1, 1, grant.stream, grant.grant))
+    assert only(message.Grant, sent) == []
+    (again,) = only(message.Grant, bench.let())
     assert again.progress == 0
     assert (again.borrower, list(bench.record.members)) == ("c2~1/1", ["c2~1/1"])
 
@@ -191,13 +172,13 @@ def test_SS_158_what_grew_after_it_was_asked_about_is_asked_about_again():
 def test_SS_158_a_final_progress_that_was_held_ends_a_revoke():
     bench, grants = led(2)
     bench.kept = []
-    (revoke,) = only(Revoke, bench.join("c2"))
+    (revoke,) = only(message.Revoke, bench.join("c2"))
     bench.publish(revoke.stream.partition("/")[2], 3)
     grant = next(one for one in grants if one.stream == revoke.stream)
     assert bench.feed(bench.said(grant, 13)) == []
     assert bench.feed(bench.said(grant, 13, finished=True)) == [], "nothing is answered before the store has spoken"
     assert bench.feed(bench.said(grant, 13)) == [], "a late copy of what was said first"
-    (revoked,) = only(Revoked, bench.let())
+    (revoked,) = only(message.Revoked, bench.let())
     assert revoked.stream == grant.stream
 
 
@@ -206,18 +187,18 @@ def test_SS_158_the_streams_of_a_member_that_lied_wait_for_the_end_of_its_lease(
     bench.ping("c1")
     bench.join("c2")
     sent = bench.feed(bench.said(grant, 2**62))
-    assert only(Invalidate, sent) == [Invalidate("c1~1/1", 1, 1)]
-    assert only(Grant, sent) == []
+    assert only(message.Invalidate, sent) == [message.Invalidate("c1~1/1", 1, 1)]
+    assert only(message.Grant, sent) == []
     assert bench.record.members["c1~1/1"].status is MemberStatus.LAPSED
-    assert only(Grant, bench.at(3_000)) == []
+    assert only(message.Grant, bench.at(3_000)) == []
     bench.ping("c2")
-    assert [one.borrower for one in only(Grant, bench.at(3_100))] == ["c2~1/1"]
+    assert [one.borrower for one in only(message.Grant, bench.at(3_100))] == ["c2~1/1"]
 
 
 def test_SS_158_of_two_lies_of_a_member_both_are_told_and_it_is_kicked_once():
     bench, grants = led(2)
-    sent = bench.ping("c1", 1, tuple(Report(one.stream, one.grant, 99, False) for one in grants))
-    assert len(only(Invalidate, sent)) == 1
+    sent = bench.ping("c1", 1, tuple(message.Report(one.stream, one.grant, 99, False) for one in grants))
+    assert len(only(message.Invalidate, sent)) == 1
     assert sorted(one.stream for one in bench.told) == sorted(one.stream for one in grants)
 
 
@@ -227,7 +208,7 @@ def test_SS_158_of_a_stream_that_was_dropped_nothing_is_judged():
     assert not grant.stream.startswith("0."), "it is the generation that was dropped"
     bench.kept = []
     bench.feed(bench.said(grant, 11))
-    for request in (Rotate(0), Drop(0, 1)):
+    for request in (stream_store.Rotate(0), stream_store.Drop(0, 1)):
         bench.streams, _ = bench.streams_service.apply(bench.streams, request, 0)
     bench.let()
     assert (bench.told, dict(bench.record.held)) == ([], {})
@@ -250,7 +231,7 @@ def test_SS_158_an_answer_to_another_request_changes_nothing():
     bench, (grant,) = led()
     bench.kept = []
     bench.feed(bench.said(grant, 11))
-    bench.perform(bench.node.feed(Measured(99, (StreamSize(grant.stream, 20, False),)), 0))
+    bench.perform(bench.node.feed(stream_store.Measured(99, (stream_store.StreamSize(grant.stream, 20, False),)), 0))
     assert bench.clauses[-1] == "SS-153"
     assert bench.record.assignments[grant.stream].progress == 0
 
@@ -278,7 +259,7 @@ def test_SS_158_no_more_streams_than_fit_are_asked_about_at_once(monkeypatch):
     bench, grants = led(3)
     bench.kept = []
     bench.streams = bench.streams_service.initial()
-    bench.ping("c1", 1, tuple(Report(one.stream, one.grant, 11, False) for one in grants))
+    bench.ping("c1", 1, tuple(message.Report(one.stream, one.grant, 11, False) for one in grants))
     for topic in ("t00000", "t00001", "t00002"):
         bench.publish(topic, 11)
     assert [len(request.streams) for request in bench.kept] == [1]
@@ -296,14 +277,14 @@ def behind(progress):
     return bench.start(), stream
 
 
-@pytest.mark.parametrize("progress", [11, END_OF_STREAM])
+@pytest.mark.parametrize("progress", [11, message.END_OF_STREAM])
 def test_SS_163_a_stream_behind_its_durable_progress_is_named_and_not_granted(progress):
     bench, stream = behind(progress)
     assert bench.told == [StreamBehind("leader-1~1/1", stream, progress, 10)]
-    assert only(Grant, bench.join("c1")) == []
+    assert only(message.Grant, bench.join("c1")) == []
     bench.publish("t00000", 5)
     bench.at(2_500)
-    assert only(Grant, bench.join("c2")) == []
+    assert only(message.Grant, bench.join("c2")) == []
     assert len(bench.told) == 1, "once by a leader"
     assert bench.stored(f"progress:{stream}") == progress
 
@@ -319,7 +300,7 @@ def test_SS_163_also_where_other_pages_follow(monkeypatch):
 def test_SS_163_a_stream_at_its_durable_progress_is_granted():
     bench, _ = behind(10)
     assert bench.told == []
-    assert [one.progress for one in only(Grant, bench.join("c1"))] == [10]
+    assert [one.progress for one in only(message.Grant, bench.join("c1"))] == [10]
 
 
 def test_SS_125_a_listing_says_how_far_a_known_stream_goes():
@@ -340,20 +321,22 @@ def test_SS_125_a_listing_says_that_a_known_stream_has_ended():
     bench.publish("t00000", 5)
     bench.end(grant.stream)
     bench.at(1_100)
-    bench.feed(bench.said(grant, END_OF_STREAM))
+    bench.feed(bench.said(grant, message.END_OF_STREAM))
     assert bench.kept == [], "it is known to have ended"
     assert bench.record.live == 0
 
 
 def test_SS_226_the_store_says_how_far_streams_go():
-    store = StreamStore(shards=1)
+    store = stream_store.StreamStore(shards=1)
     state = store.initial()
     for topic, count in (("b", 2), ("a", 3)):
-        state, _ = store.apply(state, Append(0, topic, count), 0)
+        state, _ = store.apply(state, stream_store.Append(0, topic, count), 0)
     state = replace(state, by_id=state.by_id.set("0.0/a", replace(state.by_id["0.0/a"], ended=True)))
-    _, (answer,) = store.apply(state, Measure(7, ("0.0/b", "0.0/x", "0.0/a")), 0)
-    assert answer == Measured(7, (StreamSize("0.0/a", 3, True), StreamSize("0.0/b", 2, False)), 0)
-    _, (listed,) = store.apply(state, ListStreams(1, "#", 0, "", 9), 0)
+    _, (answer,) = store.apply(state, stream_store.Measure(7, ("0.0/b", "0.0/x", "0.0/a")), 0)
+    assert answer == stream_store.Measured(
+        7, (stream_store.StreamSize("0.0/a", 3, True), stream_store.StreamSize("0.0/b", 2, False)), 0
+    )
+    _, (listed,) = store.apply(state, stream_store.ListStreams(1, "#", 0, "", 9), 0)
     assert [(one.count, one.ended) for one in listed.streams] == [(3, True), (2, False)]
 
 
@@ -362,5 +345,5 @@ def test_refusals_are_effects_of_the_step_that_judges():
     bench.kept = []
     bench.feed(bench.said(grant, 11))
     request = bench.kept.pop()
-    effects = bench.node.feed(Measured(request.n, (StreamSize(grant.stream, 10, False),)), 0)
+    effects = bench.node.feed(stream_store.Measured(request.n, (stream_store.StreamSize(grant.stream, 10, False),)), 0)
     assert [type(one.event) for one in effects if isinstance(one, Tell)] == [ProgressRefused]

@@ -7,19 +7,11 @@ from msgspec.structs import replace
 from test_leader import CONFIGURATION, Bench, declared, only
 
 from statemachines.kernel import ConfigurationError
+from statemachines.shared_subscriptions import message
 from statemachines.shared_subscriptions.claim import Halt
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.failed_deliveries import MessageDropped, StreamParked
 from statemachines.shared_subscriptions.group_store import FailingMessage, Stored
-from statemachines.shared_subscriptions.message import (
-    Disconnect,
-    Grant,
-    LeaderWanted,
-    Report,
-    Revoke,
-    RevokeFinished,
-    UpdateProgress,
-)
 
 COUNTING = replace(CONFIGURATION, count_deliveries=True)
 TWICE = replace(COUNTING, max_deliver=2)
@@ -30,7 +22,7 @@ KEY = f"/1.1/g/#:progress-failing:{STREAM}"
 def led(configuration=COUNTING, **options):
     """A leader of one stream with ten messages, and a member that has it."""
     bench = Bench(1, configuration=configuration, **options).start()
-    (grant,) = only(Grant, bench.join("c1"))
+    (grant,) = only(message.Grant, bench.join("c1"))
     bench.ping("c1")
     return bench, grant
 
@@ -40,7 +32,7 @@ def say_in_hand(bench):
     for one in bench.record.assignments.values():
         if one.failed:
             said = (STREAM, one.grant, one.progress, False, one.failed, True)
-            bench.feed(UpdateProgress(one.link.borrower, one.link.epoch, one.link.registration, *said))
+            bench.feed(message.UpdateProgress(one.link.borrower, one.link.epoch, one.link.registration, *said))
 
 
 def expire(bench, in_hand=True):
@@ -53,14 +45,14 @@ def expire(bench, in_hand=True):
 
 def granted_next(bench, name="c2"):
     """What the next member is told of the stream."""
-    (grant,) = only(Grant, bench.join(name))
+    (grant,) = only(message.Grant, bench.join(name))
     bench.ping(name)
     return grant
 
 
 def say_failed(bench, grant, progress, failed, finished=False, in_hand=False):
     pair = (grant.borrower, grant.epoch, grant.registration)
-    return bench.feed(UpdateProgress(*pair, grant.stream, grant.grant, progress, finished, failed, in_hand))
+    return bench.feed(message.UpdateProgress(*pair, grant.stream, grant.grant, progress, finished, failed, in_hand))
 
 
 def failing(bench):
@@ -92,11 +84,11 @@ def test_SS_340_a_message_that_is_given_back_failed_whoever_is_next():
 @pytest.mark.parametrize("way", ["ping", "disconnect"])
 def test_SS_340_reports_and_last_words_say_it_as_well(way):
     bench, grant = led()
-    report = Report(STREAM, grant.grant, 0, False, 4)
+    report = message.Report(STREAM, grant.grant, 0, False, 4)
     if way == "ping":
         bench.ping("c1", 2, (report,))
     else:
-        bench.feed(Disconnect(grant.borrower, 1, 1, (report,)))
+        bench.feed(message.Disconnect(grant.borrower, 1, 1, (report,)))
     bench.at(3_000)
     assert failing(bench) == FailingMessage(0, 4)
 
@@ -140,7 +132,7 @@ def test_SS_340_the_next_leader_knows_it():
 
 
 def leave(bench, grant):
-    bench.feed(Disconnect(grant.borrower, 1, 1, (Report(STREAM, grant.grant, 0, False),)))
+    bench.feed(message.Disconnect(grant.borrower, 1, 1, (message.Report(STREAM, grant.grant, 0, False),)))
 
 
 NOT_COUNTED = {
@@ -183,10 +175,10 @@ def test_SS_341_a_report_that_comes_late_changes_nothing(late):
 def test_SS_341_a_grant_that_was_never_answered_is_no_failure():
     bench = Bench(1, configuration=COUNTING).start()
     bench.join("c0")
-    leave_now = Disconnect("c0~1/1", 1, 1, ())
+    leave_now = message.Disconnect("c0~1/1", 1, 1, ())
     bench.feed(leave_now)
 
-    bench.feed(LeaderWanted("c1~1/1", "g", "#"))
+    bench.feed(message.LeaderWanted("c1~1/1", "g", "#"))
     expire(bench)
     assert failing(bench) is None
 
@@ -201,15 +193,15 @@ def test_SS_342_what_killed_its_member_alone_is_spent_and_the_first_time_nothing
     expire(bench)
     assert failing(bench) == FailingMessage(0, 2, parked=True, lost=True)
     assert bench.told[-1] == StreamParked("leader-1~1/1", STREAM, 0, 2)
-    assert not only(Grant, bench.join("c3")), "it is given to nobody"
+    assert not only(message.Grant, bench.join("c3")), "it is given to nobody"
 
 
 def test_SS_342_what_is_given_back_too_often_is_taken_back_and_set_aside():
     bench, grant = led(TWICE)
-    assert not only(Revoke, say_failed(bench, grant, 4, 1))
-    (revoke,) = only(Revoke, say_failed(bench, grant, 4, 2))
+    assert not only(message.Revoke, say_failed(bench, grant, 4, 1))
+    (revoke,) = only(message.Revoke, say_failed(bench, grant, 4, 2))
     say_failed(bench, revoke, 4, 2, finished=True)
-    bench.feed(RevokeFinished(grant.borrower, 1, 1, STREAM, grant.grant))
+    bench.feed(message.RevokeFinished(grant.borrower, 1, 1, STREAM, grant.grant))
     assert bench.told[-1] == StreamParked("leader-1~1/1", STREAM, 4, 2)
     assert not bench.record.free
     bench.at(bench.now + 2_000)
@@ -224,7 +216,7 @@ def test_SS_342_a_stream_that_is_parked_stays_so_under_the_next_leader():
     bench.feed(Halt())
     later = Bench(1, groups=bench.groups, configuration=TWICE).start()
     assert later.told == [StreamParked("leader-1~1/1", STREAM, 0, 2)]
-    assert not only(Grant, later.join("c1"))
+    assert not only(message.Grant, later.join("c1"))
 
 
 def test_SS_342_a_late_last_word_lets_a_parked_stream_go_on():
@@ -233,7 +225,7 @@ def test_SS_342_a_late_last_word_lets_a_parked_stream_go_on():
     say_in_hand(bench)
     bench.progress(grant, 2**62)  # it is kicked for that, and its lease goes on
     assert bench.record.failing[STREAM].parked
-    bench.feed(Disconnect(grant.borrower, 1, 1, (Report(STREAM, grant.grant, 1, False),)))
+    bench.feed(message.Disconnect(grant.borrower, 1, 1, (message.Report(STREAM, grant.grant, 1, False),)))
     assert granted_next(bench).progress == 1
     bench.at(bench.now + 2_000)
     assert failing(bench) is None
@@ -241,11 +233,11 @@ def test_SS_342_a_late_last_word_lets_a_parked_stream_go_on():
 
 def test_SS_342_where_it_is_declared_so_the_message_is_dropped_with_a_word():
     bench, grant = led(replace(TWICE, spent="drop"))
-    (revoke,) = only(Revoke, say_failed(bench, grant, 4, 2))
+    (revoke,) = only(message.Revoke, say_failed(bench, grant, 4, 2))
     say_failed(bench, revoke, 4, 2, finished=True)
-    sent = bench.feed(RevokeFinished(grant.borrower, 1, 1, STREAM, grant.grant))
+    sent = bench.feed(message.RevokeFinished(grant.borrower, 1, 1, STREAM, grant.grant))
     assert bench.told[-1] == MessageDropped("leader-1~1/1", STREAM, 4, 2, asked=False)
-    (grant,) = only(Grant, sent)
+    (grant,) = only(message.Grant, sent)
     assert (grant.progress, grant.failed) == (5, 0)
     bench.at(bench.now + 2_000)
     assert (failing(bench), bench.stored(f"progress:{STREAM}")) == (None, 5)
@@ -264,7 +256,7 @@ def test_SS_343_a_parked_stream_goes_on_where_somebody_says_so(spent):
         for value in (replace(skipped, progress=7), replace(skipped, skip=False), skipped):
             bench.groups = bench.groups.set(KEY, Stored(value, bench.now))
             sent = bench.at(before := before + 1_500)
-            assert bool(only(Grant, sent)) is (value is skipped)
+            assert bool(only(message.Grant, sent)) is (value is skipped)
     else:
         bench.feed(Halt())
         bench = Bench(1, groups=bench.groups, configuration=replace(TWICE, spent="drop")).start()

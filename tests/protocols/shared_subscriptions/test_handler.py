@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from statemachines.kernel import Ask, ConfigurationError, LocalProtocolError, Map, Send, Tell
-from statemachines.shared_subscriptions import agent_process, agent_record
+from statemachines.shared_subscriptions import agent_process, agent_record, stream_store
 from statemachines.shared_subscriptions.agent import Agent
 from statemachines.shared_subscriptions.agent_record import Private, Shared
 from statemachines.shared_subscriptions.borrower import LeaseBegan
@@ -25,14 +25,6 @@ from statemachines.shared_subscriptions.message import (
 from statemachines.shared_subscriptions.private_subscription import BEGINNING, ReadTo
 from statemachines.shared_subscriptions.session import Acknowledged, Deliver, Ended
 from statemachines.shared_subscriptions.stream import Install
-from statemachines.shared_subscriptions.stream_store import (
-    Batch,
-    Fetch,
-    Fetched,
-    ListStreams,
-    StreamInfo,
-    StreamsListed,
-)
 
 C = Configuration().check()
 L = "leader-1~1/1"
@@ -62,17 +54,17 @@ class Bench:
 
     def answer(self, request):
         match request:
-            case Fetch(n, slices):
-                return Fetched(n, tuple(self.batch(one) for one in slices))
-            case ListStreams(n):
-                return StreamsListed(n, (StreamInfo("p", 0, 0, 0, 0),), False)
+            case stream_store.Fetch(n, slices):
+                return stream_store.Fetched(n, tuple(self.batch(one) for one in slices))
+            case stream_store.ListStreams(n):
+                return stream_store.StreamsListed(n, (stream_store.StreamInfo("p", 0, 0, 0, 0),), False)
             case _:
                 self.groups, (answer,) = STORE.apply(self.groups, request, 1)
                 return answer
 
     def batch(self, one):
         last = max(min(self.length, one.first + one.limit), one.first) - 1
-        return Batch(one.stream, one.grant, one.first, last, False)
+        return stream_store.Batch(one.stream, one.grant, one.first, last, False)
 
     def subscribe(self, wanted=JOBS):
         name, out = self.host.subscribe(wanted, self.now)

@@ -8,19 +8,10 @@ from test_session import A, B, Bench
 from test_unreadable import C, Member
 
 from statemachines.kernel import ConfigurationError
+from statemachines.shared_subscriptions import session
 from statemachines.shared_subscriptions.borrower import LeaseBegan
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.message import Disconnect, Report
-from statemachines.shared_subscriptions.session import (
-    Ack,
-    AcknowledgementLate,
-    ApplicationReturned,
-    Deliver,
-    Nack,
-    Progressed,
-    Ready,
-    Take,
-)
 from statemachines.shared_subscriptions.standby import STANDBY, DeliveriesRevoked, Resumed, Suspended
 from statemachines.shared_subscriptions.stream import Install
 
@@ -42,33 +33,36 @@ def run_to(bench, ms):
         if bench.asks:
             bench.serve()
     bench.now = ms * MS
-    return [one for one in told if not isinstance(one, Ready)]
+    return [one for one in told if not isinstance(one, session.Ready)]
 
 
 def test_SS_351_a_message_that_is_kept_for_too_long_counts_as_given_back():
     bench = waiting(a=5)
-    bench.feed(Take(3))
+    bench.feed(session.Take(3))
     assert run_to(bench, 900) == []
-    bench.feed(Ack(B, "a", 1, 0, 0))
+    bench.feed(session.Ack(B, "a", 1, 0, 0))
     assert run_to(bench, 1_800) == [], "progress sets the timer anew"
-    assert run_to(bench, 1_950) == [Progressed(B, "a", 1, 1, False, 1), AcknowledgementLate(B, "a", 1, 1)]
-    assert bench.told[-1] == Ready()
+    assert run_to(bench, 1_950) == [
+        session.Progressed(B, "a", 1, 1, False, 1),
+        session.AcknowledgementLate(B, "a", 1, 1),
+    ]
+    assert bench.told[-1] == session.Ready()
     assert bench.node.record.readings[A].delivered == 1
 
 
 def test_SS_351_what_is_acknowledged_or_given_back_in_time_is_not_late():
     bench = waiting(a=5)
-    bench.feed(Take(2))
-    bench.feed(Ack(B, "a", 1, 0, 0))
-    bench.feed(Nack(B, "a", 1, 1))
+    bench.feed(session.Take(2))
+    bench.feed(session.Ack(B, "a", 1, 0, 0))
+    bench.feed(session.Nack(B, "a", 1, 1))
     assert run_to(bench, 5_000) == []
-    bench.feed(Take(2))
+    bench.feed(session.Take(2))
     assert run_to(bench, 5_950) == [], "it is handed over again, and waits anew"
 
 
 def test_SS_351_without_a_wait_nothing_is_late():
     bench = Bench(a=5).reading()
-    bench.feed(Take(2))
+    bench.feed(session.Take(2))
     assert run_to(bench, 100_000) == []
 
 
@@ -80,10 +74,10 @@ def test_SS_351_what_was_not_alone_in_hand_is_never_spent_by_it(most, others, co
     for stream in "ab" if others else "a":
         bench.feed(Install(B, stream, 1, 0, 0, most))
     bench.settle()
-    bench.feed(Take(1))
+    bench.feed(session.Take(1))
     if others:
-        bench.feed(Take(1))
-    late = next(one for one in run_to(bench, 1_100) if isinstance(one, Progressed))
+        bench.feed(session.Take(1))
+    late = next(one for one in run_to(bench, 1_100) if isinstance(one, session.Progressed))
     assert (late.progress, late.failed) == (0, count)
     reading = bench.node.record.readings[f"{B} {late.stream}"]
     assert (reading.failed, reading.delayed) == (count, most == count == 1)
@@ -91,11 +85,11 @@ def test_SS_351_what_was_not_alone_in_hand_is_never_spent_by_it(most, others, co
 
 def test_SS_353_the_first_that_an_application_takes_is_nothing():
     bench = waiting(a=5)
-    bench.feed(Take(2))
+    bench.feed(session.Take(2))
     run_to(bench, 1_100)
-    assert bench.feed(Take(2)) == [ApplicationReturned(), Ready()]
+    assert bench.feed(session.Take(2)) == [session.ApplicationReturned(), session.Ready()]
     bench.settle()
-    assert Deliver(B, "a", 1, 0, 1, 1, 2) in bench.feed(Take(2))
+    assert session.Deliver(B, "a", 1, 0, 1, 1, 2) in bench.feed(session.Take(2))
 
 
 @pytest.fixture
@@ -120,7 +114,7 @@ def test_SS_352_a_member_that_keeps_a_message_gives_all_its_streams_back(member)
 def test_SS_353_it_takes_part_again_when_its_application_asks(member):
     member.take(1)
     member.spend(WAIT_MS + 100)
-    assert not any(isinstance(one, Deliver) for one in member.take(1))
+    assert not any(isinstance(one, session.Deliver) for one in member.take(1))
     assert [one for one in member.told if isinstance(one, Resumed)] == [Resumed(member.name, "0.0/jobs/a", True)]
     assert member.borrower
 

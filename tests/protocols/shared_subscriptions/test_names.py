@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from statemachines.kernel import ConfigurationError, RemoteProtocolError
-from statemachines.shared_subscriptions import group_store
+from statemachines.shared_subscriptions import group_store, names
 from statemachines.shared_subscriptions.agent import Agent
 from statemachines.shared_subscriptions.agent_record import Shared
 from statemachines.shared_subscriptions.configuration import Configuration
@@ -15,18 +15,6 @@ from statemachines.shared_subscriptions.group import GroupRecord
 from statemachines.shared_subscriptions.group_store import Claim, GroupStore, Properties, Scan, Stored, is_value_of
 from statemachines.shared_subscriptions.leader_record import LeaderRecord
 from statemachines.shared_subscriptions.message import LeaderWanted
-from statemachines.shared_subscriptions.names import (
-    GROUP_MAX,
-    KEY_MAX,
-    NOTHING,
-    TOPIC_MAX,
-    RecordName,
-    check_filter,
-    check_group,
-    check_topic,
-    record_key,
-    record_name,
-)
 from statemachines.shared_subscriptions.registry import Registry
 from statemachines.shared_subscriptions.stream_store import parse_filter, stream_id
 from statemachines.shared_subscriptions.subscription import Subscription
@@ -45,16 +33,16 @@ RECORDS = st.tuples(TEXTS, TEXTS, NAMES)
 @example(("g", "t/#", "claim"), ("g/t", "#", "claim"))
 @example(("g/1", "a", "root"), ("g", "1/a", "root"))
 def test_SS_213_different_records_have_different_keys(one, other):
-    assert (record_key(*one) == record_key(*other)) == (one == other)
-    assert record_name(record_key(*one)) == RecordName(*one)
+    assert (names.record_key(*one) == names.record_key(*other)) == (one == other)
+    assert names.record_name(names.record_key(*one)) == names.RecordName(*one)
 
 
 @settings(max_examples=400, deadline=None)
 @given(st.tuples(TEXTS, TEXTS), RECORDS)
 @example(("g", "a"), ("g", "a:progress:x", "properties"))
 def test_SS_213_the_progress_of_a_group_is_found_without_that_of_another(group, record):
-    state = {record_key(*record): Stored(1, 1)}
-    found = GroupStore().apply(state, Scan(1, record_key(*group, "progress:"), "", 9), 0)[1][0].records
+    state = {names.record_key(*record): Stored(1, 1)}
+    found = GroupStore().apply(state, Scan(1, names.record_key(*group, "progress:"), "", 9), 0)[1][0].records
     assert bool(found) == (group == record[:2] and record[2].startswith("progress:"))
 
 
@@ -66,18 +54,21 @@ def test_SS_213_machines_and_stores_use_these_keys():
 
 @pytest.mark.parametrize("text", ["", "/", "g/#:claim", "/1.1", "/1/g/#:claim", "/1.2/g/#:claim", "/1.x/g/#:c", "/²./"])
 def test_SS_213_what_is_no_key_says_nothing(text):
-    assert record_name(text) == NOTHING
-    assert record_name(text).stream == ""
+    assert names.record_name(text) == names.NOTHING
+    assert names.record_name(text).stream == ""
 
 
 def test_SS_213_a_key_says_which_stream():
-    assert record_name(record_key("g", "a:claim", "progress:0.0/x:root")).stream == "0.0/x:root"
-    assert record_name(record_key("g", "a", "claim")).stream == ""
+    assert names.record_name(names.record_key("g", "a:claim", "progress:0.0/x:root")).stream == "0.0/x:root"
+    assert names.record_name(names.record_key("g", "a", "claim")).stream == ""
 
 
 def test_SS_213_the_longest_names_have_keys_that_databases_index():
-    stream = stream_id("t" * TOPIC_MAX, 10**9, 10**9)
-    assert len(record_key("é" * (GROUP_MAX // 2), "#" * TOPIC_MAX, f"progress:{stream}").encode()) <= KEY_MAX
+    stream = stream_id("t" * names.TOPIC_MAX, 10**9, 10**9)
+    assert (
+        len(names.record_key("é" * (names.GROUP_MAX // 2), "#" * names.TOPIC_MAX, f"progress:{stream}").encode())
+        <= names.KEY_MAX
+    )
 
 
 def test_what_a_record_holds():
@@ -95,7 +86,7 @@ WRONG_GROUPS = ["", "g/t", "g+", "#", "g" * 257, "é" * 129, "g\n", "g\x1b[2J", 
 @pytest.mark.parametrize("group", WRONG_GROUPS)
 def test_SS_214_no_group_can_be_called_so_on_any_path(group):
     with pytest.raises(ConfigurationError):
-        check_group(group)
+        names.check_group(group)
     with pytest.raises(ConfigurationError):
         parse_filter(f"$shared/{group}/" + ("a" if "/" not in group else "a\0"))
     with pytest.raises(ConfigurationError):
@@ -110,7 +101,7 @@ def test_SS_214_no_group_can_be_called_so_on_any_path(group):
 
 @pytest.mark.parametrize("group", ["g", "$queue", "g" * 256, "é" * 128, "a:progress:x", "%2F", " "])
 def test_SS_214_a_group_may_be_called_so(group):
-    check_group(group)
+    names.check_group(group)
     registry = Registry("leader-1~1", C)
     assert registry.receive("c1~1/1", "leader-1", LeaderWanted("c1~1/1", group, "#"), 0)
     assert len(registry.nodes) == 1
@@ -119,16 +110,16 @@ def test_SS_214_a_group_may_be_called_so(group):
 @pytest.mark.parametrize("name", ["", "t" * 1025, "é" * 513, "t\r", "t\x7f", "t\x9b", "\udfff"])
 def test_SS_214_no_topic_or_filter_can_be_called_so(name):
     with pytest.raises(ConfigurationError):
-        check_topic(name)
+        names.check_topic(name)
     with pytest.raises(ConfigurationError):
-        check_filter(name, name)
+        names.check_filter(name, name)
     with pytest.raises(RemoteProtocolError):
         Registry("leader-1~1", C).receive("c1~1/1", "leader-1", LeaderWanted("c1~1/1", "g", name), 0)
 
 
 def test_SS_214_topics_have_no_wildcards_and_may_be_long():
-    check_topic("t" * 1024)
-    check_filter("t" * 1022 + "/#", "")
+    names.check_topic("t" * 1024)
+    names.check_filter("t" * 1022 + "/#", "")
     for topic in ("a/+", "#"):
         with pytest.raises(ConfigurationError, match="must have no '\\+' or '#'"):
-            check_topic(topic)
+            names.check_topic(topic)

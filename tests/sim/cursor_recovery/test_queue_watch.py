@@ -6,18 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from statemachines.cursor_recovery.memory import (
-    FREE,
-    NONE,
-    READ_HEAD,
-    WRITE_HEAD,
-    CompareAndSwap,
-    CopyIn,
-    Store,
-    position_of,
-    state_of,
-    token,
-)
+from statemachines.cursor_recovery import memory
 from statemachines.cursor_recovery.reader import ReadDone, ReadOutcome, Skipped, Taken
 from statemachines.cursor_recovery.writer import Outcome, Reserved, Write, WriteDone
 from statemachines_sim.cursor_recovery import SIM
@@ -42,12 +31,12 @@ class Hand:
     def access(self, life, request):
         return self.memory.apply(request, f"{life}/1")
 
-    def take_cursor(self, life, pool, cursor=0, expected=FREE, slot=1):
-        self.access(life, CompareAndSwap(state_of(pool, cursor), expected, token(slot, 1, NOW)))
+    def take_cursor(self, life, pool, cursor=0, expected=memory.FREE, slot=1):
+        self.access(life, memory.CompareAndSwap(memory.state_of(pool, cursor), expected, memory.token(slot, 1, NOW)))
 
     def free_cursor(self, life, pool, cursor=0):
-        word = self.memory.state[state_of(pool, cursor)]
-        self.access(life, CompareAndSwap(state_of(pool, cursor), word, FREE))
+        word = self.memory.state[memory.state_of(pool, cursor)]
+        self.access(life, memory.CompareAndSwap(memory.state_of(pool, cursor), word, memory.FREE))
 
     def tell(self, life, event):
         process = SimpleNamespace(life=life, node=life.partition("~")[0])
@@ -59,20 +48,20 @@ class Hand:
     def reserve(self, life, start, payload=b"AAAA", messages=1, length=None):
         self.watch.step(SimpleNamespace(name=f"{life}/1"), Write(payload, messages), None, None, NOW)
         end = start + (length or 16 + len(payload))
-        self.access(life, CompareAndSwap(WRITE_HEAD, start, end))
+        self.access(life, memory.CompareAndSwap(memory.WRITE_HEAD, start, end))
         return end
 
     def write(self, life, start, payload=b"AAAA"):
         """A whole write, but for the cursor."""
         end = self.reserve(life, start, payload)
-        self.access(life, CopyIn(start + 16, payload))
+        self.access(life, memory.CopyIn(start + 16, payload))
         self.tell(life, Reserved(start, end - 1))
         self.tell(life, WriteDone(Outcome.WRITTEN, start))
         return end
 
     def take_block(self, life, start, end, cursor=0):
-        self.access(life, Store(position_of("read", cursor), start))
-        self.access(life, CompareAndSwap(READ_HEAD, start, end))
+        self.access(life, memory.Store(memory.position_of("read", cursor), start))
+        self.access(life, memory.CompareAndSwap(memory.READ_HEAD, start, end))
 
     def deliver(self, life, position, payload=b"AAAA", messages=1):
         self.tell(life, ReadDone(ReadOutcome.DELIVERED, position, messages, payload))
@@ -154,13 +143,13 @@ def test_ORDER_positions_of_a_reader_rise(hand):
 def test_ACK_what_is_acknowledged_is_not_skipped(hand):
     hand.write(W1, 0)
     with hand.breaks("ACK"):
-        hand.access(R1, CompareAndSwap(READ_HEAD, 0, 20))
+        hand.access(R1, memory.CompareAndSwap(memory.READ_HEAD, 0, 20))
 
 
 def test_ACK_what_was_skipped_is_not_acknowledged(hand):
     hand.reserve(W1, 0)
     block = hand.watch.books.writing.pop(W1)
-    hand.access(R1, CompareAndSwap(READ_HEAD, 0, 20))
+    hand.access(R1, memory.CompareAndSwap(memory.READ_HEAD, 0, 20))
     hand.watch.books.writing[W1] = block
     with hand.breaks("ACK"):
         hand.tell(W1, WriteDone(Outcome.WRITTEN, 0))
@@ -169,13 +158,13 @@ def test_ACK_what_was_skipped_is_not_acknowledged(hand):
 def test_ACK_what_a_living_writer_fills_is_not_skipped(hand):
     hand.reserve(W1, 0)
     with hand.breaks("ACK"):
-        hand.access(R1, CompareAndSwap(READ_HEAD, 0, 20))
+        hand.access(R1, memory.CompareAndSwap(memory.READ_HEAD, 0, 20))
 
 
 def test_a_dead_writer_s_block_may_be_skipped(hand):
     hand.reserve(W1, 0)
     hand.die(W1)
-    hand.access(R1, CompareAndSwap(READ_HEAD, 0, 20))
+    hand.access(R1, memory.CompareAndSwap(memory.READ_HEAD, 0, 20))
     hand.tell(R1, Skipped(0, 19))
     assert hand.watch.tally()["skipped_bytes"] == 20
 
@@ -195,7 +184,7 @@ def test_LOST_what_the_dead_took_is_counted_once_their_cursors_are_free(hand):
     assert hand.watch.missing(hand.world) is None, "its cursor is not free yet"
     hand.free_cursor(R2, "read")
     assert hand.watch.missing(hand.world)[0] == "LOST"
-    hand.access(R2, CompareAndSwap("lost", 0, 1))
+    hand.access(R2, memory.CompareAndSwap("lost", 0, 1))
     assert hand.watch.missing(hand.world) is None
 
 
@@ -203,29 +192,29 @@ def test_SPACE_a_writer_writes_into_its_own_block(hand):
     hand.reserve(W1, 0)
     for position, size in ((15, 4), (12, 4), (17, 4), (20, 4)):
         with hand.breaks("SPACE"):
-            hand.access(W1, CopyIn(position, bytes(size)))
+            hand.access(W1, memory.CopyIn(position, bytes(size)))
     with hand.breaks("SPACE"):
-        hand.access(W2, CopyIn(16, b"AAAA"))
+        hand.access(W2, memory.CopyIn(16, b"AAAA"))
 
 
 def test_SPACE_a_header_lies_at_its_beginning(hand):
     hand.reserve(W1, 0)
     for cell in (0, 4, 8, 12):
-        hand.access(W1, Store(f"data/{cell}", 1))
+        hand.access(W1, memory.Store(f"data/{cell}", 1))
     for cell in (16, 96):
         with hand.breaks("SPACE"):
-            hand.access(W1, Store(f"data/{cell}", 1))
+            hand.access(W1, memory.Store(f"data/{cell}", 1))
 
 
 def test_SPACE_nobody_writes_over_what_somebody_is_reading(hand):
     hand.write(W1, 0)
     hand.take_block(R1, 0, 20)
     hand.reserve(W1, 20, b"B" * 60)
-    hand.access(W1, CopyIn(36, b"B" * 60))
+    hand.access(W1, memory.CopyIn(36, b"B" * 60))
     hand.tell(W1, WriteDone(Outcome.WRITTEN, 20))
     hand.reserve(W1, 96, b"CCCC")
     with hand.breaks("SPACE"):
-        hand.access(W1, CopyIn(112, b"CCCC"))
+        hand.access(W1, memory.CopyIn(112, b"CCCC"))
 
 
 def test_SPACE_what_is_reserved_is_as_long_as_the_block(hand):
@@ -241,7 +230,7 @@ def test_SPACE_what_is_said_to_be_reserved_is(hand):
 
 def test_EXCL_a_cursor_is_taken_when_it_is_free(hand):
     with hand.breaks("EXCL"):
-        hand.take_cursor(R2, "read", expected=token(3, 1, NOW), slot=4)
+        hand.take_cursor(R2, "read", expected=memory.token(3, 1, NOW), slot=4)
 
 
 def test_EXCL_nobody_frees_what_the_living_hold(hand):
@@ -269,12 +258,12 @@ def test_STALE_nobody_goes_without_a_cursor_that_a_dead_one_holds_too_long():
     hand.take_cursor(W1, "write", slot=1)
     hand.take_cursor(R1, "read", slot=3)
     hand.die(W1)
-    hand.access(W2, CompareAndSwap("write/1/state", 1, 1))  # its first access: the cursor is not aged yet
+    hand.access(W2, memory.CompareAndSwap("write/1/state", 1, 1))  # its first access: the cursor is not aged yet
     hand.tell(W2, WriteDone(Outcome.NO_CURSOR))
     hand.world.env.run(until=2 * NOW)
-    hand.access(R2, CompareAndSwap("read/1/state", 1, 1))
+    hand.access(R2, memory.CompareAndSwap("read/1/state", 1, 1))
     hand.tell(R2, ReadDone(ReadOutcome.NO_CURSOR))  # the reader's is a living one's
-    hand.access(W2, CompareAndSwap("write/1/state", 1, 1))
+    hand.access(W2, memory.CompareAndSwap("write/1/state", 1, 1))
     with hand.breaks("STALE"):
         hand.tell(W2, WriteDone(Outcome.NO_CURSOR))
 
@@ -283,10 +272,10 @@ def test_STALE_who_died_while_an_operation_was_under_way_was_alive_when_that_loo
     hand = Hand(threshold_ms=1)
     hand.take_cursor(W1, "write", slot=1)
     hand.world.env.run(until=2 * NOW)
-    hand.access(W2, CompareAndSwap("write/1/state", 1, 1))
+    hand.access(W2, memory.CompareAndSwap("write/1/state", 1, 1))
     hand.die(W1)
     hand.tell(W2, WriteDone(Outcome.NO_CURSOR))
-    hand.access(W2, CompareAndSwap("write/1/state", 1, 1))
+    hand.access(W2, memory.CompareAndSwap("write/1/state", 1, 1))
     with hand.breaks("STALE"):
         hand.tell(W2, WriteDone(Outcome.NO_CURSOR))
 
@@ -299,6 +288,6 @@ def test_WRITE_who_has_messages_left_is_missed():
 def test_a_position_that_is_none_is_nobody_s_block(hand):
     hand.reserve(W1, 0)
     hand.die(W1)
-    hand.access(R1, Store(position_of("read", 0), NONE))
-    hand.access(R1, CompareAndSwap(READ_HEAD, 0, 20))
+    hand.access(R1, memory.Store(memory.position_of("read", 0), memory.NONE))
+    hand.access(R1, memory.CompareAndSwap(memory.READ_HEAD, 0, 20))
     assert hand.watch.books.taken == {}

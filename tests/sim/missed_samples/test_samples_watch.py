@@ -6,29 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from statemachines.kernel import Map, Node
+from statemachines.missed_samples import message, source_record
 from statemachines.missed_samples.cache import CACHE, CacheRecord, CrowdedOver, LetGo, NotKept, Published
-from statemachines.missed_samples.message import (
-    Deliver,
-    DeliverUnnumbered,
-    Heartbeat,
-    Missed,
-    Query,
-    QueryEnded,
-    Sample,
-    TurnedAway,
-    Unnumbered,
-)
 from statemachines.missed_samples.publisher import PUBLISHER, Publish, PublisherRecord
 from statemachines.missed_samples.recovery import Recovery
 from statemachines.missed_samples.sample_queue import SampleQueue
-from statemachines.missed_samples.source_record import (
-    Appeared,
-    Disappeared,
-    PeriodOver,
-    QueryTimeout,
-    RetentionOver,
-    SourceRecord,
-)
 from statemachines.missed_samples.subscriber import SUBSCRIBER
 from statemachines.missed_samples.subscriber_record import History, HistoryTimeout, SubscriberRecord
 from statemachines_sim.judge import Judge, Violation
@@ -63,7 +45,7 @@ class Bench:
         self.node = Node(SUBSCRIBER, SubscriberRecord(self.own.recovery), name=LIFE, now_ns=0)
 
     def step(self, event):
-        one = SourceRecord("x", self.own.recovery, dropped=self.dropped)
+        one = source_record.SourceRecord("x", self.own.recovery, dropped=self.dropped)
         sources = Map(dict.fromkeys(self.kept, one))
         record = SubscriberRecord(self.own.recovery, sources=sources, turned_away=self.turned_away)
         self.watch.step(self.node, event, None, Step(record), self.now)
@@ -72,27 +54,27 @@ class Bench:
         """Samples come, of a source that is kept from then on."""
         self.kept.add(source)
         for number in numbers:
-            self.step(Sample(source, number, number))
+            self.step(message.Sample(source, number, number))
 
     def deliver(self, first, last=None, source="p"):
-        self.tell(Deliver(source, first, first if last is None else last))
+        self.tell(message.Deliver(source, first, first if last is None else last))
 
     def miss(self, first, last=None, source="p"):
-        self.tell(Missed(source, first, first if last is None else last))
+        self.tell(message.Missed(source, first, first if last is None else last))
 
     def tell(self, event):
         self.watch.tell(Process, LIFE, event, self.now)
 
     def ask(self, first, n=1, source="p"):
         last = first + self.own.recovery.window - 1
-        self.watch.observe_query(LIFE, Query(source, n, first, last=last), self.now)
+        self.watch.observe_query(LIFE, message.Query(source, n, first, last=last), self.now)
 
     def look(self, first, n=1, source="p"):
         """It asks for the newest from a number on."""
-        self.watch.observe_query(LIFE, Query(source, n, first, 2, 0, first - 1), self.now)
+        self.watch.observe_query(LIFE, message.Query(source, n, first, 2, 0, first - 1), self.now)
 
     def end(self, n=1, brought=2, source="p"):
-        self.step(QueryEnded(source, n, brought))
+        self.step(message.QueryEnded(source, n, brought))
 
     def gap(self, **given):
         """0 is delivered, 2 has come, and 1 was asked for."""
@@ -116,7 +98,7 @@ def test_a_life_without_a_mistake_breaks_nothing():
     bench.deliver(3)
     bench.dropped = 1
     bench.come(3)
-    bench.step(Heartbeat("p", 3))
+    bench.step(message.Heartbeat("p", 3))
     assert bench.watch.tally()["missed"] == 1
     assert bench.watch.tally()["delivered"] == 3
 
@@ -159,7 +141,7 @@ def test_REPORT_a_number_is_passed_over():
 
 
 def test_INVENTED_what_was_never_heard_of_or_has_not_come():
-    for told in (Missed("p", 1, 1), Deliver("p", 1, 1), Deliver("q", 0, 0)):
+    for told in (message.Missed("p", 1, 1), message.Deliver("p", 1, 1), message.Deliver("q", 0, 0)):
         bench = Bench()
         bench.come(0)
         bench.deliver(0)
@@ -173,11 +155,11 @@ def test_INVENTED_what_was_never_heard_of_or_has_not_come():
 
 def test_INVENTED_a_sample_without_source_is_kept_back():
     bench = Bench()
-    bench.step(Unnumbered())
-    bench.tell(DeliverUnnumbered())
-    bench.step(Unnumbered())
+    bench.step(message.Unnumbered())
+    bench.tell(message.DeliverUnnumbered())
+    bench.step(message.Unnumbered())
     with breaks("INVENTED"):
-        bench.step(Heartbeat("p", -1))
+        bench.step(message.Heartbeat("p", -1))
 
 
 def test_NOGAP_what_has_come_is_reported_missed():
@@ -224,7 +206,7 @@ def test_HASTY_not_where_too_much_is_held_or_it_was_asked_for_often_enough():
     bench.end(brought=0)
     bench.now = S
     bench.ask(1, n=2)
-    bench.step(QueryTimeout("p"))
+    bench.step(source_record.QueryTimeout("p"))
     bench.miss(1)
 
 
@@ -240,7 +222,7 @@ def test_QUIET_a_query_and_nothing_is_missing():
     bench = Bench()
     bench.come(0)
     bench.deliver(0)
-    bench.step(PeriodOver("p"))
+    bench.step(source_record.PeriodOver("p"))
     bench.look(1)
     bench = Bench()
     bench.come(0)
@@ -280,11 +262,11 @@ def test_ASKED_nobody_is_asked():
     bench.miss(1)
     bench.deliver(2)
     with breaks("ASKED"):
-        bench.step(Heartbeat("p", 4))
+        bench.step(message.Heartbeat("p", 4))
 
 
 def test_ASKED_a_pause_is_none_of_it():
-    for over in (QueryEnded("p", 1), QueryTimeout("p")):
+    for over in (message.QueryEnded("p", 1), source_record.QueryTimeout("p")):
         bench = Bench()
         bench.gap()
         bench.step(over)
@@ -325,7 +307,7 @@ def test_LIVE_not_from_before_a_first_query_was_over():
         history=History(), retries=0, timeout_ms=1_000, timeout_max_ms=1_000, backoff_ms=100, backoff_max_ms=500
     )
     bench.come(0, 2)
-    bench.watch.observe_query(LIFE, Query("*", 1, 0), 0)
+    bench.watch.observe_query(LIFE, message.Query("*", 1, 0), 0)
     bench.now = 2 * S
     bench.step(HistoryTimeout())
     bench.deliver(0)
@@ -472,7 +454,7 @@ def test_COUNT_what_is_dropped_or_turned_away_is_not_counted():
     bench.deliver(0)
     with breaks("COUNT"):
         bench.come(0)
-    for event in (Sample("q", 0, 0), Heartbeat("q", 0), Appeared("q", False)):
+    for event in (message.Sample("q", 0, 0), message.Heartbeat("q", 0), source_record.Appeared("q", False)):
         bench = Bench(sources=1)
         bench.come(0)
         bench.deliver(0)
@@ -481,13 +463,13 @@ def test_COUNT_what_is_dropped_or_turned_away_is_not_counted():
 
 
 def test_TIMING_a_pause_is_cut_short():
-    for over, pause in ((QueryEnded("p", 1), 100), (QueryTimeout("p"), 100)):
+    for over, pause in ((message.QueryEnded("p", 1), 100), (source_record.QueryTimeout("p"), 100)):
         for early in (0, 1):
             bench = Bench()
             bench.gap()
             bench.step(over)
             bench.now = pause * 1_000_000 - early
-            bench.step(Heartbeat("p", 2))
+            bench.step(message.Heartbeat("p", 2))
             if early:
                 with breaks("TIMING"):
                     bench.ask(1, n=2)
@@ -523,7 +505,7 @@ def test_NOGAP_what_a_cache_had_that_the_query_reached_has_not_come():
         bench = Bench()
         bench.gap()
         record = CacheRecord(queues=Map({("p", key): SampleQueue(kept, 9), ("q", key): SampleQueue(((0, 0),), 1)}))
-        bench.watch.owed.reach(LIFE, node, Query("p", 1, 1), record, 0)
+        bench.watch.owed.reach(LIFE, node, message.Query("p", 1, 1), record, 0)
         return bench
 
     reached((0, 0), (2, 2)).end()
@@ -538,10 +520,10 @@ def test_NOGAP_what_a_cache_had_that_the_query_reached_has_not_come():
     came.deliver(3)
     came.end()
     lost = reached((1, 2))
-    lost.watch.owed.lose(LIFE, Query("p", 1, 1), "p", 1, 1)
+    lost.watch.owed.lose(LIFE, message.Query("p", 1, 1), "p", 1, 1)
     lost.end()
     half = reached((1, 2))
-    half.watch.owed.forgive(LIFE, Query("p", 1, 1))
+    half.watch.owed.forgive(LIFE, message.Query("p", 1, 1))
     half.end()
 
 
@@ -551,9 +533,9 @@ def test_NOGAP_the_history_that_is_wanted_has_not_come(history, owed):
         bench = Bench(history=history)
         times = Map({number: number * S for number in range(2, 7)})
         record = CacheRecord(queues=Map({("p", "demo/0"): SampleQueue(((2, 6),), 5, times)}))
-        bench.watch.owed.reach(LIFE, "subscriber-1", Query("*", 1, 0), record, 7 * S)
+        bench.watch.owed.reach(LIFE, "subscriber-1", message.Query("*", 1, 0), record, 7 * S)
         bench.come(*range(lowest, 7))
-        bench.step(QueryEnded("*", 1, 1))
+        bench.step(message.QueryEnded("*", 1, 1))
 
     ended(owed)
     with breaks("NOGAP"):
@@ -563,9 +545,9 @@ def test_NOGAP_the_history_that_is_wanted_has_not_come(history, owed):
 def test_NOGAP_of_a_source_nothing_has_come_at_all():
     bench = Bench(history=History())
     record = CacheRecord(queues=Map({("p", "demo/0"): SampleQueue(((2, 6),), 5)}))
-    bench.watch.owed.reach(LIFE, "subscriber-1", Query("*", 1, 0), record, 0)
+    bench.watch.owed.reach(LIFE, "subscriber-1", message.Query("*", 1, 0), record, 0)
     with breaks("NOGAP"):
-        bench.step(QueryEnded("*", 1))
+        bench.step(message.QueryEnded("*", 1))
 
 
 def test_PLACES_a_source_too_many_is_kept_or_one_is_pushed_out():
@@ -580,8 +562,8 @@ def test_PLACES_a_source_too_many_is_kept_or_one_is_pushed_out():
     bench.deliver(0)
     bench.kept.clear()
     with breaks("PLACES"):
-        bench.step(Sample("q", 0, 0))
-        bench.step(Sample("q", 1, 1))
+        bench.step(message.Sample("q", 0, 0))
+        bench.step(message.Sample("q", 1, 1))
 
 
 def test_HASTY_who_holds_as_many_as_it_may_gives_nothing_up_for_that():
@@ -601,10 +583,10 @@ def test_NOGAP_nothing_is_owed_of_a_source_that_was_forgotten():
     bench.come(0)
     bench.deliver(0)
     record = CacheRecord(queues=Map({("p", "demo/1"): SampleQueue(((0, 1),), 2)}))
-    bench.watch.owed.reach(LIFE, "subscriber-1", Query("p", 1, 1), record, 0)
+    bench.watch.owed.reach(LIFE, "subscriber-1", message.Query("p", 1, 1), record, 0)
     bench.now = S
     bench.kept.clear()
-    bench.step(RetentionOver("p"))
+    bench.step(source_record.RetentionOver("p"))
     assert bench.watch.tally()["forgotten"] == 1
     bench.end()
 
@@ -616,8 +598,8 @@ def test_PLACES_a_stranger_is_turned_away_by_its_numbers_as_the_application_coun
         bench.come(0)
         bench.deliver(0)
         bench.turned_away = 1
-        bench.step(Sample("q", 3, 3))
-        bench.tell(TurnedAway("q", begin + 3, begin + 3))
+        bench.step(message.Sample("q", 3, 3))
+        bench.tell(message.TurnedAway("q", begin + 3, begin + 3))
 
     turned_away(first)
     with breaks("PLACES"):
@@ -628,12 +610,12 @@ def test_NOGAP_nothing_is_owed_of_a_stranger_that_was_turned_away():
     def ended(*strangers):
         bench = Bench(sources=1, history=History())
         record = CacheRecord(queues=Map({("q", "demo/1"): SampleQueue(((0, 0),), 1)}))
-        bench.watch.owed.reach(LIFE, "subscriber-1", Query("*", 1, 0), record, 0)
+        bench.watch.owed.reach(LIFE, "subscriber-1", message.Query("*", 1, 0), record, 0)
         bench.come(0)
         for bench.turned_away, source in enumerate(strangers, 1):
-            bench.step(Sample(source, 0, 0))
-            bench.tell(TurnedAway(source, 0, 0))
-        bench.step(QueryEnded("*", 1, 1))
+            bench.step(message.Sample(source, 0, 0))
+            bench.tell(message.TurnedAway(source, 0, 0))
+        bench.step(message.QueryEnded("*", 1, 1))
 
     ended("q")
     with breaks("NOGAP"):
@@ -645,14 +627,14 @@ def test_PLACES_a_stranger_is_turned_away_in_silence_or_a_known_source_is_turned
     bench.come(0)
     bench.deliver(0)
     bench.turned_away = 2
-    bench.step(Sample("q", 3, 4))
-    bench.tell(TurnedAway("q", 3, 4))
+    bench.step(message.Sample("q", 3, 4))
+    bench.tell(message.TurnedAway("q", 3, 4))
     bench.turned_away = 3
-    bench.step(Sample("q", 5, 5))
+    bench.step(message.Sample("q", 5, 5))
     with breaks("PLACES"):
-        bench.step(Sample("q", 6, 6))
+        bench.step(message.Sample("q", 6, 6))
     with breaks("PLACES"):
-        bench.tell(TurnedAway("p", 1, 1))
+        bench.tell(message.TurnedAway("p", 1, 1))
     assert bench.watch.tally()["turned_away"] == 2
 
 
@@ -660,7 +642,7 @@ def test_FORGOTTEN_a_source_that_is_not_silent_or_lives_or_has_a_hole():
     def forgotten(bench, at, event=None):
         bench.now = at
         bench.kept.clear()
-        bench.step(event or RetentionOver("p"))
+        bench.step(event or source_record.RetentionOver("p"))
 
     quiet = Bench(retention_ms=1_000)
     quiet.come(0)
@@ -674,7 +656,7 @@ def test_FORGOTTEN_a_source_that_is_not_silent_or_lives_or_has_a_hole():
         forgotten(early, S - 1)
     lives.come(0)
     lives.deliver(0)
-    lives.step(Appeared("p", False))
+    lives.step(source_record.Appeared("p", False))
     with breaks("FORGOTTEN"):
         forgotten(lives, 2 * S)
     hole.gap()
@@ -682,8 +664,8 @@ def test_FORGOTTEN_a_source_that_is_not_silent_or_lives_or_has_a_hole():
         forgotten(hole, 2 * S)
     unmet = Bench()
     unmet.kept.add("p")
-    unmet.step(Appeared("p", True))
-    forgotten(unmet, 1, Disappeared("p"))
+    unmet.step(source_record.Appeared("p", True))
+    forgotten(unmet, 1, source_record.Disappeared("p"))
 
 
 def test_what_is_beyond_the_limit_of_history_is_told_before_the_end_of_the_first_query():
@@ -706,7 +688,7 @@ def test_numbers_of_the_wire_are_those_that_the_publisher_counted():
     bench.watch.sent["p"] = 260
     bench.come(254)
     bench.deliver(510)
-    bench.step(Sample("p", 255, 258))
+    bench.step(message.Sample("p", 255, 258))
     bench.deliver(511, 514)
     assert bench.watch.readers[LIFE].books["p"].next == 259
 
@@ -714,5 +696,5 @@ def test_numbers_of_the_wire_are_those_that_the_publisher_counted():
 def test_while_the_first_query_is_open_a_source_begins_with_the_lowest_that_came():
     bench = Bench(history=History())
     bench.come(5, 4)
-    bench.step(QueryEnded("*", 1, 1))
+    bench.step(message.QueryEnded("*", 1, 1))
     bench.deliver(4, 5)

@@ -409,7 +409,7 @@ def without_until(*given):
     [
         (Outbox, "bring", no_marks, "TWICE", {**MOVES, "ack_ms": (300, 800)}),
         (machine_requests, "is_owned", lambda sql, session, token: True, "STOLEN", {**PAUSED, "ack_ms": (1, 900)}),
-        (delivery_actions, "has_room", lambda record, packets, one: True, "InvariantViolated", SLOW),
+        (delivery_actions, "has_room", lambda record, packets: True, "InvariantViolated", SLOW),
         (delivery_actions, "is_over", lambda queued, now_ns: False, "AGED", AGING),
         (delivery_actions, "is_over", lambda queued, now_ns: queued.until_ns > 0, "GAP", AGING),
         (writer_actions, "number_rows", without_until, "AGED", AGING),

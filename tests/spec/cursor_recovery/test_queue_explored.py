@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import msgspec
@@ -10,9 +9,7 @@ import pytest
 from long_cases import mark_long
 
 from statemachines_spec import certificates
-from statemachines_spec.bug import plant_bug
 from statemachines_spec.cursor_recovery import SPEC
-from statemachines_spec.cursor_recovery.bugs import BUGS
 from statemachines_spec.cursor_recovery.counterexamples import COUNTEREXAMPLES
 from statemachines_spec.cursor_recovery.hunts import HUNTS
 from statemachines_spec.cursor_recovery.process import QueueActor
@@ -31,8 +28,6 @@ FOLDER = Path(__file__).parents[3] / "spec" / "cursor_recovery" / "certificates"
 QUICK = ("pools", "reborn", "one-each")
 LARGE = ("few", "readers", "many")
 """Half a million states and more each: the soak explores them."""
-LONG = 6_000
-"""A plain run through more states than that is the soak's too."""
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -105,7 +100,10 @@ def test_the_source_word_for_word_breaks(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["size-before-header", "previous-lap", "cursor-reassigned", "exactly-full", "dead-pool"]
+    "name",
+    mark_long(
+        ["size-before-header", "previous-lap", "cursor-reassigned", "exactly-full", "dead-pool"], "cursor-reassigned"
+    ),
 )
 def test_the_shipped_queue_holds_where_the_source_breaks(name):
     assert broken(BY_NAME[name].system("repaired")) == ([], None)
@@ -117,33 +115,6 @@ SHORT = [hunt for hunt in HUNTS if hunt.name in ("left by the dead", "left by ea
 @pytest.mark.parametrize("hunt", SHORT, ids=lambda hunt: hunt.name)
 def test_nothing_breaks_in_a_hunt_where_nothing_is_planted(hunt):
     assert look(hunt).what == ""
-
-
-PAGE = Path(__file__).parents[3] / "spec" / "cursor_recovery" / "planted_bugs.md"
-CELL = re.compile(r"(?P<what>\S+) in (?P<where>.+) by (?P<steps>\d+) steps, (?P<states>\d+) states; .*")
-
-
-def cells():
-    """Bug -> what the page says of its exploration."""
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.read_text().splitlines()]
-    return {row[0].strip("`"): row[3] for row in rows if row[0].startswith("`")}
-
-
-def test_every_bug_is_in_the_table():
-    assert list(cells()) == [bug.name for bug in BUGS]
-
-
-SOON = [bug for bug, cell in cells().items() if int(CELL.fullmatch(cell)["states"]) <= LONG]
-
-
-@pytest.mark.parametrize("bug", SOON)
-def test_a_planted_bug_is_found_where_the_table_says(bug):
-    """Found anew in the one hunt that found it first (tools/planted.py goes through all)."""
-    said = CELL.fullmatch(cells()[bug])
-    hunt = next(one for one in HUNTS if one.name == said["where"])
-    with plant_bug(f"cursor_recovery/{bug}"):
-        found = look(hunt, twice=False)
-    assert (found.what, found.steps, found.states) == (said["what"], int(said["steps"]), int(said["states"]))
 
 
 # -- mutants --------------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ After a change of a table or a record: gapless check --certificates --stale --re
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from statemachines_spec.bug import plant_bug
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore
 from statemachines_spec.explorer.replay import replay
-from statemachines_spec.hunt import look
 from statemachines_spec.liveness.judge import live
 from statemachines_spec.missed_samples import SPEC
 from statemachines_spec.missed_samples.bugs import BUGS
@@ -30,7 +28,6 @@ LARGE = ("unreliable", "history-tokens", "continued")
 QUICK_MAX = 4_000
 """States: what is larger `make soak` explores, but for the one that `make test` judges TAIL in.  A change of the code
 that a certificate rests on makes it stale, whatever its size."""
-CELL = re.compile(r"(?P<what>\S+) in (?P<where>.+) by (?P<steps>\d+) steps, (?P<states>\d+) states; .*")
 
 
 @cache
@@ -111,32 +108,6 @@ def test_a_run_of_the_shipped_machines_is_replayed():
         result = explore(made, engine="plain", hashing=False)
         assert result.path.broken == "ORDER"
         assert replay(made, result.path).events > 0
-
-
-def cells():
-    """Bug -> what the page says of its exploration."""
-    lines = (FOLDER / "planted_bugs.md").read_text().splitlines()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    return {row[0].strip("`"): row[3] for row in rows if row[0].startswith("`")}
-
-
-def test_every_bug_is_in_the_table():
-    assert list(cells()) == [bug.name for bug in BUGS]
-
-
-def test_exploration_finds_all_that_its_systems_can_show():
-    """The page says why not this one."""
-    assert {name for name, cell in cells().items() if cell == "-"} == {"dead-are-not-asked"}
-
-
-@pytest.mark.parametrize("bug", [name for name, cell in cells().items() if cell != "-"])
-def test_a_planted_bug_is_found_where_the_table_says(bug):
-    """Found anew in the one system that found it first (tools/planted.py goes through all)."""
-    said = CELL.fullmatch(cells()[bug])
-    hunt = next(one for one in SPEC.hunts() if one.name == said["where"])
-    with plant_bug(f"missed_samples/{bug}"):
-        found = look(hunt)
-    assert (found.what, found.steps, found.states) == (said["what"], int(said["steps"]), int(said["states"]))
 
 
 def test_every_system_is_on_its_page_with_its_size():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -12,16 +11,11 @@ from statemachines_spec.bug import plant_bug
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore
 from statemachines_spec.explorer.replay import replay
-from statemachines_spec.hunt import look
 from statemachines_spec.liveness.judge import live
 from statemachines_spec.persistent_sessions import SPEC, collector_systems, forgetting
-from statemachines_spec.persistent_sessions.bugs import BUGS
 from statemachines_spec.persistent_sessions.counterexamples import AS_WRITTEN, ASSUMED, NOT_NEEDED
 
 FOLDER = Path(__file__).parents[3] / "spec" / "persistent_sessions"
-FAR = ("death-during-a-fence",)
-"""Takes long: `tools/planted.py` finds it anew."""
-CELL = re.compile(r"(?P<what>\S+) in (?P<where>.+) by (?P<steps>\d+) steps, (?P<states>\d+) states; .*")
 
 
 def broken(made):
@@ -77,25 +71,3 @@ def test_PS_122_PS_123_what_the_transaction_that_forgets_must_do_is_missed(name)
 @pytest.mark.parametrize("one", NOT_NEEDED, ids=lambda one: one.name)
 def test_what_the_source_assumes_and_the_machines_do_not_need(one):
     assert broken(one.system("settled")) == set()
-
-
-def cells():
-    """Bug -> what the page says of its exploration."""
-    lines = (FOLDER / "planted_bugs.md").read_text().splitlines()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    return {row[0].strip("`"): row[3] for row in rows if row[0].startswith("`")}
-
-
-def test_every_bug_is_in_the_table_and_found():
-    assert list(cells()) == [bug.name for bug in BUGS]
-    assert [name for name, cell in cells().items() if not CELL.fullmatch(cell)] == []
-
-
-@pytest.mark.parametrize("bug", [bug.name for bug in BUGS if bug.name not in FAR])
-def test_a_planted_bug_is_found_where_the_table_says(bug):
-    """Found anew in the one system that found it first (tools/planted.py goes through all)."""
-    said = CELL.fullmatch(cells()[bug])
-    hunt = next(one for one in SPEC.hunts() if one.name == said["where"])
-    with plant_bug(f"persistent_sessions/{bug}"):
-        found = look(hunt, twice=False)
-    assert (found.what, found.steps, found.states) == (said["what"], int(said["steps"]), int(said["states"]))

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
 from statemachines_spec import certificates
-from statemachines_spec.bug import plant_bug
 from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore
 from statemachines_spec.explorer.replay import replay
-from statemachines_spec.hunt import look
-from statemachines_spec.sequence_windows import SPEC
-from statemachines_spec.sequence_windows.bugs import BUGS
 from statemachines_spec.sequence_windows.counterexamples import AS_WRITTEN, ASSUMED, LIMITS
 from statemachines_spec.sequence_windows.systems import system
 
 FOLDER = Path(__file__).parents[3] / "spec" / "sequence_windows"
-CELL = re.compile(r"(?P<what>\S+) in (?P<where>.+) by (?P<steps>\d+) steps, (?P<states>\d+) states; .*")
 
 
 @pytest.mark.parametrize("name", ["rotation", "lossy-convergence", "overtaking", "used-up", "the-end", "advisories"])
@@ -56,24 +50,3 @@ def test_the_run_to_a_limit_is_replayed():
 @pytest.mark.parametrize("one", ASSUMED, ids=lambda one: one.name)
 def test_JOIN_is_worth_what_it_assumes(one):
     assert broken(one.system("settled")) == {"JOIN"}
-
-
-def cells():
-    """Bug -> what the page says of its exploration."""
-    lines = (FOLDER / "planted_bugs.md").read_text().splitlines()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    return {row[0].strip("`"): row[3] for row in rows if row[0].startswith("`")}
-
-
-def test_every_bug_is_in_the_table():
-    assert list(cells()) == [bug.name for bug in BUGS]
-
-
-@pytest.mark.parametrize("bug", [bug.name for bug in BUGS])
-def test_a_planted_bug_is_found_where_the_table_says(bug):
-    """Found anew in the one system that found it first (tools/planted.py goes through all)."""
-    said = CELL.fullmatch(cells()[bug])
-    hunt = next(one for one in SPEC.hunts() if one.name == said["where"])
-    with plant_bug(f"sequence_windows/{bug}"):
-        found = look(hunt, twice=False)
-    assert (found.what, found.steps, found.states) == (said["what"], int(said["steps"]), int(said["states"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from long_cases import mark_long
 from msgspec.structs import replace
 
 from statemachines.kernel import ConfigurationError, Row
@@ -33,7 +34,7 @@ def in_full():
     return explore(system("election", "small").in_full(), **PLAIN)
 
 
-@pytest.mark.parametrize("engine", ["plain", "compiled"])
+@pytest.mark.parametrize("engine", mark_long(["plain", "compiled"], "plain"))
 def test_the_states_that_are_explored_stand_for_all(in_full, engine):
     result = explore(system("election", "small"), engine=engine)
     assert (result.ended, result.is_held, result.is_shown) == (COMPLETE, True, True)
@@ -74,6 +75,7 @@ def two_leaders():
     return one, explore(one, **PLAIN)
 
 
+@pytest.mark.long
 def test_a_counterexample_is_a_true_run_and_as_short_as_without_symmetry(two_leaders):
     one, result = two_leaders
     full = explore(one.in_full(), **PLAIN)

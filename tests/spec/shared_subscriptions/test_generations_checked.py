@@ -54,6 +54,7 @@ def test_a_leader_that_opens_every_generation_breaks_their_order():
     assert result.path.broken == "S9 leader-1"
 
 
+@pytest.mark.long
 def test_a_leader_that_believes_the_last_page_breaks_it_where_a_stream_appears_behind_its_back():
     def wrong(learn):
         return lambda record, event: replace(learn(record, event), generation=event.generation)

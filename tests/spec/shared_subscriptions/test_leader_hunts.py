@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from long_cases import mark_long
 
 from statemachines import catalogue
 from statemachines.shared_subscriptions import group
@@ -86,7 +87,7 @@ NOTICED = {
 """Mutant -> the hunt in which it is noticed, and which property breaks."""
 
 
-@pytest.mark.parametrize("name", NOTICED)
+@pytest.mark.parametrize("name", mark_long(NOTICED, "leader/51/deleted", "leader/52/timer-doubled"))
 def test_a_small_mistake_breaks_a_property_of_the_hunt(mutants, name):
     hunt, broken = NOTICED[name]
     with plant(mutants[name]):

@@ -31,6 +31,7 @@ def searched(folder, *switches):
     return subprocess.run(["./pan", "-m200000", "-w22"], cwd=folder, capture_output=True, text=True).stdout
 
 
+@pytest.mark.long
 def test_the_settled_rules_hold_in_a_full_search(tmp_path):
     said = searched(tmp_path)
     assert "errors: 0" in said
@@ -47,7 +48,7 @@ def test_the_settled_rules_hold_in_a_full_search(tmp_path):
         pytest.param("ANY_GRANT", S4, marks=pytest.mark.long),
         pytest.param("NO_WAIT", S5, marks=pytest.mark.long),
         pytest.param("LATE_LEASE", S5, marks=pytest.mark.long),
-        ("SHOW", SHOWN),
+        pytest.param("SHOW", SHOWN, marks=pytest.mark.long),
     ],
 )
 def test_without_a_rule_an_assertion_breaks(switch, assertion, tmp_path):

@@ -48,6 +48,7 @@ def test_what_the_source_forgets_installs_a_removed_stream(as_written):
     assert len(result.path.legs) == 21
 
 
+@pytest.mark.long
 def test_no_run_to_it_is_shorter(as_written):
     one, result = as_written
     plainest = search(one, 10**6)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 import pytest
+from long_cases import mark_long
 from msgspec.structs import replace
 
 from statemachines.kernel import STAY, ConfigurationError
@@ -38,7 +39,11 @@ def find_broken(made):
     return {one.name for one in judged if not one.is_held}, result.sometimes
 
 
-@pytest.mark.parametrize("name", ABOUT)
+LARGE = ("leader-to-group-store", "leader-to-stream-store", "member-to-leader")
+"""`make soak` explores these."""
+
+
+@pytest.mark.parametrize("name", mark_long(ABOUT, *LARGE))
 def test_a_way_is_cut_and_the_path_that_is_left_serves_the_member(name):
     broken, shown = find_broken(SPEC.system(name))
     assert broken == set()
@@ -88,6 +93,7 @@ def is_taken_if_released(record, event):
             "member-to-leader",
             UNSERVED,
             id="members-that-are-gone-keep-the-claim",
+            marks=pytest.mark.long,
         ),
         pytest.param(
             change_rows(leader.LEADER, "take", when=is_taken_if_released),

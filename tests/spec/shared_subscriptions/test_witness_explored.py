@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 import pytest
+from long_cases import mark_long
 from msgspec.structs import replace
 
 from statemachines.kernel import STAY, Row, is_fresh, node_of
@@ -148,7 +149,7 @@ def test_S17_a_mistake_of_the_witness_is_found_by_exploring(mistake):
     assert result.path.broken.partition(" ")[0] == broken
 
 
-@pytest.mark.parametrize("where", ["lied to", "unread", "put back"])
+@pytest.mark.parametrize("where", mark_long(["lied to", "unread", "put back"], "put back"))
 def test_S17_without_a_mistake_nothing_breaks(where):
     result = explore(settings()[where])
     assert (result.is_held, result.is_shown) == (True, True)
@@ -160,7 +161,7 @@ SLOW = {
 }
 
 
-@pytest.mark.parametrize("mistake", [None, *SLOW])
+@pytest.mark.parametrize("mistake", mark_long([None, *SLOW], "it rests for ever"))
 def test_S17_who_believes_nobody_is_never_connected(mistake):
     one = build("lied to", "", LIED_TO)
     with ExitStack() as stack:

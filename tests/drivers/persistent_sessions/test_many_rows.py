@@ -1,0 +1,35 @@
+"""Many rows in one statement of SQLite are the rows that were given."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from statemachines.drivers.persistent_sessions import sqlite as sessions_sqlite
+from statemachines.drivers.persistent_sessions.sqlite import SqliteSql
+
+PUT = "INSERT INTO @taken VALUES (:session, :writer, :epoch, :number) ON CONFLICT DO NOTHING"
+ROWS = st.lists(
+    st.tuples(st.sampled_from((b"x", b"y")), st.integers(0, 1), st.sampled_from((None, b"", b"z")), st.just(1.5))
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(ROWS, st.sampled_from((1, 40, 1_000)))
+def test_rows_that_share_values_are_stored_as_they_are(few, times):
+    rows = few * times
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE TABLE taken (session, writer, epoch, number)")
+    sql = SqliteSql(connection, 0, 0, 0)
+    sql.put_many(PUT, rows)
+    assert connection.execute("SELECT * FROM taken ORDER BY rowid").fetchall() == rows
+
+
+def test_what_all_rows_share_is_bound_once():
+    many = sessions_sqlite.ManyRows("INSERT INTO t VALUES ", ("a", "b", "c"), "")
+    statement = sessions_sqlite._of_rows(many, (True, False, False), 2)
+    assert statement == "INSERT INTO t VALUES (?1, ?2, ?3), (?1, ?4, ?5)"
+    statement = sessions_sqlite._of_rows(many, (False, True, False), 2)
+    assert statement == "INSERT INTO t VALUES (?2, ?1, ?3), (?4, ?1, ?5)"
