@@ -30,7 +30,7 @@ KEPT: Final = frozenset(("left", "lost"))
 """Why a connection is over whose session the owner still had at its end."""
 
 
-class Connection(msgspec.Struct, frozen=True, gc=False):
+class OwnedConnection(msgspec.Struct, frozen=True, gc=False):
     """One connection: what was `sent` under which packet and is not acknowledged, what is `acknowledged`, and whether
     its client `goes`: by then all that counts is acknowledged."""
 
@@ -42,14 +42,14 @@ class Connection(msgspec.Struct, frozen=True, gc=False):
 class AcknowledgedMessages(msgspec.Struct, frozen=True, gc=False):
     """`connections` that are not over, by owner; `settled`: what must not come again."""
 
-    connections: Map[str, Connection] = Map()
+    connections: Map[str, OwnedConnection] = Map()
     settled: Map[Copy, bool] = Map()
 
     def observe(self, owner: str, event: Event) -> AcknowledgedMessages:
         """What is known behind this event of the owner; others than those above change nothing."""
         if isinstance(event, SessionClosed):
             return self._close(owner, event.why)
-        before = self.connections.get(owner, Connection())
+        before = self.connections.get(owner, OwnedConnection())
         after = advance_connection(before, event)
         return self if after == before else replace(self, connections=self.connections.set(owner, after))
 
@@ -67,7 +67,7 @@ class AcknowledgedMessages(msgspec.Struct, frozen=True, gc=False):
         return AcknowledgedMessages(self.connections.delete(owner), settled)
 
 
-def advance_connection(found: Connection, event: Event) -> Connection:
+def advance_connection(found: OwnedConnection, event: Event) -> OwnedConnection:
     """The connection behind this event; behind the end of its client nothing counts any more."""
     if found.goes:
         return found
@@ -85,7 +85,7 @@ def advance_connection(found: Connection, event: Event) -> Connection:
     return found
 
 
-def acknowledge_packets(found: Connection, first: int, last: int) -> Connection:
+def acknowledge_packets(found: OwnedConnection, first: int, last: int) -> OwnedConnection:
     """The client has what was sent under these packets."""
     sent, acknowledged = found.sent, found.acknowledged
     for packet in range(first, last + 1):
