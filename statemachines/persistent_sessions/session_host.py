@@ -47,11 +47,11 @@ class SessionHost(ProcessRunner):
 
     def __init__(
         self, life: str, times: Times | None = None, life_times: LifeTimes | None = None, *,
-        graces: Graces | None = None, now_ns: int = 0, observe: Observer | None = None, writers_max: int = WRITERS_MAX,
-        sessions_max: int = 0, check: bool = False,
+        graces: Graces | None = None, now_ns: int = 0, observe: Observer | None = None,
+        observe_own: Observer | None = None, writers_max: int = WRITERS_MAX, sessions_max: int = 0, check: bool = False,
     ) -> None:  # fmt: skip
         record = SessionHostRecord(life, times or Times(), life_times or LifeTimes(), graces, writers_max, sessions_max)
-        super().__init__(SESSION_HOST, record, now_ns=now_ns, observe=observe, check=check)
+        super().__init__(SESSION_HOST, record, now_ns=now_ns, observe=observe, observe_own=observe_own, check=check)
 
     # -- clients --------------------------------------------------------------------------------------------------
 

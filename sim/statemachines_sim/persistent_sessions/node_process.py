@@ -28,8 +28,16 @@ from statemachines.kernel import (
     Step,
     node_of,
 )
+from statemachines.persistent_sessions.life_record import SessionClosed
 from statemachines.persistent_sessions.message import Publish, Pubrel
 from statemachines.persistent_sessions.session_host import SessionHost
+from statemachines.persistent_sessions.session_host_parties import owner_of
+from statemachines.persistent_sessions.session_host_record import (
+    LeaveClient,
+    LoseClient,
+    OwnerOpened,
+    TakeAcknowledgements,
+)
 from statemachines.persistent_sessions.takeover_message import ANSWERED
 from statemachines_sim.cluster import SimCluster
 from statemachines_sim.network import Packet
@@ -85,7 +93,13 @@ class SessionNodeProcess(NodeLife):
         runtime: Any = mine  # of which the reception uses `act` alone
         desk: Any = self.desk  # and of this `give`
         self.machines = SessionHost(
-            self.life, own.times, own.life_times, graces=own.graces, now_ns=self.local_now(), observe=self._observe
+            self.life,
+            own.times,
+            own.life_times,
+            graces=own.graces,
+            now_ns=self.local_now(),
+            observe=self._observe,
+            observe_own=self._observe_own if self.world.judging else None,
         )
         self.host = self.machines
         self.lookout = LagMonitor(self.machines)
@@ -198,6 +212,8 @@ class SessionNodeProcess(NodeLife):
         machine = "" if node is None else node.fsm.full_name
         self._recorder.tell(self._env.now, self.node, party, machine, event)
         self.watch.tell(self, party, event, self._env.now)
+        if isinstance(event, SessionClosed):
+            self.watch.observe_owner(owner_of(party), event)
         self.reception.route_tell(party, event)
 
     def _ask(self, party: str, effect: Ask, now_ns: int) -> None:
@@ -213,3 +229,7 @@ class SessionNodeProcess(NodeLife):
         self._recorder.step(node, event, before, step, now_ns)
         if self.world.judging:
             node.check()
+
+    def _observe_own(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
+        if isinstance(event, OwnerOpened | TakeAcknowledgements | LeaveClient | LoseClient):
+            self.watch.observe_owner(event.owner, event)

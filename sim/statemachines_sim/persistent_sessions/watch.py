@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from statemachines.kernel import Answer, Request
+from statemachines.kernel import Answer, Event, Request
 from statemachines.kernel import Message as Said
+from statemachines.persistent_sessions.acknowledged_messages import AcknowledgedMessages
 from statemachines.persistent_sessions.client_message import Delivered
 from statemachines.persistent_sessions.message import Publish, Pubrel
 from statemachines.persistent_sessions.request import DATABASE
+from statemachines.persistent_sessions.session_host_record import OwnerOpened
 from statemachines.persistent_sessions.takeover_message import TakeoverBegun, TakeoverEnded
 from statemachines_sim import cluster
 from statemachines_sim.cluster import Missing, SimCluster
@@ -25,8 +27,8 @@ from statemachines_sim.units import MS, S
 
 PROPERTIES = (
     "GAP", "TWICE", "UNCOMMITTED", "UNSTORED", "MAXIMUM", "STRANGER", "ORDER", "AGED", "COUNTED", "KEPT", "OLD",
-    "REUSED", "FORGOTTEN", "EXPIRED", "PRESENT", "STOLEN", "SPLIT", "SUPERSEDED", "CONNECTS", "COMPLETE", "ENDS",
-    "TAKES", "VANISH",
+    "REUSED", "FORGOTTEN", "EXPIRED", "PRESENT", "STOLEN", "SPLIT", "SUPERSEDED", "REDELIVERED", "CONNECTS",
+    "COMPLETE", "ENDS", "TAKES", "VANISH",
 )  # fmt: skip
 COUNTED = (
     "published", "handed_again", "answered", "stored", "delivered", "again", "lost", "opened", "connected", "resumed",
@@ -58,6 +60,8 @@ class SessionWatch(cluster.Watch):
         self._handed: dict[str, tuple[str, int]] = {}
         self._answered: dict[str, int] = {}
         self._yielded: set[str] = set()
+        self._opened: dict[str, str] = {}
+        self._acknowledged: dict[str, AcknowledgedMessages] = {}
 
     def begin(self, world: SimCluster) -> None:
         self.world = world
@@ -239,6 +243,20 @@ class SessionWatch(cluster.Watch):
     def observe_send(self, owner: str, message: Publish | Pubrel) -> None:
         """An owner sends something to its client: not after it has yielded."""
         self.check("SPLIT", owner not in self._yielded, f"{owner} has yielded, and sends {message}")
+        self.observe_owner(owner, message)
+
+    def observe_owner(self, owner: str, event: Event) -> None:
+        """Something happens to an owner: what its client has acknowledged when it goes does not come again."""
+        if isinstance(event, OwnerOpened):
+            self._opened[owner] = event.session
+        if not self.judging or owner not in self._opened:
+            return
+        session = self._opened[owner]
+        seen = self._acknowledged.get(session, AcknowledgedMessages())
+        if isinstance(event, Publish):
+            again = seen.is_redelivered(event)
+            self.check("REDELIVERED", not again, f"{owner} sends {event.message}, which its client has acknowledged")
+        self._acknowledged[session] = seen.observe(owner, event)
 
     # -- the end --------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """Persistent sessions as closed systems: writers, owners, a database that lags, and a client that judges what comes."""
 
 from statemachines_spec.persistent_sessions.all_systems import SYSTEMS, system
+from statemachines_spec.persistent_sessions.allowed import ALLOWED
 from statemachines_spec.persistent_sessions.bugs import BUGS
 from statemachines_spec.persistent_sessions.counterexamples import ASIDE
 from statemachines_spec.persistent_sessions.hunts import HUNTS
@@ -14,6 +15,7 @@ SPEC = CheckProtocol(
     sizes=("small", "ci"),
     variants=VARIANTS,
     bugs=BUGS,
+    allowed=ALLOWED,
     hunted=HUNTS,
     script=SCRIPT,
     aside={name: one.about for name, one in ASIDE.items()},

@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Event
+from statemachines.kernel import Event, name_of
 from statemachines.persistent_sessions.life_record import LOCKING
 from statemachines.persistent_sessions.life_request import LockClient
-from statemachines.persistent_sessions.session_host_parties import LIVES
-from statemachines.persistent_sessions.session_host_record import LeaveClient, LoseClient
-from statemachines.persistent_sessions.takeover_message import BeginTakeover
+from statemachines.persistent_sessions.message import Live, MarkerWanted, Pubrel, Queued
+from statemachines.persistent_sessions.owner_request import FindOwner
+from statemachines.persistent_sessions.request import LoadSession
+from statemachines.persistent_sessions.session_host_parties import LIVES, WRITERS
+from statemachines.persistent_sessions.session_host_record import LeaveClient, LoseClient, MeetWriter
+from statemachines.persistent_sessions.takeover_message import BeginTakeover, TakeoverRefused
+from statemachines.persistent_sessions.writer_record import IDLE, Hand, HandRange
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
 from statemachines_spec.explorer.process_steps import ProcessParts
-from statemachines_spec.explorer.property import Always, Property
+from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, Stepwise, View
 from statemachines_spec.explorer.system import System, at_most
+from statemachines_spec.persistent_sessions.client import CLIENT
+from statemachines_spec.persistent_sessions.database import SESSION
+from statemachines_spec.persistent_sessions.departing_client import DepartingClient
+from statemachines_spec.persistent_sessions.node_database import BESIDE, LookOut
 from statemachines_spec.persistent_sessions.node_systems import (
     LIAR,
+    NODES,
     FalseClaim,
+    LieRefused,
+    LyingLocal,
     LyingNode,
     NodeSetting,
     SessionNodeActor,
@@ -42,7 +54,7 @@ class DriverLocal(msgspec.Struct, frozen=True, gc=False):
 
 
 class Driver(Actor):
-    """What the connections of clients say to their nodes: any of these `calls`, at any moment."""
+    """What drivers say to their nodes: any of these `calls`, at any moment."""
 
     def __init__(self, calls: tuple[HostCall, ...]) -> None:
         super().__init__(DRIVER)
@@ -62,57 +74,178 @@ class Driver(Actor):
         return "calls"
 
     def bounds(self) -> dict[str, str]:
-        return {"calls": "; ".join(f"{type(one.call).__name__} of {one.call.owner}" for one in self.calls)}
+        return {"calls": "; ".join(f"{type(one.call).__name__} of {owner_of_call(one.call)}" for one in self.calls)}
+
+
+def owner_of_call(call: Any) -> str:
+    """The owner that it is about."""
+    owner: str = call.party if isinstance(call, MeetWriter) else call.owner
+    return owner
+
+
+class StrangeLocal(LyingLocal, frozen=True, gc=False):
+    """Kinds of its messages: `said` and not refused yet, and `refused`."""
+
+    said: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+
+
+def is_refused(kind: str, local: StrangeLocal) -> int:
+    """Such a message was refused."""
+    return int(kind in local.refused)
 
 
 class StrangeNode(LyingNode):
-    """It asks an owner for the session of a client that is not connected there."""
+    """A node that says these `lies`, each as the owner `c~1/1`."""
+
+    def __init__(self, lies: tuple[FalseClaim, ...]) -> None:
+        super().__init__()
+        self.lies = lies
+
+    def initial(self) -> StrangeLocal:
+        return StrangeLocal()
 
     def inputs(self, local: Any) -> tuple[Any, ...]:
-        return (FalseClaim("a~1/1", BeginTakeover("stranger", f"{LIAR}~1/1", 9)),)
+        return self.lies
+
+    def react(self, local: Any, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+        match envelope.event:
+            case FalseClaim(to, message):
+                said = tuple(sorted({*local.said, name_of(type(message))}))
+                return Reaction(replace(local, said=said), (Envelope(STRANGER, to, message),))
+            case LieRefused(kind):
+                return Reaction(self._noted(local, kind))
+            case TakeoverRefused():
+                return Reaction(self._noted(local, name_of(BeginTakeover)))
+        return Reaction(local)
+
+    @staticmethod
+    def _noted(local: StrangeLocal, kind: str) -> StrangeLocal:
+        said = tuple(one for one in local.said if one != kind)
+        return replace(local, said=said, refused=tuple(sorted({*local.refused, kind})))
+
+    def properties(self) -> Iterator[Property]:
+        """Each of its lies is refused."""
+        for kind in sorted({name_of(type(one.message)) for one in self.lies}):
+            yield Sometimes(f"is refused: {kind}", "", (View(self.name, 2, partial(is_refused, kind)),), bool)
+
+    def obligations(self) -> Iterator[Eventually]:
+        """What it says is refused, but an answer that nobody waits for."""
+        answer = name_of(TakeoverRefused)
+        waits = View(self.name, 2, lambda local: int(any(kind != answer for kind in local.said)))
+        if self.lies:
+            yield Eventually("REFUSES", "a node that speaks for another is refused", (waits,), bool)
 
 
-SYSTEMS: dict[str, tuple[str, NodeSetting, tuple[HostCall, ...]]] = {
-    "node-link-breaks": (
-        "the path from a node to the owner at another breaks, and what is on it is lost",
-        NodeSetting(at=("a",), messages=(0, 2), breaks=1),
-        (),
+STRANGER = f"{LIAR}~1/1"
+LEAVES = tuple(HostCall(node, call(f"{node}~1/1")) for node in NODES for call in (LeaveClient, LoseClient))
+ASKS_FOR_ANOTHER = (FalseClaim("a~1/1", BeginTakeover("stranger", STRANGER, 9)),)
+SPEAKS_FOR_ANOTHER = (
+    FalseClaim("a", Pubrel(1)),
+    FalseClaim("a", MarkerWanted(SESSION, "b~1/1", 9, 1)),
+    FalseClaim("a~1/1", Live(SESSION, "b", 1, Queued(1, "b9", "t", 1))),
+    FalseClaim("b~1/1", TakeoverRefused("client", 2)),
+)
+
+
+class HostSystem(msgspec.Struct, frozen=True, kw_only=True):
+    """`about` what it is; its bounds; what drivers may `call`; what a stranger may say (`lies`); `looks`: nodes look
+    into the database for writers that they have not met; `returns`: the client connects where it has left alone."""
+
+    about: str
+    setting: NodeSetting
+    calls: tuple[HostCall, ...] = ()
+    lies: tuple[FalseClaim, ...] = ()
+    looks: bool = True
+    returns: bool = False
+
+
+HOSTS: dict[str, HostSystem] = {
+    "node-link-breaks": HostSystem(
+        about="the path from a node to the owner at another breaks, and what is on it is lost",
+        setting=NodeSetting(at=("a",), messages=(0, 2), breaks=1),
     ),
-    "node-overtaken": (
-        "a client connects again while its earlier connection waits for the lock",
-        NodeSetting(at=("a", "a"), messages=(1, 0), slow=(LockClient,)),
-        (),
+    "node-overtaken": HostSystem(
+        about="a client connects again while its earlier connection waits for the lock",
+        setting=NodeSetting(at=("a", "a"), messages=(1, 0), slow=(LockClient,)),
     ),
-    "node-leaves": (
-        "a client leaves a node or is lost, also when it has gone, and goes to another node",
-        NodeSetting(at=("a", "b"), messages=(1, 0), later=True),
-        (HostCall("a", LeaveClient("a~1/1")), HostCall("a", LoseClient("a~1/1"))),
+    "node-leaves": HostSystem(
+        about="a client leaves a node or is lost, also when it has gone, and goes to another node",
+        setting=NodeSetting(at=("a", "b"), messages=(1, 0), later=True),
+        calls=LEAVES[:2],
     ),
-    "node-asks-twice": (
-        "an owner asks twice to take over from a client that leaves, and is refused twice",
-        NodeSetting(at=("a", "b"), messages=(0, 0), later=True, repeats=True),
-        (HostCall("a", LeaveClient("a~1/1")), HostCall("a", LoseClient("a~1/1"))),
+    "node-left-for-good": HostSystem(
+        about="a client leaves or is lost for good, also while its session is loaded",
+        setting=NodeSetting(at=("a",), messages=(1, 0), slow=(LoadSession,), later=True),
+        calls=(*LEAVES[:2], HostCall("a", MeetWriter("a~1/1", writer="a"))),
     ),
-    "node-asked-for-another": (
-        "a node asks an owner for the session of another client",
-        NodeSetting(at=("a",), messages=(1, 0), lies=1),
-        (),
+    "node-comes-back": HostSystem(
+        about="a client that has left a node or is lost connects at another",
+        setting=NodeSetting(at=("a", "b"), messages=(1, 0), later=True),
+        calls=LEAVES[:2],
+        returns=True,
+    ),
+    "node-moved-on": HostSystem(
+        about="a client goes from one node to another and back, and its earlier connections end",
+        setting=NodeSetting(at=("a", "b", "a"), messages=(0, 0)),
+    ),
+    "node-asks-twice": HostSystem(
+        about="an owner asks twice to take over from a client that leaves, and is refused twice",
+        setting=NodeSetting(at=("a", "b"), messages=(0, 0), later=True, repeats=True),
+        calls=LEAVES[:2],
+    ),
+    "node-asked-for-another": HostSystem(
+        about="a node asks an owner for the session of another client",
+        setting=NodeSetting(at=("a",), messages=(1, 0), lies=1),
+        lies=ASKS_FOR_ANOTHER,
+    ),
+    "node-speaks-for-another": HostSystem(
+        about="a node speaks for a writer or an owner of another, and says what is not said between nodes",
+        setting=NodeSetting(at=("a", "b"), messages=(0, 1), lies=1),
+        lies=SPEAKS_FOR_ANOTHER,
+    ),
+    "node-writer-dies": HostSystem(
+        about="a node dies whose messages the owner at another follows",
+        setting=NodeSetting(at=("b",), messages=(1, 0), crashes=1),
+    ),
+    "node-never-looks": HostSystem(
+        about="a writer that begins asks where its session is live, and no node looks for writers in the database",
+        setting=NodeSetting(at=("a",), messages=(0, 1), slow=(FindOwner,), repeats=True),
+        looks=False,
+    ),
+    "node-two-sessions": HostSystem(
+        about="messages are for one of two sessions or for both, and the node has room for one writer",
+        setting=NodeSetting(
+            at=("b",),
+            messages=(3, 0),
+            writers_max=1,
+            beside={"a1": (SESSION, BESIDE), "a2": (SESSION,), "a3": (BESIDE,)},
+        ),
     ),
 }
-"""Name -> (about, bounds, what the driver of a node may call)."""
+SYSTEMS: dict[str, tuple[str, HostSystem]] = {name: (one.about, one) for name, one in HOSTS.items()}
+"""Name -> (about, what it is)."""
 
 CALLS_MAX = 2
 
 
 def system(name: str) -> System:
     """The system called so."""
-    about, setting, calls = SYSTEMS[name]
-    made = build(name, about, setting)
-    actors = tuple(StrangeNode() if isinstance(one, LyingNode) else one for one in made.actors)
-    if calls:
-        made = replace(made, budgets=(*made.budgets, at_most("calls of clients that go", CALLS_MAX, HostCall)))
-        actors = (*actors, Driver(calls))
-    return replace(made, actors=actors, properties=(*made.properties, *waiting_properties(made)))
+    one = HOSTS[name]
+    made = build(name, one.about, one.setting)
+    client, stranger = DepartingClient(one.setting, returns=one.returns), StrangeNode(one.lies)
+    others: dict[str, Actor] = {CLIENT: client, LIAR: stranger}
+    actors = tuple(others.get(actor.name, actor) for actor in made.actors)
+    if one.calls:
+        made = replace(made, budgets=(*made.budgets, at_most("calls of drivers", CALLS_MAX, HostCall)))
+        actors = (*actors, Driver(one.calls))
+    if not one.looks:
+        made = replace(made, budgets=(*made.budgets, at_most("looks for writers", 0, LookOut)))
+    judged = (*waiting_properties(made), *room_properties(one.setting), *stranger.properties(), *client.properties())
+    obligations = (*made.obligations, *stranger.obligations(), *client.obligations())
+    if any(call.node == one.setting.at[-1] for call in one.calls):
+        obligations = tuple(owed for owed in obligations if owed.name != "CONNECTS")  # it may leave before
+    return replace(made, actors=actors, properties=(*made.properties, *judged), obligations=obligations)
 
 
 def waiting_properties(made: System) -> Iterator[Property]:
@@ -126,3 +259,17 @@ def waiting_properties(made: System) -> Iterator[Property]:
 def count_waiting(parts: ProcessParts) -> int:
     """Connections that wait for the lock, 2 for more."""
     return min(2, sum(one.kind == LIVES.name and one.party.record.status is LOCKING for one in parts.parties))
+
+
+def room_properties(one: NodeSetting) -> Iterator[Property]:
+    """PS-148, where there is room for few writers."""
+
+    def has_room(actor: str, before: Any, event: Any, after: Any) -> bool:
+        if actor not in NODES or not isinstance(event, Hand | HandRange) or after.parts is None:
+            return True
+        writers = [party.party.record for party in after.parts.parties if party.kind == WRITERS.name]
+        return len(writers) <= one.writers_max or all(writer.status is not IDLE for writer in writers)
+
+    if one.beside:
+        text = "a node that has more writers than it may has none that is idle, once it was handed something"
+        yield Stepwise("ROOM", text, has_room)

@@ -24,7 +24,7 @@ from statemachines.persistent_sessions.life_request import (
     UnlockClient,
 )
 from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
-from statemachines.persistent_sessions.request import NotOwner
+from statemachines.persistent_sessions.request import BeginEpoch, EpochBegun, NotOwner, PutRows, RowStored
 from statemachines.persistent_sessions.resume import LIVE
 from statemachines.persistent_sessions.session_host_parties import RESUMES
 from statemachines.persistent_sessions.session_host_record import MeetWriter
@@ -40,6 +40,8 @@ from statemachines_spec.persistent_sessions.database import (
     StoredRows,
 )
 
+BESIDE = "s2"
+"""Another session, which is live nowhere."""
 OF_CLIENT = (LookUp, OpenSession, KeepAlive, LeaveSession)
 
 
@@ -65,12 +67,13 @@ class Follows(Event, frozen=True, gc=False):
 class NodeTables(DatabaseLocal, frozen=True, gc=False):
     """`locked`: the token of the last connection that had the client id, and the `attempt` of it that its client
     counts; `over`: lives of nodes that have ended; `follows`: owners that are subscribed, each with the writers that it
-    has met."""
+    has met; messages that are stored for another session, `beside` this one."""
 
     locked: int = 0
     attempt: int = 0
     over: tuple[str, ...] = ()
     follows: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    beside: tuple[str, ...] = ()
 
     @property
     def unmet(self) -> tuple[str, ...]:
@@ -148,6 +151,8 @@ class NodeDatabase(Database):
         self, local: Any, request: Request
     ) -> tuple[DatabaseLocal, tuple[Answer, ...], tuple[Envelope, ...]]:  # fmt: skip
         """Nodes learn of an owner from markers, and when their writers begin; the database tells nobody."""
+        if getattr(request, "session", SESSION) == BESIDE:
+            return self._store_beside(local, request)
         match request:
             case LockClient(attempt=attempt) if attempt < local.attempt:
                 return local, (NotOwner(),), ()
@@ -162,6 +167,19 @@ class NodeDatabase(Database):
             return local, self._answers(local, request), ()
         local, answers, _ = super().apply(local, request)
         return local, answers, ()
+
+    @staticmethod
+    def _store_beside(local: Any, request: Request) -> tuple[NodeTables, tuple[Answer, ...], tuple[Envelope, ...]]:
+        """Another session, which is live nowhere: what is stored for it is counted."""
+        match request:
+            case BeginEpoch():
+                return local, (EpochBegun(1),), ()
+            case FindOwner(session):
+                return local, (OwnerFound("", 0, session),), ()
+            case PutRows(rows=rows):
+                beside = tuple(sorted({*local.beside, *(row.message for row in rows)}))
+                return replace(local, beside=beside), (RowStored(0),), ()
+        raise TypeError(f"of another session the database does not take {request!r}")
 
     def _answers(self, local: NodeTables, request: Any) -> tuple[Answer, ...]:
         if request.token < max(local.locked, local.token):

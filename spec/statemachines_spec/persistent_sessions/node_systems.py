@@ -7,13 +7,13 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Event, node_of
+from statemachines.kernel import Event, RemoteProtocolError, name_of, node_of
 from statemachines.persistent_sessions.life_record import Accepted, Connect, SessionClosed
 from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.message import (
@@ -34,6 +34,7 @@ from statemachines.persistent_sessions.resume_record import NORMAL
 from statemachines.persistent_sessions.session_host_parties import RESUMES, WRITERS, owner_of
 from statemachines.persistent_sessions.session_host_process import SESSION_HOST
 from statemachines.persistent_sessions.session_host_record import (
+    WRITERS_MAX,
     CommitAcknowledged,
     ConnectClient,
     Handed,
@@ -47,7 +48,7 @@ from statemachines.persistent_sessions.session_host_record import (
 from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover
 from statemachines.persistent_sessions.times import Times
 from statemachines.persistent_sessions.writer_flow_record import LinkLost, WriterDown
-from statemachines.persistent_sessions.writer_record import IDLE, Hand
+from statemachines.persistent_sessions.writer_record import IDLE, Hand, HandRange
 from statemachines_spec.explorer.actor import Actor, Crash, Envelope, Reaction, Watch
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.process_actor import ProcessActor, ProcessActorLocal
@@ -76,7 +77,8 @@ class NodeSetting(msgspec.Struct, frozen=True, kw_only=True):
     at each node; `slow` requests; `crashes` of nodes, `losses` of connections, `breaks` of paths; `later`: the client
     takes its time; `window`: what it receives at a time; `alive`: owners say that their sessions live, and may hear
     that they do not; `repeats`: what was not heard is said again; `lies` of a node that has no session; `cuts`: live
-    messages that are not sent, and nobody is told; `clean`: each connection but the first discards the session."""
+    messages that are not sent, and nobody is told; `clean`: each connection but the first discards the session;
+    `writers_max` of a node, and the messages for which it has another session `beside` this one, or in its place."""
 
     at: tuple[str, ...]
     messages: tuple[int, int] = (1, 1)
@@ -89,8 +91,21 @@ class NodeSetting(msgspec.Struct, frozen=True, kw_only=True):
     alive: bool = False
     repeats: bool = False
     lies: int = 0
+    writers_max: int = WRITERS_MAX
+    beside: Mapping[str, tuple[str, ...]] = {}
     cuts: int = 0
     clean: bool = False
+
+    @property
+    def ids(self) -> dict[str, tuple[str, ...]]:
+        """The messages that each node is handed over."""
+        counts = zip(NODES, self.messages, strict=True)
+        return {node: tuple(f"{node}{n}" for n in range(1, count + 1)) for node, count in counts}
+
+    @property
+    def coming(self) -> int:
+        """How many of them are for the session."""
+        return sum(SESSION in self.beside.get(message, (SESSION,)) for ids in self.ids.values() for message in ids)
 
 
 SYSTEMS: dict[str, tuple[str, NodeSetting]] = {
@@ -130,14 +145,30 @@ SYSTEMS: dict[str, tuple[str, NodeSetting]] = {
 """Name -> (about, bounds)."""
 
 
+class LieRefused(Event, frozen=True, gc=False):
+    """A node refuses what the liar has said."""
+
+    kind: str
+
+
 class SessionNodeActor(ProcessActor):
-    """A node.  What it sends to itself arrives within the same transition, as what it sends to its client."""
+    """A node.  What it sends to itself arrives within the same transition, as what it sends to its client.  `beside`:
+    messages -> the sessions that they are for (else `SESSION`)."""
+
+    def __init__(self, *given: Any, beside: Mapping[str, tuple[str, ...]] = {}, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.beside = beside
 
     def react(self, local: ProcessActorLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         if isinstance(envelope.event, BeginTakeover | EndTakeover) and not self.is_reached(local):
             unsent = Undelivered(envelope.event.to, envelope.to, envelope.event)
             return Reaction(local, (), (Envelope("", node_of(unsent.sender), unsent),))
-        reaction = super().react(local, self._translate(envelope), watch)
+        try:
+            reaction = super().react(local, self._translate(envelope), watch)
+        except RemoteProtocolError:
+            if node_of(envelope.sender) != LIAR:
+                raise
+            return Reaction(local, (), (Envelope(self.name, LIAR, LieRefused(name_of(type(envelope.event)))),))
         if reaction is None or not reaction.sends:
             return reaction
         near = tuple(one for one in map(self._near, reaction.sends) if one is not None)
@@ -149,18 +180,22 @@ class SessionNodeActor(ProcessActor):
         """Whether other nodes have a link to it."""
         return local.parts is not None
 
-    @staticmethod
-    def _translate(envelope: Envelope) -> Envelope:
+    def _translate(self, envelope: Envelope) -> Envelope:
         """What the driver of a node makes of it."""
         match envelope.event:
             case Puback() | Pubrec() | Pubcomp() as message:
                 return Envelope("", envelope.to, TakeAcknowledgements(envelope.to, (message,)))
-            case Hand(message, topic_filter, qos, until_ns):
-                handed = (Handed(SESSION, topic_filter, qos, until_ns),)
-                return Envelope("", envelope.to, HandMessages((RoutedMessage(message, handed),)))
+            case Hand() as hand:
+                return Envelope("", envelope.to, HandMessages((self._routed(hand),)))
+            case HandRange(hands):
+                return Envelope("", envelope.to, HandMessages(tuple(map(self._routed, hands))))
             case ConnectClient() | LinkLost() | WriterDown():
                 return replace(envelope, sender="")
         return envelope
+
+    def _routed(self, hand: Hand) -> RoutedMessage:
+        sessions = self.beside.get(hand.message, (SESSION,))
+        return RoutedMessage(hand.message, tuple(Handed(one, hand.filter, hand.qos, hand.until_ns) for one in sessions))
 
     def _near(self, one: Envelope) -> Envelope | None:
         """The message as it is taken at once (None: it travels)."""
@@ -323,29 +358,34 @@ def build(name: str, about: str, one: NodeSetting, node: Callable[..., SessionNo
         node(
             called,
             SESSION_HOST,
-            lambda life: SessionHostRecord(life, times, life_times),
-            faults=(Crash,) if one.crashes else (),
+            lambda life: SessionHostRecord(life, times, life_times, writers_max=one.writers_max),
+            faults=(Crash,) if one.crashes and called == NODES[0] else (),
             calls=calls,
             tells={Accepted: CLIENT, SessionClosed: CLIENT, Written: CLIENT},
             silent=tuple(timer for timer in SILENT if timer not in fires_in(one)),
             bound=asks_no_more,
+            beside=one.beside,
         )
         for called in NODES
     )
     database = NodeDatabase(NODES, NODES, lag=0, slow=one.slow, hides=True)
     cluster = Cluster(NODES, NODES, places=2)
     client = MovingClient(one.at, clean=one.clean, later=one.later, window=one.window)
-    ids = {
-        node: tuple(f"{node}{n}" for n in range(1, count + 1)) for node, count in zip(NODES, one.messages, strict=True)
-    }
     return System(
         name,
         about,
-        (*nodes, database, cluster, client, Publisher(ids), *((LyingNode(),) if one.lies else ())),
+        (
+            *nodes,
+            database,
+            cluster,
+            client,
+            Publisher(one.ids, together=bool(one.beside)),
+            *((LyingNode(),) if one.lies else ()),
+        ),
         Network(3, lossy=False, duplicating=False),
         properties=tuple(properties(nodes, database, cluster, client, one)),
         budgets=(
-            at_most("crashes of nodes", one.crashes, Crash, actors=("a",)),
+            at_most("crashes of nodes", one.crashes, Crash),
             at_most("connections that are lost", one.losses, LoseClient),
             at_most("broken paths", one.breaks, Break),
             at_most("live messages that are cut off", one.cuts, Lose),
@@ -415,7 +455,7 @@ def properties(
     views = (*rests, database.rests(), cluster.rests(), client.lacks_nothing())
     text = "where the client is connected and nobody has anything to do, all that is stored has come"
     found.append(Always("COMPLETE", text, views, is_complete, quiet=True))
-    found.append(Sometimes("all is delivered", "", (client.has_got(sum(one.messages)),), bool))
+    found.append(Sometimes("all is delivered", "", (client.has_got(one.coming),), bool))
     found.append(Sometimes("connected at last", "", (client.is_accepted(),), bool))
     return found
 

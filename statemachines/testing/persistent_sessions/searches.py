@@ -11,7 +11,7 @@ from statemachines_spec.persistent_sessions import SPEC
 SYSTEMS: Final = (
     "two-writers", "silence", "at-least-once", "taken-over", "expiry", "collector-stops", "unclear", "exactly-once",
     "overtaking", "break", "abandoned", "old-lies", "receive-maximum", "life-unclear", "taken-at-once",
-    "collected-late",
+    "collected-late", "node-comes-back",
 )  # fmt: skip
 
 
