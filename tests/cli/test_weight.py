@@ -14,7 +14,8 @@ DRIVERS = ("statemachines/drivers",)
 LIMITS = {
     "cursor_recovery": 25,
     "missed_samples": 13,
-    "persistent_sessions": 124,
+    "mqtt_connections": 26,
+    "persistent_sessions": 111,
     "sequence_windows": 16,
     "shared_subscriptions": 54,
 }

@@ -12,7 +12,7 @@ import pytest
 from statemachines.drivers.persistent_sessions.tables import SQLITE
 from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.quick_work import IN_A_ROW
-from statemachines.drivers.sql.sqlite import Database
+from statemachines.drivers.sql.sqlite import CHECKPOINT_PAGES, Database
 
 
 @pytest.fixture
@@ -109,4 +109,4 @@ def test_PS_515_a_locked_file_is_waited_for_by_the_worker(path):
         )
         return timeout, checkpoint, await database.run(lambda: database._last_ns())
 
-    assert play(path, body, busy_s=7.0) == (7_000, 1_000, 2)
+    assert play(path, body, busy_s=7.0) == (7_000, CHECKPOINT_PAGES, 2)

@@ -4,27 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from statemachines.mqtt_codec import (
-    AuthPacket,
-    ConnackPacket,
-    ConnectPacket,
-    DisconnectPacket,
-    MqttVersion,
-    PacketProperties,
-    PingreqPacket,
-    PingrespPacket,
-    PubackPacket,
-    PubcompPacket,
-    PublishPacket,
-    PubrecPacket,
-    PubrelPacket,
-    SubackPacket,
-    SubscribePacket,
-    TopicSubscription,
-    UnsubackPacket,
-    UnsubscribePacket,
-    WillMessage,
-)
+from statemachines import mqtt_codec
 from statemachines.mqtt_codec.packet_rule import CODES
 
 LETTERS = "aZ$ \u0001\u00e9\ufeff\uffff\U0001f600"
@@ -77,11 +57,11 @@ MESSAGE = "payload_format message_expiry content_type response_topic correlation
 def properties(draw, version, names):
     """Some of these properties, user properties always among them."""
     if version == 4:
-        return PacketProperties()
+        return mqtt_codec.PacketProperties()
     fields = {name: draw(VALUES[name]) for name in names.split() if draw(st.booleans())}
     if "authentication_method" in fields and draw(st.booleans()):
         fields["authentication_data"] = draw(BYTES)
-    return PacketProperties(**fields, user_properties=draw(PAIRS))
+    return mqtt_codec.PacketProperties(**fields, user_properties=draw(PAIRS))
 
 
 @st.composite
@@ -90,9 +70,9 @@ def publishes(draw, version):
     held = draw(properties(version, MESSAGE + " topic_alias"))
     if version == 5:
         fields = {name: getattr(held, name) for name in held.__struct_fields__}
-        held = PacketProperties(**fields | {"subscription_ids": tuple(draw(st.lists(VARINTS, max_size=3)))})
+        held = mqtt_codec.PacketProperties(**fields | {"subscription_ids": tuple(draw(st.lists(VARINTS, max_size=3)))})
     topic = draw(TOPICS) if held.topic_alias is None or draw(st.booleans()) else ""
-    return PublishPacket(
+    return mqtt_codec.PublishPacket(
         topic, draw(BYTES), qos, draw(st.booleans()), bool(qos) and draw(st.booleans()), draw(IDS) if qos else 0, held
     )
 
@@ -100,7 +80,12 @@ def publishes(draw, version):
 @st.composite
 def connects(draw, version):
     will = st.builds(
-        WillMessage, TOPICS, BYTES, st.integers(0, 2), st.booleans(), properties(version, MESSAGE + " will_delay")
+        mqtt_codec.WillMessage,
+        TOPICS,
+        BYTES,
+        st.integers(0, 2),
+        st.booleans(),
+        properties(version, MESSAGE + " will_delay"),
     )
     user_name = draw(st.none() | TEXTS)
     clean = draw(st.booleans())
@@ -111,20 +96,20 @@ def connects(draw, version):
         " request_response_information authentication_method"
     )
     held = draw(properties(version, names))
-    return ConnectPacket(
-        client, MqttVersion(version), clean, draw(U16), draw(st.none() | will), user_name, password, held
+    return mqtt_codec.ConnectPacket(
+        client, mqtt_codec.MqttVersion(version), clean, draw(U16), draw(st.none() | will), user_name, password, held
     )
 
 
 @st.composite
 def connacks(draw, version):
-    code = draw(st.sampled_from(sorted(CODES[ConnackPacket][1 if version == 5 else 2])))
+    code = draw(st.sampled_from(sorted(CODES[mqtt_codec.ConnackPacket][1 if version == 5 else 2])))
     names = (
         "session_expiry receive_maximum maximum_qos retain_available maximum_packet_size assigned_client_id"
         " topic_alias_maximum reason_string wildcards_available subscription_ids_available shared_available"
         " server_keep_alive response_information server_reference authentication_method"
     )
-    return ConnackPacket(code == 0 and draw(st.booleans()), code, draw(properties(version, names)))
+    return mqtt_codec.ConnackPacket(code == 0 and draw(st.booleans()), code, draw(properties(version, names)))
 
 
 def coded(kind, version, allowed, names, *before):
@@ -137,26 +122,26 @@ def coded(kind, version, allowed, names, *before):
 def subscribes(draw, version):
     def one(topic_filter):
         if version == 4:
-            return TopicSubscription(topic_filter, draw(st.integers(0, 2)))
+            return mqtt_codec.TopicSubscription(topic_filter, draw(st.integers(0, 2)))
         no_local = not topic_filter.startswith("$share/") and draw(st.booleans())
-        return TopicSubscription(
+        return mqtt_codec.TopicSubscription(
             topic_filter, draw(st.integers(0, 2)), no_local, draw(st.booleans()), draw(st.integers(0, 2))
         )
 
     held = draw(properties(version, ""))
     if version == 5 and draw(st.booleans()):
-        held = PacketProperties(user_properties=held.user_properties, subscription_ids=(draw(VARINTS),))
-    return SubscribePacket(draw(IDS), tuple(map(one, draw(st.lists(FILTERS, min_size=1, max_size=3)))), held)
+        held = mqtt_codec.PacketProperties(user_properties=held.user_properties, subscription_ids=(draw(VARINTS),))
+    return mqtt_codec.SubscribePacket(draw(IDS), tuple(map(one, draw(st.lists(FILTERS, min_size=1, max_size=3)))), held)
 
 
 def auths():
     def with_method(code, method, held):
         fields = {name: getattr(held, name) for name in held.__struct_fields__}
-        return AuthPacket(code, PacketProperties(**fields | {"authentication_method": method}))
+        return mqtt_codec.AuthPacket(code, mqtt_codec.PacketProperties(**fields | {"authentication_method": method}))
 
-    return st.just(AuthPacket()) | st.builds(
+    return st.just(mqtt_codec.AuthPacket()) | st.builds(
         with_method,
-        st.sampled_from(sorted(CODES[AuthPacket][1])),
+        st.sampled_from(sorted(CODES[mqtt_codec.AuthPacket][1])),
         TEXTS,
         properties(5, "reason_string authentication_method"),
     )
@@ -165,29 +150,39 @@ def auths():
 def packets(version):
     """Any packet of this version."""
     reason = "reason_string"
-    suback = CODES[SubackPacket][1 if version == 5 else 2]
-    unsuback = st.lists(st.sampled_from(sorted(CODES[UnsubackPacket][1])), min_size=1, max_size=3).map(tuple)
+    suback = CODES[mqtt_codec.SubackPacket][1 if version == 5 else 2]
+    unsuback = st.lists(st.sampled_from(sorted(CODES[mqtt_codec.UnsubackPacket][1])), min_size=1, max_size=3).map(tuple)
     kinds = [
         connects(version),
         connacks(version),
         publishes(version),
-        coded(PubackPacket, version, CODES[PubackPacket][1], reason, IDS),
-        coded(PubrecPacket, version, CODES[PubackPacket][1], reason, IDS),
-        coded(PubrelPacket, version, CODES[PubrelPacket][1], reason, IDS),
-        coded(PubcompPacket, version, CODES[PubrelPacket][1], reason, IDS),
+        coded(mqtt_codec.PubackPacket, version, CODES[mqtt_codec.PubackPacket][1], reason, IDS),
+        coded(mqtt_codec.PubrecPacket, version, CODES[mqtt_codec.PubackPacket][1], reason, IDS),
+        coded(mqtt_codec.PubrelPacket, version, CODES[mqtt_codec.PubrelPacket][1], reason, IDS),
+        coded(mqtt_codec.PubcompPacket, version, CODES[mqtt_codec.PubrelPacket][1], reason, IDS),
         subscribes(version),
         st.builds(
-            SubackPacket,
+            mqtt_codec.SubackPacket,
             IDS,
             st.lists(st.sampled_from(sorted(suback)), min_size=1, max_size=3).map(tuple),
             properties(version, reason),
         ),
         st.builds(
-            UnsubscribePacket, IDS, st.lists(FILTERS, min_size=1, max_size=3).map(tuple), properties(version, "")
+            mqtt_codec.UnsubscribePacket,
+            IDS,
+            st.lists(FILTERS, min_size=1, max_size=3).map(tuple),
+            properties(version, ""),
         ),
-        st.builds(UnsubackPacket, IDS, unsuback if version == 5 else st.just(()), properties(version, reason)),
-        st.just(PingreqPacket()),
-        st.just(PingrespPacket()),
-        coded(DisconnectPacket, version, CODES[DisconnectPacket][1], reason + " session_expiry server_reference"),
+        st.builds(
+            mqtt_codec.UnsubackPacket, IDS, unsuback if version == 5 else st.just(()), properties(version, reason)
+        ),
+        st.just(mqtt_codec.PingreqPacket()),
+        st.just(mqtt_codec.PingrespPacket()),
+        coded(
+            mqtt_codec.DisconnectPacket,
+            version,
+            CODES[mqtt_codec.DisconnectPacket][1],
+            reason + " session_expiry server_reference",
+        ),
     ]
     return st.one_of(*kinds, *([auths()] if version == 5 else []))

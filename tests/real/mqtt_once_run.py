@@ -24,23 +24,9 @@ from pathlib import Path
 
 from mqtt_run import PATIENCE_S, mqtt_nodes
 
-from statemachines.mqtt_codec import (
-    ConnectPacket,
-    Decoder,
-    DisconnectPacket,
-    MqttVersion,
-    PacketProperties,
-    PubackPacket,
-    PubcompPacket,
-    PublishPacket,
-    PubrecPacket,
-    PubrelPacket,
-    SubscribePacket,
-    TopicSubscription,
-    encode,
-)
+from statemachines import mqtt_codec
 
-KEPT = PacketProperties(session_expiry=3_600)
+KEPT = mqtt_codec.PacketProperties(session_expiry=3_600)
 WINDOW = 8
 """Messages of the publisher that are under way together."""
 
@@ -62,7 +48,7 @@ class RawClient:
             self.close()
             try:
                 self.reader, self._writer = await asyncio.open_connection("127.0.0.1", port)
-                self._decoder, self._packets = Decoder(5), []
+                self._decoder, self._packets = mqtt_codec.Decoder(5), []
                 self.send(self.make_connect())
                 connack = await self.read()
                 if connack.reason_code == 0:
@@ -73,10 +59,10 @@ class RawClient:
             await asyncio.sleep(0.05)
 
     def make_connect(self):
-        return ConnectPacket(self.client_id, MqttVersion.V5, clean_start=False, properties=KEPT)
+        return mqtt_codec.ConnectPacket(self.client_id, mqtt_codec.MqttVersion.V5, clean_start=False, properties=KEPT)
 
     def send(self, packet):
-        self._writer.write(encode(packet, MqttVersion.V5))
+        self._writer.write(mqtt_codec.encode(packet, mqtt_codec.MqttVersion.V5))
 
     async def read(self):
         """The next packet; raises `OSError` when the connection is gone."""
@@ -86,7 +72,7 @@ class RawClient:
                 raise ConnectionError
             self._packets += self._decoder.feed(data)
         packet = self._packets.pop(0)
-        if isinstance(packet, DisconnectPacket):
+        if isinstance(packet, mqtt_codec.DisconnectPacket):
             raise ConnectionError
         return packet
 
@@ -112,15 +98,15 @@ class OncePublisher(RawClient):
         await self.connect(port)
         for packet_id, (number, is_received) in list(self.open.items()):
             if is_received:
-                self.send(PubrelPacket(packet_id))
+                self.send(mqtt_codec.PubrelPacket(packet_id))
             else:
-                self.send(PublishPacket(topic_of(number), b"%d" % number, 2, dup=True, packet_id=packet_id))
+                self.send(mqtt_codec.PublishPacket(topic_of(number), b"%d" % number, 2, dup=True, packet_id=packet_id))
 
     def publish(self):
         self.count += 1
         packet_id = self._free.pop(self._chance.randrange(len(self._free)))
         self.open[packet_id] = (self.count, False)
-        self.send(PublishPacket(topic_of(self.count), b"%d" % self.count, 2, packet_id=packet_id))
+        self.send(mqtt_codec.PublishPacket(topic_of(self.count), b"%d" % self.count, 2, packet_id=packet_id))
 
     async def go_on(self, place="", after=0, most=10**9):
         """Until the `after`-th packet at this place, or until `most` are published and complete."""
@@ -140,14 +126,14 @@ class OncePublisher(RawClient):
 
     def take(self, packet):
         number, is_received = self.open.get(packet.packet_id, (0, False))
-        if isinstance(packet, PubrecPacket):
+        if isinstance(packet, mqtt_codec.PubrecPacket):
             assert packet.reason_code in (0, 0x10), packet
             self.seen["pubrec"] += 1
             self.open[packet.packet_id] = (number, True)
-            self.send(PubrelPacket(packet.packet_id))
+            self.send(mqtt_codec.PubrelPacket(packet.packet_id))
             self.seen["pubrel"] += 1
         else:
-            assert isinstance(packet, PubcompPacket), packet
+            assert isinstance(packet, mqtt_codec.PubcompPacket), packet
             assert is_received
             assert packet.reason_code in (0, 0x92), packet
             self.seen["pubcomp"] += 1
@@ -174,17 +160,17 @@ class OnceSubscriber(RawClient):
                 await self.connect(ports[place % len(ports)])
                 if not self.present:
                     self._had.clear()
-                    filters = (TopicSubscription("p/#", 1),)
-                    self.send(SubscribePacket(1, filters))
+                    filters = (mqtt_codec.TopicSubscription("p/#", 1),)
+                    self.send(mqtt_codec.SubscribePacket(1, filters))
                 while True:
                     packet = await self.read()
-                    if not isinstance(packet, PublishPacket):
+                    if not isinstance(packet, mqtt_codec.PublishPacket):
                         continue
                     number = int(packet.payload)
                     if not (packet.dup and self._had.get(packet.packet_id) == number):
                         self.numbers.append(number)
                     self._had[packet.packet_id] = number
-                    self.send(PubackPacket(packet.packet_id))
+                    self.send(mqtt_codec.PubackPacket(packet.packet_id))
             await asyncio.sleep(0.02)
 
 

@@ -9,16 +9,7 @@ from collections import Counter
 from mqtt_once_run import KEPT, RawClient
 from mqtt_run import PATIENCE_S, mqtt_nodes, until
 
-from statemachines.mqtt_codec import (
-    ConnectPacket,
-    MqttVersion,
-    PacketProperties,
-    PubackPacket,
-    PublishPacket,
-    SubscribePacket,
-    TopicSubscription,
-    WillMessage,
-)
+from statemachines import mqtt_codec
 
 COUNT = 20
 
@@ -28,16 +19,20 @@ class LostClient(RawClient):
 
     def make_connect(self):
         delay = None if int(self.client_id) % 2 else 1
-        will = WillMessage("wills", self.client_id.encode(), 1, properties=PacketProperties(will_delay=delay))
-        return ConnectPacket(self.client_id, MqttVersion.V5, clean_start=False, will=will, properties=KEPT)
+        will = mqtt_codec.WillMessage(
+            "wills", self.client_id.encode(), 1, properties=mqtt_codec.PacketProperties(will_delay=delay)
+        )
+        return mqtt_codec.ConnectPacket(
+            self.client_id, mqtt_codec.MqttVersion.V5, clean_start=False, will=will, properties=KEPT
+        )
 
 
 async def take_wills(watcher, found):
     while True:
         packet = await watcher.read()
-        if isinstance(packet, PublishPacket):
+        if isinstance(packet, mqtt_codec.PublishPacket):
             found[packet.payload.decode()] += 1
-            watcher.send(PubackPacket(packet.packet_id))
+            watcher.send(mqtt_codec.PubackPacket(packet.packet_id))
 
 
 async def play(folder):
@@ -47,7 +42,7 @@ async def play(folder):
         place, spare = nodes
         watcher = RawClient("watcher")
         await watcher.connect(spare.port)
-        watcher.send(SubscribePacket(1, (TopicSubscription("wills", 1),)))
+        watcher.send(mqtt_codec.SubscribePacket(1, (mqtt_codec.TopicSubscription("wills", 1),)))
         await watcher.read()
         task = asyncio.ensure_future(take_wills(watcher, found))
         clients = [LostClient(str(number)) for number in range(COUNT)]

@@ -53,9 +53,10 @@ def scripted(one, *, variant="settled", bug=""):
     return script_of(one, path, protocol="shared_subscriptions", variant=variant, bug=bug)
 
 
-def random_walk(one, seed, steps):
-    """Some run of a system, that ends where nothing more can happen or after so many steps."""
-    entries = Entries(one.in_full())
+def random_walk(one, seed, steps, entries=None):
+    """Some run of a system, that ends where nothing more can happen or after so many steps; `entries` are those of the
+    system in full, where it is walked more than once."""
+    entries = entries or Entries(one.in_full())
     moves, chance = Moves(entries), random.Random(seed)
     states = [moves.first()]
     for _ in range(steps):

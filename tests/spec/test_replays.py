@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from statemachines import cli
 from statemachines_sim.shared_subscriptions.asyncio_stage import run_live
 from statemachines_sim.shared_subscriptions.script_world import simulate
+from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.script import script as scripts
 from statemachines_spec.script.path_to_script import Unscriptable, script_of
 from statemachines_spec.shared_subscriptions.systems import SYSTEMS, system
@@ -133,9 +134,10 @@ def test_every_system_is_followed_or_refused():
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_no_runtime_can_be_told_to_do_is_named(name):
     one, reasons = system(name, "small"), set()
+    entries = Entries(one.in_full())
     for seed in range(WALKS):
         try:
-            script_of(one, random_walk(one, seed, 20), protocol="shared_subscriptions")
+            script_of(one, random_walk(one, seed, 20, entries), protocol="shared_subscriptions")
         except Unscriptable as error:
             reasons.add(str(error))
     assert any(f"nobody can be told to do {REFUSED[name]}" in reason for reason in reasons)
@@ -144,8 +146,10 @@ def test_what_no_runtime_can_be_told_to_do_is_named(name):
 @pytest.mark.parametrize("name", FOLLOWED)
 def test_what_the_explorer_walks_real_hosts_walk_too(name):
     """Random runs with crashes, pauses, claims that age, requests that travel: wherever real timers allow them."""
+    one = replace(system(name, "small"), properties=())  # who follows it judges
     seeds = range(MORE.get(name, WALKS))
-    made = [one for seed in seeds if (one := walked(system(name, "small"), seed)) is not None]
+    entries = Entries(one.in_full())
+    made = [found for seed in seeds if (found := walked(one, seed, entries)) is not None]
     assert len(made) >= 2
     followed = [(simulate(one).replayed, run_live(one)) for one in made]
     assert all(not one.broken for pair in followed for one in pair)
@@ -167,9 +171,9 @@ def test_a_grant_that_is_lost_and_never_repeated_shows_after_the_schedule(follow
     assert follow(begun).broken == {}
 
 
-def walked(one, seed):
+def walked(one, seed, entries):
     """The schedule of a random run; None: no real timers allow it."""
-    path = random_walk(one, seed, 20)
+    path = random_walk(one, seed, 20, entries)
     try:
         return script_of(one, path, protocol="shared_subscriptions")
     except Unscriptable:

@@ -61,6 +61,10 @@ class MemoryDatabase:
         """Nor such a one."""
         return None
 
+    def count_changes(self) -> int | None:
+        """It does not: each look is a transaction."""
+        return None
+
     def last_commit_ns(self) -> int:
         """When something was committed last."""
         return self.book.read_time().time_ns

@@ -14,6 +14,13 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import Answer, Event, Request, name_of
+from statemachines.persistent_sessions.client_store import (
+    LastLock,
+    is_left,
+    is_superseded,
+    refuse_lock,
+    refuse_session,
+)
 from statemachines.persistent_sessions.collector_request import (
     ClientForgotten,
     ClientsRead,
@@ -28,7 +35,6 @@ from statemachines.persistent_sessions.collector_request import (
 )
 from statemachines.persistent_sessions.life_record import SessionOpened
 from statemachines.persistent_sessions.life_request import (
-    ClientBusy,
     ClientFound,
     ClientLocked,
     KeepAlive,
@@ -39,7 +45,6 @@ from statemachines.persistent_sessions.life_request import (
     OpenSession,
     SessionLeft,
     SessionOpen,
-    StoreFull,
     UnlockClient,
 )
 from statemachines.persistent_sessions.request import DATABASE, NotOwner
@@ -278,16 +283,14 @@ class Clients(Observer):
     def apply(self, local: ClientsLocal, party: str, request: Any) -> tuple[ClientsLocal, tuple[Answer, ...]]:
         """One transaction."""
         if isinstance(request, LockClient):
-            which = (request.instance, request.attempt)
-            is_again = bool(request.instance) and request.instance == local.last[0]
-            if is_again and local.last > which:
-                return local, (NotOwner(),)
-            is_again = is_again and local.last < which
-            if not is_again and local.lock not in ("", request.owner) and request.aged != local.token:
-                return local, (ClientBusy(local.token),)
+            last = LastLock(local.token, *local.last)
+            refused = refuse_lock(last, request, lambda: local.lock not in ("", request.owner))
+            if refused is not None:
+                return local, (refused,)
             token, aged = local.token + 1, local.aged or bool(request.aged)
+            which = (request.instance, request.attempt)
             local = replace(local, token=token, known=True, lock=request.owner, aged=aged, last=which)
-            return local, (ClientLocked(token, is_again),)
+            return local, (ClientLocked(token, last.count_ahead(request) > 0),)
         if isinstance(request, UnlockClient):
             return replace(local, lock="") if local.lock == request.owner else local, ()
         match request:
@@ -300,7 +303,7 @@ class Clients(Observer):
                 return local, (MessagesRead(()),)
             case ForgetClient():
                 return self._forgotten(local)
-        if request.token < local.token:
+        if is_superseded(local.token, request.token):
             return local, (NotOwner(),)
         now = local.now
         match request:
@@ -312,15 +315,16 @@ class Clients(Observer):
                 if is_over:
                     local = replace(local, over=tuple(sorted({*local.over, _name(party)})))
                 return local, (ClientFound(now.session, is_over, live),)
-            case OpenSession(most=most) if most and local.full and now is None:
-                local = replace(local, known=False, lock="", token=local.token + 1, refused=True, last=("", 0))
-                return local, (StoreFull(most),)
-            case OpenSession():
+            case OpenSession(most=most):
+                full = refuse_session("" if now is None else now.session, request, lambda: most if local.full else 0)
+                if full is not None:
+                    local = replace(local, known=False, lock="", token=local.token + 1, refused=True, last=("", 0))
+                    return local, (full,)
                 return self._opened(local, party, request), (SessionOpen(),)
             case KeepAlive():
                 return local, ()
         assert isinstance(request, LeaveSession)
-        if now is None or now.session != request.session:
+        if now is None or not is_left(now.session, request):
             return _broken(local, Wrong.STOLEN), (SessionLeft(),)
         if request.expiry_ms and not now.expiry_ms:
             local = _broken(local, Wrong.RAISED)

@@ -43,11 +43,11 @@ class LookedTables(NodeTables, frozen=True, gc=False):
         """Writers of which the owner would learn something by a look; and each owner that is superseded."""
         superseded = tuple(owner for owner, _ in self.follows if owner != self.owner)
         return (
-            *(writer for writer in self.last() if self.find_seen(writer).writers or self.find_seen(writer).rows),
+            *(writer for writer in self.list_last() if self.find_seen(writer).writers or self.find_seen(writer).rows),
             *superseded,
         )
 
-    def last(self) -> dict[str, tuple[int, int]]:
+    def list_last(self) -> dict[str, tuple[int, int]]:
         """The last row of each writer of another node."""
         entries = ((shelf.writer, one) for shelf in self.shelves for one in shelf.entries)
         return {
@@ -58,11 +58,11 @@ class LookedTables(NodeTables, frozen=True, gc=False):
 
     def find_seen(self, found: str) -> RowsSeen:
         """What a look finds of a writer, or of an owner that is superseded."""
-        if found not in self.last():
+        if found not in self.list_last():
             return RowsSeen(found, superseded=True)
         met: Any = dict(self.follows).get(self.owner)
         taken = {writer: (epoch, number) for writer, epoch, number in met or ()}
-        last = self.last()[found]
+        last = self.list_last()[found]
         if met is None or found not in taken:
             return RowsSeen(self.owner, writers=(found,) if met is not None else ())
         return RowsSeen(self.owner, rows=Map({found: last}) if (0, 0) < taken[found] < last else Map())

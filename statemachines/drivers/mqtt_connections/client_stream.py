@@ -19,7 +19,7 @@ from statemachines.drivers.mqtt_connections.client_decoder import ClientDecoder
 from statemachines.drivers.mqtt_connections.packet_budget import PacketBudget
 from statemachines.drivers.runtime import TraceStep
 from statemachines.kernel import Effect, Event, Message, Send, SetTimer, Status, Step, Tell
-from statemachines.mqtt_codec import PacketError, PubackPacket, encode
+from statemachines.mqtt_codec import PacketError, PubackPacket, ReasonCode, encode
 from statemachines.mqtt_codec.plain_packet import write_plain_packet
 from statemachines.mqtt_connections.client_packet import BrokenPacket, PubackMessage, PublishMessage, wrap_packet
 from statemachines.mqtt_connections.connection import MQTT_CONNECTION
@@ -40,6 +40,9 @@ BUFFER_MAX: Final = 2**20
 CONNECT_MAX: Final = 2**18
 """Bytes of the longest CONNECT: a stranger does not fill more memory."""
 
+ALIASED_MAX: Final = 2**15
+"""Bytes of all topics that the aliases of a connection stand for."""
+
 CLOSE_S: Final = 5.0
 """A client that does not read its last packet is cut off after so long."""
 
@@ -59,6 +62,7 @@ class ClientStream:
         reader: bytes of the client.
         writer: bytes for the client.
         budget: of the packets of all clients; None: this is the only one.
+        defer: calls later, when more packets may have come together; None: in the next turn of the loop.
     """
 
     def __init__(
@@ -68,6 +72,7 @@ class ClientStream:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         budget: PacketBudget | None = None,
+        defer: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
         self._budget = budget or PacketBudget()
         self.certified = names_in(writer.get_extra_info("peercert"))
@@ -97,6 +102,7 @@ class ClientStream:
         self._deadlines: dict[str, int] = {}
         self._alarms: dict[str, asyncio.TimerHandle] = {}
         self._loop = asyncio.get_running_loop()
+        self._defer = self._loop.call_soon if defer is None else defer
         writer.transport.set_write_buffer_limits(high=BUFFER_MAX)
 
     def trace_under(self, party: str, trace_step: TraceStep | None) -> None:
@@ -216,11 +222,18 @@ class ClientStream:
             self.received += count
             self._decoder.max_packet = self.record.settings.max_packet  # a CONNECT is there: the next may be longer
             self.feed(message)
+            if type(message) is PublishMessage and message.packet.topic and message.packet.properties.topic_alias:
+                self._bound_aliases()
             while self.record.status is OPENING:
                 self._opened.clear()
                 await self._opened.wait()
             if not self.has_room:
                 await self._room.wait()
+
+    def _bound_aliases(self) -> None:
+        """A client whose aliases stand for too much is disconnected (MQ-220)."""
+        if sum(len(one.encode()) for one in self.record.aliases.values()) > ALIASED_MAX:
+            self.stop(ReasonCode.QUOTA_EXCEEDED)
 
     # -- effects --------------------------------------------------------------------------------------------------
 
@@ -236,9 +249,9 @@ class ClientStream:
                 self._deadlines.pop(effect.timer, None)  # type: ignore[union-attr]
 
     def _write(self, message: Any) -> None:
-        """Packets of one turn of the loop leave together."""
+        """Packets of one turn of the loop, or of one batch of answers, leave together."""
         if not self._packets:
-            self._loop.call_soon(self._flush)
+            self._defer(self._flush)
         self._packets.append(encode(message.packet, self.record.version))
         self.sent += 1
         if type(message) is PublishMessage and message.more:

@@ -246,7 +246,8 @@ class MqttNode:
             writer.transport.abort()
             return
         peer: Any = writer.get_extra_info("peername")
-        stream = ClientStream("{}:{}".format(*peer[:2]) if peer else "-", self._settings, reader, writer, self._budget)
+        name, defer = "{}:{}".format(*peer[:2]) if peer else "-", self._node.request_queue.deferred.defer
+        stream = ClientStream(name, self._settings, reader, writer, self._budget, defer)
         session = MqttSession(self._node, stream, self._takeovers, self._users, self._allows_anonymous)
         stream.take_tell = session.take_tell
         self._count += 1

@@ -28,7 +28,6 @@ from statemachines.drivers.password_file import PasswordFile
 from statemachines.drivers.persistent_sessions.client_rights import NOT_ALLOWED
 from statemachines.drivers.persistent_sessions.front_message import (
     FRONT_INSTANCE,
-    FrontAcknowledged,
     FrontConnect,
     FrontPublish,
     FrontSubscribe,
@@ -51,6 +50,7 @@ from statemachines.mqtt_codec.packet import MqttVersion, PublishPacket, WillMess
 from statemachines.mqtt_connections import session_event as s
 from statemachines.mqtt_connections.connection_record import OPENING, IncomingStage
 from statemachines.mqtt_connections.takeover_limit import TakeoverLimit
+from statemachines.persistent_sessions.acknowledgements import FrontAcknowledged
 from statemachines.persistent_sessions.client_message import (
     Delivered,
     Farewell,
@@ -77,6 +77,7 @@ PUBLISHING_MAX: Final = 500
 PUBLISHING_BYTES_MAX: Final = 2 * 2**20
 """Messages of a client that are on their way into the database, and their bytes: so long it is not read."""
 
+FILTER_BYTES_MAX: Final = 1_024
 FILTERS_MAX: Final = 1_000
 """Filters of one SUBSCRIBE that are looked at, as many as a session may have; beyond they are refused."""
 
@@ -404,7 +405,7 @@ class MqttSession:
     def _subscribe(self, event: s.FiltersWanted) -> None:
         change = FilterChange(event.packet_id, len(event.subscriptions), True)
         for place, one in enumerate(event.subscriptions):
-            code = self._refuse_filter(one.filter) if place < FILTERS_MAX else ReasonCode.QUOTA_EXCEEDED
+            code = self._refuse_filter(one.filter, one.no_local) if place < FILTERS_MAX else ReasonCode.QUOTA_EXCEEDED
             if code:
                 self._settle(change, place, code)
                 continue
@@ -441,8 +442,10 @@ class MqttSession:
             known = self._options.get(topic_filter, NO_OPTIONS)
             self._identified.remove(str(known.subscription_id), topic_filter)
 
-    def _refuse_filter(self, topic_filter: str) -> int:
+    def _refuse_filter(self, topic_filter: str, is_not_local: bool) -> int:
         """The code for a filter that the node cannot have; 0: it can."""
+        if len(topic_filter.encode()) > FILTER_BYTES_MAX:
+            return ReasonCode.TOPIC_FILTER_INVALID
         try:
             check_filter(topic_filter)
         except ConfigurationError:
@@ -451,6 +454,8 @@ class MqttSession:
             return 0
         if not self._node.shares_streams:
             return ReasonCode.SHARED_NOT_SUPPORTED
+        if is_not_local:  # of $queue/FILTER: for the standard it is no group (MQ-222)
+            return ReasonCode.IMPLEMENTATION_ERROR
         try:
             parse_filter(topic_filter)
         except ConfigurationError:

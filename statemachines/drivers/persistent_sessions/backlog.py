@@ -1,8 +1,5 @@
-"""Backlog: what waits for each session, added up while a collector walks the rows, and what of it is dropped.
-
-A session may have so many messages, or bytes of payload, waiting.  Beyond, its oldest are dropped, so that one client
-that stays away fills no disk.  Nine tenths of the bound remain, so that not every round drops something.
-"""
+"""Backlog: what waits for each session, added up while a collector walks the rows (`waiting_rows` says what of it is
+dropped)."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ import msgspec
 
 from statemachines.drivers.persistent_sessions.host_request import DropRows
 from statemachines.kernel import ConfigurationError
+from statemachines.persistent_sessions.waiting_rows import Piece, choose_dropped
 
 MESSAGES: Final = 1_000_000
 BYTES: Final = 2**30
@@ -50,18 +48,6 @@ class WaitingRow(NamedTuple):
     size_bytes: int
 
 
-class Piece(msgspec.Struct):
-    """Rows `first` to `last` of one writer and epoch, the last of which was stored at `time_ns`."""
-
-    writer: bytes
-    epoch: int
-    first: int
-    last: int
-    time_ns: int
-    rows: int = 0
-    size_bytes: int = 0
-
-
 class BacklogTally:
     """`add` each row that waits, in the order of the table, and `finish` at its end; `take_drops` is what is to be
     dropped of the sessions that were walked through meanwhile."""
@@ -92,10 +78,9 @@ class BacklogTally:
 
     def finish(self) -> None:
         """The session has no more rows."""
-        rows = sum(piece.rows for piece in self._pieces)
-        size = sum(piece.size_bytes for piece in self._pieces)
-        if rows > self._bounds.messages or size > self._bounds.size_bytes:
-            self._drop(rows, size)
+        session = self._session.decode()
+        for piece in choose_dropped(self._pieces, self._bounds.messages, self._bounds.size_bytes):
+            self._drops.append(DropRows(session, piece.writer.decode(), piece.epoch, piece.first, piece.last))
         self._pieces.clear()
 
     def take_drops(self) -> list[DropRows]:
@@ -105,13 +90,3 @@ class BacklogTally:
 
     def _is_full(self, piece: Piece) -> bool:
         return piece.rows >= self._rows_max or piece.size_bytes * PIECES >= self._bounds.size_bytes
-
-    def _drop(self, rows: int, size: int) -> None:
-        """The oldest pieces, until nine tenths are left."""
-        for piece in sorted(self._pieces, key=lambda one: (one.time_ns, one.writer, one.epoch, one.first)):
-            if 10 * rows <= 9 * self._bounds.messages and 10 * size <= 9 * self._bounds.size_bytes:
-                return
-            rows -= piece.rows
-            size -= piece.size_bytes
-            writer, session = piece.writer.decode(), self._session.decode()
-            self._drops.append(DropRows(session, writer, piece.epoch, piece.first, piece.last))

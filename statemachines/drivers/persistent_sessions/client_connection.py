@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from statemachines.drivers.persistent_sessions.acknowledgements import Acknowledgement
 from statemachines.drivers.persistent_sessions.client_rights import ClientRights
-from statemachines.drivers.persistent_sessions.front_message import FrontAcknowledged
 from statemachines.drivers.persistent_sessions.outbox import Outbox
 from statemachines.kernel import Message
+from statemachines.persistent_sessions.acknowledgements import Acknowledgement, FrontAcknowledged
 from statemachines.persistent_sessions.client_message import Delivered
 
 Say = Callable[[Message], bool]

@@ -72,12 +72,6 @@ class WillDropped(Message, frozen=True, gc=False):
     """The will of the connection is not to be sent."""
 
 
-class FrontAcknowledged(Message, frozen=True, gc=False):
-    """The client has acknowledged these packets of QoS 1, in this order."""
-
-    packets: tuple[int, ...]
-
-
 class FrontPublish(PublishWithHead, frozen=True, gc=False):
     """Publish; an empty `head` is none.  `retain`: keep it as the retained message of its topic, or with an empty
     payload delete that.  `PublishStored` or `PublishUnmatched` answers."""

@@ -325,6 +325,20 @@ class HostRequests:
         owners = {session: owner.decode() for session, owner in found.items() if life_of(owner.decode()) not in ended}
         return tuple(Route("", one.filter, 0, owner=owners[one.session]) for one in volatile if one.session in owners)
 
+    def find_known(self, requests: Sequence[object]) -> list[Routes] | None:
+        """Routes of messages, where no route has changed since they were looked up last; None: that is not enough."""
+        if self.matcher is not None and self.matcher.has_groups:
+            return None
+        found: list[Routes] = []
+        for asked in requests:
+            if not isinstance(asked, PutMessage) or asked.is_appended:
+                return None
+            routes = self.match(asked)
+            if find_volatile(routes, asked.qos):
+                return None  # who is connected is another question
+            found.append(routes)
+        return found
+
     def match(self, asked: PutMessage) -> Routes:
         """The routes of a message, as far as they are known."""
         if not asked.without:

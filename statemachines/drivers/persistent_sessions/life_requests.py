@@ -6,7 +6,8 @@ Tokens are of the whole store, and are never given twice, whatever becomes of a 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from functools import wraps
+from typing import Any, Final, TypeVar
 
 from statemachines.drivers.persistent_sessions.abandon import abandon
 from statemachines.drivers.persistent_sessions.host_request import OpenWithWill
@@ -14,8 +15,15 @@ from statemachines.drivers.persistent_sessions.session_row import PUT_SESSION, S
 from statemachines.drivers.persistent_sessions.sql import Sql, one
 from statemachines.drivers.persistent_sessions.will_rows import end_wills, put_will, settle_wills
 from statemachines.kernel import Answer, Request, life_number, life_of, node_of
+from statemachines.persistent_sessions.client_store import (
+    LastLock,
+    find_abandoned,
+    is_left,
+    is_superseded,
+    refuse_lock,
+    refuse_session,
+)
 from statemachines.persistent_sessions.life_request import (
-    ClientBusy,
     ClientFound,
     ClientLocked,
     KeepAlive,
@@ -25,11 +33,12 @@ from statemachines.persistent_sessions.life_request import (
     OpenSession,
     SessionLeft,
     SessionOpen,
-    StoreFull,
     UnlockClient,
 )
 from statemachines.persistent_sessions.request import NotOwner
 from statemachines.persistent_sessions.times import MS
+
+T = TypeVar("T", LookUp, OpenSession, KeepAlive, LeaveSession)
 
 LOCK: Final = (
     "INSERT INTO @clients (client, token, holder, until_ns, instance, attempt)"
@@ -38,6 +47,7 @@ LOCK: Final = (
     " instance = excluded.instance, attempt = excluded.attempt"
 )
 LAST: Final = "SELECT token, holder, until_ns, instance, attempt FROM @clients WHERE client = :client"
+NO_LOCK: Final = (None, b"", 0, b"", 0)
 NODE: Final = "SELECT life, until_ns FROM @nodes WHERE name = :name"
 
 
@@ -46,21 +56,20 @@ def lock(sql: Sql, asked: LockClient) -> Answer:
     which has given this connection up since.  A client does not wait for a lock of an earlier attempt of its own, nor
     for one of a node that has ended."""
     client, holder = asked.client.encode(), asked.owner.encode()
-    instance = asked.instance.encode()
-    found = one(sql, LAST, client=client)
-    ahead = asked.attempt - found[4] if found is not None and instance and found[3] == instance else 0
-    if ahead < 0:
-        return NotOwner()
-    if found is not None and ahead == 0 and found[0] != asked.aged and _is_held(sql, found[1], found[2], holder):
-        return ClientBusy(int(found[0]))
+    token, had, had_until_ns, instance, attempt = one(sql, LAST, client=client) or NO_LOCK
+    last = None if token is None else LastLock(int(token), instance.decode(), int(attempt))
+    refused = refuse_lock(last, asked, lambda: _is_held(sql, had, had_until_ns, holder))
+    if refused is not None:
+        return refused
     end_superseded(sql, client)
     token = next_token(sql)
     until_ns = sql.now_ns + asked.lease_ms * MS
     sql.run(
         LOCK,
-        client=client, token=token, holder=holder, until_ns=until_ns, instance=instance, attempt=asked.attempt,
+        client=client, token=token, holder=holder, until_ns=until_ns, instance=asked.instance.encode(),
+        attempt=asked.attempt,
     )  # fmt: skip
-    return ClientLocked(token, ahead > 0)
+    return ClientLocked(token, last is not None and last.count_ahead(asked) > 0)
 
 
 def end_superseded(sql: Sql, client: bytes) -> None:
@@ -94,11 +103,20 @@ def unlock(sql: Sql, asked: UnlockClient) -> None:
     )  # fmt: skip
 
 
+def under_token(answer: Callable[[Sql, T], Answer | None]) -> Callable[[Sql, T], Answer | None]:
+    """What is asked under a token that another has exceeded is refused, and not done."""
+
+    @wraps(answer)
+    def judge(sql: Sql, asked: T) -> Answer | None:
+        is_refused = _is_superseded(sql, asked.client.encode(), asked.token)
+        return NotOwner() if is_refused else answer(sql, asked)
+
+    return judge
+
+
+@under_token
 def look_up(sql: Sql, asked: LookUp) -> Answer:
-    client = asked.client.encode()
-    if _is_superseded(sql, client, asked.token):
-        return NotOwner()
-    found = session_of(sql, client)
+    found = session_of(sql, asked.client.encode())
     if found is None:
         return ClientFound("", False, "")
     is_live = found.is_live(sql.now_ns, asked.dead_ms) and not has_ended(sql, found.connection)
@@ -106,23 +124,25 @@ def look_up(sql: Sql, asked: LookUp) -> Answer:
     return ClientFound(found.session.decode(), found.is_over(sql, asked.dead_ms) or found.ends_for_front, live)
 
 
+@under_token
 def open_session(sql: Sql, asked: OpenSession) -> Answer:
     """From the commit on whatever is asked under a lower token is refused; the session of before is gone."""
     client, session = asked.client.encode(), asked.session.encode()
-    if _is_superseded(sql, client, asked.token) or _is_of_another(sql, session, client):
+    if _is_of_another(sql, session, client):
         return NotOwner()
     before = session_of(sql, client)
-    if before is None and asked.most:
-        kept = sessions_kept(sql)
-        if kept >= asked.most:
-            sql.run("DELETE FROM @clients WHERE client = :client", client=client)
-            return StoreFull(kept)
-    if before is None or before.session != session:
+    name = "" if before is None else before.session.decode()
+    refused = refuse_session(name, asked, lambda: sessions_kept(sql))
+    if refused is not None:
+        sql.run("DELETE FROM @clients WHERE client = :client", client=client)
+        return refused
+    abandoned = find_abandoned(name, asked).encode()
+    if abandoned or not name:
         sql.run("UPDATE @store SET sessions = sessions + 1")
-    if before is not None and (before.session == session or not is_connected(sql, before)):
+    if before is not None and not (abandoned and is_connected(sql, before)):
         settle_wills(sql, before.session)
-    if before is not None and before.session != session:
-        abandon(sql, before.session)
+    if abandoned:
+        abandon(sql, abandoned)
     sql.run(
         PUT_SESSION,
         session=session, client=client, token=asked.token, connection=asked.owner.encode(), nobody=b"",
@@ -132,7 +152,7 @@ def open_session(sql: Sql, asked: OpenSession) -> Answer:
     return SessionOpen()
 
 
-def open_with_will(sql: Sql, asked: OpenWithWill) -> Answer:
+def open_with_will(sql: Sql, asked: OpenWithWill) -> Answer | None:
     """The will is kept in the transaction that takes the session."""
     answer = open_session(sql, asked.opened)
     if isinstance(answer, SessionOpen):
@@ -147,22 +167,19 @@ def sessions_kept(sql: Sql) -> int:
     return int(found[0])
 
 
-def keep_alive(sql: Sql, asked: KeepAlive) -> Answer | None:
-    if _is_superseded(sql, asked.client.encode(), asked.token):
-        return NotOwner()
+@under_token
+def keep_alive(sql: Sql, asked: KeepAlive) -> None:
     sql.run(
         "UPDATE @sessions SET seen_ns = :now_ns WHERE session = :session AND token = :token AND connection <> :nobody",
         session=asked.session.encode(), token=asked.token, now_ns=sql.now_ns, nobody=b"",
     )  # fmt: skip
-    return None
 
 
+@under_token
 def leave(sql: Sql, asked: LeaveSession) -> Answer:
     """One that was left already, or is gone, is left alone."""
-    if _is_superseded(sql, asked.client.encode(), asked.token):
-        return NotOwner()
     found = session_of(sql, asked.client.encode())
-    if found is not None and found.session == asked.session.encode():
+    if found is not None and is_left(found.session.decode(), asked):
         end_session(sql, found, asked.expiry_ms)
     return SessionLeft()
 
@@ -181,9 +198,8 @@ def end_session(sql: Sql, found: SessionRow, expiry_ms: int) -> None:
 
 
 def _is_superseded(sql: Sql, client: bytes, token: int) -> bool:
-    """A higher token was given; or the client was forgotten since, and whoever had a token with it."""
     found = one(sql, "SELECT token FROM @clients WHERE client = :client", client=client)
-    return found is None or token < found[0]
+    return is_superseded(None if found is None else int(found[0]), token)
 
 
 def _is_of_another(sql: Sql, session: bytes, client: bytes) -> bool:

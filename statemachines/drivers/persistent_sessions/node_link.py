@@ -27,6 +27,7 @@ DIAL_S: Final = 2.0
 """A node that has not answered within this time is not there, unless nobody is."""
 
 Hear = Callable[[Message], None]
+Defer = Callable[[Callable[[], None]], object]
 
 
 class NodeUnreachable(GaplessError):
@@ -38,19 +39,24 @@ class NodeUnreachable(GaplessError):
 
 
 class Lane:
-    """Messages to `hear` within a process: later, in order, and all that are there in one turn of the loop; `settle` is
-    called behind these."""
+    """Messages to `hear` within a process: later, in order, and all that are there at once; `settle` is called behind
+    these; `defer` calls later (None: in the next turn of the loop)."""
 
-    def __init__(self, hear: Callable[[Any], None], settle: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        hear: Callable[[Any], None],
+        settle: Callable[[], None] = lambda: None,
+        defer: Callable[[Callable[[], None]], object] | None = None,
+    ) -> None:
         self._hear = hear
         self._settle = settle
         self._waiting: deque[Any] = deque()
-        self._loop = asyncio.get_running_loop()
+        self._defer = asyncio.get_running_loop().call_soon if defer is None else defer
 
     def say(self, message: Any) -> bool:
         """There is always room."""
         if not self._waiting:
-            self._loop.call_soon(self._bring)
+            self._defer(self._bring)
         self._waiting.append(message)
         return True
 
@@ -67,7 +73,7 @@ class Lane:
             raise
         finally:
             if waiting:
-                self._loop.call_soon(self._bring)
+                self._defer(self._bring)
             self._settle()
 
 
@@ -111,7 +117,8 @@ class NodeLink:
             is_left = True
             reception.lose(life)
 
-        reception.enter(life, Lane(hear, settle).say, identity)  # later: nobody hears an answer while it still speaks
+        # Later: nobody hears an answer while it still speaks.
+        reception.enter(life, Lane(hear, settle, node.request_queue.deferred.defer).say, identity)
         return cls(say, None, leave)
 
     @classmethod

@@ -316,6 +316,10 @@ class PostgresSessions:
             assert found is not None
             return int(found[0])
 
+    def count_changes(self) -> int | None:
+        """A server does not."""
+        return None
+
     def last_commit_ns(self) -> int:
         """The last number that was taken."""
         with self._database.single() as connection:

@@ -17,6 +17,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from statemachines.drivers.clock import Clock, steady_ns
+from statemachines.drivers.deferred_calls import DeferredCalls
 from statemachines.drivers.persistent_sessions.host_request import HostRequest, PutCarried, PutMessage, StoreRows
 from statemachines.drivers.persistent_sessions.request_runs import follows, joins
 from statemachines.drivers.persistent_sessions.shared_turn import may_be_passed
@@ -59,6 +60,11 @@ class RequestQueue:
     """`store`, and the `life` of the node that asks; `clock` of the node."""
 
     def __init__(self, store: SessionStore, life: StoredLife, clock: Clock = steady_ns) -> None:
+        self.deferred = DeferredCalls()
+        """What answers defer is called behind the last one of their batch."""
+        self._call_soon = asyncio.get_running_loop().call_soon
+        self._is_alone = False
+        """The answer that is given now is the only one that somebody waits for."""
         self.asked_ns: int | None = None
         """When the batch was given first that the store has not answered yet (None: it has answered everything)."""
         self._store = store
@@ -104,6 +110,13 @@ class RequestQueue:
             self._give_late(request, take)
         else:
             self.give(request, take)
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        """Call it when what comes at once is there: behind a lone answer nothing is waited for (D-1062)."""
+        if self._is_alone:
+            self.deferred.defer(call)
+        else:
+            self._call_soon(call)
 
     def give(self, request: Asked, take: Taker) -> None:
         """Ask; `take` hears the answer, behind those to whatever was asked before."""
@@ -168,8 +181,11 @@ class RequestQueue:
                 self._ahead = AHEAD_MAX
                 self._there.set()
                 continue
-            for (_, take, _), answer in zip(batch, answers, strict=True):
-                take(answer)
+            self._is_alone = sum(not is_late for _, _, is_late in batch) == 1
+            with self.deferred.batch():
+                for (_, take, _), answer in zip(batch, answers, strict=True):
+                    take(answer)
+            self._is_alone = False
 
     def _take_ahead(self) -> list[Given]:
         """Messages that need not wait for what waits for a flush; rows wait for a few of these batches at most."""

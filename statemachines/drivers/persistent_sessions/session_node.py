@@ -272,7 +272,6 @@ class SessionNode:
             observe=self._runtime.observe,
         )
         self._lookout = LagMonitor(self._host)
-        soon = asyncio.get_running_loop().call_soon
         self._reception = SessionServer(
             self._host,
             self._runtime,
@@ -280,7 +279,7 @@ class SessionNode:
             self._say,
             steady_ns,
             self._lease_ms,
-            soon,
+            self._desk.call_soon,
             self.authority,
             lambda party: Identity(self._transport.names_of(party), self._credentials.mutual),
             self._say_directly,

@@ -75,6 +75,8 @@ class SessionPublisher:
             credentials=credentials,
         )
         self._turn = asyncio.Lock()
+        self._waiting = 0
+        """So many calls wait for room, or behind one that does."""
         self._stored = asyncio.Event()
         self._size = 0
         self._count = 0
@@ -118,30 +120,57 @@ class SessionPublisher:
         if not isinstance(payload, bytes):
             rule = f"must be bytes, not {type(payload).__name__}; encode it first, or copy it with bytes()"
             raise ConfigurationError("payload", type(payload).__name__, rule)
-        head = encode_head(make_head(headers, key, timestamp))
+        is_plain = headers is None and key is None and timestamp is None
+        head = None if is_plain else encode_head(make_head(headers, key, timestamp))
         content = len(payload) + len(head or b"")
         if content > PAYLOAD_MAX:
             rule = f"must have at most {PAYLOAD_MAX} bytes, with its headers"
             raise ConfigurationError("payload", f"{content} bytes", rule)
         expiry_ms = None if expiry is None else milliseconds_of(expiry)
         size = OVERHEAD + len(topic.encode()) + content
-        async with self._turn:  # those that wait for room go in the order of their calls
-            while len(self._unstored) >= WINDOW or (self._unstored and self._size + size > WINDOW_BYTES):
-                self._stored.clear()
-                await self._stored.wait()
-            self._count += 1
-            given = (self._count, topic, payload, qos, expiry_ms)
-            wanted = PublishWanted(*given) if head is None else PublishWithHead(*given, head)
-            stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._unstored[wanted.n] = (wanted, stored)
-            self._size += size
-            self._guide.say(wanted)
+        given = (topic, payload, qos, expiry_ms, head, size)
+        if self._waiting or not self._has_room(size):
+            wanted, stored = await self._say_in_turn(*given)
+        else:
+            wanted, stored = self._say(*given)
         try:
             await stored
         finally:
             self._unstored.pop(wanted.n, None)
             self._size -= size
-            self._stored.set()
+            if self._waiting:
+                self._stored.set()
+
+    def _has_room(self, size: int) -> bool:
+        """Whether a message of so many bytes may be on its way as well."""
+        return not self._unstored or (len(self._unstored) < WINDOW and self._size + size <= WINDOW_BYTES)
+
+    async def _say_in_turn(
+        self, topic: str, payload: bytes, qos: int, expiry_ms: int | None, head: bytes | None, size: int
+    ) -> tuple[PublishWanted, asyncio.Future[None]]:
+        """As `_say`: those that wait for room go in the order of their calls."""
+        self._waiting += 1
+        try:
+            async with self._turn:
+                while not self._has_room(size):
+                    self._stored.clear()
+                    await self._stored.wait()
+                return self._say(topic, payload, qos, expiry_ms, head, size)
+        finally:
+            self._waiting -= 1
+
+    def _say(
+        self, topic: str, payload: bytes, qos: int, expiry_ms: int | None, head: bytes | None, size: int
+    ) -> tuple[PublishWanted, asyncio.Future[None]]:
+        """The next message, to the node, and what is done when it is stored."""
+        self._count += 1
+        given = (self._count, topic, payload, qos, expiry_ms)
+        wanted = PublishWanted(*given) if head is None else PublishWithHead(*given, head)
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._unstored[wanted.n] = (wanted, stored)
+        self._size += size
+        self._guide.say(wanted)
+        return wanted, stored
 
     def _say_all(self) -> None:
         """A new connection: whatever is not stored yet, in its order."""

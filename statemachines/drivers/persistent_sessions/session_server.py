@@ -18,18 +18,11 @@ from statemachines.drivers.authority import Authority
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.identity import Identity
 from statemachines.drivers.message_head import decode_head
-from statemachines.drivers.persistent_sessions.acknowledgements import (
-    KINDS,
-    Acknowledgement,
-    fold_acknowledgements,
-    list_packets,
-)
 from statemachines.drivers.persistent_sessions.client_connection import ClientConnection, Say
 from statemachines.drivers.persistent_sessions.client_rights import NOT_ALLOWED, ClientRights
 from statemachines.drivers.persistent_sessions.direct_messages import DirectMessages
 from statemachines.drivers.persistent_sessions.front_message import (
     PUBLISHER,
-    FrontAcknowledged,
     FrontConnect,
     FrontPublish,
     FrontSubscribe,
@@ -70,6 +63,13 @@ from statemachines.kernel import (
     Request,
     life_of,
     name_of,
+)
+from statemachines.persistent_sessions.acknowledgements import (
+    KINDS,
+    Acknowledgement,
+    FrontAcknowledged,
+    fold_acknowledgements,
+    list_packets,
 )
 from statemachines.persistent_sessions.client_message import (
     ConnectWanted,

@@ -109,6 +109,10 @@ class SessionDatabase(Protocol):
         acknowledged; None: they are not.  It writes nothing."""
         ...
 
+    def count_changes(self) -> int | None:
+        """A number that is another one when another connection has committed something; None: nobody can say."""
+        ...
+
     def last_commit_ns(self) -> int:
         """When something was committed last: a look that costs little."""
         ...

@@ -217,6 +217,10 @@ class SqliteSessions:
         """Nor such a one."""
         return None
 
+    def count_changes(self) -> int | None:
+        """SQLite counts them, as far as this connection can see."""
+        return int(self._database.connection.execute("PRAGMA data_version").fetchone()[0])
+
     def last_commit_ns(self) -> int:
         """When something was committed last."""
         return int(self._database.connection.execute("SELECT time_ns FROM store").fetchone()[0])

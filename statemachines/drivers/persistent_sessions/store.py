@@ -25,6 +25,7 @@ from statemachines.drivers.persistent_sessions.collector_requests import ANSWERS
 from statemachines.drivers.persistent_sessions.collector_requests import READS as COLLECTOR_READS
 from statemachines.drivers.persistent_sessions.collector_requests import read_rows
 from statemachines.drivers.persistent_sessions.host_request import (
+    Beat,
     DropRows,
     HostRequest,
     OpenWithWill,
@@ -64,9 +65,18 @@ from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged
 from statemachines.kernel import Answer, ConfigurationError, Request, Superseded
-from statemachines.persistent_sessions.collector_request import ReadRows
+from statemachines.persistent_sessions.collector_request import DeletePage, ReadRows
 from statemachines.persistent_sessions.fan_out import find_volatile
-from statemachines.persistent_sessions.request import MarkDelivered, PutRows, ReadPending, ReadRow, RowRead, RowStored
+from statemachines.persistent_sessions.life_request import KeepAlive
+from statemachines.persistent_sessions.request import (
+    CommitState,
+    MarkDelivered,
+    PutRows,
+    ReadPending,
+    ReadRow,
+    RowRead,
+    RowStored,
+)
 
 POSTGRES: Final = ("postgresql", "postgres", "postgresql+psycopg")
 FORMS: Final = "must be a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE"
@@ -81,6 +91,9 @@ STATELESS: Final = {**LIFE, **COLLECTOR}
 
 PENDING: Final = (ReadPage, ReadPending)
 """Reads that say up to which time nothing is missing."""
+
+ROUTES_STAY: Final = (PutMessage, PutRows, StoreRows, MarkDelivered, CommitState, DeletePage, KeepAlive, Beat)
+"""The most frequent requests that change no routes."""
 
 UNSTORED_MAX: Final = 4_096
 """Messages that were matched and whose rows have not come."""
@@ -113,6 +126,11 @@ def is_promise_free(request: Asked) -> bool:
     return isinstance(request, MarkDelivered) or (isinstance(request, PutMessage) and request.has_rows_alone)
 
 
+def keeps_routes(request: Asked) -> bool:
+    """It changes neither a route nor who may write."""
+    return isinstance(request, ROUTES_STAY) or is_read(request)
+
+
 def is_quick(requests: Sequence[Asked]) -> bool:
     """Few of those that touch few rows, with little payload."""
     return len(requests) <= QUICK_MAX and max(map(count_rows, requests), default=0) <= QUICK_MAX
@@ -140,6 +158,9 @@ class SessionStore:
         self._attempted = 0
         self._called = 0
         self._tally: BacklogTally | None = None
+        self._looked_at: int | None = None
+        """How often others had changed the database when routes were looked up last, and none was changed here since
+        (None: unknown)."""
         self._unstored: dict[str, None] = {}
         """Messages that were matched, and whose rows come later, with what is to be stored of them."""
 
@@ -159,6 +180,7 @@ class SessionStore:
                 with self._database.reading(self._watch, is_complete=isinstance(request, PENDING)) as sql:
                     (answer,) = self._read_answers(sql, [request])
             else:
+                self._looked_at = None
                 with self._database.writing(self._watch) as sql:
                     answer = self._answer(sql, request)
             self._host.settle()
@@ -300,7 +322,8 @@ class SessionStore:
         routes = {one.id: self._host.match(one) for one in messages}
         version = self._host.trie.version if routes else None
         expected = StoredBatch(life.node.encode(), life.number, batch, life.identity, version, [], [], [], [])
-        is_known = not any(find_volatile(routes[one.id], one.qos) for one in messages)
+        alike = {(id(routes[one.id]), one.qos): one for one in messages}  # those of one topic share their routes
+        is_known = not any(find_volatile(routes[one.id], one.qos) for one in alike.values())
         number = await self._database.check_routes(expected) if is_known else None
         if number is not None:
             self._note_unstored([message for message, its in routes.items() if is_for_session(its)])
@@ -311,10 +334,16 @@ class SessionStore:
 
     def _look_ahead(self, life: StoredLife, requests: Sequence[Asked]) -> list[Any] | None:
         """Routes of messages, and the time; None: a message is for the stream of a group."""
+        version = self._database.count_changes()
+        if version is not None and version == self._looked_at:
+            known = self._host.find_known(requests)
+            if known is not None:
+                return known
         with self._database.reading(self._watch) as sql:
             self._check(sql, life)
             answers = self._read_answers(sql, requests)
         self._host.settle()
+        self._looked_at = version
         return None if any(isinstance(one, tuple) and is_for_stream(one) for one in answers) else answers
 
     def _read_answers(self, sql: Sql, requests: Sequence[Asked]) -> list[Any]:
@@ -332,6 +361,8 @@ class SessionStore:
 
     def _carry_out_in_turn(self, life: StoredLife, batch: int, requests: Sequence[Asked], is_shared: bool) -> list[Any]:
         may_lose = self._host.matcher is None and all(map(is_promise_free, requests))
+        if not all(map(keeps_routes, requests)):
+            self._looked_at = None
         self._machine.prepare(requests)
         with self._database.writing(self._watch, may_lose=may_lose, may_share=is_shared) as sql:
             if is_shared:

@@ -80,6 +80,11 @@ class PrefixedConnection(sqlite3.Connection):
         return super().executemany(name_tables(statement, self.prefix), rows)
 
 
+CHECKPOINT_PAGES: Final = 4_000
+"""So many pages of the log make a commit write them to the file, which flushes both: 16 MB, and one hash table of
+SQLite's index of the log."""
+
+
 class Database:
     """One connection to the file at `path`, used by one worker thread.
 
@@ -267,6 +272,7 @@ class Database:
         if mode != "wal":
             raise self._refuse(f"has no write-ahead log there ({mode}); give a path on a local disk")
         connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         # To write also where nothing is to be made: it fails where we may not.
         with Transaction(connection, "BEGIN IMMEDIATE"):
             found = self._check(connection)

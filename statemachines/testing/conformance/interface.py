@@ -19,18 +19,7 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, 
 
 import msgspec
 
-from statemachines.kernel import (
-    Answer,
-    Call,
-    Event,
-    Fsm,
-    GaplessError,
-    Map,
-    Message,
-    Request,
-    TimerFired,
-    name_of,
-)
+from statemachines import kernel
 from statemachines.testing.conformance.json_values import has_name, plain
 from statemachines.testing.conformance.relation import Output, key_field
 
@@ -45,7 +34,7 @@ KNOWN_MAX: Final = 10_000
 """So many events and effects are not put together again."""
 
 
-class InterfaceError(GaplessError):
+class InterfaceError(kernel.GaplessError):
     """An answer is no line of the interface: what is wrong with it, what was expected, and what to do."""
 
 
@@ -65,7 +54,7 @@ def _twin_of(kind: Hashable, tagged: bool) -> type[msgspec.Struct]:
             fields.append((field.name, hint))
         else:
             fields.append((field.name, hint, msgspec.field(default_factory=_default_of(field, hint))))
-    tag: dict[str, Any] = {"tag": name_of(kind), "tag_field": "type"} if tagged else {}
+    tag: dict[str, Any] = {"tag": kernel.name_of(kind), "tag_field": "type"} if tagged else {}
     return msgspec.defstruct(
         kind.__name__,
         fields,
@@ -91,7 +80,7 @@ def _twin_hint(hint: Any) -> Any:
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return Annotated[(_twin_hint(args[0]), *args[1:])]
-    if origin is Map or hint is Map:
+    if origin is kernel.Map or hint is kernel.Map:
         key, value = (_twin_hint(one) for one in args or (str, Any))
         return dict[str, value] if key is str else list[tuple[key, value]]  # type: ignore[valid-type]
     if origin in (Union, types.UnionType):
@@ -116,7 +105,7 @@ class Alphabet(msgspec.Struct, frozen=True):
     tells: tuple[type[Any], ...]
 
 
-def alphabet_of(fsm: Fsm[Any]) -> Alphabet:
+def alphabet_of(fsm: kernel.Fsm[Any]) -> Alphabet:
     """The alphabet of a machine of which nothing else is known: everything that its modules declare may be said."""
     packages = {
         member.record_type.__module__.rpartition(".")[0] or member.record_type.__module__ for member in fsm.family()
@@ -129,20 +118,25 @@ def alphabet_of(fsm: Fsm[Any]) -> Alphabet:
 
     def ours(base: type[Any], but: tuple[type[Any], ...] = ()) -> tuple[type[Any], ...]:
         found = {
-            name_of(kind): kind
+            kernel.name_of(kind): kind
             for kind in declared(base)
             if any(f"{kind.__module__}.".startswith(f"{one}.") for one in packages) and not issubclass(kind, but or ())
         }
         return tuple(found[name] for name in sorted(found))
 
-    takes = tuple(kind for kind in fsm.alphabet if not issubclass(kind, TimerFired))
-    return Alphabet(takes, ours(Message), ours(Request), ours(Event, (Message, Call, Answer, TimerFired)))
+    takes = tuple(kind for kind in fsm.alphabet if not issubclass(kind, kernel.TimerFired))
+    return Alphabet(
+        takes,
+        ours(kernel.Message),
+        ours(kernel.Request),
+        ours(kernel.Event, (kernel.Message, kernel.Call, kernel.Answer, kernel.TimerFired)),
+    )
 
 
 class Interface:
     """The lines of one machine.  `given`: the fields of the record that `init` carries."""
 
-    def __init__(self, fsm: Fsm[Any], alphabet: Alphabet, given: tuple[str, ...]) -> None:
+    def __init__(self, fsm: kernel.Fsm[Any], alphabet: Alphabet, given: tuple[str, ...]) -> None:
         self.fsm = fsm
         self.alphabet = alphabet
         self.given = given
@@ -159,7 +153,7 @@ class Interface:
             forbid_unknown_fields=True,
             namespace={"__doc__": "One line for each input: what the implementation does, in order."},
         )
-        self._keys = {name_of(kind): key_field(kind) for kind in alphabet.tells}
+        self._keys = {kernel.name_of(kind): key_field(kind) for kind in alphabet.tells}
         self._decoder = msgspec.json.Decoder(self.answer)
         self._lines: dict[Any, bytes] = {}
         self._outputs: dict[Any, Output] = {}
@@ -185,7 +179,7 @@ class Interface:
             known = self._given[id(record)] = (record, text)
         return b'%b,"now_ns":%d,"n":%d}' % (known[1], now_ns, number)
 
-    def event_line(self, event: Event, now_ns: int, number: int) -> bytes:
+    def event_line(self, event: kernel.Event, now_ns: int, number: int) -> bytes:
         """The line of an event."""
         text = self._lines.get(event)
         if text is None:

@@ -29,15 +29,8 @@ from statemachines.cursor_recovery.memory import FREE, NONE, CompareAndSwap, Cop
 from statemachines.drivers.cursor_recovery import CircularQueue, Instruments, Outcome, QueueError, ReadOutcome
 from statemachines.drivers.cursor_recovery.operation_log import OperationLog
 from statemachines.kernel import Request
+from statemachines.testing.cursor_recovery import crash_judge
 from statemachines.testing.cursor_recovery.access_judge import judge_accesses
-from statemachines.testing.cursor_recovery.crash_judge import (
-    Delivery,
-    Evidence,
-    HeldBlock,
-    Violation,
-    judge,
-    messages_in,
-)
 from statemachines.testing.cursor_recovery.crash_plan import Fate, Plan, draw_plan
 from statemachines.trace import fingerprints
 from statemachines.trace.log import merge, read_logs
@@ -137,7 +130,7 @@ class Life:
         path = self.folder / f"writer-{writer}"
         begun = sum(line[0] == "b" for line in lines_of(path))
         log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        messages = [message for (who, _), message in messages_in(self.plan).items() if who == writer]
+        messages = [message for (who, _), message in crash_judge.messages_in(self.plan).items() if who == writer]
         queue = self.attach(f"writer-{writer}", life, fate)
         first = 0
         for number, block in enumerate(self.plan.writers[writer]):
@@ -203,14 +196,14 @@ class Run:
         self.plan = plan
         self.folder = folder
         self.logs = logs
-        self.seen = Evidence()
+        self.seen = crash_judge.Evidence()
         self.name = f"crash-{os.getpid()}-{plan.seed}"
         self.threshold_s = plan.threshold_ms / 1000
         self.stop = mmap.mmap(-1, 1 + len(plan.fates_of_readers))
         self.stopped: dict[int, float] = {}
         self.living: dict[int, tuple[str, int, int]] = {}
 
-    def play(self) -> Evidence:
+    def play(self) -> crash_judge.Evidence:
         """The whole run."""
         log = None if self.logs is None else OperationLog(self.logs, "rest")
         queue: CircularQueue[bytes] = CircularQueue.create(
@@ -315,7 +308,7 @@ class Run:
         os.close(log)
 
     def _gather(self, queue: CircularQueue[bytes]) -> None:
-        seen, messages = self.seen, messages_in(self.plan)
+        seen, messages = self.seen, crash_judge.messages_in(self.plan)
         for writer in range(len(self.plan.writers)):
             for line in lines_of(self.folder / f"writer-{writer}"):
                 kind, first, last = line.split()
@@ -327,11 +320,13 @@ class Run:
             reader = int(path.name.rpartition("-")[2])
             for line in lines_of(path):
                 life, position, raw = line.split(" ")
-                seen.deliveries.append(Delivery(reader, int(life), int(position), bytes.fromhex(raw)))
+                seen.deliveries.append(crash_judge.Delivery(reader, int(life), int(position), bytes.fromhex(raw)))
         for path in self.folder.glob("held-*"):
             for line in lines_of(path):
                 cursor, since_ns, until_ns = line.split(" ")
-                seen.held.append(HeldBlock(cursor, path.name.partition("-")[2], int(since_ns), int(until_ns)))
+                seen.held.append(
+                    crash_judge.HeldBlock(cursor, path.name.partition("-")[2], int(since_ns), int(until_ns))
+                )
         if not seen.stuck:
             seen.stuck += check_that_cursors_become_free(queue, self.threshold_s)
         seen.lost = queue.stats().lost
@@ -378,20 +373,20 @@ def check_that_cursors_become_free(queue: CircularQueue[bytes], threshold_s: flo
     return found
 
 
-def run_seed(seed: int, trace: TraceWriter | None = None) -> list[Violation]:
+def run_seed(seed: int, trace: TraceWriter | None = None) -> list[crash_judge.Violation]:
     """The run of a seed, and what it broke."""
     return run_plan(draw_plan(seed), trace)
 
 
-def run_plan(plan: Plan, trace: TraceWriter | None = None) -> list[Violation]:
+def run_plan(plan: Plan, trace: TraceWriter | None = None) -> list[crash_judge.Violation]:
     """One run, and what it broke; its rows go to `trace`."""
     with tempfile.TemporaryDirectory(prefix="gapless-crash-") as made:
         folder = Path(made)
         logs = None if trace is None else folder / "logs"
         try:
-            found = judge(plan, Run(plan, folder, logs).play())
+            found = crash_judge.judge(plan, Run(plan, folder, logs).play())
         except QueueError as error:
-            found = [Violation("INTEG", f"{type(error).__name__}: {error}")]
+            found = [crash_judge.Violation("INTEG", f"{type(error).__name__}: {error}")]
         if trace is not None and logs is not None:
             written = read_logs(logs)
             found += judge_accesses(plan.queue, written)
@@ -399,7 +394,7 @@ def run_plan(plan: Plan, trace: TraceWriter | None = None) -> list[Violation]:
         return found
 
 
-def run_of(plan: Plan, found: list[Violation]) -> TracedRun:
+def run_of(plan: Plan, found: list[crash_judge.Violation]) -> TracedRun:
     """The line of a run in the table of runs: its plan, and what it broke."""
     return TracedRun(
         run=plan.seed,

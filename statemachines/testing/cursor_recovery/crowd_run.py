@@ -26,15 +26,9 @@ import msgspec
 
 from statemachines.cursor_recovery.memory import SLOTS
 from statemachines.drivers.cursor_recovery import CircularQueue, Instruments, Outcome, ReadOutcome
+from statemachines.testing.cursor_recovery import crash_run
 from statemachines.testing.cursor_recovery.crash_judge import Delivery, Evidence, HeldBlock, Violation, judge
 from statemachines.testing.cursor_recovery.crash_plan import PATIENCE_S, Plan, message_of
-from statemachines.testing.cursor_recovery.crash_run import (
-    Holding,
-    check_that_cursors_become_free,
-    fork,
-    guards_hold,
-    lines_of,
-)
 
 CAPACITY = 4096
 THRESHOLD_MS = 20
@@ -62,7 +56,7 @@ def _live(name: str, folder: Path, life: int, seed: int) -> None:
     log = os.open(folder / f"life-{life}", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     hook = None
     if life % 2:
-        holding = Holding(folder / f"held-{life}")
+        holding = crash_run.Holding(folder / f"held-{life}")
         hook = holding.see
     queue: CircularQueue[bytes] = CircularQueue.attach(name, instruments=Instruments(hook=hook))
     stays = chance.random() < 0.5
@@ -103,10 +97,10 @@ def run_crowd(seed: int, lives: int, at_once: int = AT_ONCE) -> Crowd:
             seen = Evidence(readers_killed=killed)
             _take_the_rest(queue, folder, lives, seen)
             plan, in_hand = _gather(folder, lives + 1, seen)
-            seen.stuck += check_that_cursors_become_free(queue, THRESHOLD_MS / 1000)
+            seen.stuck += crash_run.check_that_cursors_become_free(queue, THRESHOLD_MS / 1000)
             lost = queue.stats().lost
             seen.lost = lost + in_hand
-            seen.guards = guards_hold(queue)
+            seen.guards = crash_run.guards_hold(queue)
         return Crowd(lives, killed, len(seen.deliveries), lost, judge(plan, seen))
 
 
@@ -119,7 +113,7 @@ def _come_and_go(name: str, folder: Path, seed: int, lives: int, at_once: int) -
     life_of: dict[int, int] = {}
     killed = 0
     for life in range(lives):
-        living.append(fork(partial(_live, name, folder, life, seed)))
+        living.append(crash_run.fork(partial(_live, name, folder, life, seed)))
         life_of[living[-1]] = life
         living = [pid for pid in living if os.waitpid(pid, os.WNOHANG)[0] == 0]
         while len(living) >= at_once or (len(living) > at_once // 2 and chance.random() < 0.3):
@@ -165,7 +159,7 @@ def _gather(folder: Path, lives: int, seen: Evidence) -> tuple[Plan, int]:
     sizes: list[tuple[tuple[int, ...], ...]] = []
     for life in range(lives):
         blocks: list[tuple[int, ...]] = []
-        lines = lines_of(folder / f"life-{life}")
+        lines = crash_run.lines_of(folder / f"life-{life}")
         in_hand += lines[-1:] == ["t"]
         for line in lines:
             kind, first, *rest = [*line.split(" "), ""]
@@ -177,7 +171,7 @@ def _gather(folder: Path, lives: int, seen: Evidence) -> tuple[Plan, int]:
             elif kind == "g":
                 seen.deliveries.append(Delivery(life, 0, int(first), bytes.fromhex(rest[0])))
         sizes.append(tuple(blocks))
-        for line in lines_of(folder / f"held-{life}"):
+        for line in crash_run.lines_of(folder / f"held-{life}"):
             cursor, since_ns, until_ns = line.split(" ")
             seen.held.append(HeldBlock(cursor, f"life {life}", int(since_ns), int(until_ns)))
     return Plan(0, CAPACITY, 4, 4, tuple(sizes), (), (), False, THRESHOLD_MS), in_hand

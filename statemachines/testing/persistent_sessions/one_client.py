@@ -8,20 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import Answer, Request
-from statemachines.persistent_sessions.life_request import (
-    ClientBusy,
-    ClientFound,
-    ClientLocked,
-    KeepAlive,
-    LeaveSession,
-    LifeFailed,
-    LockClient,
-    LookUp,
-    OpenSession,
-    SessionLeft,
-    SessionOpen,
-    UnlockClient,
-)
+from statemachines.persistent_sessions import life_request
 from statemachines.persistent_sessions.request import DATABASE, NotOwner
 
 OTHER: Final = "owner-9~1/1"
@@ -61,30 +48,36 @@ class OneClient:
 
     def apply(self, state: Tables, request: Request, now_ns: int) -> tuple[Tables, tuple[Answer, ...]]:
         """One transaction."""
-        if self._fails and not isinstance(request, UnlockClient | KeepAlive):
+        if self._fails and not isinstance(request, life_request.UnlockClient | life_request.KeepAlive):
             state = replace(state, requests=(state.requests + 1) % (self._fails + 1))
             if not state.requests:
-                return state, (LifeFailed(),)
-        if isinstance(request, LockClient):
+                return state, (life_request.LifeFailed(),)
+        if isinstance(request, life_request.LockClient):
             if state.lock not in ("", request.owner):
                 asked = state.asked + 1
-                return replace(state, asked=asked, lock="" if asked > 1 else state.lock), (ClientBusy(state.token),)
-            return replace(state, lock=request.owner, token=state.token + 1), (ClientLocked(state.token + 1),)
-        if isinstance(request, UnlockClient):
+                return replace(state, asked=asked, lock="" if asked > 1 else state.lock), (
+                    life_request.ClientBusy(state.token),
+                )
+            return replace(state, lock=request.owner, token=state.token + 1), (
+                life_request.ClientLocked(state.token + 1),
+            )
+        if isinstance(request, life_request.UnlockClient):
             return replace(state, lock="" if state.lock == request.owner else state.lock), ()
-        assert isinstance(request, LookUp | OpenSession | LeaveSession | KeepAlive)
+        assert isinstance(
+            request, life_request.LookUp | life_request.OpenSession | life_request.LeaveSession | life_request.KeepAlive
+        )
         if request.token != state.token:
             return state, (NotOwner(),)
         match request:
-            case LookUp():
-                return state, (ClientFound(state.session, state.expired, state.live),)
-            case OpenSession(replaces=replaces):
+            case life_request.LookUp():
+                return state, (life_request.ClientFound(state.session, state.expired, state.live),)
+            case life_request.OpenSession(replaces=replaces):
                 abandoned = (*state.abandoned, replaces) if replaces else state.abandoned
                 opened = replace(state, session=request.session, expired=False, live=request.owner)
-                return replace(opened, abandoned=abandoned), (SessionOpen(),)
-            case LeaveSession():
+                return replace(opened, abandoned=abandoned), (life_request.SessionOpen(),)
+            case life_request.LeaveSession():
                 ended = () if request.expiry_ms else (state.session,)
                 session = state.session if request.expiry_ms else ""
                 left = replace(state, session=session, live="", abandoned=(*state.abandoned, *ended))
-                return left, (SessionLeft(),)
+                return left, (life_request.SessionLeft(),)
         return state, ()

@@ -13,19 +13,7 @@ from typing import Any, Final
 
 from statemachines.drivers.persistent_sessions.node_roles import CLIENT, NODE, ClientAnswer
 from statemachines.kernel import Message
-from statemachines.persistent_sessions.client_message import (
-    ConnectWanted,
-    Delivered,
-    Farewell,
-    LeaveWanted,
-    Ping,
-    PublishStored,
-    PublishWanted,
-    Refused,
-    Subscribed,
-    SubscribeWanted,
-    Welcome,
-)
+from statemachines.persistent_sessions import client_message
 from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec, Pubrel
 from statemachines.testing.conformance.conformance_run import Cell, Violation
 from statemachines.testing.conformance.wire_course import WireCourse
@@ -75,7 +63,7 @@ class SessionClients:
             clean = self._rules.life == 0 or self._chance.random() < 0.15
             self._is_leaving = self._ends = False
             self._rules.connect(self._course.now_ns(), clean=clean)
-            wanted = ConnectWanted(CLIENT_ID, clean, EXPIRY_MS, RECEIVE_MAXIMUM, "kit", self._rules.life)
+            wanted = client_message.ConnectWanted(CLIENT_ID, clean, EXPIRY_MS, RECEIVE_MAXIMUM, "kit", self._rules.life)
             self._say(peer, wanted)
         return ""
 
@@ -113,33 +101,33 @@ class SessionClients:
     def _take(self, peer: WirePeer, message: Any) -> None:
         rules, now_ns = self._rules, self._course.now_ns()
         match message:
-            case Welcome():
+            case client_message.Welcome():
                 rules.take_welcome(message, now_ns)
                 self._course.counts["instances"] += 1
                 self._ends_ns = now_ns + int(self._chance.random() ** 3 * LASTS * self._course.tolerance_ns)
                 if not message.present:
                     self._subscribe(peer)
-            case Subscribed(n):
+            case client_message.Subscribed(n):
                 rules.take_subscribed(n, self._number + 1)
-            case PublishStored(n):
+            case client_message.PublishStored(n):
                 rules.take_stored(n, self._qos.pop(n, 0), now_ns)
-            case Delivered(packet, _, _, _, qos):
+            case client_message.Delivered(packet, _, _, _, qos):
                 rules.take_delivered(message, now_ns)
                 if packet:
                     self._act_late(peer, lambda: self._acknowledge(peer, packet, qos))
             case Pubrel(packet):
                 if rules.take_pubrel(packet):
                     self._act_late(peer, lambda: self._complete(peer, packet))
-            case Farewell():
+            case client_message.Farewell():
                 rules.take_farewell(message)
                 self._cut(peer)
-            case Refused(n, why):
+            case client_message.Refused(n, why):
                 self._course.give_up(f"the node has refused number {n}: {why}")
 
     def _subscribe(self, peer: WirePeer) -> None:
         self._requests += 1
         self._rules.subscribe(self._requests, self._course.now_ns())
-        self._say(peer, SubscribeWanted(self._requests, FILTER, 2))
+        self._say(peer, client_message.SubscribeWanted(self._requests, FILTER, 2))
 
     def _acknowledge(self, peer: WirePeer, packet: int, qos: int) -> None:
         if packet in self._rules.flying:
@@ -185,9 +173,9 @@ class SessionClients:
             self._number += 1
             qos = self._qos[self._number] = chance.choice((0, 1, 1, 2, 2))
             self._rules.publish(self._number, course.now_ns())
-            self._say(publisher, PublishWanted(self._number, TOPIC, str(self._number).encode(), qos))
+            self._say(publisher, client_message.PublishWanted(self._number, TOPIC, str(self._number).encode(), qos))
         if subscriber is not None and self._rules.is_connected and chance.random() < 0.05:
-            self._say(subscriber, Ping())
+            self._say(subscriber, client_message.Ping())
 
     def _end_connection(self, peer: WirePeer, chance: Random) -> None:
         """It is cut; or the client leaves, and its session stays or ends."""
@@ -198,7 +186,7 @@ class SessionClients:
             return
         self._is_leaving, self._ends = True, chance.random() < 0.3
         self._rules.leave(self._course.now_ns())
-        self._say(peer, LeaveWanted(0 if self._ends else -1))
+        self._say(peer, client_message.LeaveWanted(0 if self._ends else -1))
 
     # -- verdicts -----------------------------------------------------------------------------------------------
 

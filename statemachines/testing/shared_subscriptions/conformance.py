@@ -8,33 +8,8 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from statemachines.kernel import Event
-from statemachines.shared_subscriptions.borrower import (
-    BORROWER,
-    BorrowerRecord,
-    Destroyed,
-    GiveBack,
-    LeaseBegan,
-    LeaseEnded,
-    OnDisconnect,
-    OnUnsubscribe,
-    Start,
-)
+from statemachines.shared_subscriptions import borrower, message
 from statemachines.shared_subscriptions.configuration import MS, Configuration
-from statemachines.shared_subscriptions.message import (
-    END_OF_STREAM,
-    Disconnect,
-    Grant,
-    Invalidate,
-    LeaderConnectResponse,
-    LeaderWanted,
-    Ping,
-    PingResponse,
-    Revoke,
-    Revoked,
-    RevokeFinished,
-    Undeclared,
-    UpdateProgress,
-)
 from statemachines.shared_subscriptions.stream import Finish, Install, StreamProgress, Uninstall
 from statemachines.testing.conformance import role
 from statemachines.testing.conformance.interface import Alphabet
@@ -72,22 +47,22 @@ RELATION: Final = Relation(
 
 ALPHABET: Final = Alphabet(
     takes=(
-        Start,
-        LeaderConnectResponse,
-        Undeclared,
-        PingResponse,
-        Grant,
-        Revoke,
-        Revoked,
-        Invalidate,
+        borrower.Start,
+        message.LeaderConnectResponse,
+        message.Undeclared,
+        message.PingResponse,
+        message.Grant,
+        message.Revoke,
+        message.Revoked,
+        message.Invalidate,
         StreamProgress,
-        OnUnsubscribe,
-        OnDisconnect,
-        GiveBack,
+        borrower.OnUnsubscribe,
+        borrower.OnDisconnect,
+        borrower.GiveBack,
     ),
-    sends=(LeaderWanted, Ping, UpdateProgress, RevokeFinished, Disconnect),
+    sends=(message.LeaderWanted, message.Ping, message.UpdateProgress, message.RevokeFinished, message.Disconnect),
     asks=(),
-    tells=(LeaseBegan, LeaseEnded, Install, Finish, Uninstall, Destroyed),
+    tells=(borrower.LeaseBegan, borrower.LeaseEnded, Install, Finish, Uninstall, borrower.Destroyed),
 )
 
 
@@ -96,21 +71,27 @@ def give_told(
 ) -> Callable[[Any], Iterator[Event]]:
     """What leaders of these pairs say, and a session that reports this progress of these streams."""
 
-    def say(record: BorrowerRecord) -> Iterator[Event]:
-        yield from (Start(), Undeclared(ID), OnUnsubscribe(), OnDisconnect(), GiveBack())
+    def say(record: borrower.BorrowerRecord) -> Iterator[Event]:
+        yield from (
+            borrower.Start(),
+            message.Undeclared(ID),
+            borrower.OnUnsubscribe(),
+            borrower.OnDisconnect(),
+            borrower.GiveBack(),
+        )
         link = record.link
         own = (0, 0) if link is None else (link.epoch, link.registration)
         if link is not None:
-            yield from (PingResponse(ID, *own, n) for n in (record.ping_n, record.ping_n - 1))
+            yield from (message.PingResponse(ID, *own, n) for n in (record.ping_n, record.ping_n - 1))
         for pair in pairs:
-            yield LeaderConnectResponse(ID, f"leader-{1 + pair[0] % 2}~{pair[0]}/1", *pair)
-            yield Invalidate(ID, *pair)
+            yield message.LeaderConnectResponse(ID, f"leader-{1 + pair[0] % 2}~{pair[0]}/1", *pair)
+            yield message.Invalidate(ID, *pair)
             if pair != own:
-                yield PingResponse(ID, *pair, record.ping_n)
+                yield message.PingResponse(ID, *pair, record.ping_n)
             for stream in streams:
                 for grant in range(1, grants + 1):
-                    yield Grant(ID, *pair, stream, grant, grant - 1)
-                    yield from (taken(ID, *pair, stream, grant) for taken in (Revoke, Revoked))
+                    yield message.Grant(ID, *pair, stream, grant, grant - 1)
+                    yield from (taken(ID, *pair, stream, grant) for taken in (message.Revoke, message.Revoked))
         if link is not None:
             for stream in streams:
                 for grant in range(1, grants + 1):
@@ -120,16 +101,20 @@ def give_told(
     return say
 
 
-def give_reported(record: BorrowerRecord) -> Iterator[Event]:
+def give_reported(record: borrower.BorrowerRecord) -> Iterator[Event]:
     """What one leader says that grants one stream and answers pings, and a session that reads it."""
-    yield from (LeaderConnectResponse(ID, "leader-1~2/1", 2, 1), Grant(ID, 2, 1, "0.0/a", 1, 0), OnUnsubscribe())
-    yield PingResponse(ID, 2, 1, record.ping_n)
+    yield from (
+        message.LeaderConnectResponse(ID, "leader-1~2/1", 2, 1),
+        message.Grant(ID, 2, 1, "0.0/a", 1, 0),
+        borrower.OnUnsubscribe(),
+    )
+    yield message.PingResponse(ID, 2, 1, record.ping_n)
     yield from (StreamProgress("0.0/a", 1, 2, True), *(StreamProgress("0.0/a", 1, one) for one in (0, 1, 2)))
 
 
 def start_of(name: str, pings: int, say: Callable[[Any], Iterator[Event]]) -> role.Start:
     """A borrower that is told this, and sends so many pings."""
-    record = BorrowerRecord(ID, "g", "#", REGISTRIES, TIMES, epoch=SEEN)
+    record = borrower.BorrowerRecord(ID, "g", "#", REGISTRIES, TIMES, epoch=SEEN)
     return role.Start(name, record, say, lambda record: record.ping_n <= pings)
 
 
@@ -139,7 +124,7 @@ TIMING: Final[Timing] = replace(
 
 STARTS: Final = (
     start_of("several leaders", 3, give_told(((2, 1), (1, 2), (2, 2), (3, 1)))),
-    start_of("a stream", 2, give_told(((2, 1),), ("0.0/a",), 2, (1, END_OF_STREAM))),
+    start_of("a stream", 2, give_told(((2, 1),), ("0.0/a",), 2, (1, message.END_OF_STREAM))),
     start_of("two streams", 1, give_told(((2, 1),), ("0.0/a", "0.0/b"), 1, (1,))),
     start_of("reports of a stream", 4, give_reported),
     start_of("a stream of another leader", 1, give_told(((2, 1), (3, 1)), ("0.0/a",), 1, (1,))),
@@ -147,7 +132,7 @@ STARTS: Final = (
 
 ROLES: Final = {
     "borrower": ConformanceRole(
-        BORROWER,
+        borrower.BORROWER,
         STARTS,
         TIMING,
         RELATION,

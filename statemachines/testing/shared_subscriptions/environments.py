@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from statemachines.kernel import Map
-from statemachines.shared_subscriptions import group_store, stream_store
+from statemachines.shared_subscriptions import group_store, message, stream_store
 from statemachines.shared_subscriptions.borrower import LeaseBegan, OnUnsubscribe, Start
 from statemachines.shared_subscriptions.claim import StartLeader
 from statemachines.shared_subscriptions.configuration import Configuration
@@ -23,14 +23,6 @@ from statemachines.shared_subscriptions.group_store import (
 )
 from statemachines.shared_subscriptions.listing import RenewTimer
 from statemachines.shared_subscriptions.member import Kick, MemberRecord
-from statemachines.shared_subscriptions.message import (
-    Grant,
-    LeaderConnectResponse,
-    LeaderWanted,
-    Ping,
-    PingResponse,
-    UpdateProgress,
-)
 from statemachines.shared_subscriptions.stream import Install, Link, StreamProgress
 from statemachines.shared_subscriptions.stream_store import Append, FetchFailed, StreamStore
 from statemachines.shared_subscriptions.witness import Doubt
@@ -106,29 +98,29 @@ MEMBERS = st.builds(
 
 CONNECT_AND_READ = (
     lambda record: Start(),
-    lambda record: LeaderConnectResponse(record.id, "leader-1~1/1", 3, 2),
-    lambda record: PingResponse(record.id, 3, 2, record.ping_n),
-    lambda record: Grant(record.id, 3, 2, "0.0/a", 1, 0),
-    lambda record: Grant(record.id, 3, 2, "1.0/b", 2, 0),
+    lambda record: message.LeaderConnectResponse(record.id, "leader-1~1/1", 3, 2),
+    lambda record: message.PingResponse(record.id, 3, 2, record.ping_n),
+    lambda record: message.Grant(record.id, 3, 2, "0.0/a", 1, 0),
+    lambda record: message.Grant(record.id, 3, 2, "1.0/b", 2, 0),
     lambda record: StreamProgress("0.0/a", 1, 1),
     lambda record: OnUnsubscribe(),
 )
 
 
-def choose_grant(record: Any) -> UpdateProgress:
+def choose_grant(record: Any) -> message.UpdateProgress:
     """The borrower takes what is granted first."""
     stream, assignment = min(record.assignments.items(), default=("0.0/a", None))
     grant = 0 if assignment is None else assignment.grant
-    return UpdateProgress(BORROWER, record.epoch, record.registration, stream, grant, 0, False)
+    return message.UpdateProgress(BORROWER, record.epoch, record.registration, stream, grant, 0, False)
 
 
 LEAD_AND_SHARE = (
     lambda record: StartLeader(),
     lambda record: RenewTimer(),
-    lambda record: LeaderWanted(BORROWER, record.group, record.filter),
-    lambda record: Ping(BORROWER, record.epoch, record.registration, 1),
+    lambda record: message.LeaderWanted(BORROWER, record.group, record.filter),
+    lambda record: message.Ping(BORROWER, record.epoch, record.registration, 1),
     choose_grant,
-    lambda record: LeaderWanted("consumer-2~1/1", record.group, record.filter),
+    lambda record: message.LeaderWanted("consumer-2~1/1", record.group, record.filter),
 )
 
 READ = (
@@ -138,7 +130,9 @@ READ = (
 
 ENVIRONMENTS: Final = {
     "borrower": Environment(opening=CONNECT_AND_READ),
-    "member": Environment(start=MEMBERS, opening=(lambda record: Ping(BORROWER, 1, 1, 1), lambda record: Kick())),
+    "member": Environment(
+        start=MEMBERS, opening=(lambda record: message.Ping(BORROWER, 1, 1, 1), lambda record: Kick())
+    ),
     "session": replace(READS, opening=READ),
     "private": replace(READS, opening=(lambda record: Start(),)),
     "leader": Environment(

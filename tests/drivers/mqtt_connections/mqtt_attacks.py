@@ -7,20 +7,9 @@ import contextlib
 
 from mqtt_socket import MqttSocket
 
-from statemachines.mqtt_codec import (
-    ConnackPacket,
-    DisconnectPacket,
-    MqttVersion,
-    PacketProperties,
-    PublishPacket,
-    PubrecPacket,
-    SubackPacket,
-    SubscribePacket,
-    TopicSubscription,
-    encode,
-)
+from statemachines import mqtt_codec
 
-KEPT = PacketProperties(session_expiry=100)
+KEPT = mqtt_codec.PacketProperties(session_expiry=100)
 
 
 async def open_and_say_nothing(address, count):
@@ -71,27 +60,29 @@ async def subscribe_too_deep(address, count):
         await client.connect("deep")
         found = set()
         for _ in range(count):
-            answer = await client.ask(SubscribePacket(1, (TopicSubscription("/".join("a" * 32_000), 1),)))
+            answer = await client.ask(
+                mqtt_codec.SubscribePacket(1, (mqtt_codec.TopicSubscription("/".join("a" * 32_000), 1),))
+            )
             found.add(answer)
-    return [] if found == {SubackPacket(1, (0x8F,))} else [f"32 000 levels: {found}"]
+    return [] if found == {mqtt_codec.SubackPacket(1, (0x8F,))} else [f"32 000 levels: {found}"]
 
 
 async def publish_many_properties(address, count):
     """So many user properties in a message, which are too many texts for a packet."""
     async with MqttSocket(address) as client:
         await client.connect("wordy", properties=KEPT, clean_start=False)
-        await client.ask(SubscribePacket(1, (TopicSubscription("wordy", 1),)))
-        properties = PacketProperties(user_properties=(("k", "v"),) * count)
-        answer = await client.ask(PublishPacket("wordy", b"", 1, packet_id=1, properties=properties))
-    return [] if answer == DisconnectPacket(0x97) else [f"{count} properties: {answer}"]  # MQ-180
+        await client.ask(mqtt_codec.SubscribePacket(1, (mqtt_codec.TopicSubscription("wordy", 1),)))
+        properties = mqtt_codec.PacketProperties(user_properties=(("k", "v"),) * count)
+        answer = await client.ask(mqtt_codec.PublishPacket("wordy", b"", 1, packet_id=1, properties=properties))
+    return [] if answer == mqtt_codec.DisconnectPacket(0x97) else [f"{count} properties: {answer}"]  # MQ-180
 
 
 async def subscribe_many(address, count):
     """So many filters in one SUBSCRIBE; no more than a session may have are granted."""
     async with MqttSocket(address) as client:
         await client.connect("many", properties=KEPT, clean_start=False)
-        filters = tuple(TopicSubscription(f"f/{number}", 1) for number in range(count))
-        answer = await client.ask(SubscribePacket(1, filters))
+        filters = tuple(mqtt_codec.TopicSubscription(f"f/{number}", 1) for number in range(count))
+        answer = await client.ask(mqtt_codec.SubscribePacket(1, filters))
     codes = answer.reason_codes
     is_right = codes == (1,) * 1_000 + (0x97,) * (count - 1_000)
     return [] if is_right else [f"{count} filters: {codes.count(1)} granted of {len(codes)}"]
@@ -106,7 +97,7 @@ async def send_surrogates(address, count):
             bad = b"\xed\xa0\x80" if number % 2 else b"a\x00b"
             client.writer.write(b"\x30" + bytes((3 + len(bad),)) + len(bad).to_bytes(2, "big") + bad + b"\x00")
             found.add(await client.read())
-    return [] if found == {DisconnectPacket(0x81)} else [f"surrogates: {found}"]
+    return [] if found == {mqtt_codec.DisconnectPacket(0x81)} else [f"surrogates: {found}"]
 
 
 async def never_release(address, count):
@@ -116,9 +107,9 @@ async def never_release(address, count):
         most = connack.properties.receive_maximum
         answers = []
         for number in range(1, most + 2):
-            answers.append(await client.ask(PublishPacket("greedy", b"", 2, packet_id=number)))
-    wrong = [one for one in answers[:-1] if not isinstance(one, PubrecPacket) or one.reason_code >= 0x80]
-    return wrong[:1] + ([] if answers[-1] == DisconnectPacket(0x93) else [f"ids: {answers[-1]}"])
+            answers.append(await client.ask(mqtt_codec.PublishPacket("greedy", b"", 2, packet_id=number)))
+    wrong = [one for one in answers[:-1] if not isinstance(one, mqtt_codec.PubrecPacket) or one.reason_code >= 0x80]
+    return wrong[:1] + ([] if answers[-1] == mqtt_codec.DisconnectPacket(0x93) else [f"ids: {answers[-1]}"])
 
 
 async def take_each_other_over(address, count):
@@ -131,14 +122,14 @@ async def take_each_other_over(address, count):
                 newer = (await two.connect("twin", properties=KEPT, clean_start=False)).reason_code
                 if not {older, newer} <= {0, 0x97}:
                     return [f"two of one id: {older}, {newer}"]
-                if not older and not newer and await one.read() != DisconnectPacket(0x8E):
+                if not older and not newer and await one.read() != mqtt_codec.DisconnectPacket(0x8E):
                     return ["a connection whose session was taken is not told"]
     return []
 
 
 async def send_fragments(address, count):
     """Half of a CONNECT, and the end, so many times."""
-    data = encode(ConnackPacket(), MqttVersion.V5)
+    data = mqtt_codec.encode(mqtt_codec.ConnackPacket(), mqtt_codec.MqttVersion.V5)
     for _ in range(count):
         _, writer = await asyncio.open_connection(*address)
         writer.write(data[:2])

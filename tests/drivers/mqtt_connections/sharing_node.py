@@ -6,22 +6,15 @@ from contextlib import asynccontextmanager
 
 from mqtt_socket import QUICK, MqttSocket
 
+from statemachines import mqtt_codec
 from statemachines.drivers.mqtt_connections import MqttNode
 from statemachines.drivers.persistent_sessions import SessionNode
 from statemachines.drivers.persistent_sessions.group_host import GroupHost
 from statemachines.drivers.shared_subscriptions.open_stores import open_stores
-from statemachines.mqtt_codec import (
-    PacketProperties,
-    PubackPacket,
-    PublishPacket,
-    SubackPacket,
-    SubscribePacket,
-    TopicSubscription,
-)
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.stream_store import ListStreams
 
-KEPT = PacketProperties(session_expiry=100)
+KEPT = mqtt_codec.PacketProperties(session_expiry=100)
 TIMES = Configuration(
     find_leader_ms=50, ping_interval_ms=100, ping_timeout_ms=1_000, validity_ms=1_800, max_delay_ms=200,
     unsubscribe_timeout_ms=1_000, resend_interval_ms=100, renew_streams_ms=50, revoke_timeout_ms=2_000,
@@ -54,21 +47,23 @@ class Member(MqttSocket):
 
     async def join(self, topic_filter="$share/g/jobs/#", qos=1, ids=(), **options):
         """The reason code of SUBACK, or the packet that came in its place."""
-        properties = PacketProperties(subscription_ids=ids)
-        answer = await self.ask(SubscribePacket(9, (TopicSubscription(topic_filter, qos, **options),), properties))
-        return answer.reason_codes[0] if isinstance(answer, SubackPacket) else answer
+        properties = mqtt_codec.PacketProperties(subscription_ids=ids)
+        answer = await self.ask(
+            mqtt_codec.SubscribePacket(9, (mqtt_codec.TopicSubscription(topic_filter, qos, **options),), properties)
+        )
+        return answer.reason_codes[0] if isinstance(answer, mqtt_codec.SubackPacket) else answer
 
     async def publish(self, topic, payload, qos=1, **fields):
         """The reason code of PUBACK."""
-        answer = await self.ask(PublishPacket(topic, payload, qos, packet_id=7 if qos else 0, **fields))
+        answer = await self.ask(mqtt_codec.PublishPacket(topic, payload, qos, packet_id=7 if qos else 0, **fields))
         return answer.reason_code
 
     async def take(self, code=0):
         """The next message, answered with this code (None: not answered)."""
         packet = await self.read()
-        assert isinstance(packet, PublishPacket), packet
+        assert isinstance(packet, mqtt_codec.PublishPacket), packet
         if packet.qos == 1 and code is not None:
-            self.send(PubackPacket(packet.packet_id, code))
+            self.send(mqtt_codec.PubackPacket(packet.packet_id, code))
         return packet
 
 

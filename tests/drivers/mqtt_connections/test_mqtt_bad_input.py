@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from statemachines.drivers import password_file
 from statemachines.drivers.mqtt_connections import MqttNode, MqttSettings, PasswordFile, mqtt_session, packet_budget
 from statemachines.drivers.mqtt_connections import mqtt_node as module
+from statemachines.drivers.mqtt_connections.client_stream import ALIASED_MAX
 from statemachines.drivers.mqtt_connections.mqtt_node import ACCEPTED_MAX
 from statemachines.drivers.mqtt_connections.packet_budget import PACKETS_MAX
 from statemachines.drivers.password_file import hash_password
@@ -574,6 +575,36 @@ def test_MQ_181_many_connections_at_once_do_not_keep_clients_waiting(store):
                 await asyncio.sleep(0)
                 counts.append(node.connection_count)
             assert max(after - before for before, after in pairwise(counts)) <= ACCEPTED_MAX
+
+    run(main())
+
+
+def test_MQ_220_the_topics_of_all_aliases_of_a_connection_are_bounded(store):
+    """One alias that is bound anew stands for its last topic alone."""
+
+    def bind(alias, letter, size):
+        return PublishPacket(letter * size, b"", 1, packet_id=alias, properties=PacketProperties(topic_alias=alias))
+
+    async def main():
+        async with mqtt_node(store) as node, MqttSocket(node.address) as client:
+            await client.connect()
+            for letter in "abcd":
+                assert await client.ask(bind(1, letter, ALIASED_MAX // 2)) == PubackPacket(1, 0x10)
+            assert await client.ask(bind(2, "e", ALIASED_MAX // 2)) == PubackPacket(2, 0x10)
+            assert await client.ask(bind(3, "f", 1)) == DisconnectPacket(0x97)
+            assert await client.read() is None
+
+    run(main())
+
+
+def test_MQ_221_a_filter_that_is_too_long_is_refused_alone(store):
+    filters = ["a" * 1_024, "a" * 1_025, "ä" * 513, "b/" + "ä" * 511]
+
+    async def main():
+        async with mqtt_node(store) as node, MqttSocket(node.address) as client:
+            await client.connect()
+            asked = SubscribePacket(1, tuple(TopicSubscription(one, 1) for one in filters))
+            assert await client.ask(asked) == SubackPacket(1, (1, 0x8F, 0x8F, 1))
 
     run(main())
 

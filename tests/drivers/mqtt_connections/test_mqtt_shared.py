@@ -34,6 +34,9 @@ from statemachines.mqtt_codec import (
     PingrespPacket,
     PublishPacket,
     PubrecPacket,
+    SubackPacket,
+    SubscribePacket,
+    TopicSubscription,
 )
 from statemachines.persistent_sessions import shared_group
 from statemachines.persistent_sessions.message import Queued
@@ -49,6 +52,15 @@ async def is_silent(member):
     """Whether nothing is on its way: what is sent before a PINGRESP comes before it."""
     await asyncio.sleep(0.3)
     return await member.ask(PingreqPacket()) == PingrespPacket()
+
+
+def test_MQ_222_no_local_with_a_queue_is_refused_alone(store):
+    async def main():
+        async with sharing_node(store) as node, Member(node.address, "m") as member:
+            filters = (TopicSubscription("$queue/a", 1, no_local=True), TopicSubscription("$queue/a", 1))
+            assert await member.ask(SubscribePacket(1, filters)) == SubackPacket(1, (0x83, 1))
+
+    run(main())
 
 
 def test_MQ_100_a_publish_that_a_group_matches_is_appended_and_another_is_not(store):

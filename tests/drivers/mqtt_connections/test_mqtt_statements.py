@@ -8,21 +8,11 @@ from pathlib import Path
 import pytest
 from mqtt_socket import MqttSocket, mqtt_node, run
 
-from statemachines.mqtt_codec import (
-    PacketProperties,
-    PingreqPacket,
-    PingrespPacket,
-    PubackPacket,
-    PublishPacket,
-    SubackPacket,
-    SubscribePacket,
-    TopicSubscription,
-    WillMessage,
-)
+from statemachines import mqtt_codec
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "mqtt_statements.md"
-KEPT = PacketProperties(session_expiry=100)
+KEPT = mqtt_codec.PacketProperties(session_expiry=100)
 SECTIONS_5 = {
     "1.5.4": 3, "1.5.5": 1, "1.5.7": 1, "2.1.3": 1, "2.2.1": 6, "2.2.2": 1, "3.1.0": 2, "3.1.2": 30, "3.1.3": 12,
     "3.1.4": 6, "3.2.0": 2, "3.2.2": 22, "3.3.1": 13, "3.3.2": 20, "3.3.4": 10, "3.4.2": 3, "3.5.2": 3, "3.6.1": 1,
@@ -43,25 +33,25 @@ SECTIONS_3 = {
 
 
 async def subscribe(client, topic_filter, qos=1, **options):
-    packet = SubscribePacket(1, (TopicSubscription(topic_filter, qos, **options),))
-    assert await client.ask(packet) == SubackPacket(1, (qos,))
+    packet = mqtt_codec.SubscribePacket(1, (mqtt_codec.TopicSubscription(topic_filter, qos, **options),))
+    assert await client.ask(packet) == mqtt_codec.SubackPacket(1, (qos,))
 
 
 async def publish(client, topic, payload, **fields):
-    answer = await client.ask(PublishPacket(topic, payload, 1, packet_id=1, **fields))
-    assert isinstance(answer, PubackPacket)
+    answer = await client.ask(mqtt_codec.PublishPacket(topic, payload, 1, packet_id=1, **fields))
+    assert isinstance(answer, mqtt_codec.PubackPacket)
 
 
 async def receive(client, code=0):
     packet = await client.read()
-    assert isinstance(packet, PublishPacket)
+    assert isinstance(packet, mqtt_codec.PublishPacket)
     if packet.qos:
-        client.send(PubackPacket(packet.packet_id, code))
+        client.send(mqtt_codec.PubackPacket(packet.packet_id, code))
     return packet
 
 
 async def expect_nothing(client):
-    assert await client.ask(PingreqPacket()) == PingrespPacket()
+    assert await client.ask(mqtt_codec.PingreqPacket()) == mqtt_codec.PingrespPacket()
 
 
 def test_MQTT_3_8_4_3_the_same_filter_replaces_the_subscription_and_no_form_of_unicode_is_another(store):
@@ -95,7 +85,7 @@ def test_MQTT_3_1_2_15_a_will_is_retained_if_it_says_so(store, retain):
             await watching.connect("watching")
             await subscribe(watching, "w")
             async with MqttSocket(node.address) as client:
-                await client.connect("lost", will=WillMessage("w", b"gone", 1, retain))
+                await client.connect("lost", will=mqtt_codec.WillMessage("w", b"gone", 1, retain))
             assert (await receive(watching)).payload == b"gone"
             await late.connect("late")
             await subscribe(late, "w")

@@ -15,18 +15,10 @@ from statemachines.drivers.mqtt_connections import MqttNode, mqtt_node
 from statemachines.drivers.mqtt_connections.bounded_connection import BoundedConnection
 from statemachines.drivers.persistent_sessions import SessionNode
 from statemachines.kernel import ConfigurationError
-from statemachines.mqtt_codec import ConnackPacket, ConnectPacket, Decoder, PublishPacket, encode
-from statemachines.mqtt_codec.packet import (
-    MqttVersion,
-    PingreqPacket,
-    PingrespPacket,
-    PubackPacket,
-    SubscribePacket,
-    TopicSubscription,
-)
+from statemachines.mqtt_codec import ConnackPacket, ConnectPacket, Decoder, PublishPacket, encode, packet
 from statemachines.mqtt_connections.connection_record import MqttSettings
 
-V3 = MqttVersion.V3_1_1
+V3 = packet.MqttVersion.V3_1_1
 PLACE = ("127.0.0.1", 0)
 PATIENCE_S = 60
 CONNECT = encode(ConnectPacket("c", V3), V3)
@@ -66,12 +58,12 @@ def test_MQ_140_packets_take_several_frames_and_a_frame_several_packets(tmp_path
             decoder = Decoder(V3)
             await socket.send(CONNECT)
             assert isinstance((await read_packets(socket, 1, decoder))[0], ConnackPacket)
-            subscribe = encode(SubscribePacket(1, (TopicSubscription("t", 1),)), V3)
+            subscribe = encode(packet.SubscribePacket(1, (packet.TopicSubscription("t", 1),)), V3)
             raw = subscribe + encode(PublishPacket("t", b"x" * 300, 1, packet_id=2), V3)
             for begin in range(0, len(raw), cut):
                 await socket.send(raw[begin : begin + cut])
             found = await read_packets(socket, 3, decoder)
-            assert PubackPacket(2) in found
+            assert packet.PubackPacket(2) in found
             assert [one.payload for one in found if isinstance(one, PublishPacket)] == [b"x" * 300]
 
     run(test, tmp_path)
@@ -101,8 +93,8 @@ async def serve_ping(url, **given):
         decoder = Decoder(V3)
         await socket.send(CONNECT)
         await read_packets(socket, 1, decoder)
-        await socket.send(encode(PingreqPacket(), V3))
-        assert await read_packets(socket, 1, decoder) == [PingrespPacket()]
+        await socket.send(encode(packet.PingreqPacket(), V3))
+        assert await read_packets(socket, 1, decoder) == [packet.PingrespPacket()]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +138,7 @@ def test_MQ_142_a_message_of_a_stranger_and_one_of_a_client_are_bounded(tmp_path
             await socket.send(CONNECT)
             await read_packets(socket, 1, decoder)
             await socket.send(encode(PublishPacket("t", b"x" * 900_000, 1, packet_id=1), V3))
-            assert await read_packets(socket, 1, decoder) == [PubackPacket(1)]
+            assert await read_packets(socket, 1, decoder) == [packet.PubackPacket(1)]
             await socket.send(b"x" * 2**21)
             with pytest.raises(ConnectionClosed):
                 await socket.recv()

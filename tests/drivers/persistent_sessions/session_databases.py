@@ -14,25 +14,7 @@ from statemachines.drivers.persistent_sessions.life_requests import sessions_kep
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.drivers.persistent_sessions.tables import NAMES
 from statemachines.kernel import Map
-from statemachines.persistent_sessions.collector_request import (
-    ClientsRead,
-    DeletePage,
-    MessagesRead,
-    PageDeleted,
-    ReadMessages,
-    ReadRows,
-    RowsRead,
-    Tag,
-)
-from statemachines.persistent_sessions.life_request import (
-    NEVER,
-    ClientFound,
-    ClientLocked,
-    LockClient,
-    LookUp,
-    OpenSession,
-    SessionOpen,
-)
+from statemachines.persistent_sessions import collector_request, life_request
 from statemachines.persistent_sessions.request import (
     FencedRows,
     LoadSession,
@@ -147,16 +129,18 @@ class Connected(NamedTuple):
     present: bool
 
 
-async def connect(store, session, client="c", *, owner="h", clean=False, expiry_ms=NEVER, lock_ms=500, dead_ms=1_000):
+async def connect(
+    store, session, client="c", *, owner="h", clean=False, expiry_ms=life_request.NEVER, lock_ms=500, dead_ms=1_000
+):
     """What a connection asks that finds its session, or opens `session`."""
-    (locked,) = await store.ask(LockClient(client, owner, lock_ms))
-    assert isinstance(locked, ClientLocked), locked
-    (found,) = await store.ask(LookUp(client, locked.token, dead_ms))
-    assert isinstance(found, ClientFound), found
+    (locked,) = await store.ask(life_request.LockClient(client, owner, lock_ms))
+    assert isinstance(locked, life_request.ClientLocked), locked
+    (found,) = await store.ask(life_request.LookUp(client, locked.token, dead_ms))
+    assert isinstance(found, life_request.ClientFound), found
     present = bool(found.session) and not clean and not found.expired
     session, replaces = (found.session, "") if present else (session, found.session)
-    opened = await store.ask(OpenSession(client, owner, locked.token, session, replaces, expiry_ms))
-    assert opened == (SessionOpen(),)
+    opened = await store.ask(life_request.OpenSession(client, owner, locked.token, session, replaces, expiry_ms))
+    assert opened == (life_request.SessionOpen(),)
     return Connected(locked.token, session, present)
 
 
@@ -278,22 +262,26 @@ class Real:
             packets = tuple(self.renamed_packet(one, self.real) for one in change.packets)
             queued = tuple(self.renamed(one, self.real) for one in change.queued)
             return replace(request, change=replace(change, packets=packets, queued=queued))
-        if isinstance(request, DeletePage):
+        if isinstance(request, collector_request.DeletePage):
             messages = tuple(replace(one, message=self.real(one.message)) for one in request.messages)
             return replace(request, messages=messages)
-        return replace(request, after=self.real(request.after)) if isinstance(request, ReadMessages) else request
+        return (
+            replace(request, after=self.real(request.after))
+            if isinstance(request, collector_request.ReadMessages)
+            else request
+        )
 
     def with_keys(self, request):
         """Keys of rows are those of this session."""
-        if isinstance(request, DeletePage):
+        if isinstance(request, collector_request.DeletePage):
             rows = tuple(replace(one, row=self.key(one.row, self.session, self.first)) for one in request.rows)
             return replace(request, rows=rows)
-        if isinstance(request, ReadRows) and request.after is not None:
+        if isinstance(request, collector_request.ReadRows) and request.after is not None:
             return replace(request, after=self.key(request.after, self.session, self.first))
         return request
 
     def key(self, key, session, first):
-        return replace(key, session=session, token=key.token + first if key.tag is Tag.MARKER else 0)
+        return replace(key, session=session, token=key.token + first if key.tag is collector_request.Tag.MARKER else 0)
 
     def without(self, answer):
         """And the other way round; tokens, too."""
@@ -303,14 +291,18 @@ class Real:
 
         if isinstance(answer, SessionLoaded):
             return replace(answer, state=self.renamed_state(answer.state, plain))
-        if isinstance(answer, ClientsRead):
-            return ClientsRead(())  # of the explorer's one session nobody says whose it is
-        if isinstance(answer, PageDeleted):
+        if isinstance(answer, collector_request.ClientsRead):
+            return collector_request.ClientsRead(())  # of the explorer's one session nobody says whose it is
+        if isinstance(answer, collector_request.PageDeleted):
             return replace(answer, messages=tuple((plain(message), lost) for message, lost in answer.messages))
-        if isinstance(answer, MessagesRead):
-            return MessagesRead(tuple(replace(one, message=plain(one.message)) for one in answer.messages))
-        if isinstance(answer, RowsRead):
-            return RowsRead(tuple(replace(row, key=self.key(row.key, "s1", -self.first)) for row in answer.rows))
+        if isinstance(answer, collector_request.MessagesRead):
+            return collector_request.MessagesRead(
+                tuple(replace(one, message=plain(one.message)) for one in answer.messages)
+            )
+        if isinstance(answer, collector_request.RowsRead):
+            return collector_request.RowsRead(
+                tuple(replace(row, key=self.key(row.key, "s1", -self.first)) for row in answer.rows)
+            )
         if not hasattr(answer, "found") or isinstance(answer.found, bool):
             return answer
         found = tuple(

@@ -21,12 +21,11 @@ from statemachines.drivers.persistent_sessions import (
     session_node,
     session_server,
 )
-from statemachines.drivers.persistent_sessions.acknowledgements import fold_acknowledgements, list_packets
-from statemachines.drivers.persistent_sessions.front_message import FrontAcknowledged
 from statemachines.drivers.persistent_sessions.host_request import ReadNodes
 from statemachines.drivers.persistent_sessions.node_guide import NodeGuide
 from statemachines.drivers.persistent_sessions.outbox import UNACKNOWLEDGED_MAX
 from statemachines.kernel import ConfigurationError
+from statemachines.persistent_sessions.acknowledgements import FrontAcknowledged, fold_acknowledgements, list_packets
 from statemachines.persistent_sessions.client_message import (
     ConnectWanted,
     Delivered,

@@ -26,6 +26,7 @@ from statemachines.kernel import ConfigurationError
 from statemachines.persistent_sessions.client_message import (
     ConnectWanted,
     Delivered,
+    PublishStored,
     PublishWanted,
     Refused,
     SubscribeWanted,
@@ -363,3 +364,27 @@ def test_PS_162_a_message_that_was_deleted_before_its_row_is_there_again(store):
             assert await take(session, 1) == ["kept"]
 
     run(main())
+
+
+def test_PS_157_a_call_that_comes_when_there_is_room_again_goes_behind_those_that_wait():
+    """Messages are said in the order of the calls, and each is done when it is stored."""
+
+    async def main():
+        publisher, said = SessionPublisher(nodes=["127.0.0.1:1"]), []
+        publisher._guide.say = lambda wanted: said.append(wanted.payload)
+        large = bytes(WINDOW_BYTES // 3 - 1_000)
+        calls = [asyncio.ensure_future(publisher.publish("t", large)) for _ in range(3)]
+        await asyncio.sleep(0)
+        calls += [asyncio.ensure_future(publisher.publish("t", one)) for one in (large + b"fourth", b"fifth")]
+        await asyncio.sleep(0)
+        publisher._hear(PublishStored(1))
+        await calls[0]
+        assert publisher._has_room(1)
+        calls.append(asyncio.ensure_future(publisher.publish("t", b"sixth")))
+        for number in range(2, 7):
+            await asyncio.sleep(0.01)
+            publisher._hear(PublishStored(number))
+        await asyncio.gather(*calls)
+        return [one[-6:] for one in said[3:]]
+
+    assert asyncio.run(main()) == [b"fourth", b"fifth", b"sixth"]

@@ -12,16 +12,8 @@ from session_nodes import node_of, run, until
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
 from statemachines.drivers.persistent_sessions.host_request import PutMessage, Subscribe
+from statemachines.persistent_sessions import request
 from statemachines.persistent_sessions.message import Queued
-from statemachines.persistent_sessions.request import (
-    BeginEpoch,
-    ConfirmRows,
-    EpochRows,
-    Fence,
-    PutRows,
-    ReadPending,
-    RowsConfirmed,
-)
 
 FILTERS = ("a/b", "a/+", "a/#", "+/b", "+/+", "#")
 
@@ -34,11 +26,11 @@ async def store_rows(store, *copies):
     """The session `s1`, and a row of `n1` with so many copies each."""
     one = await connect(store, "s1")
     await store.do(Subscribe("s1", one.token, "a/+", 1))
-    await store.ask(BeginEpoch("s1", "n1"))
+    await store.ask(request.BeginEpoch("s1", "n1"))
     rows = tuple(with_filters(number, count) for number, count in enumerate(copies, 1))
     for row in rows:
         await store.do(PutMessage(row.message, "a/b", b"payload", 1))
-    await store.ask(PutRows("s1", "n1", 1, rows))
+    await store.ask(request.PutRows("s1", "n1", 1, rows))
     return one
 
 
@@ -49,23 +41,25 @@ def shown(answers):
 def test_PS_550_a_row_is_read_and_confirmed_with_all_its_filters(url):
     async def play(store, clock):
         one = await store_rows(store, 1, 3, 6)
-        pending = await store.ask(ReadPending("s1", "n1"))
-        fenced = await store.ask(Fence("s1", "n1", (1, 1), 2, one.token, 1))
-        wrong = EpochRows("n1", 1, (with_filters(2, 3), with_filters(3, 5)))
-        return pending, fenced, await store.ask(ConfirmRows("s1", one.token, (wrong,)))
+        pending = await store.ask(request.ReadPending("s1", "n1"))
+        fenced = await store.ask(request.Fence("s1", "n1", (1, 1), 2, one.token, 1))
+        wrong = request.EpochRows("n1", 1, (with_filters(2, 3), with_filters(3, 5)))
+        return pending, fenced, await store.ask(request.ConfirmRows("s1", one.token, (wrong,)))
 
     pending, fenced, confirmed = run_store(url, play)
     assert shown(pending) == [(number, FILTERS[:count]) for number, count in ((1, 1), (2, 3), (3, 6))]
     assert shown(fenced) == [(number, FILTERS[:count]) for number, count in ((2, 3), (3, 6))]
-    assert confirmed == (RowsConfirmed((EpochRows("n1", 1, (with_filters(2, 3),)),)),)
+    assert confirmed == (request.RowsConfirmed((request.EpochRows("n1", 1, (with_filters(2, 3),)),)),)
 
 
 def test_PS_551_a_page_has_as_many_copies_as_rows_are_asked_for_or_one_row(url):
     async def play(store, clock):
         one = await store_rows(store, 1, 3, 2, 6, 1)
         places = ((0, 4), (0, 5), (1, 2), (2, 4), (3, 9), (4, 9))
-        pages = [await store.ask(ReadPending("s1", "n1", rows, (1, behind))) for behind, rows in places]
-        fenced = [await store.ask(Fence("s1", "n1", (1, behind), 2, one.token, 1, rows)) for behind, rows in places]
+        pages = [await store.ask(request.ReadPending("s1", "n1", rows, (1, behind))) for behind, rows in places]
+        fenced = [
+            await store.ask(request.Fence("s1", "n1", (1, behind), 2, one.token, 1, rows)) for behind, rows in places
+        ]
         return pages, fenced
 
     pages, fenced = run_store(url, play)
@@ -115,7 +109,7 @@ def test_PS_550_a_node_dies_behind_the_first_acknowledgement_and_the_other_copie
                 owner = next(iter(node.machines.record.resumes))
                 await until(lambda: len(node.machines.resume_of(owner).delivery.state.packets) == 2)
                 await until(lambda: not node.machines.record.acknowledged)
-                await node.request_queue.ask(ReadPending("s1"))  # behind the commit
+                await node.request_queue.ask(request.ReadPending("s1"))  # behind the commit
                 await node.abort()
         async with node_of(url, "b") as node, PersistentSession("tablet", node=node) as session:
             again = [await anext(session) for _ in range(2)]

@@ -17,19 +17,12 @@ from statemachines.drivers.persistent_sessions.collect import drop_rows, run_col
 from statemachines.drivers.persistent_sessions.host_request import DropRows, PutMessage, Subscribe
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import ConfigurationError, Map
+from statemachines.persistent_sessions import request
 from statemachines.persistent_sessions.collector_record import MessageLost, RoundEnded
 from statemachines.persistent_sessions.collector_request import ReadMessages
 from statemachines.persistent_sessions.graces import GRACES, Graces
 from statemachines.persistent_sessions.life_request import NEVER
 from statemachines.persistent_sessions.message import Queued
-from statemachines.persistent_sessions.request import (
-    BeginEpoch,
-    CommitState,
-    PutRows,
-    ReadPending,
-    RowStored,
-    SessionState,
-)
 
 
 @given(
@@ -87,12 +80,12 @@ async def fill(store, count, payload=b"x" * 100):
         held = await connect(store, session, session, expiry_ms=NEVER)
         tokens.append(held.token)
         await store.do(Subscribe(session, held.token, "t", 1))
-        await store.ask(BeginEpoch(session, "n1"))
+        await store.ask(request.BeginEpoch(session, "n1"))
     for number in range(1, count + 1):
         await store.do(PutMessage(f"m{number:03}", "t", payload, 1))
         for session in ("s1", "s2") if number <= 5 else ("s1",):
-            await store.ask(PutRows(session, "n1", 1, (row(number),)))
-    await store.ask(CommitState("s1", tokens[0], change_to(SessionState(Map({"n1": (1, 2)})))))
+            await store.ask(request.PutRows(session, "n1", 1, (row(number),)))
+    await store.ask(request.CommitState("s1", tokens[0], change_to(request.SessionState(Map({"n1": (1, 2)})))))
 
 
 def row(number):
@@ -116,7 +109,7 @@ async def collect(store, bounds=None, graces=GRACES, rounds=1):
 
 
 async def waiting(store, session):
-    (found,) = await store.ask(ReadPending(session))
+    (found,) = await store.ask(request.ReadPending(session))
     return [(one.number, bool(one.message)) for polled in found.found for one in polled.rows]
 
 
@@ -154,8 +147,8 @@ def test_PS_461_what_a_session_has_beyond_its_bound_is_dropped_for_that_session_
         caplog.clear()
         await collect(store, bounds)
         assert caplog.text == ""
-        (again,) = await store.ask(PutRows("s1", "n1", 1, (row(10),)))
-        assert isinstance(again, RowStored)  # it was cut off, and asks again
+        (again,) = await store.ask(request.PutRows("s1", "n1", 1, (row(10),)))
+        assert isinstance(again, request.RowStored)  # it was cut off, and asks again
         (messages,) = await store.ask(ReadMessages("", 99))
         assert {one.message for one in messages.messages if not one.referenced} == {f"m{n:03}" for n in range(6, 22)}
 

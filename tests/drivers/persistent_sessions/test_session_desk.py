@@ -7,16 +7,7 @@ import asyncio
 import pytest
 from session_databases import connect
 
-from statemachines.drivers.persistent_sessions import request_queue
-from statemachines.drivers.persistent_sessions.host_request import (
-    Beat,
-    PutMessage,
-    ReadMessages,
-    ReadNodes,
-    ReadStoreTime,
-    StoreRows,
-    Subscribe,
-)
+from statemachines.drivers.persistent_sessions import host_request, request_queue
 from statemachines.drivers.persistent_sessions.outbox import QOS_0_MAX, READ_MAX, UNACKNOWLEDGED_MAX, Outbox
 from statemachines.drivers.persistent_sessions.payloads import OVERHEAD, Payload, Payloads
 from statemachines.drivers.persistent_sessions.request_queue import AHEAD_MAX, BATCH_MAX, ROWS_MAX, RequestQueue
@@ -76,7 +67,7 @@ def begin(number):
 
 
 def put(number):
-    return PutMessage(f"m{number}", "t", b"", 1)
+    return host_request.PutMessage(f"m{number}", "t", b"", 1)
 
 
 @pytest.mark.parametrize("count", [1, BATCH_MAX, BATCH_MAX + 1, 2 * BATCH_MAX + 7])
@@ -186,13 +177,13 @@ def test_PS_150_what_changes_nothing_is_no_batch():
     async def main():
         store, taken = Store(StoreUnavailable("busy")), []
         desk = RequestQueue(store, LIFE)
-        desk.give(ReadNodes(), taken.append)
+        desk.give(host_request.ReadNodes(), taken.append)
         await served(desk, 1, taken)
-        assert (store.batches, store.reads) == ([], [[ReadNodes()]] * 2)
-        desk.give(ReadNodes(), taken.append)
+        assert (store.batches, store.reads) == ([], [[host_request.ReadNodes()]] * 2)
+        desk.give(host_request.ReadNodes(), taken.append)
         desk.give(put(1), taken.append)
         await served(desk, 3, taken)
-        assert store.batches == [(1, [ReadNodes(), put(1)])]
+        assert store.batches == [(1, [host_request.ReadNodes(), put(1)])]
 
     asyncio.run(main())
 
@@ -202,9 +193,9 @@ def test_PS_150_that_the_node_lives_is_said_first():
         store, taken = Store(), []
         desk = RequestQueue(store, LIFE)
         desk.give(put(1), taken.append)
-        desk.give_first(Beat("a", 1), taken.append)
+        desk.give_first(host_request.Beat("a", 1), taken.append)
         await served(desk, 2, taken)
-        assert taken == [Beat("a", 1), put(1)]
+        assert taken == [host_request.Beat("a", 1), put(1)]
 
     asyncio.run(main())
 
@@ -248,9 +239,9 @@ def test_PS_142_the_tables_say_where_a_session_is_live(url):
         assert await store.ask(FindOwner(session)) == (OwnerFound("a~1/1", token, session),)
         await store.begin_life("a", 60_000)
         await store.begin_life("b", 60_000)
-        assert await store.do(ReadNodes()) == ("a", "b")
-        await store.do(Beat("a", 0))
-        assert await store.do(ReadNodes()) == ("b",)
+        assert await store.do(host_request.ReadNodes()) == ("a", "b")
+        await store.do(host_request.Beat("a", 0))
+        assert await store.do(host_request.ReadNodes()) == ("b",)
         await store.close()
 
     asyncio.run(main())
@@ -279,7 +270,7 @@ def publish(number, packet=None, dup=False):
 
 
 def read(*messages):
-    return ReadMessages(messages, UNACKNOWLEDGED_MAX)
+    return host_request.ReadMessages(messages, UNACKNOWLEDGED_MAX)
 
 
 def courier(payloads=None, welcome=True):
@@ -449,7 +440,7 @@ async def batches_of(*asked):
 
 def test_PS_513_messages_are_stored_ahead_of_rows_and_of_nothing_else():
     """What changes routes keeps its place."""
-    since, late = ReadStoreTime(), begin(1)
+    since, late = host_request.ReadStoreTime(), begin(1)
     asked = [rows(1), since, put(1), rows(2), put(2), late, put(3)]
     assert asyncio.run(batches_of(*asked)) == [
         (("behind", 0), [since, put(1), put(2)]),
@@ -459,7 +450,7 @@ def test_PS_513_messages_are_stored_ahead_of_rows_and_of_nothing_else():
 
 def test_PS_513_messages_keep_their_order():
     """One that expires is not stored ahead, and none behind it is."""
-    expires = PutMessage("m2", "t", b"", 1, 1_000)
+    expires = host_request.PutMessage("m2", "t", b"", 1, 1_000)
     asked = [rows(1), put(1), expires, put(3)]
     assert asyncio.run(batches_of(*asked)) == [(("behind", 0), [put(1)]), (1, [rows(1), expires, put(3)])]
 
@@ -636,15 +627,17 @@ def test_PS_531_a_file_has_a_message_when_it_has_its_rows(tmp_path):
         try:
             life = await store.begin_life("w", 1_000)
             token, session, _ = await connect(store, "s1", "tablet")
-            await store.do(Subscribe(session, token, "t", 1))
+            await store.do(host_request.Subscribe(session, token, "t", 1))
             await store.carry_out(life, 1, [BeginEpoch(session, "w")])
-            message = PutMessage("m1", "t", b"x", 1)
-            _, ahead = await store.store_ahead(life, 1, [ReadStoreTime(), message])
+            message = host_request.PutMessage("m1", "t", b"x", 1)
+            _, ahead = await store.store_ahead(life, 1, [host_request.ReadStoreTime(), message])
             found = [[(one.session, one.filter) for one in ahead]]
-            found.append((await store.do(ReadMessages(("m1",), 1)))["m1"])
-            stored = StoreRows(PutRows(session, "w", 1, (Queued(1, "m1", "t", 1),)), {"m1": Payload("t", b"x")})
+            found.append((await store.do(host_request.ReadMessages(("m1",), 1)))["m1"])
+            stored = host_request.StoreRows(
+                PutRows(session, "w", 1, (Queued(1, "m1", "t", 1),)), {"m1": Payload("t", b"x")}
+            )
             await store.carry_out(life, 2, [stored])
-            found.append((await store.do(ReadMessages(("m1",), 1)))["m1"])
+            found.append((await store.do(host_request.ReadMessages(("m1",), 1)))["m1"])
             return found
         finally:
             await store.close()

@@ -11,16 +11,8 @@ from session_moves import queued
 from session_nodes import node_of, run, take, until, where
 
 from statemachines import cli
-from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
+from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher, operator_request
 from statemachines.drivers.persistent_sessions.host_request import PutMessage, Subscribe
-from statemachines.drivers.persistent_sessions.operator_request import (
-    DeleteRows,
-    DescribeSession,
-    KickClient,
-    ListSessions,
-    PurgeClient,
-    SubscribedFilter,
-)
 from statemachines.drivers.persistent_sessions.persistent_session import SessionTaken
 from statemachines.persistent_sessions.collector_request import ReadRows, Tag
 from statemachines.persistent_sessions.life_request import KeepAlive, LeaveSession, LockClient
@@ -54,10 +46,10 @@ def test_PS_424_sessions_are_listed_in_pages_and_say_where_they_are(url):
         await store.ask(LeaveSession("b", "s2", left.token, -1))
         await store.do(LockClient("c", "n1~1/3", 60_000))
         clock.now += 2 * SECOND // 1000
-        first = await store.do(ListSessions("", 2))
-        rest = await store.do(ListSessions(first[-1].client, 2))
+        first = await store.do(operator_request.ListSessions("", 2))
+        rest = await store.do(operator_request.ListSessions(first[-1].client, 2))
         clock.now += 2 * SECOND
-        return [*first, *rest], await store.do(ListSessions("", 1))
+        return [*first, *rest], await store.do(operator_request.ListSessions("", 1))
 
     found, (lost,) = run_store(url, play)
     assert [(one.client, one.session, one.state, one.node, one.expiry_s) for one in found] == [
@@ -70,26 +62,28 @@ def test_PS_424_sessions_are_listed_in_pages_and_say_where_they_are(url):
 def test_PS_424_a_session_is_described_and_nothing_is_counted_without_a_bound(url):
     async def play(store, clock):
         await fill(store, 3)
-        return await store.do(DescribeSession("c")), await store.do(DescribeSession("nobody"))
+        return await store.do(operator_request.DescribeSession("c")), await store.do(
+            operator_request.DescribeSession("nobody")
+        )
 
     found, nobody = run_store(url, play)
     assert nobody is None
     assert (found.in_flight, found.queued, found.waiting, found.waiting_more) == (0, 0, 3, False)
-    assert (found.filters, found.filters_more) == ((SubscribedFilter("t/#", 1),), False)
+    assert (found.filters, found.filters_more) == ((operator_request.SubscribedFilter("t/#", 1),), False)
 
 
 def test_PS_425_whatever_a_kicked_owner_asks_is_refused_and_the_session_stays(url):
     async def play(store, clock):
         one = await fill(store, 2)
         await store.ask(LoadSession("c", "n1~1/1", one.token))
-        kicked = await store.do(KickClient("c"))
+        kicked = await store.do(operator_request.KickClient("c"))
         refused = [
             await store.ask(request)
             for request in (KeepAlive("c", "s1", one.token), CommitState("s1", one.token, StateChange()),
                             LeaveSession("c", "s1", one.token, 0))
         ]  # fmt: skip
-        again = await store.do(KickClient("c"))
-        nobody = await store.do(KickClient("nobody"))
+        again = await store.do(operator_request.KickClient("c"))
+        nobody = await store.do(operator_request.KickClient("nobody"))
         comes = await connect(store, "s2", owner="n1~1/2")
         (loaded,) = await store.ask(LoadSession("c", "n1~1/2", comes.token))
         return kicked, refused, again, nobody, comes, loaded
@@ -106,8 +100,8 @@ def test_PS_425_whatever_a_kicked_owner_asks_is_refused_and_the_session_stays(ur
 def test_PS_426_a_purged_session_is_gone_with_its_rows_and_nothing_is_stored_for_it_any_more(url):
     async def play(store, clock):
         one = await fill(store, 5)
-        purged = await store.do(PurgeClient("c"))
-        deleted = [await store.do(DeleteRows("s1", 2)) for _ in range(4)]
+        purged = await store.do(operator_request.PurgeClient("c"))
+        deleted = [await store.do(operator_request.DeleteRows("s1", 2)) for _ in range(4)]
         refused = await store.ask(KeepAlive("c", "s1", one.token))
         late = await store.ask(PutRows("s1", "n1", 1, (queued(6),)))
         (found,) = await store.ask(ReadRows(None, 10))

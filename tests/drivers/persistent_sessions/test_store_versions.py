@@ -10,14 +10,7 @@ import pytest
 from session_databases import SECOND, Clock
 from test_session_plans import drive
 
-from statemachines.drivers.persistent_sessions import (
-    PersistentSession,
-    SessionNode,
-    SessionPublisher,
-    postgres,
-    retained_rows,
-    sqlite,
-)
+from statemachines.drivers import persistent_sessions
 from statemachines.drivers.persistent_sessions.host_request import Beat
 from statemachines.drivers.persistent_sessions.store import open_session_store, path_of
 from statemachines.drivers.persistent_sessions.tables import NAMES, VERSION
@@ -35,10 +28,10 @@ ADDED = (
 @contextmanager
 def next_version(is_additive=True, statements=ADDED):
     """What opens a store within is of the next version."""
-    before = sqlite.SQLITE, postgres.LAYOUT
+    before = persistent_sessions.sqlite.SQLITE, persistent_sessions.postgres.LAYOUT
     for module, name, schema, number in (
-        (sqlite, "SQLITE", "", "INTEGER"),
-        (postgres, "LAYOUT", "gapless_sessions.", "bigint"),
+        (persistent_sessions.sqlite, "SQLITE", "", "INTEGER"),
+        (persistent_sessions.postgres, "LAYOUT", "gapless_sessions.", "bigint"),
     ):
         made = tuple(one.replace("@", schema).replace("NUMBER", number) for one in statements)
         layout = getattr(module, name)
@@ -47,7 +40,7 @@ def next_version(is_additive=True, statements=ADDED):
     try:
         yield
     finally:
-        sqlite.SQLITE, postgres.LAYOUT = before
+        persistent_sessions.sqlite.SQLITE, persistent_sessions.postgres.LAYOUT = before
 
 
 def open_next(url, is_additive=True, **given):
@@ -56,7 +49,7 @@ def open_next(url, is_additive=True, **given):
 
 
 def test_PS_542_every_statement_of_this_version_works_in_a_store_of_the_next(url, monkeypatch):
-    monkeypatch.setattr(retained_rows, "RETAINED_MAX", 1)
+    monkeypatch.setattr(persistent_sessions.retained_rows, "RETAINED_MAX", 1)
 
     async def body():
         clock, steady = Clock(), Clock()
@@ -76,12 +69,12 @@ def test_PS_542_nodes_of_two_versions_serve_one_store_at_a_time(url):
     """The older one runs while the store is upgraded, and is started again; what either stores the other delivers."""
 
     async def publish(node, *payloads):
-        async with SessionPublisher(node=node) as publisher:
+        async with persistent_sessions.SessionPublisher(node=node) as publisher:
             for payload in payloads:
                 await publisher.publish("t", payload)
 
     async def take(node, count):
-        async with PersistentSession("c", node=node) as session:
+        async with persistent_sessions.PersistentSession("c", node=node) as session:
             await session.subscribe("t")
             found = []
             while len(found) < count:
@@ -91,11 +84,11 @@ def test_PS_542_nodes_of_two_versions_serve_one_store_at_a_time(url):
             return found
 
     async def body():
-        async with SessionNode(url, name="old") as old:
+        async with persistent_sessions.SessionNode(url, name="old") as old:
             await take(old, 0)
             await publish(old, b"1")
             with next_version():
-                new = await SessionNode(url, name="new").__aenter__()
+                new = await persistent_sessions.SessionNode(url, name="new").__aenter__()
             await publish(new, b"2")
             await publish(old, b"3")
             found = [await take(new, 3)]
@@ -103,7 +96,7 @@ def test_PS_542_nodes_of_two_versions_serve_one_store_at_a_time(url):
             await publish(new, b"5")
             found.append(await take(old, 2))
             await publish(new, b"6")
-        async with SessionNode(url, name="old") as old:
+        async with persistent_sessions.SessionNode(url, name="old") as old:
             await publish(old, b"7")
             found.append(await take(old, 2))
         await new.__aexit__(None, None, None)
@@ -134,7 +127,7 @@ def test_PS_541_a_store_of_before_the_first_release_is_refused(url):
 def test_PS_541_a_store_that_is_too_old_to_be_upgraded_is_refused(url):
     asyncio.run(open_session_store(url).close())
     with next_version():
-        for module, name in ((sqlite, "SQLITE"), (postgres, "LAYOUT")):
+        for module, name in ((persistent_sessions.sqlite, "SQLITE"), (persistent_sessions.postgres, "LAYOUT")):
             layout = getattr(module, name)
             upgrades = {VERSION + 1: layout.upgrades[VERSION]}
             setattr(module, name, layout._replace(version=VERSION + 2, upgrades=upgrades))

@@ -6,25 +6,11 @@ import pytest
 from session_databases import MS, SECOND, run
 
 from statemachines.drivers.identity import Identity
+from statemachines.drivers.persistent_sessions import host_request
 from statemachines.drivers.persistent_sessions.front_message import SessionWill
-from statemachines.drivers.persistent_sessions.host_request import (
-    DropWill,
-    EndWills,
-    FindDueWills,
-    OpenWithWill,
-    PutMessage,
-)
 from statemachines.drivers.persistent_sessions.operator_request import KickClient, PurgeClient
 from statemachines.kernel import incarnation
-from statemachines.persistent_sessions.life_request import (
-    NEVER,
-    ClientLocked,
-    LeaveSession,
-    LockClient,
-    OpenSession,
-    SessionOpen,
-    UnlockClient,
-)
+from statemachines.persistent_sessions import life_request
 
 ANN = Identity(frozenset({"ann"}))
 
@@ -34,14 +20,14 @@ class Client:
 
     def __init__(self, store, clock, node="n1", expiry_s=100):
         self.store, self.clock, self.node = store, clock, node
-        self.expiry_ms = expiry_s if expiry_s == NEVER else expiry_s * 1_000
+        self.expiry_ms = expiry_s if expiry_s == life_request.NEVER else expiry_s * 1_000
         self.count, self.life = 0, 1
 
     async def lock(self):
         self.count += 1
         owner = f"{incarnation(self.node, self.life)}/{self.count}"
-        (locked,) = await self.store.ask(LockClient("c", owner, 500))
-        assert isinstance(locked, ClientLocked)
+        (locked,) = await self.store.ask(life_request.LockClient("c", owner, 500))
+        assert isinstance(locked, life_request.ClientLocked)
         return owner, locked
 
     async def connect(self, session="s1", delay_s=10):
@@ -49,29 +35,29 @@ class Client:
         owner, locked = await self.lock()
         self.session = session
         self.token = locked.token
-        opened = OpenSession("c", owner, locked.token, session, "", self.expiry_ms)
+        opened = life_request.OpenSession("c", owner, locked.token, session, "", self.expiry_ms)
         will = SessionWill(f"w/{self.count}", b"gone", 1, False, None, b"", delay_s * 1_000, ANN)
-        assert await self.store.do(OpenWithWill(opened, will)) == (SessionOpen(),)
-        await self.store.ask(UnlockClient("c", owner))
+        assert await self.store.do(host_request.OpenWithWill(opened, will)) == (life_request.SessionOpen(),)
+        await self.store.ask(life_request.UnlockClient("c", owner))
         return owner
 
     async def leave(self, expiry_s=None):
         expiry_ms = self.expiry_ms if expiry_s is None else expiry_s * 1_000
-        await self.store.ask(LeaveSession("c", self.session, self.token, expiry_ms))
+        await self.store.ask(life_request.LeaveSession("c", self.session, self.token, expiry_ms))
 
     async def due(self, after_s=0.0):
         """Topics of the wills that are due then."""
         self.clock.now += int(after_s * SECOND)
-        found = await self.store.do(FindDueWills())
+        found = await self.store.do(host_request.FindDueWills())
         if found.has_ended:
-            await self.store.do(EndWills())
-            found = await self.store.do(FindDueWills())
+            await self.store.do(host_request.EndWills())
+            found = await self.store.do(host_request.FindDueWills())
         assert all((one.client, one.will.identity) == ("c", ANN) for one in found.wills)
         return [one.will.topic for one in found.wills]
 
 
 @pytest.mark.parametrize(
-    ("delay_s", "expiry_s", "due_s"), [(10, 100, 10), (10, NEVER, 10), (10, 3, 3), (0, 100, 0), (10, 0, 0)]
+    ("delay_s", "expiry_s", "due_s"), [(10, 100, 10), (10, life_request.NEVER, 10), (10, 3, 3), (0, 100, 0), (10, 0, 0)]
 )
 def test_PS_478_a_will_is_due_after_its_delay_or_at_the_end_of_the_session(url, delay_s, expiry_s, due_s):
     async def play(store, clock):
@@ -130,7 +116,7 @@ def test_PS_478_at_takeover_a_will_without_delay_is_sent_and_that_of_a_session_t
     run(sqlite_url, lambda store, clock: play_with_life(store, clock, play))
 
 
-@pytest.mark.parametrize("expiry_s", [NEVER, 100])
+@pytest.mark.parametrize("expiry_s", [life_request.NEVER, 100])
 def test_PS_522_a_client_that_locks_its_session_and_dies_leaves_no_will(url, expiry_s):
     """The superseded connection cannot end the session any more."""
 
@@ -179,13 +165,15 @@ def test_PS_479_a_will_is_published_and_deleted_in_one_transaction_or_dropped(ur
         client = Client(store, clock)
         client.life = 2
         owner = await client.connect()
-        assert await store.do(PutMessage("m0", "w/1", b"gone", 1, will=owner)) is None, "it is not due"
+        assert await store.do(host_request.PutMessage("m0", "w/1", b"gone", 1, will=owner)) is None, "it is not due"
         await client.leave(0)
         assert await client.due() == ["w/1"]
-        assert await store.do(PutMessage("m1", "w/1", b"gone", 1, will=owner)) == ()
-        assert await store.do(PutMessage("m2", "w/1", b"gone", 1, will=owner)) is None, "another has sent it"
+        assert await store.do(host_request.PutMessage("m1", "w/1", b"gone", 1, will=owner)) == ()
+        assert await store.do(host_request.PutMessage("m2", "w/1", b"gone", 1, will=owner)) is None, (
+            "another has sent it"
+        )
         owner = await client.connect("s2")
-        await store.do(DropWill(owner))
+        await store.do(host_request.DropWill(owner))
         await client.leave(0)
         assert await client.due(MS / SECOND) == []
 

@@ -9,14 +9,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from statemachines.drivers.sequence_windows import (
-    Delivery,
-    Recovery,
-    SequencedPublisher,
-    SequencedSubscriber,
-    Verdict,
-    Window,
-)
+from statemachines.drivers import sequence_windows
 
 S = 1_000_000_000
 MS = 1_000_000
@@ -35,22 +28,22 @@ class Told:
         self.delivered: list[int] = []
         self.lost = 0
 
-    def take(self, one: Delivery, where: str) -> None:
+    def take(self, one: sequence_windows.Delivery, where: str) -> None:
         ordinal = int(one.payload)
         assert self.numbers[ordinal] == one.number, where
         if self.delivered:
             gap = ordinal - self.delivered[-1] - 1
             assert gap >= 0, f"{where}: not in order, or again"
-            if one.verdict is Verdict.NEXT:
+            if one.verdict is sequence_windows.Verdict.NEXT:
                 assert gap == 0 == one.lost, where
-            elif one.verdict is Verdict.SKIP and not one.unknown:
+            elif one.verdict is sequence_windows.Verdict.SKIP and not one.unknown:
                 assert gap == one.lost > 0, where
-            elif one.verdict is Verdict.SKIP:
+            elif one.verdict is sequence_windows.Verdict.SKIP:
                 assert gap >= 1 <= one.lost, where
             else:
-                assert one.verdict is Verdict.CYCLE, where
+                assert one.verdict is sequence_windows.Verdict.CYCLE, where
         else:
-            assert one.verdict is Verdict.FIRST, where
+            assert one.verdict is sequence_windows.Verdict.FIRST, where
         missing = self.brought & set(range(self.delivered[-1] + 1 if self.delivered else 0, ordinal))
         assert not missing, f"{where}: an answer brought {missing}"
         self.delivered.append(ordinal)
@@ -60,7 +53,7 @@ class Told:
 class Network(RuleBasedStateMachine):
     """A memory network under Hypothesis' hands."""
 
-    recovery = Recovery(retries=1, timeout_ms=100, backoff_ms=10, backoff_max_ms=20)
+    recovery = sequence_windows.Recovery(retries=1, timeout_ms=100, backoff_ms=10, backoff_max_ms=20)
     held_bytes_max = 1 << 20
 
     @initialize(history=st.sampled_from([1, 3, 50]), at_once=st.booleans())
@@ -72,11 +65,11 @@ class Network(RuleBasedStateMachine):
         self.numbers: dict[bytes, int] = {}
         self.queries: list[Any] = []
         self.lives = dict.fromkeys(PUBLISHERS, 0)
-        self.ids: dict[str, SequencedPublisher] = {}
+        self.ids: dict[str, sequence_windows.SequencedPublisher] = {}
         self.losses = 0
         for name in PUBLISHERS:
             self.start(name)
-        self.subscriber = SequencedSubscriber(
+        self.subscriber = sequence_windows.SequencedSubscriber(
             self.deliver,
             on_loss=self.lose,
             everything=True,
@@ -91,8 +84,8 @@ class Network(RuleBasedStateMachine):
         self.lives[name] += 1
         identity = f"{name}~{self.lives[name]}"
         clocks = {"wall": lambda: self.wall, "now": lambda: self.now}
-        window = Window(1, 10 * S)
-        self.ids[name] = SequencedPublisher(
+        window = sequence_windows.Window(1, 10 * S)
+        self.ids[name] = sequence_windows.SequencedPublisher(
             lambda data: None, publisher=identity, history=self.history, window=window, **clocks
         )
         self.ids[name]._send = self.put
@@ -105,7 +98,7 @@ class Network(RuleBasedStateMachine):
 
     # -- what the receiver says -------------------------------------------------------------------------------
 
-    def deliver(self, one: Delivery) -> None:
+    def deliver(self, one: sequence_windows.Delivery) -> None:
         where = f"{one}, after {self.of(one.publisher, one.subject).delivered[-3:]}"
         self.of(one.publisher, one.subject).take(one, where)
 
@@ -246,7 +239,9 @@ class Network(RuleBasedStateMachine):
 class Crowded(Network):
     """The same where there is hardly any place, or room."""
 
-    recovery = Recovery(retries=1, timeout_ms=100, backoff_ms=10, backoff_max_ms=20, sources=2, pending=3)
+    recovery = sequence_windows.Recovery(
+        retries=1, timeout_ms=100, backoff_ms=10, backoff_max_ms=20, sources=2, pending=3
+    )
     held_bytes_max = 1_500
 
     def bring(self, query: Any, data: bytes) -> None:

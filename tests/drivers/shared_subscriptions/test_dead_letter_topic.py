@@ -15,19 +15,12 @@ from statemachines.drivers.shared_subscriptions.groups import declare
 from statemachines.drivers.shared_subscriptions.shared_session import SharedSubscription
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteStreamStore
 from statemachines.kernel import ConfigurationError
-from statemachines.shared_subscriptions.dead_letter import (
-    REASONS,
-    DeadLetter,
-    LetterRefused,
-    LetterStored,
-    StoreLetter,
-    read_dead_letter,
-)
+from statemachines.shared_subscriptions import dead_letter
 from statemachines.shared_subscriptions.group_store import Commit, FailingMessage, Read, ReadDone
 from statemachines.shared_subscriptions.stream_store import Fetch, ListStreams, Slice
 
 PROGRESS, FAILING = "/1.8/g/orders/#:progress:0.0/orders/a", "/1.8/g/orders/#:progress-failing:0.0/orders/a"
-LETTER = DeadLetter("g", "orders/#", "0.0/orders/a", 1, 3, REASONS[True])
+LETTER = dead_letter.DeadLetter("g", "orders/#", "0.0/orders/a", 1, 3, dead_letter.REASONS[True])
 
 
 async def read_values(groups):
@@ -44,22 +37,24 @@ def test_SS_347_a_letter_and_the_progress_are_one_batch_on_every_database(new_da
         await groups.ask(Commit(1, (), ((PROGRESS, 1), (FAILING, failing))))
 
         missing = replace(LETTER, offset=7)
-        (refused,) = await streams.ask(StoreLetter(2, "dead", missing))
-        assert isinstance(refused, LetterRefused)
+        (refused,) = await streams.ask(dead_letter.StoreLetter(2, "dead", missing))
+        assert isinstance(refused, dead_letter.LetterRefused)
         assert "is of no message in the store" in refused.why
         assert await read_values(groups) == [1, failing]
 
         for new in (True, False):
-            assert await streams.ask(StoreLetter(3, "dead", LETTER)) == (LetterStored(3, new),)
+            assert await streams.ask(dead_letter.StoreLetter(3, "dead", LETTER)) == (dead_letter.LetterStored(3, new),)
             assert await read_values(groups) == [2, None]
-        assert await streams.ask(StoreLetter(4, "dead", replace(LETTER, offset=0))) == (LetterStored(4, False),)
+        assert await streams.ask(dead_letter.StoreLetter(4, "dead", replace(LETTER, offset=0))) == (
+            dead_letter.LetterStored(4, False),
+        )
         _, ((payload,),) = await streams.fetch(Fetch(5, (Slice("0.0/dead", 1, 0, 9),)))
         (stored, head) = payload
-        assert (stored, read_dead_letter(decode_head(head).headers)) == (b"one", LETTER)
+        assert (stored, dead_letter.read_dead_letter(decode_head(head).headers)) == (b"one", LETTER)
 
         await streams.end("0.0/dead")
-        (refused,) = await streams.ask(StoreLetter(6, "dead", replace(LETTER, offset=2)))
-        assert isinstance(refused, LetterRefused)
+        (refused,) = await streams.ask(dead_letter.StoreLetter(6, "dead", replace(LETTER, offset=2)))
+        assert isinstance(refused, dead_letter.LetterRefused)
         assert "has ended" in refused.why
         assert await read_values(groups) == [2, None], "nothing of the batch was written"
         await groups.close()
@@ -80,8 +75,8 @@ def test_SS_346_SS_350_SS_411_what_fails_too_often_goes_to_the_dead_letter_topic
             options = {"leader": place.leader, "store": place.store, "configuration": place.times}
             async with SharedSubscription("$shared/h/$dead/#", start="beginning", **options) as dead:
                 (letter,) = await read(dead, 1)
-        said, payload = read_dead_letter(letter.headers), letter.payload
-        assert said == DeadLetter("g", "#", "0.0/orders", 1, 2, "no such customer: \u00e4\u00f6\u00fc")
+        said, payload = dead_letter.read_dead_letter(letter.headers), letter.payload
+        assert said == dead_letter.DeadLetter("g", "#", "0.0/orders", 1, 2, "no such customer: \u00e4\u00f6\u00fc")
         assert payload == b"1"
 
     with caplog.at_level(logging.WARNING, "gapless"):

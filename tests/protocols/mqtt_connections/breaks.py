@@ -5,7 +5,13 @@ from __future__ import annotations
 from mutants import swap
 
 from statemachines.drivers import password_file
-from statemachines.drivers.mqtt_connections import bounded_connection, mqtt_node, mqtt_session, packet_budget
+from statemachines.drivers.mqtt_connections import (
+    bounded_connection,
+    client_stream,
+    mqtt_node,
+    mqtt_session,
+    packet_budget,
+)
 from statemachines.drivers.mqtt_connections.bounded_connection import ConnectionPool
 from statemachines.drivers.mqtt_connections.dead_letters import DeadLetters
 from statemachines.drivers.mqtt_connections.mqtt_node import MqttNode
@@ -61,6 +67,9 @@ BREAKS = {
     "MQ-193": swap(session_server, "HELD_MAX", 0),
     "MQ-196": swap(packet_budget, "PACKETS_MAX", 2**30),
     "MQ-210": swap(MqttSession, "_answer_all", lambda self, packet_ids: None),
+    "MQ-220": swap(client_stream, "ALIASED_MAX", 2**30),
+    "MQ-221": swap(mqtt_session, "FILTER_BYTES_MAX", 2**30),
+    "MQ-222": swap(mqtt_session, "is_shared", lambda topic_filter: False),
     "MQ-212": swap(mqtt_session, "IN_FLIGHT_MAX", 65_535),
     "MQ-211": swap(connection_actions, "is_packet_too_large", lambda record, packet: True),
     "MQ-202": swap(bounded_connection, "TURN_BYTES", 2**30),

@@ -16,6 +16,7 @@ from statemachines.drivers.password_file import PasswordHash
 from statemachines.drivers.permission_file import PermissionFile
 from statemachines.drivers.persistent_sessions import (
     abandon,
+    backlog,
     collect,
     collector_requests,
     group_membership,
@@ -41,7 +42,6 @@ from statemachines.drivers.persistent_sessions import (
     stored_batch,
     subscription_requests,
 )
-from statemachines.drivers.persistent_sessions.backlog import BacklogTally
 from statemachines.drivers.persistent_sessions.client_rights import ClientRights
 from statemachines.drivers.persistent_sessions.group_matcher import GroupMatcher
 from statemachines.drivers.persistent_sessions.group_membership import Carrying, GroupMembership
@@ -325,7 +325,7 @@ BREAKS = {
     "PS-457": swap(rate_limited_log, "SAY_NS", 0),
     "PS-458": swap(PasswordHash, "is_of", lambda self, password: True),
     "PS-460": swap(collect, "CollectorRecord", lambda graces: CollectorRecord(Graces(retention_ms=3_600_000))),
-    "PS-461": swap(BacklogTally, "_drop", lambda self, rows, size: None),
+    "PS-461": swap(backlog, "choose_dropped", lambda pieces, rows_max, size_bytes_max: []),
     "PS-462": swap(NodeGuide, "_is_ping_due", lambda self: True),
     "PS-562": swap(node_guide.Outcome, "__lt__", lambda self, other: False),
     "PS-563": swap(NodeGuide, "_note_refusal", lambda self, place: None),
@@ -351,6 +351,7 @@ BREAKS = {
     "PS-510": swap(postgres, "PASS_ON", "SELECT 1"),
     "PS-511": swap(postgres, "SHARED", postgres.ALONE),
     "PS-512": swap(PostgresSessions, "store_batch", AsyncMock(return_value=None)),
+    "PS-591": swap(sqlite.SqliteSessions, "count_changes", lambda self: None),
     "PS-590": swap(LoopConnection, "_read_answer", lambda self: None),
     "PS-513": swap(request_queue, "AHEAD_MAX", 10**9),
     "PS-514": swap(PostgresSessions, "_await_turns", lambda self: 0),

@@ -259,13 +259,24 @@ def test_PS_145_where_another_connection_has_the_session_everything_of_this_one_
     assert cluster.life("b", second).status.value == "connected"
 
 
-def test_PS_145_PS_618_an_owner_whose_session_the_database_shows_superseded_ends(cluster):
-    first = cluster.connect("a")
+def test_PS_145_where_a_session_is_taken_over_its_connection_before_ends(cluster):
+    cluster.connect("a")
     cluster.connect("b")
-    cluster.act("a", cluster.hosts["a"].take_look(RowsSeen(first, superseded=True), cluster.now_ns))
     assert [event.why for event in cluster.told_of(SessionClosed)] == ["superseded"]
     assert cluster.asked_of(LeaveSession) == []  # it touches nothing
     assert cluster.hosts["a"].nodes == {}
+
+
+def test_PS_618_an_owner_whose_session_the_database_shows_superseded_ends(cluster):
+    owner = cluster.connect("a")
+    host = cluster.hosts["a"]
+    cluster.act("a", host.take_look(RowsSeen(owner), cluster.now_ns))
+    assert list(host.owners) == [owner]
+    cluster.act("a", host.take_look(RowsSeen(owner, superseded=True), cluster.now_ns))
+    assert [event.why for event in cluster.told_of(SessionClosed)] == ["superseded"]
+    assert not host.owners
+    assert host.resume_of(owner).status is YIELDING
+    assert cluster.asked_of(LeaveSession) == []
 
 
 def test_PS_145_a_resume_that_takes_too_long_ends_its_connection(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from long_cases import mark_long
 from msgspec.structs import replace
 
 from statemachines.kernel import ConfigurationError
@@ -51,7 +52,7 @@ def calm(*faults, seed=0, **keys):
     return world, outcome.tally
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", mark_long(NAMES, "many_parties"))
 def test_every_scenario_of_missed_samples_holds(name):
     """NOGAP, ORDER, ONCE, REPORT, INVENTED, HASTY, QUIET, ASKED, LIVE, ISOLATION, TAIL, BOUND, PLACES, FORGOTTEN,
     WHOLE, REPLIES, QUEUES, COUNT and TIMING are judged in each."""

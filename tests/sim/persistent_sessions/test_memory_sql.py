@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 
 import pytest
+from long_cases import mark_long
 from msgspec.structs import replace
 
 from statemachines.drivers.persistent_sessions.sqlite import SqliteSql
@@ -49,7 +50,9 @@ def play(scenario, seed=1):
     return outcome, world.rows, tables, database.last_commit_ns()
 
 
-@pytest.mark.parametrize("scenario", ["sessions_storm", "leaping_clock", "stale_replicas", "bad_database"])
+@pytest.mark.parametrize(
+    "scenario", mark_long(["sessions_storm", "leaping_clock", "stale_replicas", "bad_database"], "sessions_storm")
+)
 def test_D_366_rows_and_tables_are_those_of_the_statements(monkeypatch, scenario):
     ours = play(scenario)
     with monkeypatch.context() as patch:

@@ -41,7 +41,7 @@ def count(world, kind, name=""):
     return sum(row[4] == kind and row[5] == name for row in world.rows)
 
 
-@pytest.mark.parametrize("name", mark_long(NAMES, "resumed_at_once"))
+@pytest.mark.parametrize("name", mark_long(NAMES, "resumed_at_once", "moving_publishers"))
 def test_every_scenario_of_sessions_holds(name):
     scenario = find_scenario(f"{SIM.name}/{name}")
     safety_s = SAFETY_S.get(name, 9.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from long_cases import mark_long
 from msgspec.structs import replace
 
 from statemachines.drivers.sequence_windows.loss_source import read_losses
@@ -39,7 +40,7 @@ def told_rows(world, event, node=""):
     return [row for row in world.rows if row[4:6] == ("tell", event) and node in ("", row[1])]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", mark_long(NAMES, "thin_links"))
 def test_every_scenario_of_losses_holds_and_every_loss_is_accounted_for(name):
     scenario = find_scenario(f"{SIM.name}/{name}")
     for outcome in campaign(scenario, range(2 if name in (*SHOWN, "any_weather") else 1), processes=1):

@@ -100,7 +100,10 @@ def test_the_source_word_for_word_breaks(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["size-before-header", "previous-lap", "cursor-reassigned", "exactly-full", "dead-pool"]
+    "name",
+    mark_long(
+        ["size-before-header", "previous-lap", "cursor-reassigned", "exactly-full", "dead-pool"], "cursor-reassigned"
+    ),
 )
 def test_the_shipped_queue_holds_where_the_source_breaks(name):
     assert broken(BY_NAME[name].system("repaired")) == ([], None)

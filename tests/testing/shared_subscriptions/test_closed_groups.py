@@ -33,7 +33,7 @@ def test_a_small_system_holds_and_its_entries_are_counted(name):
     one = system(name, "small")
     count = count_entries(f"{name} small", one)
     kind = SystemTest.of(one, count=count)
-    run(kind, examples=100)  # more of them: tools/soak.py
+    run(kind, examples=50)  # more of them: tools/soak.py
     assert count.unknown == 0
     assert min(map(len, count.taken[:3])) >= 20
 

@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from statemachines.drivers.persistent_sessions.front_message import FrontAcknowledged
+from statemachines.kernel import Message
 from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec
+
+
+class FrontAcknowledged(Message, frozen=True, gc=False):
+    """From a front within the process: the client has acknowledged these packets of QoS 1, in this order."""
+
+    packets: tuple[int, ...]
+
 
 Acknowledgement = Puback | Pubrec | Pubcomp
 KINDS: Final = frozenset((Puback, Pubrec, Pubcomp, FrontAcknowledged))

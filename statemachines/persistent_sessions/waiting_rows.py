@@ -1,0 +1,40 @@
+"""Rows that wait for a session, in pieces, and which of them are dropped where too many wait.
+
+A session may have so many messages, or bytes of payload, waiting.  Beyond, its oldest are dropped, so that one client
+that stays away fills no disk.  Nine tenths of the bound remain, so that not every round drops something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+
+class Piece(msgspec.Struct):
+    """Rows `first` to `last` of one writer and epoch, the last of which was stored at `time_ns`."""
+
+    writer: bytes
+    epoch: int
+    first: int
+    last: int
+    time_ns: int
+    rows: int = 0
+    size_bytes: int = 0
+
+
+def choose_dropped(pieces: Sequence[Piece], rows_max: int, size_bytes_max: int) -> list[Piece]:
+    """The oldest pieces of a session with more than `rows_max` rows or `size_bytes_max` bytes, until nine tenths are
+    left; of a session with no more than that, none."""
+    rows = sum(piece.rows for piece in pieces)
+    size = sum(piece.size_bytes for piece in pieces)
+    dropped: list[Piece] = []
+    if rows <= rows_max and size <= size_bytes_max:
+        return dropped
+    for piece in sorted(pieces, key=lambda one: (one.time_ns, one.writer, one.epoch, one.first)):
+        if 10 * rows <= 9 * rows_max and 10 * size <= 9 * size_bytes_max:
+            break
+        rows -= piece.rows
+        size -= piece.size_bytes
+        dropped.append(piece)
+    return dropped

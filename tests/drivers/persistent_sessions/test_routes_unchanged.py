@@ -1,0 +1,122 @@
+"""Routes that nobody has changed are not looked up in a transaction (PS-591)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from session_databases import connect
+
+from statemachines.drivers.persistent_sessions import sqlite
+from statemachines.drivers.persistent_sessions.front_message import RetainHandling
+from statemachines.drivers.persistent_sessions.host_request import PutMessage, Subscribe, SubscribeFront, Unsubscribe
+from statemachines.drivers.persistent_sessions.store import open_session_store
+from statemachines.kernel import Superseded
+from statemachines.persistent_sessions.request import MarkDelivered
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """Transactions that read."""
+    found = []
+    reading = sqlite.SqliteSessions.reading
+
+    def note(database, *given, **named):
+        found.append("read")
+        return reading(database, *given, **named)
+
+    monkeypatch.setattr(sqlite.SqliteSessions, "reading", note)
+    return found
+
+
+class TwoNodes:
+    """Stores of two nodes on one file, and a session."""
+
+    def __init__(self, path):
+        self.stores = {name: open_session_store(path) for name in ("n1", "n2")}
+
+    async def __aenter__(self):
+        self.lives = {name: await store.begin_life(name, 60_000) for name, store in self.stores.items()}
+        self.batches = dict.fromkeys(self.stores, 0)
+        self.token, *_ = await connect(self.stores["n1"], "s1")
+        return self
+
+    async def __aexit__(self, *error):
+        for store in self.stores.values():
+            await store.close()
+
+    async def carry_out(self, name, *requests):
+        self.batches[name] += 1
+        await self.stores[name].carry_out(self.lives[name], self.batches[name], requests)
+
+    async def find_filters(self, name, topic="a/b", qos=1):
+        found = await self.stores[name].store_ahead(
+            self.lives[name], self.batches[name], [PutMessage("m", topic, b"x", qos)]
+        )
+        return sorted(route.filter for route in found[0])
+
+
+def play(tmp_path, body):
+    async def main():
+        async with TwoNodes(tmp_path / "s.db") as nodes:
+            return await body(nodes)
+
+    return asyncio.run(main())
+
+
+def test_PS_591_routes_are_looked_up_again_where_somebody_has_changed_something(tmp_path, reads):
+    async def body(nodes):
+        found = []
+        await nodes.carry_out("n1", Subscribe("s1", nodes.token, "a/+", 1))
+        for change in (
+            None,
+            None,
+            ("n1", MarkDelivered("s1", "n1", 1, 9)),
+            ("n1", Subscribe("s1", nodes.token, "a/#", 1)),
+            None,
+            ("n2", Subscribe("s1", nodes.token, "#", 1)),
+            None,
+            ("n2", Unsubscribe("s1", nodes.token, "a/+")),
+            ("n1", Unsubscribe("s1", nodes.token, "#")),
+        ):
+            if change is not None:
+                await nodes.carry_out(*change)
+            reads.clear()
+            found.append((await nodes.find_filters("n1"), len(reads)))
+        return found
+
+    assert play(tmp_path, body) == [
+        (["a/+"], 1),
+        (["a/+"], 0),
+        (["a/+"], 0),
+        (["a/#", "a/+"], 1),
+        (["a/#", "a/+"], 0),
+        (["#", "a/#", "a/+"], 1),
+        (["#", "a/#", "a/+"], 0),
+        (["#", "a/#"], 1),
+        (["a/#"], 1),
+    ]
+
+
+def test_PS_591_a_node_that_was_superseded_hears_of_it_at_the_next_look(tmp_path):
+    async def body(nodes):
+        await nodes.find_filters("n1")
+        await nodes.find_filters("n1")
+        await nodes.stores["n2"].begin_life("n1", 60_000)
+        with pytest.raises(Superseded):
+            await nodes.find_filters("n1")
+
+    play(tmp_path, body)
+
+
+def test_PS_591_who_is_connected_is_asked_each_time(tmp_path, reads):
+    """A message of QoS 0 goes to connected clients alone, which is no question of routes."""
+
+    async def body(nodes):
+        await nodes.carry_out("n1", SubscribeFront("s1", nodes.token, "a/+", 1, 1, RetainHandling.NEVER))
+        await nodes.find_filters("n1", qos=0)
+        reads.clear()
+        await nodes.find_filters("n1", qos=0)
+        return len(reads)
+
+    assert play(tmp_path, body) == 1
