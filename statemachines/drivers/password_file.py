@@ -122,6 +122,10 @@ class PasswordFile:
         line, digest = self._right[user]
         return self._users.get(user) == line and hmac.compare_digest(digest, self._digest_of(password))
 
+    def is_kept(self, user: str) -> bool:
+        """Whether the line of this user, who was let in, is still the same."""
+        return user in self._right and self._users.get(user) == self._right[user][0]
+
     async def check_password(self, user: str | None, password: bytes | None, address: str = "") -> bool:
         """Whether it is the password of this user (None: none was given), who connects from this address."""
         if self.is_known(user, password):

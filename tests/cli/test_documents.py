@@ -18,7 +18,9 @@ ROOT = Path(__file__).parents[2]
 SKIPPED = {".venv", "out", "build", "dist", "node_modules"}
 PAGES = sorted(
     path
-    for path in ROOT.rglob("*.md")
+    for folder in ROOT.iterdir()
+    if folder.name not in SKIPPED and not folder.name.startswith(".")
+    for path in ([folder] if folder.suffix == ".md" else folder.rglob("*.md"))
     if not any(part in SKIPPED or part.startswith(".") for part in path.relative_to(ROOT).parts)
 )
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")

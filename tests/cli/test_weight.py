@@ -14,8 +14,8 @@ DRIVERS = ("statemachines/drivers",)
 LIMITS = {
     "cursor_recovery": 25,
     "missed_samples": 13,
-    "mqtt_connections": 26,
-    "persistent_sessions": 111,
+    "mqtt_connections": 30,
+    "persistent_sessions": 110,
     "sequence_windows": 16,
     "shared_subscriptions": 54,
 }

@@ -172,6 +172,40 @@ def test_bytes_that_break_a_statement_are_answered_by_its_reason_code(statement,
     assert (type(caught.value), caught.value.reason_code, caught.value.statement) == (error, code, statement)
 
 
+ACKNOWLEDGED = (0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99)
+REASONS = {
+    "CONNACK": (
+        "2003 00 {} 00",
+        (0x00, *range(0x80, 0x8B), 0x8C, 0x90, 0x95, 0x97, 0x99, 0x9A, 0x9B, 0x9C, 0x9D, 0x9F),
+    ),
+    "PUBACK": ("4003 0001 {}", ACKNOWLEDGED),
+    "PUBREC": ("5003 0001 {}", ACKNOWLEDGED),
+    "PUBREL": ("6203 0001 {}", (0x00, 0x92)),
+    "PUBCOMP": ("7003 0001 {}", (0x00, 0x92)),
+    "SUBACK": ("9004 0001 00 {}", (0x00, 0x01, 0x02, 0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2)),
+    "UNSUBACK": ("b004 0001 00 {}", (0x00, 0x11, 0x80, 0x83, 0x87, 0x8F, 0x91)),
+    "DISCONNECT": (
+        "e001 {}",
+        (0x00, 0x04, 0x80, 0x81, 0x82, 0x83, 0x87, 0x89, 0x8B, 0x8D, 0x8E, 0x8F, 0x90, *range(0x93, 0xA3)),
+    ),
+    "AUTH": ("f006 {} 04 15 0001 6d", (0x00, 0x18, 0x19)),
+}
+"""Packet -> its bytes, and the codes of its table in the standard."""
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_each_packet_has_the_reason_codes_of_its_table_and_no_other(name):
+    form, codes = REASONS[name]
+    taken = []
+    for code in range(256):
+        try:
+            (packet,) = Decoder(5).feed(bytes.fromhex(form.format(f"{code:02x}")))
+        except ProtocolViolation:
+            continue
+        taken.append(packet.reason_codes[0] if hasattr(packet, "reason_codes") else packet.reason_code)
+    assert taken == list(codes)
+
+
 def test_MQTT_1_5_4_3_a_byte_order_mark_is_kept():
     (packet,) = Decoder(5).feed(publish(topic="\ufeffa"))
     assert packet.topic == "\ufeffa"

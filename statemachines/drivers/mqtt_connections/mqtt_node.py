@@ -142,6 +142,16 @@ class MqttNode:
         """Connections of clients, accepted or not."""
         return len(self._clients)
 
+    def reload(self) -> None:
+        """Read users and permissions again.  A client whose user is gone, or has another password, is disconnected
+        (MQ-223)."""
+        self._node.authority.reload()
+        if self._users is None or not self._users.reload():
+            return
+        for stream, session in list(self._clients.values()):
+            if session.user is not None and not self._users.is_kept(session.user):
+                stream.stop(ReasonCode.NOT_AUTHORIZED)
+
     def read_counters(self) -> dict[str, int | str]:
         """What `$SYS` says of this node: connected clients, and packets of all connections since it began."""
         streams = [stream for stream, _ in self._clients.values()]

@@ -156,6 +156,8 @@ class MqttSession:
         self._takeovers = takeovers
         self._letters = DeadLetters(node)
         self._users = users
+        self.user: str | None = None
+        """Whose password was right."""
         self._allows_anonymous = allows_anonymous
         self._link: NodeLink | None = None
         self._client_id = ""
@@ -263,6 +265,7 @@ class MqttSession:
         if users is None or (users.is_busy(user, address) and not users.is_known(user, password)):
             await self._refuse_late(ReasonCode.NOT_AUTHORIZED if users is None else ReasonCode.SERVER_UNAVAILABLE)
         elif await users.check_password(user, password, address):
+            self.user = user
             self._connect(event)
         else:
             await self._refuse_late(ReasonCode.NOT_AUTHORIZED)

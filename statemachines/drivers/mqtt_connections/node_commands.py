@@ -215,7 +215,7 @@ def mqtt(
                 host.on_failure = node.fail
             await stack.enter_async_context(front)
             await stack.enter_async_context(watch_node(node, metrics))
-            on_hangup(lambda: [one.reload() for one in (known, node.authority) if one is not None])
+            on_hangup(front.reload)
             address, port = front.address
             print(f"listening on {address}:{port}", flush=True)
             if listen_ws:

@@ -10,7 +10,7 @@ from typing import Final
 from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.persistent_sessions.host_request import PutMessage, Routes
 from statemachines.drivers.persistent_sessions.payloads import Payload
-from statemachines.drivers.persistent_sessions.route_trie import Route, RouteTrie
+from statemachines.drivers.persistent_sessions.route_trie import TOPIC_MAX, Route, RouteTrie
 from statemachines.drivers.persistent_sessions.shared_message_codec import SharedTerms, add_terms
 from statemachines.drivers.persistent_sessions.sql import Sql
 from statemachines.drivers.rate_limited_log import RateLimitedLog
@@ -82,7 +82,7 @@ class GroupMatcher:
     def match(self, topic: str) -> list[tuple[str, str]]:
         """Every group whose filter matches: its name and the filter."""
         found = self._trie.find_routes(topic)
-        if found:
+        if found and len(topic) <= TOPIC_MAX:
             if len(self.shared_topics) >= TOPICS_MAX:
                 self.shared_topics.clear()
             self.shared_topics.add(topic)

@@ -16,6 +16,9 @@ from statemachines.persistent_sessions.fan_out import choose_routes
 REMEMBERED_MAX: Final = 100_000
 """Routes that are remembered for the topics of messages; beyond it all are forgotten."""
 
+TOPIC_MAX: Final = 256
+"""Characters of the longest topic that is remembered."""
+
 
 class Route(NamedTuple):
     """A subscription of a session that a topic matches; `until_ns` of a message that is stored for it; `is_single`: of
@@ -98,6 +101,8 @@ class RouteTrie:
         known = self._remembered.get(topic)
         if known is None:
             known = choose_routes(self.match(topic))
+            if len(topic) > TOPIC_MAX:
+                return known
             if self._size + len(known) >= REMEMBERED_MAX:
                 self._forget()
             self._size += len(known) + 1

@@ -10,10 +10,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from statemachines.drivers.persistent_sessions.host_request import (
+    Beat,
+    FindDueWills,
     HostRequest,
+    Look,
     PutMessage,
     ReadMessages,
+    ReadNodes,
     ReadStoreTime,
+    ReadUnfinished,
     StoreRows,
 )
 from statemachines.drivers.persistent_sessions.host_requests import ROUTES, THERE
@@ -25,9 +30,13 @@ from statemachines.drivers.persistent_sessions.sql import Sql, expect_all_of
 from statemachines.drivers.persistent_sessions.stored_batch import list_payloads
 from statemachines.kernel import Request
 from statemachines.persistent_sessions.collector_request import DeletePage
+from statemachines.persistent_sessions.life_request import KeepAlive
 from statemachines.persistent_sessions.request import CommitState, MarkDelivered, PutRows
 
 ALWAYS: Final = (PutRows, MarkDelivered, CommitState, ReadStoreTime, ReadMessages)
+
+PERIODIC: Final = (KeepAlive, Beat, Look, ReadNodes, ReadUnfinished, FindDueWills)
+"""Signs of life and looks that a node makes again and again; none changes routes."""
 
 Asked = Request | HostRequest | OperatorRequest
 
@@ -50,8 +59,8 @@ def is_ahead(request: Asked) -> bool:
 
 
 def may_be_passed(request: Asked) -> bool:
-    """Whether messages behind it may be stored ahead of it: messages keep their order."""
-    return may_share(request) and not isinstance(request, PutMessage)
+    """Whether messages behind it may be matched ahead of it: messages keep their order."""
+    return isinstance(request, PERIODIC) or (may_share(request) and not isinstance(request, PutMessage))
 
 
 def kind_of(request: Asked) -> int:

@@ -211,6 +211,34 @@ def test_users_of_a_file_connect_and_nobody_else(store, tmp_path, monkeypatch):
     run(main())
 
 
+def test_MQ_223_a_client_whose_user_is_gone_or_has_another_password_is_disconnected(store, tmp_path):
+    path = tmp_path / "users"
+    path.touch(0o600)
+    lines = {name: hash_password(name, "secret") + "\n" for name in ("ann", "bob", "cat")}
+    path.write_text("".join(lines.values()))
+
+    async def main():
+        async with AsyncExitStack() as stack:
+            node = await stack.enter_async_context(mqtt_node(store, users=PasswordFile(path), allows_anonymous=True))
+            clients = {}
+            for name in (*lines, ""):
+                clients[name] = client = await stack.enter_async_context(MqttSocket(node.address))
+                given = {"user_name": name, "password": b"secret"} if name else {}
+                assert (await client.connect(f"c-{name}", **given)).reason_code == 0
+            path.write_text("".join(lines.values())[:-40])
+            node.reload()
+            path.write_text(lines["ann"] + hash_password("bob", "other"))
+            for client in clients.values():
+                assert await client.ask(PingreqPacket()) == PingrespPacket()
+            node.reload()
+            for name in ("bob", "cat"):
+                assert await clients[name].read() == DisconnectPacket(0x87)
+            for name in ("ann", ""):
+                assert await clients[name].ask(PingreqPacket()) == PingrespPacket()
+
+    run(main())
+
+
 def test_a_wrong_password_is_answered_late_and_keeps_nobody_out(store, tmp_path, monkeypatch):
     monkeypatch.setattr(mqtt_session, "REFUSED_S", 3_600.0)
     path = tmp_path / "users"

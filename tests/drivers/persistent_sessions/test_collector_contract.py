@@ -414,7 +414,7 @@ class CollectedModel(Model):
         self.database.total = sum(one.queued is not None for shelf in self.local.shelves for one in shelf.entries)
 
     async def grow_old(self):
-        if self.database._grown(self.local) != self.local:
+        if self.database._grow_old(self.local) != self.local:
             self.happen(GrowOld())
 
 

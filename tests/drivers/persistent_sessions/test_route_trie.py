@@ -106,6 +106,14 @@ def test_PS_501_the_routes_of_a_topic_are_found_once_until_a_subscription_change
             assert trie.find_routes(topic) is found
 
 
+def test_PS_601_a_long_topic_is_matched_each_time_and_not_remembered():
+    trie = RouteTrie()
+    trie.put("s", "#", 1)
+    for size in (route_trie.TOPIC_MAX, route_trie.TOPIC_MAX + 1):
+        assert [trie.find_routes("t" * size)[0].session for _ in range(2)] == ["s", "s"]
+    assert [len(one) for one in trie._remembered] == [route_trie.TOPIC_MAX]
+
+
 def test_PS_501_no_more_routes_are_remembered_than_may_be(monkeypatch):
     monkeypatch.setattr(route_trie, "REMEMBERED_MAX", 10)
     trie = RouteTrie()

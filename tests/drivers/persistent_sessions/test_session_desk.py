@@ -17,6 +17,7 @@ from statemachines.drivers.sql.failure import OutcomeOpen, StoreUnavailable
 from statemachines.kernel import Superseded
 from statemachines.persistent_sessions.client_message import Delivered
 from statemachines.persistent_sessions.collector_request import DeletePage, Only, RowDeletion, RowKey
+from statemachines.persistent_sessions.life_request import KeepAlive
 from statemachines.persistent_sessions.message import Publish, Pubrel, Queued
 from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
 from statemachines.persistent_sessions.request import BeginEpoch, LoadSession, MarkDelivered, PutRows, SubscribeLive
@@ -446,6 +447,14 @@ def test_PS_513_messages_are_stored_ahead_of_rows_and_of_nothing_else():
         (("behind", 0), [since, put(1), put(2)]),
         (1, [rows(1), rows(2), late, put(3)]),
     ]
+
+
+def test_PS_513_messages_go_ahead_of_signs_of_life_and_of_looks():
+    """A node makes them again and again; none changes routes, and none is passed by rows."""
+    looks = [host_request.ReadNodes(), host_request.Look("a", ()), host_request.ReadUnfinished(1)]
+    periodic = [KeepAlive("c", "s", 1), host_request.Beat("a", 1_000), *looks, host_request.FindDueWills()]
+    asked = [*periodic, put(1), rows(1), put(2)]
+    assert asyncio.run(batches_of(*asked)) == [(("behind", 0), [put(1), put(2)]), (1, [*periodic, rows(1)])]
 
 
 def test_PS_513_messages_keep_their_order():

@@ -68,6 +68,7 @@ BREAKS = {
     "MQ-196": swap(packet_budget, "PACKETS_MAX", 2**30),
     "MQ-210": swap(MqttSession, "_answer_all", lambda self, packet_ids: None),
     "MQ-220": swap(client_stream, "ALIASED_MAX", 2**30),
+    "MQ-223": swap(PasswordFile, "is_kept", lambda self, user: True),
     "MQ-221": swap(mqtt_session, "FILTER_BYTES_MAX", 2**30),
     "MQ-222": swap(mqtt_session, "is_shared", lambda topic_filter: False),
     "MQ-212": swap(mqtt_session, "IN_FLIGHT_MAX", 65_535),

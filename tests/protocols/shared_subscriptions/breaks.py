@@ -11,6 +11,8 @@ from mutants import swap, without_choice, wrap
 from statemachines.drivers import greeting, loop_watchdog, message_head, shared_subscriptions, tcp
 from statemachines.drivers.greeting import Greeting
 from statemachines.drivers.message_head import EMPTY
+from statemachines.drivers.shared_subscriptions import groups as group_filters
+from statemachines.drivers.shared_subscriptions import leader_node as leader_nodes
 from statemachines.drivers.shared_subscriptions.bytes_in_hand import BytesInHand
 from statemachines.drivers.shared_subscriptions.durable_progress import DurableProgress
 from statemachines.drivers.shared_subscriptions.milestones import Milestones
@@ -357,7 +359,7 @@ BREAKS = {
     "SS-340": swap(membership, "note_loss", lambda draft, stream: None),
     "SS-341": swap(membership, "note_loss", every_loss_counted),
     "SS-342": swap(plan, "is_spent", lambda record, stream: False),
-    "SS-405": swap(shared_subscriptions.groups, "order_of", lambda order: ""),
+    "SS-405": swap(group_filters, "order_of", lambda order: ""),
     "SS-407": swap(plan, "stage_progress", progress_alone),
     "SS-408": swap(session, "is_full", lambda reading: False),
     "SS-409": swap(listing, "find_reach", lambda progress, acked: progress),
@@ -410,7 +412,7 @@ BREAKS = {
     "SS-268": swap(borrower, "REPORTS_PER_PING", 10**9),
     "SS-257": swap(Milestones, "_say", lambda self, record, what, *words: None),
     "SS-258": swap(tcp, "encode_refusal", lambda why: b""),
-    "SS-262": swap(shared_subscriptions.leader_node, "check_sender", lambda sender, to, message, is_leader_host: None),
+    "SS-262": swap(leader_nodes, "check_sender", lambda sender, to, message, is_leader_host: None),
     "SS-275": bug.change_rows(REGISTRY_MACHINE, "hear_around", do=heard_directly),
     "SS-276": bug.both(in_sessions("hear_around", do=agent_process.hear), swap(agent_process, "WAYS", ())),
     "SS-277": swap(relay, "check_relay", lambda sender, message, is_leader_host: None),
