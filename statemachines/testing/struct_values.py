@@ -105,7 +105,7 @@ def type_of(kind: inspect.Type, hint: Any) -> inspect.Type:
     """The type of a field; a map with the types of its keys and values."""
     if isinstance(kind, inspect.CustomType) and (get_origin(hint) or hint) is Map:
         key, item = get_args(hint) or (str, int)
-        return MapType(inspect.type_info(key), inspect.type_info(item))
+        return MapType(inspect.type_info(key), type_of(inspect.type_info(item), item))
     return kind
 
 

@@ -15,6 +15,7 @@ from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.message import Live, LiveMarker, Queued
 from statemachines.persistent_sessions.request import DATABASE, EpochRows, PutMarker, PutRows
 from statemachines.persistent_sessions.resume_record import ResumeRecord, ResumeSession
+from statemachines.persistent_sessions.session_host_record import Undelivered
 from statemachines.persistent_sessions.takeover_message import TakeoverBegun, TakeoverEnded
 from statemachines.persistent_sessions.takeover_record import FinishTakeover, StartTakeover, TakeoverRecord
 from statemachines.persistent_sessions.times import Times
@@ -50,6 +51,7 @@ VALUES = Values(
     },
     choices={
         Times: (Times(), Times(resume_buffer=1, receive_maximum=1, handover=1, queue=1)),
+        Undelivered: (Undelivered(OWNER, "w1", "nothing of a takeover"),),
         Graces: tuple(Graces(retention_ms=3_600_000, page=page) for page in (2, 1, 100)),
     },
 )

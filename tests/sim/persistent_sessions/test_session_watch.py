@@ -19,10 +19,12 @@ from statemachines.persistent_sessions.collector_request import (
     RowDeletion,
     RowKey,
 )
+from statemachines.persistent_sessions.life_record import SessionClosed
 from statemachines.persistent_sessions.life_request import OpenSession, SessionOpen
-from statemachines.persistent_sessions.message import Publish
+from statemachines.persistent_sessions.message import Puback, Publish
 from statemachines.persistent_sessions.request import CommitState, StateChange, StateCommitted
 from statemachines.persistent_sessions.resume_record import SYNCING, YIELDING, ResumeRecord
+from statemachines.persistent_sessions.session_host_record import LeaveClient, OwnerOpened, TakeAcknowledgements
 from statemachines.persistent_sessions.takeover_message import TakeoverBegun
 from statemachines.persistent_sessions.writer_flow_record import WAITING
 from statemachines_sim.fault import Fault
@@ -275,6 +277,18 @@ def test_SPLIT(world):
 
 def deletion(message, only):
     return DeletePage(messages=(MessageDeletion(message, only),)), PageDeleted(messages=((message, 0),))
+
+
+def test_REDELIVERED_after_the_client_has_left(world):
+    first, second = "node-1~9/1", "node-2~9/1"
+    sent = Publish(1, "m1", "t", 1, False)
+    acknowledged = TakeAcknowledgements(first, (Puback(1),))
+    for event in (OwnerOpened(first, "s", 1, ""), sent, acknowledged, LeaveClient(first), SessionClosed("s", "left")):
+        world.watch.observe_owner(first, event)
+    world.watch.observe_owner(second, OwnerOpened(second, "s", 2, ""))
+    world.watch.observe_owner(second, replace(sent, message="m2"))
+    with broken("REDELIVERED", "m1"):
+        world.watch.observe_owner(second, sent)
 
 
 def test_KEPT_of_rows_and_messages(world):
