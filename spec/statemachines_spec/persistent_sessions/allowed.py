@@ -19,8 +19,13 @@ ALLOWED: Final = (
         "ends a session life",
     ),
     Allowed(
+        ("session_host/16/after-17",),
+        "PS-616",
+        "no event meets both guards: the connection that is replaced is at this node, or at another one",
+    ),
+    Allowed(
         ("session_host/34/after-35", "session_host/35/after-36", "session_host/38/after-39",
-         "session_host/40/after-41"),
+         "session_host/40/after-41", "session_host/41/after-42"),
         "PS-144",
         "no message meets both guards: each is about other kinds of messages, or of senders",
     ),
