@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -30,9 +30,13 @@ T = TypeVar("T")
 
 
 VALUES_MAX: Final = 999
+"""Values in one statement: SQLite before 3.32 takes no more."""
+
 SHARED_MIN: Final = 16
 """Of fewer rows it is not looked at what they share."""
-"""Values in one statement: SQLite before 3.32 takes no more."""
+
+STATEMENTS_MAX: Final = 512
+"""Texts that are kept: clients decide how many rows come together, and what these share."""
 
 
 @cache
@@ -40,7 +44,7 @@ def _plain(statement: str) -> str:
     return name_columns(statement).replace("@", "")
 
 
-@cache
+@lru_cache(STATEMENTS_MAX)
 def _of_rows(many: ManyRows, is_shared: tuple[bool, ...], count: int) -> str:
     """The values that all rows share come first, once."""
     shared, others = iter(range(1, sum(is_shared) + 1)), iter(range(sum(is_shared) + 1, VALUES_MAX + 1))
