@@ -98,6 +98,16 @@ def test_PS_591_routes_are_looked_up_again_where_somebody_has_changed_something(
     ]
 
 
+def test_PS_591_a_request_that_belongs_to_no_batch_may_change_routes_too(tmp_path):
+    async def body(nodes):
+        await nodes.carry_out("n1", Subscribe("s1", nodes.token, "a/+", 1))
+        found = [await nodes.find_filters("n1") for _ in range(2)]
+        await nodes.stores["n1"].do(Subscribe("s1", nodes.token, "a/#", 1))
+        return [*found, await nodes.find_filters("n1")]
+
+    assert play(tmp_path, body) == [["a/+"], ["a/+"], ["a/#", "a/+"]]
+
+
 def test_PS_591_a_node_that_was_superseded_hears_of_it_at_the_next_look(tmp_path):
     async def body(nodes):
         await nodes.find_filters("n1")
