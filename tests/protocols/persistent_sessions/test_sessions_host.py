@@ -731,9 +731,10 @@ def test_PS_630_what_a_writer_has_asked_drops_no_claim():
     assert look.request == FindOwner("s", 1)
     host.feed(host.id, OwnerFound("", 6, "s"), 0)
     writer = host.writers["s"]
-    assert host.nodes[writer].record.to == ""
+    assert (host.nodes[writer].record.to, host.nodes[writer].record.waiting) == ("", None)
     host.feed(host.id, OwnerFound("a~1/1", 7, "s", 1), 0)
-    assert host.nodes[writer].record.to == "a~1/1"
+    record = host.nodes[writer].record
+    assert (record.to, record.waiting) == ("a~1/1", MarkerWanted("s", "a~1/1", 7, 1))
     assert host.record.claims == Claims()
 
 
