@@ -90,11 +90,13 @@ ANSWERS = (
     c.PubcompMessage(p.PubcompPacket(OUTGOING)),
 )
 DELIVERED = p.PublishPacket("d", PAYLOAD, 2, packet_id=OUTGOING)
+LARGEST = 30
 TOGETHER = (
     p.PublishPacket("d", b"", 1, packet_id=OUTGOING),
     p.PublishPacket("d", PAYLOAD, 1, packet_id=OUTGOING + 1),
-    p.PublishPacket("d", b"", 2, packet_id=OUTGOING + 2),
+    p.PublishPacket("d", b"", 2, packet_id=OUTGOING + 2, properties=PacketProperties(content_type="c" * 19)),
 )
+"""In MQTT 5 the second is larger than `LARGEST`, and the third is just as large."""
 LEAVES = (disconnect(), disconnect(4), disconnect(0, 60))
 STOPS = (s.ServerStopping(0x8B),)
 
@@ -188,7 +190,7 @@ SYSTEMS: dict[str, tuple[str, ConnectionBounds]] = {
     "delivering": (
         "two connections of one client id, to which the session delivers a message of QoS 2; the client lies",
         ConnectionBounds(
-            connects=((connect(), connect(largest=30)), (connect(V3),)),
+            connects=((connect(), connect(largest=LARGEST)), (connect(V3),)),
             packets=(*ANSWERS, *FILTERS, *OTHERS, *LEAVES, c.BrokenPacket(0x81), *STOPS),
             refusals=(0x80,),
             messages=(DELIVERED,),
@@ -198,7 +200,7 @@ SYSTEMS: dict[str, tuple[str, ConnectionBounds]] = {
     "acknowledged-runs": (
         "two connections to which messages are delivered together; the client acknowledges in runs, and lies",
         ConnectionBounds(
-            connects=((connect(), connect(largest=30)), (connect(V3),)),
+            connects=((connect(), connect(largest=LARGEST)), (connect(V3),)),
             packets=(*PUBACK_RUNS, s.TransportLost()),
             messages=TOGETHER,
             shows=(("disconnect", 0x8E),),
