@@ -3,8 +3,9 @@
 A node may lie, or be one that was put back or woken up.  A request for a marker moves the live messages of a session to
 the node that asks, a request to begin a takeover makes its owner fall silent, and word of a fresh session ends it.  So
 none of them counts before the database names that owner, or its token, or no longer the owner that is said to be
-replaced.  One look is open for a session at a time; a claim that is not heard by then is
-made again.  Of each node the last word of a kind waits, so that a node that claims much takes nobody else's place.
+replaced.  One look of a session is open for claims at a time.  It judges those that came before it was asked for, and
+later ones wait for the next look.  Of each node the last word of a kind waits, so that a node that claims much takes
+nobody else's place.
 """
 
 from __future__ import annotations
@@ -27,44 +28,67 @@ Claiming = MarkerWanted | BeginTakeover | OwnerReplaced
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
-    """A message that is not believed yet, and the party that it was sent `to`."""
+    """A message that is not believed yet, the party that it was sent `to`, and the `look` that judges it."""
 
     to: str
     message: Claiming
+    look: int = 0
 
     def replaces(self, other: Claim) -> bool:
         """It is the later word of the same node, of the same kind."""
         same_kind = type(self.message) is type(other.message)
         return same_kind and node_of(self.message.to) == node_of(other.message.to)
 
+    def repeats(self, other: Claim) -> bool:
+        """It says of the same owner what the other one has said."""
+        return (self.to, self.message.to, self.message.token) == (other.to, other.message.to, other.message.token)
+
+
+class SessionClaims(msgspec.Struct, frozen=True, gc=False):
+    """Those of one session, the first one first, and the `look` that is open for them."""
+
+    look: int = 0
+    waiting: tuple[Claim, ...] = ()
+
+
+NO_CLAIMS: Final = SessionClaims()
+
 
 class Claims(msgspec.Struct, frozen=True, gc=False):
-    """Bounded: what there is no room for is dropped, and said again.  `of`: session -> its claims, the first one
-    first."""
+    """Bounded: what there is no room for is dropped, and said again.  `of`: session -> its claims."""
 
-    of: Map[str, tuple[Claim, ...]] = Map()
+    of: Map[str, SessionClaims] = Map()
 
-    def has_open(self, session: str) -> bool:
-        """The database is being asked for the owner of the session because of a claim."""
-        return session in self.of
+    def look_of(self, session: str) -> int:
+        """The look that the database is being asked for because of claims (0: none)."""
+        return self.of.get(session, NO_CLAIMS).look
 
     def hold(self, session: str, claim: Claim) -> Claims:
-        """With this claim, if there is room."""
-        waiting = self.of.get(session, ())
-        if not waiting and len(self.of) >= SESSIONS_MAX:
+        """With this claim, if there is room.  What is said again keeps its look."""
+        had = self.of.get(session, NO_CLAIMS)
+        if not had.look and len(self.of) >= SESSIONS_MAX:
             return self
+        waiting = had.waiting
         place = next((at for at, one in enumerate(waiting) if claim.replaces(one)), len(waiting))
         if place >= CLAIMS_MAX:
             return self
-        return Claims(self.of.set(session, (*waiting[:place], claim, *waiting[place + 1 :])))
+        again = place < len(waiting) and claim.repeats(waiting[place])
+        held = Claim(claim.to, claim.message, waiting[place].look if again else had.look + 1)
+        kept = (*waiting[:place], held, *waiting[place + 1 :])
+        return Claims(self.of.set(session, SessionClaims(had.look or 1, kept)))
 
-    def without(self, session: str) -> Claims:
-        """They were judged."""
-        return Claims(self.of.delete(session)) if session in self.of else self
+    def without(self, found: OwnerFound) -> Claims:
+        """Those that this look was for were judged."""
+        session, look = found.session, found.look
+        if not look or look != self.look_of(session):
+            return self
+        later = tuple(one for one in self.of[session].waiting if one.look > look)
+        return Claims(self.of.set(session, SessionClaims(look + 1, later)) if later else self.of.delete(session))
 
     def proved_by(self, found: OwnerFound) -> tuple[Claim, ...]:
-        """Those of its session that the database bears out."""
-        return tuple(one for one in self.of.get(found.session, ()) if is_true(one, found))
+        """Those of its session that this look was for, and that the database bears out."""
+        waiting = self.of.get(found.session, NO_CLAIMS).waiting
+        return tuple(one for one in waiting if one.look <= found.look and is_true(one, found))
 
 
 def is_true(claim: Claim, found: OwnerFound) -> bool:

@@ -14,13 +14,16 @@ class FindOwner(Request, frozen=True, gc=False):
     columns: ClassVar = TraceColumns(key="session")
 
     session: str
+    look: int = 0
+    """For claims: which look of the session it is, from 1 on.  0: for its writer, which begins."""
 
 
 class OwnerFound(Answer, frozen=True, gc=False):
-    """To `FindOwner`: the `owner` of the session ("": nobody), and its token."""
+    """To `FindOwner`: the `owner` of the session ("": nobody), its token, and the `look` that it answers."""
 
     columns: ClassVar = TraceColumns(key="session", term="token")
 
     owner: str
     token: int
     session: str
+    look: int = 0

@@ -17,7 +17,7 @@ from statemachines.kernel import (
     name_of,
     node_of,
 )
-from statemachines.persistent_sessions.claims import Claim
+from statemachines.persistent_sessions.claims import Claim, Claims
 from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWanted
 from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
 from statemachines.persistent_sessions.request import DATABASE
@@ -128,19 +128,24 @@ def hold_marker(record: Record, event: Arrived | MarkerAsked, now_ns: int) -> Do
 
 def hold(record: Record, session: str, claim: Claim) -> Done:
     """It counts when the database says the same."""
-    claims = record.claims.hold(session, claim)
-    asks = claims.has_open(session) and not record.claims.has_open(session)
-    return replace(record, claims=claims), (Ask(DATABASE, FindOwner(session)),) if asks else ()
+    return with_claims(record, record.claims.hold(session, claim), session)
+
+
+def with_claims(record: Record, claims: Claims, session: str) -> Done:
+    """With these; the database is asked if they wait for another look."""
+    look = claims.look_of(session)
+    asks = look not in (0, record.claims.look_of(session))
+    return replace(record, claims=claims), (Ask(DATABASE, FindOwner(session, look)),) if asks else ()
 
 
 def judge(record: Record, event: OwnerFound, now_ns: int) -> Done:
-    """What other nodes claim is true now, or never was; the writer of the session learns where it is live."""
+    """What other nodes had claimed before they were looked for is true now, or never was; the writer of the session
+    learns where it is live."""
     proved = record.claims.proved_by(event)
-    record = replace(record, claims=record.claims.without(event.session))
+    record, effects = with_claims(record, record.claims.without(event), event.session)
     writer = record.writers.get(event.session)
-    effects: Effects = ()
     if writer is not None and event.owner and not any(isinstance(one.message, MarkerWanted) for one in proved):
-        effects = (Feed(writer, LiveKnown(event.owner, event.token)),)
+        effects = (*effects, Feed(writer, LiveKnown(event.owner, event.token)))
     for claim in proved:
         more: Effects = ()
         if isinstance(claim.message, MarkerWanted):

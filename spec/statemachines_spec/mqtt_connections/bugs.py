@@ -12,8 +12,11 @@ from statemachines.mqtt_codec import packet as p
 from statemachines.mqtt_connections import client_packet as c
 from statemachines.mqtt_connections import connection_actions, connection_end
 from statemachines.mqtt_connections.connection import MQTT_CONNECTION
+from statemachines.mqtt_connections.connection_record import IncomingStage
 from statemachines.mqtt_connections.session_event import MqttConnectionOver, MqttSessionTaken
 from statemachines_spec.bug import Bug, action_of, change_rows, redeclare
+
+STORING_1, STORING_2 = IncomingStage.STORING_1, IncomingStage.STORING_2
 
 
 def drop_row(action: str) -> Any:
@@ -81,6 +84,30 @@ def publish_twice(record: Any, event: Any, now_ns: int) -> Any:
     return record, (effects[0], *effects)
 
 
+def tell_all_but_last(record: Any, event: Any, now_ns: int) -> Any:
+    """Of PUBACKs that come together the last one is lost."""
+    return connection_actions.tell_puback(record, replace(event, more=event.more[:-1]), now_ns)
+
+
+def drop_rest(record: Any, event: Any, now_ns: int) -> Any:
+    """What leaves behind a message that is too large is lost with it."""
+    record, effects = connection_actions.drop(record, event, now_ns)
+    first = next(place for place, one in enumerate(effects) if isinstance(one, Tell))
+    return record, effects[: first + 1]
+
+
+def answer_first(record: Any, event: Any, now_ns: int) -> Any:
+    """The message that came first under an id in use has the answer of another one."""
+    first = next(one for one, stage in record.incoming.items() if stage in (STORING_1, STORING_2))
+    return connection_actions.answer_publish(record, replace(event, packet_id=first), now_ns)
+
+
+def acknowledge_behind(record: Any, event: Any, now_ns: int) -> Any:
+    """PUBACK or PUBREC at once, where another message is being stored."""
+    is_alone = not any(stage in (STORING_1, STORING_2) for _, stage in record.incoming.items())
+    return (connection_actions.publish if is_alone else publish_and_acknowledge)(record, event, now_ns)
+
+
 def stay_when_taken(row: AnyRow) -> list[AnyRow]:
     """Another connection takes the session, and this one goes on."""
     if not isinstance(row, Row) or row.on is not MqttSessionTaken or action_of(row) != "close_taken":
@@ -110,6 +137,14 @@ BUGS = (
         change_rows(M, "accept", do=accept_without_ids)),
     Bug("qos-0-twice", "a message of QoS 0 is told twice", "MQ-24", "the message",
         change_rows(M, "publish_once", do=publish_twice)),
+    Bug("run-loses-last", "of PUBACKs that come together the last one is not told", "MQ-210", "all packet ids",
+        change_rows(M, "tell_puback", do=tell_all_but_last)),
+    Bug("rest-is-dropped", "what leaves behind a message that is too large is not sent", "MQ-211", "each by itself",
+        change_rows(M, "drop", do=drop_rest)),
+    Bug("answer-of-another", "of two messages that are stored the first has the answer of the second", "MQ-26",
+        "the packet id", change_rows(M, "answer_publish", do=answer_first)),
+    Bug("acknowledged-behind", "a message that comes while another is stored is acknowledged at once", "MQ-26",
+        "the answer of the session", change_rows(M, "publish", do=acknowledge_behind)),
     Bug("leaves-with-will", "the will of a client that leaves in peace is sent", "MQ-52", "the reason code",
         change_rows(M, "leave", do=leave_with_will)),
 )  # fmt: skip

@@ -31,7 +31,8 @@ from statemachines_spec.mqtt_connections.connection_model import (
     find_end,
     is_refused,
 )
-from statemachines_spec.mqtt_connections.session import OUTGOING, SESSION
+from statemachines_spec.mqtt_connections.packet_run import PacketRun
+from statemachines_spec.mqtt_connections.session import SESSION
 
 JUDGE, CLIENT = "judge", "client"
 
@@ -58,26 +59,26 @@ class StepSeen(Event, frozen=True, gc=False):
 
 
 class JudgeLocal(msgspec.Struct, frozen=True, gc=False):
-    """`models`: one for each connection; `sent` and `told` by the step that is under way; `is_received`: the client
-    answered the session's message by PUBREC; `faults` that were found."""
+    """`models`: one for each connection; `sent` and `told` by the step that is under way; `received`: packet ids of
+    the session's messages that the client answered by PUBREC; `faults` that were found."""
 
     models: tuple[ConnectionModel, ...]
     sent: tuple[Event, ...] = ()
     told: tuple[Event, ...] = ()
-    is_received: bool = False
+    received: tuple[int, ...] = ()
     faults: tuple[str, ...] = ()
 
 
 class JudgedStep(msgspec.Struct, frozen=True):
-    """One step of a connection: what it took, the model before, how it must end, what was sent and told.
-    `is_refused`: a message, for its payload."""
+    """One step of a connection: what it took, the model before, how it must end, what was sent (each packet by itself)
+    and told, and ids that were `received`.  `is_refused`: a message, for its payload."""
 
     event: Any
     model: ConnectionModel
     end: ConnectionEnd | None
     sent: tuple[Any, ...]
     told: tuple[Any, ...]
-    is_received: bool
+    received: tuple[int, ...]
     is_refused: bool
 
 
@@ -95,7 +96,9 @@ class ClientJudge(MessageTransport, Observer):
         return ()
 
     def sees(self, actor: str, before: Any, event: Any, after: Any) -> Event | None:
-        return StepSeen(actor, name_of(type(event)), event) if actor in self.connections else None
+        if actor not in self.connections or isinstance(event, PacketRun):  # each of its packets is a step
+            return None
+        return StepSeen(actor, name_of(type(event)), event)
 
     def react(self, local: JudgeLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         match envelope.event:
@@ -110,13 +113,14 @@ class ClientJudge(MessageTransport, Observer):
         model = local.models[place]
         end = None if model.phase is OVER else find_end(model, event, self.settings)
         refuses = model.phase is OPEN and is_refused(model, event, self.settings)
-        step = JudgedStep(event, model, end, local.sent, local.told, local.is_received, refuses)
+        sent = tuple(one for message in local.sent for one in list_packets(message))
+        step = JudgedStep(event, model, end, sent, local.told, local.received, refuses)
         found = (fault.name for fault, is_broken in RULES.items() if is_broken(step))
         after = model if model.phase is OVER else advance_model(model, event, end, refuses=refuses)
-        is_rec = isinstance(event, c.PubrecMessage) and event.packet.packet_id == OUTGOING and model.has_delivery
+        is_rec = isinstance(event, c.PubrecMessage) and event.packet.packet_id in model.deliveries
         return JudgeLocal(
             (*local.models[:place], after, *local.models[place + 1 :]),
-            is_received=local.is_received or is_rec,
+            received=tuple(sorted({*local.received, event.packet.packet_id})) if is_rec else local.received,
             faults=tuple(sorted({*local.faults, *found})),
         )
 
@@ -145,6 +149,11 @@ class ClientJudge(MessageTransport, Observer):
 
 
 # -- the rules --------------------------------------------------------------------------------------------------------
+
+
+def list_packets(message: Any) -> tuple[Any, ...]:
+    """The message, and what leaves together with it, each by itself."""
+    return (message, *map(c.PublishMessage, message.more)) if isinstance(message, c.PublishMessage) else (message,)
 
 
 def is_unacked(step: JudgedStep) -> bool:
@@ -224,7 +233,33 @@ def is_answer_wrong(step: JudgedStep) -> bool:
         return False
     sent = [(type(one).__name__, getattr(one.packet, "packet_id", 0)) for one in step.sent]
     told = [type(one).__name__ for one in step.told]
-    return (sent, told) not in _list_answers(step)
+    return (sent, told) not in _list_answers(step) or _find_answered(step.told) != _list_answered(step)
+
+
+def _find_answered(told: tuple[Any, ...]) -> list[tuple[int, ...]]:
+    """Packet ids of messages that the session learns something of, in each event."""
+    return [
+        (one.packet_id, *getattr(one, "more", ()))
+        for one in told
+        if isinstance(one, s.DeliveryAnswered | s.DeliveryDropped)
+    ]
+
+
+def _list_answered(step: JudgedStep) -> list[tuple[int, ...]]:
+    """The same as it must be: what comes together is told together; what is too large, one by one."""
+    match step.event:
+        case c.PubackMessage(packet, more):
+            return [(packet.packet_id, *more)]
+        case c.PubrecMessage(packet) | c.PubcompMessage(packet):
+            return [(packet.packet_id,)]
+        case s.DeliveryReady(packet, more):
+            return [(one.packet_id,) for one in (packet, *more) if _is_large(step.model, one)]
+    return []
+
+
+def _is_large(model: ConnectionModel, packet: Any) -> bool:
+    """The client does not take it."""
+    return 0 < model.largest < len(encode(packet, model.version))
 
 
 def _list_answers(step: JudgedStep) -> list[tuple[list[tuple[str, int]], list[str]]]:
@@ -257,10 +292,11 @@ def _list_answers(step: JudgedStep) -> list[tuple[list[tuple[str, int]], list[st
             return [([("SubackMessage", packet_id)], [])]
         case s.FiltersRemoved(packet_id):
             return [([("UnsubackMessage", packet_id)], [])]
-        case s.DeliveryReady(packet) if 0 < model.largest < len(encode(packet, model.version)):
-            return [([], ["DeliveryDropped"])]
-        case s.DeliveryReady(packet):
-            return [([("PublishMessage", packet.packet_id)], [])]
+        case s.DeliveryReady(packet, more):
+            packets = (packet, *more)
+            large = [one for one in packets if _is_large(model, one)]
+            sent = [("PublishMessage", one.packet_id) for one in packets if one not in large]
+            return [(sent, ["DeliveryDropped"] * len(large))]
         case s.ReleaseReady(packet_id):
             return [([("PubrelMessage", packet_id)], [])]
         case c.PubackMessage() | c.PubrecMessage() | c.PubcompMessage():
@@ -273,9 +309,10 @@ def _list_answers(step: JudgedStep) -> list[tuple[list[tuple[str, int]], list[st
 def is_released_wrong(step: JudgedStep) -> bool:
     """RELEASED: PUBREL once the client has answered by PUBREC, and no PUBLISH from then on."""
     for one in step.sent:
-        if isinstance(one, c.PubrelMessage) and not step.is_received:
+        is_received = getattr(one.packet, "packet_id", 0) in step.received
+        if isinstance(one, c.PubrelMessage) and not is_received:
             return True
-        if isinstance(one, c.PublishMessage) and one.packet.qos == 2 and step.is_received:
+        if isinstance(one, c.PublishMessage) and one.packet.qos == 2 and is_received:
             return True
     return False
 

@@ -57,8 +57,8 @@ SILENT: Final = ConnectionEnd()
 class ConnectionModel(msgspec.Struct, frozen=True, gc=False):
     """`ids` of the client that are in use; `earlier`: those that an earlier connection received; `aliases` that are
     set; `expires`: CONNECT asked for a session that outlives the connection; `largest`: bytes of
-    a packet that the client takes (0: any); `has_delivery`: the session's message was
-    sent on it; `end`: how it ended."""
+    a packet that the client takes (0: any); `deliveries`: packet ids of the session's messages that
+    were sent on it; `end`: how it ended."""
 
     phase: Phase = NEW
     version: p.MqttVersion = p.MqttVersion.V5
@@ -67,7 +67,7 @@ class ConnectionModel(msgspec.Struct, frozen=True, gc=False):
     aliases: tuple[int, ...] = ()
     expires: bool = False
     largest: int = 0
-    has_delivery: bool = False
+    deliveries: tuple[int, ...] = ()
     end: ConnectionEnd = SILENT
 
     def find_use(self, packet_id: int) -> IdUse | None:
@@ -208,6 +208,7 @@ def advance_model(
             return model.set_use(packet.packet_id, IdUse.RELEASING)
         case s.ReleaseStored(packet_id):
             return model.set_use(packet_id, None)
-        case s.DeliveryReady():
-            return replace(model, has_delivery=True)
+        case s.DeliveryReady(packet, more):
+            sent = {one.packet_id for one in (packet, *more)}
+            return replace(model, deliveries=tuple(sorted({*model.deliveries, *sent})))
     return model

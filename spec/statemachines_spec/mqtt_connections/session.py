@@ -11,10 +11,11 @@ from statemachines.kernel import Call, Event
 from statemachines.mqtt_codec.packet import PublishPacket
 from statemachines.mqtt_connections import session_event as s
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
+from statemachines_spec.explorer.property import View
 
 SESSION = "session"
 OUTGOING = 9
-"""The packet id of the one message that the session delivers."""
+"""The packet id of the first message that the session delivers."""
 PAYLOAD = b"a payload of 24 bytes..."
 
 
@@ -26,34 +27,53 @@ class SessionAnswer(Event, frozen=True, gc=False):
     request: Event | None = None
 
 
+class OutgoingMessage(msgspec.Struct, frozen=True, gc=False):
+    """A message that is not acknowledged; `is_received`: by PUBREC; `is_sent`: what is due is, on the connection of the
+    owner."""
+
+    packet_id: int
+    is_received: bool = False
+    is_sent: bool = False
+
+
 class MqttSessionLocal(msgspec.Struct, frozen=True, gc=False):
-    """`requests`: (connection, what it asked); `received` ids of QoS 2 that are stored; `stage` of the
-    delivery: 1 not acknowledged, 2 received, 3 done; `is_sent`: on the connection of the `owner`."""
+    """`requests`: (connection, what it asked); `received` ids of QoS 2 that are stored; `outgoing`: what is not
+    acknowledged, in its order."""
 
     owner: str = ""
     requests: tuple[tuple[str, Event], ...] = ()
     received: tuple[int, ...] = ()
-    stage: int = 3
-    is_sent: bool = False
+    outgoing: tuple[OutgoingMessage, ...] = ()
 
 
 class SessionActor(Actor):
-    """`refusals`: reason codes that it may answer in place of success; `qos` of its one message (0: it has none)."""
+    """`refusals`: reason codes that it may answer in place of success; `messages` that it delivers, of QoS 1 and 2,
+    under their packet ids: any number of them together."""
 
-    def __init__(self, refusals: tuple[int, ...] = (), qos: int = 0) -> None:
+    def __init__(self, refusals: tuple[int, ...] = (), messages: tuple[PublishPacket, ...] = ()) -> None:
         super().__init__(SESSION)
-        self.refusals, self.qos = refusals, qos
+        self.refusals = refusals
+        self.messages = {one.packet_id: one for one in messages}
 
     def initial(self) -> MqttSessionLocal:
-        return MqttSessionLocal(stage=1 if self.qos else 3)
+        return MqttSessionLocal(outgoing=tuple(map(OutgoingMessage, self.messages)))
+
+    def has_settled(self) -> View:
+        """Nothing is to be delivered any more."""
+        return View(SESSION, 2, lambda local: int(not local.outgoing))
 
     def inputs(self, local: MqttSessionLocal) -> tuple[Any, ...]:
         found = [SessionAnswer(who, call, one) for who, one in local.requests for call in self._list_calls(local, one)]
-        if local.owner and not local.is_sent and local.stage < 3:
-            packet = PublishPacket("d", PAYLOAD, self.qos, packet_id=OUTGOING)
-            call = s.DeliveryReady(packet) if local.stage == 1 else s.ReleaseReady(OUTGOING)
-            found.append(SessionAnswer(local.owner, call))
+        if local.owner:
+            found += [SessionAnswer(local.owner, call) for call in self._list_deliveries(local)]
         return tuple(found)
+
+    def _list_deliveries(self, local: MqttSessionLocal) -> list[Call]:
+        """What may be sent next: the first messages, or any PUBREL."""
+        due = [one for one in local.outgoing if not one.is_sent]
+        packets = tuple(self.messages[one.packet_id] for one in due if not one.is_received)
+        together = [s.DeliveryReady(packets[0], packets[1:count]) for count in range(1, len(packets) + 1)]
+        return [*together, *(s.ReleaseReady(one.packet_id) for one in due if one.is_received)]
 
     def _list_calls(self, local: MqttSessionLocal, request: Event) -> list[Call]:
         """What may answer this request; a session is opened once nothing else is under way."""
@@ -85,14 +105,29 @@ class SessionActor(Actor):
                 return Reaction(replace(local, owner="" if local.owner == who else local.owner, requests=kept))
             case s.DeliveryAnswered() | s.DeliveryDropped() if who != local.owner:
                 return Reaction(local)
-            case s.DeliveryAnswered() if is_unexpected(local, event):
-                return Reaction(local, (), (Envelope(SESSION, who, s.UnexpectedAnswer()),))
-            case s.DeliveryAnswered() | s.DeliveryDropped():
-                return Reaction(_advance(local, event))
+            case s.DeliveryDropped(packet_id):
+                return Reaction(_settle(local, packet_id))
+            case s.DeliveryAnswered():
+                return self._take_answers(local, who, event)
             case s.MessagePublished(packet) if packet.qos == 0:
                 return Reaction(local)
         requests = sorted({*local.requests, (who, event)}, key=repr)
         return Reaction(replace(local, requests=tuple(requests)))
+
+    def _take_answers(self, local: MqttSessionLocal, who: str, event: s.DeliveryAnswered) -> Reaction:
+        """In their order; nothing behind an unexpected one counts."""
+        for packet_id in (event.packet_id, *event.more):
+            sent = next((one for one in local.outgoing if one.packet_id == packet_id and one.is_sent), None)
+            if sent is None:
+                continue  # of an earlier connection, or of none
+            first = "puback" if self.messages[packet_id].qos == 1 else "pubrec"
+            if event.answer not in (("pubcomp", "pubrec") if sent.is_received else (first,)):
+                return Reaction(local, (), (Envelope(SESSION, who, s.UnexpectedAnswer()),))
+            if event.answer != "pubrec":
+                local = _settle(local, packet_id)
+            elif not sent.is_received:
+                local = _note(local, (packet_id,), is_received=True, is_sent=False)
+        return Reaction(local)
 
 
 def _answer(local: MqttSessionLocal, answer: SessionAnswer) -> Reaction:
@@ -102,9 +137,11 @@ def _answer(local: MqttSessionLocal, answer: SessionAnswer) -> Reaction:
     match call:
         case s.MqttSessionOpened():
             calls = [*([Envelope(SESSION, local.owner, s.MqttSessionTaken())] if local.owner else []), *calls]
-            local = replace(local, owner=to, is_sent=False)
-        case s.DeliveryReady() | s.ReleaseReady():
-            local = replace(local, is_sent=True)
+            local = _note(replace(local, owner=to), tuple(one.packet_id for one in local.outgoing), is_sent=False)
+        case s.DeliveryReady(packet, more):
+            local = _note(local, tuple(one.packet_id for one in (packet, *more)), is_sent=True)
+        case s.ReleaseReady(packet_id):
+            local = _note(local, (packet_id,), is_sent=True)
         case s.PublishStoredAs(packet_id, code) if code < 0x80 and request.packet.qos == 2:  # type: ignore[union-attr]
             local = replace(local, received=(*local.received, packet_id))
         case s.ReleaseStored(packet_id):
@@ -112,18 +149,12 @@ def _answer(local: MqttSessionLocal, answer: SessionAnswer) -> Reaction:
     return Reaction(local, (), tuple(calls))
 
 
-def is_unexpected(local: MqttSessionLocal, event: s.DeliveryAnswered) -> bool:
-    """Whether the client answers the message by an acknowledgement of another kind.  PUBREC may come again."""
-    expected = {1: ("pubrec",), 2: ("pubcomp", "pubrec")}.get(local.stage, ())
-    return event.packet_id == OUTGOING and local.is_sent and event.answer not in expected
+def _note(local: MqttSessionLocal, packet_ids: tuple[int, ...], **fields: bool) -> MqttSessionLocal:
+    """With these messages so."""
+    changed = (replace(one, **fields) if one.packet_id in packet_ids else one for one in local.outgoing)
+    return replace(local, outgoing=tuple(changed))
 
 
-def _advance(local: MqttSessionLocal, event: s.DeliveryAnswered | s.DeliveryDropped) -> MqttSessionLocal:
-    """The delivery once the client has answered; what answers nothing changes nothing."""
-    answer = "dropped" if isinstance(event, s.DeliveryDropped) else event.answer
-    if event.packet_id != OUTGOING or not local.is_sent:
-        return local
-    if local.stage == 1 and answer == "pubrec":
-        return replace(local, stage=2, is_sent=False)
-    is_done = (local.stage, answer) in ((1, "dropped"), (2, "pubcomp"))
-    return replace(local, stage=3, is_sent=False) if is_done else local
+def _settle(local: MqttSessionLocal, packet_id: int) -> MqttSessionLocal:
+    """Without a message that is acknowledged."""
+    return replace(local, outgoing=tuple(one for one in local.outgoing if one.packet_id != packet_id))

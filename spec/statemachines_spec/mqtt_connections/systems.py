@@ -21,13 +21,13 @@ from statemachines.mqtt_connections.connection_record import (
     MqttConnectionRecord,
     MqttSettings,
 )
-from statemachines_spec.explorer.fsm_actor import FsmActor
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Always, Property, Sometimes
 from statemachines_spec.explorer.system import System
 from statemachines_spec.mqtt_connections.client_judge import CLIENT, JUDGE, ClientJudge, ConnectionFault
 from statemachines_spec.mqtt_connections.connection_model import OPEN, IdUse
-from statemachines_spec.mqtt_connections.session import OUTGOING, SessionActor
+from statemachines_spec.mqtt_connections.packet_run import RunActor, run_of
+from statemachines_spec.mqtt_connections.session import OUTGOING, PAYLOAD, SessionActor
 
 V3, V5 = p.MqttVersion
 SETTINGS = MqttSettings(receive_maximum=1, topic_alias_maximum=1, max_payload=1)
@@ -89,30 +89,72 @@ ANSWERS = (
     c.PubrecMessage(p.PubrecPacket(OUTGOING)),
     c.PubcompMessage(p.PubcompPacket(OUTGOING)),
 )
+DELIVERED = p.PublishPacket("d", PAYLOAD, 2, packet_id=OUTGOING)
+LARGEST = 30
+TOGETHER = (
+    p.PublishPacket("d", b"", 1, packet_id=OUTGOING),
+    p.PublishPacket("d", PAYLOAD, 1, packet_id=OUTGOING + 1),
+    p.PublishPacket("d", b"", 2, packet_id=OUTGOING + 2, properties=PacketProperties(content_type="c" * 19)),
+)
+"""In MQTT 5 the second is larger than `LARGEST`, and the third is just as large."""
 LEAVES = (disconnect(), disconnect(4), disconnect(0, 60))
 STOPS = (s.ServerStopping(0x8B),)
+
+
+def pubacks(*packet_ids: int) -> Event:
+    """PUBACKs of success that come together."""
+    return c.PubackMessage(p.PubackPacket(packet_ids[0]), packet_ids[1:])
+
+
+def pubrel(packet_id: int) -> Event:
+    """PUBREL of the client."""
+    return c.PubrelMessage(p.PubrelPacket(packet_id))
+
+
+UNKNOWN = 77
+"""A packet id under which nothing was sent."""
+FIRST, SECOND, EXACTLY = (one.packet_id for one in TOGETHER)
+PUBACK_RUNS = (
+    pubacks(FIRST, UNKNOWN, SECOND),
+    pubacks(SECOND, FIRST, FIRST),
+    pubacks(FIRST, EXACTLY, SECOND),
+    run_of(pubacks(FIRST, SECOND), disconnect()),
+    run_of(c.PubrecMessage(p.PubrecPacket(EXACTLY)), pubacks(SECOND)),
+    run_of(pubacks(EXACTLY), c.PingreqMessage()),
+    c.PubcompMessage(p.PubcompPacket(EXACTLY)),
+)
+PUBLISH_RUNS = (
+    run_of(publish(1, 1), publish(1, 2)),
+    run_of(publish(2, 1), publish(1, 2)),
+    run_of(publish(2, 1), pubrel(1)),
+    run_of(publish(2, 1), publish(2, 1), publish(0)),
+    run_of(pubrel(1), publish(1, 1)),
+    run_of(pubrel(1), pubrel(1), publish(2, 2), disconnect()),
+    run_of(publish(1, 1), publish(2, 2), publish(1, 3)),
+)
 
 
 def publishes(*ids: int) -> tuple[Event, ...]:
     """Messages of all QoS under these packet ids, and their PUBREL."""
     found: list[Event] = [publish(0)]
     for one in ids:
-        found += [publish(1, one), publish(2, one), c.PubrelMessage(p.PubrelPacket(one))]
+        found += [publish(1, one), publish(2, one), pubrel(one)]
     return tuple(found)
 
 
 class ConnectionBounds(msgspec.Struct, frozen=True, kw_only=True):
     """What bounds a system: `connects` that each connection may begin with; the packets of `clients` after that; the
-    session's `refusals` and the `qos` of its message; `shows`: ends that must happen (packet, code); `carried`: the
-    second connection releases an id that the first received."""
+    session's `refusals` and its `messages`; `shows`: ends that must happen (packet, code); `carried`: the
+    second connection releases an id that the first received; `settled`: the client acknowledges all messages."""
 
     connects: tuple[tuple[Event, ...], ...]
     packets: tuple[Event, ...]
     settings: MqttSettings = SETTINGS
     refusals: tuple[int, ...] = ()
-    qos: int = 0
+    messages: tuple[p.PublishPacket, ...] = ()
     shows: tuple[tuple[str, int], ...] = ()
     carried: bool = False
+    settled: bool = False
 
 
 SYSTEMS: dict[str, tuple[str, ConnectionBounds]] = {
@@ -148,11 +190,31 @@ SYSTEMS: dict[str, tuple[str, ConnectionBounds]] = {
     "delivering": (
         "two connections of one client id, to which the session delivers a message of QoS 2; the client lies",
         ConnectionBounds(
-            connects=((connect(), connect(largest=30)), (connect(V3),)),
+            connects=((connect(), connect(largest=LARGEST)), (connect(V3),)),
             packets=(*ANSWERS, *FILTERS, *OTHERS, *LEAVES, c.BrokenPacket(0x81), *STOPS),
             refusals=(0x80,),
-            qos=2,
+            messages=(DELIVERED,),
             shows=(("disconnect", 0x8E), ("disconnect", 0x82)),
+        ),
+    ),
+    "acknowledged-runs": (
+        "two connections to which messages are delivered together; the client acknowledges in runs, and lies",
+        ConnectionBounds(
+            connects=((connect(), connect(largest=LARGEST)), (connect(V3),)),
+            packets=(*PUBACK_RUNS, s.TransportLost()),
+            messages=TOGETHER,
+            shows=(("disconnect", 0x8E),),
+            settled=True,
+        ),
+    ),
+    "published-runs": (
+        "two connections of one client id, whose client publishes, releases and leaves in runs",
+        ConnectionBounds(
+            connects=((connect(),), (connect(V3),)),
+            packets=(*PUBLISH_RUNS, s.TransportLost()),
+            settings=replace(SETTINGS, receive_maximum=2),
+            refusals=(0x97,),
+            shows=(("disconnect", 0x82), ("disconnect", 0x8E), ("disconnect", 0x93)),
         ),
     ),
 }  # fmt: skip
@@ -165,28 +227,28 @@ def system(name: str, size: str = "small", variant: str = "settled", without: tu
     """The system called so."""
     about, bounds = SYSTEMS[name]
     names = tuple(f"connection-{number}" for number in range(1, len(bounds.connects) + 1))
-    judge = ClientJudge(names, bounds.settings)
+    judge, session = ClientJudge(names, bounds.settings), SessionActor(bounds.refusals, bounds.messages)
     connections = tuple(
         make_connection(one, bounds, connects) for one, connects in zip(names, bounds.connects, strict=True)
     )
     return System(
         name,
         about,
-        (*connections, judge, SessionActor(bounds.refusals, bounds.qos)),
+        (*connections, judge, session),
         Network(1, lossy=False, duplicating=False),
-        properties=tuple(list_properties(connections, judge, bounds)),
+        properties=tuple(list_properties(connections, judge, session, bounds)),
         bounds={"the session": "answers one transaction at a time, and opens for a connection when none is under way"},
     )
 
 
-def make_connection(name: str, bounds: ConnectionBounds, connects: tuple[Event, ...]) -> FsmActor:
+def make_connection(name: str, bounds: ConnectionBounds, connects: tuple[Event, ...]) -> RunActor:
     """A connection whose client may send each of these packets at any time."""
     fresh = MqttConnectionRecord(CLIENT, bounds.settings)
 
     def forget(record: MqttConnectionRecord) -> MqttConnectionRecord:
         return replace(fresh, status=CLOSED) if record.status is CLOSED else record
 
-    return FsmActor(
+    return RunActor(
         name,
         MQTT_CONNECTION,
         fresh,
@@ -224,7 +286,9 @@ def is_sayable(event: Event) -> bool:
     return plain and not getattr(packet, "reason_code", 0) and not isinstance(event, c.ForbiddenPacket)
 
 
-def list_properties(connections: tuple[FsmActor, ...], judge: ClientJudge, bounds: ConnectionBounds) -> list[Property]:
+def list_properties(
+    connections: tuple[RunActor, ...], judge: ClientJudge, session: SessionActor, bounds: ConnectionBounds
+) -> list[Property]:
     """What must hold, and what must happen sometimes."""
     found: list[Property] = [
         Always(fault.name, f"never: {fault.value}", (judge.has_found(fault),), lambda is_found: not is_found)
@@ -237,6 +301,8 @@ def list_properties(connections: tuple[FsmActor, ...], judge: ClientJudge, bound
     found.append(Sometimes("connected at last", "", connected, lambda *each: bool(each[-1])))
     for packet, code in bounds.shows:
         found.append(Sometimes(f"{packet} {code:#04x}", "", (judge.has_ended(packet, code),), bool))
+    if bounds.settled:
+        found.append(Sometimes("all messages are acknowledged", "", (session.has_settled(),), bool))
     if bounds.carried:
         view = judge.is_in(1, OPEN, IdUse.RELEASING, IdUse.STORING_2)
         found.append(Sometimes("an id that is carried over is released, beside a new one", "", (view,), bool))

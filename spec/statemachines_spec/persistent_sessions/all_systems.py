@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from statemachines_spec.explorer.system import System
 from statemachines_spec.persistent_sessions import (
+    claim_systems,
     every_system,
     fresh_session_systems,
     host_systems,
@@ -15,7 +16,7 @@ from statemachines_spec.persistent_sessions import (
     merge_systems,
 )
 
-APART = (merge_systems, host_systems, look_systems, fresh_session_systems)
+APART = (merge_systems, host_systems, look_systems, fresh_session_systems, claim_systems)
 
 SYSTEMS: dict[str, str] = {
     **every_system.SYSTEMS,

@@ -59,7 +59,7 @@ class FreshDatabase(NodeDatabase):
 
     def apply(self, local: Any, request: Request) -> tuple[DatabaseLocal, tuple[Answer, ...], tuple[Envelope, ...]]:
         if isinstance(request, FindOwner) and request.session != local.session:
-            return local, (OwnerFound("", 0, request.session),), ()
+            return local, (OwnerFound("", 0, request.session, request.look),), ()
         if isinstance(request, OpenSession) and request.token >= max(local.locked, local.token):
             if request.session != local.session:  # nothing is left of the session before
                 local = replace(local, session=request.session, token=request.token, owner="", state=SessionState())

@@ -24,7 +24,8 @@ TAKEN = ("taken-over", "taken-over-late", "old-dies", "taken-one-at-a-time", "ol
 
 AT_LAST = ("marked", "no-lag", "break", "buffer", "silence", "collector-stops", "collected-late", "abandoned", "expiry",
            "life-unclear", "forgotten", "aging", "collected-away", "full", "comes-late", "node-there-and-back",
-           "node-leaves", "node-dies", "node-row-lost", "node-apart", "node-starts-clean")  # fmt: skip
+           "node-leaves", "node-dies", "node-row-lost", "node-apart", "node-starts-clean",
+           "node-claims-once")  # fmt: skip
 """Systems whose obligations are judged, too."""
 
 

@@ -8,6 +8,8 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Feed, Map
 from statemachines.persistent_sessions import session_host_owners, session_host_peers
+from statemachines.persistent_sessions.claims import NO_CLAIMS, Claims, SessionClaims
+from statemachines.persistent_sessions.session_host_peers import with_claims
 from statemachines.persistent_sessions.session_host_process import SESSION_HOST_MACHINE
 from statemachines.persistent_sessions.session_host_writers import with_writer
 from statemachines_spec.bug import Bug, change_rows, replace_call
@@ -38,6 +40,19 @@ def meet_alone(record: Any, event: Any, now_ns: int) -> Any:
     return session_host_owners.note_rows(record, replace(event, rows=Map()), now_ns)
 
 
+def judge_by_any(record: Any, event: Any, now_ns: int) -> Any:
+    """The answer to any question about the session judges its claims."""
+    return session_host_peers.judge(record, replace(event, look=record.claims.look_of(event.session)), now_ns)
+
+
+def wait_for_open(record: Any, claims: Any, session: str) -> Any:
+    """Claims that come while a look is open are judged by it."""
+    look = claims.look_of(session)
+    waiting = tuple(replace(one, look=look) for one in claims.of.get(session, NO_CLAIMS).waiting)
+    claims = Claims(claims.of.set(session, SessionClaims(look, waiting))) if look else claims
+    return with_claims(record, claims, session)
+
+
 def tell_of_the_dead(record: Any, event: Any, now_ns: int) -> Any:
     return session_host_peers.tell_follower(record, event, now_ns) if event.is_dead else (record, ())
 
@@ -51,6 +66,10 @@ BUGS = (
         change_rows(H, "pass_on", when=lambda record, event: True)),
     Bug("claims-dropped", "what another node claims of a session is dropped when the database is asked", "PS-164",
         "what is held", change_rows(H, "hold_takeover", do=keep_still)),
+    Bug("claims-judged-by-any", "the answer that a writer waits for drops what was claimed before it came", "PS-630",
+        "the number of the look", change_rows(H, "judge", do=judge_by_any)),
+    Bug("claims-judged-too-early", "a claim is judged by a look that was asked for before it came", "PS-630",
+        "the next look", replace_call(session_host_peers, "with_claims", wait_for_open)),
     Bug("gone-owner-is-silent", "a node does not answer for an owner that it has not", "PS-160", "the refusal",
         change_rows(H, "refuse_takeover", do=keep_still)),
     Bug("dead-writer-not-told", "owners are not told that a node is dead", "PS-147", "who follows it",

@@ -161,8 +161,8 @@ class NodeDatabase(Database):
                 return replace(local, locked=locked, attempt=attempt), (ClientLocked(locked),), ()
             case UnlockClient():
                 return local, (), ()
-            case FindOwner(session):
-                return local, (OwnerFound(local.owner, local.token, session),), ()
+            case FindOwner(session, look):
+                return local, (OwnerFound(local.owner, local.token, session, look),), ()
         if isinstance(request, OF_CLIENT):
             return local, self._answers(local, request), ()
         local, answers, _ = super().apply(local, request)
@@ -174,8 +174,8 @@ class NodeDatabase(Database):
         match request:
             case BeginEpoch():
                 return local, (EpochBegun(1),), ()
-            case FindOwner(session):
-                return local, (OwnerFound("", 0, session),), ()
+            case FindOwner(session, look):
+                return local, (OwnerFound("", 0, session, look),), ()
             case PutRows(rows=rows):
                 beside = tuple(sorted({*local.beside, *(row.message for row in rows)}))
                 return replace(local, beside=beside), (RowStored(0),), ()

@@ -217,7 +217,7 @@ class MachineRequests:
     def _find_owner(self, sql: Sql, asked: FindOwner) -> Answer:
         found = one(sql, "SELECT owner, token FROM @sessions WHERE session = :session", session=asked.session.encode())
         owner, token = ("", 0) if found is None else (found[0].decode(), found[1])
-        return OwnerFound(owner, token, asked.session)
+        return OwnerFound(owner, token, asked.session, asked.look)
 
     # -- of an owner ----------------------------------------------------------------------------------------------
 

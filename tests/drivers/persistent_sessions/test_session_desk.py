@@ -234,7 +234,7 @@ def test_PS_142_the_tables_say_where_a_session_is_live(url):
         store = open_session_store(url)
         token, session, _ = await connect(store, "s1", "tablet")
         assert await store.ask(FindOwner("nobody")) == (OwnerFound("", 0, "nobody"),)
-        assert await store.ask(FindOwner(session)) == (OwnerFound("", token, session),)
+        assert await store.ask(FindOwner(session, 2)) == (OwnerFound("", token, session, 2),)
         await store.ask(LoadSession("tablet", "a~1/1", token))
         await store.ask(SubscribeLive(session, "a~1/1", token))
         assert await store.ask(FindOwner(session)) == (OwnerFound("a~1/1", token, session),)

@@ -193,8 +193,8 @@ def test_PS_143_a_request_for_a_marker_says_where_the_session_is_live(cluster):
 def wanted(host, session, owner, token):
     """Its owner wants a marker, and the database says that it is its owner."""
     ((party, effect),) = host.receive(owner, host.node, MarkerWanted(session, owner, token, 1), 0)
-    assert effect.request == FindOwner(session)
-    host.feed(party, OwnerFound(owner, token, session), 0)
+    assert effect.request == FindOwner(session, 1)
+    host.feed(party, OwnerFound(owner, token, session, 1), 0)
 
 
 def test_PS_143_an_owner_that_was_not_found_takes_nothing_from_one_that_has_spoken_since():
@@ -681,7 +681,7 @@ def test_PS_164_whoever_claims_a_session_that_is_not_its_own_changes_nothing(clu
 def test_PS_164_a_session_that_is_none_gets_no_writer(cluster):
     host = cluster.hosts["a"]
     cluster.act("a", host.receive("evil~1/1", "a", MarkerWanted("none", "evil~1/1", 1, 1), 0))
-    assert cluster.asked_of(FindOwner) == [FindOwner("none")]
+    assert cluster.asked_of(FindOwner) == [FindOwner("none", 1)]
     assert host.writers == Map()
 
 
@@ -696,22 +696,46 @@ def test_PS_164_of_a_session_a_bounded_number_of_claims_waits():
     owners = [f"n{number}~1/1" for number in range(40)]
     words = [MarkerWanted("s", owner, 7, 1) for owner in owners]
     claims = held(Claims(), *words)
-    assert claims.has_open("s")
-    assert len(claims.of["s"]) == 32
+    assert claims.look_of("s") == 1
+    assert len(claims.of["s"].waiting) == 32
     for owner, heard in ((owners[31], True), (owners[32], False)):
-        assert bool(claims.proved_by(OwnerFound(owner, 7, "s"))) is heard
+        assert bool(claims.proved_by(OwnerFound(owner, 7, "s", 2))) is heard
     again = MarkerWanted("s", owners[0], 7, 2)
-    assert held(claims, again).proved_by(OwnerFound(owners[0], 7, "s")) == (Claim("a", again),), "the last of each"
-    assert claims.without("s").proved_by(OwnerFound(owners[1], 7, "s")) == (), "they were all judged"
+    proved = held(claims, again).proved_by(OwnerFound(owners[0], 7, "s", 1))
+    assert proved == (Claim("a", again, 1),), "the last of each, and what is said again keeps its look"
+    first = claims.without(OwnerFound("", 0, "s", 1))
+    assert (first.look_of("s"), len(first.of["s"].waiting)) == (2, 31)
+    assert first.without(OwnerFound("", 0, "s", 2)) == Claims(), "they were all judged"
 
 
 def test_PS_164_one_look_is_open_for_a_session():
     host = SessionHost("b~1")
     asks = [host.receive(f"n{n}~1/1", "b", MarkerWanted("s", f"n{n}~1/1", 7, 1), 0) for n in (1, 2)]
     assert [len(one) for one in asks] == [1, 0]
-    host.feed(host.id, OwnerFound("n2~1/1", 7, "s"), 0)
+    ((_, second),) = host.feed(host.id, OwnerFound("n2~1/1", 7, "s", 1), 0)
+    assert second.request == FindOwner("s", 2)
+    assert not host.writers
+    host.feed(host.id, OwnerFound("n2~1/1", 7, "s", 2), 0)
     assert host.nodes[host.writers["s"]].record.to == "n2~1/1"
-    assert not host.record.claims.has_open("s")
+    assert host.record.claims == Claims()
+
+
+def test_PS_630_what_a_writer_has_asked_drops_no_claim():
+    """The writer asks when it begins; the owner subscribes, and asks for a marker before the old answer comes."""
+    host = SessionHost("b~1")
+    asked = host.publish([RoutedMessage("m1", (Handed("s", "t", 1),))], 0)
+    assert [effect.request for _, effect in asked if isinstance(getattr(effect, "request", None), FindOwner)] == [
+        FindOwner("s")
+    ]
+    ((_, look),) = host.receive("a~1/1", "b", MarkerWanted("s", "a~1/1", 7, 1), 0)
+    assert look.request == FindOwner("s", 1)
+    host.feed(host.id, OwnerFound("", 6, "s"), 0)
+    writer = host.writers["s"]
+    assert (host.nodes[writer].record.to, host.nodes[writer].record.waiting) == ("", None)
+    host.feed(host.id, OwnerFound("a~1/1", 7, "s", 1), 0)
+    record = host.nodes[writer].record
+    assert (record.to, record.waiting) == ("a~1/1", MarkerWanted("s", "a~1/1", 7, 1))
+    assert host.record.claims == Claims()
 
 
 def test_PS_164_a_node_that_claims_much_takes_nobody_elses_place():
@@ -719,7 +743,7 @@ def test_PS_164_a_node_that_claims_much_takes_nobody_elses_place():
     for number in range(1_000):
         claims = held(claims, MarkerWanted("s", f"evil~1/{number}", 7, 1), BeginTakeover("c", f"evil~1/{number}", 7))
     true = MarkerWanted("s", "n~1/1", 7, 1)
-    proved = held(claims, true).proved_by(OwnerFound("n~1/1", 7, "s"))
+    proved = held(claims, true).proved_by(OwnerFound("n~1/1", 7, "s", 2))
     assert [one.message for one in proved] == [BeginTakeover("c", "evil~1/999", 7), true]
 
 
@@ -729,7 +753,7 @@ def test_PS_164_a_node_that_claims_much_takes_nobody_elses_place():
 )
 def test_PS_164_what_the_database_bears_out_is_heard(found, heard):
     said = {"marker": MarkerWanted("s", "n~1/1", 7, 1), "begin": BeginTakeover("c", "n~1/2", 7)}
-    proved = held(Claims(), *said.values()).proved_by(OwnerFound(*found, "s"))
+    proved = held(Claims(), *said.values()).proved_by(OwnerFound(*found, "s", 2))
     assert [one.message for one in proved] == [said[name] for name in heard]
 
 
@@ -738,9 +762,9 @@ def test_PS_164_sessions_that_are_looked_for_are_bounded(monkeypatch):
     claims = Claims()
     for session in ("s1", "s2", "s3"):
         claims = held(claims, MarkerWanted(session, "n~1/1", 1, 1), session=session)
-    assert [claims.has_open(session) for session in ("s1", "s2", "s3")] == [True, True, False]
-    claims = held(claims.without("s1"), MarkerWanted("s3", "n~1/1", 1, 1), session="s3")
-    assert claims.has_open("s3")
+    assert [claims.look_of(session) for session in ("s1", "s2", "s3")] == [1, 1, 0]
+    claims = held(claims.without(OwnerFound("", 0, "s1", 1)), MarkerWanted("s3", "n~1/1", 1, 1), session="s3")
+    assert claims.look_of("s3") == 1
 
 
 def test_PS_550_a_message_is_one_row_of_a_session_for_all_filters_of_one_quality(cluster):
