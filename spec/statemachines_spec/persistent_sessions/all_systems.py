@@ -10,12 +10,13 @@ from statemachines_spec.explorer.system import System
 from statemachines_spec.persistent_sessions import (
     every_system,
     fresh_session_systems,
+    group_systems,
     host_systems,
     look_systems,
     merge_systems,
 )
 
-APART = (merge_systems, host_systems, look_systems, fresh_session_systems)
+APART = (merge_systems, host_systems, look_systems, fresh_session_systems, group_systems)
 
 SYSTEMS: dict[str, str] = {
     **every_system.SYSTEMS,
