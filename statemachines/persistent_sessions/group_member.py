@@ -39,7 +39,7 @@ from statemachines.persistent_sessions.group_member_actions import (
     store_next,
     tell_and_count,
     tell_joined,
-    tell_not_live,
+    tell_over,
 )
 from statemachines.persistent_sessions.group_member_record import (
     COUNTING,
@@ -52,6 +52,7 @@ from statemachines.persistent_sessions.group_member_record import (
     JOINING,
     LAST,
     OPENING,
+    SERVING,
     STORING,
     TIMING,
     AbandonMember,
@@ -74,7 +75,6 @@ from statemachines.persistent_sessions.group_member_record import (
 )
 
 OUTSIDE_GROUP = (OPENING, DECLARING, ENDING)
-SERVING = (COUNTING, TIMING, IDLE, STORING, FULL)
 ALL = (*OUTSIDE_GROUP, JOINING, JOINED, *SERVING, LAST)
 
 
@@ -119,11 +119,11 @@ ROWS = (
     Row(WaiterFound,   FULL,                     JOINING,   leave_and_join,        is_wanted,             "PS-269"),
     Row(WaiterFound,   FULL,                     COUNTING,  count_again,           counts_now,            "PS-263"),
     Row(WaiterFound,   FULL,                     STAY,      None,                  None,                  "PS-263"),
-    Row(EndMember,     OUTSIDE_GROUP,            GONE,      tell_not_live,         None,                  "PS-265"),
+    Row(EndMember,     OUTSIDE_GROUP,            GONE,      tell_over,         None,                  "PS-265"),
     Row(EndMember,     JOINING,                  GONE,      leave_unheard,         None,                  "PS-265"),
     Row(EndMember,     (JOINED, COUNTING, TIMING, IDLE, FULL), GONE, leave_group,  None,                  "PS-265"),
     Row(EndMember,     STORING,                  LAST,      None,                  None,                  "PS-641"),
-    Row(AbandonMember, OUTSIDE_GROUP,            GONE,      tell_not_live,         None,                  "PS-332"),
+    Row(AbandonMember, OUTSIDE_GROUP,            GONE,      tell_over,         None,                  "PS-332"),
     Row(AbandonMember, JOINING,                  GONE,      leave_unheard,         None,                  "PS-332"),
     Row(AbandonMember, (JOINED, *SERVING, LAST), GONE,      leave_group,           None,                  "PS-332"),
     Ignore((EndMember, MessagesCame),            LAST,                                                    "PS-641"),

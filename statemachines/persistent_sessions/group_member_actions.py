@@ -11,9 +11,10 @@ from statemachines.persistent_sessions.group_member_record import (
     COUNT_AFTER,
     COUNT_AFTER_MAX,
     GROUPS,
+    SERVING,
     AcknowledgePiece,
     CountStored,
-    DeclareGroup,
+    DeclareMemberGroup,
     FindWaiter,
     GroupDeclared,
     GroupJoined,
@@ -25,6 +26,7 @@ from statemachines.persistent_sessions.group_member_record import (
     LeaveGroup,
     LookDue,
     MemberJoined,
+    MemberOver,
     MemberRefused,
     MessagesCame,
     PieceRefused,
@@ -40,8 +42,6 @@ from statemachines.persistent_sessions.shared_group import WAIT_FOR_END
 from statemachines.persistent_sessions.times import MS
 
 Done = tuple[GroupMemberRecord, Effects]
-
-NOT_LIVE: Final = "the session is not connected here any more"
 
 LOOK_NS: Final = 250 * MS
 """How often a member without room looks whether another waits."""
@@ -95,6 +95,11 @@ def counts_now(record: GroupMemberRecord, event: WaiterFound) -> bool:
     return record.looks >= record.count_at
 
 
+def has_room(record: GroupMemberRecord) -> bool:
+    """Whether its session may be given more, as far as is known."""
+    return record.status in SERVING and record.waiting < record.most
+
+
 # -- what is known --------------------------------------------------------------------------------------------------
 
 
@@ -126,7 +131,7 @@ def note_route(record: GroupMemberRecord, event: RouteStored, now_ns: int) -> Do
 
 
 def declare(record: GroupMemberRecord, event: Event, now_ns: int) -> Done:
-    return record, (Ask(GROUPS, DeclareGroup(record.id)),)
+    return record, (Ask(GROUPS, DeclareMemberGroup(record.id)),)
 
 
 def join(record: GroupMemberRecord, event: Event, now_ns: int) -> Done:
@@ -194,7 +199,7 @@ def leave_and_join(record: GroupMemberRecord, event: WaiterFound, now_ns: int) -
 
 
 def leave_and_declare(record: GroupMemberRecord, event: WaiterFound, now_ns: int) -> Done:
-    return step_back(record), (Ask(GROUPS, LeaveGroup(record.id)), Ask(GROUPS, DeclareGroup(record.id)))
+    return step_back(record), (Ask(GROUPS, LeaveGroup(record.id)), Ask(GROUPS, DeclareMemberGroup(record.id)))
 
 
 def step_back(record: GroupMemberRecord) -> GroupMemberRecord:
@@ -205,12 +210,12 @@ def step_back(record: GroupMemberRecord) -> GroupMemberRecord:
 # -- the end --------------------------------------------------------------------------------------------------------
 
 
-def tell_not_live(record: GroupMemberRecord, event: Event, now_ns: int) -> Done:
-    return record, (Tell(MemberRefused(NOT_LIVE)),)
+def tell_over(record: GroupMemberRecord, event: Event, now_ns: int) -> Done:
+    return record, (Tell(MemberOver()),)
 
 
 def leave_unheard(record: GroupMemberRecord, event: Event, now_ns: int) -> Done:
-    return record, (*leave(record), Tell(MemberRefused(NOT_LIVE)))
+    return record, (*leave(record), Tell(MemberOver()))
 
 
 def leave_group(record: GroupMemberRecord, event: Event, now_ns: int) -> Done:

@@ -69,7 +69,7 @@ class OfMember(Request, frozen=True, gc=False):
     member: str
 
 
-class DeclareGroup(OfMember, frozen=True, gc=False):
+class DeclareMemberGroup(OfMember, frozen=True, gc=False):
     """Keep the group, which ends when nobody subscribes it for long."""
 
 
@@ -113,7 +113,7 @@ class LeaveGroup(OfMember, frozen=True, gc=False):
 
 
 class GroupDeclared(Answer, frozen=True, gc=False):
-    """To `DeclareGroup`: `refusal` says why not ("": it is declared)."""
+    """To `DeclareMemberGroup`: `refusal` says why not ("": it is declared)."""
 
     refusal: str = ""
 
@@ -170,6 +170,10 @@ class MemberRefused(Event, frozen=True, gc=False):
     why: str
 
 
+class MemberOver(Event, frozen=True, gc=False):
+    """To the node: the member ended before it had joined."""
+
+
 class GroupLost(Event, frozen=True, gc=False):
     """To the node: the session subscribes the filter, and nothing of it comes while it is live here."""
 
@@ -196,6 +200,10 @@ class MemberStatus(Status):
 
 
 OPENING, DECLARING, ENDING, JOINING, JOINED, COUNTING, TIMING, IDLE, STORING, FULL, LAST, GONE = MemberStatus
+
+
+SERVING: Final = (COUNTING, TIMING, IDLE, STORING, FULL)
+"""It is a member, and its session subscribes the filter."""
 
 
 class GroupMemberRecord(msgspec.Struct, frozen=True, gc=False):

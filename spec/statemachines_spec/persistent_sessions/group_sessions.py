@@ -19,7 +19,7 @@ from statemachines.persistent_sessions.group_member_record import (
     GROUPS,
     AcknowledgePiece,
     CountStored,
-    DeclareGroup,
+    DeclareMemberGroup,
     FindWaiter,
     GroupDeclared,
     GroupJoined,
@@ -119,7 +119,7 @@ class GroupsLocal(msgspec.Struct, frozen=True, gc=False):
     faults: tuple[str, ...] = ()
 
 
-class Carry(Event, frozen=True, gc=False):
+class CarryOut(Event, frozen=True, gc=False):
     """What a member has asked is carried out and answered; or (the second time) its rows are stored."""
 
     member: int
@@ -212,9 +212,9 @@ class GroupSessions(Observer):
             found.append(DeadLeaseEnds() if local.seats[local.holder].is_dead else LeaseLapsed())
         for member, seat in enumerate(local.seats):
             if seat.asked is not None or seat.piece is not None:
-                found.append(Carry(member))
+                found.append(CarryOut(member))
             if seat.kind in OF_GROUP:
-                reasons = (NO_GROUP, shared_group.WAIT_FOR_END) if seat.kind == "declare_group" else (NO_GROUP,)
+                reasons = (NO_GROUP, shared_group.WAIT_FOR_END) if seat.kind == "declare_member_group" else (NO_GROUP,)
                 found += [DeclineMember(member, why) for why in reasons]
             if not seat.is_in:
                 continue
@@ -237,10 +237,10 @@ class GroupSessions(Observer):
         match envelope.event:
             case OfMember(member) as request:
                 return self._hear(local, self.names.index(member), request)
-            case Carry(member):
+            case CarryOut(member):
                 return self._carry(local, member)
             case DeclineMember(member, why):
-                refusal = GroupDeclared(why) if local.seats[member].kind == "declare_group" else GroupJoined(why)
+                refusal = GroupDeclared(why) if local.seats[member].kind == "declare_member_group" else GroupJoined(why)
                 return self._tell(seat_with(local, member, asked=None, kind=""), member, refusal)
             case GiveLease(member):
                 fresh = tuple(GivenMessage(offset) for offset in range(local.acknowledged, len(local.messages)))
@@ -300,7 +300,7 @@ class GroupSessions(Observer):
 
     def _answer(self, local: GroupsLocal, session: int, asked: Request) -> Answer:
         match asked:
-            case DeclareGroup():
+            case DeclareMemberGroup():
                 return GroupDeclared()
             case JoinGroup():
                 return GroupJoined()
@@ -356,7 +356,7 @@ class GroupSessions(Observer):
 
 LOST = GroupFault.LOST
 
-OF_GROUP: Final = ("declare_group", "join_group")
+OF_GROUP: Final = ("declare_member_group", "join_group")
 """What is asked of the group, and not of the database."""
 
 

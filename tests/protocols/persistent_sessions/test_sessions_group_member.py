@@ -7,7 +7,7 @@ from msgspec import structs
 
 from statemachines.kernel import Ask, Node
 from statemachines.persistent_sessions.group_member import GROUP_MEMBER
-from statemachines.persistent_sessions.group_member_actions import LOOK_NS, NOT_LIVE
+from statemachines.persistent_sessions.group_member_actions import LOOK_NS
 from statemachines.persistent_sessions.group_member_record import (
     COUNTING,
     DECLARING,
@@ -22,7 +22,7 @@ from statemachines.persistent_sessions.group_member_record import (
     AbandonMember,
     AcknowledgePiece,
     CountStored,
-    DeclareGroup,
+    DeclareMemberGroup,
     EndMember,
     FindWaiter,
     GroupDeclared,
@@ -34,6 +34,7 @@ from statemachines.persistent_sessions.group_member_record import (
     JoinGroup,
     LeaveGroup,
     MemberJoined,
+    MemberOver,
     MemberRefused,
     MessagesCame,
     PieceRefused,
@@ -134,7 +135,7 @@ def test_PS_269_a_member_without_room_leaves_what_another_waits_for_and_joins_an
     events = (*joining, RouteStored(), MessagesCame(2), StoredCounted(MOST), TimeRead(7))
     node = member(*events, is_bounded=is_bounded)
     assert [one.request for one in node.fire(LOOK_NS)] == [FindWaiter(ME)]
-    asked = DeclareGroup(ME) if is_bounded else JoinGroup(ME)
+    asked = DeclareMemberGroup(ME) if is_bounded else JoinGroup(ME)
     assert take(node, WaiterFound(True), LOOK_NS) == [LeaveGroup(ME), asked]
     assert status(node) is (DECLARING if is_bounded else JOINING)
     assert (node.record.given, node.record.since_ns) == (0, 0)
@@ -142,10 +143,10 @@ def test_PS_269_a_member_without_room_leaves_what_another_waits_for_and_joins_an
 
 def test_PS_472_a_group_that_its_subscription_declares_is_waited_for_while_it_ends():
     node = member(is_bounded=True)
-    assert take(node, GroupsOpened()) == [DeclareGroup(ME)]
+    assert take(node, GroupsOpened()) == [DeclareMemberGroup(ME)]
     assert take(node, GroupDeclared(WAIT_FOR_END)) == []
     assert status(node) is ENDING
-    assert [one.request for one in node.fire(LOOK_NS)] == [DeclareGroup(ME)]
+    assert [one.request for one in node.fire(LOOK_NS)] == [DeclareMemberGroup(ME)]
     assert take(node, GroupDeclared()) == [JoinGroup(ME)]
     refused = member(GroupsOpened(), is_bounded=True)
     assert take(refused, GroupDeclared("may not have more")) == [MemberRefused("may not have more")]
@@ -166,7 +167,7 @@ def test_PS_265_PS_332_a_member_leaves_at_once_when_it_stores_nothing(before, en
     told = take(node, end)
     assert status(node) is GONE
     assert (LeaveGroup(ME) in told) == (len(before) > 0)
-    assert (MemberRefused(NOT_LIVE) in told) == (len(before) < 2)
+    assert (MemberOver() in told) == (len(before) < 2)
 
 
 def test_PS_641_a_member_that_ends_while_it_stores_waits_for_the_answer():
