@@ -11,12 +11,13 @@ from statemachines_spec.persistent_sessions import (
     claim_systems,
     every_system,
     fresh_session_systems,
+    group_systems,
     host_systems,
     look_systems,
     merge_systems,
 )
 
-APART = (merge_systems, host_systems, look_systems, fresh_session_systems, claim_systems)
+APART = (merge_systems, host_systems, look_systems, fresh_session_systems, claim_systems, group_systems)
 
 SYSTEMS: dict[str, str] = {
     **every_system.SYSTEMS,

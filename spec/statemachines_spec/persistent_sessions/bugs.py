@@ -54,7 +54,14 @@ from statemachines.persistent_sessions.writer_flow_record import (
 )
 from statemachines.persistent_sessions.writer_record import IDLE, READING, STORING
 from statemachines_spec.bug import Bug, both, change_rows, replace_call, wrap_call
-from statemachines_spec.persistent_sessions import collector_bugs, database, life_bugs, node_bugs, takeover_bugs
+from statemachines_spec.persistent_sessions import (
+    collector_bugs,
+    database,
+    group_bugs,
+    life_bugs,
+    node_bugs,
+    takeover_bugs,
+)
 from statemachines_spec.persistent_sessions.rows import on
 
 # -- what is done instead -------------------------------------------------------------------------------------------
@@ -519,6 +526,7 @@ BUGS = (
         "PS-196", "the second look", replace_call(resume_actions, "settle", settle_in_one_round)),
     *collector_bugs.BUGS,
     *life_bugs.BUGS,
+    *group_bugs.BUGS,
     *node_bugs.BUGS,
     *takeover_bugs.BUGS,
 )  # fmt: skip

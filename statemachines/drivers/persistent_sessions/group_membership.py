@@ -3,21 +3,22 @@ streams"; PS-260 to PS-269).
 
     stream of a group --lease--> member --PutCarried--> the node's writer for the session --Written--> acknowledged
 
-While a session is live here it has a member of each group that it subscribes.  What the member gets is stored as rows
-of the session, in the order of the stream, and only then acknowledged to the group: from there on it is the session's,
-as if it had been published for it alone.
+While a session is live here it has a member of each group that it subscribes.  A `group_member` decides for each: what
+it asks is carried out here, with the payloads.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import accumulate
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
+from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.persistent_sessions.groups import Groups
 from statemachines.drivers.persistent_sessions.host_request import (
     CountWaiting,
@@ -40,65 +41,84 @@ from statemachines.drivers.persistent_sessions.shared_message_codec import (
 )
 from statemachines.drivers.persistent_sessions.unstored_messages import Unstored, UnstoredMessages
 from statemachines.drivers.shared_subscriptions.deliveries import Delivered, Deliveries
-from statemachines.kernel import ConfigurationError, GaplessError
+from statemachines.kernel import Answer, Ask, ConfigurationError, Effect, Event, GaplessError, Node, Request, Tell
+from statemachines.persistent_sessions import group_member_record as m
+from statemachines.persistent_sessions.group_member import GROUP_MEMBER
+from statemachines.persistent_sessions.group_member_actions import has_room
 from statemachines.persistent_sessions.message import Publish
 from statemachines.persistent_sessions.session_host_record import Handed
-from statemachines.persistent_sessions.shared_group import WAIT_FOR_END
 from statemachines.shared_subscriptions.stream_store import parse_filter
-
-T = TypeVar("T")
 
 Batch = Deliveries | ReturnedBatch
 """Messages of a stream, or of sessions that have ended."""
 
 logger = logging.getLogger("gapless")
 
-CARRIED_MAX: Final = 100
+CARRIED_MAX: Final = m.STORED_MAX
 """Messages of one subscription that are stored for a session and not in its client's hands; and, of one stream, that
 are fetched and not stored yet."""
 
 PIECE_BYTES: Final = 2**20
 """Bytes of payload that are stored in one go; one message may be larger."""
 
-GONE: Final = "the session is not connected here any more"
-
-LOOK_S: Final = 0.25
-"""How often it is looked whether another waits for a stream, where there is no room; each time but some it is ..."""
-
-LOOKS: Final = 4
-"""... looked in the database, too, whether there is room: after so many, and then after twice as many, ..."""
-
-LOOKS_MAX: Final = 240
-"""... and in the end after so many more each time."""
+NOT_LIVE: Final = "the session is not connected here any more"
 
 
-class Carrying:
-    """A session that is live here, and a filter of a group that it subscribes: `label` of its member; `waiting`: how
-    many of its messages are stored, and were not handed to the client."""
+class SessionMember:
+    """A session that is live here, and a filter of a group that it subscribes; `machine` decides for it."""
 
-    def __init__(self, owner: str, session: str, token: int, topic_filter: str, number: int) -> None:
+    def __init__(self, owner: str, session: str, token: int, topic_filter: str, *, is_bounded: bool) -> None:
         self.owner = owner
         self.session = session
-        self.token = token
         self.filter = topic_filter
-        self.label = f"{number} {topic_filter}"
-        self.waiting = 0
-        self.since_ns = 0
-        """What other nodes had stored for the session by then comes before what is stored here."""
-        self.batches: asyncio.Queue[Deliveries | ReturnedBatch] = asyncio.Queue()
-        self.handed_out = asyncio.Event()
-        self.routed = asyncio.Event()
-        """The session subscribes it, as far as the database knows."""
+        self.label = ""
+        """Of this membership among those of the node: each time that it joins it has another one."""
+        record = m.GroupMemberRecord(topic_filter, token, is_bounded=is_bounded, most=CARRIED_MAX)
+        self.machine = Node(GROUP_MEMBER, record, name=f"{owner} {topic_filter}", now_ns=steady_ns())
+        self.events: asyncio.Queue[tuple[Event, Batch | None, str]] = asyncio.Queue()
+        """What it is told, with messages that came, and under which label."""
+        self.batches: deque[Batch] = deque()
+        """What the group has given, and was not acknowledged."""
         self.joined: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """"" when the group is declared and this is a member; or why it is none."""
-        self.over = asyncio.Event()
-        self.is_bounded = False
-        """A front subscribes it: where that declares the group, the group is bounded, and ends."""
+        self.tasks: set[asyncio.Task[None]] = set()
+        """What it has asked, and is not answered."""
 
     @property
-    def has_room(self) -> bool:
-        """Whether its session may be given more, as far as is known."""
-        return self.routed.is_set() and not self.over.is_set() and self.waiting < CARRIED_MAX
+    def waiting(self) -> int:
+        """How many of its messages are stored, and were not handed to the client."""
+        return self.machine.record.waiting
+
+    def feed(self, event: Event, batch: Batch | None = None) -> None:
+        """Tell it, when its turn has come."""
+        self.events.put_nowait((event, batch, self.label))
+
+    def answer(self, why: str) -> None:
+        """Whoever waits for it to join hears that it has (""), or why it has not; the first answer counts."""
+        if not self.joined.done():
+            self.joined.set_result(why)
+
+    async def take_next(self) -> list[Effect]:
+        """What comes of the next event, or of a timer that is due.  Messages that came before it left are none of
+        its own any more."""
+        deadline = self.machine.deadline()
+        try:
+            async with asyncio.timeout(None if deadline is None else max(0, deadline - steady_ns()) / 1e9):
+                event, batch, label = await self.events.get()
+        except TimeoutError:
+            return self.machine.fire(steady_ns())
+        if batch is not None:
+            if label != self.label:
+                return []
+            self.batches.append(batch)
+        return self.machine.feed(event, steady_ns())
+
+    async def acknowledge(self, count: int) -> None:
+        """Acknowledge the first messages of the first batch to the group."""
+        batch = self.batches.popleft()
+        await batch[:count].ack()
+        if batch[count:]:
+            self.batches.appendleft(batch[count:])
 
 
 class GroupMembership:
@@ -122,14 +142,30 @@ class GroupMembership:
         self._is_denied = is_denied
         self._refuse = refuse
         self._fail = fail
-        self._opened = asyncio.Event()
+        self._is_open = False
         self._closed = False
         self._some = asyncio.Event()
-        self._live: dict[str, dict[str, Carrying]] = {}
+        self._live: dict[str, dict[str, SessionMember]] = {}
         """By owner and filter."""
-        self._labels: dict[str, Carrying] = {}
-        self._members = 0
+        self._labels: dict[str, SessionMember] = {}
+        self._joins = 0
+        self._serving: dict[SessionMember, asyncio.Task[None]] = {}
+        """All that are not gone."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._answers: dict[type[Request], Callable[[SessionMember, Any], Coroutine[Any, Any, Answer]]] = {
+            m.DeclareMemberGroup: self._declare,
+            m.JoinGroup: self._join,
+            m.CountStored: self._count,
+            m.ReadTime: self._read_time,
+            m.StorePiece: self._store_piece,
+            m.FindWaiter: self._find_waiter,
+        }
+        self._tells: dict[type[Event], Callable[[SessionMember, Any], None]] = {
+            m.MemberJoined: lambda member, event: member.answer(""),
+            m.MemberRefused: self._log_refusal,
+            m.MemberOver: lambda member, event: member.answer(NOT_LIVE),
+            m.GroupLost: lambda member, event: self._refuse(member.owner, member.filter, event.why),
+        }
         self.carried = 0
         """Messages that were stored."""
         self.too_large = 0
@@ -141,13 +177,15 @@ class GroupMembership:
         """Until it is cancelled; raises what ends a consumer."""
         try:
             await self._consumer.__aenter__()
-            self._opened.set()
+            self._is_open = True
+            for member in self._serving:
+                member.feed(m.GroupsOpened())
             while True:
                 self._some.clear()
                 async for batch in self._consumer.batches(CARRIED_MAX):
-                    carrying = self._labels.get(batch[0].subscription)
-                    if carrying is not None:
-                        carrying.batches.put_nowait(batch)
+                    taker = self._labels.get(batch[0].subscription)
+                    if taker is not None:
+                        self.give(taker, batch)
                 await self._some.wait()
         finally:
             await self._stop()
@@ -156,32 +194,34 @@ class GroupMembership:
         """In good order: every member leaves, having acknowledged what is stored."""
         for owner in list(self._live):
             self.end(owner)
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._opened.is_set() and not self._closed:
+        await asyncio.gather(*self._serving.values(), return_exceptions=True)
+        if self._is_open and not self._closed:
             self._closed = True
             await self._consumer.__aexit__(None, None, None)
 
     async def _stop(self) -> None:
         """As if the process had died, unless it was closed: nothing is said to anybody."""
-        is_open = self._opened.is_set() and not self._closed
+        is_open = self._is_open and not self._closed
         self._closed = True
-        for task in self._tasks:
+        tasks = (*self._serving.values(), *self._tasks)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         if is_open:
             await self._consumer.abort()
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
-        self._tasks.add(task)
+        tasks.add(task)
 
         def note_end(task: asyncio.Task[None]) -> None:
-            self._tasks.discard(task)
+            tasks.discard(task)
             error = None if task.cancelled() else task.exception()
             if error is not None:
                 self._fail(error)
 
         task.add_done_callback(note_end)
+        return task
 
     # -- sessions -------------------------------------------------------------------------------------------------
 
@@ -196,7 +236,7 @@ class GroupMembership:
         def take(found: tuple[str, ...]) -> None:
             for one in found if owner in self._live else ():
                 if one not in self._live[owner] and not self._is_denied(owner, one):
-                    self._enter(owner, session, token, one).routed.set()
+                    self._enter(owner, session, token, one).feed(m.RouteStored())
 
         self._desk.give(ReadGroups(session), take)
 
@@ -206,184 +246,160 @@ class GroupMembership:
         """The session subscribes a filter of a group: `take` hears that it does, as `Subscribe` is answered, when it is
         a member of the group; `refuse`, why it is none.  Raises `ConfigurationError` for what is malformed."""
         parse_filter(asked.filter)
-        carrying = self._live.get(owner, {}).get(asked.filter)
-        if carrying is None:
+        member = self._live.get(owner, {}).get(asked.filter)
+        if member is None:
             is_bounded = isinstance(asked, SubscribeFront)
-            carrying = self._enter(owner, asked.session, asked.token, asked.filter, is_bounded)
-        self._spawn(self._confirm(carrying, asked, take, refuse))
+            member = self._enter(owner, asked.session, asked.token, asked.filter, is_bounded)
+        self._spawn(self._confirm(member, asked, take, refuse), self._tasks)
 
     async def _confirm(
-        self, carrying: Carrying, asked: Subscribe, take: Callable[[bool | None], None], refuse: Callable[[str], None]
+        self,
+        member: SessionMember,
+        asked: Subscribe,
+        take: Callable[[bool | None], None],
+        refuse: Callable[[str], None],
     ) -> None:
-        why = await asyncio.shield(carrying.joined)
+        why = await asyncio.shield(member.joined)
         if why:
             refuse(why)
             return
         answer = await self._desk.ask(asked)
         done = answer.done if isinstance(answer, FrontSubscribed) else answer
-        if done:
-            carrying.routed.set()
-        else:
-            carrying.over.set()
+        member.feed(m.RouteStored() if done else m.EndMember())
         take(done)
 
     def leave(self, owner: str, topic_filter: str) -> None:
         """The session subscribes it no longer: what of it is not stored is for others."""
-        carrying = self._live.get(owner, {}).pop(topic_filter, None)
-        if carrying is not None:
-            carrying.over.set()  # it may be subscribed again before this one is gone
+        member = self._live.get(owner, {}).pop(topic_filter, None)
+        if member is not None:
+            member.feed(m.EndMember())  # it may be subscribed again before this one is gone
 
     def end(self, owner: str) -> None:
         """The session is not live here any more."""
-        for carrying in self._live.pop(owner, {}).values():
-            carrying.over.set()
+        for member in self._live.pop(owner, {}).values():
+            member.feed(m.EndMember())
 
     def give_up(self) -> None:
         """The store of sessions does not answer: every member leaves, and waits for nothing that is being stored.  What
         is stored all the same was not acknowledged to the group, and comes again from there (PS-332)."""
-        for owner in list(self._live):
-            self.end(owner)
+        self._live.clear()
+        for member in self._serving:
+            member.feed(m.AbandonMember())
         for task in list(self._tasks):
             task.cancel()
 
-    def list_members(self) -> dict[str, list[Carrying]]:
+    def list_members(self) -> dict[str, list[SessionMember]]:
         """Group -> who takes part in it here, and has room."""
-        found: dict[str, list[Carrying]] = {}
+        found: dict[str, list[SessionMember]] = {}
         for one in self._labels.values():
-            if one.has_room:
+            if has_room(one.machine.record):
                 found.setdefault(name_group(one.filter), []).append(one)
         return found
 
+    def give(self, member: SessionMember, batch: Batch) -> None:
+        """Give messages to a member, which stores them for its session."""
+        member.feed(m.MessagesCame(len(batch)), batch)
+
     def hand_out(self, owner: str, message: Publish) -> None:
         """A message of a group goes to the client.  Those that come again have done so before the session is live."""
-        carrying = self._live.get(owner, {}).get(message.filter)
-        if carrying is not None:
-            carrying.waiting = max(0, carrying.waiting - 1)
-            carrying.handed_out.set()
+        member = self._live.get(owner, {}).get(message.filter)
+        if member is not None:
+            member.feed(m.HandedOut())
 
-    def _enter(self, owner: str, session: str, token: int, topic_filter: str, is_bounded: bool = False) -> Carrying:
-        self._members += 1
-        carrying = Carrying(owner, session, token, topic_filter, self._members)
-        carrying.is_bounded = is_bounded
-        self._live.setdefault(owner, {})[topic_filter] = carrying
-        self._labels[carrying.label] = carrying
-        self._spawn(self._serve(carrying))
-        return carrying
+    def _enter(
+        self, owner: str, session: str, token: int, topic_filter: str, is_bounded: bool = False
+    ) -> SessionMember:
+        member = SessionMember(owner, session, token, topic_filter, is_bounded=is_bounded)
+        self._live.setdefault(owner, {})[topic_filter] = member
+        self._serving[member] = self._spawn(self._serve(member), set())
+        if self._is_open:
+            member.feed(m.GroupsOpened())
+        return member
 
     # -- one of them ----------------------------------------------------------------------------------------------
 
-    async def _serve(self, carrying: Carrying) -> None:
-        """A member, until it is over; what is being stored by then is waited for, and acknowledged."""
+    async def _serve(self, member: SessionMember) -> None:
+        """Until it is gone."""
         try:
-            await self._comes(carrying, self._opened.wait())
-            while await self._join(carrying) and await self._carry(carrying):
-                self._consumer.leave(carrying.label)
-                carrying.batches = asyncio.Queue()
+            while not member.machine.stopped:
+                for effect in await member.take_next():
+                    await self._perform(member, effect)
         finally:
-            self._forget(carrying)
+            self._forget(member)
 
-    def _forget(self, carrying: Carrying) -> None:
-        self._labels.pop(carrying.label, None)
-        live = self._live.get(carrying.owner, {})
-        if live.get(carrying.filter) is carrying:
-            del live[carrying.filter]
-        if not carrying.joined.done():
-            carrying.joined.set_result(GONE)
-        if self._opened.is_set() and not self._closed:
-            with suppress(ConfigurationError):  # it is no member
-                self._consumer.leave(carrying.label)
+    async def _perform(self, member: SessionMember, effect: Effect) -> None:
+        match effect:
+            case Ask(request=m.AcknowledgePiece(count=count)):
+                await member.acknowledge(count)
+            case Ask(request=m.LeaveGroup()):
+                self._leave_group(member)
+            case Ask(request=request):
+                answer = self._answers[type(request)](member, request)
+                self._spawn(self._pass_on(member, answer), member.tasks)
+            case Tell(event):
+                self._tells[type(event)](member, event)
 
-    async def _comes(self, carrying: Carrying, what: Coroutine[Any, Any, T]) -> T | None:
-        """What it is waited for, or None: it is over."""
-        coming = asyncio.ensure_future(what)
-        over = asyncio.ensure_future(carrying.over.wait())
+    async def _pass_on(self, member: SessionMember, answer: Coroutine[Any, Any, Answer]) -> None:
+        member.feed(await answer)
+
+    def _forget(self, member: SessionMember) -> None:
+        self._serving.pop(member, None)
+        self._labels.pop(member.label, None)
+        for task in list(member.tasks):
+            task.cancel()
+        live = self._live.get(member.owner, {})
+        if live.get(member.filter) is member:
+            del live[member.filter]
+        member.answer(NOT_LIVE)
+
+    def _log_refusal(self, member: SessionMember, event: m.MemberRefused) -> None:
+        logger.warning("%s: session %s is no member of the group: %s", member.filter, member.session, event.why)
+        member.answer(event.why)
+
+    # -- what it asks ---------------------------------------------------------------------------------------------
+
+    async def _declare(self, member: SessionMember, asked: m.DeclareMemberGroup) -> Answer:
+        return m.GroupDeclared(await self._desk.ask(DeclareGroup(member.session, member.filter)))
+
+    async def _join(self, member: SessionMember, asked: m.JoinGroup) -> Answer:
+        self._joins += 1
+        member.label = f"{self._joins} {member.filter}"
+        self._labels[member.label] = member
         try:
-            await asyncio.wait({coming, over}, return_when=asyncio.FIRST_COMPLETED)
-            return coming.result() if coming.done() and not carrying.over.is_set() else None
-        finally:
-            coming.cancel()
-            over.cancel()
-
-    async def _join(self, carrying: Carrying) -> bool:
-        """Whether it is a member: it is not over, and the group is declared, as we know it."""
-        if carrying.over.is_set():
-            return False
-        refusal = await self._declare(carrying)
-        try:
-            if not refusal:
-                await self._comes(carrying, self._consumer.subscribe(carrying.filter, label=carrying.label))
+            await self._consumer.subscribe(member.filter, label=member.label)
         except GaplessError as error:
-            refusal = str(error)
-        if refusal:
-            logger.warning("%s: session %s is no member of the group: %s", carrying.filter, carrying.session, refusal)
-            if carrying.routed.is_set():
-                self._refuse(carrying.owner, carrying.filter, refusal)
-            if not carrying.joined.done():
-                carrying.joined.set_result(refusal)
-            return False
+            return m.GroupJoined(str(error))
         self._some.set()
-        if not carrying.over.is_set() and not carrying.joined.done():
-            carrying.joined.set_result("")
-        return not carrying.over.is_set()
+        return m.GroupJoined()
 
-    async def _declare(self, carrying: Carrying) -> str:
-        """Why the group may not be declared; one that is ending is waited for."""
-        while carrying.is_bounded:
-            refusal = await self._comes(carrying, self._desk.ask(DeclareGroup(carrying.session, carrying.filter)))
-            if refusal != WAIT_FOR_END:
-                return refusal or ""
-            await self._comes(carrying, asyncio.sleep(LOOK_S))
-        return ""
+    def _leave_group(self, member: SessionMember) -> None:
+        self._labels.pop(member.label, None)
+        member.batches.clear()
+        if not self._closed:
+            with suppress(ConfigurationError):  # it is no member
+                self._consumer.leave(member.label)
+        member.label = ""
 
-    async def _carry(self, carrying: Carrying) -> bool:
-        """Store messages as they come, those of a stream in their order, and acknowledge what is stored.  Until it is
-        over, or the session is another's, or does not subscribe them any more: False; or until another member waits for
-        messages that there is no room for: True."""
-        await self._comes(carrying, carrying.routed.wait())
-        await self._count(carrying)
-        carrying.since_ns = await self._desk.ask(ReadStoreTime())
-        while (batch := await self._comes(carrying, carrying.batches.get())) is not None:
-            rest = batch
-            while rest:
-                if not await self._has_room(carrying):
-                    return not carrying.over.is_set()
-                piece = first_of(rest, CARRIED_MAX - carrying.waiting)
-                if not await self._store(carrying, piece):
-                    return False
-                await piece.ack()
-                rest = rest[len(piece) :]
-        return False
+    async def _find_waiter(self, member: SessionMember, asked: m.FindWaiter) -> Answer:
+        return m.WaiterFound(self._consumer.is_taken_back(member.label))
 
-    async def _has_room(self, carrying: Carrying) -> bool:
-        """When there is; False: it is over, or another waits.  What retention has removed, and what another owner has
-        handed out, is not heard of here: so it is looked, too."""
-        looks, next_count = 0, LOOKS
-        while not carrying.over.is_set() and carrying.waiting >= CARRIED_MAX:
-            if self._consumer.is_taken_back(carrying.label):
-                return False
-            carrying.handed_out.clear()
-            try:
-                async with asyncio.timeout(LOOK_S):
-                    await self._comes(carrying, carrying.handed_out.wait())
-            except TimeoutError:
-                looks += 1
-                if looks == next_count:
-                    next_count += min(next_count, LOOKS_MAX)
-                    await self._count(carrying)
-        return not carrying.over.is_set()
+    async def _count(self, member: SessionMember, asked: m.CountStored) -> Answer:
+        return m.StoredCounted(await self._desk.ask(CountWaiting(member.session, member.filter, CARRIED_MAX)))
 
-    async def _count(self, carrying: Carrying) -> None:
-        """How many of its messages wait, whoever has stored them."""
-        carrying.waiting = await self._desk.ask(CountWaiting(carrying.session, carrying.filter, CARRIED_MAX))
+    async def _read_time(self, member: SessionMember, asked: m.ReadTime) -> Answer:
+        return m.TimeRead(await self._desk.ask(ReadStoreTime()))
 
-    async def _store(self, carrying: Carrying, piece: Batch) -> bool:
+    async def _store_piece(self, member: SessionMember, asked: m.StorePiece) -> Answer:
+        return await self._store(member, first_of(member.batches[0], asked.most))
+
+    async def _store(self, member: SessionMember, piece: Batch) -> Answer:
         """As rows of the session; returns when they are there."""
-        found = [(self._messages.new_message(), *one) for one in self._split(carrying, piece)]
+        found = [(self._messages.new_message(), *one) for one in self._split(member, piece)]
         messages = tuple((message, payload) for message, payload, _, _ in found)
-        qos = await self._desk.ask(PutCarried(carrying.session, carrying.token, carrying.filter, messages))
+        at = member.machine.record
+        qos = await self._desk.ask(PutCarried(member.session, at.token, member.filter, messages))
         if qos is None:
-            return False
-        carrying.waiting += len(messages)
+            return m.PieceRefused()
         all_stored = asyncio.Event()
         left = {message for message, _ in messages}
 
@@ -393,17 +409,17 @@ class GroupMembership:
                 all_stored.set()
 
         for message, payload, terms, origin in found:
-            handed = [Handed(carrying.session, carrying.filter, min(qos, terms.qos), terms.until_ns)]
+            handed = [Handed(member.session, member.filter, min(qos, terms.qos), terms.until_ns)]
             unstored = Unstored(payload, partial(stored, message), origin=origin)
-            self._messages.hand(message, unstored, handed, carrying.since_ns)
+            self._messages.hand(message, unstored, handed, at.since_ns)
         if messages:
             await all_stored.wait()
         self.carried += len(messages)
-        return True
+        return m.PieceStored(len(piece), len(messages))
 
-    def _split(self, carrying: Carrying, piece: Batch) -> Iterator[tuple[Payload, SharedTerms, SharedOrigin]]:
+    def _split(self, member: SessionMember, piece: Batch) -> Iterator[tuple[Payload, SharedTerms, SharedOrigin]]:
         """Each message that fits: as it was published, with its terms, and where it is from."""
-        group = name_group(carrying.filter)
+        group = name_group(member.filter)
         for one in self._without_large(piece):
             payload, terms = split_terms(Payload(one.topic, one.payload, one.head))
             origin = one.origin if isinstance(one, ReturnedMessage) else SharedOrigin(group, one.stream, one.offset)

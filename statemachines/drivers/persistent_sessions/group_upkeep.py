@@ -66,7 +66,7 @@ class GroupUpkeep:
         member = filters[self._turn % len(filters)]
         self._given |= dict.fromkeys((message for message, _ in wanted), now_ns + GIVE_AGAIN_NS)
         batch = [ReturnedMessage(*one, SharedOrigin(group, "", 0, message)) for message, one in wanted]
-        member.batches.put_nowait(ReturnedBatch(batch))
+        self._members.give(member, ReturnedBatch(batch))
 
     async def end_idle(self) -> None:
         """Again and again: groups that only subscriptions declared end, where no session has them for long."""

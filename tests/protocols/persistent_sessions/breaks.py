@@ -6,7 +6,7 @@ import sys
 from unittest.mock import AsyncMock, patch
 
 from msgspec import structs
-from mutants import shadow, swap, wrap
+from mutants import swap, wrap
 
 from statemachines.drivers import metrics_endpoint, rate_limited_log, tcp, topic, topic_filter
 from statemachines.drivers.authority import Authority
@@ -45,7 +45,7 @@ from statemachines.drivers.persistent_sessions import (
 )
 from statemachines.drivers.persistent_sessions.client_rights import ClientRights
 from statemachines.drivers.persistent_sessions.group_matcher import GroupMatcher
-from statemachines.drivers.persistent_sessions.group_membership import Carrying, GroupMembership
+from statemachines.drivers.persistent_sessions.group_membership import GroupMembership
 from statemachines.drivers.persistent_sessions.machine_requests import Small
 from statemachines.drivers.persistent_sessions.node_guide import NodeGuide
 from statemachines.drivers.persistent_sessions.node_roles import NODE
@@ -71,6 +71,7 @@ from statemachines.persistent_sessions import (
     claims,
     collector_actions,
     delivery_actions,
+    group_member_record,
     in_flight,
     life_actions,
     resume_actions,
@@ -83,6 +84,7 @@ from statemachines.persistent_sessions import (
 from statemachines.persistent_sessions.client_message import Subscribed
 from statemachines.persistent_sessions.collector_record import CollectorRecord
 from statemachines.persistent_sessions.graces import Graces
+from statemachines.persistent_sessions.group_member_record import TimeRead
 from statemachines.persistent_sessions.in_flight_record import RECEIVED
 from statemachines.persistent_sessions.life_request import LockClient, UnlockClient
 from statemachines.persistent_sessions.message import Puback, unfold_row
@@ -299,7 +301,7 @@ BREAKS = {
     "PS-267": swap(subscription_requests, "Refused", lambda n, why: Subscribed(n)),
     "PS-268": swap(GroupMembership, "_without_large", lambda self, some: some[:1] + some[2:]),
     "PS-269": swap(SharedSession, "is_taken_back", lambda self, subscription: False),
-    "PS-287": shadow(Carrying, "since_ns", property(lambda self: 0, lambda self, since_ns: None)),
+    "PS-287": swap(group_member_record, "TimeRead", lambda time_ns: TimeRead(1)),
     "PS-288": swap(group_rows, "_look_ahead", lambda sql, session, topic_filter, most: (0, True)),
     "PS-285": swap(SessionServer, "refuse_group", lambda self, owner, topic_filter, why: None),
     "PS-500": swap(row_products, "_cut", lambda values, most: [values[:most]]),
