@@ -60,6 +60,11 @@ def write_plain_packet(packet: p.PacketValue, version: p.MqttVersion) -> bytes |
     return head + body
 
 
+def write_puback(packet_id: int) -> bytes:
+    """The bytes of a PUBACK of success."""
+    return WRITE_ANSWER(0x40, 2, packet_id)
+
+
 @lru_cache(TOPICS_MAX)
 def _read_topic(data: bytes) -> str | None:
     try:

@@ -5,7 +5,9 @@ The driver wraps what its decoder yields (`wrap_packet`), and encodes `message.p
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import msgspec
 
 from statemachines.kernel import Message
 from statemachines.mqtt_codec import packet as p
@@ -31,12 +33,18 @@ class PublishMessage(Message, frozen=True, gc=False):
     """To the client: those that leave behind it."""
 
 
+class PublishRun(Message, frozen=True, gc=False):
+    """Plain PUBLISHes of QoS 1 that came together (`fits_run`), in their order."""
+
+    packets: Annotated[tuple[p.PublishPacket, ...], msgspec.Meta(min_length=1)]
+
+
 class PubackMessage(Message, frozen=True, gc=False):
     """PUBACK, in either direction."""
 
     packet: p.PubackPacket
     more: tuple[int, ...] = ()
-    """Of the client: packet ids of the PUBACKs of success that came behind it."""
+    """Packet ids of the PUBACKs of success that come behind it."""
 
 
 class PubrecMessage(Message, frozen=True, gc=False):
@@ -121,6 +129,13 @@ _MESSAGES: Final[dict[type[Any], type[Any]]] = {
     p.UnsubscribePacket: UnsubscribeMessage,
     p.DisconnectPacket: DisconnectMessage,
 }
+
+
+def list_packets(message: Any) -> tuple[p.PacketValue, ...]:
+    """The packets that leave as this message."""
+    if isinstance(message, PubackMessage):
+        return (message.packet, *map(p.PubackPacket, message.more))
+    return (message.packet, *message.more) if isinstance(message, PublishMessage) else (message.packet,)
 
 
 def wrap_packet(packet: p.PacketValue) -> Message:

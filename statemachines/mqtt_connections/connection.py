@@ -17,6 +17,7 @@ from statemachines.mqtt_connections.client_packet import (
     PubackMessage,
     PubcompMessage,
     PublishMessage,
+    PublishRun,
     PubrecMessage,
     PubrelMessage,
     SubscribeMessage,
@@ -37,6 +38,7 @@ from statemachines.mqtt_connections.session_event import (
     FiltersStored,
     MqttSessionOpened,
     MqttSessionTaken,
+    PublishesStored,
     PublishStoredAs,
     ReleaseReady,
     ReleaseStored,
@@ -56,12 +58,13 @@ class KeepAliveOver(TimerFired, frozen=True, gc=False):
 
 
 NOT_CONNECT: Final = (
-    PublishMessage, PubackMessage, PubrecMessage, PubrelMessage, PubcompMessage, SubscribeMessage, UnsubscribeMessage,
-    PingreqMessage, DisconnectMessage, ForbiddenPacket,
+    PublishMessage, PublishRun, PubackMessage, PubrecMessage, PubrelMessage, PubcompMessage, SubscribeMessage,
+    UnsubscribeMessage, PingreqMessage, DisconnectMessage, ForbiddenPacket,
 )  # fmt: skip
 PACKETS: Final = (ConnectMessage, *NOT_CONNECT, BrokenPacket)
 STORED: Final = (
     PublishStoredAs,
+    PublishesStored,
     ReleaseStored,
     FiltersStored,
     FiltersRemoved,
@@ -107,9 +110,12 @@ ROWS: Final[tuple[Row | Ignore, ...]] = (
     Row(PublishMessage,     CONNECTED, CLOSED,    e.close_payload,       r.is_payload_unsayable,      "MQ-170"),
     Row(PublishMessage,     CONNECTED, STAY,      a.refuse_payload,      r.is_payload_refused,        "MQ-170"),
     Row(PublishMessage,     CONNECTED, STAY,      a.publish,             None,                        "MQ-25"),
+    Row(PublishRun,         CONNECTED, STAY,      a.publish_run,         r.fits_run,                  "MQ-235"),
+    Refuse((PublishRun,),   CONNECTED,                                                                "MQ-235"),
     Row(PublishStoredAs,    CONNECTED, CLOSED,    e.close_refused,       r.is_refusal_unsayable,      "MQ-27"),
     Row(PublishStoredAs,    CONNECTED, STAY,      a.answer_publish,      r.is_storing,                "MQ-26"),
-    Refuse((PublishStoredAs,), CONNECTED,                                                             "MQ-33"),
+    Row(PublishesStored,    CONNECTED, STAY,      a.answer_run,          r.are_storing,               "MQ-236"),
+    Refuse((PublishStoredAs, PublishesStored), CONNECTED,                                             "MQ-33"),
     Row(PubrelMessage,      CONNECTED, STAY,      a.release,             r.is_received,               "MQ-30"),
     Row(PubrelMessage,      CONNECTED, STAY,      a.note_packet,         r.is_releasing,              "MQ-30"),
     Row(PubrelMessage,      CONNECTED, CLOSED,    e.close_violation,     r.is_storing,                "MQ-32"),

@@ -173,6 +173,14 @@ def publish(record: MqttConnectionRecord, event: c.PublishMessage, now_ns: int) 
     return replace(record, incoming=record.incoming.set(event.packet.packet_id, stage)), effects
 
 
+def publish_run(record: MqttConnectionRecord, event: c.PublishRun, now_ns: int) -> Done:
+    incoming = record.incoming.mutate()
+    for one in event.packets:
+        incoming[one.packet_id] = IncomingStage.STORING_1
+    record = replace(record, incoming=incoming.finish())
+    return record, (Tell(s.MessagesPublished(event.packets)), *_wait(record, now_ns))
+
+
 def repeat_received(record: MqttConnectionRecord, event: c.PublishMessage, now_ns: int) -> Done:
     record, _ = _resolve_alias(record, event.packet)
     return record, (_send(record, c.PubrecMessage(p.PubrecPacket(event.packet.packet_id))), *_wait(record, now_ns))
@@ -195,6 +203,15 @@ def answer_publish(record: MqttConnectionRecord, event: s.PublishStoredAs, now_n
     incoming = incoming.delete(packet_id) if is_refusal(code) else incoming.set(packet_id, IncomingStage.RECEIVED)
     record = replace(record, incoming=incoming)
     return record, (_send(record, c.PubrecMessage(p.PubrecPacket(packet_id, code))),)
+
+
+def answer_run(record: MqttConnectionRecord, event: s.PublishesStored, now_ns: int) -> Done:
+    incoming = record.incoming.mutate()
+    for one in event.packet_ids:
+        del incoming[one]
+    first, *more = event.packet_ids
+    packet = c.PubackMessage(p.PubackPacket(first), tuple(more))
+    return replace(record, incoming=incoming.finish()), (_send(record, packet),)
 
 
 def _allow_code(kind: type[Any], code: int, record: MqttConnectionRecord) -> int:

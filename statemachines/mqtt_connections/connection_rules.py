@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from statemachines.mqtt_codec import NO_PROPERTIES, PacketProperties, PublishPacket, ReasonCode, encode
@@ -12,12 +13,14 @@ from statemachines.mqtt_connections.client_packet import (
     ConnectMessage,
     DisconnectMessage,
     PublishMessage,
+    PublishRun,
     PubrelMessage,
 )
 from statemachines.mqtt_connections.connection_record import IncomingStage, MqttConnectionRecord
 from statemachines.mqtt_connections.session_event import (
     DeliveryReady,
     MqttSessionOpened,
+    PublishesStored,
     PublishStoredAs,
     ReleaseStored,
 )
@@ -84,7 +87,32 @@ def is_id_in_use(record: MqttConnectionRecord, event: PublishMessage) -> bool:
 
 
 def is_beyond_quota(record: MqttConnectionRecord, event: PublishMessage) -> bool:
-    return len(record.incoming) >= record.settings.receive_maximum + record.releasing_before
+    return count_room(record) <= 0
+
+
+def count_room(record: MqttConnectionRecord) -> int:
+    """How many messages of QoS 1 and 2 the client may send before one is acknowledged."""
+    return record.settings.receive_maximum + record.releasing_before - len(record.incoming)
+
+
+def fits_run(record: MqttConnectionRecord, event: PublishRun) -> bool:
+    """Plain messages of QoS 1 under ids that are free, and there is room for all."""
+    ids = {one.packet_id for one in event.packets}
+    if len(event.packets) > min(len(ids), count_room(record)) or any(map(record.incoming.__contains__, ids)):
+        return False
+    return all(map(partial(is_plain, record), event.packets))
+
+
+def is_plain(record: MqttConnectionRecord, packet: PublishPacket) -> bool:
+    """A message of QoS 1 without properties, that is not to be retained, with a payload that the server takes."""
+    is_bare = packet.qos == 1 and not packet.retain and bool(packet.topic) and packet.properties == NO_PROPERTIES
+    return is_bare and not _is_payload_too_large(record, packet.payload)
+
+
+def are_storing(record: MqttConnectionRecord, event: PublishesStored) -> bool:
+    """Each is of QoS 1, and being stored; none comes twice."""
+    ids = set(event.packet_ids)
+    return len(ids) == len(event.packet_ids) and set(map(record.incoming.get, ids)) == {IncomingStage.STORING_1}
 
 
 def is_storing(record: MqttConnectionRecord, event: WithId) -> bool:

@@ -33,6 +33,12 @@ class MessagePublished(Event, frozen=True, gc=False):
     packet: p.PublishPacket
 
 
+class MessagesPublished(Event, frozen=True, gc=False):
+    """Store these messages of QoS 1, in this order; `PublishStoredAs` or `PublishesStored` answers each."""
+
+    packets: tuple[p.PublishPacket, ...]
+
+
 class MessageReleased(Event, frozen=True, gc=False):
     """Forget this packet id of QoS 2; `ReleaseStored` answers."""
 
@@ -104,6 +110,12 @@ class PublishStoredAs(Call, frozen=True, gc=False):
 
     packet_id: int
     reason_code: int
+
+
+class PublishesStored(Call, frozen=True, gc=False):
+    """Messages of QoS 1 are durable."""
+
+    packet_ids: tuple[int, ...]
 
 
 class ReleaseStored(Call, frozen=True, gc=False):

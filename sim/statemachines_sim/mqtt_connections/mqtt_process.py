@@ -36,7 +36,7 @@ from statemachines.mqtt_codec import (
 )
 from statemachines.mqtt_codec.packet import MqttVersion
 from statemachines.mqtt_codec.packet_property import NO_PROPERTIES
-from statemachines.mqtt_connections.client_packet import PublishMessage, wrap_packet
+from statemachines.mqtt_connections.client_packet import list_packets, wrap_packet
 from statemachines.mqtt_connections.connection_record import MqttSettings
 from statemachines.mqtt_connections.session_event import MqttConnectionOver, TransportLost
 from statemachines.persistent_sessions.client_message import (
@@ -88,9 +88,7 @@ class MqttProcess(ClientProcess):
         if to != CLIENT:
             self._real_network.send(node, party, to, message, now_ns)
             return
-        first: Any = message
-        packets = (first.packet, *message.more) if isinstance(message, PublishMessage) else (first.packet,)
-        for packet in packets:
+        for packet in list_packets(message):
             for one in self._clients[party].feed(encode(packet, self.version)):
                 if party == self.connection:
                     self.take_packet(one)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Event, name_of
 from statemachines.mqtt_codec import Decoder, encode
+from statemachines.mqtt_codec import packet as p
 from statemachines.mqtt_connections import client_packet as c
 from statemachines.mqtt_connections import session_event as s
 from statemachines.mqtt_connections.connection_record import MqttSettings
@@ -103,7 +104,8 @@ class ClientJudge(MessageTransport, Observer):
     def react(self, local: JudgeLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         match envelope.event:
             case Carry(_, sent):
-                return Reaction(replace(local, sent=(*local.sent, sent.event) if sent.to == CLIENT else local.sent))
+                messages = _split(sent.event) if sent.to == CLIENT else ()
+                return Reaction(replace(local, sent=(*local.sent, *messages)))
             case StepSeen(party, _, event):
                 return Reaction(self._judge(local, self.connections.index(party), event))
         local = replace(local, told=(*local.told, envelope.event))
@@ -148,6 +150,13 @@ class ClientJudge(MessageTransport, Observer):
         return View(JUDGE, 2, read)
 
 
+def _split(message: Any) -> tuple[Any, ...]:
+    """PUBACKs that leave together, each alone."""
+    if not isinstance(message, c.PubackMessage):
+        return (message,)
+    return (c.PubackMessage(message.packet), *(c.PubackMessage(p.PubackPacket(one)) for one in message.more))
+
+
 # -- the rules --------------------------------------------------------------------------------------------------------
 
 
@@ -164,24 +173,41 @@ def is_unacked(step: JudgedStep) -> bool:
         packet_id, event = one.packet.packet_id, step.event
         use = step.model.find_use(packet_id)
         is_again = isinstance(one, c.PubrecMessage) and use in (IdUse.RECEIVED, IdUse.RELEASING)
-        is_now = isinstance(event, s.PublishStoredAs) and event.packet_id == packet_id and event.reason_code < 0x80
+        is_now = packet_id in _list_durable(event)
         if not (is_again if not is_now else (use is IdUse.STORING_1) == isinstance(one, c.PubackMessage)):
             return True
     return False
 
 
+def _list_durable(event: Any) -> tuple[int, ...]:
+    """The packet ids of messages that the session calls durable."""
+    if isinstance(event, s.PublishesStored):
+        return event.packet_ids
+    return (event.packet_id,) if isinstance(event, s.PublishStoredAs) and event.reason_code < 0x80 else ()
+
+
 def is_told_wrong(step: JudgedStep) -> bool:
     """EXACTLY: a PUBLISH under a free id, and the PUBREL of one that was received, are told once; nothing else is."""
     event, ends = step.event, step.end is not None or step.model.phase is OVER
-    is_new = False
-    if isinstance(event, c.PublishMessage) and not ends and not step.is_refused:
+    expected: tuple[Any, ...] = ()
+    if isinstance(event, c.PublishRun) and not ends:
+        expected = event.packets
+    elif isinstance(event, c.PublishMessage) and not ends and not step.is_refused:
         is_new = event.packet.qos == 0 or step.model.find_use(event.packet.packet_id) is None
+        expected = (event.packet,) if is_new else ()
     is_release = isinstance(event, c.PubrelMessage) and step.model.find_use(event.packet.packet_id) is IdUse.RECEIVED
-    published = [one.packet for one in step.told if isinstance(one, s.MessagePublished)]
+    published = [packet for one in step.told for packet in _list_published(one)]
     released = [one.packet_id for one in step.told if isinstance(one, s.MessageReleased)]
-    if is_new and [(one.packet_id, bool(one.topic)) for one in published] != [(event.packet.packet_id, True)]:
+    if [(one.packet_id, bool(one.topic)) for one in published] != [(one.packet_id, True) for one in expected]:
         return True
-    return (not is_new and bool(published)) or len(released) != int(is_release and not ends)
+    return len(released) != int(is_release and not ends)
+
+
+def _list_published(event: Any) -> tuple[Any, ...]:
+    """The messages that the session is told of."""
+    if isinstance(event, s.MessagesPublished):
+        return event.packets
+    return (event.packet,) if isinstance(event, s.MessagePublished) else ()
 
 
 def is_end_wrong(step: JudgedStep) -> bool:
@@ -277,6 +303,10 @@ def _list_answers(step: JudgedStep) -> list[tuple[list[tuple[str, int]], list[st
             return [([], ["MessagePublished"])]
         case c.PublishMessage(packet) if model.find_use(packet.packet_id) is not IdUse.STORING_2:
             return [([("PubrecMessage", packet.packet_id)], [])]
+        case c.PublishRun():
+            return [([], ["MessagesPublished"])]
+        case s.PublishesStored(packet_ids):
+            return [([("PubackMessage", one) for one in packet_ids], [])]
         case s.PublishStoredAs(packet_id):
             kind = "PubackMessage" if model.find_use(packet_id) is IdUse.STORING_1 else "PubrecMessage"
             return [([(kind, packet_id)], [])]

@@ -201,6 +201,12 @@ def advance_model(
                 model = replace(model, aliases=tuple(sorted({*model.aliases, alias})))
             if packet.qos and not refuses and model.find_use(packet.packet_id) is None:
                 return model.set_use(packet.packet_id, IdUse.STORING_1 if packet.qos == 1 else IdUse.STORING_2)
+        case c.PublishRun(packets):
+            for packet in packets:
+                model = model.set_use(packet.packet_id, IdUse.STORING_1)
+        case s.PublishesStored(packet_ids):
+            for packet_id in packet_ids:
+                model = model.set_use(packet_id, None)
         case s.PublishStoredAs(packet_id, code):
             is_kept = code < 0x80 and model.find_use(packet_id) is IdUse.STORING_2
             return model.set_use(packet_id, IdUse.RECEIVED if is_kept else None)

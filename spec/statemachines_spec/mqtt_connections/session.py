@@ -87,6 +87,8 @@ class SessionActor(Actor):
                 return [*opens, *taken, *(s.SessionRefused(code) for code in self.refusals)]
             case s.MessagePublished(packet):
                 return [s.PublishStoredAs(packet.packet_id, code) for code in codes]
+            case s.MessagesPublished(packets):
+                return [s.PublishesStored(tuple(one.packet_id for one in packets))]
             case s.MessageReleased(packet_id):
                 return [s.ReleaseStored(packet_id)]
             case s.FiltersWanted(packet_id):

@@ -21,6 +21,7 @@ from statemachines.mqtt_connections.connection_record import (
     MqttConnectionRecord,
     MqttSettings,
 )
+from statemachines.mqtt_connections.connection_rules import fits_run
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Always, Property, Sometimes
 from statemachines_spec.explorer.system import System
@@ -33,8 +34,8 @@ V3, V5 = p.MqttVersion
 SETTINGS = MqttSettings(receive_maximum=1, topic_alias_maximum=1, max_payload=1)
 
 TOLD = (
-    s.SessionWanted, s.MessagePublished, s.MessageReleased, s.FiltersWanted, s.FiltersUnwanted, s.DeliveryAnswered,
-    s.DeliveryDropped, s.MqttConnectionOver,
+    s.SessionWanted, s.MessagePublished, s.MessagesPublished, s.MessageReleased, s.FiltersWanted, s.FiltersUnwanted,
+    s.DeliveryAnswered, s.DeliveryDropped, s.MqttConnectionOver,
 )  # fmt: skip
 
 
@@ -51,6 +52,11 @@ def publish(
     """PUBLISH of the client."""
     given = PacketProperties(**properties)  # type: ignore[arg-type]
     return c.PublishMessage(p.PublishPacket(topic, payload, qos, retain, packet_id=packet_id, properties=given))
+
+
+def publish_run(*ids: int) -> Event:
+    """PUBLISHes of QoS 1 that come together."""
+    return c.PublishRun(tuple(p.PublishPacket("t", b"", 1, packet_id=one) for one in ids))
 
 
 def disconnect(code: int = 0, expiry: int | None = None) -> Event:
@@ -173,9 +179,18 @@ SYSTEMS: dict[str, tuple[str, ConnectionBounds]] = {
         "a client that uses packet ids and aliases as it likes, and a session that refuses some of its messages",
         ConnectionBounds(
             connects=((connect(), connect(V3), connect(expiry=0)),),
-            packets=(*publishes(1, 2), *ALIASES, *ODD, *LARGE, *LEAVES, *OTHERS),
+            packets=(*publishes(1, 2), publish_run(1), *ALIASES, *ODD, *LARGE, *LEAVES, *OTHERS),
             refusals=(0x97,),
             shows=(("disconnect", 0x82), ("disconnect", 0x93), ("disconnect", 0x94), ("disconnect", 0x8D)),
+        ),
+    ),
+    "together": (
+        "a client whose messages of QoS 1 come together, and a session that stores them together",
+        ConnectionBounds(
+            connects=((connect(), connect(V3)),),
+            packets=(publish_run(1, 2), publish_run(2), publish(1, 1), publish(1, 2), s.TransportLost(), disconnect()),
+            settings=replace(SETTINGS, receive_maximum=2),
+            shows=(("disconnect", 0x82),),
         ),
     ),
     "takeover": (
@@ -271,7 +286,9 @@ def make_calls(
             return not_packets
         if record.status is CLOSED:
             return (connects[0], *bounds.packets)
-        packets = bounds.packets
+        packets = tuple(
+            one for one in bounds.packets if not isinstance(one, c.PublishRun) or fits_run(record, one)
+        )  # the driver asks that, too
         if record.version is V3 and record.status is CONNECTED:
             packets = tuple(one for one in packets if is_sayable(one))
         return (*connects, *packets) if record.status is AWAITING else (connects[0], *packets)

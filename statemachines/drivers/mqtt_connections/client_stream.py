@@ -20,20 +20,31 @@ from statemachines.drivers.mqtt_connections.packet_budget import PacketBudget
 from statemachines.drivers.runtime import TraceStep
 from statemachines.kernel import Effect, Event, Message, Send, SetTimer, Status, Step, Tell
 from statemachines.mqtt_codec import PacketError, PubackPacket, ReasonCode, encode
-from statemachines.mqtt_codec.plain_packet import write_plain_packet
-from statemachines.mqtt_connections.client_packet import BrokenPacket, PubackMessage, PublishMessage, wrap_packet
+from statemachines.mqtt_codec.plain_packet import write_plain_packet, write_puback
+from statemachines.mqtt_connections.client_packet import (
+    BrokenPacket,
+    PubackMessage,
+    PublishMessage,
+    PublishRun,
+    wrap_packet,
+)
 from statemachines.mqtt_connections.connection import MQTT_CONNECTION
 from statemachines.mqtt_connections.connection_record import (
     AWAITING,
     CLOSED,
+    CONNECTED,
     OPENING,
     MqttConnectionRecord,
     MqttSettings,
 )
+from statemachines.mqtt_connections.connection_rules import count_room
 from statemachines.mqtt_connections.session_event import DeliveryReady, ServerStopping, TransportLost
 from statemachines.trace import TracedParty
 
 READ_SIZE: Final = 65_536
+RUN_MAX: Final = 50
+"""PUBLISHes of one step: behind them the session may have no room."""
+
 BUFFER_MAX: Final = 2**20
 """Bytes that wait for a client; beyond, messages of QoS 0 are dropped, and nothing is read from the client."""
 
@@ -194,27 +205,21 @@ class ClientStream:
             self._is_paused = False
 
     async def _take_bytes(self, data: bytes) -> None:
-        packets, share = self._decoder, 0
-        packets.feed(data)
+        share = 0
+        self._decoder.feed(data)
         while self.record.status is not CLOSED:
             left = share or self._budget.count_left()
             if not left:
                 share = await self._budget.wait_for_share()
                 continue
-            message: Message
-            packet_ids = packets.take_pubacks(left)
-            if packet_ids:
-                count, message = len(packet_ids), PubackMessage(PubackPacket(packet_ids[0]), packet_ids[1:])
-            else:
-                try:
-                    packet = next(packets, None)
-                except PacketError as error:
-                    self.error = error
-                    self.feed(BrokenPacket(error.reason_code, error.level))
-                    return
-                if packet is None:
-                    return
-                count, message = 1, wrap_packet(packet)
+            try:
+                count, message = self._take_message(left)
+            except PacketError as error:
+                self.error = error
+                self.feed(BrokenPacket(error.reason_code, error.level))
+                return
+            if message is None:
+                return
             if share:
                 share -= count
             else:
@@ -229,6 +234,20 @@ class ClientStream:
                 await self._opened.wait()
             if not self.has_room:
                 await self._room.wait()
+
+    def _take_message(self, most: int) -> tuple[int, Message | None]:
+        """What came next, and how many packets that is, at most so many; None: it is not complete."""
+        packets, record = self._decoder, self.record
+        packet_ids = packets.take_pubacks(most)
+        if packet_ids:
+            return len(packet_ids), PubackMessage(PubackPacket(packet_ids[0]), packet_ids[1:])
+        if record.status is CONNECTED:
+            most = min(most, RUN_MAX, count_room(record))
+            run = packets.take_publishes(most, record.incoming, record.settings.max_payload)
+            if run:
+                return len(run), PublishRun(tuple(run))
+        packet = next(packets, None)
+        return 1, None if packet is None else wrap_packet(packet)
 
     def _bound_aliases(self) -> None:
         """A client whose aliases stand for too much is disconnected (MQ-220)."""
@@ -257,6 +276,9 @@ class ClientStream:
         if type(message) is PublishMessage and message.more:
             version = self.record.version
             self._packets += [write_plain_packet(one, version) or encode(one, version) for one in message.more]
+            self.sent += len(message.more)
+        elif type(message) is PubackMessage and message.more:
+            self._packets += [write_puback(one) for one in message.more]
             self.sent += len(message.more)
 
     def _flush(self) -> None:

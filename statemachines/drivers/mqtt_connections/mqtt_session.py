@@ -179,11 +179,14 @@ class MqttSession:
         """What waits until the options are known; None: they are."""
         self._ready: list[PublishPacket] = []
         """Messages of QoS 1 and 2 for the client that have come in this turn of the loop."""
+        self._stored: list[int] = []
+        """Packet ids of messages of QoS 1 of the client that are stored, in this turn of the loop."""
         self._expected: dict[int, str] = {}
         """Packet id of a message of the node -> the answer of the client that is the next; "refused": it was."""
         self._tells: dict[type[Event], Callable[[Any], None]] = {
             s.SessionWanted: self._open,
-            s.MessagePublished: self._publish,
+            s.MessagePublished: lambda event: self._publish(event.packet),
+            s.MessagesPublished: self._publish_all,
             s.MessageReleased: self._release,
             s.FiltersWanted: self._subscribe,
             s.FiltersUnwanted: self._unsubscribe,
@@ -237,12 +240,16 @@ class MqttSession:
         """The same; messages for the client wait for those that come with them."""
         take = self._messages.get(type(message))
         if take is not None:
-            if self._ready and type(message) is not Delivered:
+            kind = type(message)
+            if (self._ready and kind is not Delivered) or (self._stored and kind is not PublishStored):
                 self._send_ready()
             take(message)
 
     def _send_ready(self) -> None:
-        """Messages that came together are one event for the machine."""
+        """Messages that came together are one event for the machine, and so are those that were stored together."""
+        if self._stored:
+            stored, self._stored = self._stored, []
+            self._stream.feed(s.PublishesStored(tuple(stored)))
         if self._ready:
             (first, *more), self._ready = self._ready, []
             self._stream.feed(s.DeliveryReady(first, tuple(more)))
@@ -343,8 +350,11 @@ class MqttSession:
 
     # -- what the client publishes --------------------------------------------------------------------------------
 
-    def _publish(self, event: s.MessagePublished) -> None:
-        packet = event.packet
+    def _publish_all(self, event: s.MessagesPublished) -> None:
+        for packet in event.packets:
+            self._publish(packet)
+
+    def _publish(self, packet: PublishPacket) -> None:
         try:
             check_topic_text(packet.topic)
         except ConfigurationError:
@@ -383,15 +393,22 @@ class MqttSession:
         self._end_publish(message.n, ReasonCode.NO_MATCHING_SUBSCRIBERS if is_qos_1 else ReasonCode.SUCCESS)
 
     def _note_stored(self, message: PublishStored) -> None:
-        self._end_publish(message.n, ReasonCode.SUCCESS)
+        packet_id = self._take_published(message.n)
+        if self._stream.record.incoming.get(packet_id) is IncomingStage.STORING_1:
+            self._stored.append(packet_id)
+        else:
+            self._answer_publish(packet_id, ReasonCode.SUCCESS)
 
     def _end_publish(self, n: int, code: int) -> None:
+        self._answer_publish(self._take_published(n), code)
+
+    def _take_published(self, n: int) -> int:
+        """The packet id of a message that is on its way no more; 0: it has none."""
         packet_id, size = self._publishing.pop(n)
         self._publishing_bytes -= size
         if not self._stream.has_room and self._has_room() and not self._waiting:
             self._stream.set_room(True)
-        if packet_id:
-            self._stream.feed(s.PublishStoredAs(packet_id, code))
+        return packet_id
 
     def _answer_publish(self, packet_id: int, code: int) -> None:
         if packet_id:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import psycopg
@@ -16,6 +17,7 @@ from psycopg.pq import ExecStatus
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
+from statemachines.drivers.sql.failure import StoreUnavailable
 from statemachines.drivers.sql.pipeline import wrap_error
 from statemachines.drivers.sql.postgres import Database
 
@@ -38,6 +40,8 @@ class LoopConnection:
         self._database = database
         self._statements = statements
         self._connection: Connection | None = None
+        self._opened: list[Connection] = []
+        """Where the worker leaves the connection that is wanted now."""
         self._pgconn: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._answer: asyncio.Future[None] | None = None
@@ -49,8 +53,7 @@ class LoopConnection:
         Raises `StoreUnavailable`, `OutcomeOpen` or `StoreDamaged`.
         """
         if self._pgconn is None:
-            await self._database.run(self._open)
-            self._attach()
+            await self._connect()
         assert self._answer is None, "one statement at a time"
         try:
             await self._carry_out(statement, values)
@@ -68,16 +71,32 @@ class LoopConnection:
     def close(self) -> None:
         """Let the connection go; the next statement opens another one."""
         connection, self._connection = self._connection, None
+        opened, self._opened = self._opened, []
+        discard(opened)
         if self._loop is not None and not self._loop.is_closed():
             self._loop.remove_reader(self._socket)
             self._loop.remove_writer(self._socket)
         self._pgconn = self._loop = None
         if connection is not None:
-            connection.invalidate()
-            connection.close()
+            discard([connection])
 
-    def _open(self) -> None:
-        """In the worker."""
+    async def _connect(self) -> None:
+        opened = self._opened = []
+        try:
+            await self._database.run(partial(self._open, opened))
+        except BaseException:
+            self.close()  # the worker may not have ended
+            raise
+        if not opened:
+            raise StoreUnavailable(f"{self._database.url}: the connection was closed while it was opened; try again")
+        self._connection = opened.pop()
+        driver: Any = self._connection.connection.driver_connection
+        self._pgconn, self._loop = driver.pgconn, asyncio.get_running_loop()
+        self._socket: int = self._pgconn.socket
+        self._loop.add_reader(self._socket, self._read)
+
+    def _open(self, opened: list[Connection]) -> None:
+        """In the worker, which discards the connection if it is not wanted any more."""
         connection = self._database.connect_anew()
         driver: Any = connection.connection.driver_connection
         try:
@@ -87,16 +106,12 @@ class LoopConnection:
                     raise error_from_result(result)
         except psycopg.Error as error:
             failure = wrap_error(connection, error)
-            connection.invalidate()
-            connection.close()
+            discard([connection])
             raise failure from error
         driver.pgconn.nonblocking = 1
-        self._connection, self._pgconn = connection, driver.pgconn
-
-    def _attach(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._socket: int = self._pgconn.socket
-        self._loop.add_reader(self._socket, self._read)
+        opened.append(connection)
+        if self._opened is not opened:
+            discard(opened)
 
     async def _carry_out(self, statement: Statement, values: Sequence[bytes | None]) -> None:
         assert self._loop is not None
@@ -148,3 +163,14 @@ class LoopConnection:
             if result.ntuples:
                 found = result.get_value(0, 0)
         return found
+
+
+def discard(opened: list[Connection]) -> None:
+    """Close the connection that is there, if any.  Loop and worker may both do so: one of them finds it."""
+    while opened:
+        try:
+            connection = opened.pop()
+        except IndexError:
+            return
+        connection.invalidate()
+        connection.close()

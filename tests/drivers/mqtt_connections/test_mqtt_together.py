@@ -8,6 +8,7 @@ from mqtt_socket import QUICK, MqttSocket, mqtt_node, run
 from statemachines.drivers.mqtt_connections import MqttNode
 from statemachines.drivers.persistent_sessions import SessionNode
 from statemachines.mqtt_codec import (
+    DisconnectPacket,
     PacketProperties,
     PingreqPacket,
     PingrespPacket,
@@ -109,6 +110,49 @@ def test_MQ_211_of_messages_that_leave_together_each_is_dropped_alone(store):
             found = await read_messages(client, 20)
             assert [len(one.payload) for one in found] == [0, 20] * 10
             assert [one.qos for one in found] == [1 + number % 2 for number in range(30) if number % 3 < 2]
+            assert await read_all(client) == []
+            await client.__aexit__()
+
+    run(main())
+
+
+def publish_together(client, *packets):
+    """In one piece of bytes."""
+    client.writer.write(b"".join(encode(one, client.version) for one in packets))
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_MQ_235_MQ_236_messages_that_come_together_are_stored_in_their_order(store, version):
+    async def main():
+        async with mqtt_node(store) as node:
+            await store_messages(node, [])
+            async with MqttSocket(node.address, version) as publisher:
+                await publisher.connect("writer")
+                given = [PublishPacket("t", b"%d" % one, 1 + (one % 10 == 9), packet_id=one) for one in range(1, 121)]
+                publish_together(publisher, *given)
+                answers = [await publisher.read() for _ in given]
+                assert [one.packet_id for one in answers if isinstance(one, PubackPacket)] == [
+                    one.packet_id for one in given if one.qos == 1
+                ]
+                assert {one.packet_id for one in answers} == set(range(1, 121))
+            client, _ = await connect(node)
+            assert [one.payload for one in await read_messages(client, 120)] == [one.payload for one in given]
+            await client.__aexit__()
+
+    run(main())
+
+
+def test_MQ_235_an_id_that_comes_twice_ends_the_connection_behind_those_before_it(store):
+    async def main():
+        async with mqtt_node(store) as node:
+            await store_messages(node, [])
+            async with MqttSocket(node.address) as publisher:
+                await publisher.connect("writer")
+                publish_together(publisher, *(PublishPacket("t", b"x", 1, packet_id=one) for one in (1, 2, 3, 2, 4)))
+                assert await publisher.read() == DisconnectPacket(0x82)
+                assert await publisher.read() is None
+            client, _ = await connect(node)
+            assert [one.payload for one in await read_messages(client, 3)] == [b"x"] * 3
             assert await read_all(client) == []
             await client.__aexit__()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from threading import Event
 
 import pytest
 
@@ -111,6 +112,39 @@ def test_PS_590_whoever_is_cancelled_takes_no_answer_of_the_next(postgres_url):
             assert await connection.ask(ECHO, [b"next"]) == b"next"
 
     play(postgres_url, body)
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_PS_625_a_connection_that_is_not_wanted_any_more_is_closed_when_it_is_open(postgres_url, is_cancelled):
+    """Nobody waits for it when the worker has opened it; the next statement has another one."""
+
+    async def body(connection, store):
+        database = store._database._database
+        connect_anew, is_there, may_end, opened = database.connect_anew, Event(), Event(), []
+
+        def connect_slowly():
+            opened.append(connect_anew())
+            is_there.set()
+            may_end.wait(60)
+            return opened[-1]
+
+        database.connect_anew = connect_slowly
+        asked = asyncio.ensure_future(connection.ask(ECHO, [b"first"]))
+        await asyncio.to_thread(is_there.wait, 60)
+        if is_cancelled:
+            asked.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asked
+            may_end.set()
+        else:
+            connection.close()
+            may_end.set()
+            with pytest.raises(StoreUnavailable, match="closed while it was opened"):
+                await asked
+        assert await connection.ask(ECHO, [b"next"]) == b"next"
+        return [one.closed for one in opened]
+
+    assert play(postgres_url, body) == [True, False]
 
 
 def test_PS_590_an_error_of_the_server_ends_one_statement(postgres_url):

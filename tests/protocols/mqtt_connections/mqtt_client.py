@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statemachines.kernel import Node, Send, Tell
 from statemachines.mqtt_codec import ConnectPacket, Decoder, MqttVersion, PacketError, encode
-from statemachines.mqtt_connections.client_packet import BrokenPacket, wrap_packet
+from statemachines.mqtt_connections.client_packet import BrokenPacket, list_packets, wrap_packet
 from statemachines.mqtt_connections.connection import MQTT_CONNECTION
 from statemachines.mqtt_connections.connection_record import MqttConnectionRecord, MqttSettings
 from statemachines.mqtt_connections.session_event import MqttSessionOpened
@@ -51,7 +51,7 @@ class MqttClient:
         for effect in effects:
             if isinstance(effect, Send):
                 version = self.node.record.version
-                for one in (effect.message.packet, *getattr(effect.message, "more", ())):
+                for one in list_packets(effect.message):
                     (packet,) = Decoder(version).feed(encode(one, version))
                     found.append(packet)
             elif isinstance(effect, Tell):

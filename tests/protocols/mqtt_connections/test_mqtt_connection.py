@@ -29,7 +29,7 @@ from statemachines.mqtt_codec import (
     UnsubscribePacket,
     WillMessage,
 )
-from statemachines.mqtt_connections.client_packet import BrokenPacket, PubackMessage, wrap_packet
+from statemachines.mqtt_connections.client_packet import BrokenPacket, PubackMessage, PublishRun, wrap_packet
 from statemachines.mqtt_connections.connection import MQTT_CONNECTION, ConnectLate, KeepAliveOver
 from statemachines.mqtt_connections.connection_record import (
     IncomingStage,
@@ -47,9 +47,11 @@ from statemachines.mqtt_connections.session_event import (
     FiltersWanted,
     MessagePublished,
     MessageReleased,
+    MessagesPublished,
     MqttConnectionOver,
     MqttSessionOpened,
     MqttSessionTaken,
+    PublishesStored,
     PublishStoredAs,
     ReleaseReady,
     ReleaseStored,
@@ -342,6 +344,60 @@ def test_MQ_29_an_id_in_use(first, second):
 @pytest.mark.parametrize(("version", "code"), [(4, 0), (5, 0x92)])
 def test_MQ_31_a_pubrel_of_an_id_that_nobody_knows(version, code):
     assert connect(version).send(PubrelPacket(9)) == [PubcompPacket(9, code)]
+
+
+def plain(packet_id, payload=b"x", qos=1, **fields):
+    return PublishPacket("t", payload, qos, packet_id=packet_id, **fields)
+
+
+@BOTH
+def test_MQ_235_MQ_236_messages_that_came_together_are_told_and_acknowledged_together(version):
+    client = connect(version)
+    packets = tuple(map(plain, (3, 1, 2)))
+    assert client.feed(PublishRun(packets)) == [MessagesPublished(packets)]
+    assert client.feed(PublishStoredAs(1, 0)) == [PubackPacket(1)]
+    assert client.feed(PublishesStored((3, 2))) == [PubackPacket(3), PubackPacket(2)]
+    assert client.feed(PublishRun(packets)) == [MessagesPublished(packets)], "the ids are free again"
+    assert client.send(plain(3)) == (closed(0x82) if version == 5 else [over(0x82)])
+
+
+def test_MQ_235_messages_that_came_together_begin_the_keep_alive_anew():
+    client = connect(keep_alive=10)
+    assert client.wait(14) == []
+    client.feed(PublishRun((plain(1),)))
+    assert client.wait(14) == []
+    assert client.wait(1) == closed(0x8D)
+
+
+@pytest.mark.parametrize(
+    "packets",
+    [
+        [plain(1), plain(1)],
+        [plain(2), plain(9)],
+        [plain(1), plain(2), plain(3)],
+        [plain(1), plain(2, qos=2)],
+        [plain(1), plain(2, retain=True)],
+        [plain(1), PublishPacket("", b"x", 1, packet_id=2)],
+        [plain(1), plain(2, properties=PacketProperties(message_expiry=1))],
+        [plain(1), plain(2, payload=b"long")],
+    ],
+)
+def test_MQ_235_other_messages_come_alone(packets):
+    """An id that comes twice or is in use, no room, and whatever is not plain."""
+    client = connect(settings=replace(SETTINGS, max_payload=3))
+    client.send(plain(9))
+    with pytest.raises(RemoteProtocolError, match="MQ-235"):
+        client.feed(PublishRun(tuple(packets)))
+    assert client.feed(PublishRun(tuple(packets[:1]))) == [MessagesPublished(tuple(packets[:1]))]
+
+
+@pytest.mark.parametrize("ids", [(), (1, 1), (1, 2), (1, 3)])
+def test_MQ_236_only_messages_of_QoS_1_that_are_being_stored_are_stored_together(ids):
+    client = connect()
+    client.send(plain(1))
+    client.send(plain(2, qos=2))
+    with pytest.raises(LocalProtocolError, match="MQ-33"):
+        client.feed(PublishesStored(ids))
 
 
 @pytest.mark.parametrize("qos", [1, 2])

@@ -61,7 +61,7 @@ from statemachines.drivers.persistent_sessions.store import SessionStore
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.drivers.persistent_sessions.unstored_messages import UnstoredMessages
 from statemachines.drivers.shared_subscriptions.shared_session import Deliveries, SharedSession
-from statemachines.drivers.sql import postgres_address, store_version
+from statemachines.drivers.sql import loop_connection, postgres_address, store_version
 from statemachines.drivers.sql.loop_connection import LoopConnection
 from statemachines.drivers.sql.quick_work import QuickWork
 from statemachines.drivers.tcp import Connection, TcpTransport
@@ -357,6 +357,7 @@ BREAKS = {
     "PS-511": swap(postgres, "SHARED", postgres.ALONE),
     "PS-512": swap(PostgresSessions, "store_batch", AsyncMock(return_value=None)),
     "PS-591": swap(sqlite.SqliteSessions, "count_changes", lambda self: None),
+    "PS-625": swap(loop_connection, "discard", lambda opened: None),
     "PS-590": swap(LoopConnection, "_read_answer", lambda self: None),
     "PS-513": swap(request_queue, "AHEAD_MAX", 10**9),
     "PS-514": swap(PostgresSessions, "_await_turns", lambda self: 0),
