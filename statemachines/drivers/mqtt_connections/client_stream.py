@@ -20,7 +20,7 @@ from statemachines.drivers.mqtt_connections.packet_budget import PacketBudget
 from statemachines.drivers.runtime import TraceStep
 from statemachines.kernel import Effect, Event, Message, Send, SetTimer, Status, Step, Tell
 from statemachines.mqtt_codec import PacketError, PubackPacket, ReasonCode, encode
-from statemachines.mqtt_codec.plain_packet import write_plain_packet
+from statemachines.mqtt_codec.plain_packet import write_plain_publishes
 from statemachines.mqtt_connections.client_packet import BrokenPacket, PubackMessage, PublishMessage, wrap_packet
 from statemachines.mqtt_connections.connection import MQTT_CONNECTION
 from statemachines.mqtt_connections.connection_record import (
@@ -256,7 +256,8 @@ class ClientStream:
         self.sent += 1
         if type(message) is PublishMessage and message.more:
             version = self.record.version
-            self._packets += [write_plain_packet(one, version) or encode(one, version) for one in message.more]
+            plain = write_plain_publishes(message.more, version)
+            self._packets += [one or encode(packet, version) for one, packet in zip(plain, message.more, strict=True)]
             self.sent += len(message.more)
 
     def _flush(self) -> None:

@@ -482,7 +482,8 @@ class SessionNode:
         return self._transport.dropped == dropped
 
     def _say_all(self, party: str, messages: Sequence[Delivered | Pubrel]) -> bool:
-        left = [Packet(self.life, party, 0, one) for one in messages]
+        life = self.life
+        left = [Packet(life, party, 0, one) for one in messages]
         while left:
             left = left[self._transport.send_all(left) :]
             if left and left.pop(0).message.packet:

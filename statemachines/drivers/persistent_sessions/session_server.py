@@ -381,7 +381,7 @@ class SessionServer:
                 visitor.courier.bring(messages)
             if self.carrier is not None:
                 for one in messages:
-                    if isinstance(one, Publish) and is_shared(one.filter):
+                    if isinstance(one, Publish) and one.filter[:1] == "$" and is_shared(one.filter):
                         self.carrier.hand_out(owner, one)
 
     def route_tell(self, party: str, event: Event) -> None:

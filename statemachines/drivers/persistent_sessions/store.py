@@ -99,7 +99,7 @@ UNSTORED_MAX: Final = 4_096
 """Messages that were matched and whose rows have not come."""
 
 QUICK_MAX: Final = 8
-QUICK_ROWS_MAX: Final = 64
+QUICK_ROWS_MAX: Final = 128
 """Requests, and rows of each, that are carried out without the worker.  As many rows as a client of ours receives at a
 time take less than the way to the worker and back (D-1121)."""
 
