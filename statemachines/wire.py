@@ -8,7 +8,7 @@ is hostile: a length is checked before anything is kept, and whatever is not exa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar, get_args
 
@@ -86,12 +86,18 @@ class Codec(Generic[M]):
 
     def encode(self, packet: Packet[Any]) -> bytes:
         """A whole frame; raises `FrameError` for one that no peer would take."""
-        message: Message = packet.message
-        try:
-            body = self._encoder.encode((packet.sender, packet.to, packet.msg, message))
-        except (UnicodeEncodeError, OverflowError) as error:
-            raise FrameError(f"a {name_of(type(message))} that cannot be written: {error}") from error
-        return frame(body, self.frame_max)
+        (encoded,) = self.encode_all((packet,))
+        return encoded
+
+    def encode_all(self, packets: Iterable[Packet[Any]]) -> Iterator[bytes]:
+        """The frames of these packets; raises `FrameError` at one that no peer would take."""
+        encode, pack, frame_max = self._encoder.encode, _LENGTH.pack, self.frame_max
+        for one in packets:
+            try:
+                body = encode((one.sender, one.to, one.msg, one.message))
+            except (UnicodeEncodeError, OverflowError) as error:
+                raise FrameError(f"a {name_of(type(one.message))} that cannot be written: {error}") from error
+            yield pack(len(body)) + body if len(body) <= frame_max else frame(body, frame_max)
 
     def decode(self, body: bytes | memoryview) -> Packet[M]:
         """The packet in a frame."""

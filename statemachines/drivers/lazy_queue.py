@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -23,6 +23,13 @@ class LazyQueue(Generic[T]):
         if self.items is None:
             self.items = deque()
         self.items.append(item)
+
+    def extend(self, items: Iterable[T]) -> None:
+        """The same with each of these."""
+        if self.items is None:
+            self.items = deque(items) or None
+        else:
+            self.items.extend(items)
 
     @property
     def first(self) -> T:

@@ -16,7 +16,7 @@ import os
 import secrets
 import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, cast
 
@@ -211,6 +211,13 @@ class TcpTransport:
         connection = self._peers.get(node_of(packet.to))
         if connection is None or not connection.send(packet):
             self.dropped += 1
+
+    def send_all(self, packets: Sequence[Packet[Any]]) -> int:
+        """Send packets for one party, up to the first that there is no room for, which counts as dropped: how many."""
+        connection = self._peers.get(node_of(packets[0].to))
+        sent = 0 if connection is None else connection.send_all(packets)
+        self.dropped += sent < len(packets)
+        return sent
 
     def count_waiting(self, party: str) -> int:
         """Bytes that wait to be sent to the node of the party."""
@@ -461,11 +468,32 @@ class Connection(asyncio.Protocol):
             return False
         if self.count_waiting() + len(encoded) > self._owner.buffer_max:
             return False
+        self._put(encoded)
+        return True
+
+    def send_all(self, packets: Sequence[Packet[Any]]) -> int:
+        """The same with several, which are encoded in one go: how many there was room for."""
+        wire = self._wire
+        if wire is None or self.ended or wire.is_closing():
+            return 0
+        room, there = self._owner.buffer_max - self.count_waiting(), []
+        try:
+            for encoded in self._codec.encode_all(packets):
+                room -= len(encoded)
+                if room < 0:
+                    break
+                there.append(encoded)
+        except FrameError as error:
+            logger.warning("dropped a message to %s: %s", packets[len(there)].to, error)
+        if there:
+            self._put(*there)
+        return len(there)
+
+    def _put(self, *encoded: bytes) -> None:
         if not self._waiting:
             self._loop.call_soon(self._flush)
-        self._waiting.append(encoded)
-        self._waiting_size += len(encoded)
-        return True
+        self._waiting += encoded
+        self._waiting_size += sum(map(len, encoded))
 
     def count_waiting(self) -> int:
         """Bytes that are still here."""

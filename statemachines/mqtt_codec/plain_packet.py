@@ -4,6 +4,7 @@ carries.  They are read and written here in few steps; whatever is not plain tak
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from struct import Struct
 from typing import Any, Final
@@ -46,18 +47,27 @@ def write_plain_packet(packet: p.PacketValue, version: p.MqttVersion) -> bytes |
         packet_id, code, properties = packet.packet_id, packet.reason_code, packet.properties  # type: ignore[union-attr]
         is_plain = not code and properties is NO_PROPERTIES and 0 < packet_id < 65_536
         return WRITE_ANSWER(first, 2, packet_id) if is_plain else None
-    if type(packet) is not p.PublishPacket or packet.properties is not NO_PROPERTIES or not 0 < packet.qos < 3:
-        return None
-    topic, packet_id = _write_topic(packet.topic), packet.packet_id
-    if topic is None or not 0 < packet_id < 65_536:
-        return None
-    body = topic + packet_id.to_bytes(2, "big") + (b"\0" if version is p.MqttVersion.V5 else b"") + packet.payload
-    size = len(body)
-    if size > BODY_MAX:
-        return None
-    first = 0x30 | packet.dup << 3 | packet.qos << 1 | packet.retain
-    head = bytes((first, size)) if size < 128 else bytes((first, size & 127 | 128, size >> 7))
-    return head + body
+    return write_plain_publishes((packet,), version)[0] if isinstance(packet, p.PublishPacket) else None
+
+
+def write_plain_publishes(packets: Iterable[p.PublishPacket], version: p.MqttVersion) -> list[bytes | None]:
+    """The same of each of these: many in a row have one topic, and none takes a call."""
+    found: list[bytes | None] = []
+    behind = b"\0" if version is p.MqttVersion.V5 else b""
+    name, topic = "", _write_topic("")
+    for one in packets:
+        packet_id, qos, payload = one.packet_id, one.qos, one.payload
+        if one.topic != name:
+            name, topic = one.topic, _write_topic(one.topic)
+        size = (0 if topic is None else len(topic)) + 2 + len(behind) + len(payload)
+        is_right = topic is not None and 0 < qos < 3 and 0 < packet_id < 65_536 and size <= BODY_MAX
+        if topic is None or not is_right or one.properties is not NO_PROPERTIES:
+            found.append(None)
+            continue
+        first = 0x30 | one.dup << 3 | qos << 1 | one.retain
+        head = bytes((first, size)) if size < 128 else bytes((first, size & 127 | 128, size >> 7))
+        found.append(b"".join((head, topic, packet_id.to_bytes(2, "big"), behind, payload)))
+    return found
 
 
 def write_puback(packet_id: int) -> bytes:

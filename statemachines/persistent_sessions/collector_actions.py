@@ -53,7 +53,7 @@ def has_more_clients(record: CollectorRecord, event: ClientsRead) -> bool:
 
 
 def has_garbage(record: CollectorRecord, event: RowsRead) -> bool:
-    return bool(garbage_rows(record, event))
+    return any(row_garbage(row, record.graces) is not None for row in event.rows)
 
 
 def has_more(record: CollectorRecord, event: RowsRead) -> bool:

@@ -20,9 +20,6 @@ def row_garbage(row: StoredRow, graces: Graces) -> RowDeletion | None:
     That a session is abandoned, a row delivered or taken, or old, stays so: nothing is asked again.
     """
     match row.key.tag:
-        case Tag.ABANDONED:
-            is_due = row.alone and row.age_ms >= graces.abandon_ms
-            only = Only.ALONE
         case Tag.UNDELIVERED:
             is_due, only = row.abandoned or row.paired or row.taken, Only.ALWAYS
         case Tag.DELIVERED:
@@ -30,6 +27,9 @@ def row_garbage(row: StoredRow, graces: Graces) -> RowDeletion | None:
             only = Only.ALWAYS if row.abandoned else Only.UNPAIRED
         case Tag.MARKER:
             is_due, only = row.abandoned or row.age_ms >= graces.marker_ms, Only.ALWAYS
+        case Tag.ABANDONED:
+            is_due = row.alone and row.age_ms >= graces.abandon_ms
+            only = Only.ALONE
     return RowDeletion(row.key, only) if is_due else None
 
 

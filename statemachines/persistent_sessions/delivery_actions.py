@@ -141,14 +141,20 @@ class PacketSteps:
 
     def step(self, one: InFlightRecord, event: Event, now_ns: int) -> None:
         """One step; a packet that is done is not kept."""
-        after, effects, seen = IN_FLIGHT.child_step(one, event, now_ns, one.place)
-        if after.status is DONE:
-            del self.packets[one.packet]
-            self._ended[one.packet] = True
-        else:
-            self.packets[one.packet] = after
-        self.effects += effects
-        self.seen.append(seen)
+        self.step_all((one,), event, now_ns)
+
+    def step_all(self, several: Iterable[InFlightRecord], event: Event, now_ns: int) -> None:
+        """The same of each of these, one behind the other."""
+        step, packets, ended, effects, seen = IN_FLIGHT.child_step, self.packets, self._ended, self.effects, self.seen
+        for one in several:
+            after, more, how = step(one, event, now_ns, one.place)
+            if after.status is DONE:
+                del packets[one.packet]
+                ended[one.packet] = True
+            else:
+                packets[one.packet] = after
+            effects += more
+            seen.append(how)
 
     def finish(self, record: DeliveryRecord) -> DeliveryRecord:
         """The record after all of them."""
@@ -159,8 +165,7 @@ class PacketSteps:
 def step_packets(record: DeliveryRecord, several: Iterable[InFlightRecord], event: Event, now_ns: int) -> Delegated:
     """One step of each."""
     steps = PacketSteps(record)
-    for one in several:
-        steps.step(one, event, now_ns)
+    steps.step_all(several, event, now_ns)
     return steps.finish(record), tuple(steps.effects), tuple(steps.seen)
 
 
@@ -300,15 +305,17 @@ def send_committed(record: DeliveryRecord, event: StateCommitted, now_ns: int) -
         Ask(DATABASE, MarkDelivered(record.session, one.writer, one.epoch, one.first_number, one.last_number))
         for one in record.marks
     )
+    run: list[InFlightRecord] = []
     for sent in record.outgoing:
-        one = sent.queued
         if sent.packet:
-            steps.step(steps.packets[sent.packet], event, now_ns)
-        else:
-            left_ns = time_left(one, event.time_ns)
-            steps.effects.append(Send(record.client, Publish(0, one.message, one.filter, 0, False, left_ns)))
-    for packet in sorted((steps.packets[packet] for packet in record.received), key=place_of):
-        steps.step(packet, event, now_ns)
+            run.append(steps.packets[sent.packet])
+            continue
+        steps.step_all(run, event, now_ns)
+        run, one = [], sent.queued
+        left_ns = time_left(one, event.time_ns)
+        steps.effects.append(Send(record.client, Publish(0, one.message, one.filter, 0, False, left_ns)))
+    steps.step_all(run, event, now_ns)
+    steps.step_all(sorted((steps.packets[packet] for packet in record.received), key=place_of), event, now_ns)
     record = replace(steps.finish(record), outgoing=(), received=(), marks=())
     return record, tuple(steps.effects), tuple(steps.seen)
 

@@ -48,18 +48,14 @@ def is_exactly_once(record: InFlightRecord, event: Event) -> bool:
 # -- actions --------------------------------------------------------------------------------------------------------
 
 
-def publish(record: InFlightRecord, dup: bool, time_ns: int) -> Effects:
-    one = record.queued
-    left_ns = time_left(one, time_ns) if one.until_ns else None
-    return (Send(record.client, Publish(record.packet, one.message, one.filter, one.qos, dup, left_ns)),)
-
-
-def send(record: InFlightRecord, event: StateCommitted, now_ns: int) -> Done:
-    return record, publish(record, False, event.time_ns)
+def send(record: InFlightRecord, event: StateCommitted | Resend, now_ns: int) -> Done:
+    one, is_again = record.queued, isinstance(event, Resend)
+    left_ns = time_left(one, event.time_ns) if one.until_ns else None
+    return record, (Send(record.client, Publish(record.packet, one.message, one.filter, one.qos, is_again, left_ns)),)
 
 
 def send_again(record: InFlightRecord, event: Resend, now_ns: int) -> Done:
-    return record, publish(record, True, event.time_ns)
+    return send(record, event, now_ns)
 
 
 def release(record: InFlightRecord, event: Event, now_ns: int) -> Done:

@@ -170,7 +170,7 @@ class SessionNodeProcess(NodeLife):
         if isinstance(message, Publish | Pubrel):
             self._real_network.note_sent(node, party, to, message, now_ns)
             self.watch.observe_send(party, message)
-            self.reception.bring(party, message)
+            self.reception.bring([(party, message)])
             return
         self.watch.says(party, message)
         if node_of(to) == node:

@@ -232,7 +232,7 @@ def lose_inbox(record: Any, event: Any, now_ns: int) -> Any:
 
 
 def resend_new(record: Any, event: Any, now_ns: int) -> Any:
-    return record, in_flight.publish(record, False, event.time_ns)
+    return in_flight.send(record, StateCommitted(event.time_ns), now_ns)
 
 
 def resend_nothing(record: Any, event: Any, now_ns: int) -> Any:

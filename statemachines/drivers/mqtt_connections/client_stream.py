@@ -20,7 +20,7 @@ from statemachines.drivers.mqtt_connections.packet_budget import PacketBudget
 from statemachines.drivers.runtime import TraceStep
 from statemachines.kernel import Effect, Event, Message, Send, SetTimer, Status, Step, Tell
 from statemachines.mqtt_codec import PacketError, PubackPacket, ReasonCode, encode
-from statemachines.mqtt_codec.plain_packet import write_plain_packet, write_puback
+from statemachines.mqtt_codec.plain_packet import write_plain_publishes, write_puback
 from statemachines.mqtt_connections.client_packet import (
     BrokenPacket,
     PubackMessage,
@@ -275,7 +275,8 @@ class ClientStream:
         self.sent += 1
         if type(message) is PublishMessage and message.more:
             version = self.record.version
-            self._packets += [write_plain_packet(one, version) or encode(one, version) for one in message.more]
+            plain = write_plain_publishes(message.more, version)
+            self._packets += [one or encode(packet, version) for one, packet in zip(plain, message.more, strict=True)]
             self.sent += len(message.more)
         elif type(message) is PubackMessage and message.more:
             self._packets += [write_puback(one) for one in message.more]

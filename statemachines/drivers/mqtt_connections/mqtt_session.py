@@ -28,6 +28,7 @@ from statemachines.drivers.password_file import PasswordFile
 from statemachines.drivers.persistent_sessions.client_rights import NOT_ALLOWED
 from statemachines.drivers.persistent_sessions.front_message import (
     FRONT_INSTANCE,
+    DeliveryRun,
     FrontConnect,
     FrontPublish,
     FrontSubscribe,
@@ -197,6 +198,7 @@ class MqttSession:
         self._messages: dict[type[Message], Callable[[Any], None]] = {
             Welcome: self._welcome,
             Delivered: self._deliver,
+            DeliveryRun: self._deliver_run,
             Pubrel: self._deliver_release,
             PublishStored: self._note_stored,
             PublishUnmatched: self._note_unmatched,
@@ -213,7 +215,7 @@ class MqttSession:
 
     def enter_node(self) -> NodeLink:
         """A link to the node; a simulation has one of its own."""
-        return NodeLink.local(self._node, self._take, lambda: None, self._identity, self._send_ready)
+        return NodeLink.local(self._node, self._take, lambda: None, self._identity, self._send_ready, hears_runs=True)
 
     def leave_node(self, link: NodeLink) -> None:
         """End the link, behind what was said over it."""
@@ -241,7 +243,7 @@ class MqttSession:
         take = self._messages.get(type(message))
         if take is not None:
             kind = type(message)
-            if (self._ready and kind is not Delivered) or (self._stored and kind is not PublishStored):
+            if (self._ready and kind not in (Delivered, DeliveryRun)) or (self._stored and kind is not PublishStored):
                 self._send_ready()
             take(message)
 
@@ -549,6 +551,16 @@ class MqttSession:
         else:
             self._send_ready()
             self._stream.feed(s.DeliveryReady(packet))
+
+    def _deliver_run(self, message: DeliveryRun) -> None:
+        """Plain messages, of which there may be thousands, take no call for each."""
+        is_plain = self._deliveries is None and self._identified is None and not self._letters.is_on
+        for one in message.messages:
+            if is_plain and isinstance(one, Delivered) and one.packet and one.head is None and one.expiry_ms is None:
+                self._expected[one.packet] = "puback" if one.qos == 1 else "pubrec"
+                self._ready.append(PublishPacket(one.topic, one.payload, one.qos, False, one.dup, one.packet))
+            else:
+                self._take(one)
 
     def _find_ids(self, message: Delivered) -> tuple[int, ...]:
         """Identifiers of all subscriptions that the topic matches; of a message of a group, that of its own."""

@@ -13,11 +13,13 @@ from statemachines.drivers.identity import Identity
 from statemachines.kernel import Message
 from statemachines.persistent_sessions.client_message import (
     ConnectWanted,
+    Delivered,
     Number,
     PublishStored,
     PublishWithHead,
     SubscribeWanted,
 )
+from statemachines.persistent_sessions.message import Pubrel
 
 FROM_STORE: Final = "mqtt.retained"
 """The header of a message that a subscriber gets since it was retained."""
@@ -112,3 +114,9 @@ class OptionsFound(Message, frozen=True, gc=False):
     n: Number
     filters: dict[str, int]
     packets: tuple[int, ...] = ()
+
+
+class DeliveryRun(Message, frozen=True, gc=False):
+    """To a front: messages of its session that came together, in their order."""
+
+    messages: tuple[Delivered | Pubrel, ...]

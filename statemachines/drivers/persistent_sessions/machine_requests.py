@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from msgspec.structs import replace
 
 from statemachines.drivers.persistent_sessions.host_request import Page, ReadPage
-from statemachines.drivers.persistent_sessions.payloads import Payload, to_payload
+from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.row_hands import decode_more
 from statemachines.drivers.persistent_sessions.row_products import PUT_ROW
 from statemachines.drivers.persistent_sessions.row_ranges import LEAVE_EPOCHS, put_ranges
@@ -119,7 +119,13 @@ class Small(NamedTuple):
 
     def keep(self, rows: list[tuple[Any, ...]]) -> None:
         """Those that came."""
-        self.found.update({row[2].decode(): to_payload(row[6:9]) for row in rows if row[7] is not None})
+        self.found.update(
+            {
+                row[2].decode(): Payload(row[6].decode(), bytes(row[7]), None if row[8] is None else bytes(row[8]))
+                for row in rows
+                if row[7] is not None
+            }
+        )
 
 
 class MachineRequests:
@@ -370,7 +376,7 @@ def _by_epoch(writer: bytes, rows: list[tuple[Any, ...]], markers: Any, now_ns: 
         EpochRows(
             writer.decode(),
             epoch,
-            tuple(_as_read(row, now_ns) for row in rows if row[0] == epoch),
+            _all_as_read([row for row in rows if row[0] == epoch], now_ns),
             tuple((token, n) for at, token, n in markers if at == epoch),
         )
         for epoch in epochs
@@ -389,6 +395,18 @@ def limit_copies(rows: list[tuple[Any, ...]], most: int) -> list[tuple[Any, ...]
         if most < 0:
             return rows[: max(1, place)]
     return rows
+
+
+def _all_as_read(rows: list[tuple[Any, ...]], now_ns: int) -> tuple[Queued, ...]:
+    """Rows of `ROWS`, of which nearly all have a message and one subscription: no call for each of those."""
+    return tuple(
+        [
+            _as_read(row, now_ns)
+            if row[9] or row[MORE_OF_ROW]
+            else Queued(row[1], row[2].decode(), row[3].decode(), row[4], row[5], row[TIME_OF_ROW])
+            for row in rows
+        ]
+    )
 
 
 def _as_read(row: tuple[Any, ...], now_ns: int) -> Queued:

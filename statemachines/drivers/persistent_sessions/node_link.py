@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.identity import Identity
 from statemachines.drivers.lives import chance_bits, chance_name
+from statemachines.drivers.persistent_sessions.front_message import DeliveryRun
 from statemachines.drivers.persistent_sessions.node_roles import CLIENT
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.tcp import Address, TcpTransport
@@ -60,6 +61,12 @@ class Lane:
         self._waiting.append(message)
         return True
 
+    def say_all(self, messages: Iterable[Any]) -> bool:
+        """The same with each of these."""
+        for one in messages:
+            self.say(one)
+        return True
+
     def _bring(self) -> None:
         """What is there now; one that fails, and is logged by the loop, keeps back none."""
         waiting, count = self._waiting, len(self._waiting)
@@ -101,9 +108,11 @@ class NodeLink:
         ended: Callable[[], None],
         identity: Identity | None = None,
         settle: Callable[[], None] = lambda: None,
+        *,
+        hears_runs: bool = False,
     ) -> NodeLink:
         """To a node of this process, for a client of this `identity` (None: it may do everything); `settle` is called
-        behind messages that came together."""
+        behind messages that came together; with `hears_runs` they come as `DeliveryRun`."""
         reception, life = node.reception, incarnation(chance_name("local"), 1)
         is_left = False
 
@@ -118,7 +127,9 @@ class NodeLink:
             reception.lose(life)
 
         # Later: nobody hears an answer while it still speaks.
-        reception.enter(life, Lane(hear, settle, node.request_queue.deferred.defer).say, identity)
+        lane = Lane(hear, settle, node.request_queue.deferred.defer)
+        deliver = (lambda run: lane.say(DeliveryRun(tuple(run)))) if hears_runs else lane.say_all
+        reception.enter(life, lane.say, identity, deliver)
         return cls(say, None, leave)
 
     @classmethod

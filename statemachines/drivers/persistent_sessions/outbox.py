@@ -7,7 +7,7 @@ and no more at a time than it acknowledges: a client that does not read fills no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from statemachines.drivers.lazy_queue import LazyQueue
@@ -38,14 +38,14 @@ QOS_0_MAX: Final = 10_000
 
 
 class Outbox:
-    """`say` brings a message to the client; `gone(message)` hears of one that was deleted while it waited here; `soon`
+    """`say` brings messages to the client; `gone(message)` hears of one that was deleted while it waited here; `soon`
     calls back when what comes at once is there."""
 
     def __init__(
         self,
         desk: RequestQueue,
         payloads: Payloads,
-        say: Callable[[Delivered | Pubrel], None],
+        say: Callable[[Sequence[Delivered | Pubrel]], None],
         gone: Callable[[Publish], None],
         soon: Soon = at_once,
     ) -> None:
@@ -64,6 +64,7 @@ class Outbox:
         """The client is connected, and hears of messages."""
         self._closed = False
         self._reading = False
+        self._is_saying = False
         self._sizes: dict[int, int] = {}
         self._unacknowledged = 0
 
@@ -72,15 +73,24 @@ class Outbox:
         self.is_welcome = True
         self._go_on()
 
-    def bring(self, message: Publish | Pubrel) -> None:
+    def bring(self, messages: Sequence[Publish | Pubrel]) -> None:
         """The next for the client."""
-        if isinstance(message, Publish) and not message.packet and len(self._waiting) >= QOS_0_MAX:
-            self.dropped += 1
-            return
         is_next = self._waiting.items is None
-        self._waiting.append(message)
-        if is_next:  # else what keeps those before it back keeps it back, too
+        if len(self._waiting) + len(messages) > QOS_0_MAX:
+            messages = self._drop_beyond(messages)
+        self._waiting.extend(messages)
+        if is_next:  # else what keeps those before them back keeps them back, too
             self._go_on()
+
+    def _drop_beyond(self, messages: Sequence[Publish | Pubrel]) -> list[Publish | Pubrel]:
+        """Without those of QoS 0 that there is no room for."""
+        kept: list[Publish | Pubrel] = []
+        for one in messages:
+            if isinstance(one, Publish) and not one.packet and len(self._waiting) + len(kept) >= QOS_0_MAX:
+                self.dropped += 1
+            else:
+                kept.append(one)
+        return kept
 
     def acknowledge(self, packets: Iterable[int]) -> None:
         """The client has the messages."""
@@ -95,32 +105,55 @@ class Outbox:
         self._read.clear()
 
     def _go_on(self) -> None:
-        while self.is_welcome and self._waiting.items and not self._reading and not self._closed:
-            message = self._waiting.items[0]
-            if isinstance(message, Pubrel):
-                self._waiting.popleft()
-                self._say(message)
-                continue
-            if self._unacknowledged >= UNACKNOWLEDGED_MAX:
-                return
-            payload = self._read.pop(message.message, None) or self._payloads.get(message.message)
-            if payload is None and message.message not in self._missing:
-                self._reading = True
-                self._soon(self._look_up)
-                return
-            self._waiting.popleft()
-            self._deliver(message, payload)
-
-    def _deliver(self, message: Publish, payload: Payload | None) -> None:
-        if payload is None:
-            self._gone(message)
+        """Say what may go out; what is acknowledged meanwhile makes room for more of it."""
+        if self._is_saying:
             return
-        packet, (topic, data, head) = message.packet, payload
-        if packet:
-            self._sizes[packet] = size = len(topic) + len(data) + len(head or b"") + len(message.filter)
-            self._unacknowledged += size
-        expiry_ms = None if message.left_ns is None else -(-message.left_ns // MS)  # up: 0 says that it is over
-        self._say(Delivered(packet, topic, data, message.filter, message.qos, message.dup, expiry_ms, head))
+        self._is_saying = True
+        try:
+            while self.is_welcome and self._waiting.items and not self._reading and not self._closed:
+                ready = self._take_ready()
+                if ready:
+                    self._say(ready)
+                elif self._unacknowledged >= UNACKNOWLEDGED_MAX:
+                    return
+                else:
+                    self._find_next(self._waiting.items[0])
+        finally:
+            self._is_saying = False
+
+    def _take_ready(self) -> list[Delivered | Pubrel]:
+        """Those in front whose payloads are at hand, as far as the client has room: thousands, and no call for each."""
+        ready: list[Delivered | Pubrel] = []
+        waiting, read, kept, sizes = self._waiting.items, self._read, self._payloads.kept, self._sizes
+        while waiting:
+            message = waiting[0]
+            if isinstance(message, Pubrel):
+                ready.append(message)
+            else:
+                if self._unacknowledged >= UNACKNOWLEDGED_MAX:
+                    break
+                payload = (read.pop(message.message, None) if read else None) or kept.get(message.message)
+                if payload is None:
+                    break
+                (topic, data, head), packet, left_ns = payload, message.packet, message.left_ns
+                if packet:
+                    sizes[packet] = size = len(topic) + len(data) + len(head or b"") + len(message.filter)
+                    self._unacknowledged += size
+                expiry_ms = None if left_ns is None else -(-left_ns // MS)  # up: 0 says that it is over
+                ready.append(Delivered(packet, topic, data, message.filter, message.qos, message.dup, expiry_ms, head))
+            waiting.popleft()
+        if not waiting:
+            self._waiting.clear()
+        return ready
+
+    def _find_next(self, message: Publish | Pubrel) -> None:
+        """The payload of the next is not at hand."""
+        if isinstance(message, Publish) and message.message in self._missing:
+            self._waiting.popleft()
+            self._gone(message)
+        else:
+            self._reading = True
+            self._soon(self._look_up)
 
     def _look_up(self) -> None:
         """Read the first that are not at hand."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from statemachines.wire import FRAME_MAX
@@ -38,27 +38,33 @@ class Payloads:
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._bytes_max = bytes_max
-        self._kept: OrderedDict[str, Payload] = OrderedDict()
+        self.kept: OrderedDict[str, Payload] = OrderedDict()
+        """To be read: who looks for thousands makes no call for each."""
         self._size = 0
 
     def put(self, message: str, payload: Payload) -> None:
         """Keep one, unless it is kept; an id is never that of two."""
-        if message in self._kept:
-            return
-        self._kept[message] = payload
-        self._size += OVERHEAD + len(payload.topic) + len(payload.data) + len(payload.head or b"")
+        self.put_all({message: payload})
+
+    def put_all(self, payloads: Mapping[str, Payload]) -> None:
+        """The same with each of these: no call for each."""
+        kept = self.kept
+        for message, payload in payloads.items():
+            if message not in kept:
+                kept[message] = payload
+                self._size += OVERHEAD + len(payload[0]) + len(payload[1]) + len(payload[2] or b"")
         while self._size > self._bytes_max:
-            _, oldest = self._kept.popitem(last=False)
+            _, oldest = self.kept.popitem(last=False)
             self._size -= _size(oldest)
 
     def drop(self, message: str) -> None:
         """It is not to be delivered."""
-        dropped = self._kept.pop(message, None)
+        dropped = self.kept.pop(message, None)
         self._size -= 0 if dropped is None else _size(dropped)
 
     def get(self, message: str) -> Payload | None:
         """None: it is not kept."""
-        return self._kept.get(message)
+        return self.kept.get(message)
 
 
 def _size(payload: Payload) -> int:

@@ -56,11 +56,12 @@ from statemachines.kernel import (
     node_of,
 )
 from statemachines.kernel.node import Observer
+from statemachines.persistent_sessions.client_message import Delivered
 from statemachines.persistent_sessions.collector_record import MessageLost
 from statemachines.persistent_sessions.graces import GRACES, Graces
 from statemachines.persistent_sessions.life_record import SessionClosed
 from statemachines.persistent_sessions.life_times import LifeTimes
-from statemachines.persistent_sessions.message import Publish, Pubrel
+from statemachines.persistent_sessions.message import Puback, Publish, Pubrel
 from statemachines.persistent_sessions.request import DATABASE
 from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.takeover_message import ANSWERED
@@ -187,6 +188,8 @@ class SessionNode:
         self._log: TraceLog | None = None
         self._alive: frozenset[str] = frozenset()
         self._nodes: set[str] = set()
+        self._brought: list[tuple[str, Publish | Pubrel]] = []
+        """What the turn that is under way has for clients, by their owners."""
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -283,11 +286,12 @@ class SessionNode:
             self.authority,
             lambda party: Identity(self._transport.names_of(party), self._credentials.mutual),
             self._say_directly,
+            self._say_all,
         )
         self._transport = TcpTransport(
             life=life,
             role=NODE,
-            receive=self._runtime.receive,
+            receive=self._receive,
             codec=Codec(NODE.takes, NODE_FRAME_MAX),
             listen=self._listen,
             dial=self._peers,
@@ -439,17 +443,33 @@ class SessionNode:
 
     # -- messages -------------------------------------------------------------------------------------------------
 
+    def _receive(self, packet: Packet[Any]) -> None:
+        """What comes over the transport.  What a client has acknowledged waits for what comes with it, so it makes no
+        turn of the machines; a log has a row of each."""
+        if type(packet.message) is Puback and self._log is None:
+            self._reception.hear(packet.sender, packet.message)
+        else:
+            self._runtime.receive(packet)
+
     def send(self, packet: Packet[Any]) -> None:
         """What a machine sends: to its client, to a party here, or to another node."""
         message = packet.message
         if type(message) is Publish or type(message) is Pubrel:
-            self._reception.bring(packet.sender, message)
+            self._brought.append((packet.sender, message))
+            if len(self._brought) == 1:
+                self._runtime.run(self._bring)
         elif node_of(packet.to) == self.name:
             self._runtime.receive(packet)
         elif type(message) in ANSWERED and not self._transport.is_peer_of(NODE.name, packet.to):
             self._runtime.act(partial(self._host.fail_to_send, packet.sender, packet.to, message))
         else:
             self._transport.send(packet)
+
+    def _bring(self, now_ns: int = 0) -> list[Outgoing]:
+        """What a turn has for clients is one run for each of them."""
+        brought, self._brought = self._brought, []
+        self._reception.bring(brought)
+        return []
 
     def _serve(self, party: str, request: Request, feed: Feed) -> None:
         """What a machine asks, with what the clients need beside it."""
@@ -460,6 +480,15 @@ class SessionNode:
         dropped = self._transport.dropped
         self._transport.send(Packet(self.life, party, 0, message))
         return self._transport.dropped == dropped
+
+    def _say_all(self, party: str, messages: Sequence[Delivered | Pubrel]) -> bool:
+        life = self.life
+        left = [Packet(life, party, 0, one) for one in messages]
+        while left:
+            left = left[self._transport.send_all(left) :]
+            if left and left.pop(0).message.packet:
+                return False
+        return True
 
     def _say_directly(self, party: str, message: Message) -> bool:
         """What may be lost leaves room for what other nodes wait for."""
@@ -489,6 +518,8 @@ class SessionNode:
         return True
 
     def _route_tell(self, party: str, event: Event) -> None:
+        if self._brought:
+            self._bring()  # what came before goes out before
         if isinstance(event, MessageLost):
             what = "message %s is older than the retention and was deleted: %d sessions have not had it"
             logger.warning(what, event.message, event.rows)

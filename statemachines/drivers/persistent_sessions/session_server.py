@@ -10,6 +10,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -18,7 +20,7 @@ from statemachines.drivers.authority import Authority
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.identity import Identity
 from statemachines.drivers.message_head import decode_head
-from statemachines.drivers.persistent_sessions.client_connection import ClientConnection, Say
+from statemachines.drivers.persistent_sessions.client_connection import ClientConnection, Say, SayAll
 from statemachines.drivers.persistent_sessions.client_rights import NOT_ALLOWED, ClientRights
 from statemachines.drivers.persistent_sessions.direct_messages import DirectMessages
 from statemachines.drivers.persistent_sessions.front_message import (
@@ -119,7 +121,8 @@ SILENT_NS: Final = 15_000_000_000
 class SessionServer:
     """`host`, `runtime`, `desk`: of the node; `say(party, message)`: over its transport; `lease_ms`: a store that has
     not answered for so long is out of reach; `authority` says what clients may do, and `identify(party)` who one over
-    the transport is; `say_directly` to a node what may be lost (None: `say`); `soon` calls back when what comes at once
+    the transport is; `say_directly` to a node what may be lost (None: `say`); `say_all` to a client over the transport
+    (None: `say`, for each); `soon` calls back when what comes at once
     is there: what a client acknowledges in one turn of the loop is one turn of the machines."""
 
     def __init__(
@@ -134,6 +137,7 @@ class SessionServer:
         authority: Authority | None = None,
         identify: Callable[[str], Identity] = lambda party: Identity(),
         say_directly: Callable[[str, Message], bool] | None = None,
+        say_all: Callable[[str, Sequence[Delivered | Pubrel]], bool] | None = None,
     ) -> None:
         self.visitors: dict[str, ClientConnection] = {}
         """By the life of the client."""
@@ -150,6 +154,7 @@ class SessionServer:
         self._runtime = runtime
         self._desk = desk
         self._say = say
+        self._say_all = say_all
         self._clock = clock
         self._lease_ns = lease_ms * MS
         self._soon = soon
@@ -196,15 +201,19 @@ class SessionServer:
 
     # -- visitors -------------------------------------------------------------------------------------------------
 
-    def enter(self, party: str, say: Say | None = None, identity: Identity | None = None) -> ClientConnection:
-        """The visitor that speaks as this party; `say` to it where it is not over the transport, as `identity` (None:
-        it is of this process, and may do everything)."""
+    def enter(
+        self, party: str, say: Say | None = None, identity: Identity | None = None, deliver: SayAll | None = None
+    ) -> ClientConnection:
+        """The visitor that speaks as this party; `say` and `deliver` to it (None: `say`, for each) where it is not over
+        the transport, as `identity` (None: it is of this process, and may do everything)."""
         life = life_of(party)
         visitor = self.visitors.get(life)
         if visitor is None:
             if say is None:
                 say, identity = (lambda message: self._say(party, message)), self._identify(party)
-            visitor = ClientConnection(say, self._clock(), ClientRights(self.authority, identity))
+                deliver = None if self._say_all is None else partial(self._say_all, party)
+            deliver = deliver or partial(say_each, say)
+            visitor = ClientConnection(say, deliver, self._clock(), ClientRights(self.authority, identity))
             self.visitors[life] = visitor
         return visitor
 
@@ -310,20 +319,27 @@ class SessionServer:
         return True
 
     def _deliver(self, life: str, message: Delivered | Pubrel) -> None:
+        self._deliver_all(life, (message,))
+
+    def _deliver_all(self, life: str, messages: Sequence[Delivered | Pubrel]) -> None:
         """To a subscriber; of QoS 0 what there is no room for is dropped."""
         visitor = self.visitors.get(life)
         if visitor is None:
             return
-        rights = visitor.rights
-        if isinstance(message, Delivered) and (
-            message.filter in rights.denied or (message.head is not None and self._is_revoked(message, message.head))
-        ):
-            self._withhold(life, visitor, message)
-        elif isinstance(message, Pubrel) and message.packet in rights.withheld:
-            rights.withheld.discard(message.packet)
-            self._acknowledge(life, visitor, Pubcomp(message.packet))
-        elif not visitor.say(message) and message.packet:
+        denied, released = visitor.rights.denied, visitor.rights.withheld
+        ready: list[Delivered | Pubrel] = []
+        hidden: list[Delivered | Pubrel] = []
+        for one in messages:
+            if isinstance(one, Pubrel):
+                (hidden if one.packet in released else ready).append(one)
+            elif one.filter in denied or (one.head is not None and self._is_revoked(one, one.head)):
+                hidden.append(one)
+            else:
+                ready.append(one)
+        if ready and not visitor.deliver(ready):
             self._give_up(life)
+        for one in hidden:
+            self._withhold(life, visitor, one)
 
     def _is_revoked(self, message: Delivered, head: bytes) -> bool:
         """Whether it was retained, and who published it may not any more (PS-526)."""
@@ -338,8 +354,12 @@ class SessionServer:
             return False
         return not self.authority.still_allows(known.identity, "publish", known.client, message.topic)
 
-    def _withhold(self, life: str, visitor: ClientConnection, message: Delivered) -> None:
+    def _withhold(self, life: str, visitor: ClientConnection, message: Delivered | Pubrel) -> None:
         """It counts as acknowledged, and the client never sees it (PS-455)."""
+        if isinstance(message, Pubrel):
+            visitor.rights.withheld.discard(message.packet)
+            self._acknowledge(life, visitor, Pubcomp(message.packet))
+            return
         self.withheld += 1
         if message.packet:
             self._count_as_acknowledged(life, visitor, message.packet, message.qos)
@@ -352,13 +372,17 @@ class SessionServer:
 
     # -- what machines say ----------------------------------------------------------------------------------------
 
-    def bring(self, owner: str, message: Publish | Pubrel) -> None:
-        """For the client of this owner."""
-        visitor = self.visitors.get(self._owners.get(owner, ""))
-        if visitor is not None and visitor.courier is not None:
-            visitor.courier.bring(message)
-        if self.carrier is not None and isinstance(message, Publish) and is_shared(message.filter):
-            self.carrier.hand_out(owner, message)
+    def bring(self, brought: Iterable[tuple[str, Publish | Pubrel]]) -> None:
+        """Messages, each for the client of an owner."""
+        for owner, its in groupby(brought, itemgetter(0)):
+            messages = [message for _, message in its]
+            visitor = self.visitors.get(self._owners.get(owner, ""))
+            if visitor is not None and visitor.courier is not None:
+                visitor.courier.bring(messages)
+            if self.carrier is not None:
+                for one in messages:
+                    if isinstance(one, Publish) and one.filter[:1] == "$" and is_shared(one.filter):
+                        self.carrier.hand_out(owner, one)
 
     def route_tell(self, party: str, event: Event) -> None:
         """What the host tells its application."""
@@ -506,7 +530,7 @@ class SessionServer:
         visitor.courier = Outbox(
             self._desk,
             self.messages.payloads,
-            partial(self._deliver, life),
+            partial(self._deliver_all, life),
             lambda message: self._miss(owner, message),
             self._soon,
         )
@@ -534,8 +558,7 @@ class SessionServer:
         """What a machine is answered; payloads that have come with it are kept."""
         if not isinstance(found, Page):
             return found
-        for message, payload in found.payloads.items():
-            self.messages.payloads.put(message, payload)
+        self.messages.payloads.put_all(found.payloads)
         for message in found.gone:
             self.messages.payloads.drop(message)
         return found.answers
@@ -576,3 +599,8 @@ class SessionServer:
 
     def _feed(self, owner: str, asked: Sequence[Acknowledgement]) -> None:
         self._runtime.act(lambda now_ns: self._host.acknowledge(owner, asked, now_ns))
+
+
+def say_each(say: Say, messages: Iterable[Delivered | Pubrel]) -> bool:
+    """Say one behind the other (`SayAll`)."""
+    return all(say(one) or not one.packet for one in messages)

@@ -99,7 +99,9 @@ UNSTORED_MAX: Final = 4_096
 """Messages that were matched and whose rows have not come."""
 
 QUICK_MAX: Final = 8
-"""Requests, and rows of each, that are carried out without the worker."""
+QUICK_ROWS_MAX: Final = 128
+"""Requests, and rows of each, that are carried out without the worker.  As many rows as a client of ours receives at a
+time take less than the way to the worker and back (D-1121)."""
 
 Asked = Request | HostRequest | OperatorRequest
 T = TypeVar("T")
@@ -133,7 +135,7 @@ def keeps_routes(request: Asked) -> bool:
 
 def is_quick(requests: Sequence[Asked]) -> bool:
     """Few of those that touch few rows, with little payload."""
-    return len(requests) <= QUICK_MAX and max(map(count_rows, requests), default=0) <= QUICK_MAX
+    return len(requests) <= QUICK_MAX and max(map(count_rows, requests), default=0) <= QUICK_ROWS_MAX
 
 
 class StoredLife(msgspec.Struct, frozen=True):

@@ -276,7 +276,7 @@ def read(*messages):
 
 def courier(payloads=None, welcome=True):
     said, gone, desk = [], [], Desk()
-    one = Outbox(desk, payloads or Payloads(), said.append, gone.append)
+    one = Outbox(desk, payloads or Payloads(), said.extend, gone.append)
     if welcome:
         one.welcome()
     return one, said, gone, desk
@@ -291,8 +291,8 @@ def kept(*numbers, size=1):
 
 def test_PS_152_nothing_goes_out_before_the_client_is_welcome():
     one, said, _, _ = courier(kept(1), welcome=False)
-    one.bring(publish(1, dup=True))
-    one.bring(Pubrel(7))
+    one.bring([publish(1, dup=True)])
+    one.bring([Pubrel(7)])
     assert said == []
     one.welcome()
     assert said == [Delivered(1, "t/1", b"x", "t/#", 1, True), Pubrel(7)]
@@ -301,7 +301,7 @@ def test_PS_152_nothing_goes_out_before_the_client_is_welcome():
 def test_PS_152_what_is_read_keeps_its_place():
     one, said, _, desk = courier(kept(1))
     for message in (publish(2), publish(1), Pubrel(9), publish(3)):
-        one.bring(message)
+        one.bring([message])
     assert said == []
     assert desk.answer(m2=Payload("t/2", b"two")) == read("m2")
     assert [getattr(each, "packet", None) for each in said] == [2, 1, 9]
@@ -313,7 +313,7 @@ def test_PS_152_what_is_read_keeps_its_place():
 def test_PS_152_what_waits_is_read_together():
     one, said, _, desk = courier(welcome=False)
     for number in (1, 2, 3, 2):
-        one.bring(publish(number))
+        one.bring([publish(number)])
     one.welcome()
     assert desk.answer(m1=Payload("t", b"1"), m2=Payload("t", b"2"), m3=Payload("t", b"3")) == read("m1", "m2", "m3")
     assert desk.answer(m2=Payload("t", b"2")) == read("m2")
@@ -323,7 +323,7 @@ def test_PS_152_what_waits_is_read_together():
 def test_PS_169_what_was_not_read_with_the_others_is_read_next():
     one, said, gone, desk = courier(welcome=False)
     for number in (1, 2, 3):
-        one.bring(publish(number))
+        one.bring([publish(number)])
     one.welcome()
     assert desk.answer(first=2, m1=Payload("t", b"1")) == read("m1", "m2", "m3")
     assert ([each.payload for each in said], gone) == ([b"1"], [publish(2)])
@@ -334,15 +334,15 @@ def test_PS_169_what_was_not_read_with_the_others_is_read_next():
 def test_PS_169_what_comes_at_once_is_read_together():
     """Who brings several in one turn need not wait for the first alone; one that ends meanwhile reads nothing."""
     later, said, desk = [], [], Desk()
-    one = Outbox(desk, kept(2), said.append, [].append, later.append)
+    one = Outbox(desk, kept(2), said.extend, [].append, later.append)
     one.welcome()
     for number in (1, 2, 3):
-        one.bring(publish(number))
+        one.bring([publish(number)])
     assert (len(later), desk.asked, said) == (1, [], [])
     later.pop()()
     assert desk.answer(m1=Payload("t", b"1"), m3=Payload("t", b"3")) == read("m1", "m3")
     assert [each.packet for each in said] == [1, 2, 3]
-    one.bring(publish(4))
+    one.bring([publish(4)])
     one.close()
     later.pop()()
     assert desk.asked == []
@@ -351,15 +351,15 @@ def test_PS_169_what_comes_at_once_is_read_together():
 def test_PS_169_no_more_is_read_at_a_time_than_so_many_messages():
     one, _, _, desk = courier(welcome=False)
     for number in range(READ_MAX + 5):
-        one.bring(publish(number))
+        one.bring([publish(number)])
     one.welcome()
     assert [len(request.ids) for request, _ in desk.asked] == [READ_MAX]
 
 
 def test_PS_152_a_message_that_is_gone_is_said_so_and_those_behind_it_come():
     one, said, gone, desk = courier(kept(2))
-    one.bring(publish(1))
-    one.bring(publish(2))
+    one.bring([publish(1)])
+    one.bring([publish(2)])
     desk.answer()
     assert (gone, [each.packet for each in said]) == ([publish(1)], [2])
 
@@ -368,7 +368,7 @@ def test_PS_152_no_more_bytes_go_out_than_are_acknowledged():
     half = UNACKNOWLEDGED_MAX // 2
     one, said, _, _ = courier(kept(1, 2, 3, 4, size=half))
     for number in (1, 2, 3, 4):
-        one.bring(publish(number))
+        one.bring([publish(number)])
     assert [each.packet for each in said] == [1, 2]
     one.acknowledge([5])
     assert len(said) == 2
@@ -382,8 +382,8 @@ def test_PS_152_no_more_bytes_go_out_than_are_acknowledged():
 
 def test_PS_152_one_that_is_larger_than_all_goes_alone():
     one, said, _, _ = courier(kept(1, 2, size=2 * UNACKNOWLEDGED_MAX))
-    one.bring(publish(1))
-    one.bring(publish(2))
+    one.bring([publish(1)])
+    one.bring([publish(2)])
     assert [each.packet for each in said] == [1]
     one.acknowledge([1])
     assert [each.packet for each in said] == [1, 2]
@@ -392,8 +392,8 @@ def test_PS_152_one_that_is_larger_than_all_goes_alone():
 def test_PS_152_of_qos_0_alone_something_is_dropped():
     one, said, _, _ = courier(kept(1), welcome=False)
     for _ in range(QOS_0_MAX + 3):
-        one.bring(publish(1, packet=0))
-    one.bring(publish(1, packet=5))
+        one.bring([publish(1, packet=0)])
+    one.bring([publish(1, packet=5)])
     assert one.dropped == 3
     one.welcome()
     assert len(said) == QOS_0_MAX + 1
@@ -402,10 +402,10 @@ def test_PS_152_of_qos_0_alone_something_is_dropped():
 
 def test_PS_152_behind_the_end_nothing_goes_out():
     one, said, _, desk = courier()
-    one.bring(publish(1))
+    one.bring([publish(1)])
     one.close()
     desk.answer(m1=Payload("t", b""))
-    one.bring(publish(2))
+    one.bring([publish(2)])
     assert said == []
     assert desk.asked == []
 
