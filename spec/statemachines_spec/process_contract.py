@@ -90,14 +90,16 @@ def list_kinds(event: Any) -> Iterator[str]:
             yield from list_kinds(carried)
 
 
-class Surroundings(Counterpart):
+class ProcessCounterpart(Counterpart):
     """Everybody else around a process."""
 
     def inputs(self, local: HeardEvent) -> tuple[Any, ...]:
         return () if local.broken else tuple(Say(one, tuple(list_kinds(one))) for one in self.says(local.known))
 
 
-def process_contract(name: str, about: str, process: WholeProcess, counterpart: Surroundings, *others: Actor) -> System:
+def process_contract(
+    name: str, about: str, process: WholeProcess, counterpart: ProcessCounterpart, *others: Actor
+) -> System:
     """The closed system of the two; `others`: a clock, where time is counted."""
     bounds = {"counterpart": (type(counterpart).__doc__ or "").partition("\n")[0]}
     actors = (process, counterpart, Tally(), *others)

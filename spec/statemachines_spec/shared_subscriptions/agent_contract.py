@@ -52,9 +52,9 @@ from statemachines_spec.explorer.party import PartyInput
 from statemachines_spec.explorer.process_steps import ProcessParts
 from statemachines_spec.explorer.system import System
 from statemachines_spec.process_contract import (
+    ProcessCounterpart,
     RefusedCall,
     Said,
-    Surroundings,
     WholeProcess,
     find_said,
     process_contract,
@@ -109,7 +109,7 @@ class BelievedFacts(msgspec.Struct, frozen=True, gc=False):
     ended: bool = False
 
 
-class Leaders(Surroundings):
+class Leaders(ProcessCounterpart):
     """two leaders, one of an older epoch, a follower between them and the process, and the claim"""
 
     owes = "S19"
@@ -341,7 +341,7 @@ ENDS: Final = (EndSubscription, LeaveSubscription)
 SUBSCRIPTIONS: Final = 2
 
 
-class Askers(Surroundings):
+class Askers(ProcessCounterpart):
     """an application that subscribes and unsubscribes, and the store, where the group is declared so or otherwise"""
 
     owes = "S19"
@@ -478,7 +478,7 @@ BAD_ALONE: Final = SubscribeAlone(Private(""))
 MORE: Final = (GOOD, ALONE)
 
 
-class Crowd(Surroundings):
+class ManySubscribers(ProcessCounterpart):
     """an application that has all the subscriptions that it may have but one, and the store"""
 
     owes = "S19"
@@ -535,7 +535,7 @@ def fill(record: AgentRecord) -> AgentRecord:
 def build_full(name: str, process: Process[Any]) -> System:
     """There is room for one subscription more."""
     whole = WholeProcess(process, lambda steps: steps.begin(fill(make_record())), TOLD, silent=(*SILENT, "ping"))
-    return process_contract(name, ABOUT[name], whole, Crowd(alone=process is HANDLER))
+    return process_contract(name, ABOUT[name], whole, ManySubscribers(alone=process is HANDLER))
 
 
 # -- while it is away -----------------------------------------------------------------------------------------------
@@ -568,7 +568,7 @@ COMES: Final = (ReadsSucceed(), ApplicationReturned())
 NUMBERS_MAX: Final = 6
 
 
-class Absences(Surroundings):
+class Absences(ProcessCounterpart):
     """a session that cannot read, or can again, its application, which takes nothing, or does again, and the store"""
 
     owes = "S19"

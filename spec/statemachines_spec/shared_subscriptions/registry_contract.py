@@ -41,9 +41,9 @@ from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock
 from statemachines_spec.explorer.timing import Move, Stamp, Timing
 from statemachines_spec.process_contract import (
+    ProcessCounterpart,
     RefusedCall,
     Said,
-    Surroundings,
     WholeProcess,
     find_said,
     process_contract,
@@ -106,7 +106,7 @@ def apply(known: HostFacts, one: Open) -> tuple[Map[str, Stored], Any]:
     return known.tables, STREAMS.apply(STREAMS.initial(), request, 0)[1][0]
 
 
-class Around(Surroundings):
+class HostCallers(ProcessCounterpart):
     """two borrowers, one of which asks through a follower, the stores, which answer at any time, and the host"""
 
     owes = "S19"
@@ -346,7 +346,7 @@ def begin_host(life: str = LIFE) -> RegistryRecord:
 def build_asked(name: str) -> System:
     """It leads nothing yet."""
     whole = WholeProcess(REGISTRY, lambda steps: steps.begin(begin_host()), (Resigned,), silent=SILENT, bound=is_within)
-    return process_contract(name, ABOUT[name], whole, Around(RULES, TIMES))
+    return process_contract(name, ABOUT[name], whole, HostCallers(RULES, TIMES))
 
 
 # -- on time --------------------------------------------------------------------------------------------------------
@@ -366,7 +366,7 @@ HOLDS: Final = (TIMES.claim_ttl_ms + TIMES.find_leader_ms) * MS // TICK_NS
 LONG: Final = max(VALIDITY, HOLDS) + 1
 
 
-class OnTime(Around):
+class OnTime(HostCallers):
     """a borrower that asks through the follower, whose leader cannot serve, the stores, and time"""
 
     def __init__(self, ours: Configuration) -> None:
