@@ -3,6 +3,7 @@
 from statemachines_spec.protocol import CheckProtocol
 from statemachines_spec.shared_subscriptions.allowed_consumer import ALLOWED as CONSUMER_ALLOWED
 from statemachines_spec.shared_subscriptions.allowed_leader import ALLOWED as LEADER_ALLOWED
+from statemachines_spec.shared_subscriptions.allowed_process import ALLOWED as PROCESS_ALLOWED
 from statemachines_spec.shared_subscriptions.bugs import BUGS
 from statemachines_spec.shared_subscriptions.every_system import SYSTEMS, obligations_of, system
 from statemachines_spec.shared_subscriptions.hunts import HUNTS
@@ -21,6 +22,6 @@ SPEC = CheckProtocol(
     bugs=BUGS,
     obligations_of=obligations_of,
     hunted=HUNTS,
-    allowed=(*CONSUMER_ALLOWED, *LEADER_ALLOWED),
+    allowed=(*CONSUMER_ALLOWED, *LEADER_ALLOWED, *PROCESS_ALLOWED),
     script=SCRIPT,
 )

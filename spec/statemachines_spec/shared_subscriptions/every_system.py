@@ -10,6 +10,7 @@ from statemachines_spec.shared_subscriptions import (
     contracts,
     declaration_systems,
     private_systems,
+    process_contracts,
     systems,
     timed,
     unreachable,
@@ -21,6 +22,7 @@ SYSTEMS: dict[str, str] = {
     **declaration_systems.ABOUT,
     **private_systems.ABOUT,
     **contracts.ABOUT,
+    **process_contracts.ABOUT,
     **unreachable.ABOUT,
 }
 """Name -> about."""
@@ -29,10 +31,11 @@ SYSTEMS: dict[str, str] = {
 @wraps(timed.any_system)  # with its module, on which the certificates of its systems rest
 def system(name: str, size: str = "small", variant: str = "settled", without: tuple[str, ...] = ()) -> System:
     """The system called so."""
-    build = unreachable.system if name in unreachable.ABOUT else timed.any_system
-    return build(name, size, variant, without)
+    part = next((one for one in (process_contracts, unreachable) if name in one.ABOUT), None)
+    return (timed.any_system if part is None else part.system)(name, size, variant, without)
 
 
 def obligations_of(made: System) -> tuple[Eventually, ...]:
     """What must be met sooner or later in a system."""
-    return made.obligations if made.name in unreachable.ABOUT else timed.obligations_of(made)
+    is_own = made.name in {**process_contracts.ABOUT, **unreachable.ABOUT}
+    return made.obligations if is_own else timed.obligations_of(made)
