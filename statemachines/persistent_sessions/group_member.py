@@ -58,13 +58,13 @@ from statemachines.persistent_sessions.group_member_record import (
     AbandonMember,
     DeclareDue,
     EndMember,
-    GroupDeclared,
     GroupJoined,
     GroupMemberRecord,
+    GroupMemberStatus,
     GroupsOpened,
     HandedOut,
     LookDue,
-    MemberStatus,
+    MemberDeclared,
     MessagesCame,
     PieceRefused,
     PieceStored,
@@ -78,7 +78,7 @@ OUTSIDE_GROUP = (OPENING, DECLARING, ENDING)
 ALL = (*OUTSIDE_GROUP, JOINING, JOINED, *SERVING, LAST)
 
 
-def but(*states: MemberStatus) -> tuple[MemberStatus, ...]:
+def but(*states: GroupMemberStatus) -> tuple[GroupMemberStatus, ...]:
     """All states but these and the last one."""
     return tuple(state for state in ALL if state not in states)
 
@@ -88,9 +88,9 @@ ROWS = (
     #   on             from                      to         do                     when                   clause
     Row(GroupsOpened,  OPENING,                  DECLARING, declare,               is_bounded,            "PS-472"),
     Row(GroupsOpened,  OPENING,                  JOINING,   join,                  None,                  "PS-260"),
-    Row(GroupDeclared, DECLARING,                ENDING,    None,                  is_group_ending,       "PS-472"),
-    Row(GroupDeclared, DECLARING,                GONE,      refuse,                is_refused,            "PS-472"),
-    Row(GroupDeclared, DECLARING,                JOINING,   join,                  None,                  "PS-472"),
+    Row(MemberDeclared, DECLARING,               ENDING,    None,                  is_group_ending,       "PS-472"),
+    Row(MemberDeclared, DECLARING,               GONE,      refuse,                is_refused,            "PS-472"),
+    Row(MemberDeclared, DECLARING,               JOINING,   join,                  None,                  "PS-472"),
     Row(DeclareDue,    ENDING,                   DECLARING, declare,               None,                  "PS-472"),
     Row(GroupJoined,   JOINING,                  GONE,      refuse,                is_refused,            "PS-267"),
     Row(GroupJoined,   JOINING,                  COUNTING,  tell_and_count,        is_routed,             "PS-260"),
@@ -129,7 +129,7 @@ ROWS = (
     Ignore((EndMember, MessagesCame),            LAST,                                                    "PS-641"),
     Ignore((HandedOut,),                         (*OUTSIDE_GROUP, JOINING, LAST),                         "PS-640"),
     Ignore((GroupsOpened,),                      but(OPENING),                                            "PS-640"),
-    Ignore((GroupDeclared,),                     but(DECLARING),                                          "PS-640"),
+    Ignore((MemberDeclared,),                    but(DECLARING),                                          "PS-640"),
     Ignore((GroupJoined,),                       but(JOINING),                                            "PS-640"),
     Ignore((StoredCounted,),                     but(COUNTING),                                           "PS-640"),
     Ignore((TimeRead,),                          but(TIMING),                                             "PS-640"),
@@ -157,7 +157,7 @@ GROUP_MEMBER = Fsm(
     "group_member",
     protocol="persistent_sessions",
     record=GroupMemberRecord,
-    states=MemberStatus,
+    states=GroupMemberStatus,
     initial=OPENING,
     final=(GONE,),
     rows=ROWS,

@@ -16,7 +16,6 @@ from statemachines.persistent_sessions.group_member_record import (
     CountStored,
     DeclareMemberGroup,
     FindWaiter,
-    GroupDeclared,
     GroupJoined,
     GroupLost,
     GroupMemberRecord,
@@ -25,6 +24,7 @@ from statemachines.persistent_sessions.group_member_record import (
     JoinGroup,
     LeaveGroup,
     LookDue,
+    MemberDeclared,
     MemberJoined,
     MemberOver,
     MemberRefused,
@@ -54,11 +54,11 @@ def is_bounded(record: GroupMemberRecord, event: GroupsOpened | WaiterFound) -> 
     return record.is_bounded
 
 
-def is_group_ending(record: GroupMemberRecord, event: GroupDeclared) -> bool:
+def is_group_ending(record: GroupMemberRecord, event: MemberDeclared) -> bool:
     return event.refusal == WAIT_FOR_END
 
 
-def is_refused(record: GroupMemberRecord, event: GroupDeclared | GroupJoined) -> bool:
+def is_refused(record: GroupMemberRecord, event: MemberDeclared | GroupJoined) -> bool:
     return event.refusal != ""
 
 
@@ -138,7 +138,7 @@ def join(record: GroupMemberRecord, event: Event, now_ns: int) -> Done:
     return record, (Ask(GROUPS, JoinGroup(record.id)),)
 
 
-def refuse(record: GroupMemberRecord, event: GroupDeclared | GroupJoined, now_ns: int) -> Done:
+def refuse(record: GroupMemberRecord, event: MemberDeclared | GroupJoined, now_ns: int) -> Done:
     lost = (Tell(GroupLost(event.refusal)),) if record.is_routed else ()
     return record, (*lost, Tell(MemberRefused(event.refusal)))
 

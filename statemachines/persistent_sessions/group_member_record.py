@@ -112,7 +112,7 @@ class LeaveGroup(OfMember, frozen=True, gc=False):
     """Be no member any more: what was given and not acknowledged goes to others.  It needs no answer."""
 
 
-class GroupDeclared(Answer, frozen=True, gc=False):
+class MemberDeclared(Answer, frozen=True, gc=False):
     """To `DeclareMemberGroup`: `refusal` says why not ("": it is declared)."""
 
     refusal: str = ""
@@ -180,7 +180,7 @@ class GroupLost(Event, frozen=True, gc=False):
     why: str
 
 
-class MemberStatus(Status):
+class GroupMemberStatus(Status):
     """`opening` waits for the node, `declaring` and `joining` for the group; a `joined` one waits until its session
     subscribes the filter.  `counting`, `timing` and `storing` wait for the database, `full` for the client, and `last`
     for what is being stored when it ends."""
@@ -199,7 +199,7 @@ class MemberStatus(Status):
     GONE = "gone"
 
 
-OPENING, DECLARING, ENDING, JOINING, JOINED, COUNTING, TIMING, IDLE, STORING, FULL, LAST, GONE = MemberStatus
+OPENING, DECLARING, ENDING, JOINING, JOINED, COUNTING, TIMING, IDLE, STORING, FULL, LAST, GONE = GroupMemberStatus
 
 
 SERVING: Final = (COUNTING, TIMING, IDLE, STORING, FULL)
@@ -211,7 +211,7 @@ class GroupMemberRecord(msgspec.Struct, frozen=True, gc=False):
 
     id: str
     token: int
-    status: MemberStatus = OPENING
+    status: GroupMemberStatus = OPENING
     is_bounded: bool = False
     """The group is declared by the subscription, and ends."""
     is_routed: bool = False

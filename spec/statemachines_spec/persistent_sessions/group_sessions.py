@@ -21,11 +21,11 @@ from statemachines.persistent_sessions.group_member_record import (
     CountStored,
     DeclareMemberGroup,
     FindWaiter,
-    GroupDeclared,
     GroupJoined,
     HandedOut,
     JoinGroup,
     LeaveGroup,
+    MemberDeclared,
     MessagesCame,
     OfMember,
     PieceRefused,
@@ -119,7 +119,7 @@ class GroupsLocal(msgspec.Struct, frozen=True, gc=False):
     faults: tuple[str, ...] = ()
 
 
-class CarryOut(Event, frozen=True, gc=False):
+class CarryOutRequest(Event, frozen=True, gc=False):
     """What a member has asked is carried out and answered; or (the second time) its rows are stored."""
 
     member: int
@@ -152,7 +152,7 @@ class DeadLeaseEnds(Event, frozen=True, gc=False):
     """The lease of a member whose node is dead ends."""
 
 
-class GiveBack(Event, frozen=True, gc=False):
+class GiveReturned(Event, frozen=True, gc=False):
     """A message that a session gave back is given to a member."""
 
     member: int
@@ -212,7 +212,7 @@ class GroupSessions(Observer):
             found.append(DeadLeaseEnds() if local.seats[local.holder].is_dead else LeaseLapsed())
         for member, seat in enumerate(local.seats):
             if seat.asked is not None or seat.piece is not None:
-                found.append(CarryOut(member))
+                found.append(CarryOutRequest(member))
             if seat.kind in OF_GROUP:
                 reasons = (NO_GROUP, shared_group.WAIT_FOR_END) if seat.kind == "declare_member_group" else (NO_GROUP,)
                 found += [DeclineMember(member, why) for why in reasons]
@@ -222,7 +222,7 @@ class GroupSessions(Observer):
                 found.append(GiveLease(member))
             mine = [one.offset for one in seat.given]
             back = (offset for offset, one in enumerate(local.messages) if one.place is BACK and offset not in mine)
-            found += [GiveBack(member, offset) for offset in back]
+            found += [GiveReturned(member, offset) for offset in back]
         for session in range(self.sessions):
             if local.over[session]:
                 continue
@@ -237,10 +237,12 @@ class GroupSessions(Observer):
         match envelope.event:
             case OfMember(member) as request:
                 return self._hear(local, self.names.index(member), request)
-            case CarryOut(member):
+            case CarryOutRequest(member):
                 return self._carry(local, member)
             case DeclineMember(member, why):
-                refusal = GroupDeclared(why) if local.seats[member].kind == "declare_member_group" else GroupJoined(why)
+                refusal = (
+                    MemberDeclared(why) if local.seats[member].kind == "declare_member_group" else GroupJoined(why)
+                )
                 return self._tell(seat_with(local, member, asked=None, kind=""), member, refusal)
             case GiveLease(member):
                 fresh = tuple(GivenMessage(offset) for offset in range(local.acknowledged, len(local.messages)))
@@ -250,7 +252,7 @@ class GroupSessions(Observer):
                 return Reaction(withdraw(seat_with(local, member, is_in=False, is_dead=True), member))
             case LeaseLapsed() | DeadLeaseEnds():
                 return Reaction(end_lease(local))
-            case GiveBack(member, offset):
+            case GiveReturned(member, offset):
                 given = (*local.seats[member].given, GivenMessage(offset, is_back=True))
                 return self._tell(seat_with(local, member, given=given), member, MessagesCame(1))
             case SendNext(session):
@@ -301,7 +303,7 @@ class GroupSessions(Observer):
     def _answer(self, local: GroupsLocal, session: int, asked: Request) -> Answer:
         match asked:
             case DeclareMemberGroup():
-                return GroupDeclared()
+                return MemberDeclared()
             case JoinGroup():
                 return GroupJoined()
             case CountStored():

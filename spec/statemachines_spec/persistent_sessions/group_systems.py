@@ -14,8 +14,8 @@ from statemachines.persistent_sessions.group_member_record import (
     AbandonMember,
     EndMember,
     GroupMemberRecord,
+    GroupMemberStatus,
     GroupsOpened,
-    MemberStatus,
     RouteStored,
 )
 from statemachines_spec.explorer.actor import Crash
@@ -78,7 +78,7 @@ SYSTEMS: dict[str, tuple[str, GroupBounds]] = {
 """Name -> (about, bounds)."""
 
 
-SERVED = tuple(status for status in MemberStatus if status not in (OPENING, GONE))
+SERVED = tuple(status for status in GroupMemberStatus if status not in (OPENING, GONE))
 
 
 def system(name: str) -> System:

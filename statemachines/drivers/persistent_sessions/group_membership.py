@@ -359,7 +359,7 @@ class GroupMembership:
     # -- what it asks ---------------------------------------------------------------------------------------------
 
     async def _declare(self, member: SessionMember, asked: m.DeclareMemberGroup) -> Answer:
-        return m.GroupDeclared(await self._desk.ask(DeclareGroup(member.session, member.filter)))
+        return m.MemberDeclared(await self._desk.ask(DeclareGroup(member.session, member.filter)))
 
     async def _join(self, member: SessionMember, asked: m.JoinGroup) -> Answer:
         self._joins += 1

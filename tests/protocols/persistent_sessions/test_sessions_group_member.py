@@ -25,7 +25,6 @@ from statemachines.persistent_sessions.group_member_record import (
     DeclareMemberGroup,
     EndMember,
     FindWaiter,
-    GroupDeclared,
     GroupJoined,
     GroupLost,
     GroupMemberRecord,
@@ -33,6 +32,7 @@ from statemachines.persistent_sessions.group_member_record import (
     HandedOut,
     JoinGroup,
     LeaveGroup,
+    MemberDeclared,
     MemberJoined,
     MemberOver,
     MemberRefused,
@@ -52,7 +52,7 @@ ME = "1 $share/g/jobs/#"
 MOST = 3
 TO_ROUTE = (GroupsOpened(), GroupJoined())
 TO_IDLE = (*TO_ROUTE, RouteStored(), StoredCounted(0), TimeRead(7))
-LATE = (GroupJoined(), GroupDeclared(), StoredCounted(1), TimeRead(9), PieceStored(1, 1), PieceRefused(),
+LATE = (GroupJoined(), MemberDeclared(), StoredCounted(1), TimeRead(9), PieceStored(1, 1), PieceRefused(),
         WaiterFound(True))  # fmt: skip
 
 
@@ -131,7 +131,7 @@ def test_PS_263_without_room_nothing_is_stored_and_what_waits_is_counted_ever_mo
 
 @pytest.mark.parametrize("is_bounded", [False, True])
 def test_PS_269_a_member_without_room_leaves_what_another_waits_for_and_joins_anew(is_bounded):
-    joining = (GroupsOpened(), *((GroupDeclared(),) if is_bounded else ()), GroupJoined())
+    joining = (GroupsOpened(), *((MemberDeclared(),) if is_bounded else ()), GroupJoined())
     events = (*joining, RouteStored(), MessagesCame(2), StoredCounted(MOST), TimeRead(7))
     node = member(*events, is_bounded=is_bounded)
     assert [one.request for one in node.fire(LOOK_NS)] == [FindWaiter(ME)]
@@ -144,12 +144,12 @@ def test_PS_269_a_member_without_room_leaves_what_another_waits_for_and_joins_an
 def test_PS_472_a_group_that_its_subscription_declares_is_waited_for_while_it_ends():
     node = member(is_bounded=True)
     assert take(node, GroupsOpened()) == [DeclareMemberGroup(ME)]
-    assert take(node, GroupDeclared(WAIT_FOR_END)) == []
+    assert take(node, MemberDeclared(WAIT_FOR_END)) == []
     assert status(node) is ENDING
     assert [one.request for one in node.fire(LOOK_NS)] == [DeclareMemberGroup(ME)]
-    assert take(node, GroupDeclared()) == [JoinGroup(ME)]
+    assert take(node, MemberDeclared()) == [JoinGroup(ME)]
     refused = member(GroupsOpened(), is_bounded=True)
-    assert take(refused, GroupDeclared("may not have more")) == [MemberRefused("may not have more")]
+    assert take(refused, MemberDeclared("may not have more")) == [MemberRefused("may not have more")]
     assert status(refused) is GONE
 
 

@@ -53,7 +53,7 @@ LONG = [name for name in WHOLE if certificate(name).states > QUICK_MAX]
 @pytest.mark.parametrize("name", mark_long(WHOLE, *LONG))
 def test_a_certificate_is_what_exploring_again_comes_to(name):
     """GAP, COMPLETE, TWICE, UNCOMMITTED, UNSTORED, MAXIMUM, STRANGER, CUT, KEPT, LIFE, NORMAL, SPLIT, WAITS,
-    REDELIVERED and ROOM hold, and what must happen does."""
+    REDELIVERED, ROOM, LOST, ALONE, OTHERS and INORDER hold, and what must happen does."""
     kept = certificate(name)
     assert (kept.system, kept.size, kept.variant) == (name, "small", "settled")
     result, _ = judged_whole(name)
@@ -95,7 +95,7 @@ def test_every_obligation_is_judged_in_make_test_too():
 
 @pytest.mark.parametrize("name", mark_long(OWING, *(name for name in LONG if name in OWING)))
 def test_ENDS_TAKES_ORPHAN_VANISH_FORGETS_CONNECTS_MET_what_must_be_met_is_met_once_faults_stop(name):
-    """COMMITS, CLOSES, REPLACED, TELLS and REFUSES are among them."""
+    """COMMITS, CLOSES, REPLACED, TELLS, REFUSES and BROUGHT are among them."""
     _, judged = judged_whole(name)
     assert [(one.name, one.is_held) for one in judged] == [(one.name, True) for one in system(name).obligations]
     assert judged or name == "time-stands-still", "it ends where its last instant has come"
