@@ -51,6 +51,13 @@ def sources_of(protocol: str) -> list[Path]:
     return [path for path in files if not others & set(path.parts)]
 
 
+def may_name(path: Path) -> bool:
+    """To parse a file takes long, and most of them name no property."""
+    return (
+        re.search(rf"[\"'][SL][0-9]|\b(?:{'|'.join(sorted(JUDGED))})\(", path.read_text(encoding="utf-8")) is not None
+    )
+
+
 @cache
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
@@ -67,7 +74,7 @@ def named_in_code(protocol: str) -> set[str]:
     """What code calls a property of shared subscriptions: S1 to L10 in any string, and the names the explorer has."""
     found = set()
     for path in sources_of(protocol):
-        for node in ast.walk(tree_of(path)):
+        for node in ast.walk(tree_of(path)) if may_name(path) else ():
             if matched := re.match(r"[SL][0-9]+\b", beginning(node) if isinstance(node, ast.expr) else ""):
                 found.add(matched[0])
             if isinstance(node, ast.Call) and node.args and called(node) in JUDGED - {EVIDENCE}:

@@ -36,14 +36,30 @@ def test_so_many_are_found_by_it(protocol, method):
     assert len(AT_ONCE[protocol, method]) >= LEAST[protocol, method]
 
 
-@pytest.mark.parametrize(("protocol", "method", "bug"), [(*of, bug) for of, found in AT_ONCE.items() for bug in found])
+LONG = {
+    ("missed_samples", "simulation"): {
+        "heartbeat-not-noted", "one-window-more", "lives-for-ever", "never-convicts", "beats-one-more",
+        "gives-up-all-holes",
+    },
+    ("missed_samples", "hypothesis"): {"hole-not-asked"},
+    ("persistent_sessions", "hypothesis"): {"live-not-sent"},
+}  # fmt: skip
+"""`make soak` repeats these; exploration finds each of them in a moment."""
+CELLS = [
+    pytest.param(*of, bug, marks=[pytest.mark.long] * (bug in LONG[of]))
+    for of, found in AT_ONCE.items()
+    for bug in found
+]
+
+
+@pytest.mark.parametrize(("protocol", "method", "bug"), CELLS)
 def test_a_planted_bug_is_found_where_the_table_says(protocol, method, bug):
     said = AT_ONCE[protocol, method][bug]
     with plant_bug(f"{protocol}/{bug}"):
         assert RUN[method](protocol, said["where"]).what == said["what"]
 
 
-@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [12, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("protocol", "method"), LEAST)
 def test_nothing_breaks_there_where_nothing_is_planted(protocol, method, every):
     places = sorted({said["where"] for said in AT_ONCE[protocol, method].values()})

@@ -15,7 +15,7 @@ from statemachines_spec.hunt import look
 from statemachines_spec.protocol import all_parts, of_protocol
 
 PROTOCOLS = ("cursor_recovery", "missed_samples", "mqtt_connections", "persistent_sessions", "sequence_windows")
-STATES_MAX = 3_000
+STATES_MAX = 1_000
 """`make soak` finds those again for which more are explored."""
 FOUND = {
     f"{protocol}/{bug}": said for protocol in PROTOCOLS for bug, said in read_found(protocol)["exploration"].items()

@@ -25,8 +25,9 @@ def run(kind, examples=40):
     run_state_machine_as_test(kind, settings=settings(BOUNDS, max_examples=examples))
 
 
+@pytest.mark.parametrize("examples", [8, pytest.param(60, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", catalogue.names())
-def test_every_machine_keeps_its_promises_and_asks_for_what_is_there(name):
+def test_every_machine_keeps_its_promises_and_asks_for_what_is_there(name, examples):
     """Else its tests would wait for answers that nobody gives, and say nothing about what follows."""
     fsm = catalogue.machine(name)
     kind = MachineTest.of(fsm)
@@ -34,7 +35,7 @@ def test_every_machine_keeps_its_promises_and_asks_for_what_is_there(name):
     kind.watch = [
         lambda node, event, step: asked.update(one.service for one in step.effects if isinstance(one, kernel.Ask))
     ]
-    run(kind, examples=20)
+    run(kind, examples)
     assert asked <= set(environment_of(fsm).services)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from long_cases import mark_long
 from session_host_world import SessionHostWorld
 
 STEPS = 600
@@ -15,7 +16,7 @@ def world(request, tmp_path):
     SessionHostWorld.close_all()
 
 
-@pytest.mark.parametrize("world", range(4), indirect=True)
+@pytest.mark.parametrize("world", mark_long(range(4), "2", "3"), indirect=True)
 def test_a_node_that_is_made_anew_from_its_value_before_each_input_goes_on_equal(world):
     for _ in range(STEPS):
         world.step()

@@ -44,7 +44,7 @@ def count(world, kind, name=""):
 @pytest.mark.parametrize("name", mark_long(NAMES, "resumed_at_once", "moving_publishers"))
 def test_every_scenario_of_sessions_holds(name):
     scenario = find_scenario(f"{SIM.name}/{name}")
-    safety_s = SAFETY_S.get(name, 9.0)
+    safety_s = SAFETY_S.get(name, 6.0)
     joins = tuple(at for at in scenario.own.join_nodes_s if at < safety_s)
     own = replace(scenario.own, join_nodes_s=joins)
     scenario = replace(scenario, own=own, phases=replace(scenario.phases, safety_s=safety_s))

@@ -24,7 +24,7 @@ LARGE = ("lag", "resumes", "second", "writer-crash", "slow-reads", "slow-fence",
          "taker-dies", "taken-in-turn", "taken-at-once", "taken-bounded", "taken-writer-dies",
          "old-lies-of-epochs", "crowded", "crowded-and-fenced", "aging-exactly-once", "collected-aging")  # fmt: skip
 """Obligations of these are judged by `gapless check persistent_sessions --liveness`."""
-WHOLE_MAX, QUICK_MAX, BEGINNING = 20_000, 3_000, 1_000
+WHOLE_MAX, QUICK_MAX, BEGINNING = 20_000, 3_000, 500
 """States: what no test explores to its end, unless it owes something; what `make test` explores so; what is larger is
 explored so far.  A change of the code that a certificate rests on makes it stale, whatever its size."""
 

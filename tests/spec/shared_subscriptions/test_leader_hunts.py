@@ -87,7 +87,14 @@ NOTICED = {
 """Mutant -> the hunt in which it is noticed, and which property breaks."""
 
 
-@pytest.mark.parametrize("name", mark_long(NOTICED, "leader/51/deleted", "leader/52/timer-doubled"))
+LARGE = (
+    "leader/51/deleted", "leader/52/timer-doubled", "leader/53/timer-halved", "leader/62/timer-doubled",
+    "assignment/11/deleted", "leader/14/to-follower", "stream/1/to-granted",
+)  # fmt: skip
+"""`make soak` looks for these."""
+
+
+@pytest.mark.parametrize("name", mark_long(NOTICED, *LARGE))
 def test_a_small_mistake_breaks_a_property_of_the_hunt(mutants, name):
     hunt, broken = NOTICED[name]
     with plant(mutants[name]):
