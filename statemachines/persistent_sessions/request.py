@@ -307,7 +307,8 @@ class StateChange(msgspec.Struct, frozen=True, gc=False):
     def list_packets(self, time_ns: int) -> list[InFlightRecord]:
         """Those that are committed at this time by the clock of the database: a packet that begins with a message that
         is over is left out, since nobody will send it."""
-        return [one for one in self.packets if not (begins(one) and is_over(one.queued, time_ns))]
+        packets = self.packets
+        return [one for one in packets if not (one.queued.until_ns and begins(one) and is_over(one.queued, time_ns))]
 
 
 def begins(one: InFlightRecord) -> bool:

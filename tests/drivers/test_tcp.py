@@ -261,6 +261,28 @@ def test_what_a_slow_reader_does_not_take_is_dropped_not_kept():
     run(test)
 
 
+def test_of_several_packets_those_go_out_that_there_is_room_for(caplog):
+    async def test():
+        async with leader(buffer_max=25_000) as end, consumer(end.transport.address) as c:
+            await until(lambda: end.transport._peers)
+            sizes = (10_000, 10_001, 10_002, 10_003)
+            packets = [Packet("leader-1~1", "c1~1/1", one, Undeclared("x" * size)) for one, size in enumerate(sizes)]
+            assert end.transport.send_all(packets) == 2
+            assert end.transport.dropped == 1
+            await c.wait(2)
+            assert c.received == packets[:2]
+            broken = Packet("leader-1~1", "c1~1/1", 1, Undeclared("\ud800"))
+            assert end.transport.send_all([packets[0], broken, packets[1]]) == 1
+            await c.wait(3)
+            assert c.received == [*packets[:2], packets[0]]
+            nobody = Packet("leader-1~1", "other~1/1", 1, Undeclared("x"))
+            assert end.transport.send_all([nobody]) == 0
+            assert end.transport.dropped == 3
+
+    run(test)
+    assert "cannot be written" in caplog.text
+
+
 def test_a_node_that_was_started_again_is_found_under_its_name():
     async def test():
         async with leader() as end, consumer(end.transport.address) as old:

@@ -24,7 +24,8 @@ from statemachines.drivers.persistent_sessions import (
 from statemachines.drivers.persistent_sessions.host_request import ReadNodes
 from statemachines.drivers.persistent_sessions.node_guide import NodeGuide
 from statemachines.drivers.persistent_sessions.outbox import UNACKNOWLEDGED_MAX
-from statemachines.kernel import ConfigurationError
+from statemachines.drivers.persistent_sessions.payloads import Payload
+from statemachines.kernel import ConfigurationError, Send, Tell
 from statemachines.persistent_sessions.acknowledgements import FrontAcknowledged, fold_acknowledgements, list_packets
 from statemachines.persistent_sessions.client_message import (
     ConnectWanted,
@@ -35,10 +36,12 @@ from statemachines.persistent_sessions.client_message import (
     SubscribeWanted,
     Welcome,
 )
+from statemachines.persistent_sessions.life_record import SessionClosed
 from statemachines.persistent_sessions.life_request import SessionLeft
 from statemachines.persistent_sessions.life_times import LifeTimes
-from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec
+from statemachines.persistent_sessions.message import Puback, Pubcomp, Publish, Pubrec
 from statemachines.persistent_sessions.resume_record import ConnectionLost
+from statemachines.persistent_sessions.session_host_parties import life_of_owner
 
 
 def test_PS_155_PS_156_a_client_goes_to_the_next_node_and_on(store):
@@ -636,6 +639,30 @@ def test_PS_155_a_client_hears_that_its_node_ends_though_the_store_does_not_answ
             monkeypatch.setattr(node._desk, "serve", lambda *_: None)  # nothing that is asked now is answered
         assert happened[-1] == Farewell("closing")
         assert kinds_of(happened, Farewell) == [Farewell]
+
+    run(main())
+
+
+def test_PS_620_messages_of_a_turn_are_one_run_before_what_is_told_behind_them(store):
+    async def main():
+        happened, runs = [], []
+
+        def deliver(messages):
+            runs.append([one.packet for one in messages])
+            happened.extend(messages)
+            return True
+
+        async with node_of(store) as node:
+            node.reception.enter("c~1", lambda message: not happened.append(message), deliver=deliver)
+            node.reception.hear("c~1", ConnectWanted("c", False, 60_000, 9))
+            await until(lambda: kinds_of(happened, Welcome))
+            owner = node.reception.visitors["c~1"].owner
+            node.reception.messages.payloads.put("m", Payload("t", b"x"))
+            sent = [(owner, Send("c", Publish(packet, "m", "t", 1, False))) for packet in (1, 2, 3)]
+            told = (life_of_owner(owner), Tell(SessionClosed("s", "superseded")))
+            node._runtime.run(lambda now_ns: [*sent, told])
+            assert runs == [[1, 2, 3]]
+            assert kinds_of(happened, Delivered, Farewell) == [Delivered] * 3 + [Farewell]
 
     run(main())
 

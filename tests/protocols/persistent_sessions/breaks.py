@@ -145,6 +145,13 @@ def unchecked(test, name):
     return lambda stack: swap(sys.modules[test], name, AnyTimes)(stack)
 
 
+def bring_each(self, now_ns=0):
+    brought, self._brought = self._brought, []
+    for one in brought:
+        self._reception.bring([one])
+    return []
+
+
 def each_alone(reception, visitor):
     """What was acknowledged is not folded."""
     asked, visitor.acknowledged = visitor.acknowledged, []
@@ -267,6 +274,7 @@ BREAKS = {
     "PS-191": swap(delivery_actions, "packets_of", the_first_alone),
     "PS-198": swap(Small, "share", lambda self, rows: 2**60),
     "PS-192": swap(request_queue, "joins", lambda one, other: False),
+    "PS-620": swap(SessionNode, "_bring", bring_each),
     "PS-152": swap(outbox, "UNACKNOWLEDGED_MAX", 2**60),
     "PS-154": swap(SessionStore, "_check", lambda self, sql, life: self._tried[0]),
     "PS-155": wrap(NodeGuide, "__init__", one_place),
