@@ -90,10 +90,13 @@ class ClientRights:
             return
         self._wishes.append(Wish(None, "", "", act, do_nothing))
 
+    def may_at_once(self, action: Action, topic: str) -> bool:
+        """Whether it is known to be allowed, and nothing waits before it."""
+        return (self._identity is None or (action, topic) in self._allowed) and self._wishes.items is None
+
     def ask(self, action: Action, topic: str, act: Act, refuse: Act, client: str | None = None) -> None:
         """Do it, or refuse it, behind what was wanted before."""
-        is_known = self._identity is None or (action, topic) in self._allowed
-        if is_known and self._wishes.items is None:
+        if self.may_at_once(action, topic):
             act()
             return
         self._wishes.append(Wish(action, self.client if client is None else client, topic, act, refuse))

@@ -330,12 +330,15 @@ class HostRequests:
         if self.matcher is not None and self.matcher.has_groups:
             return None
         found: list[Routes] = []
+        before: tuple[Routes, int] | None = None
         for asked in requests:
             if not isinstance(asked, PutMessage) or asked.is_appended:
                 return None
             routes = self.match(asked)
-            if find_volatile(routes, asked.qos):
-                return None  # who is connected is another question
+            if before is None or before[0] is not routes or before[1] != asked.qos:  # else as the one before
+                if find_volatile(routes, asked.qos):
+                    return None  # who is connected is another question
+                before = routes, asked.qos
             found.append(routes)
         return found
 

@@ -181,7 +181,7 @@ class RequestQueue:
                 self._ahead = AHEAD_MAX
                 self._there.set()
                 continue
-            self._is_alone = sum(not is_late for _, _, is_late in batch) == 1
+            self._is_alone = [is_late for _, _, is_late in batch].count(False) == 1
             with self.deferred.batch():
                 for (_, take, _), answer in zip(batch, answers, strict=True):
                     take(answer)
