@@ -113,7 +113,7 @@ def note(record: GroupMemberRecord, event: Event) -> GroupMemberRecord:
         case PieceStored(count, stored):
             return replace(record, given=record.given - count, waiting=record.waiting + stored)
         case StoredCounted(count):
-            return replace(record, waiting=count)
+            return replace(record, waiting=min(count, record.most))
         case TimeRead(time_ns):
             return replace(record, since_ns=time_ns)
     return record

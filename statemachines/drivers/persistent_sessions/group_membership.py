@@ -113,13 +113,6 @@ class SessionMember:
             self.batches.append(batch)
         return self.machine.feed(event, steady_ns())
 
-    async def acknowledge(self, count: int) -> None:
-        """Acknowledge the first messages of the first batch to the group."""
-        batch = self.batches.popleft()
-        await batch[:count].ack()
-        if batch[count:]:
-            self.batches.appendleft(batch[count:])
-
 
 class GroupMembership:
     """`groups` as the node was given them; `name` of the node, its `desk`, and `messages` on their way into the
@@ -160,6 +153,11 @@ class GroupMembership:
             m.StorePiece: self._store_piece,
             m.FindWaiter: self._find_waiter,
         }
+        self._at_once: dict[type[Request], Callable[[SessionMember, Any], Coroutine[Any, Any, None]]] = {
+            m.AcknowledgePiece: self._acknowledge,
+            m.LeaveGroup: self._leave_group,
+        }
+        """What needs no answer, in the order in which it is asked."""
         self._tells: dict[type[Event], Callable[[SessionMember, Any], None]] = {
             m.MemberJoined: lambda member, event: member.answer(""),
             m.MemberRefused: self._log_refusal,
@@ -329,13 +327,12 @@ class GroupMembership:
 
     async def _perform(self, member: SessionMember, effect: Effect) -> None:
         match effect:
-            case Ask(request=m.AcknowledgePiece(count=count)):
-                await member.acknowledge(count)
-            case Ask(request=m.LeaveGroup()):
-                self._leave_group(member)
-            case Ask(request=request):
-                answer = self._answers[type(request)](member, request)
-                self._spawn(self._pass_on(member, answer), member.tasks)
+            case Ask(_, request):
+                if type(request) in self._at_once:
+                    await self._at_once[type(request)](member, request)
+                else:
+                    answer = self._answers[type(request)](member, request)
+                    self._spawn(self._pass_on(member, answer), member.tasks)
             case Tell(event):
                 self._tells[type(event)](member, event)
 
@@ -372,7 +369,14 @@ class GroupMembership:
         self._some.set()
         return m.GroupJoined()
 
-    def _leave_group(self, member: SessionMember) -> None:
+    async def _acknowledge(self, member: SessionMember, asked: m.AcknowledgePiece) -> None:
+        """The first messages of the first batch."""
+        batch = member.batches.popleft()
+        await batch[: asked.count].ack()
+        if batch[asked.count :]:
+            member.batches.appendleft(batch[asked.count :])
+
+    async def _leave_group(self, member: SessionMember, asked: m.LeaveGroup) -> None:
         self._labels.pop(member.label, None)
         member.batches.clear()
         if not self._closed:

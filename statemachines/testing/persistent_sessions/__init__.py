@@ -10,6 +10,14 @@ from statemachines.kernel import Event, Request
 from statemachines.persistent_sessions.collector_record import Collect, CollectorRecord
 from statemachines.persistent_sessions.delivery_record import DeliveryRecord
 from statemachines.persistent_sessions.graces import Graces
+from statemachines.persistent_sessions.group_member_record import (
+    GROUPS,
+    GroupMemberRecord,
+    GroupsOpened,
+    HandedOut,
+    MessagesCame,
+    RouteStored,
+)
 from statemachines.persistent_sessions.life_record import KEEP, Attach, Connect, LifeRecord, LockDue
 from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.message import Live, LiveMarker, Queued
@@ -23,6 +31,7 @@ from statemachines.persistent_sessions.writer_flow_record import Begin, Take, Wr
 from statemachines.persistent_sessions.writer_record import Start, WriterRecord
 from statemachines.testing.persistent_sessions.garbage import Garbage, of_every_kind
 from statemachines.testing.persistent_sessions.one_client import OneClient
+from statemachines.testing.persistent_sessions.one_group import OneGroup
 from statemachines.testing.persistent_sessions.one_session import SESSION, OneSession, two_rows
 from statemachines.testing.protocol import Environment, TestProtocol, Values
 
@@ -40,6 +49,7 @@ VALUES = Values(
         "packet": (1, 2, 3),
         "qos": (1, 0, 2),
         "receive_maximum": (1, 2, 65_535),
+        "count": (1, 2),
         "expiry_ms": (0, 60_000, KEEP),
     },
     names={
@@ -158,6 +168,18 @@ TESTING = TestProtocol(
                 lambda record: LockDue(),
                 lambda record: LockDue(),
                 lambda record: Attach(),
+            ),
+        ),
+        "group_member": Environment(
+            start=st.builds(
+                GroupMemberRecord, st.just(OWNER), st.just(1), is_bounded=st.booleans(), most=st.sampled_from((1, 2))
+            ),
+            services={GROUPS: OneGroup()},
+            opening=(
+                lambda record: GroupsOpened(),
+                lambda record: RouteStored(),
+                lambda record: MessagesCame(3),
+                lambda record: HandedOut(),
             ),
         ),
     },
