@@ -10,15 +10,9 @@ from collections.abc import Callable
 from struct import error as struct_error
 from typing import Any, Final
 
+from statemachines.mqtt_codec import byte_field as b
 from statemachines.mqtt_codec import packet as p
-from statemachines.mqtt_codec.byte_field import (
-    VARINT_MAX,
-    ByteReader,
-    write_binary,
-    write_byte,
-    write_text,
-    write_varint,
-)
+from statemachines.mqtt_codec.byte_field import VARINT_MAX, ByteReader
 from statemachines.mqtt_codec.codec_error import MalformedPacket, ProtocolViolation, ReasonCode
 from statemachines.mqtt_codec.packet_property import (
     BYTE,
@@ -64,7 +58,7 @@ def _read_subscription(reader: ByteReader) -> p.TopicSubscription:
 
 def _write_subscription(one: p.TopicSubscription) -> bytes:
     options = one.qos | one.no_local << 2 | one.retain_as_published << 3 | one.retain_handling << 4
-    return write_text(one.filter) + write_byte(options)
+    return b.write_text(one.filter) + b.write_byte(options)
 
 
 def _read_all(read: Callable[[ByteReader], Any]) -> Callable[[ByteReader], tuple[Any, ...]]:
@@ -83,8 +77,8 @@ FIELDS: Final[dict[str, tuple[Callable[[ByteReader], Any], Callable[[Any], bytes
     "packet_id": U16,
     "reason_code": BYTE,
     "reason_codes": (lambda reader: tuple(reader.read_rest()), bytes),
-    "session_present": (_read_flag, write_byte),
-    "filters": (_read_all(ByteReader.read_text), lambda filters: b"".join(map(write_text, filters))),
+    "session_present": (_read_flag, b.write_byte),
+    "filters": (_read_all(ByteReader.read_text), lambda filters: b"".join(map(b.write_text, filters))),
     "subscriptions": (_read_all(_read_subscription), lambda many: b"".join(map(_write_subscription, many))),
 }
 
@@ -194,7 +188,7 @@ def encode(packet: p.PacketValue, version: int) -> bytes:
     try:
         if isinstance(packet, p.PublishPacket):
             first |= packet.dup << 3 | packet.qos << 1 | packet.retain
-            body = write_text(packet.topic) + (U16[1](packet.packet_id) if packet.qos else b"")
+            body = b.write_text(packet.topic) + (U16[1](packet.packet_id) if packet.qos else b"")
             body += _write_properties(packet.properties, packet_type, version) + packet.payload
         elif isinstance(packet, p.ConnectPacket):
             body = _write_connect(packet, version)
@@ -206,23 +200,22 @@ def encode(packet: p.PacketValue, version: int) -> bytes:
         raise MalformedPacket(f"a field does not fit: {error}", "1.5") from None
     if len(body) > VARINT_MAX:
         raise ProtocolViolation(f"the packet has {len(body)} bytes", "2.1.4", ReasonCode.PACKET_TOO_LARGE)
-    return write_byte(first) + write_varint(len(body)) + body
+    return b.write_byte(first) + b.write_varint(len(body)) + body
 
 
 def _write_connect(packet: p.ConnectPacket, version: p.MqttVersion) -> bytes:
     will = packet.will
     flags = packet.clean_start << 1 | (packet.user_name is not None) << 7 | (packet.password is not None) << 6
-    body = _write_properties(packet.properties, T.CONNECT, version) + write_text(packet.client_id)
+    body = _write_properties(packet.properties, T.CONNECT, version) + b.write_text(packet.client_id)
     if will is not None:
         flags |= 4 | will.qos << 3 | will.retain << 5
-        body += (
-            _write_properties(will.properties, T.WILL, version) + write_text(will.topic) + write_binary(will.payload)
-        )
+        body += _write_properties(will.properties, T.WILL, version)
+        body += b.write_text(will.topic) + b.write_binary(will.payload)
     if packet.user_name is not None:
-        body += write_text(packet.user_name)
+        body += b.write_text(packet.user_name)
     if packet.password is not None:
-        body += write_binary(packet.password)
-    return write_text("MQTT") + bytes((version, flags)) + U16[1](packet.keep_alive) + body
+        body += b.write_binary(packet.password)
+    return b.write_text("MQTT") + bytes((version, flags)) + U16[1](packet.keep_alive) + body
 
 
 def _write_form(packet: p.PacketValue, packet_type: T, version: p.MqttVersion) -> bytes:

@@ -5,7 +5,7 @@ carries.  They are read and written here in few steps; whatever is not plain tak
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from struct import Struct
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ PLAIN: Final = frozenset((*ANSWERS, *(0x30 | bits for bits in range(16) if 0 < b
 """First bytes of packets that may be plain, and are right whatever follows."""
 
 WRITE_ANSWER: Final = Struct(">BBH").pack
+write_puback: Final = partial(WRITE_ANSWER, 0x40, 2)  # of a packet id that is right
 BODY_MAX: Final = 2**14 - 1  # its length takes two bytes
 
 
@@ -59,20 +60,14 @@ def write_plain_publishes(packets: Iterable[p.PublishPacket], version: p.MqttVer
         packet_id, qos, payload = one.packet_id, one.qos, one.payload
         if one.topic != name:
             name, topic = one.topic, _write_topic(one.topic)
-        size = (0 if topic is None else len(topic)) + 2 + len(behind) + len(payload)
-        is_right = topic is not None and 0 < qos < 3 and 0 < packet_id < 65_536 and size <= BODY_MAX
-        if topic is None or not is_right or one.properties is not NO_PROPERTIES:
-            found.append(None)
-            continue
-        first = 0x30 | one.dup << 3 | qos << 1 | one.retain
-        head = bytes((first, size)) if size < 128 else bytes((first, size & 127 | 128, size >> 7))
-        found.append(b"".join((head, topic, packet_id.to_bytes(2, "big"), behind, payload)))
+        found.append(None)
+        size = len(topic or b"") + 2 + len(behind) + len(payload)
+        is_right = 0 < qos < 3 and 0 < packet_id < 65_536 and size <= BODY_MAX and one.properties is NO_PROPERTIES
+        if topic is not None and is_right:
+            first = 0x30 | one.dup << 3 | qos << 1 | one.retain
+            head = bytes((first, size)) if size < 128 else bytes((first, size & 127 | 128, size >> 7))
+            found[-1] = b"".join((head, topic, packet_id.to_bytes(2, "big"), behind, payload))
     return found
-
-
-def write_puback(packet_id: int) -> bytes:
-    """The bytes of a PUBACK of success."""
-    return WRITE_ANSWER(0x40, 2, packet_id)
 
 
 @lru_cache(TOPICS_MAX)

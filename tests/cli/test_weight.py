@@ -14,7 +14,7 @@ DRIVERS = ("statemachines/drivers",)
 LIMITS = {
     "cursor_recovery": 25,
     "missed_samples": 13,
-    "mqtt_connections": 30,
+    "mqtt_connections": 32,
     "persistent_sessions": 110,
     "sequence_windows": 16,
     "shared_subscriptions": 54,

@@ -11,12 +11,14 @@ TIMES = Times(resume_buffer=3, receive_maximum=2)
 
 
 class Hand:
-    """One machine; `feed` returns what it sends, asks and tells, by the names of their types."""
+    """One machine; `feed` returns what it sends, asks and tells, by the names of their types; `delegated` are the steps
+    of its children."""
 
     def __init__(self, fsm, record, *events):
         self.fsm = fsm
         self.record = record
         self.effects = ()
+        self.delegated = []
         for event in events:
             self.feed(event)
 
@@ -24,6 +26,7 @@ class Hand:
         step = self.fsm.step(self.record, event, now_ns)
         assert step == self.fsm.reference_step(self.record, event, now_ns)
         self.record, self.effects = step.record, step.effects
+        self.delegated += step.children
         if self.record.status not in self.fsm.final:
             assert all(one.holds(self.record) for one in self.fsm.invariants)
         return [carried(one) for one in step.effects if not isinstance(one, SetTimer | CancelTimer)]

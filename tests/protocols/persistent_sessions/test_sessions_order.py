@@ -25,7 +25,15 @@ from statemachines.persistent_sessions.resume import RESUME
 from statemachines.persistent_sessions.resume_actions import settle
 from statemachines.persistent_sessions.resume_record import CatchUpDue, ResumeRecord, ResumeSession
 from statemachines.persistent_sessions.row_merge import add_take, may_pass, release_rows
-from statemachines.persistent_sessions.writer_flow_record import BEHIND, DONE, FENCING, FINALIZING, SYNCING, Take
+from statemachines.persistent_sessions.writer_flow_record import (
+    BEHIND,
+    DONE,
+    FENCING,
+    FINALIZING,
+    SYNCING,
+    BlockRows,
+    Take,
+)
 
 WIDE = replace(TIMES, receive_maximum=100)
 
@@ -77,6 +85,7 @@ def test_PS_480_what_another_writer_may_have_before_it_is_waited_for():
     one = subscribed(found("a", row(1, 11)), found("b", row(1, 13)), complete_ns=11)
     assert sent(one.feed(StateCommitted())) == ["m11"]
     assert [held.queued for held in one.record.blocked_rows["b"]] == [row(1, 13)]
+    assert BlockRows("b", 1, (row(1, 13),)) in [step.event for step in one.delegated if step.row >= 0]
     one.feed(marker(3, writer="a"))
     effects = one.feed(Polled("a", (found("a", row(2, 12), markers=((7, 1),)),), 50))
     assert effects[0].change.taken["a"] == (1, 2)
