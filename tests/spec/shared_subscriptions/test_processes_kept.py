@@ -5,8 +5,10 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
+from long_cases import mark_long
 from msgspec.structs import replace
 
+from statemachines import cli
 from statemachines_spec.explorer.explore import VIOLATED, explore
 from statemachines_spec.mutants.campaign import Field, Shape
 from statemachines_spec.mutants.mutant import plant
@@ -84,3 +86,13 @@ def test_a_mistake_in_a_process_row_breaks_a_rule(name, mutant, rule):
         found = explore(replace(process_contracts.BUILDS[name](name), origin=None), engine="plain", hashing=False)
     assert found.ended == VIOLATED
     assert [one for one, held in found.always.items() if not held] == [rule]
+
+
+PROCESSES = ("agent", "handler", "registry")
+SYSTEMS = {process: [name for name in process_contracts.BUILDS if process in name] for process in PROCESSES}
+
+
+@pytest.mark.parametrize("process", mark_long(SYSTEMS, *SYSTEMS))
+def test_every_mutant_of_a_process_row_is_killed_or_allowed(process, tmp_path):
+    systems = [part for name in SYSTEMS[process] for part in ("--systems", name)]
+    assert cli.run(("mutate", "shared_subscriptions", "--only", f"{process}/*", *systems, "--out", str(tmp_path))) == 0
