@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import sqlite3
 from contextlib import AsyncExitStack
+from functools import partial
 
 import pytest
 from session_nodes import QUICK, Stranger, node_of, run, take, until, where
@@ -22,6 +23,7 @@ from statemachines.drivers.persistent_sessions import (
 )
 from statemachines.drivers.persistent_sessions.host_request import StoreRows
 from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX, WINDOW, WINDOW_BYTES
+from statemachines.drivers.persistent_sessions.session_server import say_each
 from statemachines.kernel import ConfigurationError
 from statemachines.persistent_sessions.client_message import (
     ConnectWanted,
@@ -232,10 +234,10 @@ def test_PS_159_what_there_is_no_room_for_is_dropped_of_qos_0(store):
             await session.subscribe("t")
             visitor = next(one for one in node.reception.visitors.values() if one.owner)
             tried = []
-            say, visitor.say = visitor.say, tried.append  # and None is no room
+            deliver, visitor.deliver = visitor.deliver, partial(say_each, tried.append)  # and None is no room
             await publisher.publish("t", b"0", qos=0)
             await until(lambda: any(isinstance(one, Delivered) for one in tried))
-            visitor.say = say
+            visitor.deliver = deliver
             await publisher.publish("t", b"1")
             assert await take(session, 1) == ["1"]
 

@@ -405,9 +405,9 @@ AWAY = {"stay_s": (1, 1), "away_ms": (2_000, 4_000), "leave": 1.0, "discard": 0.
 MOVES = {"stay_s": (1, 2), "away_ms": (1, 400), "leave": 0.0, "clean": 0.0, "discard": 0.0, "resubscribe": 0.0}
 
 
-def no_marks(courier, message):
-    """Nothing says that it has come before."""
-    courier_bring(courier, replace(message, dup=False) if isinstance(message, Publish) else message)
+def no_marks(courier, messages):
+    """Nothing says that they have come before."""
+    courier_bring(courier, [replace(one, dup=False) if isinstance(one, Publish) else one for one in messages])
 
 
 courier_bring = Outbox.bring
