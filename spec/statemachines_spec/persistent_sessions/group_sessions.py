@@ -55,6 +55,7 @@ class GroupFault(Enum):
     ALONE = "a message is stored for a session while a session has it"
     TWICE = "a message comes to a client twice without the marker"
     OTHERS = "a message comes to a client that another client has, or may have had with QoS 2"
+    DECLARED = "a member joins a group that its subscription is to declare, and has not"
     INORDER = "a client has messages of the stream in another order than the stream"
 
 
@@ -98,6 +99,7 @@ class MemberSeat(msgspec.Struct, frozen=True, gc=False):
 
     is_in: bool = False
     is_dead: bool = False
+    is_declared: bool = False
     given: tuple[GivenMessage, ...] = ()
     asked: Any = None
     kind: str = ""
@@ -185,15 +187,23 @@ class SessionEnds(Event, frozen=True, gc=False):
 
 class GroupSessions(Observer):
     """`members`: name of each, its session, and the token that it has; `qos` of the messages; `ends`: sessions that may
-    end."""
+    end; `is_declared`: a subscription declares the group before it joins."""
 
-    def __init__(self, members: tuple[tuple[str, int, int], ...], qos: tuple[int, ...], ends: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        members: tuple[tuple[str, int, int], ...],
+        qos: tuple[int, ...],
+        ends: tuple[int, ...],
+        *,
+        is_declared: bool = False,
+    ) -> None:
         super().__init__(GROUPS)
         self.members = members
         self.names = tuple(name for name, _, _ in members)
         self.sessions = 1 + max(session for _, session, _ in members)
         self.qos = qos
         self.ends = ends
+        self.is_declared = is_declared
 
     def initial(self) -> GroupsLocal:
         nothing = ((),) * self.sessions
@@ -298,6 +308,10 @@ class GroupSessions(Observer):
             return Reaction(seat_with(local, member, piece=seat.given[: seat.asked.most]))
         if isinstance(seat.asked, JoinGroup):
             local = seat_with(local, member, is_in=True)
+            if self.is_declared and not seat.is_declared:
+                local = note_fault(local, GroupFault.DECLARED)
+        if isinstance(seat.asked, DeclareMemberGroup):
+            local = seat_with(local, member, is_declared=True)
         return self._tell(local, member, self._answer(local, session, seat.asked))
 
     def _answer(self, local: GroupsLocal, session: int, asked: Request) -> Answer:

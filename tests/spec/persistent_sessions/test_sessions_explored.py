@@ -53,7 +53,7 @@ LONG = [name for name in WHOLE if certificate(name).states > QUICK_MAX]
 @pytest.mark.parametrize("name", mark_long(WHOLE, *LONG))
 def test_a_certificate_is_what_exploring_again_comes_to(name):
     """GAP, COMPLETE, TWICE, UNCOMMITTED, UNSTORED, MAXIMUM, STRANGER, CUT, KEPT, LIFE, NORMAL, SPLIT, WAITS,
-    REDELIVERED, ROOM, LOST, ALONE, OTHERS and INORDER hold, and what must happen does."""
+    REDELIVERED, ROOM, LOST, ALONE, OTHERS, DECLARED and INORDER hold, and what must happen does."""
     kept = certificate(name)
     assert (kept.system, kept.size, kept.variant) == (name, "small", "settled")
     result, _ = judged_whole(name)
