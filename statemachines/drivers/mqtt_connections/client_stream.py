@@ -205,9 +205,9 @@ class ClientStream:
             self._is_paused = False
 
     async def _take_bytes(self, data: bytes) -> None:
-        share = 0
-        self._decoder.feed(data)
-        while self.record.status is not CLOSED:
+        share, packets = 0, self._decoder
+        packets.feed(data)
+        while packets.pending_bytes and self.record.status is not CLOSED:
             left = share or self._budget.count_left()
             if not left:
                 share = await self._budget.wait_for_share()
