@@ -21,7 +21,7 @@ LONG = {
     "session-fan-out", "session-idle", "session-idle-memory", "session-publish-memory", "session-publish-nats",
     "session-publish-postgres", "session-publish-postgres-2", "session-publish-rabbitmq",
     "sim-monitored", "sim-naive", "sim-storm", "sources-memory", "step-scale", "step-scale-leader", "trace-cost",
-    "trace-rows",
+    "trace-rows", "trace-write", "mutants",
 }  # fmt: skip
 """What takes long even in little."""
 

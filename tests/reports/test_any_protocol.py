@@ -21,6 +21,7 @@ from statemachines.trace.parquet import Run, TraceWriter
 from statemachines_reports.judge import NEUTRAL_CHECKS
 from statemachines_reports.session import Session
 from statemachines_sim.campaign import run_row
+from statemachines_sim.override import override
 from statemachines_sim.scenario import find_scenario
 from statemachines_sim.world import World
 
@@ -66,7 +67,7 @@ def checks(summary):
 def both(tmp_path_factory):
     """A directory with runs of two protocols."""
     directory = tmp_path_factory.mktemp("both")
-    world = World(find_scenario("quiet"), 1)
+    world = World(override(find_scenario("quiet"), ["shared_subscriptions.load.messages=200"]), 1)
     outcome = world.run()
     with TraceWriter(directory, "ours") as writer:
         writer.add(run_row(world.scenario, outcome, 0), world.rows)

@@ -41,7 +41,7 @@ def test_the_tables_and_the_campaign_count_the_same_faults(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["cursor_recovery/deaths", "persistent_sessions/calm_sessions"])
 def test_without_monitors_a_run_comes_to_its_end_and_nothing_breaks(name):
-    outcome = World(find_scenario(name), 1, monitors=False).run()
+    outcome = World(override(find_scenario(name), ["phases.safety_s=8.0"]), 1, monitors=False).run()
     assert (outcome.monitor, outcome.detail) == ("", "")
     assert sum(outcome.tally.values()) > 0, "its watch has heard of what happened"
 

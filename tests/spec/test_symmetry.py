@@ -160,7 +160,7 @@ def refused(system):
     return str(error.value)
 
 
-@settings(max_examples=12, suppress_health_check=list(HealthCheck))
+@settings(max_examples=6, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(sorted(CHATTY)), st.integers(0, NUMBERS - 1), st.sampled_from(("", "about")), st.booleans())
 def test_one_peer_with_a_rule_of_its_own_is_refused_or_nothing_ever_follows_from_it(cell, n, friend, waits):
     """Refused with the pair that takes the rule; only where none ever does (or the rule is the same) it is not."""

@@ -18,7 +18,7 @@ from statemachines.testing.conformance.role import role_of
 from statemachines.testing.conformance.tour import tour_of
 
 FOREIGN = Path(__file__).parents[2] / "foreign" / "borrower.py"
-RUN = 4
+RUN = 2
 
 
 @pytest.fixture(scope="module")
