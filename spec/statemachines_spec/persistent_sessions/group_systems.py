@@ -9,7 +9,14 @@ import msgspec
 from statemachines.kernel import Event
 from statemachines.persistent_sessions.group_member import GROUP_MEMBER
 from statemachines.persistent_sessions.group_member_record import (
+    COUNTING,
+    DECLARING,
+    ENDING,
+    JOINING,
+    LAST,
     OPENING,
+    STORING,
+    TIMING,
     AbandonMember,
     EndMember,
     GroupMemberRecord,
@@ -84,6 +91,7 @@ def system(name: str) -> System:
     parties = tuple(member_of(one, token, bounds) for one, _, token in members)
     text = "while a member is there, every message of the group comes to a client that acknowledges it"
     views = (count_view(groups, has_open),)
+    waits = tuple(one.is_in(DECLARING, ENDING, JOINING, COUNTING, TIMING, STORING, LAST) for one in parties)
     return System(
         name,
         about,
@@ -99,7 +107,10 @@ def system(name: str) -> System:
             at_most("clients that connect anew", bounds.reconnects, ClientReconnects),
             at_most("sessions that end", len(bounds.ends), SessionEnds),
         ),
-        obligations=(Eventually("BROUGHT", text, views, bool),),
+        obligations=(
+            Eventually("BROUGHT", text, views, bool),
+            Eventually("SETTLES", "what a member waits for comes, or it ends", waits, lambda *each: any(each)),
+        ),
     )
 
 

@@ -95,7 +95,7 @@ def test_every_obligation_is_judged_in_make_test_too():
 
 @pytest.mark.parametrize("name", mark_long(OWING, *(name for name in LONG if name in OWING)))
 def test_ENDS_TAKES_ORPHAN_VANISH_FORGETS_CONNECTS_MET_what_must_be_met_is_met_once_faults_stop(name):
-    """COMMITS, CLOSES, REPLACED, TELLS, REFUSES and BROUGHT are among them."""
+    """COMMITS, CLOSES, REPLACED, TELLS, REFUSES, BROUGHT and SETTLES are among them."""
     _, judged = judged_whole(name)
     assert [(one.name, one.is_held) for one in judged] == [(one.name, True) for one in system(name).obligations]
     assert judged or name == "time-stands-still", "it ends where its last instant has come"
