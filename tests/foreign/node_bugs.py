@@ -47,8 +47,8 @@ SESSIONS = "statemachines.persistent_sessions."
 SESSION = {
     "a message that is sent again is not marked": (
         f"{SESSIONS}in_flight",
-        "return record, publish(record, True, event.time_ns)",
-        "return record, publish(record, False, event.time_ns)",
+        "one, is_again = record.queued, isinstance(event, Resend)",
+        "one, is_again = record.queued, False",
     ),
     "more is in flight than the client receives": (
         f"{SESSIONS}delivery_actions",
