@@ -7,9 +7,7 @@ LEADER = {
         f"{SHARED}member", 'SetTimer("hand_over", end,', 'SetTimer("hand_over", now_ns,',
     ),
     "progress goes back": (
-        f"{SHARED}assignment",
-        "    return replace(record, progress=max(record.progress, event.progress)), ()",
-        "    return replace(record, progress=event.progress), ()",
+        f"{SHARED}assignment", "    if progress > record.progress:", "    if progress != record.progress:",
     ),
     "only pings show that a member lives": (
         f"{SHARED}member", "    return record, (set_silence_timer(record, now_ns),)", "    return record, ()",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -42,6 +43,14 @@ def judge(role, command, **options):
 
 def plant(bug):
     return (sys.executable, str(HERE / "planted_node.py"), *bug)
+
+
+@pytest.mark.parametrize("bug", [*LEADER.values(), *SESSION.values()])
+def test_a_mistake_changes_a_piece_of_text_that_is_there_once(bug):
+    """`make soak` puts all of them in."""
+    module, piece, _ = bug
+    spec = importlib.util.find_spec(module)
+    assert Path(spec.origin).read_text().count(piece) == 1
 
 
 @pytest.mark.parametrize("bug", LEADER_TESTED)
