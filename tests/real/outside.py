@@ -40,10 +40,13 @@ class Process:
         """What it has logged so far."""
         return self.log.read_text()
 
-    def until_said(self, words, seconds=60):
-        """Wait until it has logged something; raises `TimeoutError`."""
+    def _said_behind(self, words):
+        return self.said.rpartition(words)[2] if words else self.said
+
+    def until_said(self, *words, behind="", seconds=60):
+        """Wait until it has logged one of these, behind the last of `behind`; raises `TimeoutError`."""
         end = time.monotonic() + seconds
-        while words not in self.said:
+        while not any(one in self._said_behind(behind) for one in words):
             if time.monotonic() > end:
                 raise TimeoutError(f"never said {words!r}: {self.said}")
             time.sleep(0.02)
