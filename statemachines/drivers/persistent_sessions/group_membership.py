@@ -58,6 +58,10 @@ CARRIED_MAX: Final = m.STORED_MAX
 """Messages of one subscription that are stored for a session and not in its client's hands; and, of one stream, that
 are fetched and not stored yet."""
 
+HANDED_OUT_S: Final = 0.01
+"""So long it is counted what clients were handed, before members hear of it: each alone is room for one message, and a
+transaction."""
+
 PIECE_BYTES: Final = 2**20
 """Bytes of payload that are stored in one go; one message may be larger."""
 
@@ -71,6 +75,8 @@ class SessionMember:
         self.owner = owner
         self.session = session
         self.filter = topic_filter
+        self.handed_out = 0
+        """How many were handed to the client that the machine has not heard of."""
         self.label = ""
         """Of this membership among those of the node: each time that it joins it has another one."""
         record = m.GroupMemberRecord(topic_filter, token, is_bounded=is_bounded, most=CARRIED_MAX)
@@ -302,6 +308,13 @@ class GroupMembership:
         """A message of a group goes to the client.  Those that come again have done so before the session is live."""
         member = self._live.get(owner, {}).get(message.filter)
         if member is not None:
+            member.handed_out += 1
+            if member.handed_out == 1:
+                asyncio.get_running_loop().call_later(HANDED_OUT_S, self._tell_handed_out, member)
+
+    def _tell_handed_out(self, member: SessionMember) -> None:
+        handed_out, member.handed_out = member.handed_out, 0
+        for _ in range(handed_out):
             member.feed(m.HandedOut())
 
     def _enter(
