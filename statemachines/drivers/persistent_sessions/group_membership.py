@@ -401,7 +401,9 @@ class GroupMembership:
         return m.WaiterFound(self._consumer.is_taken_back(member.label))
 
     async def _count(self, member: SessionMember, asked: m.CountStored) -> Answer:
-        return m.StoredCounted(await self._desk.ask(CountWaiting(member.session, member.filter, CARRIED_MAX)))
+        count = await self._desk.ask(CountWaiting(member.session, member.filter, CARRIED_MAX))
+        self._tell_handed_out(member)  # what was handed out by now is not counted, and is no more room behind it
+        return m.StoredCounted(count)
 
     async def _read_time(self, member: SessionMember, asked: m.ReadTime) -> Answer:
         return m.TimeRead(await self._desk.ask(ReadStoreTime()))

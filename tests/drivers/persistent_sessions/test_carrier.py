@@ -9,6 +9,7 @@ import sqlite3
 from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 from msgspec import structs
@@ -26,7 +27,7 @@ from statemachines.drivers.persistent_sessions import (
     SubscribeRefused,
     group_rows,
 )
-from statemachines.drivers.persistent_sessions.group_membership import CARRIED_MAX
+from statemachines.drivers.persistent_sessions.group_membership import CARRIED_MAX, GroupMembership, SessionMember
 from statemachines.drivers.persistent_sessions.host_request import (
     CountWaiting,
     PutCarried,
@@ -41,7 +42,8 @@ from statemachines.drivers.shared_subscriptions.publisher import Publisher
 from statemachines.drivers.shared_subscriptions.shared_session import Deliveries, SharedSession
 from statemachines.kernel import ConfigurationError
 from statemachines.persistent_sessions.client_message import UnsubscribeWanted
-from statemachines.persistent_sessions.message import Queued
+from statemachines.persistent_sessions.group_member_record import CountStored, HandedOut, StoredCounted
+from statemachines.persistent_sessions.message import Publish, Queued
 from statemachines.persistent_sessions.request import BeginEpoch, CommitState, LoadSession, PutRows
 from statemachines.shared_subscriptions.configuration import Configuration
 
@@ -361,6 +363,28 @@ def test_PS_263_what_waits_is_counted_when_the_session_comes_back(store, tmp_pat
             assert rows_of(store, GROUP) == CARRIED_MAX + 2
             async with PersistentSession("tablet", nodes=where(node), receive_maximum=2) as session:
                 assert await take(session, 1_000) == numbers(1_000)
+
+    run(main())
+
+
+def test_PS_263_what_was_handed_out_before_the_answer_of_a_count_makes_no_room_behind_it():
+    """It is not among what was counted, and members hear of it a moment later."""
+
+    async def count(request):
+        return CARRIED_MAX
+
+    async def main():
+        groups, desk = SimpleNamespace(consumer=lambda name, most: None), SimpleNamespace(ask=count)
+        membership = GroupMembership(groups, "n", desk, None, None, None, None)
+        member = SessionMember("owner", "s", 1, GROUP, is_bounded=False)
+        membership._live["owner"] = {GROUP: member}
+        for _ in range(2):
+            membership.hand_out("owner", Publish(1, "m", GROUP, 1, False))
+        assert member.events.empty()
+        assert await membership._count(member, CountStored(GROUP)) == StoredCounted(CARRIED_MAX)
+        heard = [member.events.get_nowait()[0] for _ in range(member.events.qsize())]
+        assert heard == [HandedOut(), HandedOut()]
+        assert member.handed_out == 0
 
     run(main())
 
