@@ -52,7 +52,7 @@ def test_PS_201_a_node_that_starts_before_its_database_goes_on_when_it_comes(ser
         Process(tmp_path / "collector.log", "node", "session-collector", "--store", store) as collector,
     ):
         for one in (node, collector):
-            one.until_said(WAITS, PATIENCE_S)
+            one.until_said(WAITS, seconds=PATIENCE_S)
             assert one.child.poll() is None, one.said
         server.start()
         asyncio.run(asyncio.wait_for(all_comes(port), PATIENCE_S))
@@ -66,7 +66,7 @@ def test_PS_201_a_node_that_starts_before_its_database_goes_on_when_it_comes(ser
 def test_PS_201_who_waits_can_be_told_to_end(role, tmp_path):
     store = f"postgresql://u:{SECRET}@127.0.0.1:{free_port()}/d"
     with Process(tmp_path / "node.log", "node", *role, "--store", store) as node:
-        node.until_said(WAITS, PATIENCE_S)
+        node.until_said(WAITS, seconds=PATIENCE_S)
         assert node.stop() == 0, "in good order, and not given up by itself"
         assert SECRET not in node.said
         assert "Traceback" not in node.said
