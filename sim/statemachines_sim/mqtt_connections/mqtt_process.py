@@ -36,7 +36,7 @@ from statemachines.mqtt_codec import (
 )
 from statemachines.mqtt_codec.packet import MqttVersion
 from statemachines.mqtt_codec.packet_property import NO_PROPERTIES
-from statemachines.mqtt_connections.client_packet import list_packets, wrap_packet
+from statemachines.mqtt_connections.client_packet import list_packets
 from statemachines.mqtt_connections.connection_record import MqttSettings
 from statemachines.mqtt_connections.session_event import MqttConnectionOver, TransportLost
 from statemachines.persistent_sessions.client_message import (
@@ -157,7 +157,7 @@ class MqttProcess(ClientProcess):
         )
         self.host.add(machine)
         self._clients[name] = Decoder(self.version)
-        self.end = ConnectionEnd(machine, self._feed, partial(self._bring, name, server))
+        self.end = ConnectionEnd(machine, self._feed, partial(self._bring, name, server), partial(self.after, 0))
         properties = NO_PROPERTIES
         if self.version is V5:
             properties = PacketProperties(session_expiry=expiry_s, receive_maximum=receive_maximum)
@@ -168,9 +168,9 @@ class MqttProcess(ClientProcess):
         end = self.end
         if end is None or not (end.is_connected or isinstance(packet, ConnectPacket)):
             return
-        level = None if isinstance(packet, ConnectPacket) else self.version
-        (one,) = Decoder(level).feed(encode(packet, self.version))
-        end.feed(wrap_packet(one))
+        end.take_bytes(encode(packet, self.version))
+        if isinstance(packet, ConnectPacket | DisconnectPacket):
+            end.read()  # it waits for CONNACK, or closes the connection behind it
 
     def _bring(self, name: str, server: str, message: Message) -> bool:
         """To the node of sessions, while the wire is there."""

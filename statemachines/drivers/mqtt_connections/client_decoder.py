@@ -6,14 +6,20 @@ from collections.abc import Container
 from struct import unpack
 from typing import Final
 
-from statemachines.mqtt_codec import Decoder, PublishPacket
+from statemachines.kernel import Message
+from statemachines.mqtt_codec import Decoder, PubackPacket, PublishPacket
 from statemachines.mqtt_codec.plain_packet import read_plain_packet
+from statemachines.mqtt_connections.client_packet import PubackMessage, PublishRun, wrap_packet
+from statemachines.mqtt_connections.connection_record import CONNECTED, MqttConnectionRecord
+from statemachines.mqtt_connections.connection_rules import count_room
 
 PUBLISH: Final = 0x32
 """The first byte of a PUBLISH of QoS 1 that is not to be retained, and comes for the first time."""
 PUBACK: Final = 0x40
 PUBACK_SIZE: Final = 4
 """Bytes of a PUBACK of success: its type, 2, and the packet id."""
+RUN_MAX: Final = 50
+"""PUBLISHes of one step: behind them the session may have no room."""
 
 
 class ClientDecoder(Decoder):
@@ -65,3 +71,27 @@ def read_puback_run(data: bytes) -> tuple[int, ...]:
     count = min(len(firsts) - len(firsts.lstrip(b"\x40")), len(lengths) - len(lengths.lstrip(b"\x02")), len(data) // 4)
     packet_ids = unpack(f">{2 * count}H", data[: 4 * count])[1::2]
     return packet_ids[: packet_ids.index(0)] if 0 in packet_ids else packet_ids
+
+
+def take_message(packets: ClientDecoder, record: MqttConnectionRecord, most: int) -> tuple[int, Message | None]:
+    """Takes what came next on the connection of this record: a run of packets, or a packet.
+
+    Args:
+        most: packets of a run, at most.
+
+    Returns:
+        How many packets that is, and the event; None: the next packet is not complete.
+
+    Raises:
+        PacketError: what came is no packet.
+    """
+    packet_ids = packets.take_pubacks(most)
+    if packet_ids:
+        return len(packet_ids), PubackMessage(PubackPacket(packet_ids[0]), packet_ids[1:])
+    if record.status is CONNECTED:
+        most = min(most, RUN_MAX, count_room(record))
+        run = packets.take_publishes(most, record.incoming, record.settings.max_payload)
+        if run:
+            return len(run), PublishRun(tuple(run))
+    packet = next(packets, None)
+    return 1, None if packet is None else wrap_packet(packet)

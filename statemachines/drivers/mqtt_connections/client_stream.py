@@ -15,36 +15,25 @@ from typing import Any, Final
 
 from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.credentials import names_in
-from statemachines.drivers.mqtt_connections.client_decoder import ClientDecoder
+from statemachines.drivers.mqtt_connections.client_decoder import ClientDecoder, take_message
 from statemachines.drivers.mqtt_connections.packet_budget import PacketBudget
 from statemachines.drivers.runtime import TraceStep
-from statemachines.kernel import Effect, Event, Message, Send, SetTimer, Status, Step, Tell
-from statemachines.mqtt_codec import PacketError, PubackPacket, ReasonCode, encode
+from statemachines.kernel import Effect, Event, Send, SetTimer, Status, Step, Tell
+from statemachines.mqtt_codec import PacketError, ReasonCode, encode
 from statemachines.mqtt_codec.plain_packet import write_plain_publishes, write_puback
-from statemachines.mqtt_connections.client_packet import (
-    BrokenPacket,
-    PubackMessage,
-    PublishMessage,
-    PublishRun,
-    wrap_packet,
-)
+from statemachines.mqtt_connections.client_packet import BrokenPacket, PubackMessage, PublishMessage
 from statemachines.mqtt_connections.connection import MQTT_CONNECTION
 from statemachines.mqtt_connections.connection_record import (
     AWAITING,
     CLOSED,
-    CONNECTED,
     OPENING,
     MqttConnectionRecord,
     MqttSettings,
 )
-from statemachines.mqtt_connections.connection_rules import count_room
 from statemachines.mqtt_connections.session_event import DeliveryReady, ServerStopping, TransportLost
 from statemachines.trace import TracedParty
 
 READ_SIZE: Final = 65_536
-RUN_MAX: Final = 50
-"""PUBLISHes of one step: behind them the session may have no room."""
-
 BUFFER_MAX: Final = 2**20
 """Bytes that wait for a client; beyond, messages of QoS 0 are dropped, and nothing is read from the client."""
 
@@ -213,7 +202,7 @@ class ClientStream:
                 share = await self._budget.wait_for_share()
                 continue
             try:
-                count, message = self._take_message(left)
+                count, message = take_message(packets, self.record, left)
             except PacketError as error:
                 self.error = error
                 self.feed(BrokenPacket(error.reason_code, error.level))
@@ -234,20 +223,6 @@ class ClientStream:
                 await self._opened.wait()
             if not self.has_room:
                 await self._room.wait()
-
-    def _take_message(self, most: int) -> tuple[int, Message | None]:
-        """What came next, and how many packets that is, at most so many; None: it is not complete."""
-        packets, record = self._decoder, self.record
-        packet_ids = packets.take_pubacks(most)
-        if packet_ids:
-            return len(packet_ids), PubackMessage(PubackPacket(packet_ids[0]), packet_ids[1:])
-        if record.status is CONNECTED:
-            most = min(most, RUN_MAX, count_room(record))
-            run = packets.take_publishes(most, record.incoming, record.settings.max_payload)
-            if run:
-                return len(run), PublishRun(tuple(run))
-        packet = next(packets, None)
-        return 1, None if packet is None else wrap_packet(packet)
 
     def _bound_aliases(self) -> None:
         """A client whose aliases stand for too much is disconnected (MQ-220)."""

@@ -8,10 +8,13 @@ from contextlib import ExitStack
 import pytest
 from msgspec.structs import replace
 
+from statemachines.drivers.mqtt_connections.client_decoder import take_message
 from statemachines.kernel import ConfigurationError, Tell
 from statemachines.mqtt_codec.packet import MqttVersion
+from statemachines.mqtt_connections.client_packet import PubackMessage, PublishRun
 from statemachines.mqtt_connections.connection import MQTT_CONNECTION
 from statemachines.mqtt_connections.connection_actions import ask_session
+from statemachines_sim.mqtt_connections import connection_end
 from statemachines_sim.mqtt_connections.sim import SIM
 from statemachines_sim.scenario import check_scenario, find_scenario, from_plain, list_shipped_with
 from statemachines_sim.world import World
@@ -42,6 +45,20 @@ def test_sessions_are_taken_from_connections_that_stayed_open_and_handshakes_of_
     assert steps["mqtt_session_taken"] > 0
     assert steps["transport_lost"] > 3
     assert min(steps[one] for one in ("pubrec_message", "pubrel_message", "pubcomp_message", "release_stored")) > 10
+
+
+def test_packets_that_a_client_sends_in_one_moment_are_read_together(monkeypatch):
+    runs = Counter()
+
+    def count(*given):
+        number, message = take_message(*given)
+        runs[type(message)] += number > 1
+        return number, message
+
+    monkeypatch.setattr(connection_end, "take_message", count)
+    for name in ("kept_publishers", "lost_connections"):
+        assert play(name, 1)[1].is_held
+    assert min(runs[PublishRun], runs[PubackMessage]) > 0
 
 
 def test_the_same_seed_is_the_same_run_of_mqtt_clients():
