@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 from msgspec.structs import replace
@@ -35,6 +36,19 @@ def publish_and_acknowledge(record: Any, event: Any, now_ns: int) -> Any:
     is_1 = event.packet.qos == 1
     answer: Any = c.PubackMessage(p.PubackPacket(packet_id)) if is_1 else c.PubrecMessage(p.PubrecPacket(packet_id))
     return record, (*effects, Send(record.party, answer))
+
+
+def run_and_acknowledge(record: Any, event: Any, now_ns: int) -> Any:
+    """PUBACKs of a run at once."""
+    record, effects = connection_actions.publish_run(record, event, now_ns)
+    first, *more = (one.packet_id for one in event.packets)
+    return record, (*effects, Send(record.party, c.PubackMessage(p.PubackPacket(first), tuple(more))))
+
+
+def acknowledge_at_once(stack: ExitStack) -> None:
+    """Messages that come alone, and those that come together."""
+    change_rows(MQTT_CONNECTION, "publish", do=publish_and_acknowledge)(stack)
+    change_rows(MQTT_CONNECTION, "publish_run", do=run_and_acknowledge)(stack)
 
 
 def tell_again(record: Any, event: Any, now_ns: int) -> Any:
@@ -118,7 +132,7 @@ def stay_when_taken(row: AnyRow) -> list[AnyRow]:
 M = MQTT_CONNECTION
 BUGS = (
     Bug("acknowledged-at-once", "a message is acknowledged before it is durable", "MQ-26", "the answer of the session",
-        change_rows(M, "publish", do=publish_and_acknowledge)),
+        acknowledge_at_once),
     Bug("repeat-is-told", "a message of QoS 2 that comes again is told to the session again", "MQ-28", "the packet id",
         change_rows(M, "repeat_received", do=tell_again)),
     Bug("taken-goes-on", "a connection whose session was taken goes on", "MQ-55", "the end",
