@@ -110,7 +110,8 @@ def numbers(count, first=0):
 def count_stored(store):
     """Messages of the group that were stored for any session, delivered or not."""
     with closing(sqlite3.connect(store)) as database:
-        return database.execute("SELECT count(*) FROM messages WHERE substr(topic, 1, 5) = ?", (b"jobs/",)).fetchone()[0]
+        asked = "SELECT count(*) FROM messages WHERE substr(topic, 1, 5) = ?"
+        return database.execute(asked, (b"jobs/",)).fetchone()[0]
 
 
 def in_flight(store):
