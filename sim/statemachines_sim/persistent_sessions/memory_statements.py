@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, Final
 
 from statemachines.drivers.persistent_sessions import collector_requests as collector
@@ -128,18 +128,25 @@ def read_pending(tables: Tables, values: Values) -> list[TableRow]:
     return read_following(tables, values, is_pending=True)
 
 
+def keys_of_range(tables: Tables, values: Values) -> list[RowKey]:
+    """Of the undelivered rows that are named."""
+    keys = keys_of_writer(tables, values, values["epoch"], values["first"])
+    range_ = takewhile(lambda key: key[2] == values["epoch"] and key[3] <= values["last"], keys)
+    return [key for key in range_ if key[4] == UNDELIVERED]
+
+
+def delete_taken(tables: Tables, values: Values) -> int:
+    table = tables["session_rows"]
+    return sum([table.remove(key) for key in keys_of_range(tables, values) if is_taken(tables, key)])
+
+
 def mark_rows(tables: Tables, values: Values) -> int:
-    table, epoch, last = tables["session_rows"], values["epoch"], values["last"]
-    marked: list[TableRow] = []
-    for key in keys_of_writer(tables, values, epoch, values["first"]):
-        if key[2] != epoch or key[3] > last:
-            break
-        if key[4] == UNDELIVERED and (*key[:4], DELIVERED) not in table.rows:
-            row = table.rows[key]
-            marked.append((*key[:4], DELIVERED, *row[5:8], 0, 0, 0, values["time_ns"], row[12], None))
-    for row in marked:
-        table.put(row)
-    return len(marked)
+    table = tables["session_rows"]
+    keys = [key for key in keys_of_range(tables, values) if (*key[:4], DELIVERED) not in table.rows]
+    for key in keys:
+        row = table.rows[key]
+        table.put((*key[:4], DELIVERED, *row[5:8], 0, 0, 0, values["time_ns"], row[12], None))
+    return len(keys)
 
 
 def keys_of_markers(tables: Tables, values: Values) -> Iterator[RowKey]:
@@ -321,6 +328,7 @@ QUERIES: Final[Mapping[str, Callable[[Tables, Values], list[TableRow]]]] = {
     MESSAGE_TIME: read_message_time,
 }
 CHANGES: Final[Mapping[str, Callable[[Tables, Values], int]]] = {
+    machine.DELETE_TAKEN: delete_taken,
     MARK: mark_rows,
     machine.DELETE_MARKERS: delete_markers,
     WRITE_REVISION: write_revision,

@@ -69,6 +69,12 @@ MARK: Final = (
     " :time_ns, until_ns, NULL FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch"
     f" AND number BETWEEN :first AND :last AND tag = {UNDELIVERED} ON CONFLICT DO NOTHING"
 )
+# The state answers for a row that it has taken: such a row goes at once, and needs no mark.
+DELETE_TAKEN: Final = (
+    "DELETE FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch"
+    f" AND number BETWEEN :first AND :last AND tag = {UNDELIVERED} AND (epoch, number) <="
+    " (SELECT taken.epoch, taken.number FROM @taken AS taken WHERE taken.session = :session AND taken.writer = :writer)"
+)
 # A payload that is too large is left where it is: the database need not even look at it.
 SMALL: Final = (
     "CASE WHEN length(messages.topic) + length(messages.payload) + coalesce(length(messages.head), 0) <= :small THEN"
@@ -348,12 +354,13 @@ class MachineRequests:
         self.mark_run(sql, asked, asked.until)
 
     def mark_run(self, sql: Sql, first: MarkDelivered, last: int) -> None:
-        """Mark this row and those behind it, up to number `last`."""
-        sql.run(
-            MARK,
-            session=first.session.encode(), writer=first.writer.encode(), epoch=first.epoch, first=first.number,
-            last=last, time_ns=sql.now_ns,
-        )  # fmt: skip
+        """Delete this row and those behind it, up to number `last`, as far as the state has them; mark the others."""
+        rows = {
+            "session": first.session.encode(), "writer": first.writer.encode(), "epoch": first.epoch,
+            "first": first.number, "last": last,
+        }  # fmt: skip
+        sql.run(DELETE_TAKEN, **rows)
+        sql.run(MARK, **rows, time_ns=sql.now_ns)
 
 
 def put_marker(sql: Sql, session: bytes, writer: bytes, epoch: int, k: int, mark: tuple[int, int]) -> None:

@@ -46,7 +46,7 @@ from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec, P
 logger = logging.getLogger("gapless")
 
 EXPIRY_MS: Final = 3_600_000
-RECEIVE_MAXIMUM: Final = 100
+RECEIVE_MAXIMUM: Final = 500
 PATIENCE_S: Final = 60.0
 
 QOS_0_MAX: Final = 10_000

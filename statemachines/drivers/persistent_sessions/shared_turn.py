@@ -1,7 +1,8 @@
 """SharedTurn: batches whose transactions may be committed beside others of their kind (PS-511).
 
 Such a batch stores messages and rows of this node's writer, or what an owner has taken.  What it depends on is changed
-only by transactions that are alone: tokens, epochs that are fenced, routes, what is deleted.
+only by transactions that are alone: tokens, epochs that are fenced, routes, what is deleted.  A row that is marked may
+be deleted beside others (PS-660): nothing that shares its turn reads a row that the state has taken.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ from statemachines.drivers.persistent_sessions.state_rows import runs_of_numbers
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.drivers.sql.failure import OutcomeOpen, StoreDamaged
 from statemachines.kernel import ConfigurationError, Map, Superseded
+from statemachines.persistent_sessions.collector_request import ReadRows, Tag
 from statemachines.persistent_sessions.in_flight_record import RECEIVED, TAKEN, InFlightRecord
 from statemachines.persistent_sessions.life_request import UnlockClient
 from statemachines.persistent_sessions.message import Queued
@@ -811,6 +812,30 @@ def test_PS_197_marks_of_several_rows_are_carried_out_alone_and_in_a_run(url):
         return [(one.writer, one.epoch, [row.number for row in one.rows]) for one in found.found]
 
     assert run(url, play) == [("w1", 1, [6]), ("w1", 2, [1, 5, 6]), ("w2", 1, [1, 5, 6]), ("w2", 2, [1, 2, 3, 4, 5])]
+
+
+def test_PS_660_a_row_that_the_state_has_taken_goes_when_it_is_marked(url):
+    """Of five rows three are taken, and four are marked: the fourth has a mark, and its collector."""
+
+    async def play(store, clock):
+        token = (await connect(store, "s1")).token
+        for writer in ("w1", "w2"):
+            await store.ask(BeginEpoch("s1", writer))
+            for number in range(1, 6):
+                await store.ask(PutRows("s1", writer, 1, (Queued(number, f"m{number}", "t", 1),)))
+        await store.ask(CommitState("s1", token, StateChange(Map({"w1": (1, 3)}))))
+        await store.ask(MarkDelivered("s1", "w1", 1, 1, 4))
+        await store.ask(MarkDelivered("s1", "w2", 1, 1))
+        (left,) = await store.ask(ReadRows(None, 99))
+        (found,) = await store.ask(ReadPending("s1"))
+        waiting = [(one.writer, [row.number for row in one.rows]) for one in found.found]
+        return [(one.key.writer, one.key.number, one.key.tag) for one in left.rows if one.key.session == "s1"], waiting
+
+    rows, waiting = run(url, play)
+    undelivered = [("w1", 4), ("w1", 5), *(("w2", number) for number in range(1, 6))]
+    marks = [("w1", 4, Tag.DELIVERED), ("w2", 1, Tag.DELIVERED)]
+    assert set(rows) == {*((*one, Tag.UNDELIVERED) for one in undelivered), *marks}
+    assert waiting == [("w1", [5]), ("w2", [2, 3, 4, 5])]
 
 
 def test_requests_keep_their_order_and_marks_alone_go_together():

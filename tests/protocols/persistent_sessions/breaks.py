@@ -374,6 +374,7 @@ BREAKS = {
     "PS-543": swap(store_version.StoreVersion, "needs_stop", lambda self, ours, upgrades: False),
     "PS-540": swap(stored_batch.BatchReader, "_multiply", lambda self: ([], [])),
     "PS-515": swap(QuickWork, "can_run", lambda self: False),
+    "PS-660": swap(machine_requests, "DELETE_TAKEN", "SELECT 1"),
     "PS-530": swap(RequestQueue, "_give_late", RequestQueue.give),
     "PS-571": swap(GroupMatcher, "match", lambda self, topic: []),
     "PS-531": swap(SessionStore, "_look_ahead", lambda self, life, asked: self._store_ahead_in_turn(life, 1, asked)),

@@ -546,7 +546,6 @@ def test_PS_149_a_node_collects_what_nobody_needs(tmp_path):
     cluster.pass_ms(250, 50)
     ended = cluster.told_of(RoundEnded)[0]
     assert (ended.messages, ended.whole) == (1, True)
-    assert ended.rows >= 4
     found = cluster.do(ReadMessages(("m1", "m2", "m3"), 2**20))
     assert {message for message, payload in found.items() if payload is not None} == {"m2", "m3"}
     without = Cluster(tmp_path / "other.db", "a")
