@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -28,8 +29,9 @@ PREFIX = 20_000
 """States that the plainest search explores: of the large system it would take an hour."""
 
 
+@cache
 def rate(name: str, size: str, engine: str) -> float:
-    """States a second of processor time, from empty tables to the last state."""
+    """States a second of processor time, from empty tables to the last state; of one system found once."""
     from statemachines_spec.explorer.explore import COMPLETE, explore
     from statemachines_spec.shared_subscriptions.systems import system
 
