@@ -18,6 +18,8 @@ ROUNDS_ENOUGH: Final = 3
 """So many rounds decide, where each of them says the same of the target."""
 
 ROUNDS_MAX: Final = 5
+SMALL_SPREAD: Final = 1.1
+"""Two rounds are enough if the greater ratio is at most so many times the lesser."""
 
 
 def measure_all(rows: Iterable[Row], progress: Progress) -> Iterator[Result]:
@@ -54,9 +56,12 @@ def measure(row: Row, clock: Callable[[], float] = perf_counter) -> Result:
 
 
 def is_decided(row: Row, rounds: Sequence[tuple[float, float]]) -> bool:
-    """Whether there are enough rounds, and each says the same of the target: two more could not turn the verdict by
-    much."""
-    return len(rounds) >= ROUNDS_ENOUGH and len({row.holds(row.ratio.of(*values)) for values in rounds}) == 1
+    """Whether the rounds are enough: each says the same of the target, and there are three, or two with a small
+    spread."""
+    ratios = [row.ratio.of(*values) for values in rounds]
+    if len({row.holds(ratio) for ratio in ratios}) > 1:
+        return False
+    return len(ratios) >= ROUNDS_ENOUGH or (len(ratios) > 1 and max(ratios) <= SMALL_SPREAD * min(ratios))
 
 
 def one_round(pair: Pair) -> tuple[float, float]:
