@@ -27,6 +27,9 @@ WAITING_MAX: Final = 900
 """Messages that wait for the absent session at most; a round begins when it has taken them."""
 
 ROUNDS: Final = 5
+ROUNDS_ALONE: Final = 2
+"""Of one publisher, which waits for many times as many flushes."""
+
 PUBLISHERS: Final = 16
 SUBSCRIBERS: Final = 1_000
 READER: Final = "reader"
@@ -71,7 +74,8 @@ def drain(port: int, messages: int) -> None:
 
 def prepare_publish(ours: str, baseline: str, publishers: int, size: Size) -> Pair:
     """Both in as many rounds."""
-    rounds, messages = size.pick((ROUNDS, WAITING_MAX), (1, 2 * publishers))
+    full = ROUNDS if publishers > 1 else ROUNDS_ALONE
+    rounds, messages = size.pick((full, WAITING_MAX), (1, 2 * publishers))
     runs = (partial(rate_publishes, kind, publishers, rounds, messages) for kind in (ours, baseline))
     return Pair(*runs)
 
