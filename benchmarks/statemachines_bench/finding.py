@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from statistics import mean
 from typing import Final
 
@@ -47,8 +47,10 @@ def time_move(moves: int) -> float:
     return ns_per_event(lambda: system.run(moves), moves)
 
 
+@cache
 def seconds_to_find(method: str, bugs: tuple[str, ...]) -> float:
-    """Mean processor time until the first violation, over `bugs`; at most `CPU_S_MAX` for each."""
+    """Mean processor time until the first violation, over `bugs`; at most `CPU_S_MAX` for each.  The seeds are the same
+    each time, so it is found once."""
     from statemachines.testing.bug_search import find
     from statemachines_spec.bug import find_bug
 

@@ -8,6 +8,7 @@ ends a borrower are left out.
 from __future__ import annotations
 
 from statemachines.kernel import CancelTimer, Effect, Event, Send, SetTimer, Tell
+from statemachines.shared_subscriptions.acknowledged_ranges import limit_reports
 from statemachines.shared_subscriptions.borrower import REPORTS_PER_PING, LeaseBegan, PingTimer, Start
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.message import (
@@ -17,6 +18,7 @@ from statemachines.shared_subscriptions.message import (
     LeaderWanted,
     Ping,
     PingResponse,
+    Ranges,
     Report,
     Revoke,
     Revoked,
@@ -27,9 +29,9 @@ from statemachines.shared_subscriptions.stream import Finish, Install, StreamPro
 
 
 class HandStream:
-    """One stream: `grant` is the number held or, absent, the highest seen."""
+    """One stream: `grant` is the number held or, absent, the highest seen; what follows `finished` as in a `Report`."""
 
-    __slots__ = ("finished", "grant", "name", "progress", "status")
+    __slots__ = ("acked", "failed", "finished", "grant", "in_hand", "name", "progress", "reason", "status")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -37,6 +39,10 @@ class HandStream:
         self.grant = 0
         self.progress = 0
         self.finished = False
+        self.failed = 0
+        self.in_hand = False
+        self.acked: Ranges = ()
+        self.reason = ""
 
 
 class HandBorrower:
@@ -97,7 +103,7 @@ class HandBorrower:
     def _ping(self, now_ns: int) -> Send:
         names = sorted(self.carried) + sorted(self.changed - self.carried)
         names = names[:REPORTS_PER_PING]
-        reports = tuple(self._report(self.streams[name]) for name in names)
+        reports = limit_reports(tuple(self._report(self.streams[name]) for name in names))
         self.ping_n += 1
         self.ping_at_ns = now_ns
         self.outstanding = True
@@ -106,7 +112,8 @@ class HandBorrower:
         return Send(self.leader, Ping(self.id, self.epoch, self.registration, self.ping_n, reports))
 
     def _report(self, stream: HandStream) -> Report:
-        return Report(stream.name, stream.grant, stream.progress, stream.finished)
+        said = (stream.failed, stream.in_hand, stream.acked, stream.reason)
+        return Report(stream.name, stream.grant, stream.progress, stream.finished, *said)
 
     def _answered(self, event: PingResponse, now_ns: int) -> list[Effect]:
         if not self.outstanding or event.n != self.ping_n:
@@ -130,6 +137,10 @@ class HandBorrower:
         if event.progress < stream.progress:
             return []
         stream.progress = event.progress
+        stream.failed = event.failed
+        stream.in_hand = event.in_hand
+        stream.acked = event.acked
+        stream.reason = event.reason
         if not stream.finished and (event.finished or event.progress == END_OF_STREAM):
             stream.finished = True
             self.unfinished -= 1
@@ -153,9 +164,15 @@ class HandBorrower:
         stream.grant = event.grant
         stream.progress = event.progress
         stream.finished = False
+        stream.failed = event.failed
+        stream.in_hand = False
+        stream.acked = event.acked
+        stream.reason = ""
         self.unfinished += 1
         self.changed.add(stream.name)
-        return [*effects, Tell(Install(self.id, stream.name, stream.grant, stream.progress)), self._update(stream)]
+        said = (event.failed, event.most, event.relaxed, event.acked)
+        install = Install(self.id, stream.name, stream.grant, stream.progress, *said)
+        return [*effects, Tell(install), self._update(stream)]
 
     def _revoke(self, event: Revoke) -> list[Effect]:
         stream = self.streams.get(event.stream)
@@ -195,7 +212,17 @@ class HandBorrower:
 
     def _update(self, stream: HandStream) -> Send:
         update = UpdateProgress(
-            self.id, self.epoch, self.registration, stream.name, stream.grant, stream.progress, stream.finished
+            self.id,
+            self.epoch,
+            self.registration,
+            stream.name,
+            stream.grant,
+            stream.progress,
+            stream.finished,
+            stream.failed,
+            stream.in_hand,
+            stream.acked,
+            stream.reason,
         )
         return Send(self.leader, update)
 

@@ -22,10 +22,10 @@ from statemachines.kernel import GaplessError
 from statemachines_bench.judge_baselines import Counts, duckdb_judge, our_judge, polars_judge
 from statemachines_bench.row import Pair, Ratio, Row, Size
 
-SEEDS: Final = 105
-"""Stormy runs, some 2 million steps."""
+SEEDS: Final = 35
+"""Stormy runs, some 0.7 million steps."""
 
-COPIES: Final = 10
+COPIES: Final = 30
 """The same under new run numbers: 20 million."""
 
 FILES: Final = 10

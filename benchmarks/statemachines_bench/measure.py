@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import gc
 import traceback
-from collections.abc import Callable, Iterable, Iterator
-from time import perf_counter, perf_counter_ns
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from time import perf_counter, process_time_ns
 from tracemalloc import get_traced_memory, start, stop
+from typing import Final
 
 from statemachines_bench.result import Result
 from statemachines_bench.row import Pair, Row, Size
 
 Progress = Callable[[str], None]
+
+ROUNDS_ENOUGH: Final = 3
+"""So many rounds decide, where each of them says the same of the target."""
+
+ROUNDS_MAX: Final = 5
+SMALL_SPREAD: Final = 1.1
+"""Two rounds are enough if the greater ratio is at most so many times the lesser."""
 
 
 def measure_all(rows: Iterable[Row], progress: Progress) -> Iterator[Result]:
@@ -34,12 +42,26 @@ def make_failed_result(row: Row, error: Exception) -> Result:
 
 
 def measure(row: Row, clock: Callable[[], float] = perf_counter) -> Result:
-    """Ours, baseline, ours, ...: as many rounds as the first one, timed by `clock` in seconds, leaves time for."""
-    pair = row.prepare(Size.FULL)
+    """Ours, baseline, ours, ...: as many rounds as the first one, timed by `clock` in seconds, leaves time for; fewer
+    where the rounds agree about the target."""
     began = clock()
+    pair = row.prepare(Size.FULL)
+    prepared = clock()
     values = [one_round(pair)]
-    values += [one_round(pair) for _ in range(rounds_for(clock() - began) - 1)]
-    return Result(row, tuple(ours for ours, _ in values), tuple(baseline for _, baseline in values))
+    rounds = rounds_for(clock() - prepared)
+    while len(values) < rounds and not is_decided(row, values):
+        values.append(one_round(pair))
+    ours, baseline = zip(*values, strict=True)
+    return Result(row, ours, baseline, seconds=clock() - began)
+
+
+def is_decided(row: Row, rounds: Sequence[tuple[float, float]]) -> bool:
+    """Whether the rounds are enough: each says the same of the target, and there are three, or two with a small
+    spread."""
+    ratios = [row.ratio.of(*values) for values in rounds]
+    if len({row.holds(ratio) for ratio in ratios}) > 1:
+        return False
+    return len(ratios) >= ROUNDS_ENOUGH or (len(ratios) > 1 and max(ratios) <= SMALL_SPREAD * min(ratios))
 
 
 def one_round(pair: Pair) -> tuple[float, float]:
@@ -48,18 +70,19 @@ def one_round(pair: Pair) -> tuple[float, float]:
 
 
 def rounds_for(seconds: float) -> int:
-    """Five rounds of a row that takes less than 10 seconds a round, three below 60, else one."""
+    """At most five rounds of a row that takes less than 10 seconds a round, three below 30, else one."""
     if seconds < 10:
-        return 5
-    return 3 if seconds < 60 else 1
+        return ROUNDS_MAX
+    return ROUNDS_ENOUGH if seconds < 30 else 1
 
 
 def ns_per_event(run: Callable[[], object], events: int) -> float:
-    """Nanoseconds per event of one run over so many; what earlier runs left behind is collected first."""
+    """Nanoseconds of processor time per event of one run over so many, since other processes may take turns with it;
+    what earlier runs left behind is collected first."""
     gc.collect()
-    began = perf_counter_ns()
+    began = process_time_ns()
     run()
-    return (perf_counter_ns() - began) / events
+    return (process_time_ns() - began) / events
 
 
 def bytes_each(make: Callable[[int], object], count: int) -> float:

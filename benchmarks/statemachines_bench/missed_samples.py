@@ -144,8 +144,8 @@ ROWS = (
         )
         for name, delay_ms, pairs, at_most in (
             ("zenoh-recovery", 0, 500, 2.0),
-            ("zenoh-recovery-10ms", 10, 200, 1.05),
-            ("zenoh-recovery-50ms", 50, 60, 1.05),
+            ("zenoh-recovery-10ms", 10, 100, 1.05),
+            ("zenoh-recovery-50ms", 50, 30, 1.05),
         )
     ),
     Row(

@@ -11,7 +11,7 @@ import select
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from time import perf_counter
 from typing import Final
@@ -19,6 +19,7 @@ from typing import Final
 from statemachines.testing.mqtt_connections.mqtt_broker import KINDS, MqttBroker
 from statemachines.testing.mqtt_connections.mqtt_socket import PATIENCE_S, MqttSocket, make_publish, publish_all
 from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.shared_runs import SharedRuns
 
 PAYLOAD: Final = b"x" * 100
 TOPIC: Final = "bench/t"
@@ -26,6 +27,9 @@ WAITING_MAX: Final = 900
 """Messages that wait for the absent session at most; a round begins when it has taken them."""
 
 ROUNDS: Final = 5
+ROUNDS_ALONE: Final = 2
+"""Of one publisher, which waits for many times as many flushes."""
+
 PUBLISHERS: Final = 16
 SUBSCRIBERS: Final = 1_000
 READER: Final = "reader"
@@ -70,7 +74,8 @@ def drain(port: int, messages: int) -> None:
 
 def prepare_publish(ours: str, baseline: str, publishers: int, size: Size) -> Pair:
     """Both in as many rounds."""
-    rounds, messages = size.pick((ROUNDS, WAITING_MAX), (1, 2 * publishers))
+    full = ROUNDS if publishers > 1 else ROUNDS_ALONE
+    rounds, messages = size.pick((full, WAITING_MAX), (1, 2 * publishers))
     runs = (partial(rate_publishes, kind, publishers, rounds, messages) for kind in (ours, baseline))
     return Pair(*runs)
 
@@ -93,8 +98,8 @@ def build_publish_row(name: str, ours: str, baseline: str, publishers: int, at_l
 # -- live clients -----------------------------------------------------------------------------------------------------
 
 
-def measure_latency(kind: str, clients: int, messages: int, share: float) -> float:
-    """Milliseconds from a publish to its delivery to one of so many clients: so many of 100 take at most this."""
+def measure_latencies(kind: str, clients: int, messages: int) -> list[float]:
+    """Milliseconds from each publish to its delivery to one of so many clients, sorted."""
     chance, took = random.Random(1), []
     with run_broker(kind) as broker, ExitStack() as stack:
         publisher = stack.enter_context(MqttSocket(broker.port, "publisher"))
@@ -109,14 +114,40 @@ def measure_latency(kind: str, clients: int, messages: int, share: float) -> flo
             took.append(perf_counter() - began)
             subscribers[place].acknowledge(found)
             publisher.read_frames()
-    return sorted(took)[min(len(took) - 1, int(len(took) * share))] * 1e3
+    return [1e3 * one for one in sorted(took)]
+
+
+def pick_share(values: list[float], share: float) -> float:
+    """So many of all values, which are sorted, are at most this."""
+    return values[min(len(values) - 1, int(len(values) * share))]
+
+
+LatencyRuns = SharedRuns[tuple[list[float], list[float]]]
+
+
+@cache
+def share_latencies(clients: int, size: Size) -> LatencyRuns:
+    """Ours and mosquitto with as many messages."""
+    messages, count = size.pick((1_000, clients), (3, min(clients, 4)))
+    return SharedRuns(
+        lambda: (
+            measure_latencies("ours-process", count, messages),
+            measure_latencies("mosquitto-memory", count, messages),
+        )
+    )
+
+
+def read_shares(shared: LatencyRuns, share: float) -> Pair:
+    """The same share of the messages at both brokers."""
+    return Pair(
+        shared.read(lambda values: pick_share(values[0], share)),
+        shared.read(lambda values: pick_share(values[1], share)),
+    )
 
 
 def prepare_latency(clients: int, share: float, size: Size) -> Pair:
-    """Ours and mosquitto with as many messages."""
-    messages, count = size.pick((1_000, clients), (3, min(clients, 4)))
-    runs = (partial(measure_latency, kind, count, messages, share) for kind in ("ours-process", "mosquitto-memory"))
-    return Pair(*runs)
+    """Rows of several shares read the same runs."""
+    return read_shares(share_latencies(clients, size), share)
 
 
 # -- fan-out ----------------------------------------------------------------------------------------------------------

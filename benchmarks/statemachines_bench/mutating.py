@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PROTOCOL: Final = "cursor_recovery"
 HUNTS: Final = ("left by the dead", "alone", "one of each", "two readers")
-SAMPLE, SEED = 120, 1
+SAMPLE, SEED = 60, 1
 
 
 def an_hour(field: Field, some: list[Mutant], jobs: int) -> float:

@@ -25,7 +25,7 @@ MESSAGES: Final = 10_000
 """Of each other stream: more than is read meanwhile."""
 POISON: Final = "poison"
 MAX_DELIVER: Final = 3
-WINDOW_S: Final = 15.0
+WINDOW_S: Final = 10.0
 PATIENCE_S: Final = 60.0
 
 

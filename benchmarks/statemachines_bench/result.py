@@ -26,6 +26,8 @@ class Result(msgspec.Struct, frozen=True):
     ours_rounds: tuple[float, ...]
     baseline_rounds: tuple[float, ...]
     error: str = ""
+    seconds: float = 0.0
+    """What the row took, on the clock: all that it prepares included."""
 
     @property
     def ours(self) -> float:
@@ -60,6 +62,8 @@ class Written(msgspec.Struct, frozen=True, omit_defaults=True):
     target: float | None
     holds: bool
     rounds: int
+    seconds: float
+    """What the row took, on the clock."""
     error: str | UnsetType = UNSET
     commit: str | UnsetType = UNSET
     """What was measured, in a file of results; with it stand the values of all rounds."""
@@ -80,6 +84,7 @@ def make_written(result: Result, commit: str = "") -> Written:
         row.target,
         result.holds,
         len(result.ours_rounds),
+        round(result.seconds, 1),
         result.error or UNSET,
         commit or UNSET,
         result.ours_rounds if commit else (),
@@ -98,7 +103,7 @@ def render_results(results: Sequence[Result]) -> RenderableType:
     table.add_column("row")
     for head in ("ours", "baseline", "ratio"):
         table.add_column(head, justify="right")
-    for head in ("unit", "target", "holds", "rounds", "baseline is", "aim"):
+    for head in ("unit", "target", "holds", "rounds", "seconds", "baseline is", "aim"):
         table.add_column(head)
     for result in results:
         row = result.row
@@ -111,11 +116,16 @@ def render_results(results: Sequence[Result]) -> RenderableType:
             row.target_text,
             _verdict(result),
             str(len(result.ours_rounds)),
+            f"{result.seconds:.0f}",
             row.baseline_name,
             row.aim,
         )
     failures = [Text(f"{one.row.name} failed: {one.error}", style="bold red") for one in results if one.error]
-    notes = Text("values: median (least - greatest of the rounds); a target is a ratio of medians")
+    minutes = sum(result.seconds for result in results) / 60
+    notes = Text(
+        "values: median (least - greatest of the rounds); a target is a ratio of medians; "
+        f"all rows took {minutes:.0f} minutes"
+    )
     return Group(table, notes, *failures)
 
 

@@ -52,7 +52,7 @@ class SavedResults:
             raise ConfigurationError("--save", str(self._path), f"{rule} ({error})") from error
         known = {row.name: row for row in rows}
         return {
-            one.name: Result(known[one.name], one.ours_rounds, one.baseline_rounds)
+            one.name: Result(known[one.name], one.ours_rounds, one.baseline_rounds, seconds=one.seconds)
             for one in there
             if one.name in known and one.commit == self._commit and one.ours_rounds and not one.error
         }

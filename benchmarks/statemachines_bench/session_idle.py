@@ -10,13 +10,14 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from time import sleep
-from typing import Final
+from typing import Final, NamedTuple
 
 from statemachines_bench.mqtt_traffic import read_memory
 from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.shared_runs import SharedRuns
 
 SESSIONS: Final = 2_000
 AT_ONCE: Final = 50
@@ -67,18 +68,29 @@ def run_idle(count: int) -> Iterator[tuple[int, int]]:
         yield pid, before
 
 
-def measure_cpu(count: int, watch_s: float) -> float:
-    """Percent of a core that the node takes."""
-    with run_idle(count) as (pid, _):
+class IdleCost(NamedTuple):
+    """What idle sessions cost a node."""
+
+    cpu: float
+    """Percent of a core."""
+    memory: float
+    """Bytes for each session."""
+
+
+def measure_idle(count: int, watch_s: float) -> IdleCost:
+    """Of so many sessions."""
+    with run_idle(count) as (pid, memory_before):
+        memory = max(1, read_memory(pid) - memory_before) / count
         before = read_cpu_s(pid)
         sleep(watch_s)
-        return max(LEAST, 100 * (read_cpu_s(pid) - before) / watch_s)
+        watched_s = max(watch_s, LEAST)
+        return IdleCost(max(LEAST, 100 * (read_cpu_s(pid) - before) / watched_s), memory)
 
 
-def measure_memory(count: int) -> float:
-    """Bytes of the node's memory for each session."""
-    with run_idle(count) as (pid, before):
-        return max(1, read_memory(pid) - before) / count
+@cache
+def share_idle(size: Size) -> SharedRuns[IdleCost]:
+    """Of many sessions: both rows read the same runs."""
+    return SharedRuns(partial(measure_idle, *size.pick((SESSIONS, WATCH_S), (20, 0.5))))
 
 
 async def connect_all(address: str, count: int) -> None:
@@ -96,14 +108,14 @@ async def connect_all(address: str, count: int) -> None:
 
 def prepare_cpu(size: Size) -> Pair:
     """Many sessions and one."""
-    count, watch_s = size.pick((SESSIONS, WATCH_S), (5, 0.5))
-    return Pair(partial(measure_cpu, count, watch_s), partial(measure_cpu, 1, watch_s))
+    watch_s = size.pick(WATCH_S, 0.5)
+    return Pair(share_idle(size).read(lambda cost: cost.cpu), lambda: measure_idle(1, watch_s).cpu)
 
 
 def prepare_memory(size: Size) -> Pair:
     """Many sessions, and a twentieth of them."""
-    count = size.pick(SESSIONS, 20)
-    return Pair(partial(measure_memory, count), partial(measure_memory, count // 20))
+    few = size.pick(SESSIONS, 20) // 20
+    return Pair(share_idle(size).read(lambda cost: cost.memory), lambda: measure_idle(few, 0.0).memory)
 
 
 ROWS: Final = (

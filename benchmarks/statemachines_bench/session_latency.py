@@ -7,14 +7,15 @@ next message is published when this one has come and is acknowledged.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from functools import partial
+from functools import cache, partial
 from queue import SimpleQueue
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from statemachines.testing.mqtt_connections.mqtt_broker import KINDS
-from statemachines_bench.mqtt_traffic import PAYLOAD, TOPIC, run_broker
+from statemachines_bench.mqtt_traffic import PAYLOAD, TOPIC, LatencyRuns, read_shares, run_broker
 from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.shared_runs import SharedRuns
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client
@@ -46,8 +47,8 @@ def connect(port: int, client_id: str, stack: ExitStack) -> Client:
     return client
 
 
-def measure_latency(kind: str, messages: int, share: float) -> float:
-    """Milliseconds from a publish to its delivery: this share of the messages takes at most so long."""
+def measure_latencies(kind: str, messages: int) -> list[float]:
+    """Milliseconds from each publish to its delivery, sorted."""
     took = []
     came: SimpleQueue[float] = SimpleQueue()
     subscribed: SimpleQueue[object] = SimpleQueue()
@@ -66,16 +67,21 @@ def measure_latency(kind: str, messages: int, share: float) -> float:
             sent = publisher.publish(TOPIC, PAYLOAD, qos=1)
             took.append(came.get(timeout=PATIENCE_S) - began)
             sent.wait_for_publish(PATIENCE_S)
-    return sorted(took[WARM:])[min(messages - 1, int(messages * share))] * 1e3
+    return [1e3 * one for one in sorted(took[WARM:])]
+
+
+@cache
+def share_latencies(size: Size) -> LatencyRuns:
+    """Ours and mosquitto with as many messages."""
+    messages = size.pick(MESSAGES, 3)
+    return SharedRuns(
+        lambda: (measure_latencies("ours-process", messages), measure_latencies("mosquitto-persistence", messages))
+    )
 
 
 def prepare(share: float, size: Size) -> Pair:
-    """Ours and mosquitto with as many messages."""
-    messages = size.pick(MESSAGES, 3)
-    ours, baseline = (
-        partial(measure_latency, kind, messages, share) for kind in ("ours-process", "mosquitto-persistence")
-    )
-    return Pair(ours, baseline)
+    """Rows of several shares read the same runs."""
+    return read_shares(share_latencies(size), share)
 
 
 ROWS: Final = tuple(

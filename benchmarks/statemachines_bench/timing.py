@@ -11,6 +11,7 @@ from time import process_time
 from typing import TYPE_CHECKING
 
 from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.shared_runs import SharedRuns
 
 if TYPE_CHECKING:
     from statemachines_spec.explorer.entries import Entries
@@ -51,24 +52,35 @@ def measure_entries(system: System) -> float:
     return len(entries.entries) / spent
 
 
-def a_second(system: System, count: Callable[[Result], int]) -> float:
-    """Of what is counted, a second of processor time, over entries that are there."""
+def walk(system: System) -> Result:
+    """The whole system, over entries that are there."""
     from statemachines_spec.explorer.explore import COMPLETE, explore
 
     entries = fill_entries(*system)
     result = explore(entries.system, engine="compiled", hashing=False, entries=entries)
     assert result.ended == COMPLETE
-    return count(result) / result.seconds
+    return result
 
 
 def both(size: Size) -> tuple[System, System]:
     return size.pick((TIMED, UNTIMED), LITTLE)
 
 
-def prepare_walk(count: Callable[[Result], int], size: Size) -> Pair:
+@cache
+def share_walks(size: Size) -> SharedRuns[tuple[Result, Result]]:
+    """Both systems, one behind the other."""
     timed, untimed = both(size)
     fill_entries(*timed), fill_entries(*untimed)
-    return Pair(lambda: a_second(timed, count), lambda: a_second(untimed, count))
+    return SharedRuns(lambda: (walk(timed), walk(untimed)))
+
+
+def prepare_walk(count: Callable[[Result], int], size: Size) -> Pair:
+    """Of what is counted, a second of processor time."""
+    shared = share_walks(size)
+    return Pair(
+        shared.read(lambda results: count(results[0]) / results[0].seconds),
+        shared.read(lambda results: count(results[1]) / results[1].seconds),
+    )
 
 
 def prepare_entries(size: Size) -> Pair:

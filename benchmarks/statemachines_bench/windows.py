@@ -69,10 +69,10 @@ def mix_messages(count: int, subjects: int) -> list[Message]:
 
 
 def rate(count: int, run: Callable[[], object]) -> float:
-    """Messages a second."""
-    began = time.perf_counter()
+    """Messages a second of processor time."""
+    began = time.process_time()
     run()
-    return count / (time.perf_counter() - began)
+    return count / (time.process_time() - began)
 
 
 def receiver() -> SubscriberTable:

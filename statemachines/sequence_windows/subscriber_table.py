@@ -169,18 +169,19 @@ class SubscriberTable:
             entry: Entry | None = kept.newest
             if entry.publisher != publisher or entry.life != life:  # type: ignore[union-attr]
                 entry = kept.lines.get((publisher, life))
-            if (
-                entry is not None
-                and number == entry.last + 1
-                and base
-                and not time_ns
-                and not chain
-                and number != entry.jumped
-            ):
-                entry.last = number
-                if entry is not kept.newest:
-                    kept.move_to_the_end(entry)
-                return Judged(NEXT, number >> BASE_BITS, base, base)
+            if entry is not None and base and not time_ns and not chain:
+                lost = number - entry.last - 1
+                if not lost:
+                    verdict = None if number == entry.jumped else NEXT
+                elif 0 < lost < JUMP and not entry.other and number >> BASE_BITS == entry.last >> BASE_BITS:
+                    verdict = SKIP
+                else:
+                    verdict = None
+                if verdict is not None:
+                    entry.last = number
+                    if entry is not kept.newest:
+                        kept.move_to_the_end(entry)
+                    return Judged(verdict, number >> BASE_BITS, base, base, lost)
         event = Numbered(number >> BASE_BITS, base, base, time_ns, chain)
         return self._receive(subject, (publisher, life), event, t_ns)[0]
 

@@ -38,14 +38,22 @@ def random_events(seed, count):
     for _ in range(count):
         stream, grant = stream_name(chance.randrange(4)), chance.randrange(1, 9)
         pair = chance.choice([PAIR] * 9 + [(PAIR[0], 0, 1)])
+        acked = chance.choice([(), ((70, 72),)])
         events.append(
             chance.choice(
                 [
-                    message.Grant(*pair, stream, grant, chance.randrange(50)),
+                    message.Grant(*pair, stream, grant, chance.randrange(50), failed=chance.randrange(3), acked=acked),
                     message.Revoke(*pair, stream, grant),
                     message.Revoked(*pair, stream, grant),
                     StreamProgress(
-                        stream, grant, chance.choice([1, 30, 60, message.END_OF_STREAM]), chance.random() < 0.3
+                        stream,
+                        grant,
+                        chance.choice([1, 30, 60, message.END_OF_STREAM]),
+                        chance.random() < 0.3,
+                        failed=chance.randrange(3),
+                        in_hand=chance.random() < 0.3,
+                        acked=acked,
+                        reason=chance.choice(["", "busy"]),
                     ),
                     message.PingResponse(*pair, chance.randrange(1, 4)),
                 ]
