@@ -16,11 +16,12 @@ from statemachines_spec.persistent_sessions import (
     host_systems,
     look_systems,
     merge_systems,
+    node_group_systems,
 )
 
 APART = (
     merge_systems, host_systems, look_systems, fresh_session_systems, claim_systems, group_systems,
-    group_member_contract,
+    group_member_contract, node_group_systems,
 )  # fmt: skip
 
 SYSTEMS: dict[str, str] = {

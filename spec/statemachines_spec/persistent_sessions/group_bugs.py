@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from statemachines.kernel import Ask
-from statemachines.persistent_sessions import group_member_actions, shared_group
+from statemachines.persistent_sessions import group_member_actions, session_host_writers, shared_group
 from statemachines.persistent_sessions.group_member import GROUP_MEMBER
 from statemachines.persistent_sessions.group_member_record import (
     GONE,
@@ -33,6 +35,12 @@ def acknowledge_given(record: Any, event: Any, now_ns: int) -> Any:
     return record, (Ask(GROUPS, AcknowledgePiece(record.id, record.given)), *A.leave(record))
 
 
+def without_since(hands_of: Any) -> Any:
+    return lambda alike: {
+        session: tuple(replace(one, since_ns=0) for one in hands) for session, hands in hands_of(alike).items()
+    }
+
+
 BUGS = (
     Bug("group-hears-first", "a message is acknowledged to the group before it is stored for the session", "PS-261",
         "the answer of the database", replace_call(A, "acknowledge", acknowledge_at_once)),
@@ -48,5 +56,8 @@ BUGS = (
         "the messages of QoS 1", replace_call(shared_group, "goes_back", lambda status, qos: False)),
     Bug("stored-again", "what another session has of the group is stored once more", "PS-470", "the note of the group",
         replace_call(shared_group, "is_first_time", lambda progress, offset: True)),
+    Bug("since-forgotten", "a node stores a message of a group as if nothing was stored elsewhere before it", "PS-287",
+        "the store time of the member", replace_call(session_host_writers, "hands_of",
+                                                     without_since(session_host_writers.hands_of))),
 )  # fmt: skip
 """Each with a sentence of its own."""
