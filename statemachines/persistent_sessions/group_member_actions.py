@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from statemachines.kernel import Ask, Effects, Event, SetTimer, Tell
+from statemachines.kernel import Ask, Effects, Event, Tell
 from statemachines.persistent_sessions.group_member_record import (
     COUNT_AFTER,
     COUNT_AFTER_MAX,
@@ -29,7 +29,6 @@ from statemachines.persistent_sessions.group_member_record import (
     MemberOver,
     MemberRefused,
     MessagesCame,
-    PieceRefused,
     PieceStored,
     ReadTime,
     RouteStored,
@@ -54,7 +53,7 @@ def is_bounded(record: GroupMemberRecord, event: GroupsOpened | WaiterFound) -> 
     return record.is_bounded
 
 
-def is_group_ending(record: GroupMemberRecord, event: MemberDeclared) -> bool:
+def is_ending(record: GroupMemberRecord, event: MemberDeclared) -> bool:
     return event.refusal == WAIT_FOR_END
 
 
@@ -82,11 +81,12 @@ def has_no_room(record: GroupMemberRecord, event: Event) -> bool:
 
 
 def is_wanted(record: GroupMemberRecord, event: WaiterFound) -> bool:
-    """Another member waits; the group that the subscription declared is declared again."""
+    """Another member waits."""
     return event.is_there
 
 
-def is_wanted_and_bounded(record: GroupMemberRecord, event: WaiterFound) -> bool:
+def declares_anew(record: GroupMemberRecord, event: WaiterFound) -> bool:
+    """Another member waits; the group that the subscription declared is declared again."""
     return event.is_there and record.is_bounded
 
 
@@ -185,8 +185,7 @@ def acknowledge(record: GroupMemberRecord, event: Event) -> Effects:
 
 
 def look(record: GroupMemberRecord, event: LookDue, now_ns: int) -> Done:
-    again = SetTimer("look", now_ns + LOOK_NS)
-    return replace(record, looks=record.looks + 1), (again, Ask(GROUPS, FindWaiter(record.id)))
+    return replace(record, looks=record.looks + 1), (Ask(GROUPS, FindWaiter(record.id)),)
 
 
 def count_again(record: GroupMemberRecord, event: WaiterFound, now_ns: int) -> Done:
@@ -222,11 +221,7 @@ def leave_group(record: GroupMemberRecord, event: Event, now_ns: int) -> Done:
     return record, leave(record)
 
 
-def leave_refused(record: GroupMemberRecord, event: PieceRefused, now_ns: int) -> Done:
-    return record, leave(record)
-
-
-def acknowledge_and_leave(record: GroupMemberRecord, event: PieceStored, now_ns: int) -> Done:
+def acknowledge_last(record: GroupMemberRecord, event: PieceStored, now_ns: int) -> Done:
     return note(record, event), (*acknowledge(record, event), *leave(record))
 
 

@@ -11,13 +11,18 @@ from statemachines_spec.persistent_sessions import (
     claim_systems,
     every_system,
     fresh_session_systems,
+    group_member_contract,
     group_systems,
     host_systems,
     look_systems,
     merge_systems,
+    node_group_systems,
 )
 
-APART = (merge_systems, host_systems, look_systems, fresh_session_systems, claim_systems, group_systems)
+APART = (
+    merge_systems, host_systems, look_systems, fresh_session_systems, claim_systems, group_systems,
+    group_member_contract, node_group_systems,
+)  # fmt: skip
 
 SYSTEMS: dict[str, str] = {
     **every_system.SYSTEMS,

@@ -41,5 +41,10 @@ ALLOWED: Final = (
         "PS-160",
         "what is passed on for another client is refused by the resume, which looks at its client too",
     ),
+    Allowed(
+        ("group_member/31/deleted",),
+        "PS-650",
+        "the row says that nothing is done at this look, and an event that no row takes does nothing",
+    ),
 )  # fmt: skip
 """Each with the clause that allows it."""

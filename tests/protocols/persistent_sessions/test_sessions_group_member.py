@@ -107,11 +107,14 @@ def test_PS_261_PS_262_a_piece_is_acknowledged_when_it_is_stored_and_the_next_on
     assert (status(node), node.record.given, node.record.waiting) == (IDLE, 0, 2)
 
 
-def test_PS_263_without_room_nothing_is_stored_and_what_waits_is_counted_ever_more_rarely():
+def test_PS_263_without_room_nothing_is_stored():
     node = member(*TO_IDLE, MessagesCame(4), PieceStored(3, 3), count_at=2)
     assert (status(node), node.record.given, node.record.waiting) == (FULL, 1, 3)
     node = member(*TO_IDLE, *(HandedOut(),) * 2, count_at=2)
     assert node.record.waiting == 0
+
+
+def test_PS_650_a_member_without_room_looks_every_250_ms_and_counts_ever_more_rarely():
     full = member(*TO_IDLE, MessagesCame(MOST + 1), PieceStored(MOST, MOST))
     now_ns, counted = 0, []
     for look in range(1, 17):
