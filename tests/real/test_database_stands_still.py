@@ -8,9 +8,10 @@ from contextlib import ExitStack
 
 import msgspec
 import pytest
-from outside import LeaderHost, Process, gapless
+from outside import LeaderHost, Process
 from stage import TENTH
 from still import standing_still
+from stored_group import declare_group
 
 from statemachines.drivers.signals import GAVE_UP
 from statemachines.testing.postgres import PostgresServer
@@ -40,8 +41,7 @@ class Group:
         (folder / "lines.txt").write_text("".join(f"{line}\n" for line in range(LINES)))
 
     def __enter__(self):
-        declared = gapless("group", "declare", "$shared/g/#", *self.given, "--start", "beginning")
-        assert declared.returncode == 0, declared.stderr
+        declare_group(self.given[1], config=self.given[3])
         with ExitStack() as stack:
             _, url, *options = self.given
             leader = stack.enter_context(LeaderHost(self.folder, url, *options))
