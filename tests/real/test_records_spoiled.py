@@ -53,7 +53,7 @@ def put(store, key, value):
     [
         ("claim", "/1.1/g/#:claim", CLAIM),
         ("root", "/1.1/g/#:root", HUGE),
-        ("properties", "/1.1/g/#:properties", 7),
+        pytest.param("properties", "/1.1/g/#:properties", 7, marks=pytest.mark.long),
         ("properties", "/1.1/g/#:properties", CLAIM),
     ],
 )
