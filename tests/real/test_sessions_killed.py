@@ -1,4 +1,5 @@
-"""Sessions whose node is killed or stopped, 7 times and in `make soak` 54 more, while publishers go on: every message, once and in order."""
+"""Sessions whose node is killed or stopped (7 times; 54 more in `make soak`) while publishers go on: every message
+arrives once and in order."""
 
 from __future__ import annotations
 

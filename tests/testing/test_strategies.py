@@ -24,7 +24,7 @@ from statemachines.testing.protocol import Values, home_of
 from statemachines.testing.strategies import BASES, events, of, register, starting
 from statemachines.testing.struct_values import HIGHEST, Refused, example
 
-FEW = settings(max_examples=8)
+FEW = settings(max_examples=4)
 
 
 def declared(protocol):

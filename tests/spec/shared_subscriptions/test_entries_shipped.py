@@ -16,7 +16,7 @@ from statemachines_spec.shared_subscriptions.systems import system
 HOST_NAMES = {LeaderHost: LeaderHost.canonical}
 
 
-@pytest.mark.parametrize("name", ["revoke-timeout", "reordering"])
+@pytest.mark.parametrize("name", ["revoke-timeout", pytest.param("reordering", marks=pytest.mark.long)])
 def test_spin_counts_the_same(name, tmp_path):
     entries = Entries(system(name, "small"))
     result = explore(entries.system, engine="plain", entries=entries)
