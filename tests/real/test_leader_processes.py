@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from stage import CALM, ONE, SUBSCRIPTION, THREE, TWO, Stage, topics
 from stored_group import declare_group
 
@@ -24,6 +25,7 @@ def elected(stage):
     return [row[1] for row in rows if row[2].endswith("/leader") and (row[6], row[7]) == ("candidate", "loading")]
 
 
+@pytest.mark.long
 def test_2_a_group_declared_with_start_0_gets_everything_stored(tmp_path):
     with Stage(tmp_path, **CALM) as stage:
         stage.publish(*topics(3), count=20)

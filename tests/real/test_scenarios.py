@@ -104,6 +104,7 @@ def test_10_two_thousand_messages_and_joins_in_between(tmp_path):
         assert stage.twice() == []
 
 
+@pytest.mark.long
 def test_12_a_member_unsubscribes_under_load(tmp_path):
     """It finishes what is in its hands, and the others go on from there."""
     with Stage(tmp_path, **CALM) as stage:

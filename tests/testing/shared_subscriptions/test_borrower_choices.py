@@ -99,7 +99,6 @@ def test_SS_311_a_stream_is_confirmed_before_it_is_dropped(judged):
     assert "[SS-311]" in verdict.why
 
 
-@pytest.mark.long
 def test_SS_312_reports_stand_in_another_order(judged):
     def reports(self, names):
         return [self.report(name, self.streams[name]) for name in sorted(names, reverse=True)]

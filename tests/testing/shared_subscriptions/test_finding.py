@@ -112,16 +112,20 @@ LONG_HUNTS = (
     "judged late",
 )  # fmt: skip
 """`make soak` explores these to their ends; in most of them `make test` finds a mistake."""
+SHORT_HUNTS = [hunt.name for hunt in HUNTS if hunt.name not in LONG_HUNTS]
+"""`make test` explores every third of these."""
 
 
-@pytest.mark.parametrize("hunt", mark_long(HUNTS, *LONG_HUNTS, name=lambda hunt: hunt.name))
+@pytest.mark.parametrize(
+    "hunt", mark_long(HUNTS, *LONG_HUNTS, *SHORT_HUNTS[1::3], *SHORT_HUNTS[2::3], name=lambda hunt: hunt.name)
+)
 def test_the_shipped_machines_hold_in_every_hunt(hunt):
     catch = look(hunt)
     assert (catch.what, catch.path) == ("", None)
     assert catch.states > 5
 
 
-@pytest.mark.parametrize("every", [16, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [32, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize("method", ["simulation", "hypothesis"])
 def test_nothing_breaks_where_nothing_is_planted(method, every):
     """The very runs in which bugs were found, some of them, since all take a minute (tools/planted.py)."""
