@@ -120,7 +120,7 @@ def test_a_machine_that_breaks_a_promise_is_found(broken, error):
 
 
 def test_a_machine_that_keeps_them_is_not():
-    run(MachineTest.of(lamp()))
+    run(MachineTest.of(lamp()), examples=10)
 
 
 def test_what_the_environment_promises_not_to_do_is_not_done():
