@@ -31,6 +31,7 @@ def test_the_shipped_machines_come_out_alike_under_another_hash_seed():
     assert recheck(entries, 10) == 10
 
 
+@pytest.mark.long
 def test_nothing_is_lost_of_the_shipped_leader_either(monkeypatch):
     """The leader of a small system with all its numbers: more states, which are the same ones under canonical names."""
     kept, named = projected(Entries(system("unsubscribe", "small")), HOST_NAMES)

@@ -7,6 +7,7 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
+from long_cases import mark_long
 from msgspec.structs import replace
 
 from statemachines.testing.conformance.campaign import Outcome
@@ -57,7 +58,7 @@ def with_carried(effect, **changes):
     return {key: {**value, **changes} if isinstance(value, dict) else value for key, value in effect.items()}
 
 
-@pytest.mark.parametrize("name", ["publisher", "reliability_cache", "subscriber"])
+@pytest.mark.parametrize("name", mark_long(["publisher", "reliability_cache", "subscriber"], "subscriber"))
 def test_the_shipped_machine_conforms_to_itself_and_takes_every_row(name):
     role = role_of(f"missed_samples/{name}")
     if name == "subscriber":  # all of its systems take seconds; these show what the others do not
