@@ -52,6 +52,7 @@ bench: setup  ## measure against the baselines; each row is kept in out/bench.js
 soak: setup  ## explore every certificate again, run the long tests, let implementations of others pass 1 000 seeds and find what is planted in them, then run for long under failures (MINUTES=10; 60: sessions hurt a thousand times in a run)
 	$(BIN)/gapless check --certificates --jobs 2
 	$(BIN)/python -m pytest -m long -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m "hypothesis and not long" --hypothesis-profile soak -n 2 --dist loadfile --no-loadscope-reorder
 	$(BIN)/python tools/soak_foreign.py
 	$(BIN)/python tools/soak.py --minutes $(MINUTES)
 

@@ -24,9 +24,11 @@ from statemachines import catalogue
 from statemachines.kernel import Fsm, ProtocolError
 from statemachines.testing.fixed_draws import fix_draws
 
-settings.register_profile(
-    "repeatable", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+REPEATABLE = settings(
+    derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=40
 )
+settings.register_profile("repeatable", REPEATABLE)
+settings.register_profile("soak", REPEATABLE, max_examples=1_000)
 settings.load_profile("repeatable")
 
 SHOWN = 12

@@ -19,7 +19,10 @@ sys.path.pop(0)
 
 ROLE = role_of("shared_subscriptions/borrower")
 COMMANDS = {"borrower.py": sys.executable, "borrower.js": "node"}
-BUGS = [("borrower.py", name) for name in PYTHON] + [("borrower.js", name) for name in JAVASCRIPT]
+BUGS = [("borrower.py", name) for name in PYTHON] + [
+    pytest.param("borrower.js", name, marks=[pytest.mark.long] * (number > 2)) for number, name in enumerate(JAVASCRIPT)
+]
+"""`make soak` looks for most of the mistakes in JavaScript: no two of the twenty are the same."""
 
 
 def campaign(path):
@@ -27,8 +30,10 @@ def campaign(path):
     return Campaign(ROLE, lambda: ChildProcess(command))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("file", COMMANDS)
 def test_a_foreign_borrower_passes_and_every_row_is_taken(file):
+    """In `make test` they pass over the wire."""
     verdict = campaign(HERE / file).judge(runs=20)
     assert verdict.outcome is Outcome.PASS, verdict
     assert verdict.coverage.missed == ()

@@ -31,6 +31,7 @@ def campaign(folder, *starts):
     return Campaign(replace(ROLE, starts=some), lambda: ChildProcess(command))
 
 
+@pytest.mark.long
 def test_a_foreign_owner_of_a_session_passes_and_every_row_is_taken():
     verdict = campaign(HERE, *QUICK).judge(runs=30)
     assert verdict.outcome is Outcome.PASS, verdict

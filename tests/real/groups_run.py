@@ -31,8 +31,9 @@ from stage import TENTH  # noqa: E402
 from statemachines.testing.process_harness import free_port  # noqa: E402
 from tests.real.fake_leader import Pretender  # noqa: E402
 from tests.real.groups_judge import Blow, acknowledged, judge, twice  # noqa: E402
-from tests.real.outside import Stranger, gapless  # noqa: E402
+from tests.real.outside import Stranger  # noqa: E402
 from tests.real.relay import Relay  # noqa: E402
+from tests.real.stored_group import declare_group  # noqa: E402
 
 TOPICS, LINES, RATE = 6, 80, 120
 LEADERS, CONSUMERS = ("leader-1", "leader-2"), ("consumer-1", "consumer-2", "consumer-3")
@@ -360,8 +361,7 @@ class Run:
 def begin(run):
     """Everybody, and the publisher, whose process it gives back.  The first leader host leads, and the second follows,
     since one consumer asks that one first."""
-    given = ("--store", run.store, "--start", "beginning", "--config", run.config)
-    gapless("group", "declare", "$shared/g/#", *given, check=True)
+    declare_group(run.store, config=run.config)
     run.lead(LEADERS[0])
     for name in CONSUMERS[:2]:
         run.consume(name)

@@ -8,9 +8,10 @@ from contextlib import ExitStack
 
 import msgspec
 import pytest
-from outside import LeaderHost, Process, gapless
+from outside import LeaderHost, Process
 from stage import TENTH
 from still import standing_still
+from stored_group import declare_group
 
 from statemachines.drivers.signals import GAVE_UP
 from statemachines.testing.postgres import PostgresServer
@@ -40,22 +41,24 @@ class Group:
         (folder / "lines.txt").write_text("".join(f"{line}\n" for line in range(LINES)))
 
     def __enter__(self):
-        declared = gapless("group", "declare", "$shared/g/#", *self.given, "--start", "beginning")
-        assert declared.returncode == 0, declared.stderr
+        declare_group(self.given[1], config=self.given[3])
         with ExitStack() as stack:
             _, url, *options = self.given
             leader = stack.enter_context(LeaderHost(self.folder, url, *options))
             reading = ("--leader", f"127.0.0.1:{leader.port}", "--out", self.got, "--state", self.folder)
-            publishing = ("--input", self.folder / "lines.txt", "--rate", "100", "--state", self.folder)
             consumer = Process(self.folder / "c.log", "node", "consumer", "$shared/g/#", *self.given, *reading)
-            publisher = Process(self.folder / "p.log", "node", "publisher", *self.given[:2], *publishing)
-            self.processes = [stack.enter_context(publisher), stack.enter_context(consumer), leader]
+            self.processes = [stack.enter_context(self.publish()), stack.enter_context(consumer), leader]
             self.wait_for(20)
             self._left = stack.pop_all()
         return self
 
     def __exit__(self, *_):
         self._left.close()
+
+    def publish(self):
+        """A publisher of the lines."""
+        publishing = ("--input", self.folder / "lines.txt", "--rate", "200", "--state", self.folder)
+        return Process(self.folder / "p.log", "node", "publisher", *self.given[:2], *publishing)
 
     def acknowledged(self):
         """Offsets."""
@@ -82,13 +85,6 @@ def ended(processes):
     return codes
 
 
-def test_nodes_of_a_group_end_while_their_database_stands_still(server, tmp_path):
-    url = server.database("group")
-    with Group(tmp_path, url) as group, standing_still(url):
-        codes = ended(group.processes)
-    assert all(code in GOOD for code in codes), codes
-
-
 def test_a_node_of_sessions_ends_while_its_database_stands_still(server, tmp_path):
     url = server.database("sessions")
     role = ("node", "sessions", "--store", url, "--name", "a", "--listen", "127.0.0.1:0")
@@ -99,8 +95,8 @@ def test_a_node_of_sessions_ends_while_its_database_stands_still(server, tmp_pat
         assert code in GOOD
 
 
-def test_a_group_goes_on_when_its_database_does(server, tmp_path):
-    url = server.database("goes_on")
+def test_a_group_goes_on_when_its_database_does_and_ends_while_it_stands_still(server, tmp_path):
+    url = server.database("group")
     with Group(tmp_path, url, **TENTH) as group:
         with standing_still(url):
             time.sleep(STILL_S)
@@ -108,4 +104,8 @@ def test_a_group_goes_on_when_its_database_does(server, tmp_path):
         assert group.acknowledged() == set(range(LINES))
         publisher, *others = group.processes
         assert publisher.child.wait(60) == 0, publisher.said
-        assert ended(others) == [0, 0]
+        with group.publish() as another:
+            group.wait_for(LINES + 20)
+            with standing_still(url):
+                codes = ended([another, *others])
+    assert all(code in GOOD for code in codes), codes

@@ -11,25 +11,18 @@ import msgspec
 import pytest
 
 from tests.real.fake_leader import FakeLeader
-from tests.real.outside import LeaderHost, Process, gapless
+from tests.real.outside import LeaderHost, Process
+from tests.real.stored_group import declare_group, publish_lines
 
 LINES = [f"line {number}" for number in range(20)]
-
-
-def publish(folder, store, lines):
-    text = folder / "lines.txt"
-    text.write_text("\n".join(lines))
-    published = gapless("node", "publisher", "--store", store, "--input", text, "--state", folder)
-    assert published.returncode == 0, published.stderr
 
 
 @pytest.fixture
 def store(tmp_path):
     """A group that begins with all that is stored."""
     store = tmp_path / "messages.db"
-    declared = gapless("group", "declare", "$shared/g/#", "--store", store, "--start", "beginning")
-    assert declared.returncode == 0, declared.stderr
-    publish(tmp_path, store, LINES)
+    declare_group(store)
+    publish_lines(store, LINES)
     return store
 
 
@@ -80,7 +73,7 @@ def test_SS_245_a_group_store_that_was_restored_freezes_nobody(tmp_path, store):
                 if port is None:
                     port = host.port
                     consumer = stack.enter_context(consume(tmp_path, store, out, port))
-                publish(tmp_path, store, LINES)
+                publish_lines(store, LINES)
                 seen = len(out.read_bytes().splitlines()) if out.exists() else 0
                 end = time.monotonic() + 60
                 while len(out.read_bytes().splitlines() if out.exists() else []) == seen:
@@ -88,7 +81,7 @@ def test_SS_245_a_group_store_that_was_restored_freezes_nobody(tmp_path, store):
                     time.sleep(0.05)
                 assert host.stop() == 0, host.said
         assert put_claim_back(store) >= 2
-        publish(tmp_path, store, LINES)
+        publish_lines(store, LINES)
         with LeaderHost(tmp_path, store, "--name", "leader-1", "--listen", f"127.0.0.1:{port}") as host:
             until_acknowledged(consumer, out, 4 * len(LINES))
             assert consumer.stop() == 0, consumer.said

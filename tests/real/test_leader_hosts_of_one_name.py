@@ -9,7 +9,8 @@ import msgspec
 from stage import TENTH
 
 from statemachines.testing.process_harness import free_port
-from tests.real.outside import LeaderHost, Process, gapless
+from tests.real.outside import LeaderHost, Process
+from tests.real.stored_group import declare_group, publish_lines
 
 LINES = 30
 SUPERSEDED = 4
@@ -22,11 +23,9 @@ def secret(folder, name, words):
     return path
 
 
-def publish(folder, store, number):
+def publish(store, number):
     """Some more lines of one topic."""
-    text = folder / "lines.txt"
-    text.write_text("\n".join(f"{number} {line}" for line in range(LINES)))
-    gapless("node", "publisher", "--store", store, "--input", text, "--state", folder, check=True)
+    publish_lines(store, [f"{number} {line}" for line in range(LINES)])
 
 
 def lines_of(out):
@@ -53,9 +52,8 @@ def test_SS_231_SS_254_two_leader_hosts_of_one_name_do_not_lead_side_by_side(tmp
     config.write_text("".join(f"{key} = {value}\n" for key, value in TENTH.items()))
     leaders += ("--config", config)
     members += ("--config", config)
-    given = ("--store", store, "--start", "beginning", "--config", config)
-    gapless("group", "declare", "$shared/g/#", *given, check=True)
-    publish(tmp_path, store, 1)
+    declare_group(store, config=config)
+    publish(store, 1)
     port = free_port()
     with LeaderHost(folders[0], store, *leaders, "--name", "leader-1") as older:
         asked = ("--leader", f"127.0.0.1:{older.port},127.0.0.1:{port}", "--state", tmp_path, "--out", out)
@@ -67,7 +65,7 @@ def test_SS_231_SS_254_two_leader_hosts_of_one_name_do_not_lead_side_by_side(tmp
             with LeaderHost(folders[1], store, *leaders, *again) as newer:
                 assert older.child.wait(60) == SUPERSEDED, older.said
                 assert "is the newer life of leader-1, and this one ends" in older.said
-                publish(tmp_path, store, 2)
+                publish(store, 2)
                 until_acknowledged(out, 2 * LINES, one)
                 assert "leads it, under epoch 2" in newer.said
                 assert one.stop() == 0, one.said

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
+import pytest
 from stage import CALM, ONE, SUBSCRIPTION, THREE, TWO, Stage, topics
+from stored_group import declare_group
 
 from statemachines.testing.process_harness import free_port
 from statemachines.trace.log import merge, read_logs
@@ -26,12 +25,11 @@ def elected(stage):
     return [row[1] for row in rows if row[2].endswith("/leader") and (row[6], row[7]) == ("candidate", "loading")]
 
 
+@pytest.mark.long
 def test_2_a_group_declared_with_start_0_gets_everything_stored(tmp_path):
     with Stage(tmp_path, **CALM) as stage:
         stage.publish(*topics(3), count=20)
-        config = ["--config", str(tmp_path / "group.toml")]
-        declare = [sys.executable, "-m", "statemachines", "group", "declare", SUBSCRIPTION, "--start", "beginning"]
-        subprocess.run([*declare, "--store", stage.nodes.store, *config], check=True, capture_output=True)
+        declare_group(stage.nodes.store, SUBSCRIPTION, config=tmp_path / "group.toml")
         stage.lead()
         stage.join(ONE, "--start", "now")
         stage.until_done()

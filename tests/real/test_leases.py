@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from long_cases import mark_long
 from stage import ONE, TWO, Stage, topics
 
 from statemachines.drivers.tcp import parse_address
@@ -83,7 +84,7 @@ def test_a_consumer_that_slept_past_its_validity_delivers_only_under_a_new_lease
         assert stage.wrong() == []
 
 
-@pytest.mark.parametrize("way", ["up", "down", "both"])
+@pytest.mark.parametrize("way", mark_long(["up", "down", "both"], "both"))
 def test_a_consumer_behind_a_partition_delivers_nothing_once_its_streams_are_others(tmp_path, way):
     with Stage(tmp_path) as stage:
         stage.lead()

@@ -9,7 +9,8 @@ from contextlib import closing
 import msgspec
 import pytest
 
-from tests.real.outside import LeaderHost, Stranger, gapless, read_all
+from tests.real.outside import LeaderHost, Stranger, read_all
+from tests.real.stored_group import declare_group, publish_lines
 
 LINES = [f"line {number}" for number in range(20)]
 END = 2**63 - 1
@@ -19,12 +20,8 @@ END = 2**63 - 1
 def store(tmp_path):
     """Twenty messages in one stream, and a group that begins before them."""
     store = tmp_path / "messages.db"
-    declared = gapless("group", "declare", "$shared/g/#", "--store", store, "--start", "beginning")
-    assert declared.returncode == 0, declared.stderr
-    lines = tmp_path / "lines.txt"
-    lines.write_text("\n".join(LINES))
-    published = gapless("node", "publisher", "--store", store, "--input", lines, "--state", tmp_path)
-    assert published.returncode == 0, published.stderr
+    declare_group(store)
+    publish_lines(store, LINES)
     return store
 
 

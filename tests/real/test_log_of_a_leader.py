@@ -10,7 +10,8 @@ import time
 import pytest
 from stage import TENTH
 
-from tests.real.outside import LeaderHost, Stranger, gapless, read_all
+from tests.real.outside import LeaderHost, Stranger, read_all
+from tests.real.stored_group import declare_group, publish_lines
 
 LINES = [f"line {number}" for number in range(20)]
 TIMES = {**TENTH, "claim_ttl_ms": 3_000}
@@ -31,10 +32,8 @@ def config(tmp_path):
 def store(tmp_path, config):
     """Messages in one stream, and a group that begins before them."""
     store = tmp_path / "messages.db"
-    lines = tmp_path / "lines.txt"
-    lines.write_text("\n".join(LINES))
-    gapless("group", "declare", "$shared/g/#", "--store", store, "--start", "beginning", "--config", config, check=True)
-    gapless("node", "publisher", "--store", store, "--input", lines, "--state", tmp_path, check=True)
+    declare_group(store, config=config)
+    publish_lines(store, LINES)
     return store
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import signal
 import time
 
+import pytest
 from groups_run import CONSUMERS, LEADERS, LINES, RATE, Run, begin, finish
 from stage import TENTH
 
@@ -22,6 +23,7 @@ def until(holds, what):
         time.sleep(0.02)
 
 
+@pytest.mark.long
 def test_SS_10_who_slept_while_its_streams_became_others_delivers_nothing_under_its_old_grants(tmp_path):
     with Run(tmp_path, str(tmp_path / "messages.db"), seed=5, times=TENTH) as run:
         everything = run.topics

@@ -6,12 +6,12 @@ import sqlite3
 from contextlib import closing
 
 from tests.real.outside import LeaderHost, Stranger, gapless
+from tests.real.stored_group import declare_group
 
 
 def declare(store, *subscriptions):
     for one in subscriptions:
-        told = gapless("group", "declare", one, "--store", store, "--start", "beginning")
-        assert told.returncode == 0, told.stderr
+        declare_group(store, one)
 
 
 def ask(stranger, borrower, group, topic_filter):

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 from stage import TENTH
 
-from tests.real.outside import LeaderHost, Process, gapless
+from tests.real.outside import LeaderHost, Process
+from tests.real.stored_group import declare_group, publish_lines
 
 TOPICS = ("a", "b", "c")
 SUPERSEDED = 4
@@ -26,22 +27,14 @@ class Group:
         self.config.write_text("".join(f"{key} = {value}\n" for key, value in TENTH.items()))
         self.published = 0
         self.members = []
-        self.run("group", "declare", "$shared/g/#", "--start", "beginning", "--config", self.config)
+        declare_group(self.store, config=self.config)
         self.host = LeaderHost(folder, self.store, "--config", self.config)
         self.publish(200)
 
-    def run(self, *command):
-        done = gapless(*command, "--store", self.store)
-        assert done.returncode == 0, done.stderr
-
     def publish(self, count=20):
         """More messages in every topic."""
-        folder = self.folder / f"input-{self.published}"
-        folder.mkdir()
         for topic in TOPICS:
-            lines = [f"{topic} {self.published + number}" for number in range(count)]
-            (folder / topic).write_text("\n".join(lines))
-        self.run("node", "publisher", "--input", folder, "--rate", "100000", "--state", self.folder)
+            publish_lines(self.store, [f"{topic} {self.published + number}" for number in range(count)], topic)
         self.published += count
 
     def member(self, name, state="state"):

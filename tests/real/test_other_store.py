@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import shutil
 
-import pytest
-
-from tests.real.outside import LeaderHost, Process, Stranger, gapless, identity_of, read_all
+from tests.real.outside import LeaderHost, Process, Stranger, identity_of, read_all
+from tests.real.stored_group import declare_group, publish_lines
 
 LINES = [f"line {number}" for number in range(20)]
 
@@ -14,12 +13,8 @@ LINES = [f"line {number}" for number in range(20)]
 def make_store(folder, name, lines):
     """One stream with these lines, and a group that begins before them."""
     store = folder / name
-    declared = gapless("group", "declare", "$shared/g/#", "--store", store, "--start", "beginning")
-    assert declared.returncode == 0, declared.stderr
-    text = folder / "lines.txt"
-    text.write_text("\n".join(lines))
-    published = gapless("node", "publisher", "--store", store, "--input", text, "--state", folder)
-    assert published.returncode == 0, published.stderr
+    declare_group(store)
+    publish_lines(store, lines)
     return store
 
 
@@ -56,12 +51,12 @@ def test_SS_236_leader_hosts_of_two_stores_pass_nothing_on_to_each_other(tmp_pat
             process.until_said("works on another store")
 
 
-@pytest.mark.parametrize("store", ["", "0" * 32])
-def test_SS_236_a_stranger_that_names_no_store_or_another_is_cut_off(tmp_path, store):
+def test_SS_236_a_stranger_that_names_no_store_or_another_is_cut_off(tmp_path):
     with LeaderHost(tmp_path, make_store(tmp_path, "ours.db", LINES)) as host:
-        with Stranger(host.port, "c1~1", store=store) as stranger:
-            assert stranger.is_cut_off()
-        host.until_said("works on another store")
+        for name, store in (("c1", ""), ("c2", "0" * 32)):
+            with Stranger(host.port, f"{name}~1", store=store) as stranger:
+                assert stranger.is_cut_off()
+            host.until_said(f"({name}) is cut off: works on another store")
 
 
 def test_SS_244_a_member_of_a_copy_follows_nobody_whom_its_copy_does_not_name(tmp_path):

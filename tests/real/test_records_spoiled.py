@@ -11,7 +11,8 @@ import msgspec
 import pytest
 from stage import TENTH
 
-from tests.real.outside import LeaderHost, Process, gapless
+from tests.real.outside import LeaderHost, Process
+from tests.real.stored_group import declare_group, publish_lines
 
 LINES = 10
 HUGE = 2**64 - 1
@@ -29,11 +30,8 @@ def config(tmp_path):
 def store(tmp_path, config):
     """Messages in one stream, and a group that begins before them and was led."""
     store = tmp_path / "messages.db"
-    given = ("--store", store, "--config", config, "--start", "beginning")
-    assert gapless("group", "declare", "$shared/g/#", *given).returncode == 0
-    lines = tmp_path / "lines.txt"
-    lines.write_text("\n".join(f"line {number}" for number in range(LINES)))
-    assert gapless("node", "publisher", "--store", store, "--input", lines, "--state", tmp_path).returncode == 0
+    declare_group(store, config=config)
+    publish_lines(store, [f"line {number}" for number in range(LINES)])
     return store
 
 
@@ -55,7 +53,7 @@ def put(store, key, value):
     [
         ("claim", "/1.1/g/#:claim", CLAIM),
         ("root", "/1.1/g/#:root", HUGE),
-        ("properties", "/1.1/g/#:properties", 7),
+        pytest.param("properties", "/1.1/g/#:properties", 7, marks=pytest.mark.long),
         ("properties", "/1.1/g/#:properties", CLAIM),
     ],
 )

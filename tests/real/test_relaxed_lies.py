@@ -14,7 +14,8 @@ import pytest
 from stage import TENTH
 
 from statemachines.drivers.shared_subscriptions import consumer_file
-from tests.real.outside import LeaderHost, Process, Stranger, gapless
+from tests.real.outside import LeaderHost, Process, Stranger
+from tests.real.stored_group import declare_group, publish_lines
 
 COUNTS = {"a": 20, "b": 2_100}
 END = 2**63 - 1
@@ -30,16 +31,10 @@ def config(tmp_path):
 @pytest.fixture
 def store(tmp_path, config):
     """Two streams, and a group in relaxed order that begins before them."""
-    store, lines = tmp_path / "messages.db", tmp_path / "lines"
-    asked = ("--start", "beginning", "--order", "relaxed", "--config", config)
-    declared = gapless("group", "declare", "$shared/g/#", "--store", store, *asked)
-    assert declared.returncode == 0, declared.stderr
-    lines.mkdir()
+    store = tmp_path / "messages.db"
+    declare_group(store, config=config, order="relaxed")
     for topic, count in COUNTS.items():
-        (lines / topic).write_text("".join(f"{topic} {number}\n" for number in range(count)))
-    more = ("--input", lines, "--state", tmp_path, "--rate", 100_000, "--batch", 1_000)
-    published = gapless("node", "publisher", "--store", store, *more)
-    assert published.returncode == 0, published.stderr
+        publish_lines(store, [f"{topic} {number}" for number in range(count)], topic)
     return store
 
 

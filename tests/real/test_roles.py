@@ -12,6 +12,7 @@ import pytest
 
 from statemachines.testing.process_harness import free_port
 from tests.real.outside import CONSUMER, LEADER, LeaderHost, Stranger, gapless, identity_of, read_all
+from tests.real.stored_group import declare_group, publish_lines
 
 MEMBERS, LEADERS = "the secret of all the nodes", "the secret of leader hosts"
 LINES = [f"line {number}" for number in range(10)]
@@ -40,10 +41,8 @@ class Insider(Stranger):
 def store(tmp_path):
     """A group that begins with all that is stored."""
     store = tmp_path / "messages.db"
-    gapless("group", "declare", "$shared/g/#", "--store", store, "--start", "beginning", check=True)
-    text = tmp_path / "lines.txt"
-    text.write_text("\n".join(LINES))
-    gapless("node", "publisher", "--store", store, "--input", text, "--state", tmp_path, check=True)
+    declare_group(store)
+    publish_lines(store, LINES)
     return store
 
 

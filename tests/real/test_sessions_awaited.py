@@ -22,7 +22,7 @@ WAITS = "waits for its store"
 COUNT = 20
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server():
     with PostgresServer() as server:
         yield server

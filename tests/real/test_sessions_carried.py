@@ -190,6 +190,7 @@ def judge(published, clients, stored, hurt):
     return wrong
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("faults", [("killed", "stopped")], ids=" ".join)
 def test_PS_261_nothing_of_a_group_is_missing_where_nodes_that_carry_it_are_killed_and_stopped(tmp_path, faults):
     published, clients, stored, hurt = asyncio.run(play(tmp_path, 1, faults))

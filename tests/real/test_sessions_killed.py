@@ -1,4 +1,5 @@
-"""Sessions whose node is killed or stopped, 54 times, while publishers go on: every message, once and in order."""
+"""Sessions whose node is killed or stopped (7 times; 54 more in `make soak`) while publishers go on: every message
+arrives once and in order."""
 
 from __future__ import annotations
 
@@ -19,12 +20,14 @@ def sessions_server(tmp_path_factory):
         yield url
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_every_message_arrives_once_and_in_order_whoever_is_killed(tmp_path, seed):
-    done, answered, wrong = run_seed(tmp_path, str(tmp_path / "sessions.db"), seed, 22)
+@pytest.mark.parametrize(
+    ("seed", "faults", "hurt"), [(1, 9, 7), *(pytest.param(seed, 22, 18, marks=pytest.mark.long) for seed in (1, 2))]
+)
+def test_every_message_arrives_once_and_in_order_whoever_is_killed(tmp_path, seed, faults, hurt):
+    done, answered, wrong = run_seed(tmp_path, str(tmp_path / "sessions.db"), seed, faults)
     assert wrong == []
-    assert done["killed"] + done["stopped"] == 18
-    assert answered >= 22 * EACH
+    assert done["killed"] + done["stopped"] == hurt, "in the others the store is away"
+    assert answered >= faults * EACH
 
 
 @pytest.mark.long

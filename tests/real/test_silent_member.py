@@ -7,7 +7,8 @@ import threading
 import pytest
 from stage import TENTH
 
-from tests.real.outside import LeaderHost, Stranger, gapless, read_all
+from tests.real.outside import LeaderHost, Stranger, read_all
+from tests.real.stored_group import declare_group, publish_lines
 
 LINES = [f"line {number}" for number in range(20)]
 
@@ -24,14 +25,8 @@ def config(tmp_path):
 def store(tmp_path, config):
     """Messages in one stream, and a group that begins before them."""
     store = tmp_path / "messages.db"
-    lines = tmp_path / "lines.txt"
-    lines.write_text("\n".join(LINES))
-    for command in (
-        ("group", "declare", "$shared/g/#", "--store", store, "--start", "beginning", "--config", config),
-        ("node", "publisher", "--store", store, "--input", lines, "--state", tmp_path),
-    ):
-        done = gapless(*command)
-        assert done.returncode == 0, done.stderr
+    declare_group(store, config=config)
+    publish_lines(store, LINES)
     return store
 
 

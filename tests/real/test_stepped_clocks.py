@@ -37,6 +37,7 @@ def until(holds):
         time.sleep(0.02)
 
 
+@pytest.mark.long
 def test_SS_120_wall_clocks_that_step_change_nothing_where_claims_are_in_postgresql(tmp_path, url):
     """By a day to and fro, of the host that leads and of the one that follows: the claim stays, nothing comes again."""
     with Run(tmp_path, url, seed=3, times=TIMES) as run:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 
-from tests.real.outside import LeaderHost, Process, gapless
+from tests.real.outside import LeaderHost, Process
+from tests.real.stored_group import declare_group
 
 
 def test_processes_whose_database_was_removed_say_so_and_end(tmp_path):
     store, got = tmp_path / "messages.db", tmp_path / "got.txt"
-    assert gapless("group", "declare", "$shared/g/#", "--store", store).returncode == 0
+    declare_group(store, start="now")
     lines = tmp_path / "lines.txt"
     lines.write_text("\n".join("x" for _ in range(10_000)))
     shared = ("--store", store, "--state", tmp_path)

@@ -347,7 +347,7 @@ def test_the_bound_of_a_component_stands_among_the_bounds(bound, said):
 
 
 def test_what_is_cut_says_at_whose_bounds():
-    cut = explore(lock_system(in_flight=4), **PLAIN)
+    cut = explore(lock_system(in_flight=3), **PLAIN)
     assert cut.cuts > 0
     assert set(cut.cut_by) == {"holder-1", "holder-2", "lock"}
     no_place = explore(toy({"in_flight": 1, "lossy": False, "duplicating": False}, last=60), states_max=50, **PLAIN)

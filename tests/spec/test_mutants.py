@@ -346,13 +346,14 @@ def test_a_system_that_is_too_large_is_left_out():
 # -- keeping entries ------------------------------------------------------------------------------------------------
 
 
-def test_what_is_kept_is_what_would_be_made_anew():
+@pytest.mark.parametrize(("count", "compared_min"), [(25, 5), pytest.param(70, 15, marks=pytest.mark.long)])
+def test_what_is_kept_is_what_would_be_made_anew(count, compared_min):
     """A fixed sample over rows, guards and code: the same walk and the same entries, kept or made for themselves."""
     field = Field(Shape("cursor_recovery", ("alone",)))
     judge = field.judge(lambda text: None)
     original = judge.originals[0]
     compared = 0
-    for one in pick_mutants(field.mutants, (), (), 70, 3):
+    for one in pick_mutants(field.mutants, (), (), count, 3):
         with plant(one):
             kept = come_to(lambda one=one: judge._entries(original, one), original)
             anew = come_to(lambda: Entries(original.make()), original)
@@ -362,7 +363,7 @@ def test_what_is_kept_is_what_would_be_made_anew():
         compared += isinstance(kept[0], KeptEntries)
         if kept[0] is original.entries:
             assert print_of(anew[0]) == print_of(original.entries), one.name
-    assert compared > 15
+    assert compared > compared_min
 
 
 def come_to(make, original):

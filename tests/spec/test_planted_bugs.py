@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import pytest
 from long_cases import mark_long
-from planted_cells import PAGES, read_found, read_rows
+from planted_cells import PAGES, STATES_MAX, read_found, read_rows
 
 from statemachines_spec.bug import plant_bug
 from statemachines_spec.hunt import look
 from statemachines_spec.protocol import all_parts, of_protocol
 
 PROTOCOLS = ("cursor_recovery", "missed_samples", "mqtt_connections", "persistent_sessions", "sequence_windows")
-STATES_MAX = 1_000
-"""`make soak` finds those again for which more are explored."""
 FOUND = {
     f"{protocol}/{bug}": said for protocol in PROTOCOLS for bug, said in read_found(protocol)["exploration"].items()
 }

@@ -99,7 +99,7 @@ def test_without_the_bug_nothing_breaks(bug, follow):
 
 # -- any run --------------------------------------------------------------------------------------------------------
 
-WALKS = 8
+WALKS = 5
 NO_MESSAGE = "for its application to take"
 """The explorer's session acknowledges without a lease; a real one has nothing to acknowledge then."""
 
@@ -115,7 +115,7 @@ REFUSED = {
 """What these systems are about, no runtime can be told to do."""
 BARELY = ("rebalance", "idle-stop", "fail-over")
 """Real timers rule nearly all of their random runs out."""
-MORE = {"borrower-crash": 36, "false-timeouts": 36}
+MORE = {"borrower-crash": 36, "false-timeouts": 24, "pause": 8}
 """Real timers rule most of their random runs out: a leader that has heard no member lets its claim go when the first
 of them expires."""
 UNSAID = ("lies", "two-lies", "unanswered", "pretender", "pretended-epochs", "restored-claim")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import sys
 from contextlib import nullcontext
@@ -43,6 +45,7 @@ def test_draws_do_not_change_with_what_is_loaded(tmp_path):
     assert draws_stay(tmp_path, "fixed")
 
 
+@pytest.mark.long
 def test_without_it_they_do(tmp_path):
     """What this guards against is still there; when it is not, `fixed_draws` can go."""
     assert not draws_stay(tmp_path, "as usual")

@@ -14,12 +14,13 @@ from statemachines.drivers.cursor_recovery import CircularQueue
 from statemachines.testing.cursor_recovery.interrupted_run import KINDS, interrupt, play
 
 
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_operation_may_be_broken_off_before_any_instruction(kind):
-    """Every third one."""
+def test_an_operation_may_be_broken_off_before_any_instruction(kind, every):
+    """Every seventh one; all in `make soak`."""
     count = play(kind)
     assert count > 100
-    for place in range(1, count + 1, 3):
+    for place in range(1, count + 1, every):
         play(kind, place)
 
 

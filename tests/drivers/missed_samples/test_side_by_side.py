@@ -104,6 +104,7 @@ def test_a_case_that_fails_says_why() -> None:
         side_by_side.run_case(Case("a link", 10, seed="drawn"), 1.0)
 
 
+@pytest.mark.long
 def test_some_cases_over_real_zenoh() -> None:
     """Samples, and samples with replies, of zenoh's publisher and of ours: ours holds, and the losses happened."""
     command = [sys.executable, "-m", "statemachines.testing.missed_samples.side_by_side", "--json"]

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import zenoh_scenes
+from scene_server import SceneServer
 
 from statemachines.testing.process_harness import free_port
 
@@ -20,13 +21,17 @@ HERE = Path(__file__).parent
 PATIENCE_S = 180
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[SceneServer]:
+    server = SceneServer("-m", "zenoh_scenes", folder=HERE)
+    yield server
+    server.close()
+
+
 @pytest.mark.parametrize("name", sorted(zenoh_scenes.SCENES))
-def test_over_real_zenoh(name: str) -> None:
+def test_over_real_zenoh(server: SceneServer, name: str) -> None:
     """It ends by itself, interpreter and all, and holds."""
-    command = [sys.executable, "-X", "faulthandler", "-m", "zenoh_scenes", name]
-    done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout == "held\n"
+    assert server.play(name) == "held\n"
 
 
 def test_the_page_shows_what_happens() -> None:

@@ -206,7 +206,7 @@ def all_tables(draw):
     return Tables(tuple(rows), Map(messages), Map(taken), tuple(held), Map(clients), tuple(over), tuple(expired))
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(tables=all_tables(), page=st.integers(1, 4), stops=st.lists(st.integers(0, 4), max_size=2))
 def test_whatever_is_stored_is_read_and_deleted_as_the_model_does(shared_url, tables, page, stops):
     """It may stop after any deletion, and goes on anywhere."""
@@ -527,7 +527,7 @@ async def compare(url, moves, abandons):
         await real.close()
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(moves=MOVES, abandons=st.booleans())
 def test_of_random_sessions_is_deleted_what_is_deleted_of_the_model(shared_url, moves, abandons):
     asyncio.run(compare(shared_url, moves, abandons))

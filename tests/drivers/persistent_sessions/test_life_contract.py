@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from session_databases import MS, NUMBERS, Clock, new_url
@@ -367,7 +367,6 @@ async def compare(url, moves):
         await real.database.close()
 
 
-@settings(max_examples=80)
 @given(moves=MOVES)
 def test_random_connections_are_answered_as_the_model_answers(shared_url, moves):
     asyncio.run(compare(shared_url, moves))

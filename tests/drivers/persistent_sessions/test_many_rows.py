@@ -16,7 +16,7 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(ROWS, st.sampled_from((1, 40, 1_000)))
 def test_rows_that_share_values_are_stored_as_they_are(few, times):
     rows = few * times

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from session_databases import Model, Real, new_url
 from session_moves import MOVES, SMALL, Player, S, queued
@@ -272,7 +272,6 @@ async def compare(url, moves, page):
         await real.close()
 
 
-@settings(max_examples=60)
 @given(moves=MOVES)
 def test_random_requests_are_answered_as_the_model_answers(shared_url, moves):
     asyncio.run(compare(shared_url, moves, 1_000))

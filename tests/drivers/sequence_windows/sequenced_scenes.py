@@ -1,20 +1,18 @@
-"""Scenes of sequence windows over real zenoh, each run by `test_sequenced_zenoh` in a process of its own:
-python sequenced_scenes.py NAME"""
+"""Scenes of sequence windows over real zenoh: `test_sequenced_zenoh` plays each in a process of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import random
-import sys
 import time
-import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
 import zenoh
+from scene_server import serve_scenes
 
 from statemachines.drivers.missed_samples import LoopThread, declare_reliability_cache, zenoh_session
 from statemachines.drivers.sequence_windows import Loss, Recovery, Verdict
@@ -303,9 +301,4 @@ async def a_handler_that_raises_stops_nobody_and_options_are_checked() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        asyncio.run(SCENES[sys.argv[1]]())
-    except BaseException:
-        traceback.print_exc()
-        sys.exit(1)
-    print("held")
+    serve_scenes(SCENES)

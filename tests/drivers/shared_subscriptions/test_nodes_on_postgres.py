@@ -19,7 +19,7 @@ FAST = Configuration(
     **{name: getattr(Configuration(), name) // 10 for name in Configuration.__struct_fields__ if name.endswith("_ms")}
 )
 TOPICS = ("a", "b", "c")
-COUNT = 200
+COUNT = 100
 """Messages of each topic."""
 
 
@@ -86,7 +86,7 @@ def test_a_group_goes_on_after_the_server_crashed(server, tmp_path):
             group.leader = "{}:{}".format(*node.address)
             async with group.consumer("consumer-1") as messages:
                 publishing = asyncio.create_task(group.publish(COUNT))
-                await group.read(messages, 100)
+                await group.read(messages, 50)
                 await asyncio.to_thread(server.crash)
                 await asyncio.to_thread(server.start)
                 await group.read(messages, COUNT * len(TOPICS))

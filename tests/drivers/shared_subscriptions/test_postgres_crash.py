@@ -125,8 +125,9 @@ async def look(url):
     return {stored.value for stored in read.records}, [payload for payload, _ in payloads]
 
 
-def test_a_server_that_dies_loses_nothing_and_its_clients_go_on(server):
-    url = server.database("dies")
+@pytest.mark.parametrize("rounds", [1, pytest.param(3, marks=pytest.mark.long)])
+def test_a_server_that_dies_loses_nothing_and_its_clients_go_on(server, rounds):
+    url = server.database(f"dies_{rounds}")
     said = []
     with process(WRITE, url) as child:
 
@@ -134,7 +135,7 @@ def test_a_server_that_dies_loses_nothing_and_its_clients_go_on(server):
             said.extend(int(child.stdout.readline()) for _ in range(count))
 
         hear(3)
-        for number, dies in enumerate((crash, kill_a_backend, cut_off, kill) * 2):
+        for number, dies in enumerate((crash, kill_a_backend, cut_off, kill) * rounds):
             hear(2 + number % 3)
             dies(server)
             hear(1)

@@ -9,7 +9,7 @@ from process_world import ProcessWorld
 INPUTS = 4_000
 
 
-@pytest.mark.parametrize("seed", mark_long(range(8), "2", "3", "4", "5", "6", "7"))
+@pytest.mark.parametrize("seed", mark_long(range(8), "1", "2", "3", "4", "5", "6", "7"))
 def test_a_process_that_is_made_anew_from_its_value_before_each_input_goes_on_equal(seed):
     world = ProcessWorld(seed)
     for _ in range(INPUTS):

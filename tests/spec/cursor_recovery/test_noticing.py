@@ -53,7 +53,7 @@ def test_the_test_that_fails_is_named_whole(mutants, tmp_path):
 def test_tests_that_never_end_with_a_mutant_have_noticed_it(mutants, tmp_path):
     file = tmp_path / "test_for_ever.py"
     file.write_text("def test_it():\n    while True:\n        pass\n")
-    assert notice(QUEUE, mutants["writer/0/deleted"], "tests", 3, (file,)).what == "the tests are never done"
+    assert notice(QUEUE, mutants["writer/0/deleted"], "tests", 1, (file,)).what == "the tests are never done"
 
 
 def test_what_one_judge_leaves_behind_no_other_meets(mutants, tmp_path):

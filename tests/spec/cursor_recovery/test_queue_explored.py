@@ -88,7 +88,7 @@ def broken(made):
     return [one.name for one in lives], next(iter(lives), None)
 
 
-@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("name", mark_long(BY_NAME, "stale-tail"))
 def test_the_source_word_for_word_breaks(name):
     """By the very run that real processes repeat (tests/drivers/cursor_recovery/test_as_written_replayed.py)."""
     one = BY_NAME[name]
@@ -102,7 +102,9 @@ def test_the_source_word_for_word_breaks(name):
 @pytest.mark.parametrize(
     "name",
     mark_long(
-        ["size-before-header", "previous-lap", "cursor-reassigned", "exactly-full", "dead-pool"], "cursor-reassigned"
+        ["size-before-header", "previous-lap", "cursor-reassigned", "exactly-full", "dead-pool"],
+        "previous-lap",
+        "cursor-reassigned",
     ),
 )
 def test_the_shipped_queue_holds_where_the_source_breaks(name):

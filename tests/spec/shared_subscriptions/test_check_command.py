@@ -143,7 +143,7 @@ def test_what_broke_gets_no_certificate(gapless, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("option", ["--liveness", "--live"])
+@pytest.mark.parametrize("option", ["--liveness", pytest.param("--live", marks=pytest.mark.long)])
 def test_obligations_are_judged_on_demand(gapless, option):
     code, out, err = gapless("check", "shared_subscriptions", "--system", "revoke-timeout", option)
     assert (code, err) == (0, "")

@@ -43,7 +43,7 @@ def test_the_states_that_are_explored_stand_for_all(in_full, engine):
     assert len(result.levels) == len(in_full.levels)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", mark_long([1, 2], "2"))
 def test_both_walkers_agree_with_symmetry_and_with_each_other(monkeypatch, threads):
     monkeypatch.setattr(shard, "REDO_MAX", 8)  # so that states are put aside again while others still are
     plain = explore(build(TINY), engine="plain")

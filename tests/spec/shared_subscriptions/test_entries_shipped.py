@@ -16,7 +16,7 @@ from statemachines_spec.shared_subscriptions.systems import system
 HOST_NAMES = {LeaderHost: LeaderHost.canonical}
 
 
-@pytest.mark.parametrize("name", ["revoke-timeout", "reordering"])
+@pytest.mark.parametrize("name", ["revoke-timeout", pytest.param("reordering", marks=pytest.mark.long)])
 def test_spin_counts_the_same(name, tmp_path):
     entries = Entries(system(name, "small"))
     result = explore(entries.system, engine="plain", entries=entries)
@@ -31,6 +31,7 @@ def test_the_shipped_machines_come_out_alike_under_another_hash_seed():
     assert recheck(entries, 10) == 10
 
 
+@pytest.mark.long
 def test_nothing_is_lost_of_the_shipped_leader_either(monkeypatch):
     """The leader of a small system with all its numbers: more states, which are the same ones under canonical names."""
     kept, named = projected(Entries(system("unsubscribe", "small")), HOST_NAMES)

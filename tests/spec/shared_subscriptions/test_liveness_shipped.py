@@ -66,6 +66,7 @@ def test_both_engines_make_the_same_graph_and_the_same_verdicts(room):
     assert not all(result.is_held for result in ours)
 
 
+@pytest.mark.long
 def test_without_numba_the_same_is_found():
     program = """if True:
         import sys

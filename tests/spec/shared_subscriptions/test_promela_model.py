@@ -44,7 +44,7 @@ def test_the_settled_rules_hold_in_a_full_search(tmp_path):
 @pytest.mark.parametrize(
     ("switch", "assertion"),
     [
-        ("AS_WRITTEN", S5),
+        pytest.param("AS_WRITTEN", S5, marks=pytest.mark.long),
         pytest.param("ANY_GRANT", S4, marks=pytest.mark.long),
         pytest.param("NO_WAIT", S5, marks=pytest.mark.long),
         pytest.param("LATE_LEASE", S5, marks=pytest.mark.long),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from long_cases import mark_long
 from msgspec.structs import replace
 
 from statemachines.kernel import ConfigurationError
@@ -33,7 +34,7 @@ def made(one, times):
     return build("relation", "one relation of the configuration", replace(one, times=replace(one.times, **times)))
 
 
-@pytest.mark.parametrize("what", HOLDS)
+@pytest.mark.parametrize("what", mark_long(HOLDS, "the answer to a ping comes before its timeout"))
 def test_with_the_relation(what):
     result = explore(made(*HOLDS[what]), hashing=False)
     assert (result.ended, result.is_held) == (COMPLETE, True)

@@ -35,6 +35,7 @@ def as_written():
     return one, explore(one, **PLAIN)
 
 
+@pytest.mark.long
 def test_both_walkers_agree_on_the_shipped_machines():
     one = system("leader-crash", "small")
     plain, compiled = (explore(one, engine=engine) for engine in ("plain", "compiled"))

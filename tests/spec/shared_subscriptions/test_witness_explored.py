@@ -161,7 +161,7 @@ SLOW = {
 }
 
 
-@pytest.mark.parametrize("mistake", mark_long([None, *SLOW], "it rests for ever"))
+@pytest.mark.parametrize("mistake", mark_long([None, *SLOW], "None", "it rests for ever"))
 def test_S17_who_believes_nobody_is_never_connected(mistake):
     one = build("lied to", "", LIED_TO)
     with ExitStack() as stack:

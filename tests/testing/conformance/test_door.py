@@ -184,7 +184,7 @@ def test_a_machine_of_which_nothing_is_said_is_tested_all_the_same():
     assert {kind.__name__ for kind in alphabet_of(DOOR).tells} >= {"Creaked"}
     graph = RoleGraph(found)
     assert {row for _, row, _ in graph.cells} == {0, 1, 2, 3, 4}
-    assert ConformanceTest.of(found, Lines).judge(runs=5).outcome is Outcome.PASS
+    assert ConformanceTest.of(found, Lines).judge(runs=2).outcome is Outcome.PASS
 
 
 def test_the_schema_says_what_lines_hold():

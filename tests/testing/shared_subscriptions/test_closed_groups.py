@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import seed, settings
 from hypothesis.stateful import run_state_machine_as_test
+from long_cases import mark_long
 
 from statemachines.testing.entry_count import count_entries
 from statemachines.testing.property_broken import PropertyBroken
@@ -28,14 +29,15 @@ def broken_by(one, examples=100, **more):
 COUNTED = ("late-copies", "borrower-crash", "unsubscribe", "revoke-timeout", "reordering", "false-timeouts")
 
 
+@pytest.mark.parametrize(("examples", "taken_min"), [(15, 8), pytest.param(50, 20, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", COUNTED)
-def test_a_small_system_holds_and_its_entries_are_counted(name):
+def test_a_small_system_holds_and_its_entries_are_counted(name, examples, taken_min):
     one = system(name, "small")
     count = count_entries(f"{name} small", one)
     kind = SystemTest.of(one, count=count)
-    run(kind, examples=50)  # more of them: tools/soak.py
+    run(kind, examples)
     assert count.unknown == 0
-    assert min(map(len, count.taken[:3])) >= 20
+    assert min(map(len, count.taken[:3])) >= taken_min
 
 
 @pytest.mark.parametrize("name", ["pause", "leader-crash", "two-leaders"])
@@ -45,6 +47,7 @@ def test_a_large_system_holds(name):
     assert kind.moves > 500
 
 
+@pytest.mark.long
 def test_what_the_source_hands_over_too_early_is_found_and_told():
     one = system("false-timeouts", "small", "at_once")
     with pytest.raises(PropertyBroken) as caught:
@@ -64,7 +67,7 @@ BUGS = {
 }
 
 
-@pytest.mark.parametrize("name", BUGS)
+@pytest.mark.parametrize("name", mark_long(BUGS, "duplicate-connect-response"))
 def test_a_planted_bug_is_found(name):
     where, what = BUGS[name]
     with plant_bug(name):

@@ -1,4 +1,4 @@
-"""Scenes over real zenoh, each run by `test_zenoh` in a process of its own:  python -m zenoh_scenes NAME"""
+"""Scenes over real zenoh: `test_zenoh` plays each in a process of its own."""
 
 from zenoh_scenes import gaps, kinds, links, order, real, restarts, room, slow, strangers
 from zenoh_scenes.scene import SCENES

@@ -1,15 +1,8 @@
-"""Plays one scene: what is said last is whether it held."""
+"""Plays the scenes that its input names, each in a process of its own."""
 
-import asyncio
-import sys
-import traceback
+from scene_server import serve_scenes
 
 from zenoh_scenes import SCENES
 
 if __name__ == "__main__":
-    try:
-        asyncio.run(SCENES[sys.argv[1]]())
-    except BaseException:
-        traceback.print_exc()
-        sys.exit(1)
-    print("held")
+    serve_scenes(SCENES)

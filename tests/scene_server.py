@@ -1,0 +1,82 @@
+"""Scenes that each need a process of their own, forked from one that has imported what they need.
+
+A test starts the server once for its module, and names one scene after the other:
+
+    python -m zenoh_scenes          each line of its input names a scene; each line of its output is a list
+
+The process of a scene ends as any other does, interpreter and all.  One that hangs is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+PATIENCE_S = 180
+TEXT_MAX = 1_000_000
+HERE = Path(__file__).parent
+
+
+class SceneServer:
+    """The server as a test sees it; `command`: what is behind `python`."""
+
+    def __init__(self, *command, folder):
+        self._process = subprocess.Popen(
+            [sys.executable, "-X", "faulthandler", *command], cwd=folder, env={**os.environ, "PYTHONPATH": str(HERE)},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def play(self, name):
+        """What the scene printed; raises `AssertionError` with what it logged where it did not end well."""
+        self._process.stdin.write(f"{name}\n")
+        self._process.stdin.flush()
+        code, printed, logged = json.loads(self._process.stdout.readline())
+        assert code == 0, printed + logged
+        return printed
+
+    def close(self):
+        self._process.communicate()
+
+
+def serve_scenes(scenes):
+    """Play each scene that the input names, in a process of its own."""
+    for line in sys.stdin:
+        with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as logged:
+            pid = os.fork()
+            if pid == 0:
+                os.dup2(printed.fileno(), 1)
+                os.dup2(logged.fileno(), 2)
+                sys.exit(play_scene(scenes[line.strip()]))
+            code = wait_for_end(pid)
+            texts = [os.pread(file.fileno(), TEXT_MAX, 0).decode(errors="replace") for file in (printed, logged)]
+            print(json.dumps([code, *texts]), flush=True)
+
+
+def play_scene(scene):
+    try:
+        asyncio.run(scene())
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    print("held")
+    return 0
+
+
+def wait_for_end(pid):
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() > end:
+            os.kill(pid, signal.SIGABRT)  # faulthandler says where it stands
+            end = time.monotonic() + PATIENCE_S
+        time.sleep(0.01)
