@@ -111,6 +111,7 @@ def wait_until_amid(folder, process):
     raise AssertionError(f"nobody writes in {folder}: {process.communicate()}")
 
 
+@pytest.mark.long
 def test_a_worker_that_dies_amid_a_campaign_changes_no_byte(cluster, tmp_path, capsys):
     """Another worker makes its file again.  A campaign that is resumed keeps files that are whole, those of before and
     those of the one that was hurt."""
