@@ -72,6 +72,7 @@ def wait_until_there(path, process):
         time.sleep(0.05)
 
 
+@pytest.mark.long
 def test_a_worker_that_dies_with_its_executor_changes_no_table(cluster, tmp_path):
     folder = tmp_path / "trace"
     write_runs(made(tmp_path / "one"), folder, range(4), str(tmp_path))
