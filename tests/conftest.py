@@ -103,6 +103,9 @@ def pytest_addoption(parser):
 COMPILE = ["-m", "statemachines", "check", "cursor_recovery", "--system", "pools", "--engine", "compiled", "--liveness"]
 """Compiles both walkers of the explorer, and keeps them beside their bytecode."""
 
+JAVA = "-XX:+UseSerialGC -XX:-UsePerfData"
+"""Of each Java process that a test starts for Spark: it is short, and garbage is collected in one thread for less."""
+
 
 def compile_walkers_once(config):
     """Beside the first tests, before workers come to those that explore: else each of them compiles the same."""
@@ -118,6 +121,7 @@ def pytest_configure(config):
         raise pytest.UsageError("--rewrite would make every interaction expected; where CI is set it is refused")
     gc.disable()
     config.add_cleanup(gc.enable)
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA)
     draws = fix_draws()
     draws.__enter__()
     config.add_cleanup(lambda: draws.__exit__(None, None, None))
