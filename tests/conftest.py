@@ -152,8 +152,6 @@ WAITING = ("real", "drivers")
 
 ON_SPARK = (
     "reports/test_pipeline",
-    "reports/test_baselines",
-    "reports/test_comparison",
     "reports/test_spark_session",
     "reports/test_spark_cluster",
     "reports/test_traces_page",
