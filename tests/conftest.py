@@ -105,6 +105,9 @@ def pytest_addoption(parser):
 COMPILE = ["-m", "statemachines", "check", "cursor_recovery", "--system", "pools", "--engine", "compiled", "--liveness"]
 """Compiles both walkers of the explorer, and keeps them beside their bytecode."""
 
+JAVA = "-XX:+UseSerialGC -XX:-UsePerfData"
+"""Of each Java process that a test starts for Spark: it is short, and garbage is collected in one thread for less."""
+
 
 def compile_walkers_once(config):
     """Beside the first tests, before workers come to those that explore: else each of them compiles the same."""
@@ -120,6 +123,7 @@ def pytest_configure(config):
         raise pytest.UsageError("--rewrite would make every interaction expected; where CI is set it is refused")
     gc.disable()
     config.add_cleanup(gc.enable)
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA)
     draws = fix_draws()
     draws.__enter__()
     config.add_cleanup(lambda: draws.__exit__(None, None, None))
@@ -150,8 +154,6 @@ WAITING = ("real", "drivers")
 
 ON_SPARK = (
     "reports/test_pipeline",
-    "reports/test_baselines",
-    "reports/test_comparison",
     "reports/test_spark_session",
     "reports/test_spark_cluster",
     "reports/test_traces_page",
@@ -160,9 +162,9 @@ ON_SPARK = (
     "reports/test_follow.py::test_logs_of_a_cluster",
     "judged_side_by_side[--spark]",
     "as_far_as_may_be[--spark]",
-    "reports/cursor_recovery/test_queue_reports.py::test_spark",
+    "the_page_shows_deaths_and_the_ring[spark]",
     "reports/persistent_sessions/test_sessions_on_spark",
-    "reports/sequence_windows/test_loss_reports.py::test_spark",
+    "the_page_has_both_confusion_tables[spark]",
     "tests/demo/",
     "[judge-steps",
     "[analyze-100m",

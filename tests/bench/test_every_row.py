@@ -13,15 +13,19 @@ from statemachines_bench import Size, judging, stormy, table
 LONG = {
     "analyze-24m", "analyze-24m-memory", "analyze-24m-slope", "analyze-24m-spark", "analyze-spark-start",
     "campaign-cursor-recovery", "campaign-missed-samples", "campaign-persistent-sessions", "campaign-scale",
-    "campaign-sequence-windows", "campaign-spark", "conform-lockstep", "dispatch", "dispatch-hand", "explore-spin",
-    "failover-leader", "failover-pause", "hypothesis-steps", "idle", "judge-steps", "judge-steps-duckdb",
-    "mqtt-connections", "mqtt-live-1-p50", "mqtt-live-1-p99", "mqtt-live-1000-p50", "mqtt-live-1000-p99",
-    "mqtt-publish-memory", "mqtt-publish-nats", "mqtt-publish-one", "mqtt-publish-rabbitmq", "poison", "replay",
-    "resume-scale-postgres", "session-failover-kill-resume", "session-failover-stop", "session-failover-stop-resume",
-    "session-fan-out", "session-idle", "session-idle-memory", "session-publish-memory", "session-publish-nats",
-    "session-publish-postgres", "session-publish-postgres-2", "session-publish-rabbitmq",
-    "sim-monitored", "sim-naive", "sim-storm", "sources-memory", "step-scale", "step-scale-leader", "trace-cost",
-    "trace-rows", "trace-write", "mutants",
+    "campaign-sequence-windows", "campaign-shared-subscriptions", "campaign-spark", "conform-lockstep", "dispatch",
+    "dispatch-hand", "explore-spin", "explore-two", "failover-leader", "failover-pause", "group-jetstream",
+    "group-jetstream-failover", "hypothesis-steps", "idle", "judge-steps", "judge-steps-duckdb", "liveness-large",
+    "mqtt-connections", "mqtt-fan-out-absent", "mqtt-live-1-p50", "mqtt-live-1-p99", "mqtt-live-1000-p50",
+    "mqtt-live-1000-p99", "mqtt-publish-memory", "mqtt-publish-nats", "mqtt-publish-one", "mqtt-publish-rabbitmq",
+    "mutants", "poison", "queue-many", "queue-pool", "queue-single-bare", "replay", "resume-cpu", "resume-scale",
+    "resume-scale-postgres", "session-failover-kill", "session-failover-kill-resume", "session-failover-stop",
+    "session-failover-stop-resume", "session-fan-out", "session-idle", "session-idle-memory", "session-latency-p99",
+    "session-publish-0", "session-publish-1", "session-publish-100", "session-publish-memory",
+    "session-publish-nats", "session-publish-postgres", "session-publish-postgres-2", "session-publish-rabbitmq",
+    "sim-message", "sim-monitored", "sim-naive", "sim-storm", "sources", "sources-memory", "step-scale",
+    "step-scale-leader", "trace-cost", "trace-rows", "trace-size", "trace-write", "window-memory",
+    "zenoh-recovery-50ms",
 }  # fmt: skip
 """What takes long even in little."""
 

@@ -19,7 +19,7 @@ PROTOCOLS = (
     "cursor_recovery", "missed_samples", "mqtt_connections", "persistent_sessions", "sequence_windows",
     "shared_subscriptions",
 )  # fmt: skip
-SLICE = "2/80"
+SLICE = "2/160"
 """What of it `make test` repeats; `make clauses` asks them all, in half a minute."""
 
 

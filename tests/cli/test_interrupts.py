@@ -111,7 +111,7 @@ def test_mutants_that_are_interrupted_are_not_waited_for(tmp_path, number):
     assert "Traceback (most recent call last)" not in errors
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", mark_long((signal.SIGTERM, signal.SIGINT), "SIGINT", name=lambda one: one.name))
 def test_an_analysis_that_is_told_to_end_while_spark_starts_leaves_no_java(tmp_path, number):
     trace, few = tmp_path / "trace", "shared_subscriptions.load.messages=20"
     assert cli.run(["campaign", "quiet", "--seeds", "1", "--set", few, "--trace", str(trace)]) == cli.Exit.HELD
@@ -223,19 +223,22 @@ STARTS = {
     "node": ("node", "leader", "--store", "store.db"),
 }
 SPAN_S = {"check": 8.0, "explore": 8.0}
-MOMENTS = {"check": 3}
-"""Of the others 5; those of `explore`, which begins as it does, are tried in `make soak`."""
+MOMENTS = (2, 5)
+"""So many are tried; in `make soak` more, and those of `explore`, which begins as `check` does."""
 
 
+@pytest.mark.parametrize("moments", mark_long(MOMENTS, "5"))
 @pytest.mark.parametrize("name", mark_long([*STARTS], "explore"))
-def test_ctrl_c_at_any_moment_of_the_first_seconds_ends_a_command_without_a_traceback(tmp_path, monkeypatch, name):
+def test_ctrl_c_at_any_moment_of_the_first_seconds_ends_a_command_without_a_traceback(
+    tmp_path, monkeypatch, name, moments
+):
     """The moments are drawn over what the command takes to begin, which differs between machines; numba compiles anew
     each time."""
     if name == "analyze":
         few = "shared_subscriptions.load.messages=20"
         assert cli.run(["campaign", "quiet", "--seeds", "1", "--set", few, "--trace", str(tmp_path / "trace")]) == 0
     chance = random.Random(name)
-    for moment in range(MOMENTS.get(name, 5)):
+    for moment in range(moments):
         monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / f"cache{moment}"))
         with Command(*STARTS[name], folder=tmp_path) as command:
             with suppress(subprocess.TimeoutExpired):

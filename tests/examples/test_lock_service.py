@@ -105,6 +105,7 @@ def test_explored_without_tokens_the_one_that_stood_still_writes_after_its_lease
     assert "vault takes write" in "".join(result["counterexample"])
 
 
+@pytest.mark.long
 def test_d_240_its_counterexample_is_followed_in_the_simulator_and_on_the_runtime(gapless):
     """Without tokens a write that was held up comes after one of the next holder: no fault is needed for that."""
     code, said = gapless(

@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from lock_protocol import LOCK, Leave, LockRecord, Take, Written
+from long_cases import mark_long
 
 from statemachines import cli, registry
 from statemachines.kernel import Node
@@ -108,7 +109,7 @@ def judged(request, spark):
     return request.getfixturevalue("on_spark" if spark == "--spark" else "without_spark")
 
 
-@pytest.mark.parametrize("spark", ["--spark", "--no-spark"])
+@pytest.mark.parametrize("spark", mark_long(("--spark", "--no-spark"), "--spark"))
 def test_two_protocols_in_one_directory_are_judged_side_by_side(judged, spark):
     code, said, out = judged[True]
     summary = json.loads((out / "summary.json").read_text())
@@ -172,7 +173,7 @@ def test_a_protocol_without_a_report_has_one_all_the_same(tmp_path):
     assert "MY-2" in page
 
 
-@pytest.mark.parametrize("spark", ["--spark", "--no-spark"])
+@pytest.mark.parametrize("spark", mark_long(("--spark", "--no-spark"), "--spark"))
 def test_a_trace_of_a_protocol_that_is_not_installed_is_judged_as_far_as_may_be(judged, spark):
     code, said, out = judged[False]
     summary = json.loads((out / "summary.json").read_text())

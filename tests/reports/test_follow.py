@@ -202,6 +202,7 @@ def write_run(folder, number, given):
         writer.add(run_row(scenario, outcome, number), world.rows)
 
 
+@pytest.mark.long
 def test_a_driver_that_is_killed_goes_on_where_it_was(spark, worlds, tmp_path, capsys):
     """One file comes before the kill; one while nobody looks; one that is wrong after that.  The driver is the command
     of the page, and prints what that shows."""

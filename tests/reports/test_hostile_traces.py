@@ -69,7 +69,9 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("change", mark_long(CHANGES, "no-instance", "node-instance", "key-peer", "first-last"))
+@pytest.mark.parametrize(
+    "change", mark_long(CHANGES, "names", "no-instance", "node-instance", "key-peer", "first-last")
+)
 def test_impossible_rows_are_judged_in_words(trace, tmp_path, capsys, change):
     folder = tmp_path / "trace"
     folder.mkdir()

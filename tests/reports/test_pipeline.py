@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from statemachines import catalogue, cli
 from statemachines.kernel import GaplessError
 from statemachines.spark import spark_start
+from statemachines.spark.spark_settings import SparkSettings
 from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines.trace.parquet import TraceWriter
 from statemachines_reports import session, trace_footer
@@ -42,8 +43,9 @@ BY_KEY = {"same": ["key"], "order": "none", "promise": "exactly-once"}
 
 @pytest.fixture(scope="module")
 def spark_kept():
-    """One Spark for all of these tests: starting it takes longer than what they ask of it."""
-    with session.Session():
+    """One Spark for all of these tests: starting it takes longer than what they ask.  Its master is named, since the
+    Java process of this one keeps the master that it was begun with."""
+    with session.Session(SparkSettings("local[*]")):
         yield
 
 

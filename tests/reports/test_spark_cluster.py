@@ -72,6 +72,7 @@ def wait_until_there(path, process):
         time.sleep(0.05)
 
 
+@pytest.mark.long
 def test_a_worker_that_dies_with_its_executor_changes_no_table(cluster, tmp_path):
     folder = tmp_path / "trace"
     write_runs(made(tmp_path / "one"), folder, range(4), str(tmp_path))
@@ -111,6 +112,7 @@ def wait_until_amid(folder, process):
     raise AssertionError(f"nobody writes in {folder}: {process.communicate()}")
 
 
+@pytest.mark.long
 def test_a_worker_that_dies_amid_a_campaign_changes_no_byte(cluster, tmp_path, capsys):
     """Another worker makes its file again.  A campaign that is resumed keeps files that are whole, those of before and
     those of the one that was hurt."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from statemachines_reports.session import Session
 
 
@@ -29,6 +31,7 @@ def test_who_closes_first_leaves_the_others_their_spark():
     assert active() is None
 
 
+@pytest.mark.long
 def test_the_spark_of_an_application_goes_on_with_its_own_settings():
     from pyspark.sql import SparkSession
 

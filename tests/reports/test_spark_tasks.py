@@ -148,6 +148,7 @@ with SharedSpark(SparkSettings(conf={"spark.sql.shuffle.partitions": "5"})) as s
 """
 
 
+@pytest.mark.long
 def test_spark_keeps_what_the_user_has_set(tmp_path):
     """The command wins over spark-defaults.conf, which wins over our defaults."""
     mine = {

@@ -24,11 +24,23 @@ from statemachines_reports.tables import FINDINGS, Results
 from statemachines_reports.trace_piece import TracePiece, cut_file, plan_jobs
 from statemachines_reports.trace_set import RunParameters, TraceSet
 from statemachines_sim.campaign import campaign
+from statemachines_sim.override import override
 from statemachines_sim.scenario import find_scenario
 
 SCENARIOS = ("quiet", "deaths", "breaks", "rarely", "random_loss")
 """One of each protocol."""
-SAFETY_S = 2.0
+SAFETY_S = {"deaths": 1.0}
+FEW = {
+    "quiet": ["shared_subscriptions.load.messages=500"],
+    "deaths": ["cursor_recovery.messages=40"],
+}
+"""What the runs carry, where their messages would take longest: one that is judged in forty pieces has few rows."""
+
+
+def find_short(name):
+    """The scenario, cut short."""
+    scenario = override(find_scenario(name), FEW.get(name, []))
+    return replace(scenario, phases=replace(scenario.phases, safety_s=SAFETY_S.get(name, 2.0)))
 
 
 def rewrite(path, change=lambda table: table, groups=40, statistics=True):
@@ -43,9 +55,7 @@ def rewrite(path, change=lambda table: table, groups=40, statistics=True):
 def trace(request, tmp_path_factory):
     """Two runs in a file of many row groups."""
     folder = tmp_path_factory.mktemp("trace")
-    scenario = find_scenario(request.param)
-    scenario = replace(scenario, phases=replace(scenario.phases, safety_s=min(SAFETY_S, scenario.phases.safety_s)))
-    campaign(scenario, range(2), out=folder, processes=1)
+    campaign(find_short(request.param), range(2), out=folder, processes=1)
     (path,) = folder.glob("trace-*")
     rewrite(path)
     return TraceSet(folder, folder / "out")
@@ -99,10 +109,10 @@ def cut_amid(pieces):
 def test_cut_at_every_row_group_and_at_random_rows_the_tables_are_the_same(trace):
     (path,) = trace.files
     whole = judge_whole(trace)
-    groups = cut_at(path, [sum(trace.groups[path][:n]) for n in range(len(trace.groups[path]) + 1)])
-    assert len(groups) > 30
-    assert judge_pieces(trace, groups) == whole
-    assert judge_pieces(trace, cut_amid(groups)) == whole
+    ends = [sum(trace.groups[path][:n]) for n in range(len(trace.groups[path]) + 1)]
+    assert len(ends) > 30
+    assert judge_pieces(trace, cut_at(path, ends)) == whole
+    assert judge_pieces(trace, cut_amid(cut_at(path, [*ends[:-1:4], ends[-1]]))) == whole
     chance = random.Random(1)
     cuts = sorted({0, trace.rows, *(chance.randrange(trace.rows) for _ in range(6))})
     pieces = cut_at(path, cuts)
@@ -169,7 +179,7 @@ def spoil(table, kind, chance):
 def quiet_runs(tmp_path_factory):
     """The files of two runs."""
     folder = tmp_path_factory.mktemp("quiet")
-    campaign(find_scenario("quiet"), range(2), out=folder, processes=1)
+    campaign(find_short("quiet"), range(2), out=folder, processes=1)
     return folder
 
 
@@ -199,21 +209,21 @@ def test_the_findings_that_are_kept_are_the_first_ones_however_a_file_is_cut(qui
 
 
 def test_a_long_run_is_judged_by_parts_in_one_process_and_in_several(quiet, monkeypatch):
-    """Here a part has 2 000 rows, and each piece 10 000 of a run of 27 000."""
+    """Here a part has 500 rows, and each piece 2 500 of a run of 6 000."""
     whole = judge_whole(quiet)
     read = []
     for module, name, value in (
         (trace_footer, "SMALL", 0),
-        (columns_module, "SEGMENT", 2_000),
-        (part_reader, "SEGMENT", 2_000),
+        (columns_module, "SEGMENT", 500),
+        (part_reader, "SEGMENT", 500),
     ):
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(piece_judge, "summarize", lambda *given: read.append(given) or summarize(*given))
     assert judge_whole(quiet) == whole
-    assert len(read) > quiet.rows // 2_000 // 2
+    assert len(read) > quiet.rows // 500 // 2
     cut = TraceSet(quiet.files[0].parent, quiet.files[0].parent / "out")
     monkeypatch.setattr(local_engine, "PARALLEL_ROWS", 0)
-    monkeypatch.setattr(local_engine, "count_task_rows", lambda *_: 10_000)
+    monkeypatch.setattr(local_engine, "count_task_rows", lambda *_: 2_500)
     monkeypatch.setattr(local_engine.os, "cpu_count", lambda: 2)
     assert len([piece for piece in local_engine.list_pieces(cut, 2) if piece.begins_amid]) > 2
     assert judge_whole(cut) == whole
@@ -236,8 +246,7 @@ def test_a_piece_that_begins_with_an_earlier_run_is_refused(quiet):
 
 
 def test_parameters_are_read_from_the_table_beside_the_file(tmp_path):
-    scenario = find_scenario("deaths")
-    scenario = replace(scenario, phases=replace(scenario.phases, safety_s=1.0))
+    scenario = find_short("deaths")
     campaign(scenario, range(1), out=tmp_path, processes=1)
     campaign(scenario, range(1), out=tmp_path, processes=1, first_run=7)
     files = sorted(tmp_path.glob("trace-*"))

@@ -113,7 +113,9 @@ def broken(leader_ppm, consumer_ppm):
     return {outcome.monitor for outcome, kick in zip(outcomes, kicked, strict=True) if kick}
 
 
-@pytest.mark.parametrize(("leader_ppm", "consumer_ppm"), [(D_PPM, -D_PPM), (-D_PPM, D_PPM)])
+@pytest.mark.parametrize(
+    ("leader_ppm", "consumer_ppm"), [(D_PPM, -D_PPM), pytest.param(-D_PPM, D_PPM, marks=pytest.mark.long)]
+)
 def test_one_consumer_at_a_time_while_clocks_are_wrong_by_no_more_than_the_drift(leader_ppm, consumer_ppm):
     assert broken(leader_ppm, consumer_ppm) == {""}
 
@@ -124,7 +126,9 @@ def test_two_at_a_time_when_the_leader_does_not_reckon_with_the_drift(monkeypatc
     assert broken(0, 0) == {""}
 
 
-@pytest.mark.parametrize(("leader_ppm", "consumer_ppm"), [(10 * D_PPM, -10 * D_PPM), (0, -30 * D_PPM)])
+@pytest.mark.parametrize(
+    ("leader_ppm", "consumer_ppm"), [(10 * D_PPM, -10 * D_PPM), pytest.param(0, -30 * D_PPM, marks=pytest.mark.long)]
+)
 def test_two_at_a_time_when_clocks_are_wrong_by_far_more_than_the_drift(leader_ppm, consumer_ppm):
     assert broken(leader_ppm, consumer_ppm) == {"S5"}
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from statemachines_sim.override import override
 from statemachines_sim.scenario import find_scenario
 from statemachines_sim.world import World
-few = ["shared_subscriptions.load.messages=500"]
+few = ["shared_subscriptions.load.messages=200"]
 swarm = override(find_scenario("swarm"), few)
 everything = replace(swarm, swarm=replace(swarm.swarm, share=1.0))
 storm = override(find_scenario("storm"), few)

@@ -97,7 +97,8 @@ def test_under_another_setting_everything_is_run(scenario, resumed):
 @pytest.mark.parametrize("name", ["quiet", "undisturbed", "calm_sessions", "nothing_follows", "in_order"])
 def test_an_outcome_is_read_back_from_the_table_of_runs(name):
     """Whatever the watch of a protocol counts."""
-    scenario = find_scenario(name)
+    few = "shared_subscriptions.load.messages=50" if name == "quiet" else "phases.safety_s=3"
+    scenario = override(find_scenario(name), [few])
     outcome = World(scenario, 1).run()
     assert outcome.tally
     assert read_outcome(run_row(scenario, outcome, 0)) == outcome

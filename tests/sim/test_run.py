@@ -19,7 +19,7 @@ from statemachines_sim.units import S
 from statemachines_sim.world import World
 from statemachines_spec.bug import plant_bug
 
-FEW = override(find_scenario("storm"), ["shared_subscriptions.load.messages=500"])
+FEW = override(find_scenario("storm"), ["shared_subscriptions.load.messages=200"])
 ALL_ONCE = {"delivered": 2_500, "duplicates": 0, "acknowledged": 2_500}
 
 
@@ -34,7 +34,7 @@ OURS = [f"{SIM.name}/{name}" for name in list_shipped_with(SIM.name)]
 @pytest.mark.parametrize("name", sorted(OURS))
 def test_every_scenario_holds(name, seed):
     """`make soak` repeats each with all of its messages."""
-    scenario = override(find_scenario(name), [] if seed else ["shared_subscriptions.load.messages=500"])
+    scenario = override(find_scenario(name), [] if seed else ["shared_subscriptions.load.messages=200"])
     (outcome,) = campaign(scenario, [seed], processes=1)
     assert outcome.is_held, outcome
     assert outcome.tally["acknowledged"] == settle(scenario, outcome.seed).own.load.messages

@@ -22,7 +22,10 @@ def worlds():
     return scenario, made, [world.run() for world in made]
 
 
-@pytest.mark.parametrize(("group", "at_once"), [(131_072, 512), (1_000, 64), (1_000, 1_000), (64, 1_000), (7, 1)])
+@pytest.mark.parametrize(
+    ("group", "at_once"),
+    [(131_072, 512), (1_000, 64), (1_000, 1_000), (64, 1_000), pytest.param(7, 1, marks=pytest.mark.long)],
+)
 def test_what_is_read_is_what_was_written(tmp_path, monkeypatch, worlds, group, at_once):
     monkeypatch.setattr(parquet, "ROWS_PER_GROUP", group)
     monkeypatch.setattr(parquet, "ROWS_AT_ONCE", at_once)

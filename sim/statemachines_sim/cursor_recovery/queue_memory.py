@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from typing import Protocol, runtime_checkable
 
 from statemachines.cursor_recovery.memory import CELL, Copied, CopyIn, CopyOut, Memory
 from statemachines.kernel import Answer, Request
@@ -15,13 +14,12 @@ from statemachines_sim.node_life import NodeLife, Reply
 US = 1_000
 
 
-@runtime_checkable
-class Doomed(Protocol):
+class Doomed(NodeLife):
     """A process that may die before an access of its own choice."""
 
     def dies_now(self) -> bool:
         """Whether it has."""
-        ...
+        return False
 
 
 PIECE = 4

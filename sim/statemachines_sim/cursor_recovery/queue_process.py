@@ -16,15 +16,14 @@ from statemachines.cursor_recovery.reader import READER, Read, ReadDone, ReadOut
 from statemachines.cursor_recovery.writer import WRITER, Outcome, Write, WriteDone, new_writer
 from statemachines.kernel import Call, ConfigurationError, Event, Fsm, Host, Message, Node, Outgoing
 from statemachines_sim.cluster import SimCluster
-from statemachines_sim.cursor_recovery.queue_memory import QueueMemory
+from statemachines_sim.cursor_recovery.queue_memory import Doomed, QueueMemory
 from statemachines_sim.cursor_recovery.section import Section
-from statemachines_sim.node_life import NodeLife
 from statemachines_sim.units import MS
 
 PARTED = b"|"
 
 
-class QueueProcess(NodeLife):
+class QueueProcess(Doomed):
     """Base of writers and readers."""
 
     world: SimCluster

@@ -7,6 +7,7 @@ import re
 
 import pyarrow.parquet as pq
 import pytest
+from long_cases import mark_long
 from short_trace import write_rows, write_run
 
 from statemachines import registry
@@ -324,10 +325,11 @@ def test_arcs_go_clockwise_from_the_top_and_may_cross_the_end():
 # -- all of it ------------------------------------------------------------------------------------------------------
 
 
-def test_spark_judges_runs_of_the_queue_and_the_page_shows_deaths_and_the_ring(tmp_path):
+@pytest.mark.parametrize("engine", mark_long(("local", "spark"), "spark"))
+def test_runs_of_the_queue_are_judged_and_the_page_shows_deaths_and_the_ring(tmp_path, engine):
     scenario = override(find_scenario("deaths"), ["cursor_recovery.messages=40"])
     campaign(scenario, range(2), out=tmp_path / "trace", processes=1)
-    analysis = analyze(tmp_path / "trace", tmp_path / "out", spark=True)
+    analysis = analyze(tmp_path / "trace", tmp_path / "out", spark=engine == "spark")
     assert analysis.is_held
     assert [check.name for check in analysis.checks] == [*NEUTRAL_CHECKS, *OWN, "monitors"]
     assert sum(line["deaths"] for line in analysis.tables["deaths"]) > 3

@@ -1,10 +1,11 @@
-"""Spark judges traces of sessions: a simulated run and a story hold; in copies of the story something is planted."""
+"""Traces of sessions are judged, in `make soak` on Spark, too: a simulated run and a story hold; copies have faults."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from long_cases import mark_long
 from session_story import told, told_of_age
 from test_session_reports import AGED, OWN, PS, TAMPERED
 
@@ -66,14 +67,20 @@ def write_stories(folder):
 
 
 @pytest.fixture(scope="module")
-def judged(tmp_path_factory):
-    """What Spark says of all of them."""
-    folder, out = tmp_path_factory.mktemp("trace"), tmp_path_factory.mktemp("out")
+def trace(tmp_path_factory):
+    """All of them in one folder."""
+    folder = tmp_path_factory.mktemp("trace")
     scenario = find_scenario(f"{PS}/deaths_of_nodes")
     (outcome,) = campaign(scenario, range(1), out=folder, processes=1, first_run=SIMULATED)
     assert outcome.is_held
     write_stories(folder)
-    return folder, out, analyze(folder, out, spark=True)
+    return folder
+
+
+@pytest.fixture(scope="module", params=mark_long(("local", "spark"), "spark"))
+def analysis(request, trace, tmp_path_factory):
+    """What an engine says of them."""
+    return analyze(trace, tmp_path_factory.mktemp("out"), spark=request.param == "spark")
 
 
 def found(analysis):
@@ -81,38 +88,34 @@ def found(analysis):
     return {(line["check"], line["run"]) for line in analysis.tables["findings"] if line["check"] in OWN}
 
 
-def test_each_planted_fault_is_found_in_its_run_by_its_check(judged):
-    _, _, analysis = judged
+def test_each_planted_fault_is_found_in_its_run_by_its_check(analysis):
     assert {(check, RUNS[what]) for what, check in PLANTED.items()} <= found(analysis)
     checks = {one.name: one for one in analysis.checks if one.name in OWN}
     assert {name: one.verdict for name, one in checks.items()} == dict.fromkeys(OWN, VIOLATED)
     assert all(one.checked > one.wrong > 0 for one in checks.values())
 
 
-def test_where_nothing_is_planted_nothing_is_found(judged):
-    _, _, analysis = judged
+def test_where_nothing_is_planted_nothing_is_found(analysis):
     assert {run for _, run in found(analysis)} == set(RUNS.values())
 
 
-def test_words_say_what_is_wrong(judged):
-    _, _, analysis = judged
+def test_words_say_what_is_wrong(analysis):
     said = [(line["run"], line["check"], line["detail"]) for line in analysis.tables["findings"]]
     for what, check in PLANTED.items():
         words = [text for run, name, text in said if (run, name) == (RUNS[what], check)]
         assert any(words_of(what) in text for text in words), what
 
 
-def test_without_spark_the_same_is_found(judged, tmp_path):
-    folder, _, analysis = judged
-    plain = analyze(folder, tmp_path, spark=False)
-    assert found(plain) == found(analysis)
+@pytest.mark.long
+def test_without_spark_the_same_is_found(trace, tmp_path):
+    plain, on_spark = (analyze(trace, tmp_path / str(spark), spark=spark) for spark in (False, True))
+    assert found(plain) == found(on_spark)
     assert [(one.name, one.checked, one.wrong) for one in plain.checks] == [
-        (one.name, one.checked, one.wrong) for one in analysis.checks
+        (one.name, one.checked, one.wrong) for one in on_spark.checks
     ]
 
 
-def test_the_page_shows_resumes_and_stores(judged, tmp_path):
-    _, _, analysis = judged
+def test_the_page_shows_resumes_and_stores(analysis, tmp_path):
     write_page(tmp_path / "index.html", "Sessions", "Runs.", [part_of("Runs", analysis)])
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert "How long a resume takes" in page

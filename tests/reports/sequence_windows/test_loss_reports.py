@@ -7,6 +7,7 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from long_cases import mark_long
 from msgspec.structs import replace
 from short_trace import write_rows, write_run
 
@@ -328,11 +329,12 @@ def test_a_run_without_losses_has_no_picture(tmp_path):
     assert list(draw_run(columns_of_run(path, 0), {}, None)) == []
 
 
-def test_spark_judges_losses_and_the_page_has_both_confusion_tables(tmp_path):
+@pytest.mark.parametrize("engine", mark_long(("local", "spark"), "spark"))
+def test_losses_are_judged_and_the_page_has_both_confusion_tables(tmp_path, engine):
     trace = tmp_path / "trace"
     campaign(find_scenario(f"{SW}/rarely"), range(2), out=trace, processes=1)
     campaign(find_scenario(f"{SW}/overtaken"), range(1), out=trace, processes=1, first_run=2)
-    analysis = analyze(trace, tmp_path / "out", spark=True)
+    analysis = analyze(trace, tmp_path / "out", spark=engine == "spark")
     assert analysis.is_held
     assert [check.name for check in analysis.checks] == [*NEUTRAL_CHECKS, *OWN, "monitors"]
     assert {check.name for check in analysis.checks if check.waived} == {"exact", "alarms"}

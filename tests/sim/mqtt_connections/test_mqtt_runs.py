@@ -6,6 +6,7 @@ from collections import Counter
 from contextlib import ExitStack
 
 import pytest
+from long_cases import mark_long
 from msgspec.structs import replace
 
 from statemachines.drivers.mqtt_connections.client_decoder import take_message
@@ -30,12 +31,12 @@ def play(name, seed, safety_s=6.0):
     return world, world.run()
 
 
+@pytest.mark.parametrize("seed", mark_long((1, 2), "2"))
 @pytest.mark.parametrize("name", NAMES)
-def test_every_scenario_of_mqtt_clients_holds(name):
-    for seed in (1, 2):
-        _, outcome = play(name, seed)
-        assert outcome.is_held, outcome
-        assert outcome.tally["delivered"] > 20
+def test_every_scenario_of_mqtt_clients_holds(name, seed):
+    _, outcome = play(name, seed)
+    assert outcome.is_held, outcome
+    assert outcome.tally["delivered"] > 20
 
 
 def test_sessions_are_taken_from_connections_that_stayed_open_and_handshakes_of_qos_2_are_cut():

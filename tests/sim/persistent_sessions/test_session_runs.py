@@ -41,10 +41,11 @@ def count(world, kind, name=""):
     return sum(row[4] == kind and row[5] == name for row in world.rows)
 
 
+@pytest.mark.parametrize("safety_s", mark_long((4.0, 6.0), "6.0"))
 @pytest.mark.parametrize("name", mark_long(NAMES, "resumed_at_once", "moving_publishers"))
-def test_every_scenario_of_sessions_holds(name):
+def test_every_scenario_of_sessions_holds(name, safety_s):
     scenario = find_scenario(f"{SIM.name}/{name}")
-    safety_s = SAFETY_S.get(name, 6.0)
+    safety_s = min(safety_s, SAFETY_S.get(name, safety_s))
     joins = tuple(at for at in scenario.own.join_nodes_s if at < safety_s)
     own = replace(scenario.own, join_nodes_s=joins)
     scenario = replace(scenario, own=own, phases=replace(scenario.phases, safety_s=safety_s))

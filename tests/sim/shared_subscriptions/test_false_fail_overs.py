@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from long_cases import mark_long
 
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines_sim.fault import Fault
@@ -41,7 +42,7 @@ def test_SS_127_a_quiet_hour_has_no_false_fail_over():
     assert count_leaders(3_600) == 1
 
 
-@pytest.mark.parametrize("tenths", [20, 24])
+@pytest.mark.parametrize("tenths", mark_long((20, 24), "24"))
 def test_SS_127_a_leader_that_stands_still_for_two_seconds_leads_on(tenths):
     """More than 200 times, at any moment between two heartbeats."""
     pauses = stand_still(2_200, tenths * S // 10)

@@ -26,7 +26,9 @@ def test_consumers_and_leader_hosts_are_cut_from_both_stores():
     assert {one in stores for one, _ in ends} == {True, False}
 
 
-@pytest.mark.parametrize("ends", [("consumer-1", "stream_store"), ("stream_store", "consumer-1")])
+@pytest.mark.parametrize(
+    "ends", [("consumer-1", "stream_store"), pytest.param(("stream_store", "consumer-1"), marks=pytest.mark.long)]
+)
 def test_a_consumer_that_is_cut_off_reads_nothing_and_others_read(ends):
     cut, whole = (World(SHORT, 4, schedule=schedule) for schedule in ((Fault("store_cut", 6 * S, 12 * S, *ends),), ()))
     for world in (cut, whole):
