@@ -344,13 +344,12 @@ class GroupMembership:
                 if type(request) in self._at_once:
                     await self._at_once[type(request)](member, request)
                 else:
-                    answer = self._answers[type(request)](member, request)
-                    self._spawn(self._pass_on(member, answer), member.tasks)
+                    self._spawn(self._answer(member, request), member.tasks)
             case Tell(event):
                 self._tells[type(event)](member, event)
 
-    async def _pass_on(self, member: SessionMember, answer: Coroutine[Any, Any, Answer]) -> None:
-        member.feed(await answer)
+    async def _answer(self, member: SessionMember, request: Request) -> None:
+        member.feed(await self._answers[type(request)](member, request))
 
     def _forget(self, member: SessionMember) -> None:
         self._serving.pop(member, None)
