@@ -38,7 +38,8 @@ def judge_owners(segment: Segment) -> Verdict:
 REPORTS = ReportProtocol(
     checks=(Check("one-owner", "a client id has at most one accepted connection at a node", judge_owners),),
     roles=TraceRoles(
-        repeats=("publish_message", "pubrel_message", "delivery_ready"),  # what waited for the connection, all at once
+        # what waited for the connection, all at once
+        repeats=("publish_message", "pubrel_message", "delivery_ready", "release_ready"),
         unstepped=("ping", "options_wanted"),  # the client sends them before its machine steps, or beside it
     ),
 )
