@@ -58,6 +58,14 @@ class Entry:
         self.other = after.other
         self.jumped = after.jumped
 
+    def judge(self, first: int, last: int) -> Verdict | None:
+        """What messages are that come without a time, where that is clear: else (None) the machine judges them."""
+        lost = first - self.last - 1
+        if not lost:
+            return None if first <= self.jumped <= last else NEXT
+        is_of_frame = first >> BASE_BITS == self.last >> BASE_BITS
+        return SKIP if 0 < lost < JUMP and not self.other and is_of_frame else None
+
 
 class Subject:
     """The publishers of a subject, who was silent longest first; the `newest` spoke last.  `crowded`: some were
@@ -146,12 +154,7 @@ class SubscriberTable:
                 number = event.frame << BASE_BITS | event.first
                 end = number + event.last - event.first
                 lost = number - entry.last - 1
-                if not lost:
-                    verdict = None if number <= entry.jumped <= end else NEXT
-                elif 0 < lost < JUMP and not entry.other and event.frame == entry.last >> BASE_BITS:
-                    verdict = SKIP
-                else:
-                    verdict = None
+                verdict = entry.judge(number, end)
                 if verdict is not None:
                     entry.last = end
                     if entry is not kept.newest:
@@ -171,12 +174,7 @@ class SubscriberTable:
                 entry = kept.lines.get((publisher, life))
             if entry is not None and base and not time_ns and not chain:
                 lost = number - entry.last - 1
-                if not lost:
-                    verdict = None if number == entry.jumped else NEXT
-                elif 0 < lost < JUMP and not entry.other and number >> BASE_BITS == entry.last >> BASE_BITS:
-                    verdict = SKIP
-                else:
-                    verdict = None
+                verdict = entry.judge(number, number)
                 if verdict is not None:
                     entry.last = number
                     if entry is not kept.newest:
