@@ -45,7 +45,7 @@ def test_without_faults_every_message_is_delivered_exactly_once():
     assert (outcome.tally, outcome.faults) == (ALL_ONCE, {})
 
 
-@pytest.mark.parametrize("seeds", mark_long((range(2), range(2, 6)), "range(2, 6)"))
+@pytest.mark.parametrize("seeds", mark_long((range(2), range(6)), "range(0, 6)"))
 def test_a_quick_resubscribe_loses_nothing_and_delivers_nothing_twice(seeds):
     """Ten times, 5 ms apart, under load: old borrowers finish while the next one of the same filter already reads."""
     seen = 0
