@@ -429,6 +429,19 @@ def test_SW_81_a_run_that_comes_up_to_the_jump():
     assert [one.verdict for one in told] == [REPEAT, NEXT, NEXT]
 
 
+def test_SW_81_a_message_of_the_next_frame_is_a_jump_however_near_its_number_is():
+    """How many of the ended frame are lost is unknown, and what was overtaken is of the run before."""
+    for way in ("receive", "receive_one"):
+        told, made = [], table("s")
+        for frame, base in ((F, BASE_MAX - 2), (F + 1, 3), (F, BASE_MAX - 1), (F + 1, 4)):
+            if way == "receive":
+                told += made.receive("s", "p", Numbered(frame, base, base), T)
+            else:
+                told.append(made.receive_one("s", "p", number_of(frame, base), 0, 0, T))
+        assert [(one.verdict, one.unknown) for one in told][:2] == [(FIRST, False), (SKIP, True)], way
+        assert [one.verdict for one in told][2:] == [NEXT, NEXT], way
+
+
 def test_SW_81_a_gap_that_is_no_jump_is_believed():
     made = table("s")
     told = [made.receive("s", "p", message(base), T)[0] for base in (1, 1 + JUMP, 2, 2 + JUMP)]
