@@ -7,8 +7,6 @@ test holds it against the machines.
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
 from statemachines.kernel import ConfigurationError, Tell
 from statemachines.sequence_windows.generations import Generations
 from statemachines.sequence_windows.jump import JUMP
