@@ -4,8 +4,8 @@ A node may lie, or be one that was put back or woken up.  A request for a marker
 the node that asks, a request to begin a takeover makes its owner fall silent, and word of a fresh session ends it.  So
 none of them counts before the database names that owner, or its token, or no longer the owner that is said to be
 replaced.  One look of a session is open for claims at a time.  It judges those that came before it was asked for, and
-later ones wait for the next look.  Of each node the last word of a kind waits, so that a node that claims much takes
-nobody else's place.
+later ones wait for the next look.  Of each node one claim of a kind waits, so that a node that claims much takes
+nobody else's place.  It is the latest: links between nodes may reorder messages, and tokens say which is later.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     look: int = 0
 
     def replaces(self, other: Claim) -> bool:
-        """It is the later word of the same node, of the same kind."""
+        """It is of the same node, and of the same kind."""
         same_kind = type(self.message) is type(other.message)
         return same_kind and node_of(self.message.to) == node_of(other.message.to)
 
@@ -64,15 +64,16 @@ class Claims(msgspec.Struct, frozen=True, gc=False):
         return self.of.get(session, NO_CLAIMS).look
 
     def hold(self, session: str, claim: Claim) -> Claims:
-        """With this claim, if there is room.  What is said again keeps its look."""
+        """With this claim, if there is room, and no later one of its node waits.  What is said again keeps its look."""
         had = self.of.get(session, NO_CLAIMS)
         if not had.look and len(self.of) >= SESSIONS_MAX:
             return self
         waiting = had.waiting
         place = next((at for at, one in enumerate(waiting) if claim.replaces(one)), len(waiting))
-        if place >= CLAIMS_MAX:
+        is_held = place < len(waiting)
+        if place >= CLAIMS_MAX or (is_held and is_older(claim.message, waiting[place].message)):
             return self
-        again = place < len(waiting) and claim.repeats(waiting[place])
+        again = is_held and claim.repeats(waiting[place])
         held = Claim(claim.to, claim.message, waiting[place].look if again else had.look + 1)
         kept = (*waiting[:place], held, *waiting[place + 1 :])
         return Claims(self.of.set(session, SessionClaims(had.look or 1, kept)))
@@ -89,6 +90,16 @@ class Claims(msgspec.Struct, frozen=True, gc=False):
         """Those of its session that this look was for, and that the database bears out."""
         waiting = self.of.get(found.session, NO_CLAIMS).waiting
         return tuple(one for one in waiting if one.look <= found.look and is_true(one, found))
+
+
+def is_older(said: Claiming, held: Claiming) -> bool:
+    """What is said was sent before what is held: of an earlier owner, or for an earlier marker of the same one."""
+    return order_of(said) < order_of(held)
+
+
+def order_of(said: Claiming) -> tuple[int, int]:
+    """The token of its owner; of a request for a marker also which one it is."""
+    return said.token, said.n if isinstance(said, MarkerWanted) else 0
 
 
 def is_true(claim: Claim, found: OwnerFound) -> bool:

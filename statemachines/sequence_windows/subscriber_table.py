@@ -7,8 +7,6 @@ test holds it against the machines.
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
 from statemachines.kernel import ConfigurationError, Tell
 from statemachines.sequence_windows.generations import Generations
 from statemachines.sequence_windows.jump import JUMP
@@ -202,20 +200,21 @@ class SubscriberTable:
 
     def record(self, subject: str, publisher: str, life: int = 0) -> SubscriberWindowRecord:
         """What the machine of the subject and of this life of the publisher has."""
-        name = line_of(publisher, life)
+        name, in_order = line_of(publisher, life), self._in_order
         if not self.is_subscribed(subject):
-            return SubscriberWindowRecord(subject, name)
+            return SubscriberWindowRecord(subject, name, in_order=in_order)
         flips = FLIPS
         for status, generation in ((CURRENT, self.subjects.current), (OLD, self.subjects.old)):
             kept = generation.get(subject)
             if kept is not None:
                 entry = kept.lines.get((publisher, life))
                 if entry is not None:
-                    runs = (entry.last, entry.time_ns, entry.other, entry.jumped)
-                    return SubscriberWindowRecord(subject, name, status, *runs)
-                return SubscriberWindowRecord(subject, name, FRESH, crowded=flips if kept.crowded else 0)
+                    last, time_ns, other, jumped = entry.last, entry.time_ns, entry.other, entry.jumped
+                    return SubscriberWindowRecord(subject, name, status, last, time_ns, other, jumped, 0, in_order)
+                crowded = flips if kept.crowded else 0
+                return SubscriberWindowRecord(subject, name, FRESH, crowded=crowded, in_order=in_order)
             flips -= 1
-        return SubscriberWindowRecord(subject, name, FRESH)
+        return SubscriberWindowRecord(subject, name, FRESH, in_order=in_order)
 
     def _receive(self, subject: str, line: Line, event: Numbered, t_ns: int) -> tuple[Judged, ...]:
         """All that the short way does not do: the machine."""
@@ -225,7 +224,7 @@ class SubscriberTable:
         before = self.record(subject, *line)
         step = SUBSCRIBER_WINDOW.step(before, event, 0)
         if before.status is not UNSUBSCRIBED:
-            self._keep(line, replace(step.record, other=0, jumped=0) if self._in_order else step.record)
+            self._keep(line, step.record)
         return tuple(effect.event for effect in step.effects if isinstance(effect, Tell))  # type: ignore[misc]
 
     def _check(self, subject: str, event: Numbered, t_ns: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from statemachines.kernel import Feed, Map
-from statemachines.persistent_sessions import session_host_owners, session_host_peers
+from statemachines.persistent_sessions import claims, session_host_owners, session_host_peers
 from statemachines.persistent_sessions.claims import NO_CLAIMS, Claims, SessionClaims
 from statemachines.persistent_sessions.session_host_peers import with_claims
 from statemachines.persistent_sessions.session_host_process import SESSION_HOST_MACHINE
@@ -45,12 +45,12 @@ def judge_by_any(record: Any, event: Any, now_ns: int) -> Any:
     return session_host_peers.judge(record, replace(event, look=record.claims.look_of(event.session)), now_ns)
 
 
-def wait_for_open(record: Any, claims: Any, session: str) -> Any:
+def wait_for_open(record: Any, held: Any, session: str) -> Any:
     """Claims that come while a look is open are judged by it."""
-    look = claims.look_of(session)
-    waiting = tuple(replace(one, look=look) for one in claims.of.get(session, NO_CLAIMS).waiting)
-    claims = Claims(claims.of.set(session, SessionClaims(look, waiting))) if look else claims
-    return with_claims(record, claims, session)
+    look = held.look_of(session)
+    waiting = tuple(replace(one, look=look) for one in held.of.get(session, NO_CLAIMS).waiting)
+    held = Claims(held.of.set(session, SessionClaims(look, waiting))) if look else held
+    return with_claims(record, held, session)
 
 
 def tell_of_the_dead(record: Any, event: Any, now_ns: int) -> Any:
@@ -70,6 +70,8 @@ BUGS = (
         "the number of the look", change_rows(H, "judge", do=judge_by_any)),
     Bug("claims-judged-too-early", "a claim is judged by a look that was asked for before it came", "PS-630",
         "the next look", replace_call(session_host_peers, "with_claims", wait_for_open)),
+    Bug("claims-out-of-order", "a claim that comes late replaces a later one of its node", "PS-680", "the token",
+        replace_call(claims, "is_older", lambda said, held: False)),
     Bug("gone-owner-is-silent", "a node does not answer for an owner that it has not", "PS-160", "the refusal",
         change_rows(H, "refuse_takeover", do=keep_still)),
     Bug("dead-writer-not-told", "owners are not told that a node is dead", "PS-147", "who follows it",

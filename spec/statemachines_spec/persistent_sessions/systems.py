@@ -32,7 +32,15 @@ from statemachines.persistent_sessions.resume_record import (
 from statemachines.persistent_sessions.times import Times
 from statemachines.persistent_sessions.writer import WRITER
 from statemachines.persistent_sessions.writer_flow_record import BEHIND, DONE, DRAINING, MarkerTimeout
-from statemachines.persistent_sessions.writer_record import IDLE, RANGE_MAX, RangeWritten, Start, WriterRecord
+from statemachines.persistent_sessions.writer_record import (
+    BEGINNING,
+    BUSY,
+    IDLE,
+    RANGE_MAX,
+    RangeWritten,
+    Start,
+    WriterRecord,
+)
 from statemachines_spec.explorer.actor import Crash
 from statemachines_spec.explorer.fsm_actor import DOWN, ENDED, FsmLocal
 from statemachines_spec.explorer.network import Network
@@ -470,7 +478,7 @@ def build(
             at_most("steps of a writer that are cut", setting.halves, Lose),
             at_most("resumes that take too long", setting.overdue, ResumeTimeout),
         ),
-        obligations=obligations(owners, client, setting),
+        obligations=obligations(owners, writers),
     )
 
 
@@ -577,6 +585,15 @@ def idle(one: Attached) -> View:
 
     def read(local: FsmLocal) -> int:
         return int(local.party is None or local.party.record.status is IDLE)
+
+    return View(one.name, 2, read)
+
+
+def is_at_work(one: Attached) -> View:
+    """A writer that lives begins, stores, reads or marks."""
+
+    def read(local: FsmLocal) -> int:
+        return int(local.party is not None and local.party.record.status in (BEGINNING, *BUSY))
 
     return View(one.name, 2, read)
 
@@ -697,8 +714,10 @@ def properties(
     return found
 
 
-def obligations(owners: tuple[Attached, ...], client: Client, setting: SessionSetting) -> tuple[Eventually, ...]:
+def obligations(owners: tuple[Attached, ...], writers: tuple[Attached, ...]) -> tuple[Eventually, ...]:
     """What must be met sooner or later."""
     last = rests(owners[-1])
     busy = View(last.actor, 2, lambda local: int(last.of(local) == 1))
-    return (Eventually("ENDS", "a resume ends", (busy,), bool),)
+    text = "a writer ends what it works at"
+    works = (Eventually(f"WRITES {one.name}", text, (is_at_work(one),), bool) for one in writers)
+    return (Eventually("ENDS", "a resume ends", (busy,), bool), *works)

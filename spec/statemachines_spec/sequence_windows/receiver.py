@@ -106,7 +106,7 @@ class ReceiverLocal(msgspec.Struct, frozen=True, gc=False):
 class Receiver(Actor):
     """`walls`: what its clock says at each instant; `late`: it subscribes at some time (otherwise from the beginning);
     `leaves`: it may unsubscribe; `rotates`: its window may turn; `places` for publishers of the first subject (0: for
-    all); `invents`: messages come that nobody has sent."""
+    all); `invents`: messages come that nobody has sent; `in_order`: it delivers in the order of the numbers."""
 
     keeps_time = True
 
@@ -120,10 +120,12 @@ class Receiver(Actor):
         leaves: bool = False,
         places: int = 0,
         invents: bool = False,
+        in_order: bool = False,
         rules: Rules = SHIPPED,
     ) -> None:
         super().__init__(RECEIVER)
         self.invents = invents
+        self.in_order = in_order
         self.places = places
         self.walls = walls
         self.subjects = subjects
@@ -208,7 +210,7 @@ class Receiver(Actor):
         record = dict(local.records).get(place)
         if record is None:
             crowded = local.crowd is not None and local.crowd.status is CROWDED
-            record = SubscriberWindowRecord(*place, crowded=FLIPS if crowded else 0)
+            record = SubscriberWindowRecord(*place, crowded=FLIPS if crowded else 0, in_order=self.in_order)
             if local.subscribed[at]:
                 record = step(SUBSCRIBER_WINDOW, record, Subscribe(), self.name, None)[0]
         before = record

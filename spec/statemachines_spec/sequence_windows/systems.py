@@ -57,7 +57,7 @@ class WindowSetting(msgspec.Struct, frozen=True, kw_only=True):
     then nothing is lost any more; `comes`: how often the receiver subscribes (0: it does from the beginning); `shows`:
     verdicts that must happen; `ranges`: messages may come together with the one before; so many are `forged`, and
     so many `invented`; `refused`: that nothing is numbered must happen, too; `places` that the receiver has for
-    publishers (0: for all)."""
+    publishers (0: for all); `in_order`: it delivers in the order of the numbers."""
 
     walls: tuple[tuple[int, ...], ...] = (STEADY,)
     ours: tuple[int, ...] = ()
@@ -80,6 +80,7 @@ class WindowSetting(msgspec.Struct, frozen=True, kw_only=True):
     invented: int = 0
     refused: bool = False
     places: int = 0
+    in_order: bool = False
 
 
 VARIANTS = {"settled": "as it is shipped", "as_written": "the source, word for word"}
@@ -114,6 +115,12 @@ SYSTEMS: dict[str, tuple[str, WindowSetting]] = {
     "overtaking": (
         "a network in which messages overtake each other, and come again: neither losses nor joins are judged",
         WindowSetting(messages=3, lost=1, copies=True, in_flight=3, ordered=False, shows=("repeat", "skip")),
+    ),
+    "recovering": (
+        "a publisher that forgets, messages that overtake each other, and a receiver that delivers in order",
+        WindowSetting(
+            messages=3, lost=1, own_flips=2, in_flight=3, ordered=False, in_order=True, shows=("repeat", "skip unknown")
+        ),
     ),
     "used-up": (
         "a publisher whose bases are nearly used up, and whose clock steps back",
@@ -227,6 +234,7 @@ def build(name: str, about: str, setting: WindowSetting, variant: str = "settled
         late=bool(setting.comes),
         leaves=setting.comes > 1,
         places=setting.places,
+        in_order=setting.in_order,
         invents=setting.invented > 0,
         rules=rules,
     )

@@ -286,6 +286,7 @@ BREAKS = {
     "PS-190": swap(SessionServer, "_give_up", SessionServer._forget),
     "PS-162": swap(UnstoredMessages, "with_message", lambda self, request: request),
     "PS-164": swap(claims, "is_true", lambda said, found: True),
+    "PS-680": swap(claims, "is_older", lambda said, held: False),
     "PS-630": swap(claims.Claims, "without", lambda self, found: claims.Claims()),
     "PS-166": swap(LoopWatchdog, "note_turn", lambda self: None),
     "PS-165": swap(session_node, "NODE", structs.replace(NODE, proved=())),

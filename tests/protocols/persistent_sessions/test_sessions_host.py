@@ -737,6 +737,20 @@ def test_PS_630_what_a_writer_has_asked_drops_no_claim():
     assert host.record.claims == Claims()
 
 
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        (MarkerWanted("s", "n~1/1", 7, 2), MarkerWanted("s", "n~1/2", 8, 1)),
+        (MarkerWanted("s", "n~1/1", 7, 1), MarkerWanted("s", "n~1/1", 7, 2)),
+        (BeginTakeover("c", "n~1/1", 7), BeginTakeover("c", "n~2/1", 8)),
+        (OwnerReplaced("c", "n~1/1", 7), OwnerReplaced("c", "n~1/2", 8)),
+    ],
+)
+def test_PS_680_of_the_claims_of_a_node_the_latest_waits_in_whatever_order_they_come(earlier, later):
+    waiting = [held(Claims(), *words).of["s"].waiting for words in ((earlier, later), (later, earlier))]
+    assert [[one.message for one in some] for some in waiting] == [[later], [later]]
+
+
 def test_PS_164_a_node_that_claims_much_takes_nobody_elses_place():
     claims = Claims()
     for number in range(1_000):
