@@ -54,7 +54,7 @@ BUSY = (FINDING, FORGETTING, READING, DELETING, SCANNING, REMOVING)
 
 
 class CollectorRecord(msgspec.Struct, frozen=True, gc=False):
-    """`seen`: the last client that was read; `after`: the last row; `last`: the last message; `todo`: the clients that
+    """`seen`: the last client that was read; `after`: the last row; `last`: the place of the last message; `todo`: the clients that
     are to be forgotten of those that were read last, the first being under way.  `clients`, `rows`, `messages`: how
     many this round has forgotten, or deleted."""
 

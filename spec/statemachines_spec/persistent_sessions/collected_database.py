@@ -206,12 +206,14 @@ class Collected(Database):
         match request:
             case ReadClients():
                 return local, (ClientsRead(()),), ()
-            case ReadRows(after, limit):
+            case ReadRows(after, limit, waiting):
                 rows = [row for row in self._rows(local) if after is None or _rank(row.key) > _rank(after)]
+                rows = [row for row in rows if waiting or not row.waits]
                 return local, (RowsRead(tuple(rows[:limit])),), ()
-            case ReadMessages(last, limit):
+            case ReadMessages(last, limit, age_ms):
                 found = [self._message(local, one) for one in local.messages if one > last]
-                return local, (MessagesRead(tuple(found[:limit])),), ()
+                page = tuple(one for one in found if one.age_ms >= age_ms)[:limit]
+                return local, (MessagesRead(page, page[-1].message if page else ""),), ()
             case DeletePage(rows, messages):
                 return (*self._page_deleted(local, rows, messages), ())
             case LoadSession() if local.abandoned:
