@@ -102,7 +102,7 @@ class ClientsRead(Answer, frozen=True, gc=False):
 
 class ReadRows(Request, frozen=True, gc=False):
     """The next `limit` rows behind the key `after` (None: from the first on), in their order.  Not `waiting`: rows that
-    wait are left out, but for one that may be the last of the answer: so many were left out that another page is due."""
+    wait are left out, but for one that may be the last of the answer: it says where the next page begins."""
 
     after: RowKey | None
     limit: int

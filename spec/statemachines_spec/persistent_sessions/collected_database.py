@@ -109,7 +109,8 @@ class CollectedLocal(DatabaseLocal, frozen=True, gc=False):
 class Collected(Database):
     """`total`: so many rows come in all; `abandons`: the session may be abandoned.  `in_grace`: nothing that somebody
     still works at grows old: markers that are waited for, a message whose row is under way, and, of an abandoned
-    session, its last row before all others are there."""
+    session, its last row before all others are there.  `names_waiting`: a page that leaves out all rows names the
+    last of them, as a database may."""
 
     def __init__(
         self,
@@ -119,12 +120,14 @@ class Collected(Database):
         total: int,
         abandons: bool = False,
         in_grace: bool = True,
+        names_waiting: bool = True,
         **named: Any,
     ) -> None:
         super().__init__(writers, owners, **named)
         self.total = total
         self.abandons = abandons
         self.in_grace = in_grace
+        self.names_waiting = names_waiting
 
     # -- the component ------------------------------------------------------------------------------------------
 
@@ -208,7 +211,8 @@ class Collected(Database):
                 return local, (ClientsRead(()),), ()
             case ReadRows(after, limit, waiting):
                 rows = [row for row in self._rows(local) if after is None or _rank(row.key) > _rank(after)]
-                rows = [row for row in rows if waiting or not row.waits]
+                found = [row for row in rows if waiting or not row.waits]
+                rows = found or rows[-1:] * self.names_waiting
                 return local, (RowsRead(tuple(rows[:limit])),), ()
             case ReadMessages(last, limit, age_ms):
                 found = [self._message(local, one) for one in local.messages if one > last]

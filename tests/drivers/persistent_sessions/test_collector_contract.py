@@ -531,7 +531,7 @@ class CollectedModel(Model):
     """The explorer's database that is collected; everything is visible at once."""
 
     def __init__(self):
-        self.database = Collected(WRITERS, ("c1",), total=99)
+        self.database = Collected(WRITERS, ("c1",), total=99, names_waiting=False)
 
     async def open(self):
         await super().open()
