@@ -81,11 +81,12 @@ def find(record: CollectorRecord) -> Done:
 
 
 def read(record: CollectorRecord) -> Done:
-    return record, (Ask(DATABASE, ReadRows(record.after, record.graces.page)),)
+    return record, (Ask(DATABASE, ReadRows(record.after, record.graces.page, waiting=False)),)
 
 
 def scan_messages(record: CollectorRecord) -> Done:
-    return record, (Ask(DATABASE, ReadMessages(record.last, record.graces.page)),)
+    """No message goes that is younger than the grace of messages."""
+    return record, (Ask(DATABASE, ReadMessages(record.last, record.graces.page, record.graces.message_ms)),)
 
 
 def forget_first(record: CollectorRecord) -> Done:
@@ -142,11 +143,11 @@ def count_and_read(record: CollectorRecord, event: PageDeleted, now_ns: int) -> 
 
 def remove_messages(record: CollectorRecord, event: MessagesRead, now_ns: int) -> Done:
     asked = DeletePage(messages=garbage_messages(record, event))
-    return replace(record, last=event.messages[-1].message), (Ask(DATABASE, asked),)
+    return replace(record, last=event.place), (Ask(DATABASE, asked),)
 
 
 def scan_on(record: CollectorRecord, event: MessagesRead, now_ns: int) -> Done:
-    return scan_messages(replace(record, last=event.messages[-1].message))
+    return scan_messages(replace(record, last=event.place))
 
 
 def count_and_scan(record: CollectorRecord, event: PageDeleted, now_ns: int) -> Done:

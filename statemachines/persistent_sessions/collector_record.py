@@ -54,9 +54,9 @@ BUSY = (FINDING, FORGETTING, READING, DELETING, SCANNING, REMOVING)
 
 
 class CollectorRecord(msgspec.Struct, frozen=True, gc=False):
-    """`seen`: the last client that was read; `after`: the last row; `last`: the last message; `todo`: the clients that
-    are to be forgotten of those that were read last, the first being under way.  `clients`, `rows`, `messages`: how
-    many this round has forgotten, or deleted."""
+    """`seen`: the last client that was read; `after`: the last row; `last`: the place of the last message; `todo`: the
+    clients that are to be forgotten of those that were read last, the first being under way.  `clients`, `rows`,
+    `messages`: how many this round has forgotten, or deleted."""
 
     graces: Graces
     status: CollectorStatus = IDLE

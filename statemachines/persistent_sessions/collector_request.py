@@ -59,6 +59,11 @@ class StoredRow(msgspec.Struct, frozen=True, gc=False):
     taken: bool = False
     alone: bool = False
 
+    @property
+    def waits(self) -> bool:
+        """Whether it is still to be delivered."""
+        return self.key.tag is Tag.UNDELIVERED and not (self.abandoned or self.paired or self.taken)
+
 
 class StoredMessage(msgspec.Struct, frozen=True, gc=False):
     """A message as it was read: `referenced` by a row, or `held` by the state of a session, in flight or queued;
@@ -96,10 +101,12 @@ class ClientsRead(Answer, frozen=True, gc=False):
 
 
 class ReadRows(Request, frozen=True, gc=False):
-    """The next `limit` rows behind the key `after` (None: from the first on), in their order."""
+    """The next `limit` rows behind the key `after` (None: from the first on), in their order.  Not `waiting`: rows that
+    wait are left out, but for one that may be the last of the answer: it says where the next page begins."""
 
     after: RowKey | None
     limit: int
+    waiting: bool = True
 
 
 class RowsRead(Answer, frozen=True, gc=False):
@@ -109,18 +116,21 @@ class RowsRead(Answer, frozen=True, gc=False):
 
 
 class ReadMessages(Request, frozen=True, gc=False):
-    """The next `limit` messages behind the id `after` ("": from the first on), in their order."""
+    """The next `limit` messages behind the place `after` ("": from the first on) that are `age_ms` old or older, in an
+    order of the database."""
 
     columns: ClassVar = TraceColumns(key="after")
 
     after: str
     limit: int
+    age_ms: int = 0
 
 
 class MessagesRead(Answer, frozen=True, gc=False):
-    """To `ReadMessages`; none: there are no more."""
+    """To `ReadMessages`; none: there are no more.  `place` of the last one: the next page is behind it."""
 
     messages: tuple[StoredMessage, ...]
+    place: str = ""
 
 
 class ForgetClient(Request, frozen=True, gc=False):

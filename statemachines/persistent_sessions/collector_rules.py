@@ -21,7 +21,7 @@ def row_garbage(row: StoredRow, graces: Graces) -> RowDeletion | None:
     """
     match row.key.tag:
         case Tag.UNDELIVERED:
-            is_due, only = row.abandoned or row.paired or row.taken, Only.ALWAYS
+            is_due, only = not row.waits, Only.ALWAYS
         case Tag.DELIVERED:
             is_due = row.abandoned or row.paired or row.age_ms >= graces.message_ms
             only = Only.ALWAYS if row.abandoned else Only.UNPAIRED

@@ -109,7 +109,8 @@ class CollectedLocal(DatabaseLocal, frozen=True, gc=False):
 class Collected(Database):
     """`total`: so many rows come in all; `abandons`: the session may be abandoned.  `in_grace`: nothing that somebody
     still works at grows old: markers that are waited for, a message whose row is under way, and, of an abandoned
-    session, its last row before all others are there."""
+    session, its last row before all others are there.  `names_waiting`: a page that leaves out all rows names the
+    last of them, as a database may."""
 
     def __init__(
         self,
@@ -119,12 +120,14 @@ class Collected(Database):
         total: int,
         abandons: bool = False,
         in_grace: bool = True,
+        names_waiting: bool = True,
         **named: Any,
     ) -> None:
         super().__init__(writers, owners, **named)
         self.total = total
         self.abandons = abandons
         self.in_grace = in_grace
+        self.names_waiting = names_waiting
 
     # -- the component ------------------------------------------------------------------------------------------
 
@@ -206,12 +209,15 @@ class Collected(Database):
         match request:
             case ReadClients():
                 return local, (ClientsRead(()),), ()
-            case ReadRows(after, limit):
+            case ReadRows(after, limit, waiting):
                 rows = [row for row in self._rows(local) if after is None or _rank(row.key) > _rank(after)]
+                found = [row for row in rows if waiting or not row.waits]
+                rows = found or rows[-1:] * self.names_waiting
                 return local, (RowsRead(tuple(rows[:limit])),), ()
-            case ReadMessages(last, limit):
+            case ReadMessages(last, limit, age_ms):
                 found = [self._message(local, one) for one in local.messages if one > last]
-                return local, (MessagesRead(tuple(found[:limit])),), ()
+                page = tuple(one for one in found if one.age_ms >= age_ms)[:limit]
+                return local, (MessagesRead(page, page[-1].message if page else ""),), ()
             case DeletePage(rows, messages):
                 return (*self._page_deleted(local, rows, messages), ())
             case LoadSession() if local.abandoned:

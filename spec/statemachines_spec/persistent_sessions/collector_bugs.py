@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from statemachines.drivers.persistent_sessions import machine_requests
-from statemachines.kernel import STAY
+from statemachines.kernel import STAY, Ask
 from statemachines.persistent_sessions import collector_actions
 from statemachines.persistent_sessions.collector import COLLECTOR
 from statemachines.persistent_sessions.collector_record import DELETING, FORGETTING
@@ -15,10 +15,12 @@ from statemachines.persistent_sessions.collector_request import (
     ClientForgotten,
     Only,
     PageDeleted,
+    ReadRows,
     RowDeletion,
     RowsRead,
     Tag,
 )
+from statemachines.persistent_sessions.request import DATABASE
 from statemachines_spec.bug import Bug, both, change_rows, replace_call, wrap_call
 from statemachines_spec.persistent_sessions import collected_database
 from statemachines_spec.persistent_sessions.rows import on
@@ -90,6 +92,11 @@ def whole_page(garbage_rows: Any) -> Any:
     return changed
 
 
+def read_waiting(record: Any) -> Any:
+    """Rows that wait are read as well."""
+    return record, (Ask(DATABASE, ReadRows(record.after, record.graces.page)),)
+
+
 def go_on_behind(record: Any, event: Any, now_ns: int) -> Any:
     """The next round begins where this one has ended."""
     return collector_actions.scan_messages(record)
@@ -157,8 +164,8 @@ BUGS = (
         change_rows(C, "end_round", do=end_and_stay)),
     Bug("collector-stands", "a collector that has deleted something waits for nothing", "PS-83", "the next deletion",
         on(C, PageDeleted, DELETING, to=STAY, do=stand)),
-    Bug("page-deleted-whole", "what stands between two rows of a page that go is deleted with them", "PS-83",
-        "the rows of the page", wrap_call(A, "garbage_rows", whole_page)),
+    Bug("page-deleted-whole", "rows that wait are read, and deleted where they stand between two that go", "PS-83",
+        "the rows of the page", both(wrap_call(A, "garbage_rows", whole_page), replace_call(A, "read", read_waiting))),
     Bug("expired-stays", "a client whose session has expired is never forgotten", "PS-120", "the look at the expiry",
         replace_call(A, "clients_over", lambda record, event: ())),
     Bug("forgetting-stands", "a collector that has forgotten a client waits for nothing", "PS-121", "the next client",

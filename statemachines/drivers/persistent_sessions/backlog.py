@@ -21,6 +21,10 @@ PIECE_MAX: Final = 1_000
 """Rows of the largest piece: it is dropped in one transaction."""
 
 
+KNOWN_MIN: Final = 100
+"""Rows of a piece that is remembered until the next walk: fewer are as soon read again."""
+
+
 class SessionBounds(msgspec.Struct, frozen=True):
     """What may wait for a session: `messages`, and `size_bytes` of their payloads.
 
@@ -50,7 +54,8 @@ class WaitingRow(NamedTuple):
 
 class BacklogTally:
     """`add` each row that waits, in the order of the table, and `finish` at its end; `take_drops` is what is to be
-    dropped of the sessions that were walked through meanwhile."""
+    dropped of the sessions that were walked through meanwhile.  Rows that waited in the walk before, and wait still,
+    are added as its pieces."""
 
     def __init__(self, bounds: SessionBounds) -> None:
         self._bounds = bounds
@@ -58,16 +63,32 @@ class BacklogTally:
         self._session = b""
         self._pieces: list[Piece] = []
         self._drops: list[DropRows] = []
+        self._known: dict[tuple[bytes, bytes, int], list[Piece]] = {}
+        """(session, writer, epoch) -> pieces of the last walk that came to its end."""
+        self._walked: dict[tuple[bytes, bytes, int], list[Piece]] = {}
+        self._reused = 0
+        """Pieces of this session that are known from the walk before."""
 
     def begin(self) -> None:
         """A walk begins: what was added of one that did not come to its end counts for nothing."""
         self._pieces.clear()
+        self._walked = {}
+        self._reused = 0
+
+    def list_known(self, session: bytes, writer: bytes, epoch: int, first: int, last: int) -> list[Piece]:
+        """Pieces of the walk before that lie between these numbers: their rows wait still."""
+        known = self._known.get((session, writer, epoch), ())
+        return [piece for piece in known if first <= piece.first and piece.last <= last]
+
+    def add_piece(self, session: bytes, piece: Piece) -> None:
+        """The next rows that wait are those of a piece of the walk before."""
+        self._enter(session)
+        self._pieces.append(piece)
+        self._reused += 1
 
     def add(self, row: WaitingRow) -> None:
         """The next row that waits."""
-        if row.session != self._session:
-            self.finish()
-            self._session = row.session
+        self._enter(row.session)
         last = self._pieces[-1] if self._pieces else None
         if last is None or self._is_full(last) or (last.writer, last.epoch) != (row.writer, row.epoch):
             last = Piece(row.writer, row.epoch, row.number, row.number, row.time_ns)
@@ -77,11 +98,29 @@ class BacklogTally:
         last.size_bytes += row.size_bytes
 
     def finish(self) -> None:
-        """The session has no more rows."""
+        """There are no more rows."""
+        self._end_session()
+        self._known = self._walked
+
+    def _enter(self, session: bytes) -> None:
+        if session != self._session:
+            self._end_session()
+            self._session = session
+
+    def _end_session(self) -> None:
+        """What has grown less since a piece was counted is not known: where pieces of before say that something is to
+        be dropped, the next walk counts the session anew."""
         session = self._session.decode()
-        for piece in choose_dropped(self._pieces, self._bounds.messages, self._bounds.size_bytes):
-            self._drops.append(DropRows(session, piece.writer.decode(), piece.epoch, piece.first, piece.last))
+        dropped = list(choose_dropped(self._pieces, self._bounds.messages, self._bounds.size_bytes))
+        if not dropped:
+            for piece in self._pieces:
+                if piece.rows >= KNOWN_MIN:
+                    self._walked.setdefault((self._session, piece.writer, piece.epoch), []).append(piece)
+        elif not self._reused:
+            for piece in dropped:
+                self._drops.append(DropRows(session, piece.writer.decode(), piece.epoch, piece.first, piece.last))
         self._pieces.clear()
+        self._reused = 0
 
     def take_drops(self) -> list[DropRows]:
         """What is to be dropped, once."""

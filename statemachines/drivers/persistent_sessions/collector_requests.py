@@ -100,13 +100,26 @@ _HAS_OTHERS: Final = has_row(
 ROWS: Final = (
     "SELECT found.session, found.writer, found.epoch, found.number, found.tag, found.token, found.n, found.time_ns,"
     f" {_IS_ABANDONED}, {_HAS_TWIN}, found.tag IN ({UNDELIVERED}, {DELIVERED}) AND {_IS_TAKEN},"
-    f" found.tag = {ABANDONED} AND NOT {_HAS_OTHERS},"
-    f" found.tag = {UNDELIVERED} AND found.message <> :none,"
-    " coalesce((SELECT length(payload) FROM @messages WHERE id = found.message), 0)"
+    f" found.tag = {ABANDONED} AND NOT {_HAS_OTHERS}"
     " FROM @session_rows AS found WHERE (found.session, found.writer, found.epoch, found.number, found.tag)"
     " > (:session, :writer, :epoch, :number, :tag)"
     " ORDER BY found.session, found.writer, found.epoch, found.number, found.tag LIMIT :limit"
 )
+_OF_EPOCH: Final = "FROM @session_rows AS found WHERE session = :session AND writer = :writer AND epoch = :epoch"
+NEXT_MARK: Final = f"SELECT number {_OF_EPOCH} AND number > :number AND tag = {DELIVERED} ORDER BY number LIMIT 1"
+LAST_OF_RUN: Final = (
+    f"SELECT number {_OF_EPOCH} AND number >= :number AND number < :until ORDER BY number DESC, tag DESC LIMIT 1"
+)
+WAITING: Final = (
+    "SELECT number, time_ns, length(message) > 0,"
+    " coalesce((SELECT length(payload) FROM @messages WHERE id = found.message), 0)"
+    f" {_OF_EPOCH} AND number BETWEEN :number AND :last ORDER BY number LIMIT :limit"
+)
+NUMBER_MAX: Final = 2**62
+COUNTED_MAX: Final = 1_000
+"""Rows that are counted for one page, and ..."""
+STEPS_MAX: Final = 100
+"""... statements of a page: as long a page keeps others waiting."""
 # The tag is no value of the statement: with one SQLite plans it anew each time, as an index may be for that tag.
 DELETE_ROWS: Final = (
     "DELETE FROM @session_rows AS found WHERE found.session = :session AND found.writer = :writer"
@@ -143,7 +156,8 @@ _LASTS: Final = has_row(
 )
 _OVER: Final = f"{_REFERRED} AND NOT {_LASTS}"
 MESSAGES: Final = (
-    f"SELECT id, time_ns, {_REFERRED}, {_HELD}, {_OVER} FROM @messages WHERE id > :after ORDER BY id LIMIT :limit"
+    f"SELECT id, time_ns, {_REFERRED}, {_HELD}, {_OVER} FROM @messages WHERE (time_ns, id) > (:time_ns, :id)"
+    " AND time_ns <= :last_ns ORDER BY time_ns, id LIMIT :limit"
 )
 MESSAGE_ONLY: Final = {
     Only.ALWAYS: "",
@@ -201,21 +215,82 @@ def forget_client(sql: Sql, asked: ForgetClient) -> Answer:
 
 
 def read_rows(sql: Sql, asked: ReadRows, tally: BacklogTally | None = None) -> Answer:
-    """A page; whatever was deleted since the last one, it goes on behind.  `tally` is told of the rows that wait."""
-    found = sql.all(ROWS, limit=asked.limit, none=b"", **_place(asked.after))
-    if tally is not None:
-        _count_waiting(tally, asked, found)
-    return RowsRead(tuple([_stored_row(row[:-2], sql.aged_ns) for row in found]))
-
-
-def _count_waiting(tally: BacklogTally, asked: ReadRows, found: Sequence[tuple[Any, ...]]) -> None:
-    if asked.after is None:
+    """A page; whatever was deleted since the last one, it goes on behind.  `tally` is told of rows that are left out,
+    since they wait."""
+    if asked.waiting:
+        found = sql.all(ROWS, limit=asked.limit, none=b"", **_place(asked.after))
+        return RowsRead(tuple([_stored_row(row, sql.aged_ns) for row in found]))
+    if tally is not None and asked.after is None:
         tally.begin()
-    for session, writer, epoch, number, _, _, _, time_ns, is_abandoned, is_paired, is_taken, _, waits, size in found:
-        if waits and not (is_abandoned or is_paired or is_taken):
-            tally.add(WaitingRow(bytes(session), bytes(writer), epoch, number, time_ns, size))
-    if not found:
+    rows = _RowWalk(sql, tally, asked).read()
+    if tally is not None and not rows:
         tally.finish()
+    return RowsRead(tuple(rows))
+
+
+class _RowWalk:
+    """A page without rows that wait.  Such rows of one epoch are a run, whose end is found by two keys: they are passed
+    over, or read for the tally, as far as it does not know them yet."""
+
+    def __init__(self, sql: Sql, tally: BacklogTally | None, asked: ReadRows) -> None:
+        self._sql = sql
+        self._tally = tally
+        self._asked = asked
+        self._to_count = COUNTED_MAX
+
+    def read(self) -> list[StoredRow]:
+        """The rows; none: there are no more."""
+        rows: list[StoredRow] = []
+        place, limit = _place(self._asked.after), 1
+        for _ in range(STEPS_MAX):
+            found = self._sql.all(ROWS, limit=min(limit, self._asked.limit - len(rows)), none=b"", **place)
+            limit = self._asked.limit
+            passed = None
+            for row in found:
+                stored = _stored_row(row, self._sql.aged_ns)
+                if stored.waits:
+                    passed, limit = self._pass_run(stored), 1
+                    break
+                rows.append(stored)
+            if not found or len(rows) == self._asked.limit:
+                return rows
+            place = _place(passed.key if passed else rows[-1].key)
+            if self._to_count <= 0:
+                break
+        return [*rows, passed] if passed else rows
+
+    def _pass_run(self, row: StoredRow) -> StoredRow:
+        """The last row of its run, or the last one that was counted."""
+        key = row.key
+        where = {"session": key.session.encode(), "writer": key.writer.encode(), "epoch": key.epoch}
+        mark = one(self._sql, NEXT_MARK, number=key.number, **where)
+        until = mark[0] if mark else NUMBER_MAX
+        (last,) = one(self._sql, LAST_OF_RUN, number=key.number, until=until, **where) or (key.number,)
+        if self._tally is not None:
+            last = self._count_run(self._tally, key.number, last, where)
+        return replace(row, key=replace(key, number=last))
+
+    def _count_run(self, tally: BacklogTally, number: int, last: int, where: dict[str, Any]) -> int:
+        for piece in tally.list_known(**where, first=number, last=last):
+            if number < piece.first:
+                number = self._count_rows(tally, number, piece.first - 1, where)
+            if number < piece.first:
+                return number - 1
+            tally.add_piece(where["session"], piece)
+            number = piece.last + 1
+        return self._count_rows(tally, number, last, where) - 1
+
+    def _count_rows(self, tally: BacklogTally, number: int, last: int, where: dict[str, Any]) -> int:
+        """The number of the first that was not counted."""
+        if number > last:
+            return number
+        limit = max(self._to_count, 1)
+        found = self._sql.all(WAITING, number=number, last=last, limit=limit, **where)
+        self._to_count -= len(found)
+        for at, time_ns, is_counted, size in found:
+            if is_counted:
+                tally.add(WaitingRow(**where, number=at, time_ns=time_ns, size_bytes=size))
+        return last + 1 if len(found) < limit else found[-1][0] + 1
 
 
 def _place(key: RowKey | None) -> dict[str, Any]:
@@ -267,13 +342,17 @@ def _message_change(one: MessageDeletion, now_ns: int) -> tuple[str, dict[str, A
 
 
 def read_messages(sql: Sql, asked: ReadMessages) -> Answer:
-    found = sql.all(MESSAGES, after=asked.after.encode(), limit=asked.limit, now_ns=sql.aged_ns)
-    return MessagesRead(
-        tuple(
-            StoredMessage(message.decode(), (sql.aged_ns - time_ns) // MS, *map(bool, facts))
-            for message, time_ns, *facts in found
-        )
+    """By the index of their times: those that are too young are not looked at."""
+    begin, _, after = asked.after.partition(" ")
+    found = sql.all(
+        MESSAGES, time_ns=int(begin or -1), id=after.encode(), last_ns=sql.aged_ns - asked.age_ms * MS,
+        limit=asked.limit, now_ns=sql.aged_ns,
+    )  # fmt: skip
+    messages = tuple(
+        StoredMessage(message.decode(), (sql.aged_ns - time_ns) // MS, *map(bool, facts))
+        for message, time_ns, *facts in found
     )
+    return MessagesRead(messages, f"{found[-1][1]} {messages[-1].message}" if found else "")
 
 
 ANSWERS: Final[Mapping[type[Request], Callable[[Sql, Any], Answer | None]]] = {

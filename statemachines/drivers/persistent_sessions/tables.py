@@ -30,6 +30,7 @@ and that may be over if they are not heard of."""
 _FOUND_ALONE: Final = (
     # Few rows among many: without an index of their own a look for them reads all the others.
     f"CREATE INDEX markers ON @session_rows (session, writer, epoch, token, n) WHERE tag = {MARKER}",
+    f"CREATE INDEX marks ON @session_rows (session, writer, epoch, number) WHERE tag = {DELIVERED}",
     "CREATE INDEX gone_routes ON @routes (version) WHERE gone = 1",
     "CREATE INDEX nodes_by_end ON @nodes (until_ns)",
     "CREATE INDEX retained_by_end ON @retained (until_ns) WHERE until_ns > 0",
@@ -139,6 +140,7 @@ _TABLES: Final = (
     # `head`: headers, key and timestamp (`message_head`); NULL: the message has none.
     "CREATE TABLE @messages (id BYTES PRIMARY KEY, topic BYTES NOT NULL, payload BYTES NOT NULL, qos NUMBER NOT NULL,"
     " time_ns NUMBER NOT NULL, head BYTES)",
+    "CREATE INDEX messages_by_time ON @messages (time_ns, id)",
     _RETAINED,
     *_FOUND_ALONE,
     *_PUBLISHED_ONCE,

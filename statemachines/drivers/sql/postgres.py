@@ -39,6 +39,10 @@ OPENS_LATER: Final = ("25006", "40", "53", "55", "57", "58")
 """How the codes begin that say it cannot be opened now: read-only, many clients, a full disk, a lock, a server that
 starts or stops."""
 
+OPENINGS: Final = 5
+"""So often in all a database is opened whose connection is cut off meanwhile: the server ends a transaction between two
+statements of which this process or its machine stood still (D-1240)."""
+
 BROKEN: Final = "XX"
 """How the codes of damage begin."""
 
@@ -270,17 +274,24 @@ class Database:
     # -- opening ------------------------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        try:
-            with self._engine.begin() as connection:
-                self._pooled = is_pooled(connection)
-                self._make_ours(connection)
-        except DBAPIError as error:
-            if opens_later(error):
-                raise self.is_not_written(error) from error
-            found, mend = explain_error(error)
-            if is_away(error):
-                raise StoreAway("store", self.url, f"{found}; {mend}") from error
-            raise self._refuse(found, mend) from error
+        """What a transaction did whose commit was cut off, the next one finds done."""
+        for left in reversed(range(OPENINGS)):
+            try:
+                with self._engine.begin() as connection:
+                    self._pooled = is_pooled(connection)
+                    self._make_ours(connection)
+                return
+            except DBAPIError as error:
+                if not (left and error.connection_invalidated):
+                    self._raise_unopened(error)
+
+    def _raise_unopened(self, error: DBAPIError) -> NoReturn:
+        if opens_later(error):
+            raise self.is_not_written(error) from error
+        found, mend = explain_error(error)
+        if is_away(error):
+            raise StoreAway("store", self.url, f"{found}; {mend}") from error
+        raise self._refuse(found, mend) from error
 
     def _make_ours(self, connection: Connection) -> None:
         layout = self._layout

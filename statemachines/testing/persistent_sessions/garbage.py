@@ -116,17 +116,12 @@ class Garbage:
                 return state, (ClientsRead(tuple(known[:limit])),)
             case ForgetClient(client):
                 return _forgotten(state, client)
-            case ReadRows(after, limit):
+            case ReadRows(after, limit, waiting):
                 rows = sorted(state.rows, key=lambda row: rank(row.key))
-                behind = [row for row in rows if after is None or rank(row.key) > rank(after)]
-                return state, (RowsRead(tuple(_make_row(state, row) for row in behind[:limit])),)
-            case ReadMessages(after, limit):
-                found = [(one, age) for one, age in in_order(state.messages) if one > after]
-                messages = tuple(
-                    StoredMessage(one, age, state.is_referenced(one), one in state.held, state.is_over(one))
-                    for one, age in found[:limit]
-                )
-                return state, (MessagesRead(messages),)
+                behind = (_make_row(state, row) for row in rows if after is None or rank(row.key) > rank(after))
+                return state, (RowsRead(tuple(row for row in behind if waiting or not row.waits)[:limit]),)
+            case ReadMessages():
+                return state, (_read_messages(state, request),)
         assert isinstance(request, DeletePage)
         before = len(state.rows)
         for one in request.rows:
@@ -136,6 +131,20 @@ class Garbage:
             state, lost = _without_message(state, each)
             gone += [] if lost is None else [(each.message, lost)]
         return state, (PageDeleted(deleted, tuple(gone)),)
+
+
+def _read_messages(state: Tables, asked: ReadMessages) -> MessagesRead:
+    """The oldest come first; a place is made of age and id."""
+
+    def place(age_ms: int, message: str) -> str:
+        return f"{OLD_MS - age_ms:09} {message}"
+
+    found = sorted((place(age, one), one, age) for one, age in in_order(state.messages) if age >= asked.age_ms)
+    page = [one for one in found if one[0] > asked.after][: asked.limit]
+    messages = tuple(
+        StoredMessage(one, age, state.is_referenced(one), one in state.held, state.is_over(one)) for _, one, age in page
+    )
+    return MessagesRead(messages, page[-1][0] if page else "")
 
 
 def _make_row(state: Tables, row: Row) -> StoredRow:

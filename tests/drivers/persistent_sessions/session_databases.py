@@ -214,6 +214,8 @@ class Real:
     def __init__(self, url, **options):
         self.url = url
         self.options = options
+        self.places = {}
+        """Message -> where the page ends of which it was the last."""
 
     async def open(self):
         self.store = open_session_store(self.url, **self.options)
@@ -265,11 +267,9 @@ class Real:
         if isinstance(request, collector_request.DeletePage):
             messages = tuple(replace(one, message=self.real(one.message)) for one in request.messages)
             return replace(request, messages=messages)
-        return (
-            replace(request, after=self.real(request.after))
-            if isinstance(request, collector_request.ReadMessages)
-            else request
-        )
+        if isinstance(request, collector_request.ReadMessages):
+            return replace(request, after=self.places.get(request.after, ""))
+        return request
 
     def with_keys(self, request):
         """Keys of rows are those of this session."""
@@ -296,9 +296,10 @@ class Real:
         if isinstance(answer, collector_request.PageDeleted):
             return replace(answer, messages=tuple((plain(message), lost) for message, lost in answer.messages))
         if isinstance(answer, collector_request.MessagesRead):
-            return collector_request.MessagesRead(
-                tuple(replace(one, message=plain(one.message)) for one in answer.messages)
-            )
+            messages = tuple(replace(one, message=plain(one.message)) for one in answer.messages)
+            place = messages[-1].message if messages else ""
+            self.places[place] = answer.place
+            return collector_request.MessagesRead(messages, place)
         if isinstance(answer, collector_request.RowsRead):
             return collector_request.RowsRead(
                 tuple(replace(row, key=self.key(row.key, "s1", -self.first)) for row in answer.rows)

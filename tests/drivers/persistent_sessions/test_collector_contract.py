@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 
 import pytest
 from hypothesis import given, settings
@@ -11,9 +12,13 @@ from msgspec.structs import replace
 from session_databases import MESSAGES, MS, NUMBERS, WRITERS, Clock, Model, Real, connect, wipe
 from session_moves import MOVES, Player, S, queued
 
+from statemachines.drivers.persistent_sessions import collector_requests
+from statemachines.drivers.persistent_sessions.backlog import SessionBounds
 from statemachines.drivers.persistent_sessions.collector_requests import MESSAGES as MESSAGES_READ
 from statemachines.drivers.persistent_sessions.collector_requests import TAGS
+from statemachines.drivers.persistent_sessions.postgres import PostgresSql
 from statemachines.drivers.persistent_sessions.row_products import PUT_ROW
+from statemachines.drivers.persistent_sessions.sqlite import SqliteSql
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import Ask, Map, Node, Request, Tell
 from statemachines.persistent_sessions import collector_request as requests
@@ -111,7 +116,16 @@ class Copy:
         return (*names, one.message.encode(), b"", 1, key.token, key.n, 0, NOW - one.age_ms * MS, until_ns, None)
 
     async def ask(self, request):
-        return await self.store.ask(request)
+        """Places of messages are those of the model, which count ages down in place of times."""
+        is_looked_up = isinstance(request, ReadMessages)
+        if is_looked_up and request.after:
+            age, _, message = request.after.partition(" ")
+            request = replace(request, after=f"{NOW - (OLD_MS - int(age)) * MS} {message}")
+        (answer,) = await self.store.ask(request)
+        if is_looked_up and answer.place:
+            time_ns, _, message = answer.place.partition(" ")
+            answer = replace(answer, place=f"{OLD_MS - (NOW - int(time_ns)) // MS:09} {message}")
+        return (answer,)
 
     async def close(self):
         await self.store.close()
@@ -226,6 +240,125 @@ def test_whatever_is_stored_is_read_and_deleted_as_the_model_does(shared_url, ta
             await real.close()
 
     asyncio.run(run())
+
+
+# -- a round costs what it deletes ---------------------------------------------------------------------------------
+
+
+def waiting_rows(count, taken=0):
+    """A session with so many rows, of which it has taken some, with a mark among those that wait; two more writers."""
+    keys = [RowKey("s1", "w1", 1, number) for number in range(1, count + 1)]
+    keys += [RowKey("s1", "w1", 2, 1), RowKey("s1", "w2", 1, 1), RowKey("s2", "w1", 1, 1)]
+    marked = [RowKey("s1", "w1", 1, count // 2, Tag.DELIVERED), RowKey("s1", "w1", 1, count + 9, Tag.DELIVERED)]
+    rows = [Row(key, "m1") for key in keys] + [Row(key, "m1", OLD_MS) for key in marked]
+    return Tables(tuple(rows), Map({"m1": OLD_MS}), Map({("s1", "w1"): (1, taken)}))
+
+
+@pytest.mark.parametrize("page", [1, 3, 100])
+def test_PS_691_rows_that_wait_are_left_out_and_those_among_them_are_not(url, page):
+    """As the model has it, over runs of several pages, with and without a tally."""
+
+    async def run(bounds):
+        tables = waiting_rows(40, taken=7)
+        real, model = await Copy(url).open(tables), await Original().open(tables)
+        if bounds is not None:
+            real.store.bound_sessions(bounds)
+        try:
+            for _ in range(2):
+                await collect((real.ask, model.ask), page)
+            (left,) = await real.ask(ReadRows(None, 99))
+            return [row.key for row in left.rows], real.store.take_drops()
+        finally:
+            await real.close()
+
+    left = [RowKey("s1", "w1", 1, number) for number in (*range(8, 20), *range(21, 41))]
+    left += [RowKey("s1", "w1", 2, 1), RowKey("s1", "w2", 1, 1), RowKey("s2", "w1", 1, 1)]
+    assert asyncio.run(run(None)) == (left, [])
+    assert asyncio.run(run(SessionBounds())) == (left, [])
+    keys, drops = asyncio.run(run(SessionBounds(messages=33)))
+    assert keys == left
+    assert {(one.session, one.first) for one in drops} >= {("s1", 8)}
+
+
+def test_PS_691_a_page_that_finds_nothing_but_rows_that_wait_says_where_the_next_begins(url, monkeypatch):
+    monkeypatch.setattr(collector_requests, "COUNTED_MAX", 10)
+
+    async def run():
+        real = await Copy(url).open(waiting_rows(40))
+        real.store.bound_sessions(SessionBounds())
+        after, ends = None, []
+        try:
+            while True:
+                (page,) = await real.ask(ReadRows(after, 5, waiting=False))
+                if not page.rows:
+                    return ends
+                after = page.rows[-1].key
+                ends.append((after.epoch, after.number))
+        finally:
+            await real.close()
+
+    assert asyncio.run(run()) == [(1, 10), (1, 21), (1, 31), (2, 1)]
+
+
+def test_PS_691_PS_692_a_round_asks_no_more_where_more_waits(url):
+    """From the second round on: rows that wait are counted once, and messages that are young not at all."""
+
+    async def count(rows):
+        messages = Map({f"m{number}": 0 for number in range(rows)} | {"m1": 0})
+        tables = replace(waiting_rows(rows), messages=messages)
+        real = await Copy(url).open(replace(tables, rows=tables.rows[: rows + 3]))
+        real.store.bound_sessions(SessionBounds())
+        try:
+            found = []
+            for _ in range(3):
+                before = len(asked)
+                await collect((real.ask,), 10)
+                found.append(len(asked) - before)
+            return found
+        finally:
+            await real.close()
+
+    with watched_statements() as asked:
+        few, many = asyncio.run(count(300)), asyncio.run(count(3_000))
+    assert many[0] > few[0]
+    assert few[1:] == many[1:] == [few[1]] * 2
+
+
+@contextmanager
+def watched_statements():
+    """The statements that collectors ask meanwhile."""
+    asked, real = [], (SqliteSql.all, PostgresSql.all)
+
+    def note(method):
+        def all(sql, statement, **values):
+            asked.append(statement)
+            return method(sql, statement, **values)
+
+        return all
+
+    SqliteSql.all, PostgresSql.all = map(note, real)
+    try:
+        yield asked
+    finally:
+        SqliteSql.all, PostgresSql.all = real
+
+
+def test_PS_692_a_message_within_its_grace_is_not_read_and_the_oldest_come_first(url):
+    async def run():
+        tables = Tables(messages=Map({"a": 59_999, "b": 60_000, "c": OLD_MS, "d": 60_001}))
+        real = await Copy(url).open(tables)
+        try:
+            after, found = "", []
+            while True:
+                (page,) = await real.ask(ReadMessages(after, 1, 60_000))
+                if not page.messages:
+                    return found
+                after = page.place
+                found += [(one.message, one.age_ms) for one in page.messages]
+        finally:
+            await real.close()
+
+    assert asyncio.run(run()) == [("c", OLD_MS), ("d", 60_001), ("b", 60_000)]
 
 
 @pytest.mark.parametrize("gap", [2, 3])
@@ -348,7 +481,7 @@ def test_PS_240_no_look_goes_over_all_rows(sqlite_url):
 
 def plan(store):
     with store._database.reading() as sql:
-        found = sql.all(f"EXPLAIN QUERY PLAN {MESSAGES_READ}", after=b"", limit=9, now_ns=NOW)
+        found = sql.all(f"EXPLAIN QUERY PLAN {MESSAGES_READ}", time_ns=0, id=b"", last_ns=NOW, limit=9, now_ns=NOW)
         return [row[3] for row in found]
 
 
@@ -398,7 +531,7 @@ class CollectedModel(Model):
     """The explorer's database that is collected; everything is visible at once."""
 
     def __init__(self):
-        self.database = Collected(WRITERS, ("c1",), total=99)
+        self.database = Collected(WRITERS, ("c1",), total=99, names_waiting=False)
 
     async def open(self):
         await super().open()

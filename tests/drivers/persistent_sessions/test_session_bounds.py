@@ -62,6 +62,44 @@ def test_PS_461_the_oldest_of_a_session_are_dropped_and_no_more_than_must_be(giv
             assert all(one.time_ns >= last.time_ns or one.writer == last.writer for one in left)
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 120), st.integers(0, 300), st.integers(1, 9)), min_size=2, max_size=6),
+    st.integers(1, 400),
+    st.integers(1, 3_000),
+)
+def test_PS_461_rows_that_were_counted_are_not_counted_again_and_the_same_is_dropped(walks, messages, size_bytes):
+    """At the latest by the walk after that which finds too much: it counts everything anew."""
+    tally, exact = BacklogTally(SessionBounds(messages, size_bytes)), BacklogTally(SessionBounds(messages, size_bytes))
+    taken = last = 0
+    rows = []
+    for takes, comes, size in walks:
+        rows += [WaitingRow(b"s", b"w", 1, number, number, size) for number in range(last + 1, last + comes + 1)]
+        last, taken = last + comes, min(taken + takes, last)
+        rows = [row for row in rows if row.number > taken]
+        wanted = walk(exact, rows, is_known=False)
+        found = walk(tally, rows)
+        assert found in (wanted, [])
+        if wanted and not found:
+            assert walk(tally, rows) == wanted
+
+
+def walk(tally, rows, is_known=True):
+    """What is dropped of these rows of one writer; those of a piece that is known are added together."""
+    tally.begin()
+    number = rows[0].number if rows else 0
+    known = tally.list_known(b"s", b"w", 1, number, rows[-1].number) if rows and is_known else []
+    left = rows
+    for piece in known:
+        for row in [one for one in left if one.number < piece.first]:
+            tally.add(row)
+        tally.add_piece(b"s", piece)
+        left = [one for one in left if one.number > piece.last]
+    for row in left:
+        tally.add(row)
+    tally.finish()
+    return tally.take_drops()
+
+
 def on(url, body, clock=None):
     async def main():
         opened = open_session_store(url, clock=clock, steady=clock)

@@ -34,6 +34,7 @@ from statemachines.drivers.persistent_sessions import (
     store,
     will_rows,
 )
+from statemachines.drivers.persistent_sessions.backlog import SessionBounds
 from statemachines.drivers.persistent_sessions.front_message import RetainHandling, SessionWill
 from statemachines.drivers.persistent_sessions.host_request import (
     Beat,
@@ -128,6 +129,7 @@ BOUNDED = {
     Access("session_rows", ("session", "writer"), index="markers"): "a marker takes the place of those before",
     Access("session_rows", ("session", "writer", "epoch", "token", "n"), index="markers"): "the marker that is shown",
     Access("session_rows", ("session", "writer", "epoch"), "number"): "rows that one request marks (MARKS_MAX)",
+    Access("session_rows", ("session", "writer", "epoch", "number"), index="marks"): "the mark of one row",
     Access("session_rows", ("session",), "writer"): "a look whether there is one",
     Access("declared_groups"): "shared_group.GROUPS_MAX",
     Access("returned", ("filter",)): "share_rows.RETURNED_MAX",
@@ -149,7 +151,9 @@ BOUNDED = {
 PAGED = {
     Access("session_rows", ("session", "writer"), "epoch"),
     Access("session_rows", (), "session"),
-    Access("messages", (), "id"),
+    Access("messages", (), "time_ns", "messages_by_time"),
+    Access("session_rows", ("session", "writer", "epoch"), "number"),
+    Access("session_rows", ("session", "writer", "epoch"), "number", "marks"),
     Access("clients", (), "client"),
     Access("clients", (), "client", "clients_alone"),
     Access("sessions", (), "expr", "sessions_left"),
@@ -329,6 +333,8 @@ async def collect(opened):
         await opened.ask(collector.ReadClients(after, 10, 1_000))
     (found,) = await opened.ask(collector.ReadRows(None, 10))
     await opened.ask(collector.ReadRows(found.rows[0].key, 10))
+    opened.bound_sessions(SessionBounds())
+    await opened.ask(collector.ReadRows(None, 10, waiting=False))
     for only in (collector.Only.ALWAYS, collector.Only.UNPAIRED, collector.Only.ALONE):
         await opened.ask(collector.DeletePage((collector.RowDeletion(found.rows[-1].key, only),)))
     await opened.ask(collector.ReadMessages("", 10))

@@ -104,7 +104,9 @@ def test_PS_81_what_says_that_a_session_is_abandoned_goes_last_and_after_its_gra
     assert left([Row(GONE, age_ms=300_000)])[0] == []
     one = collector(Collect(), ClientsRead(()))
     assert one.feed(RowsRead((StoredRow(GONE, OLD_MS, True, alone=True),))) == [rows_go((GONE, Only.ALONE))]
-    assert collector(Collect(), ClientsRead(())).feed(RowsRead((StoredRow(GONE, OLD_MS, True),))) == [ReadRows(GONE, 2)]
+    assert collector(Collect(), ClientsRead(())).feed(RowsRead((StoredRow(GONE, OLD_MS, True),))) == [
+        ReadRows(GONE, 2, waiting=False)
+    ]
 
 
 def test_PS_81_a_pair_goes_the_undelivered_row_first():
@@ -130,19 +132,19 @@ def test_PS_81_a_lone_mark_goes_after_the_grace_of_messages_and_a_marker_after_i
 def test_PS_82_page_by_page_then_messages_and_again_from_the_first():
     one = collector(Collect(), ClientsRead(()))
     young = tuple(StoredRow(RowKey("s", "w", 1, number), 0) for number in (1, 2))
-    assert one.feed(RowsRead(young)) == [ReadRows(young[1].key, 2)]
-    assert one.feed(RowsRead(())) == [ReadMessages("", 2)]
-    assert one.feed(MessagesRead((StoredMessage("m", 0),))) == [ReadMessages("m", 2)]
+    assert one.feed(RowsRead(young)) == [ReadRows(young[1].key, 2, waiting=False)]
+    assert one.feed(RowsRead(())) == [ReadMessages("", 2, 60_000)]
+    assert one.feed(MessagesRead((StoredMessage("m", 0),), "m")) == [ReadMessages("m", 2, 60_000)]
     assert one.feed(MessagesRead(())) == [RoundEnded(0, 0, True)]
     assert one.feed(RoundDue()) == [ReadClients("", 2, 5_000)]
-    assert one.feed(ClientsRead(())) == [ReadRows(None, 2)]
-    assert one.feed(RowsRead(())) == [ReadMessages("", 2)]
+    assert one.feed(ClientsRead(())) == [ReadRows(None, 2, waiting=False)]
+    assert one.feed(RowsRead(())) == [ReadMessages("", 2, 60_000)]
 
 
 def test_PS_82_clients_are_read_page_by_page_then_rows_and_again_from_the_first():
     one = collector(Collect())
     assert one.feed(ClientsRead((StoredClient("a", False), StoredClient("b", False)))) == [ReadClients("b", 2, 5_000)]
-    assert one.feed(ClientsRead(())) == [ReadRows(None, 2)]
+    assert one.feed(ClientsRead(())) == [ReadRows(None, 2, waiting=False)]
     one.feed(CollectFailed())
     assert one.feed(Collect()) == [ReadClients("", 2, 5_000)]
 
@@ -181,7 +183,7 @@ def test_PS_83_a_page_goes_at_once_and_what_was_done_is_counted():
     one = collector(Collect(), ClientsRead(()))
     old = tuple(StoredRow(RowKey("s", "w", 1, number), 0, paired=True) for number in (1, 2))
     assert one.feed(RowsRead(old)) == [rows_go(*((row.key, Only.ALWAYS) for row in old))]
-    assert one.feed(PageDeleted(2)) == [ReadRows(old[1].key, 2)]
+    assert one.feed(PageDeleted(2)) == [ReadRows(old[1].key, 2, waiting=False)]
     assert one.record.rows == 2
 
 
@@ -190,7 +192,7 @@ def test_PS_84_messages_without_references_go_after_the_grace_and_what_a_state_h
     ages = {"referenced": 60_000, "young": 59_999, "old": 60_000, "held": OLD_MS, "late": 3_599_999}
     assert left(rows, ages, held=("held",))[1] == ["held", "referenced", "young"]
     one = collector(Collect(), ClientsRead(()), RowsRead(()))
-    assert one.feed(MessagesRead((StoredMessage("m", 60_000),))) == [messages_go(("m", Only.UNREFERENCED))]
+    assert one.feed(MessagesRead((StoredMessage("m", 60_000),), "m")) == [messages_go(("m", Only.UNREFERENCED))]
 
 
 def test_PS_240_what_is_over_goes_after_the_grace_and_its_rows_stay():
@@ -214,12 +216,14 @@ def test_PS_240_what_is_over_goes_after_the_grace_and_its_rows_stay():
 )
 def test_PS_240_whether_it_is_over_is_asked_again_and_nothing_is_told_as_loss(found, only):
     one = collector(Collect(), ClientsRead(()), RowsRead(()))
-    assert one.feed(MessagesRead((found,))) == ([ReadMessages("m", 2)] if only is None else [messages_go(("m", only))])
+    assert one.feed(MessagesRead((found,), "m")) == (
+        [ReadMessages("m", 2, 60_000)] if only is None else [messages_go(("m", only))]
+    )
     if only is Only.OVER:
         tables = Tables((Row(ROW, "m"),), Map({"m": 60_000}), expired=("m",))
         after, answers = Garbage(tables).apply(tables, messages_go(("m", only)), 0)
         assert (answers, after.rows) == ((PageDeleted(messages=(("m", 0),)),), tables.rows)
-        assert one.feed(*answers) == [ReadMessages("m", 2)]
+        assert one.feed(*answers) == [ReadMessages("m", 2, 60_000)]
 
 
 def test_PS_84_PS_85_what_retention_removes_is_told_as_loss():
@@ -227,12 +231,12 @@ def test_PS_84_PS_85_what_retention_removes_is_told_as_loss():
     tables = Tables(rows, Map({"m": 3_600_000, "n": 3_600_000}), Map({("u", "w"): (1, 1)}))
     one = collector(Collect(), ClientsRead(()), RowsRead(()))
     asked = messages_go(("m", Only.UNHELD), ("n", Only.UNHELD))
-    old = MessagesRead((StoredMessage("m", 3_600_000, True), StoredMessage("n", 3_600_000)))
+    old = MessagesRead((StoredMessage("m", 3_600_000, True), StoredMessage("n", 3_600_000)), "n")
     assert one.feed(old) == [asked]
     _, answers = Garbage(tables).apply(tables, asked, 0)
     assert answers == (PageDeleted(messages=(("m", 2), ("n", 0))),)
     answered = PageDeleted(messages=(("m", 2), ("n", 1)))
-    assert one.feed(answered) == [MessageLost("m", 2), MessageLost("n", 1), ReadMessages("n", 2)]
+    assert one.feed(answered) == [MessageLost("m", 2), MessageLost("n", 1), ReadMessages("n", 2, 60_000)]
     assert one.feed(MessagesRead(())) == [RoundEnded(0, 2, True)]
 
 
@@ -244,7 +248,7 @@ def test_PS_86_a_round_that_fails_ends_and_the_next_goes_on_behind_its_page():
     assert one.feed(CollectFailed()) == [RoundEnded(1, 0, False)]
     assert one.feed(CollectFailed()) == []
     one.feed(RoundDue())
-    assert one.feed(ClientsRead(())) == [ReadRows(MARK, 2)]
+    assert one.feed(ClientsRead(())) == [ReadRows(MARK, 2, waiting=False)]
     begun = (Collect(), ClientsRead(()))
     for events in (begun[:1], begun, (*begun, RowsRead(())), (*begun, RowsRead(()), MessagesRead(()), Collect())):
         assert isinstance(collector(*events).feed(CollectFailed())[0], RoundEnded)
