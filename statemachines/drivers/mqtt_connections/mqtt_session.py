@@ -186,8 +186,8 @@ class MqttSession:
         """Packet id of a message of the node -> the answer of the client that is the next; "refused": it was."""
         self._tells: dict[type[Event], Callable[[Any], None]] = {
             s.SessionWanted: self._open,
-            s.MessagePublished: lambda event: self._publish(event.packet),
-            s.MessagesPublished: self._publish_all,
+            s.MessagePublished: lambda event: self._publish_all((event.packet,)),
+            s.MessagesPublished: lambda event: self._publish_all(event.packets),
             s.MessageReleased: self._release,
             s.FiltersWanted: self._subscribe,
             s.FiltersUnwanted: self._unsubscribe,
@@ -352,28 +352,28 @@ class MqttSession:
 
     # -- what the client publishes --------------------------------------------------------------------------------
 
-    def _publish_all(self, event: s.MessagesPublished) -> None:
-        for packet in event.packets:
-            self._publish(packet)
+    def _publish_all(self, packets: tuple[PublishPacket, ...]) -> None:
+        """Behind a refusal that ends the connection nothing is published (MQ-243)."""
+        for packet in packets:
+            if not self._publish(packet):
+                return
 
-    def _publish(self, packet: PublishPacket) -> None:
+    def _publish(self, packet: PublishPacket) -> bool:
+        """Whether the connection goes on: a refusal ends that of a client of 3.1.1."""
         try:
             check_topic_text(packet.topic)
         except ConfigurationError:
             is_share = packet.topic.startswith("$share/")
             code = ReasonCode.NOT_AUTHORIZED if is_share else ReasonCode.TOPIC_NAME_INVALID
-            self._answer_publish(packet.packet_id, code)
-            return
+            return self._answer_publish(packet.packet_id, code)
         if packet.topic.startswith("$") and is_server_topic(packet.topic):
             # 3.1.1 acknowledges what it does not take (3.3.5).
             is_5 = self._stream.record.version is MqttVersion.V5
-            self._answer_publish(packet.packet_id, ReasonCode.NOT_AUTHORIZED if is_5 else ReasonCode.SUCCESS)
-            return
+            return self._answer_publish(packet.packet_id, ReasonCode.NOT_AUTHORIZED if is_5 else ReasonCode.SUCCESS)
         try:
             head = write_head(packet)
         except ConfigurationError:
-            self._answer_publish(packet.packet_id, ReasonCode.QUOTA_EXCEEDED)
-            return
+            return self._answer_publish(packet.packet_id, ReasonCode.QUOTA_EXCEEDED)
         self._count += 1
         size = len(packet.payload) + len(packet.topic)
         self._publishing[self._count] = (packet.packet_id, size)
@@ -384,6 +384,7 @@ class MqttSession:
         expiry_ms = None if expiry is None else max(1, expiry * 1_000)
         given = (self._count, packet.topic, packet.payload, packet.qos, expiry_ms, head, packet.retain)
         self._say(FrontPublish(*given, self._not_local, packet.packet_id if packet.qos == 2 else 0))
+        return True
 
     def _has_room(self) -> bool:
         return len(self._publishing) < PUBLISHING_MAX and self._publishing_bytes < PUBLISHING_BYTES_MAX
@@ -412,9 +413,12 @@ class MqttSession:
             self._stream.set_room(True)
         return packet_id
 
-    def _answer_publish(self, packet_id: int, code: int) -> None:
-        if packet_id:
-            self._stream.feed(s.PublishStoredAs(packet_id, code))
+    def _answer_publish(self, packet_id: int, code: int) -> bool:
+        """Whether the connection goes on."""
+        if not packet_id:
+            return True
+        self._stream.feed(s.PublishStoredAs(packet_id, code))
+        return code < 0x80 or self._stream.record.version is MqttVersion.V5
 
     def _release(self, event: s.MessageReleased) -> None:
         self._say(PacketReleased(event.packet_id))
