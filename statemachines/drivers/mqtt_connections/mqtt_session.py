@@ -36,6 +36,7 @@ from statemachines.drivers.persistent_sessions.front_message import (
     OptionsWanted,
     PacketReleased,
     PublishUnmatched,
+    RetainedBrought,
     RetainHandling,
     SessionWill,
     WillDropped,
@@ -85,8 +86,11 @@ FILTERS_MAX: Final = 1_000
 WAITING_MAX: Final = 1_000
 """Deliveries that wait for the options of a session; beyond, messages of QoS 0 are dropped."""
 
-CHANGES_MAX: Final = 50
+CHANGES_MAX: Final = 8
 """Filters of a client that are on their way into the database; those behind wait."""
+
+RETAINED_A_SECOND: Final = 5_000
+"""Retained messages that the filters of a client bring; those behind wait (MQ-244)."""
 
 REFUSALS: Final = {
     "refused": (ReasonCode.CLIENT_ID_INVALID, ReasonCode.PROTOCOL_ERROR),
@@ -170,6 +174,9 @@ class MqttSession:
         self._changes: dict[int, tuple[FilterChange, int]] = {}
         """Number of a filter that the node was asked for -> its change, and its place in it."""
         self._waiting: deque[tuple[SubscribeWanted | UnsubscribeWanted, FilterChange, int]] = deque()
+        self._bringing = 0
+        """Filters whose retained messages are not stored yet: meanwhile, and until the next time, those behind wait."""
+        self._changes_from_ns = 0
         self._options: dict[str, SubscriptionOptions] = {}
         """Filter that the session subscribes -> its options."""
         self._identified: RouteTrie | None = None
@@ -205,6 +212,7 @@ class MqttSession:
             PacketReleased: self._note_release,
             OptionsFound: self._take_options,
             Subscribed: self._note_change,
+            RetainedBrought: self._note_retained,
             Refused: self._note_refusal,
             Farewell: self._note_end,
         }
@@ -501,7 +509,11 @@ class MqttSession:
         self._ask_changes()
 
     def _ask_changes(self) -> None:
-        while self._waiting and len(self._changes) < CHANGES_MAX:
+        pause_ns = self._changes_from_ns - steady_ns()
+        if self._waiting and not self._bringing and pause_ns > 0:
+            asyncio.get_running_loop().call_later(pause_ns / 10**9, self._ask_changes)
+        is_held = self._bringing > 0 or pause_ns > 0
+        while self._waiting and len(self._changes) < CHANGES_MAX and not is_held:
             wanted, change, place = self._waiting.popleft()
             self._changes[wanted.n] = (change, place)
             self._say(wanted)
@@ -509,6 +521,16 @@ class MqttSession:
             self._stream.set_room(False)
         elif self._has_room():
             self._stream.set_room(True)
+
+    def _note_retained(self, message: RetainedBrought) -> None:
+        """What one client subscribes again and again keeps no other one waiting."""
+        if not message.are_stored:
+            self._bringing += 1
+            return
+        self._bringing -= 1
+        pause_ns = message.count * 10**9 // RETAINED_A_SECOND
+        self._changes_from_ns = max(self._changes_from_ns, steady_ns()) + pause_ns
+        self._ask_changes()
 
     def _note_change(self, message: Subscribed) -> None:
         change, place = self._changes.pop(message.n)

@@ -72,6 +72,7 @@ BREAKS = {
     "MQ-221": swap(mqtt_session, "FILTER_BYTES_MAX", 2**30),
     "MQ-222": swap(mqtt_session, "is_shared", lambda topic_filter: False),
     "MQ-235": swap(MqttSession, "_publish_all", lambda self, packets: self._publish(packets[0])),
+    "MQ-244": swap(MqttSession, "_note_retained", lambda self, message: None),
     "MQ-236": swap(MqttSession, "_note_stored", lambda self, message: self._take_published(message.n)),
     "MQ-212": swap(mqtt_session, "IN_FLIGHT_MAX", 65_535),
     "MQ-211": swap(connection_actions, "is_packet_too_large", lambda record, packet: True),
