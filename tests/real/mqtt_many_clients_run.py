@@ -28,6 +28,7 @@ from statemachines.mqtt_codec import (
     Decoder,
     DisconnectPacket,
     PacketProperties,
+    PingreqPacket,
     PubackPacket,
     PublishPacket,
     SubscribePacket,
@@ -120,6 +121,7 @@ class ManyRun:
         """A client that subscribes all wills."""
         async with PlainClient(self.address, "reader") as client:
             client.send(SubscribePacket(1, (TopicSubscription("will/#", 1),)))
+            self._reader = client
             while True:
                 packet = await client.read()
                 if isinstance(packet, PublishPacket):
@@ -131,6 +133,7 @@ class ManyRun:
         before, first = 0, 0
         while True:
             await asyncio.sleep(self.options.every_s)
+            self._reader.send(PingreqPacket())
             done = sum(self.codes.values())
             self.memory_mib = max(self.memory_mib, read_rss_mib(self.pid))
             probes = sorted(self.probes[first:]) or [0.0]

@@ -13,6 +13,11 @@ ALLOWED: Final = (
         "it stays connected either way, and entering sets no timer",
     ),
     Allowed(
+        ("connection_actions.refuse_version/4/lt-is-lte",),
+        "MQ-04",
+        "a CONNECT of level 4 is 3.1.1, so it is never refused for its level",
+    ),
+    Allowed(
         ("mqtt_connection/1/after-2", "mqtt_connection/28/after-29", "mqtt_connection/29/after-30",
          "mqtt_connection/30/after-31", "mqtt_connection/31/after-32", "mqtt_connection/37/after-38"),
         "MQ-54",

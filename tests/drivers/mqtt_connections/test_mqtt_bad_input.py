@@ -823,3 +823,14 @@ def test_PS_675_a_subscription_reads_none_of_the_others(store, monkeypatch):
             assert [one.topic for one in found if isinstance(one, PublishPacket)] == ["r/1", "r/1"]
 
     run(main())
+
+
+def test_MQ_245_a_client_without_a_session_is_refused_where_the_store_keeps_as_many_as_it_may(store):
+    async def main():
+        async with mqtt_node(store, node_options={"max_sessions": 1}) as node:
+            for client_id, code in (("one", 0), ("two", 0x97), ("one", 0)):
+                async with MqttSocket(node.address) as client:
+                    given = {"clean_start": False, "properties": PacketProperties(session_expiry=100)}
+                    assert (await client.connect(client_id, **given)).reason_code == code
+
+    run(main())
