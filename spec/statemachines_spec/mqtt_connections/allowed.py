@@ -13,14 +13,19 @@ ALLOWED: Final = (
         "it stays connected either way, and entering sets no timer",
     ),
     Allowed(
-        ("mqtt_connection/1/after-2", "mqtt_connection/27/after-28", "mqtt_connection/28/after-29",
-         "mqtt_connection/29/after-30", "mqtt_connection/30/after-31", "mqtt_connection/36/after-37"),
+        ("connection_actions.refuse_version/4/lt-is-lte",),
+        "MQ-04",
+        "a CONNECT of level 4 is 3.1.1, so it is never refused for its level",
+    ),
+    Allowed(
+        ("mqtt_connection/1/after-2", "mqtt_connection/28/after-29", "mqtt_connection/29/after-30",
+         "mqtt_connection/30/after-31", "mqtt_connection/31/after-32", "mqtt_connection/37/after-38"),
         "MQ-54",
         "of several violations in one packet any may be answered",
     ),
     Allowed(
-        ("mqtt_connection/0/after-1", "mqtt_connection/14/after-15", "mqtt_connection/32/after-33",
-         "mqtt_connection/33/after-34", "mqtt_connection/43/after-44", "mqtt_connection/44/after-45"),
+        ("mqtt_connection/0/after-1", "mqtt_connection/15/after-16", "mqtt_connection/33/after-34",
+         "mqtt_connection/34/after-35", "mqtt_connection/48/after-49", "mqtt_connection/49/after-50"),
         "MQ-58",
         "no packet meets both guards, or both refuse it: either may be asked first",
     ),

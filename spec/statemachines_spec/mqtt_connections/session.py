@@ -88,7 +88,8 @@ class SessionActor(Actor):
             case s.MessagePublished(packet):
                 return [s.PublishStoredAs(packet.packet_id, code) for code in codes]
             case s.MessagesPublished(packets):
-                return [s.PublishesStored(tuple(one.packet_id for one in packets))]
+                refused = [s.PublishStoredAs(packets[0].packet_id, code) for code in self.refusals]
+                return [s.PublishesStored(tuple(one.packet_id for one in packets)), *refused]
             case s.MessageReleased(packet_id):
                 return [s.ReleaseStored(packet_id)]
             case s.FiltersWanted(packet_id):
@@ -136,6 +137,9 @@ def _answer(local: MqttSessionLocal, answer: SessionAnswer) -> Reaction:
     to, call, request = answer.to, answer.call, answer.request
     calls = [Envelope(SESSION, to, call)]
     local = replace(local, requests=tuple(one for one in local.requests if one != (to, request)))
+    if isinstance(call, s.PublishStoredAs) and isinstance(request, s.MessagesPublished) and request.packets[1:]:
+        rest = (to, s.MessagesPublished(request.packets[1:]))
+        local = replace(local, requests=tuple(sorted((*local.requests, rest), key=repr)))
     match call:
         case s.MqttSessionOpened():
             calls = [*([Envelope(SESSION, local.owner, s.MqttSessionTaken())] if local.owner else []), *calls]

@@ -185,11 +185,12 @@ SYSTEMS: dict[str, tuple[str, ConnectionBounds]] = {
         ),
     ),
     "together": (
-        "a client whose messages of QoS 1 come together, and a session that stores them together",
+        "a client whose messages of QoS 1 come together, and a session that stores them together, or refuses one",
         ConnectionBounds(
             connects=((connect(), connect(V3)),),
             packets=(publish_run(1, 2), publish_run(2), publish(1, 1), publish(1, 2), s.TransportLost(), disconnect()),
             settings=replace(SETTINGS, receive_maximum=2),
+            refusals=(0x97,),
             shows=(("disconnect", 0x82),),
         ),
     ),

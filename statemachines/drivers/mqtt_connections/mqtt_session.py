@@ -36,6 +36,7 @@ from statemachines.drivers.persistent_sessions.front_message import (
     OptionsWanted,
     PacketReleased,
     PublishUnmatched,
+    RetainedBrought,
     RetainHandling,
     SessionWill,
     WillDropped,
@@ -85,8 +86,11 @@ FILTERS_MAX: Final = 1_000
 WAITING_MAX: Final = 1_000
 """Deliveries that wait for the options of a session; beyond, messages of QoS 0 are dropped."""
 
-CHANGES_MAX: Final = 50
+CHANGES_MAX: Final = 8
 """Filters of a client that are on their way into the database; those behind wait."""
+
+RETAINED_A_SECOND: Final = 5_000
+"""Retained messages that the filters of a client bring; those behind wait (MQ-244)."""
 
 REFUSALS: Final = {
     "refused": (ReasonCode.CLIENT_ID_INVALID, ReasonCode.PROTOCOL_ERROR),
@@ -170,6 +174,9 @@ class MqttSession:
         self._changes: dict[int, tuple[FilterChange, int]] = {}
         """Number of a filter that the node was asked for -> its change, and its place in it."""
         self._waiting: deque[tuple[SubscribeWanted | UnsubscribeWanted, FilterChange, int]] = deque()
+        self._bringing = 0
+        """Filters whose retained messages are not stored yet: meanwhile, and until the next time, those behind wait."""
+        self._changes_from_ns = 0
         self._options: dict[str, SubscriptionOptions] = {}
         """Filter that the session subscribes -> its options."""
         self._identified: RouteTrie | None = None
@@ -186,8 +193,8 @@ class MqttSession:
         """Packet id of a message of the node -> the answer of the client that is the next; "refused": it was."""
         self._tells: dict[type[Event], Callable[[Any], None]] = {
             s.SessionWanted: self._open,
-            s.MessagePublished: lambda event: self._publish(event.packet),
-            s.MessagesPublished: self._publish_all,
+            s.MessagePublished: lambda event: self._publish_all((event.packet,)),
+            s.MessagesPublished: lambda event: self._publish_all(event.packets),
             s.MessageReleased: self._release,
             s.FiltersWanted: self._subscribe,
             s.FiltersUnwanted: self._unsubscribe,
@@ -205,6 +212,7 @@ class MqttSession:
             PacketReleased: self._note_release,
             OptionsFound: self._take_options,
             Subscribed: self._note_change,
+            RetainedBrought: self._note_retained,
             Refused: self._note_refusal,
             Farewell: self._note_end,
         }
@@ -352,28 +360,28 @@ class MqttSession:
 
     # -- what the client publishes --------------------------------------------------------------------------------
 
-    def _publish_all(self, event: s.MessagesPublished) -> None:
-        for packet in event.packets:
-            self._publish(packet)
+    def _publish_all(self, packets: tuple[PublishPacket, ...]) -> None:
+        """Behind a refusal that ends the connection nothing is published (MQ-243)."""
+        for packet in packets:
+            if not self._publish(packet):
+                return
 
-    def _publish(self, packet: PublishPacket) -> None:
+    def _publish(self, packet: PublishPacket) -> bool:
+        """Whether the connection goes on: a refusal ends that of a client of 3.1.1."""
         try:
             check_topic_text(packet.topic)
         except ConfigurationError:
             is_share = packet.topic.startswith("$share/")
             code = ReasonCode.NOT_AUTHORIZED if is_share else ReasonCode.TOPIC_NAME_INVALID
-            self._answer_publish(packet.packet_id, code)
-            return
+            return self._answer_publish(packet.packet_id, code)
         if packet.topic.startswith("$") and is_server_topic(packet.topic):
             # 3.1.1 acknowledges what it does not take (3.3.5).
             is_5 = self._stream.record.version is MqttVersion.V5
-            self._answer_publish(packet.packet_id, ReasonCode.NOT_AUTHORIZED if is_5 else ReasonCode.SUCCESS)
-            return
+            return self._answer_publish(packet.packet_id, ReasonCode.NOT_AUTHORIZED if is_5 else ReasonCode.SUCCESS)
         try:
             head = write_head(packet)
         except ConfigurationError:
-            self._answer_publish(packet.packet_id, ReasonCode.QUOTA_EXCEEDED)
-            return
+            return self._answer_publish(packet.packet_id, ReasonCode.QUOTA_EXCEEDED)
         self._count += 1
         size = len(packet.payload) + len(packet.topic)
         self._publishing[self._count] = (packet.packet_id, size)
@@ -384,6 +392,7 @@ class MqttSession:
         expiry_ms = None if expiry is None else max(1, expiry * 1_000)
         given = (self._count, packet.topic, packet.payload, packet.qos, expiry_ms, head, packet.retain)
         self._say(FrontPublish(*given, self._not_local, packet.packet_id if packet.qos == 2 else 0))
+        return True
 
     def _has_room(self) -> bool:
         return len(self._publishing) < PUBLISHING_MAX and self._publishing_bytes < PUBLISHING_BYTES_MAX
@@ -412,9 +421,12 @@ class MqttSession:
             self._stream.set_room(True)
         return packet_id
 
-    def _answer_publish(self, packet_id: int, code: int) -> None:
-        if packet_id:
-            self._stream.feed(s.PublishStoredAs(packet_id, code))
+    def _answer_publish(self, packet_id: int, code: int) -> bool:
+        """Whether the connection goes on."""
+        if not packet_id:
+            return True
+        self._stream.feed(s.PublishStoredAs(packet_id, code))
+        return code < 0x80 or self._stream.record.version is MqttVersion.V5
 
     def _release(self, event: s.MessageReleased) -> None:
         self._say(PacketReleased(event.packet_id))
@@ -497,7 +509,11 @@ class MqttSession:
         self._ask_changes()
 
     def _ask_changes(self) -> None:
-        while self._waiting and len(self._changes) < CHANGES_MAX:
+        pause_ns = self._changes_from_ns - steady_ns()
+        if self._waiting and not self._bringing and pause_ns > 0:
+            asyncio.get_running_loop().call_later(pause_ns / 10**9, self._ask_changes)
+        is_held = self._bringing > 0 or pause_ns > 0
+        while self._waiting and len(self._changes) < CHANGES_MAX and not is_held:
             wanted, change, place = self._waiting.popleft()
             self._changes[wanted.n] = (change, place)
             self._say(wanted)
@@ -505,6 +521,16 @@ class MqttSession:
             self._stream.set_room(False)
         elif self._has_room():
             self._stream.set_room(True)
+
+    def _note_retained(self, message: RetainedBrought) -> None:
+        """What one client subscribes again and again keeps no other one waiting."""
+        if not message.are_stored:
+            self._bringing += 1
+            return
+        self._bringing -= 1
+        pause_ns = message.count * 10**9 // RETAINED_A_SECOND
+        self._changes_from_ns = max(self._changes_from_ns, steady_ns()) + pause_ns
+        self._ask_changes()
 
     def _note_change(self, message: Subscribed) -> None:
         change, place = self._changes.pop(message.n)

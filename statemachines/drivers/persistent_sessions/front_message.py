@@ -98,6 +98,14 @@ class FrontSubscribe(SubscribeWanted, frozen=True, gc=False):
     handling: RetainHandling = RetainHandling.NEVER
 
 
+class RetainedBrought(Message, frozen=True, gc=False):
+    """A subscription has brought so many retained messages: ahead of its `Subscribed`, and again when all of them
+    `are_stored` for the session or were sent."""
+
+    count: int
+    are_stored: bool = False
+
+
 class OptionsWanted(Message, frozen=True, gc=False):
     """Which filters does the session subscribe, and which packet ids has its client not released?"""
 

@@ -75,6 +75,7 @@ from statemachines.drivers.persistent_sessions.retained_rows import has_room as 
 from statemachines.drivers.persistent_sessions.route_rows import (
     FRONT,
     has_room,
+    has_route,
     list_filters,
     put_options,
     put_route,
@@ -206,12 +207,13 @@ class HostRequests:
 
     def _subscribe_front(self, sql: Sql, asked: SubscribeFront) -> FrontSubscribed:
         session, topic_filter = asked.session.encode(), asked.filter.encode()
-        is_new = asked.filter not in read_options(sql, session)
+        is_wanted = asked.handling is RetainHandling.ALWAYS or (
+            asked.handling is RetainHandling.IF_NEW and not has_route(sql, session, topic_filter)
+        )
         done = self._subscribe(sql, asked)
         if not done:
             return FrontSubscribed(done)
         put_options(sql, session, topic_filter, asked.options)
-        is_wanted = asked.handling is RetainHandling.ALWAYS or (asked.handling is RetainHandling.IF_NEW and is_new)
         return FrontSubscribed(True, tuple(self._copy_retained(sql, asked)) if is_wanted else ())
 
     def _copy_retained(self, sql: Sql, asked: SubscribeFront) -> list[RetainedMessage]:

@@ -102,6 +102,15 @@ SessionMessages = Annotated[
 SessionBytes = Annotated[
     int, typer.Option("--session-bytes", min=1, max=MS_MAX, help="The same, in bytes of their payloads.")
 ]
+MaxSessions = Annotated[
+    int,
+    typer.Option(
+        "--max-sessions",
+        min=1,
+        max=SESSIONS_MAX,
+        help="A client without a session is refused where the store keeps so many, or more.",
+    ),
+]
 Lease = Annotated[
     int, typer.Option("--lease-ms", min=1, max=MS_MAX, help="A node that is silent for so long is dead for the others.")
 ]
@@ -133,15 +142,7 @@ def sessions(
     retention: Retention = None,
     session_messages: SessionMessages = MESSAGES,
     session_bytes: SessionBytes = BYTES,
-    max_sessions: Annotated[
-        int,
-        typer.Option(
-            "--max-sessions",
-            min=1,
-            max=SESSIONS_MAX,
-            help="A client without a session is refused where the store keeps so many, or more.",
-        ),
-    ] = 1_000_000,
+    max_sessions: MaxSessions = 1_000_000,
     max_connections: Annotated[
         int,
         typer.Option(

@@ -177,15 +177,23 @@ class RequestQueue:
             answers = await self._carry_out([one[0] for one in batch], before=bool(ahead))
             self.asked_ns = None
             if answers is None:  # the next batch has them, and is no such one
-                self._waiting.extendleft(reversed(batch))
+                self._put_back(batch)
                 self._ahead = AHEAD_MAX
-                self._there.set()
                 continue
+            self._put_back(batch[len(answers) :])
+            batch = batch[: len(answers)]
             self._is_alone = [is_late for _, _, is_late in batch].count(False) == 1
             with self.deferred.batch():
                 for (_, take, _), answer in zip(batch, answers, strict=True):
                     take(answer)
             self._is_alone = False
+
+    def _put_back(self, given: list[Given]) -> None:
+        """Ahead of what waits."""
+        if given:
+            self._waiting.extendleft(reversed(given))
+            self._late += sum(one[2] for one in given)
+            self._there.set()
 
     def _take_ahead(self) -> list[Given]:
         """Messages that need not wait for what waits for a flush; rows wait for a few of these batches at most."""

@@ -34,6 +34,13 @@ def has_room(sql: Sql, session: bytes, topic_filter: bytes) -> bool:
     return bool(found[0] < FILTERS_MAX)
 
 
+def has_route(sql: Sql, session: bytes, topic_filter: bytes) -> bool:
+    """Whether the session subscribes this filter."""
+    values = {"session": session, "filter": topic_filter}
+    found = one(sql, "SELECT 1 FROM @routes WHERE session = :session AND filter = :filter AND gone = 0", **values)
+    return found is not None
+
+
 def put_route(sql: Sql, session: bytes, topic_filter: bytes, qos: int) -> None:
     """The session subscribes; a subscription that is there has this `qos` from now on."""
     sql.run(PUT_ROUTE, session=session, filter=topic_filter, qos=qos, version=_next_version(sql))
@@ -55,10 +62,9 @@ def read_options(sql: Sql, session: bytes) -> dict[str, int]:
 
 def remove_route(sql: Sql, session: bytes, topic_filter: bytes) -> None:
     """It is kept as gone for nodes that know it; for so long that no node that works is behind."""
-    values = {"session": session, "filter": topic_filter}
-    there = one(sql, "SELECT 1 FROM @routes WHERE session = :session AND filter = :filter AND gone = 0", **values)
-    if there is None:
+    if not has_route(sql, session, topic_filter):
         return
+    values = {"session": session, "filter": topic_filter}
     version = _next_version(sql)
     sql.run(
         "UPDATE @routes SET gone = 1, version = :version WHERE session = :session AND filter = :filter",

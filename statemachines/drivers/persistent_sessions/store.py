@@ -27,6 +27,7 @@ from statemachines.drivers.persistent_sessions.collector_requests import read_ro
 from statemachines.drivers.persistent_sessions.host_request import (
     Beat,
     DropRows,
+    FrontSubscribed,
     HostRequest,
     OpenWithWill,
     Page,
@@ -97,6 +98,9 @@ ROUTES_STAY: Final = (PutMessage, PutRows, StoreRows, MarkDelivered, CommitState
 
 UNSTORED_MAX: Final = 4_096
 """Messages that were matched and whose rows have not come."""
+
+RETAINED_MAX: Final = 1_000
+"""Retained messages that subscriptions bring in one transaction; what is asked behind them goes into the next one."""
 
 QUICK_MAX: Final = 8
 QUICK_ROWS_MAX: Final = 128
@@ -203,6 +207,8 @@ class SessionStore:
 
     async def carry_out(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
         """The answers to batch number `batch` of this life, in one transaction: those of a machine as tuples.
+
+        There may be fewer than requests (`RETAINED_MAX`): then the others are not carried out, and belong to the next.
 
         A batch that has failed is given again with the same number.  Raises `StoreUnavailable` and `OutcomeOpen`,
         `Superseded` where a newer life of the node is there, `StoreDamaged` where the database is not the one that it
@@ -390,7 +396,9 @@ class SessionStore:
         return [answers[place] for place in range(len(requests))]
 
     def _answers(self, sql: Sql, requests: Sequence[Asked]) -> list[Any]:
+        """Of all, or of the first ones, behind which the transaction is long enough."""
         answers: list[Any] = []
+        copied = 0
         for run in runs_of(requests):
             first, last = run[0], run[-1]
             if isinstance(first, MarkDelivered) and isinstance(last, MarkDelivered):
@@ -402,6 +410,9 @@ class SessionStore:
                 answers += self._host.put_messages(sql, cast("Sequence[PutMessage]", run))
             else:
                 answers.append(self._answer(sql, first))
+                copied += len(answers[-1].retained) if isinstance(answers[-1], FrontSubscribed) else 0
+                if copied >= RETAINED_MAX:
+                    break
         return answers
 
     def _answer_again(self, sql: Sql, request: Asked) -> Any:

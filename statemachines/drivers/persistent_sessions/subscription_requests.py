@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from statemachines.drivers.persistent_sessions.client_connection import ClientConnection, Tell
 from statemachines.drivers.persistent_sessions.client_rights import NOT_ALLOWED
 from statemachines.drivers.persistent_sessions.front_message import (
     FrontSubscribe,
     OptionsFound,
     OptionsWanted,
+    RetainedBrought,
     RetainHandling,
 )
 from statemachines.drivers.persistent_sessions.host_request import (
@@ -123,11 +126,24 @@ class SubscriptionRequests:
         """Direct messages wait until the retained ones are sent: nobody has an older value after a newer one."""
 
         def take_all(found: FrontSubscribed) -> None:
+            brought = RetainedBrought(len(found.retained))
+            left = sum(one.qos > 0 for one in found.retained)
+
+            def note_stored() -> None:
+                nonlocal left
+                left -= 1
+                if not left:
+                    self._tell(life, replace(brought, are_stored=True))
+
+            if brought.count:
+                self._tell(life, brought)
             take(found.done)
+            if brought.count and not left:
+                self._tell(life, replace(brought, are_stored=True))
             for one in found.retained:
                 if one.qos:
                     handed = Handed(asked.session, asked.filter, one.qos, one.until_ns)
-                    self._messages.hand(one.message, Unstored(one.payload, lambda: None, True), [handed])
+                    self._messages.hand(one.message, Unstored(one.payload, note_stored, True), [handed])
                 else:
                     topic, data, head = one.payload
                     self._deliver(life, Delivered(0, topic, data, asked.filter, 0, False, one.expiry_ms, head))

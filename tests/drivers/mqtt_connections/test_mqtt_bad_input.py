@@ -8,6 +8,7 @@ import logging
 import random
 import socket
 import ssl
+from collections import Counter
 from contextlib import AsyncExitStack
 from itertools import pairwise
 
@@ -23,7 +24,9 @@ from statemachines.drivers.mqtt_connections.mqtt_node import ACCEPTED_MAX
 from statemachines.drivers.mqtt_connections.packet_budget import PACKETS_MAX
 from statemachines.drivers.password_file import hash_password
 from statemachines.drivers.permission_file import PermissionFile
-from statemachines.drivers.persistent_sessions import SessionNode, retained_rows
+from statemachines.drivers.persistent_sessions import SessionNode, host_requests, retained_rows
+from statemachines.drivers.persistent_sessions import store as store_module
+from statemachines.drivers.persistent_sessions.host_request import FrontSubscribed
 from statemachines.kernel import ConfigurationError
 from statemachines.mqtt_codec import (
     ConnectPacket,
@@ -742,3 +745,92 @@ def test_a_listener_beyond_loopback_needs_users_or_certificates(store):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = ssl.CERT_REQUIRED
     MqttNode(node, listen=("0.0.0.0", 1883), tls=context)
+
+
+async def retain(client, count):
+    for number in range(1, count + 1):
+        assert await client.ask(PublishPacket(f"r/{number}", b"x", 1, True, packet_id=number)) == PubackPacket(
+            number, 0x10
+        )
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_MQ_244_filters_that_bring_many_retained_messages_wait_for_each_other(store, qos, monkeypatch):
+    monkeypatch.setattr(mqtt_session, "RETAINED_A_SECOND", 20)
+    monkeypatch.setattr(mqtt_session, "CHANGES_MAX", 1)
+
+    async def main():
+        async with mqtt_node(store) as node, MqttSocket(node.address) as greedy, MqttSocket(node.address) as other:
+            await other.connect("other")
+            await retain(other, 10)
+            await greedy.connect("greedy")
+            begin, found = asyncio.get_running_loop().time(), []
+            for number in range(1, 4):
+                greedy.send(SubscribePacket(number, (TopicSubscription("r/+", qos),)))
+            assert await other.ask(PingreqPacket()) == PingrespPacket()
+            while len(found) < 33:
+                found.append(await greedy.read())
+            assert asyncio.get_running_loop().time() - begin >= 0.9
+            assert [one.packet_id for one in found if isinstance(one, SubackPacket)] == [1, 2, 3]
+            topics = Counter(one.topic for one in found if isinstance(one, PublishPacket))
+            assert topics == {f"r/{number}": 3 for number in range(1, 11)}
+
+    run(main())
+
+
+def test_PS_675_a_subscription_that_brings_many_retained_messages_ends_the_transaction(store, monkeypatch):
+    monkeypatch.setattr(store_module, "RETAINED_MAX", 5)
+    sizes = []
+    carry_out = store_module.SessionStore.carry_out
+
+    async def note(self, life, batch, requests):
+        answers = await carry_out(self, life, batch, requests)
+        sizes.append(sum(isinstance(one, FrontSubscribed) and bool(one.retained) for one in answers))
+        return answers
+
+    monkeypatch.setattr(store_module.SessionStore, "carry_out", note)
+
+    async def main():
+        async with mqtt_node(store) as node, MqttSocket(node.address) as client:
+            await client.connect("greedy")
+            await retain(client, 10)
+            filters = ("r/1", "r/2", "r/+", "r/#", "none", "+/3", "+/#")
+            client.send(SubscribePacket(1, tuple(TopicSubscription(one, 1) for one in filters)))
+            found = [await client.read() for _ in range(34)]
+            assert [one.reason_codes for one in found if isinstance(one, SubackPacket)] == [(1,) * 7]
+            assert Counter(one.topic for one in found if isinstance(one, PublishPacket)) == {
+                f"r/{number}": 3 + (number in (1, 2, 3)) for number in range(1, 11)
+            }
+
+    run(main())
+    assert sum(sizes) == 6
+    assert max(sizes) <= 3
+
+
+def test_PS_675_a_subscription_reads_none_of_the_others(store, monkeypatch):
+    def fail(*given):
+        raise AssertionError("all filters of the session are read")
+
+    monkeypatch.setattr(host_requests, "read_options", fail)
+
+    async def main():
+        async with mqtt_node(store) as node, MqttSocket(node.address) as client:
+            await client.connect("c")
+            await retain(client, 1)
+            for number, handling in ((1, 1), (2, 1), (3, 0)):
+                client.send(SubscribePacket(number, (TopicSubscription("r/+", 1, retain_handling=handling),)))
+            found = [await client.read() for _ in range(5)]
+            assert [one.topic for one in found if isinstance(one, PublishPacket)] == ["r/1", "r/1"]
+
+    run(main())
+
+
+def test_MQ_245_a_client_without_a_session_is_refused_where_the_store_keeps_as_many_as_it_may(store):
+    async def main():
+        async with mqtt_node(store, node_options={"max_sessions": 1}) as node:
+            for client_id, code in (("one", 0), ("two", 0x97), ("one", 0)):
+                async with MqttSocket(node.address) as client:
+                    given = {"clean_start": False, "properties": PacketProperties(session_expiry=100)}
+                    assert (await client.connect(client_id, **given)).reason_code == code
+
+    run(main())

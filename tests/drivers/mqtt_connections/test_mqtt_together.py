@@ -159,6 +159,31 @@ def test_MQ_235_an_id_that_comes_twice_ends_the_connection_behind_those_before_i
     run(main())
 
 
+@pytest.mark.parametrize("topic", ["/".join("a" * 200), "$share/g/t"])
+@pytest.mark.parametrize("version", [4, 5])
+def test_MQ_243_behind_a_refusal_that_ends_the_connection_nothing_is_published(store, version, topic):
+    async def main():
+        async with mqtt_node(store) as node:
+            await store_messages(node, [])
+            async with MqttSocket(node.address, version) as publisher:
+                await publisher.connect("writer")
+                topics = ("t", topic, "t", "t")
+                given = [PublishPacket(one, b"%d" % n, 1, packet_id=n) for n, one in enumerate(topics, 1)]
+                publish_together(publisher, *given)
+                if version == 4:
+                    assert await publisher.read() is None
+                else:
+                    answers = [await publisher.read() for _ in given]
+                    assert sorted(one.packet_id for one in answers if one.reason_code < 0x80) == [1, 3, 4]
+            client, _ = await connect(node)
+            payloads = [b"1"] if version == 4 else [b"1", b"3", b"4"]
+            assert [(await client.read()).payload for _ in payloads] == payloads
+            assert await read_all(client) == []
+            await client.__aexit__()
+
+    run(main())
+
+
 @pytest.mark.parametrize(("asked", "most"), [(None, 8_000), (65_535, 8_000), (20, 20)])
 def test_MQ_212_no_more_is_in_flight_than_a_node_has(store, asked, most):
     async def main():

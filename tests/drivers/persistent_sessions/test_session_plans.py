@@ -55,6 +55,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     ReadGroups,
     ReadMessages,
     ReadNodes,
+    ReadOptions,
     ReadPackets,
     ReadPage,
     ReadReturned,
@@ -198,6 +199,7 @@ async def drive(opened, clock, steady):
         await ask(PutMarker("s1", writer, 1, 4, token, 1))
         await do(ShowMarker("s1", writer, token, 2))
     await do(ReadFilters("s1"))
+    await do(ReadOptions("s1"))
     await do(DropRows("s1", "n2", 1, 3, 3))
     await ask(LoadSession("c", "owner", token))
     await ask(SubscribeLive("s1", "owner", token))

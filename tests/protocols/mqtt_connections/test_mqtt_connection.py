@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import ANY
+
 import pytest
 from mqtt_client import SETTINGS, MqttClient, connect
 from msgspec.structs import replace
@@ -28,8 +30,15 @@ from statemachines.mqtt_codec import (
     UnsubackPacket,
     UnsubscribePacket,
     WillMessage,
+    encode,
 )
-from statemachines.mqtt_connections.client_packet import BrokenPacket, PubackMessage, PublishRun, wrap_packet
+from statemachines.mqtt_connections.client_packet import (
+    BrokenPacket,
+    PubackMessage,
+    PublishMessage,
+    PublishRun,
+    wrap_packet,
+)
 from statemachines.mqtt_connections.connection import MQTT_CONNECTION, ConnectLate, KeepAliveOver
 from statemachines.mqtt_connections.connection_record import (
     IncomingStage,
@@ -632,6 +641,46 @@ def test_MQ_59_a_connack_that_the_client_does_not_take_is_not_sent():
     (over,) = client.feed(MqttSessionOpened("c", False))
     assert over == MqttConnectionOver(0, True, 0, False)
     assert client.status == "closed"
+
+
+def open_with(largest, settings=SETTINGS, client_id="c"):
+    """What comes of a CONNECT with this Maximum Packet Size."""
+    client = MqttClient(settings=settings)
+    client.send(ConnectPacket(client_id, properties=PacketProperties(maximum_packet_size=largest)))
+    return client, client.feed(MqttSessionOpened("given", False))
+
+
+def test_MQ_59_a_connack_may_be_as_large_as_the_client_takes():
+    _, (connack,) = open_with(None)
+    size = len(encode(connack, 5))
+    assert open_with(size) == (ANY, [connack])
+    assert [open_with(largest)[0].status for largest in (size - 1, 1)] == ["closed"] * 2
+
+
+def test_MQ_08_connack_says_the_longest_packet_unless_any_is_taken():
+    for largest, said in ((268_435_460, None), (268_435_459, 268_435_459)):
+        _, (connack,) = open_with(None, replace(SETTINGS, max_packet=largest))
+        assert connack.properties.maximum_packet_size == said
+
+
+def test_MQ_08_MQ_107_connack_says_that_there_are_no_shared_subscriptions():
+    _, (connack,) = open_with(None, replace(SETTINGS, shared_available=False))
+    assert connack.properties.shared_available == 0
+
+
+def test_MQ_08_an_assigned_client_id_is_the_one_of_the_connection():
+    client, (connack,) = open_with(None, client_id="")
+    assert connack.properties.assigned_client_id == client.node.record.client_id == "given"
+
+
+def test_MQ_23_a_connection_knows_how_many_ids_its_session_had_open():
+    assert connect(received=(1, 2)).node.record.received_before == 2
+
+
+def test_MQ_21_a_message_without_topic_and_without_alias_has_no_topic():
+    client = connect()
+    client.send(PublishPacket("t", b"x", properties=PacketProperties(topic_alias=1)))
+    assert client.feed(PublishMessage(PublishPacket("", b"x")))[0] == DisconnectPacket(0x82)
 
 
 @pytest.mark.parametrize("version", [4, 5])

@@ -40,6 +40,7 @@ from statemachines.drivers.persistent_sessions import (
     share_rows,
     sqlite,
     state_rows,
+    store,
     stored_batch,
     subscription_requests,
 )
@@ -307,6 +308,7 @@ BREAKS = {
     "PS-471": swap(abandon, "return_messages", lambda sql, session: None),
     "PS-472": swap(host_requests, "declare_group", lambda sql, asked, is_known: ""),
     "PS-266": swap(host_requests, "is_current", lambda sql, asked: True),
+    "PS-675": swap(store, "FrontSubscribed", str),
     "PS-267": swap(subscription_requests, "Refused", lambda n, why: Subscribed(n)),
     "PS-268": swap(GroupMembership, "_without_large", lambda self, some: some[:1] + some[2:]),
     "PS-269": swap(SharedSession, "is_taken_back", lambda self, subscription: False),
