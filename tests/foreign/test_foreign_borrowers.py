@@ -33,7 +33,7 @@ def campaign(path):
 @pytest.mark.long
 @pytest.mark.parametrize("file", COMMANDS)
 def test_a_foreign_borrower_passes_and_every_row_is_taken(file):
-    """In `make test` they pass over the wire.  Fields that they only pass on are seen by drawn grants, not by 20 runs."""
+    """In `make test` they pass over the wire.  Fields that are only passed on are seen by drawn grants."""
     verdict = campaign(HERE / file).judge(runs=RUNS)
     assert verdict.outcome is Outcome.PASS, verdict
     assert verdict.coverage.missed == ()
