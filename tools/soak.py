@@ -121,6 +121,8 @@ def one_round(seed: int, given: argparse.Namespace) -> Totals:
         start_many_topics(done, given.topics)
         cut_off(done, SERVED)
         pause_leaders(done, PAUSES)
+        if done.violations:
+            return done  # what comes next removes the files that were named
         play_real(done)
         run_on_cluster(done, given.cluster)
         run_followed(done, given.cluster)

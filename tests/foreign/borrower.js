@@ -8,7 +8,7 @@ const END_OF_STREAM = 9223372036854775807n; // JSON numbers are read as BigInt w
 
 function parse(text) {
   // 2^63 - 1 does not fit into a double: it is kept as text on the way in, and written as a number again.
-  return JSON.parse(text.replace(/:(\d{16,})/g, ':"#$1"'), (key, value) =>
+  return JSON.parse(text.replace(/([:[,])(\d{16,})/g, '$1"#$2"'), (key, value) =>
     typeof value === 'string' && /^#\d+$/.test(value) ? BigInt(value.slice(1)) : value);
 }
 
@@ -57,8 +57,8 @@ class Borrower {
   }
 
   report(stream) {
-    const { grant, progress, finished } = this.streams.get(stream);
-    return { stream, grant, progress, finished };
+    const { isFinishing, ...report } = this.streams.get(stream);
+    return { stream, ...report };
   }
 
   sendPing() {
@@ -75,10 +75,11 @@ class Borrower {
     this.send('update_progress', this.report(stream));
   }
 
-  install(stream, grant, progress) {
-    this.streams.set(stream, { grant, progress, finished: false, isFinishing: false });
+  install({ stream, grant, progress, failed, most, relaxed, acked }) {
+    const said = { grant, progress, failed, acked };
+    this.streams.set(stream, { ...said, finished: false, in_hand: false, reason: '', isFinishing: false });
     this.dirty.add(stream);
-    this.tell('install', { owner: this.id, stream, grant, progress });
+    this.tell('install', { owner: this.id, stream, ...said, most, relaxed });
   }
 
   finish(stream) {
@@ -181,13 +182,14 @@ class Borrower {
     this.isLeased = true;
   }
 
-  takeGrant({ stream, grant, progress }) {
+  takeGrant(event) {
     if (this.state !== 'connected') return;
+    const { stream, grant } = event;
     const held = this.streams.get(stream);
     if (grant > (this.seen.get(stream) ?? 0)) {
       if (held) this.uninstall(stream);
       this.seen.set(stream, grant);
-      this.install(stream, grant, progress);
+      this.install(event);
       this.sendProgress(stream);
     } else if (held && held.grant === grant) {
       this.sendProgress(stream);
@@ -245,11 +247,11 @@ class Borrower {
     [...this.streams.keys()].forEach((stream) => this.finish(stream));
   }
 
-  takeProgress({ stream, grant, progress, finished }) {
+  takeProgress({ stream, grant, progress, finished, failed, in_hand, acked, reason }) {
     const held = this.streams.get(stream);
     if (!held || held.grant !== grant || progress < held.progress) return;
     const wasFinished = held.finished;
-    held.progress = progress;
+    Object.assign(held, { progress, failed, in_hand, acked, reason });
     held.finished = held.finished || finished || progress === END_OF_STREAM;
     this.dirty.add(stream);
     this.sendProgress(stream);

@@ -8,11 +8,12 @@ END_OF_STREAM = 2**63 - 1
 
 
 class Stream:
-    def __init__(self, grant, progress):
-        self.grant = grant
-        self.progress = progress
+    def __init__(self, grant):
+        self.grant = grant["grant"]
+        self.progress = grant["progress"]
         self.final = False
         self.finishing = False
+        self.passed_on = {"failed": grant["failed"], "in_hand": False, "acked": grant["acked"], "reason": ""}
 
 
 class Borrower:
@@ -78,7 +79,8 @@ class Borrower:
         return [self.report(name, self.streams[name]) for name in sorted(names)]
 
     def report(self, name, held):
-        return {"stream": name, "grant": held.grant, "progress": held.progress, "finished": held.final}
+        report = {"stream": name, "grant": held.grant, "progress": held.progress, "finished": held.final}
+        return {**report, **held.passed_on}
 
     def send_progress(self, name):
         held = self.streams[name]
@@ -206,9 +208,10 @@ class Borrower:
             if held:
                 self.uninstall(name)
             self.highest[name] = grant
-            self.streams[name] = Stream(grant, event["progress"])
+            self.streams[name] = Stream(event)
             self.changed(name)
-            self.tell("install", owner=self.id, stream=name, grant=grant, progress=event["progress"])
+            fields = ("stream", "grant", "progress", "failed", "most", "relaxed", "acked")
+            self.tell("install", owner=self.id, **{field: event[field] for field in fields})
             self.send_progress(name)
         elif held and held.grant == grant:
             self.send_progress(name)
@@ -247,6 +250,7 @@ class Borrower:
         was_final = held.final
         held.progress = event["progress"]
         held.final = held.final or event["finished"] or held.progress == END_OF_STREAM
+        held.passed_on = {field: event[field] for field in held.passed_on}
         self.changed(event["stream"])
         self.send_progress(event["stream"])
         if self.state == "unsubscribing" and not was_final and self.all_final():

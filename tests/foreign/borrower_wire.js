@@ -9,21 +9,23 @@ const net = require('node:net');
 const { Borrower } = require('./borrower.js');
 
 const FRAME_MAX = 2 ** 20;
+const REPORT = ['stream', 'grant', 'progress', 'finished', 'failed', 'in_hand', 'acked', 'reason'];
 const FIELDS = {
   leader_wanted: ['borrower', 'group', 'filter'],
   ping: ['borrower', 'epoch', 'registration', 'n', 'reports'],
-  update_progress: ['borrower', 'epoch', 'registration', 'stream', 'grant', 'progress', 'finished'],
+  update_progress: ['borrower', 'epoch', 'registration', ...REPORT],
   revoke_finished: ['borrower', 'epoch', 'registration', 'stream', 'grant'],
   disconnect: ['borrower', 'epoch', 'registration', 'reports'],
   leader_connect_response: ['borrower', 'leader', 'epoch', 'registration'],
   undeclared: ['borrower'],
   ping_response: ['borrower', 'epoch', 'registration', 'n'],
-  grant: ['borrower', 'epoch', 'registration', 'stream', 'grant', 'progress'],
+  grant: ['borrower', 'epoch', 'registration', 'stream', 'grant', 'progress', 'failed', 'most', 'relaxed', 'acked'],
   revoke: ['borrower', 'epoch', 'registration', 'stream', 'grant'],
   revoked: ['borrower', 'epoch', 'registration', 'stream', 'grant'],
   invalidate: ['borrower', 'epoch', 'registration'],
 };
-const REPORT = ['stream', 'grant', 'progress', 'finished'];
+const LEFT_OUT = { failed: 0, most: 0, relaxed: false, acked: [] }; // at the end of a grant
+const READ_ALL = { failed: 0, in_hand: false, acked: [], reason: '' }; // nothing is given back, and all is read in order
 
 // MessagePack, as much of it as the wire uses.
 
@@ -109,7 +111,7 @@ class PretendedReader {
     const held = this.streams.get(stream);
     held.progress += Math.floor(Math.random() * 3);
     const finished = held.finishing && !this.isSlow && Math.random() < 0.3;
-    return { type: 'stream_progress', stream, grant: held.grant, progress: held.progress, finished };
+    return { type: 'stream_progress', stream, grant: held.grant, progress: held.progress, finished, ...READ_ALL };
   }
 
   call() {
@@ -159,7 +161,8 @@ class Node {
 
   take([, to, , [type, ...values]]) {
     if (to !== this.borrower.id) return;
-    this.step({ event: Object.fromEntries([['type', type], ...FIELDS[type].map((field, place) => [field, values[place]])]) });
+    const fields = Object.fromEntries(values.map((value, place) => [FIELDS[type][place], value]));
+    this.step({ event: { type, ...(type === 'grant' ? LEFT_OUT : {}), ...fields } });
   }
 
   begin(epoch) {

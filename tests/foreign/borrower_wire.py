@@ -24,21 +24,25 @@ from plain_msgpack import pack, unpack
 
 VERSION = 4
 FRAME_MAX = 2**20
+REPORT = ("stream", "grant", "progress", "finished", "failed", "in_hand", "acked", "reason")
 FIELDS = {
     "leader_wanted": ("borrower", "group", "filter"),
     "ping": ("borrower", "epoch", "registration", "n", "reports"),
-    "update_progress": ("borrower", "epoch", "registration", "stream", "grant", "progress", "finished"),
+    "update_progress": ("borrower", "epoch", "registration", *REPORT),
     "revoke_finished": ("borrower", "epoch", "registration", "stream", "grant"),
     "disconnect": ("borrower", "epoch", "registration", "reports"),
     "leader_connect_response": ("borrower", "leader", "epoch", "registration"),
     "undeclared": ("borrower",),
     "ping_response": ("borrower", "epoch", "registration", "n"),
-    "grant": ("borrower", "epoch", "registration", "stream", "grant", "progress"),
+    "grant": ("borrower", "epoch", "registration", "stream", "grant", "progress", "failed", "most", "relaxed", "acked"),
     "revoke": ("borrower", "epoch", "registration", "stream", "grant"),
     "revoked": ("borrower", "epoch", "registration", "stream", "grant"),
     "invalidate": ("borrower", "epoch", "registration"),
 }
-REPORT = ("stream", "grant", "progress", "finished")
+LEFT_OUT = {"failed": 0, "most": 0, "relaxed": False, "acked": []}
+"""Values of fields that are left out at the end of a grant."""
+READ_ALL = {"failed": 0, "in_hand": False, "acked": [], "reason": ""}
+"""A session that gives nothing back, and reads in order, says so."""
 
 
 class Connection:
@@ -129,7 +133,8 @@ class PretendedReader:
         grant, progress, finishing = held = self.streams[stream]
         held[1] = progress + self.chance.randrange(3)
         finished = finishing and not self.is_slow and self.chance.random() < 0.3
-        return {"type": "stream_progress", "stream": stream, "grant": grant, "progress": held[1], "finished": finished}
+        said = {"stream": stream, "grant": grant, "progress": held[1], "finished": finished}
+        return {"type": "stream_progress", **said, **READ_ALL}
 
     def call(self, now):
         """What its client does now."""
@@ -164,10 +169,8 @@ class FileReader:
                 for offset in range(held[1], count):
                     print(stream, offset, flush=True)
                 grant, held[1], finished = held[0], max(count, held[1]), held[2]
-                return {
-                    "type": "stream_progress", "stream": stream, "grant": grant, "progress": held[1],
-                    "finished": finished,
-                }  # fmt: skip
+                said = {"stream": stream, "grant": grant, "progress": held[1], "finished": finished}
+                return {"type": "stream_progress", **said, **READ_ALL}
         return None
 
     def call(self, now):
@@ -230,7 +233,8 @@ class Node:
             raise SystemExit(f"refused: {frame[1]}")
         _, to, _, (name, *fields) = frame
         if to == self.borrower.id:
-            self.take({"event": {"type": name, **dict(zip(FIELDS[name], fields, strict=False))}})
+            left_out = LEFT_OUT if name == "grant" else {}
+            self.take({"event": {"type": name, **left_out, **dict(zip(FIELDS[name], fields, strict=False))}})
 
     def run(self):
         while True:

@@ -64,8 +64,13 @@ TIMES: Final = Configuration(
 GROUP: Final = "g"
 FILTER: Final = "#"
 TOPICS: Final = ("a", "b", "c")
-COUNT: Final = 100
+COUNT: Final = 1_000
 """Messages of each stream."""
+
+BEHIND: Final = 0.2
+"""So much of what is reported is not further than what the leader knows."""
+FURTHER: Final = 4
+"""A report is less than so many messages further."""
 
 BORROWERS_MAX: Final = 3
 PHASE: Final = 150
@@ -182,8 +187,7 @@ class BorrowersPlayer:
             case Grant(borrower, epoch, registration, stream, grant, progress):
                 yield UpdateProgress(borrower, epoch, registration, stream, grant, progress, False)
             case Revoke(borrower, epoch, registration, stream, grant):
-                progress = self._chance.randrange(COUNT)
-                yield UpdateProgress(borrower, epoch, registration, stream, grant, progress, True)
+                yield UpdateProgress(borrower, epoch, registration, stream, grant, self._draw(record, stream), True)
             case Revoked(borrower, epoch, registration, stream, grant):
                 yield RevokeFinished(borrower, epoch, registration, stream, grant)
 
@@ -205,14 +209,14 @@ class BorrowersPlayer:
             link = (borrower, member.link.epoch, member.link.registration)
             yield self._ping(*link)
             held = tuple(
-                Report(stream, grant, chance.randrange(COUNT + 1), False) for grant, stream in in_order(member.grants)
+                Report(stream, grant, self._draw(record, stream), False) for grant, stream in in_order(member.grants)
             )
             if held:
                 yield self._ping(*link, held)
             if chance.random() < 0.1:
                 yield Disconnect(*link, held if chance.random() < 0.5 else ())
             for grant, stream in in_order(member.grants):
-                yield UpdateProgress(*link, stream, grant, chance.randrange(COUNT + 1), chance.random() < 0.3)
+                yield UpdateProgress(*link, stream, grant, self._draw(record, stream), chance.random() < 0.3)
                 yield UpdateProgress(*link, stream, max(grant - 1, 0), 1, False)
                 if chance.random() < 0.2:
                     yield RevokeFinished(*link, stream, grant if chance.random() < 0.5 else max(grant - 1, 0))
@@ -222,6 +226,13 @@ class BorrowersPlayer:
         yield self._ping(*stranger)
         yield UpdateProgress(*stranger, "0.0/a", 1, 1, False)
         yield RevokeFinished(*stranger, "0.0/a", 1)
+
+    def _draw(self, record: LeaderRecord, stream: str) -> int:
+        """Progress: mostly a little further than the leader knows, so that a run does not soon come to the end."""
+        known = record.assignments[stream].progress if stream in record.assignments else 0
+        if self._chance.random() < BEHIND:
+            return self._chance.randrange(min(known, COUNT) + 1)
+        return min(known + self._chance.randrange(FURTHER), COUNT)
 
     def probe(self, record: LeaderRecord) -> Message:
         """A stranger's ping: it is not registered."""
