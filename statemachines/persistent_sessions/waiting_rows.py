@@ -23,6 +23,16 @@ class Piece(msgspec.Struct):
     size_bytes: int = 0
 
 
+def list_within(pieces: Sequence[Piece], first: int, last: int) -> list[Piece]:
+    """Those that lie between these numbers."""
+    return [piece for piece in pieces if first <= piece.first and piece.last <= last]
+
+
+def list_large(pieces: Sequence[Piece], rows_min: int) -> list[Piece]:
+    """Those with so many rows, or more."""
+    return [piece for piece in pieces if piece.rows >= rows_min]
+
+
 def choose_dropped(pieces: Sequence[Piece], rows_max: int, size_bytes_max: int) -> list[Piece]:
     """The oldest pieces of a session with more than `rows_max` rows or `size_bytes_max` bytes, until nine tenths are
     left; of a session with no more than that, none."""

@@ -9,7 +9,7 @@ import msgspec
 
 from statemachines.drivers.persistent_sessions.host_request import DropRows
 from statemachines.kernel import ConfigurationError
-from statemachines.persistent_sessions.waiting_rows import Piece, choose_dropped
+from statemachines.persistent_sessions.waiting_rows import Piece, choose_dropped, list_large, list_within
 
 MESSAGES: Final = 1_000_000
 BYTES: Final = 2**30
@@ -78,7 +78,7 @@ class BacklogTally:
     def list_known(self, session: bytes, writer: bytes, epoch: int, first: int, last: int) -> list[Piece]:
         """Pieces of the walk before that lie between these numbers: their rows wait still."""
         known = self._known.get((session, writer, epoch), ())
-        return [piece for piece in known if first <= piece.first and piece.last <= last]
+        return list_within(known, first, last)
 
     def add_piece(self, session: bytes, piece: Piece) -> None:
         """The next rows that wait are those of a piece of the walk before."""
@@ -113,9 +113,8 @@ class BacklogTally:
         session = self._session.decode()
         dropped = list(choose_dropped(self._pieces, self._bounds.messages, self._bounds.size_bytes))
         if not dropped:
-            for piece in self._pieces:
-                if piece.rows >= KNOWN_MIN:
-                    self._walked.setdefault((self._session, piece.writer, piece.epoch), []).append(piece)
+            for piece in list_large(self._pieces, KNOWN_MIN):
+                self._walked.setdefault((self._session, piece.writer, piece.epoch), []).append(piece)
         elif not self._reused:
             for piece in dropped:
                 self._drops.append(DropRows(session, piece.writer.decode(), piece.epoch, piece.first, piece.last))

@@ -236,6 +236,7 @@ class _RowWalk:
         self._sql = sql
         self._tally = tally
         self._asked = asked
+        self._most = asked.limit
         self._to_count = COUNTED_MAX
 
     def read(self) -> list[StoredRow]:
@@ -243,8 +244,8 @@ class _RowWalk:
         rows: list[StoredRow] = []
         place, limit = _place(self._asked.after), 1
         for _ in range(STEPS_MAX):
-            found = self._sql.all(ROWS, limit=min(limit, self._asked.limit - len(rows)), none=b"", **place)
-            limit = self._asked.limit
+            found = self._sql.all(ROWS, limit=min(limit, self._most - len(rows)), none=b"", **place)
+            limit = self._most
             passed = None
             for row in found:
                 stored = _stored_row(row, self._sql.aged_ns)
@@ -252,7 +253,7 @@ class _RowWalk:
                     passed, limit = self._pass_run(stored), 1
                     break
                 rows.append(stored)
-            if not found or len(rows) == self._asked.limit:
+            if not found or len(rows) == self._most:
                 return rows
             place = _place(passed.key if passed else rows[-1].key)
             if self._to_count <= 0:
@@ -272,9 +273,8 @@ class _RowWalk:
 
     def _count_run(self, tally: BacklogTally, number: int, last: int, where: dict[str, Any]) -> int:
         for piece in tally.list_known(**where, first=number, last=last):
-            if number < piece.first:
-                number = self._count_rows(tally, number, piece.first - 1, where)
-            if number < piece.first:
+            number = self._count_rows(tally, number, piece.first - 1, where)
+            if self._to_count <= 0:
                 return number - 1
             tally.add_piece(where["session"], piece)
             number = piece.last + 1
