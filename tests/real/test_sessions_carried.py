@@ -74,6 +74,7 @@ async def play(folder, seed, faults):
             nodes_of(folder, store, ("a", "b"), *options) as nodes,
             Publisher(streams, patience_s=PATIENCE_S) as publisher,
         ):
+            note_rows(store)
             addresses = [node.address for node in nodes]
             clients = [
                 Client("tablet", addresses, random.Random(seed)),
@@ -137,11 +138,21 @@ def read(store, statement, *values):
         return database.execute(statement, values).fetchall()
 
 
+def note_rows(store):
+    """From now on each row of a session is noted when it is stored: one that its owner has taken is deleted."""
+    with closing(sqlite3.connect(store, timeout=60)) as database:
+        database.execute("CREATE TABLE stored_rows (session, message, writer, epoch, number)")
+        database.execute(
+            "CREATE TRIGGER note_rows AFTER INSERT ON session_rows WHEN NEW.tag = 0 BEGIN INSERT INTO stored_rows"
+            " VALUES (NEW.session, NEW.message, NEW.writer, NEW.epoch, NEW.number); END"
+        )
+
+
 def stored_in(store):
-    """Rows of sessions, as (client, topic, number, life of the node that took it from the group, epoch and number)."""
+    """Rows of sessions that were stored, as (client, topic, number, life of the node that took it from the group, epoch and number)."""
     asked = (
-        "SELECT client, topic, payload, id, writer, epoch, number FROM session_rows JOIN messages ON id = message"
-        " JOIN sessions USING (session) WHERE tag = 0 ORDER BY 1, 5, 6, 7"
+        "SELECT client, topic, payload, id, writer, epoch, number FROM stored_rows JOIN messages ON id = message"
+        " JOIN sessions USING (session) ORDER BY 1, 5, 6, 7"
     )
     return [
         (client.decode(), topic.decode(), int(payload), life.decode().partition("/")[0], epoch, number)
@@ -150,7 +161,7 @@ def stored_in(store):
 
 
 def rows_in(store):
-    return read(store, "SELECT count(*) FROM session_rows WHERE tag = 0")[0][0]
+    return read(store, "SELECT count(*) FROM stored_rows")[0][0]
 
 
 def lapsed_in(log):
