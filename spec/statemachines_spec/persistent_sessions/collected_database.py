@@ -211,8 +211,9 @@ class Collected(Database):
                 return local, (ClientsRead(()),), ()
             case ReadRows(after, limit, waiting):
                 rows = [row for row in self._rows(local) if after is None or _rank(row.key) > _rank(after)]
-                named = [row for row in rows if waiting or not row.waits] or rows[-1:] * self.names_waiting
-                return local, (RowsRead(tuple(named[:limit])),), ()
+                left = [row for row in rows if waiting or not row.waits]
+                rows = left or rows[-1:] * self.names_waiting
+                return local, (RowsRead(tuple(rows[:limit])),), ()
             case ReadMessages(last, limit, age_ms):
                 found = [self._message(local, one) for one in local.messages if one > last]
                 page = tuple(one for one in found if one.age_ms >= age_ms)[:limit]
