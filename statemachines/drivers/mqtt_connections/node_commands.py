@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Annotated
+from secrets import token_hex
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -32,6 +33,9 @@ from statemachines.drivers.persistent_sessions.node_commands import (
 )
 from statemachines.drivers.sql.durability import Durability
 from statemachines.kernel import ConfigurationError
+
+if TYPE_CHECKING:
+    import ssl
 
 
 def mqtt(
@@ -143,6 +147,7 @@ def mqtt(
         gapless node mqtt --store s.db --name b --listen 127.0.0.1:1884 --node-listen 127.0.0.1:7602
             --peers 127.0.0.1:7601
     """
+    from statemachines.drivers.credentials import Credentials
     from statemachines.drivers.mqtt_connections.mqtt_node import MqttNode
     from statemachines.drivers.password_file import PasswordFile
     from statemachines.drivers.permission_file import PermissionFile
@@ -169,9 +174,12 @@ def mqtt(
             peers=parse_addresses(group_peers),
             expiry_s=group_expiry,
             configuration=read_configuration(group_config, "--group-config"),
+            # No other process dials a host that has no address of its own: its members prove that they are this one.
             credentials=read_credentials(
                 secret_file, tls_cert, tls_key, tls_ca, role_secret_file=node_secret_file, role=LEADER.name
-            ),
+            )
+            if group_listen
+            else Credentials(secret=token_hex().encode()),
         )
 
     node = SessionNode(
@@ -203,7 +211,7 @@ def mqtt(
             assigns_client_ids=assigns_client_ids,
         ),
         users=known,
-        tls=credentials.listening(),
+        tls=read_client_tls(tls_cert, tls_key, tls_ca, has_users=known is not None),
         ws_listen=parse_address(listen_ws) if listen_ws else None,
         ws_origins=[one.strip() for one in ws_origins.split(",") if one.strip()],
     )
@@ -226,3 +234,18 @@ def mqtt(
             await node.wait_for_failure()
 
     run_until_signal(work())
+
+
+def read_client_tls(
+    tls_cert: Path | None, tls_key: Path | None, tls_ca: Path | None, *, has_users: bool
+) -> ssl.SSLContext | None:
+    """TLS of the listeners for clients (None: without).  With `tls_ca` and without users each client must show a
+    certificate; users prove by their passwords who they are."""
+    import ssl
+
+    from statemachines.drivers.credentials import Credentials
+
+    context = Credentials(tls_cert=tls_cert, tls_key=tls_key, tls_ca=tls_ca).listening()
+    if context is not None and tls_ca is not None and not has_users:
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+import sys
+from asyncio.subprocess import PIPE
 
 import pytest
 import trustme
@@ -12,7 +14,18 @@ from mqtt_socket import MqttSocket, mqtt_node, run
 from websockets.asyncio.client import connect
 
 from statemachines.drivers.mqtt_connections import mqtt_node as listener
-from statemachines.mqtt_codec import ConnackPacket, ConnectPacket, Decoder, PingreqPacket, PingrespPacket, encode
+from statemachines.drivers.password_file import hash_password
+from statemachines.mqtt_codec import (
+    ConnackPacket,
+    ConnectPacket,
+    Decoder,
+    PingreqPacket,
+    PingrespPacket,
+    SubackPacket,
+    SubscribePacket,
+    TopicSubscription,
+    encode,
+)
 from statemachines.mqtt_connections.connection_record import MqttSettings
 
 PLACE = ("127.0.0.1", 0)
@@ -87,5 +100,83 @@ def test_a_node_that_stops_ends_handshakes(store, contexts):
                 await asyncio.sleep(0.01)
         await wait_for_end(reader)
         writer.close()
+
+    run(main())
+
+
+class NodeFiles:
+    """Certificates and users of a node in `folder`; `trusting` is TLS of a client, and `certified` with a certificate
+    for `tablet`."""
+
+    def __init__(self, folder):
+        authority, issued = trustme.CA(), trustme.CA.issue_cert
+        self.ca, self.cert, self.key, self.users = (folder / name for name in ("ca", "cert", "key", "users"))
+        authority.cert_pem.write_to_path(str(self.ca))
+        server, client = issued(authority, "a", "127.0.0.1"), issued(authority, "tablet")
+        self.cert.write_bytes(server.cert_chain_pems[0].bytes())
+        server.private_key_pem.write_to_path(str(self.key))
+        self.users.write_text(hash_password("ann", "secret"))
+        self.key.chmod(0o600)
+        self.users.chmod(0o600)
+        self.trusting, self.certified = ssl.create_default_context(), ssl.create_default_context()
+        for context in (self.trusting, self.certified):
+            authority.configure_trust(context)
+        client.configure_cert(self.certified)
+        self.tls = ("--tls-cert", str(self.cert), "--tls-key", str(self.key))
+
+
+@pytest.fixture
+def files(tmp_path):
+    return NodeFiles(tmp_path)
+
+
+@contextlib.asynccontextmanager
+async def run_command(store, *options):
+    """`gapless node mqtt`; its address."""
+    command = (sys.executable, "-m", "statemachines", "node", "mqtt", "--store", str(store), "--name", "a")
+    child = await asyncio.create_subprocess_exec(
+        *command, "--listen", "127.0.0.1:0", *options, stdout=PIPE, stderr=PIPE
+    )
+    try:
+        line = await child.stdout.readline()
+        assert line.startswith(b"listening on "), await child.stderr.read()
+        host, _, port = line.split()[-1].decode().rpartition(":")
+        yield host, int(port)
+    finally:
+        child.terminate()
+        said = (await child.communicate())[1]
+    assert b"its certificate is for" not in said, said
+
+
+SHARED = SubscribePacket(1, (TopicSubscription("$share/g/jobs/#"),))
+
+
+def test_a_node_with_an_authority_and_without_users_lets_nobody_in_without_a_certificate(store, files):
+    async def main():
+        async with run_command(store, *files.tls, "--tls-ca", str(files.ca)) as address:
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                async with TlsSocket(address, files.trusting) as client:
+                    client.send(ConnectPacket("tablet"))
+                    assert await client.read() is None
+                    raise ConnectionError
+            async with TlsSocket(address, files.certified) as client:
+                assert (await client.connect("tablet")).reason_code == 0
+                assert await client.ask(SHARED) == SubackPacket(1, (0,))
+
+    run(main())
+
+
+@pytest.mark.parametrize("with_authority", [False, True])
+def test_users_prove_by_passwords_over_tls_and_share_topics(store, files, with_authority):
+    authority = ("--tls-ca", str(files.ca)) if with_authority else ()
+
+    async def main():
+        async with run_command(store, *files.tls, *authority, "--users", str(files.users)) as address:
+            async with TlsSocket(address, files.trusting) as client:
+                given = ConnectPacket("tablet", user_name="ann", password=b"secret")
+                assert (await client.ask(given)).reason_code == 0
+                assert await client.ask(SHARED) == SubackPacket(1, (0,))
+            async with TlsSocket(address, files.trusting) as client:
+                assert (await client.connect("tablet")).reason_code != 0
 
     run(main())
