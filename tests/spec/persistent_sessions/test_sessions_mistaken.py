@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
+from mutants import without_rows
 
+from statemachines.kernel import Row
+from statemachines.persistent_sessions.request import RowFenced, RowUnclear
 from statemachines.persistent_sessions.resume import RESUME
+from statemachines.persistent_sessions.writer import WRITER
 from statemachines_spec.bug import plant_bug
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore
@@ -44,6 +50,15 @@ def test_the_run_to_a_counterexample_is_replayed():
 @pytest.mark.parametrize("one", ASSUMED, ids=lambda one: one.name)
 def test_what_is_assumed_is_needed(one):
     assert broken(one.system("settled")) == {one.breaks}
+
+
+@pytest.mark.parametrize(("system", "event"), [("unclear", RowUnclear), ("fenced-beside", RowFenced)])
+def test_WRITES_a_writer_without_a_row_for_an_answer_waits_for_ever(system, event):
+    gone = tuple(row for row in WRITER.declared if isinstance(row, Row) and row.on is event)
+    with ExitStack() as stack:
+        without_rows(stack, WRITER, gone)
+        found = broken(replace(SPEC.system(system), origin=None))
+    assert any(one.startswith("WRITES") for one in found)
 
 
 def test_KEEPS_room_for_less_than_a_page_is_looked_at_while_the_client_is_still():
