@@ -149,7 +149,8 @@ def note_rows(store):
 
 
 def stored_in(store):
-    """Rows of sessions that were stored, as (client, topic, number, life of the node that took it from the group, epoch and number)."""
+    """Rows of sessions that were stored, as (client, topic, number, life of the node that took it from the group,
+    epoch and number)."""
     asked = (
         "SELECT client, topic, payload, id, writer, epoch, number FROM stored_rows JOIN messages ON id = message"
         " JOIN sessions USING (session) ORDER BY 1, 5, 6, 7"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping
+from heapq import nsmallest
 from itertools import islice, takewhile
 from typing import Any, Final
 
@@ -210,8 +211,7 @@ def has_others(tables: Tables, session: bytes, writer: bytes = b"") -> bool:
 
 
 def collect_rows(tables: Tables, values: Values) -> list[TableRow]:
-    rows, order, messages = tables["session_rows"].rows, tables["session_rows"].order, tables["messages"].rows
-    taken = tables["taken"].rows
+    rows, order, taken = tables["session_rows"].rows, tables["session_rows"].order, tables["taken"].rows
     begin = bisect_right(order, tuple(values[name] for name in ("session", "writer", "epoch", "number", "tag")))
     found: list[TableRow] = []
     last: tuple[Any, ...] = ()
@@ -224,13 +224,38 @@ def collect_rows(tables: Tables, values: Values) -> list[TableRow]:
             abandoned = is_abandoned(tables, session)
             mark = taken.get(last)
             until = (-1, -1) if mark is None else mark[2:]
-        message = messages.get((row[5],))
         is_row = tag <= DELIVERED
         found.append((
             *key, row[8], row[9], row[11], abandoned, is_row and (session, writer, epoch, number, 1 - tag) in rows,
             is_row and until >= (epoch, number), tag == ABANDONED and not has_others(tables, session),
-            tag == UNDELIVERED and row[5] != b"", 0 if message is None else len(message[2]),
         ))  # fmt: skip
+    return found
+
+
+def keys_of_epoch(tables: Tables, values: Values) -> Iterator[RowKey]:
+    """Of rows of one epoch, from the number on."""
+    keys = keys_of_writer(tables, values, values["epoch"], values["number"])
+    return takewhile(lambda key: key[2] == values["epoch"], keys)
+
+
+def read_next_mark(tables: Tables, values: Values) -> list[TableRow]:
+    marks = (key for key in keys_of_epoch(tables, values) if key[3] > values["number"] and key[4] == DELIVERED)
+    return [(key[3],) for key in islice(marks, 1)]
+
+
+def read_last_of_run(tables: Tables, values: Values) -> list[TableRow]:
+    run = list(takewhile(lambda key: key[3] < values["until"], keys_of_epoch(tables, values)))
+    return [(run[-1][3],)] if run else []
+
+
+def read_waiting(tables: Tables, values: Values) -> list[TableRow]:
+    rows, messages = tables["session_rows"].rows, tables["messages"].rows
+    run = takewhile(lambda key: key[3] <= values["last"], keys_of_epoch(tables, values))
+    found = []
+    for key in islice(run, values["limit"]):
+        row = rows[key]
+        message = messages.get((row[5],))
+        found.append((key[3], row[11], row[5] != b"", 0 if message is None else len(message[2])))
     return found
 
 
@@ -267,10 +292,10 @@ def is_over(tables: Tables, message: bytes, now_ns: int) -> bool:
 def collect_messages(tables: Tables, values: Values) -> list[TableRow]:
     messages, rows, now_ns = tables["messages"], tables["session_rows"].rows, values["now_ns"]
     referring, packets, queued = (tables[name].by_message() for name in ("session_rows", "packets", "queued"))
-    begin = bisect_right(messages.order, (values["after"],))
+    place, last_ns = (values["time_ns"], values["id"]), values["last_ns"]
+    behind = ((row[4], row[0]) for row in messages.rows.values() if row[4] <= last_ns and (row[4], row[0]) > place)
     found = []
-    for key in messages.order[begin : begin + values["limit"]]:
-        (message,) = key
+    for time_ns, message in nsmallest(values["limit"], behind):
         its = referring.get(message, ())
         over = bool(its)
         for row in its:
@@ -278,7 +303,7 @@ def collect_messages(tables: Tables, values: Values) -> list[TableRow]:
                 over = False
                 break
         is_kept = bool(packets.get(message)) or bool(queued.get(message))
-        found.append((message, messages.rows[key][4], bool(its), is_kept, over))
+        found.append((message, time_ns, bool(its), is_kept, over))
     return found
 
 
@@ -322,6 +347,9 @@ QUERIES: Final[Mapping[str, Callable[[Tables, Values], list[TableRow]]]] = {
     MARKERS: read_markers,
     host.FOLLOW: follow_rows,
     collector.ROWS: collect_rows,
+    collector.NEXT_MARK: read_next_mark,
+    collector.LAST_OF_RUN: read_last_of_run,
+    collector.WAITING: read_waiting,
     collector.MESSAGES: collect_messages,
     collector.LOST: count_lost,
     THERE: read_place,
