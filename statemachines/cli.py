@@ -86,6 +86,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return ended.code if isinstance(ended.code, int) else Exit.HELD
     except UsageError as error:
         return _refuse_usage(error)
+    except typer.Abort:
+        return _fail("the input ended before what was asked for was there; nothing was done", Exit.USAGE)
     except ImportError as error:
         return _missing(error)
     except InvariantViolated as error:

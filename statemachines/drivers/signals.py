@@ -109,7 +109,9 @@ class _Unwaited(ThreadPoolExecutor):
 
 
 def _soon(act: Callable[[], object]) -> None:
-    """Do it, and see to it that the process ends."""
+    """Do it, and see to it that the process ends; a second signal changes nothing."""
+    if _kept:
+        return
     _kept.append(asyncio.get_running_loop().create_task(_give_up()))
     _kept.append(act())
 

@@ -147,6 +147,17 @@ def test_a_wrong_option_is_one_line(gapless, arguments, said):
     assert err.endswith("-h`\n")
 
 
+def test_a_password_that_is_not_typed_is_one_line(gapless, monkeypatch, capsys):
+    def end(prompt):
+        raise EOFError
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("getpass.getpass", end)
+    assert cli.run(["password", "alice"]) == 2
+    said = capsys.readouterr().err.strip()
+    assert said == "error: the input ended before what was asked for was there; nothing was done"
+
+
 def test_show_lists_the_machines(gapless):
     code, out, err = gapless("show")
     assert (code, err) == (0, "")

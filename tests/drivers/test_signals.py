@@ -61,6 +61,20 @@ def test_who_ends_in_good_order_takes_its_time():
     assert (code, out, errors) == (0, "in good order\n", "")
 
 
+def test_who_is_told_twice_before_it_ends_leaves_no_task_behind():
+    code, out, errors = ended(
+        "async def work():\n"
+        "    loop = asyncio.get_running_loop()\n"
+        "    loop.call_later(0.2, lambda: [os.kill(os.getpid(), signal.SIGTERM) for _ in range(2)])\n"
+        "    try:\n"
+        "        await asyncio.sleep(60)\n"
+        "    finally:\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        await asyncio.sleep(0.1)\n"
+    )
+    assert (code, out, errors) == (0, "in good order\n", "")
+
+
 @pytest.mark.parametrize("draining", [False, True])
 def test_who_is_told_twice_does_not_die_of_the_second_while_python_ends(draining):
     """On a busy machine that takes seconds, and a demo counted it as a death."""

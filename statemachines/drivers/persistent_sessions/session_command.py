@@ -181,6 +181,8 @@ def _unknown(client: str) -> ConfigurationError:
 
 
 def _words(one: SessionSummary) -> tuple[str, ...]:
+    if not one.session and one.state == "away":
+        return (one.client, "no session")
     if one.state == "away":
         where = f"away for {one.seen_s:.0f} s"
     elif one.state == "lost":
@@ -188,7 +190,7 @@ def _words(one: SessionSummary) -> tuple[str, ...]:
     else:
         where = f"{one.state} at {one.node}"
     expiry = "does not expire" if one.expiry_s is None else f"expires after {one.expiry_s:g} s"
-    return (one.client, one.session or "no session", where, expiry)
+    return (one.client, one.session, where, expiry)
 
 
 def _line(words: Iterable[str]) -> str:

@@ -11,7 +11,12 @@ from session_moves import queued
 from session_nodes import node_of, run, take, until, where
 
 from statemachines import cli
-from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher, operator_request
+from statemachines.drivers.persistent_sessions import (
+    PersistentSession,
+    SessionPublisher,
+    operator_request,
+    session_command,
+)
 from statemachines.drivers.persistent_sessions.host_request import PutMessage, Subscribe
 from statemachines.drivers.persistent_sessions.persistent_session import SessionTaken
 from statemachines.persistent_sessions.collector_request import ReadRows, Tag
@@ -57,6 +62,11 @@ def test_PS_424_sessions_are_listed_in_pages_and_say_where_they_are(url):
     ]  # fmt: skip
     assert (lost.client, lost.state, lost.node) == ("a", "lost", "n1")
     assert lost.seen_s >= 2
+
+
+def test_PS_424_of_a_client_without_a_session_no_age_and_no_expiry_is_said():
+    ended = operator_request.SessionSummary("c", "", "away", "", 0.0, None)
+    assert session_command._words(ended) == ("c", "no session")
 
 
 def test_PS_424_a_session_is_described_and_nothing_is_counted_without_a_bound(url):
