@@ -73,25 +73,24 @@ def test_PS_201_who_waits_can_be_told_to_end(role, tmp_path):
 
 
 def test_PS_201_a_database_that_is_cut_off_at_any_byte_while_it_is_opened_is_waited_for(server):
-    """From its first byte to the last before the store is open: after some, which libpq calls by another name."""
+    """From its first byte to the last before the store is open.  Before it is let in that is an error, by several names
+    of libpq; after that the opening tries again by itself."""
     url = server.database("cut")
     wait(open_session_store(url).close())
     port = urlsplit(url).port
-    refused, opened = [], 0
+    refused, opened = [], []
     with in_thread(("127.0.0.1", port)) as proxy:
         through = url.replace(f":{port}/", f":{proxy.address[1]}/")
         for count in (*range(0, 3_000, 200), *range(3_000, 60_000, 3_000)):
             proxy.cut_after("down", count)
             try:
                 wait(open_session_store(through).close())
-                opened += 1
-                break
+                opened.append(count)
             except (StoreAway, StoreUnavailable) as error:
                 refused.append(str(error))
-    assert opened == 1, "so everything before was tried"
-    assert len(refused) > 5
     assert any("connection to server" in one for one in refused)
-    assert any("connection to server" not in one for one in refused), "it was let in, and cut off then"
+    assert len(opened) > 20, "let in, and cut off then"
+    assert opened[-1] > 50_000, "behind the last byte"
 
 
 def wait(work):
