@@ -130,9 +130,10 @@ class TraceLog:
         if there := list_logs(directory).get(head.life):
             raise self._refuse_file(there[0], "is there")
         head = msgspec.structs.replace(head, earlier_bytes=_measure_earlier(directory, head))
-        self._file = self._create()
+        line = self._encoder.encode(head) + b"\n"
+        self._file = self._create(line)
         atexit.register(self.close)
-        self._append(self._encoder.encode(head) + b"\n")
+        self._note(line)
 
     def __enter__(self) -> Self:
         return self
@@ -186,12 +187,26 @@ class TraceLog:
                 whole = msgspec.structs.replace(self._name, is_open=False)
                 self.path = self.path.rename(self._directory / whole.file_name)
 
-    def _create(self) -> int:
+    def _create(self, head: bytes = b"") -> int:
+        """Of a process that is killed meanwhile there is no log, or one with its head."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+        begun = self.path.with_name(f".{self.path.name}.{os.getpid()}") if head else self.path
         try:
-            return os.open(self.path, flags, 0o600)
+            file = os.open(begun, flags, 0o600)
         except OSError as error:
             raise self._refuse_file(self.path, error.strerror) from error
+        if head:
+            try:
+                append_whole(file, self.path, head)
+                os.link(begun, self.path)
+            except BaseException as error:
+                os.close(file)
+                if isinstance(error, OSError):
+                    raise self._refuse_file(self.path, error.strerror) from error
+                raise
+            finally:
+                begun.unlink()
+        return file
 
     def _refuse_file(self, path: Path, why: str | None) -> ConfigurationError:
         rule = f"cannot be created ({why}); every life of a node needs a number of its own"
@@ -206,16 +221,20 @@ class TraceLog:
             except BaseException:
                 self._is_whole = False
                 raise
-            self._crc32 = crc32(data, self._crc32)
-            self._size_bytes += len(data)
-            if self._segments is None or self._is_closed:
-                return
-            if self._size_bytes >= self._segments.size_bytes:
-                self._close_file()
-            elif self._timer is None:
-                self._timer = Timer(self._segments.seconds, self.close_segment)
-                self._timer.daemon = True
-                self._timer.start()
+            self._note(data)
+
+    def _note(self, data: bytes) -> None:
+        """It is in the file."""
+        self._crc32 = crc32(data, self._crc32)
+        self._size_bytes += len(data)
+        if self._segments is None or self._is_closed:
+            return
+        if self._size_bytes >= self._segments.size_bytes:
+            self._close_file()
+        elif self._timer is None:
+            self._timer = Timer(self._segments.seconds, self.close_segment)
+            self._timer.daemon = True
+            self._timer.start()
 
     def _begin_segment(self) -> None:
         self._name = msgspec.structs.replace(self._name, number=self._name.number + 1)

@@ -387,3 +387,19 @@ def test_D_211_a_run_that_the_user_names_may_work_on_several_stores_and_two_name
     begun(tmp_path, "d~1", run="tuesday", p="0a").close()
     with pytest.raises(ConfigurationError, match=r"run monday in a~1.ndjson, b~1.ndjson; run tuesday in d~1.ndjson"):
         read_logs(tmp_path)
+
+
+def test_of_a_process_that_is_killed_while_it_begins_there_is_no_log_or_one_with_its_head(tmp_path, monkeypatch):
+    """It was empty, and the judge refused the whole folder."""
+
+    def end(file, path, data):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("statemachines.trace.log.append_whole", end)
+        with pytest.raises(KeyboardInterrupt):
+            TraceLog(tmp_path, HEAD)
+    assert list(tmp_path.iterdir()) == []
+    TraceLog(tmp_path, HEAD).close()
+    assert [one.head.life for one in read_logs(tmp_path)] == [HEAD.life]
+    assert [one.name for one in tmp_path.iterdir()] == [f"{HEAD.life}.ndjson"]

@@ -63,6 +63,7 @@ from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.drivers.persistent_sessions.unstored_messages import UnstoredMessages
 from statemachines.drivers.shared_subscriptions.shared_session import Deliveries, SharedSession
 from statemachines.drivers.sql import loop_connection, postgres_address, store_version
+from statemachines.drivers.sql import postgres as sql_postgres
 from statemachines.drivers.sql.loop_connection import LoopConnection
 from statemachines.drivers.sql.quick_work import QuickWork
 from statemachines.drivers.tcp import Connection, TcpTransport
@@ -341,6 +342,9 @@ BREAKS = {
     "PS-457": swap(rate_limited_log, "SAY_NS", 0),
     "PS-458": swap(PasswordHash, "is_of", lambda self, password: True),
     "PS-460": swap(collect, "CollectorRecord", lambda graces: CollectorRecord(Graces(retention_ms=3_600_000))),
+    "PS-690": swap(sql_postgres, "OPENINGS", 1),
+    "PS-691": swap(collector_requests._RowWalk, "_pass_run", lambda self, row: row),
+    "PS-692": swap(collector_requests, "MESSAGES", collector_requests.MESSAGES.replace(" AND time_ns <= :last_ns", "")),
     "PS-461": swap(backlog, "choose_dropped", lambda pieces, rows_max, size_bytes_max: []),
     "PS-462": swap(NodeGuide, "_is_ping_due", lambda self: True),
     "PS-562": swap(node_guide.Outcome, "__lt__", lambda self, other: False),
