@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from session_databases import MESSAGES, MS, NUMBERS, WRITERS, Clock, Model, Real, connect, wipe
 from session_moves import MOVES, Player, S, queued
 
-from statemachines.drivers.persistent_sessions import collector_requests
+from statemachines.drivers.persistent_sessions import backlog, collector_requests
 from statemachines.drivers.persistent_sessions.backlog import SessionBounds
 from statemachines.drivers.persistent_sessions.collector_requests import MESSAGES as MESSAGES_READ
 from statemachines.drivers.persistent_sessions.collector_requests import TAGS
@@ -298,6 +298,32 @@ def test_PS_691_a_page_that_finds_nothing_but_rows_that_wait_says_where_the_next
             await real.close()
 
     assert asyncio.run(run()) == [(1, 10), (1, 21), (1, 31), (2, 1)]
+
+
+def test_PS_691_a_row_that_is_marked_amid_rows_that_were_counted_is_found_by_the_next_round(url, monkeypatch):
+    monkeypatch.setattr(backlog, "KNOWN_MIN", 2)
+    tables = waiting_rows(40)
+
+    async def read_all(real):
+        found, after = [], None
+        while True:
+            (page,) = await real.ask(ReadRows(after, 5, waiting=False))
+            if not page.rows:
+                return [row.key.number for row in found if not row.waits]
+            found += page.rows
+            after = page.rows[-1].key
+
+    async def run():
+        real = await Copy(url).open(replace(tables, rows=tables.rows[:40]))
+        real.store.bound_sessions(SessionBounds(messages=1_000))  # a piece has ten rows
+        try:
+            assert await read_all(real) == []
+            await real.store.ask(MarkDelivered("s1", "w1", 1, 15))
+            return await read_all(real)
+        finally:
+            await real.close()
+
+    assert asyncio.run(run()) == [15, 15], "the row and its mark"
 
 
 def test_PS_691_PS_692_a_round_asks_no_more_where_more_waits(url):
