@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import threading
 
 import duckdb
 import pytest
@@ -114,13 +113,21 @@ def test_on_spark_the_jobs_that_have_ended_count(monkeypatch, trace, tmp_path):
     assert [line["run"] for line in found.tables["runs"]] == sorted(found.trace.runs) == [0, 1]
 
 
+@pytest.fixture
+def hears_ctrl_c():
+    """Who is begun in the background of a shell ignores Ctrl-C, and so do the tests that it begins."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("hears_ctrl_c")
 def test_ctrl_c_amid_a_query_of_duckdb_ends_it_as_anywhere(monkeypatch, capsys, trace, tmp_path):
     """DuckDB makes an error of its own of it: a query is ended first."""
     connect, whole = duckdb.connect, []
 
     def press() -> int:
-        """To the main thread: another one of DuckDB's may be here, and it has no signals."""
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
         return 1
 
     def press_in(sql, judges):
