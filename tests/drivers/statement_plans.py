@@ -78,12 +78,16 @@ class Plans:
         for module in modules:
             tree = ast.parse(Path(module.__file__).read_text())
             tree.body = [one for one in tree.body if getattr(one, "name", "") not in NO_ROWS]
-            for node in ast.walk(tree):
-                if isinstance(node, ast.Call) and _asks(node):
-                    lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
-                    if not any((module.__file__, line) in self.places for line in lines):
-                        found.append(f"{module.__name__}:{node.lineno}")
+            calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+            went_out = {ast.dump(one.args[0]) for one in calls if _expects(one) and self._was_asked(module, one)}
+            for node in calls:
+                if _asks(node) and not self._was_asked(module, node) and ast.dump(_statement(node)) not in went_out:
+                    found.append(f"{module.__name__}:{node.lineno}")
         return found
+
+    def _was_asked(self, module, node):
+        lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        return any((module.__file__, line) in self.places for line in lines)
 
     def unbounded(self, one_row, bounded, paged):
         """Statements that read more than is declared: `one_row`: tables of one; `bounded`: access (or access, and words
@@ -118,6 +122,15 @@ def _asks(node):
     if isinstance(function, ast.Name):
         return function.id in FUNCTIONS and bool(node.args) and _name(node.args[0]) in HOLDERS
     return isinstance(function, ast.Attribute) and function.attr in CALLS and _name(function.value) in HOLDERS
+
+
+def _expects(node):
+    """It sends a statement whose answer is read later."""
+    return isinstance(node.func, ast.Attribute) and node.func.attr == "expect" and _name(node.func.value) in HOLDERS
+
+
+def _statement(node):
+    return node.args[1 if isinstance(node.func, ast.Name) else 0]
 
 
 def _name(node):

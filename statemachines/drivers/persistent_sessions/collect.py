@@ -45,7 +45,7 @@ async def run_collector(
     """
     node = Node(COLLECTOR, CollectorRecord(graces), name="collector", now_ns=clock())
     effects = node.feed(Collect(), clock())
-    store.bound_sessions(bounds or SessionBounds())
+    store.bound_sessions(bounds or SessionBounds(), graces.retention_ms)
     while True:
         request = _tell(effects, told)
         if request is not None:

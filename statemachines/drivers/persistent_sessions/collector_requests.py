@@ -6,7 +6,8 @@ statement that deletes.  Rows of a page that follow each other are one statement
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -47,6 +48,12 @@ from statemachines.persistent_sessions.collector_request import (
     Tag,
 )
 from statemachines.persistent_sessions.times import MS
+from statemachines.persistent_sessions.waiting_messages import (
+    Firsts,
+    MessageRun,
+    Place,
+    WaitingMessages,
+)
 
 TAGS: Final = {
     Tag.UNDELIVERED: UNDELIVERED,
@@ -158,6 +165,14 @@ _OVER: Final = f"{_REFERRED} AND NOT {_LASTS}"
 MESSAGES: Final = (
     f"SELECT id, time_ns, {_REFERRED}, {_HELD}, {_OVER} FROM @messages WHERE (time_ns, id) > (:time_ns, :id)"
     " AND time_ns <= :last_ns ORDER BY time_ns, id LIMIT :limit"
+)
+FIRST_ROW: Final = (
+    "SELECT session, writer, epoch, number FROM @session_rows"
+    f" WHERE message = :id AND tag = {UNDELIVERED} AND until_ns = 0 LIMIT 1"
+)
+IS_THERE: Final = (
+    "SELECT 1 FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch AND number = :number"
+    f" AND tag = {UNDELIVERED}"
 )
 MESSAGE_ONLY: Final = {
     Only.ALWAYS: "",
@@ -341,18 +356,70 @@ def _message_change(one: MessageDeletion, now_ns: int) -> tuple[str, dict[str, A
     return DELETE_MESSAGE[one.only], {"id": one.message.encode(), "now_ns": now_ns}
 
 
-def read_messages(sql: Sql, asked: ReadMessages) -> Answer:
-    """By the index of their times: those that are too young are not looked at."""
+def read_messages(sql: Sql, asked: ReadMessages, waiting: WaitingMessages | None = None) -> Answer:
+    """By the index of their times: those that are too young are not looked at.  `waiting` is told of those that wait,
+    and passes over them in the next round."""
     begin, _, after = asked.after.partition(" ")
+    place = int(begin or -1), after.encode()
+    if waiting is not None:
+        if not begin:
+            waiting.begin()
+        passed = waiting.pass_over(place, sql.aged_ns, partial(_are_there, sql))
+        if passed != place:
+            return _messages_read(sql, [(passed[1], passed[0], True, False, False)])
     found = sql.all(
-        MESSAGES, time_ns=int(begin or -1), id=after.encode(), last_ns=sql.aged_ns - asked.age_ms * MS,
-        limit=asked.limit, now_ns=sql.aged_ns,
+        MESSAGES, time_ns=place[0], id=place[1], last_ns=sql.aged_ns - asked.age_ms * MS, limit=asked.limit,
+        now_ns=sql.aged_ns,
     )  # fmt: skip
+    if waiting is not None:
+        found = list(_cut_page(waiting, found))
+        _note_waiting(sql, waiting, place, found)
+    return _messages_read(sql, found)
+
+
+def _messages_read(sql: Sql, found: Sequence[tuple[Any, ...]]) -> MessagesRead:
     messages = tuple(
         StoredMessage(message.decode(), (sql.aged_ns - time_ns) // MS, *map(bool, facts))
         for message, time_ns, *facts in found
     )
     return MessagesRead(messages, f"{found[-1][1]} {messages[-1].message}" if found else "")
+
+
+def _are_there(sql: Sql, firsts: Firsts) -> bool:
+    """Whether all these rows are undelivered still."""
+    asked = [
+        {"session": session, "writer": writer, "epoch": epoch, "number": number}
+        for (session, writer, epoch), number in firsts.items()
+    ]
+    for values in asked:
+        sql.expect(IS_THERE, **values)
+    found = [sql.all(IS_THERE, **values) for values in asked]
+    return all(found)
+
+
+def _cut_page(waiting: WaitingMessages, found: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    """Up to where a run begins that may be passed over."""
+    for row in found:
+        yield row
+        if waiting.is_known((row[1], row[0])):
+            return
+
+
+def _note_waiting(sql: Sql, waiting: WaitingMessages, place: Place, found: Sequence[tuple[Any, ...]]) -> None:
+    """Of messages that wait as long as the sessions that live: rows refer to them, of which one is never over."""
+    waits = [message for message, _, is_referred, _, is_over in found if is_referred and not is_over]
+    for message in waits:
+        sql.expect(FIRST_ROW, id=message)
+    rows = {message: one(sql, FIRST_ROW, id=message) for message in waits}
+    for message, time_ns, *_ in found:
+        row = rows.get(message)
+        if row is not None:
+            session, writer, epoch, number = row
+            firsts = {(session, writer, epoch): number}
+            waiting.note(MessageRun(place, (time_ns, message), 1, time_ns, firsts))
+        place = time_ns, message
+    if not found:
+        waiting.finish()
 
 
 ANSWERS: Final[Mapping[type[Request], Callable[[Sql, Any], Answer | None]]] = {

@@ -252,7 +252,7 @@ class SessionNode:
             self._log = begin_log(self._trace, life, self._traced_protocols, stores={PROTOCOL: held.identity.hex()})
         self._desk = RequestQueue(self._store, held)
         if self._graces is not None:
-            self._store.bound_sessions(self._bounds)
+            self._store.bound_sessions(self._bounds, self._graces.retention_ms)
         self._runtime = Runtime(
             life,
             number,

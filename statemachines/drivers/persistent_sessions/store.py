@@ -23,7 +23,7 @@ from statemachines.drivers.clock import Clock, read_boot_id, steady_ns
 from statemachines.drivers.persistent_sessions.backlog import BacklogTally, SessionBounds
 from statemachines.drivers.persistent_sessions.collector_requests import ANSWERS as COLLECTOR
 from statemachines.drivers.persistent_sessions.collector_requests import READS as COLLECTOR_READS
-from statemachines.drivers.persistent_sessions.collector_requests import read_rows
+from statemachines.drivers.persistent_sessions.collector_requests import read_messages, read_rows
 from statemachines.drivers.persistent_sessions.host_request import (
     Beat,
     DropRows,
@@ -66,8 +66,9 @@ from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged
 from statemachines.kernel import Answer, ConfigurationError, Request, Superseded
-from statemachines.persistent_sessions.collector_request import DeletePage, ReadRows
+from statemachines.persistent_sessions.collector_request import DeletePage, ReadMessages, ReadRows
 from statemachines.persistent_sessions.fan_out import find_volatile
+from statemachines.persistent_sessions.graces import NEVER_MS
 from statemachines.persistent_sessions.life_request import KeepAlive
 from statemachines.persistent_sessions.request import (
     CommitState,
@@ -78,6 +79,8 @@ from statemachines.persistent_sessions.request import (
     RowRead,
     RowStored,
 )
+from statemachines.persistent_sessions.times import MS
+from statemachines.persistent_sessions.waiting_messages import WaitingMessages
 
 POSTGRES: Final = ("postgresql", "postgres", "postgresql+psycopg")
 FORMS: Final = "must be a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE"
@@ -164,6 +167,12 @@ class SessionStore:
         self._attempted = 0
         self._called = 0
         self._tally: BacklogTally | None = None
+        self._waiting: WaitingMessages | None = None
+        self._stateless: dict[type[Any], Callable[[Sql, Any], Answer | None]] = {
+            **STATELESS,
+            ReadRows: lambda sql, asked: read_rows(sql, asked, self._tally),
+            ReadMessages: lambda sql, asked: read_messages(sql, asked, self._waiting),
+        }
         self._looked_at: int | None = None
         """How often others had changed the database when routes were looked up last, and none was changed here since
         (None: unknown)."""
@@ -249,9 +258,11 @@ class SessionStore:
 
         return await self._database.run(work, is_short=is_quick(requests), is_read=True)
 
-    def bound_sessions(self, bounds: SessionBounds) -> None:
-        """Have what waits for each session added up while a collector reads rows through this store."""
+    def bound_sessions(self, bounds: SessionBounds, retention_ms: int = NEVER_MS) -> None:
+        """Have what waits for each session added up while a collector reads through this store, and passed over as long
+        as it waits; messages of the age `retention_ms` are read."""
         self._tally = BacklogTally(bounds)
+        self._waiting = WaitingMessages(retention_ms * MS)
 
     def take_drops(self) -> list[DropRows]:
         """What sessions have beyond their bounds, as far as a collector has read."""
@@ -434,9 +445,7 @@ class SessionStore:
             return self._host.answer(sql, request)
         if isinstance(request, OperatorRequest):
             return OPERATOR[type(request)](sql, request)
-        if isinstance(request, ReadRows):
-            return (read_rows(sql, request, self._tally),)
-        kind = STATELESS.get(type(request))
+        kind = self._stateless.get(type(request))
         if kind is None:
             return self._machine.answer(sql, request)
         answer = kind(sql, request)

@@ -63,7 +63,7 @@ class LoopConnection:
             failure = wrap_error(self._connection, error)
             self.close()
             assert isinstance(failure, DBAPIError)
-            self._database.raise_failure(failure)
+            await self._database.raise_failure(failure)
         except BaseException:
             self.close()  # an answer may come that nobody waits for
             raise

@@ -7,6 +7,7 @@ all processes have one order, and the store's time grows with it.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,9 +18,11 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.sql.failure import BUSY_S, OutcomeOpen, StoreAway, StoreDamaged, StoreUnavailable
-from statemachines.drivers.sql.postgres_address import connect, hide_password, is_pooled, parse_url
+from statemachines.drivers.sql.postgres_address import IDLE_S, connect, hide_password, is_pooled, parse_url
 from statemachines.drivers.sql.store_version import NO_UPGRADES, StoreVersion, Upgrades, say_users
 from statemachines.kernel import ConfigurationError, GaplessError, LocalProtocolError
+
+logger = logging.getLogger("gapless")
 
 T = TypeVar("T")
 
@@ -42,6 +45,17 @@ starts or stops."""
 OPENINGS: Final = 5
 """So often in all a database is opened whose connection is cut off meanwhile: the server ends a transaction between two
 statements of which this process or its machine stood still (D-1240)."""
+
+LOCKED: Final = "55P03"
+"""The code that says it waited for a lock for too long."""
+
+END_SILENT: Final = text(
+    "SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+    " AND usename = current_user AND application_name = current_setting('application_name') AND pid <> pg_backend_pid()"
+    " AND state = 'active' AND wait_event_type = 'Client' AND xact_start IS NOT NULL"
+    f" AND state_change < clock_timestamp() - interval '{IDLE_S} s'"
+)
+"""End sessions of ours that are amid a pipeline, and whose process has said nothing for so long."""
 
 BROKEN: Final = "XX"
 """How the codes of damage begin."""
@@ -165,7 +179,7 @@ class Database:
         try:
             self._worker.submit(self._open).result()
         except BaseException:
-            self._worker.submit(self._engine.dispose).result()
+            self._worker.submit(self._dispose).result()
             self._worker.shutdown()
             raise
 
@@ -176,10 +190,12 @@ class Database:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._worker, work)
         except DBAPIError as error:
-            self.raise_failure(error)
+            await self.raise_failure(error)
 
-    def raise_failure(self, error: DBAPIError) -> NoReturn:
-        """Raise what an error of the server means."""
+    async def raise_failure(self, error: DBAPIError) -> NoReturn:
+        """Raise what an error of the server means; who waited for a lock ends those that hold it and stand still."""
+        if code_of(error) == LOCKED and not self._closed:
+            await asyncio.get_running_loop().run_in_executor(self._worker, self._end_silent)
         failure = self.failure(error)
         if failure is None:
             raise error  # a wrong statement: ours to mend
@@ -239,6 +255,19 @@ class Database:
         """A pooler is between: only a transaction has its limits, and no statement is prepared."""
         return self._pooled
 
+    def _end_silent(self) -> None:
+        """The server ends a transaction whose process stands still (`idle_in_transaction_session_timeout`), but not one
+        whose process stands still amid a pipeline: it takes the pipeline for a statement that goes on."""
+        try:
+            with self.single() as connection:
+                ended = [pid for pid, is_ended in connection.execute(END_SILENT) if is_ended]
+        except DBAPIError as error:
+            logger.warning("%s: whoever holds a lock was not looked at: %s", self.url, reason(error))
+            return
+        if ended:
+            what = "%s: its sessions %s said nothing for %d s amid a transaction, and were ended"
+            logger.warning(what, self.url, ", ".join(map(str, ended)), IDLE_S)
+
     def _let_go(self) -> None:
         """The connection that `single` keeps: taking it anew costs more than a short statement."""
         held, self._held = self._held, None
@@ -286,6 +315,8 @@ class Database:
                     self._raise_unopened(error)
 
     def _raise_unopened(self, error: DBAPIError) -> NoReturn:
+        if code_of(error) == LOCKED:
+            self._end_silent()
         if opens_later(error):
             raise self.is_not_written(error) from error
         found, mend = explain_error(error)

@@ -81,6 +81,7 @@ from statemachines.drivers.persistent_sessions.shared_message_codec import Share
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import Map
 from statemachines.persistent_sessions import collector_request as collector
+from statemachines.persistent_sessions import waiting_messages
 from statemachines.persistent_sessions.in_flight_record import TAKEN, InFlightRecord
 from statemachines.persistent_sessions.life_request import (
     KeepAlive,
@@ -337,6 +338,11 @@ async def collect(opened):
     await opened.ask(collector.ReadRows(found.rows[0].key, 10))
     opened.bound_sessions(SessionBounds())
     await opened.ask(collector.ReadRows(None, 10, waiting=False))
+    for _ in range(2):
+        after, is_over = "", False
+        while not is_over:
+            (messages,) = await opened.ask(collector.ReadMessages(after, 10))
+            after, is_over = messages.place, not messages.messages
     for only in (collector.Only.ALWAYS, collector.Only.UNPAIRED, collector.Only.ALONE):
         await opened.ask(collector.DeletePage((collector.RowDeletion(found.rows[-1].key, only),)))
     await opened.ask(collector.ReadMessages("", 10))
@@ -350,6 +356,7 @@ def test_PS_289_no_statement_of_the_session_store_reads_what_grows(url, monkeypa
     """On both databases, as each says itself that it would find the rows."""
     monkeypatch.setattr(route_rows, "FORGET", 0)  # routes that are gone are forgotten at once
     monkeypatch.setattr(row_products, "SESSIONS_MIN", 2)
+    monkeypatch.setattr(waiting_messages, "SHARE", 0)
     monkeypatch.setattr(retained_rows, "RETAINED_MAX", 1)
 
     async def body():

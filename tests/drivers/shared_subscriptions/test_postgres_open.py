@@ -270,7 +270,10 @@ def test_a_process_that_is_paused_within_a_transaction_holds_nobody_up_for_ever(
     run(store.ask(Read(1, ())), store)
 
 
-LIMITS = {"lock_timeout": "2s", "statement_timeout": "1min", "idle_in_transaction_session_timeout": "2s"}
+LIMITS = {
+    "lock_timeout": "2s", "statement_timeout": "1min", "idle_in_transaction_session_timeout": "2s",
+    "tcp_keepalives_idle": "5", "tcp_keepalives_interval": "1", "tcp_keepalives_count": "5",
+}  # fmt: skip
 
 
 def test_what_was_refused_writes_nothing_and_time_goes_on(postgres):
