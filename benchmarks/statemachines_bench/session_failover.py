@@ -2,22 +2,27 @@
 
 Two nodes are processes over one SQLite file, the client and the publisher run here.  A stopped process keeps a file
 that it has locked, and nobody can write then, whatever the protocol; so each node is struck between its transactions.
+On PostgreSQL a node is stopped at any moment of its work.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
+import random
 import signal
 import sqlite3
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
-from functools import partial
+from functools import cache, partial
+from itertools import count
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Final
 
+from statemachines.testing.postgres import PostgresServer
 from statemachines_bench.alone import alone
 from statemachines_bench.row import Pair, Ratio, Row, Size
 
@@ -57,7 +62,7 @@ class StruckNode:
 
 
 @asynccontextmanager
-async def run_node(store: Path, name: str, peers: str, *options: str) -> AsyncIterator[StruckNode]:
+async def run_node(store: Path | str, name: str, peers: str, *options: str) -> AsyncIterator[StruckNode]:
     """It runs until this is left."""
     command = [sys.executable, "-m", "statemachines", "node", "sessions", "--store", str(store), "--name", name]
     command += ["--listen", "127.0.0.1:0", "--max-connections", "2000", "--peers", peers, *options]
@@ -152,6 +157,53 @@ async def fail_over_amid_resume(directory: Path, blow: signal.Signals) -> float:
                         return monotonic() - struck
 
 
+WORK_S: Final = 0.08
+"""So long a node on PostgreSQL has delivered when it is stopped, at most."""
+
+
+async def fail_over_amid_work(url: str, after_s: float) -> float:
+    """Seconds until the first message comes of another node, after one was stopped that delivers what waited."""
+    from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
+
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(run_node(url, "a", ""))
+        second = await stack.enter_async_context(run_node(url, "b", first.address))
+        nodes = (first.address, second.address)
+        async with PersistentSession(CLIENT, nodes=nodes) as session:
+            await session.subscribe("t")
+        async with SessionPublisher(nodes=nodes[1:]) as publisher:
+            await asyncio.gather(*(publisher.publish("t", b"x") for _ in range(10 * BACKLOG)))
+        async with PersistentSession(CLIENT, nodes=nodes) as session:
+            (await anext(session)).acknowledge()
+            striking = asyncio.get_running_loop().call_later(after_s, first.strike, signal.SIGSTOP)
+            while (message := await anext(session)).connection == 0:
+                message.acknowledge()
+            return asyncio.get_running_loop().time() - striking.when()
+
+
+@cache
+def serve_postgres() -> PostgresServer:
+    """A private one, with fsync on, until this process ends."""
+    server = PostgresServer()
+    server.__enter__()
+    atexit.register(server.__exit__, None, None, None)
+    return server
+
+
+def run_amid_work(url: str, after_s: float) -> float:
+    """The same, on a loop of its own."""
+    return asyncio.run(fail_over_amid_work(url, after_s))
+
+
+def prepare_amid_work(size: Size) -> Pair:
+    """A database for each turn, and another moment."""
+    chance, numbers = random.Random(1), count()
+    return Pair(
+        lambda: alone(run_amid_work, serve_postgres().database(f"f{next(numbers)}"), chance.uniform(0, WORK_S)),
+        leave_time_s,
+    )
+
+
 def fail_over(measure: Callable[[Path, signal.Signals], object], blow: signal.Signals) -> float:
     """The seconds of one fail-over, on a loop of its own."""
     with tempfile.TemporaryDirectory(prefix="gapless-bench-") as folder:
@@ -171,7 +223,7 @@ def prepare(measure: Callable[[Path, signal.Signals], object], blow: signal.Sign
     return Pair(partial(alone, fail_over, measure, blow), leave_time_s)
 
 
-ROWS: Final = tuple(
+STRUCK_ROWS: Final = tuple(
     Row(
         name=f"session-failover-{name}{suffix}",
         about=f"SIG{name.upper()} of the node of a session {when}, until its first message comes from another node",
@@ -187,4 +239,17 @@ ROWS: Final = tuple(
         ("-resume", "amid a resume", fail_over_amid_resume),
     )
     for name, blow in STRIKES.items()
+)
+ROWS: Final = (
+    *STRUCK_ROWS,
+    Row(
+        name="session-failover-stop-postgres",
+        about=f"SIGSTOP of the node of a session on PostgreSQL in its first {WORK_S * 1e3:g} ms of deliveries, within "
+        "a transaction or between two, until a message comes from another node",
+        unit="s",
+        baseline_name="the longest time after which a client leaves a silent node",
+        prepare=prepare_amid_work,
+        ratio=Ratio.OURS_OVER_BASELINE,
+        aim=f"at most {TARGET_S:g} s",
+    ),
 )

@@ -20,7 +20,7 @@ LONG = {
     "mqtt-live-1000-p99", "mqtt-publish-memory", "mqtt-publish-nats", "mqtt-publish-one", "mqtt-publish-rabbitmq",
     "mutants", "poison", "queue-many", "queue-pool", "queue-single-bare", "replay", "resume-cpu", "resume-scale",
     "resume-scale-postgres", "session-failover-kill", "session-failover-kill-resume", "session-failover-stop",
-    "session-failover-stop-resume", "session-fan-out", "session-idle", "session-idle-memory", "session-latency-p99",
+    "session-failover-stop-postgres", "session-failover-stop-resume", "session-fan-out", "session-idle", "session-idle-memory", "session-latency-p99",
     "session-publish-0", "session-publish-1", "session-publish-100", "session-publish-memory",
     "session-publish-nats", "session-publish-postgres", "session-publish-postgres-2", "session-publish-rabbitmq",
     "sim-message", "sim-monitored", "sim-naive", "sim-storm", "sources", "sources-memory", "step-scale",
