@@ -17,10 +17,12 @@ from statemachines.kernel import (
     APPLICATION,
     OUTSIDE,
     PROCESS,
+    Answer,
     EventRoute,
     Fsm,
     Line,
     Process,
+    TimerFired,
     name_of,
 )
 
@@ -164,6 +166,21 @@ def route_end(route: EventRoute) -> str:
 def route_guard(route: EventRoute) -> str:
     """The guard of a route as the table shows it."""
     return "" if route.when is None else str(route.when.__name__)
+
+
+def find_unrouted(process: Process[Any]) -> dict[str, list[str]]:
+    """Kind of parties -> the events that its machine takes and that no route of the process brings; timers, answers of
+    services, and messages where there is a route to the addressee are left out."""
+    from_outside = {event for one in process.routes if one.to == ADDRESSEE for event in one.on}
+    found: dict[str, list[str]] = {}
+    for kind in process.kinds.values():
+        routed = {one.as_type or event for one in process.routes if one.to == kind.name for event in one.on}
+        brought = routed | from_outside
+        others = (TimerFired, Answer)
+        found[kind.name] = [
+            name_of(event) for event in kind.fsm.alphabet if event not in brought and not issubclass(event, others)
+        ]
+    return found
 
 
 def mermaid_process(process: Process[Any]) -> str:

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from statemachines import catalogue, diagrams, registry
 from statemachines.catalogue import Clause
-from statemachines.kernel import Fsm, Process, name_of
+from statemachines.kernel import ADDRESSEE, Fsm, Process, name_of
 
 WIDTH_WITHOUT_TERMINAL = 200
 """Columns where nobody is looking: wide enough for a table, so that a line of it stays a line."""
@@ -39,7 +39,9 @@ def listing() -> RenderableType:
     parts: list[RenderableType] = []
     for one in registry.protocols():
         parts.append(Text.assemble((one.name, "bold"), f": {one.about}" if one.about else ""))
-        parts.append(Padding(Text(", ".join(one.machines)), (0, 0, 1, 2)))
+        named = ", ".join(one.machines)
+        named += f"\nprocesses: {', '.join(one.processes)}" if one.processes else ""
+        parts.append(Padding(Text(named), (0, 0, 1, 2)))
     for name, error in registry.find_broken().items():
         parts += [Text.assemble((name, "bold"), " cannot be loaded"), Padding(Text(str(error)), (0, 0, 1, 2))]
     parts.append(Text("gapless show PROTOCOL sums its machines up; gapless show MACHINE shows a table and its clauses"))
@@ -56,13 +58,16 @@ def listing_json() -> bytes:
 
 
 def overview(protocol: str) -> RenderableType:
-    """The machines of a protocol, a line each."""
+    """The machines of a protocol, and its processes, a line each."""
     one = registry.protocol(protocol)
     table = Table.grid(padding=(0, 3))
     for name in one.machines:
         fsm = catalogue.machine(one.full_name(name))
         size = f"{len(fsm.states)} states, {len(fsm.lines)} rows"
         table.add_row(Text(name, style="bold"), size, catalogue.summary(one.full_name(name)))
+    for process in catalogue.processes(protocol):
+        size = f"{len(process.fsm.lines)} rows, {len(process.routes)} routes"
+        table.add_row(Text(process.name, style="bold"), size, f"a process of {', '.join(process.kinds)}")
     return Group(Text(f"{one.name}: {one.about}"), Padding(table, (0, 0, 1, 2)))
 
 
@@ -130,6 +135,8 @@ def describe_process(process: Process[Any]) -> RenderableType:
         _kinds(process),
         _routes(process),
         Text(),
+        _unrouted(process),
+        Text(),
         _clause_list({clause.id: clause for clause in carried}.values()),
     )
 
@@ -162,6 +169,20 @@ def _kinds(process: Process[Any]) -> Table:
     for kind in process.kinds.values():
         most = f"at most {kind.most}, such as {kind.id_of('LIFE', kind.number or 1)}"
         table.add_row(Text("party"), Text(kind.name, style="bold"), Text(kind.fsm.full_name), Text(most))
+    return table
+
+
+def _unrouted(process: Process[Any]) -> Table:
+    """What no route brings to a kind of parties, or takes from it: the process feeds it, or a service answers."""
+    table = Table.grid(padding=(0, 3))
+    for name, events in diagrams.find_unrouted(process).items():
+        is_led_to = any(route.to in (name, ADDRESSEE) for route in process.routes)
+        found = f"no route brings {', '.join(events)}" if is_led_to and events else ""
+        found = found if is_led_to else "no route leads here"
+        is_heard = any(name in route.of for route in process.routes)
+        words = [one for one in (found, "" if is_heard else "nothing that it tells has a route") if one]
+        if words:
+            table.add_row(Text("party"), Text(name, style="bold"), Text("; ".join(words)))
     return table
 
 

@@ -54,3 +54,27 @@ def test_a_process_and_a_machine_of_one_name_are_refused():
         Protocol("p", "PP", {"m": "a:B"}, processes={"m": "a:C"})
     with pytest.raises(ConfigurationError, match="must be module:ATTRIBUTE"):
         Protocol("p", "PP", {"m": "a:B"}, processes={"n": "nowhere"})
+
+
+def test_a_process_is_listed_with_the_machines_of_its_protocol():
+    code, output = show("shared_subscriptions")
+    assert code == 0
+    assert [line.split()[0] for line in output.splitlines() if "a process of" in line] == [
+        "registry",
+        "agent",
+        "handler",
+    ]
+    assert "a process of session, declarer, borrower, witness, private, standby" in output
+    code, output = show()
+    assert "processes: session_host" in output
+
+
+def test_what_no_route_brings_to_a_party_is_said():
+    code, output = show("session_host")
+    assert code == 0
+    assert (
+        "party   writer      no route brings start, hand, hand_range, marker_wanted, live_known, live_gone\n" in output
+    )
+    assert "party   collector   no route brings collect; nothing that it tells has a route\n" in output
+    code, output = show("agent")
+    assert "party   witness    no route leads here\n" in output
