@@ -163,14 +163,18 @@ class Runtime:
         try:
             return self._handle(packet.sender, packet.to, packet.message, now_ns)
         except RemoteProtocolError as error:
-            if self._dropped.count_event():
-                who, why = quote_for_log(packet.sender), quote_for_log(str(error))
-                logger.warning("dropped a message of %s: %s (%d so far)", who, why, self._dropped.count)
-            if self._refused is not None:
-                self._refused(error)
+            self.drop(packet, error)
             return []
         finally:
             self._handled = -1
+
+    def drop(self, packet: Packet[Any], error: RemoteProtocolError) -> None:
+        """The protocol does not take it."""
+        if self._dropped.count_event():
+            who, why = quote_for_log(packet.sender), quote_for_log(str(error))
+            logger.warning("dropped a message of %s: %s (%d so far)", who, why, self._dropped.count)
+        if self._refused is not None:
+            self._refused(error)
 
     def observe(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
         """The observer of every node of the host."""

@@ -8,13 +8,13 @@ from statemachines.drivers.persistent_sessions.client_rights import ClientRights
 from statemachines.drivers.persistent_sessions.outbox import Outbox
 from statemachines.kernel import Message
 from statemachines.persistent_sessions.acknowledgements import Acknowledgement, FrontAcknowledged
-from statemachines.persistent_sessions.client_message import Delivered
+from statemachines.persistent_sessions.client_message import Delivered, PublishStored
 from statemachines.persistent_sessions.message import Pubrel
 
 Say = Callable[[Message], bool]
 """Brings a message to a client; False: there was no room for it."""
 
-SayAll = Callable[[Sequence[Delivered | Pubrel]], bool]
+SayAll = Callable[[Sequence[Delivered | Pubrel | PublishStored]], bool]
 """Brings messages to a client; of QoS 0 what there is no room for is dropped.  False: there was none for another."""
 
 Tell = Callable[[str, Message], None]
@@ -22,7 +22,8 @@ Tell = Callable[[str, Message], None]
 
 
 class ClientConnection:
-    """A client: `say` to it, and `deliver` messages to it; when it was `heard_ns` last; `owner` of its session ("":
+    """A client: `say` to it, and `deliver` messages to it; `answers` about what it published go out together, if it is
+    over the transport (None: each at once); when it was `heard_ns` last; `owner` of its session ("":
     none), and who brings it that session's messages; `rights`: what it may do; `changes` of its subscriptions, and
     messages it is `publishing` (and their `bytes`), that are under way; what it has `acknowledged` in this turn of the
     loop; `since_ns`: when it has published first, by the store's time (None: it has not; 0: that is being asked for).
@@ -30,7 +31,7 @@ class ClientConnection:
     these."""
 
     __slots__ = (
-        "acknowledged", "bytes", "changes", "courier", "deliver", "heard_ns", "held", "owner", "publishing",
+        "acknowledged", "answers", "bytes", "changes", "courier", "deliver", "heard_ns", "held", "owner", "publishing",
         "rights", "say", "since_ns", "subscribing",
     )  # fmt: skip
 
@@ -45,6 +46,7 @@ class ClientConnection:
         self.bytes = 0
         self.courier: Outbox | None = None
         self.since_ns: int | None = None
+        self.answers: list[PublishStored] | None = None
         self.acknowledged: list[Acknowledgement | FrontAcknowledged] = []
         self.held: list[Delivered] = []
         self.subscribing = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -54,13 +55,22 @@ NO_RETAINED: Final = "as many messages are retained as may be, or bytes of them"
 
 
 class PublishRequests:
-    """`host`, `desk`: of the node; `messages` on their way into the database; `tell` answers a client."""
+    """`host`, `desk`: of the node; `messages` on their way into the database; `tell` answers a client, and
+    `tell_stored` tells it that a message is stored."""
 
-    def __init__(self, host: SessionHost, desk: RequestQueue, messages: UnstoredMessages, tell: Tell) -> None:
+    def __init__(
+        self,
+        host: SessionHost,
+        desk: RequestQueue,
+        messages: UnstoredMessages,
+        tell: Tell,
+        tell_stored: Callable[[str, PublishStored], None],
+    ) -> None:
         self._host = host
         self._desk = desk
         self._messages = messages
         self._tell = tell
+        self._tell_stored = tell_stored
         self._publishing = 0
         self._publishing_bytes = 0
 
@@ -151,8 +161,10 @@ class PublishRequests:
     ) -> None:
         """It is stored, or nobody is there that it is for."""
         self._count(visitor, -1, -size)
-        is_told = isinstance(asked, FrontPublish) and not is_matched
-        self._tell(life, PublishUnmatched(asked.n) if is_told else PublishStored(asked.n))
+        if not is_matched and isinstance(asked, FrontPublish):
+            self._tell(life, PublishUnmatched(asked.n))
+        else:
+            self._tell_stored(life, PublishStored(asked.n))
 
     def _has_room(self, visitor: ClientConnection, size: int) -> bool:
         """Whether a payload may be on its way as well: of this publisher, and of all."""

@@ -56,7 +56,7 @@ from statemachines.kernel import (
     node_of,
 )
 from statemachines.kernel.node import Observer
-from statemachines.persistent_sessions.client_message import Delivered
+from statemachines.persistent_sessions.client_message import Delivered, PublishStored, PublishWanted, PublishWithHead
 from statemachines.persistent_sessions.collector_record import MessageLost
 from statemachines.persistent_sessions.graces import GRACES, Graces
 from statemachines.persistent_sessions.life_record import SessionClosed
@@ -104,6 +104,10 @@ NODE_FRAME_MAX: Final = 2 * FRAME_MAX
 
 KNOWN_MAX: Final = 1_000
 """Lives of nodes that are remembered to be such."""
+
+
+WITHOUT_TURN: Final = frozenset({Puback, PublishWanted, PublishWithHead})
+"""Messages of clients that go to no machine when they come."""
 
 
 class SessionNode:
@@ -444,12 +448,17 @@ class SessionNode:
     # -- messages -------------------------------------------------------------------------------------------------
 
     def _receive(self, packet: Packet[Any]) -> None:
-        """What comes over the transport.  What a client has acknowledged waits for what comes with it, so it makes no
-        turn of the machines; a log has a row of each."""
-        if type(packet.message) is Puback and self._log is None:
-            self._reception.hear(packet.sender, packet.message)
-        else:
+        """What comes over the transport.  What a client has acknowledged or publishes waits for what comes with it, so
+        it makes no turn of the machines; a log has a row of each."""
+        if self._log is not None or type(packet.message) not in WITHOUT_TURN:
             self._runtime.receive(packet)
+            return
+        try:
+            self._reception.hear(packet.sender, packet.message)
+        except RemoteProtocolError as error:
+            self._runtime.drop(packet, error)
+        except Exception as error:
+            self._runtime.fail(error)
 
     def send(self, packet: Packet[Any]) -> None:
         """What a machine sends: to its client, to a party here, or to another node."""
@@ -481,12 +490,12 @@ class SessionNode:
         self._transport.send(Packet(self.life, party, 0, message))
         return self._transport.dropped == dropped
 
-    def _say_all(self, party: str, messages: Sequence[Delivered | Pubrel]) -> bool:
+    def _say_all(self, party: str, messages: Sequence[Delivered | Pubrel | PublishStored]) -> bool:
         life = self.life
         left = [Packet(life, party, 0, one) for one in messages]
         while left:
             left = left[self._transport.send_all(left) :]
-            if left and left.pop(0).message.packet:
+            if left and getattr(left.pop(0).message, "packet", True):  # an answer has none, and may not be missing
                 return False
         return True
 

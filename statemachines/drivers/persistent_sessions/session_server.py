@@ -81,6 +81,7 @@ from statemachines.persistent_sessions.client_message import (
     LeaveWanted,
     Ping,
     Pong,
+    PublishStored,
     PublishWanted,
     PublishWithHead,
     SubscribeWanted,
@@ -137,7 +138,7 @@ class SessionServer:
         authority: Authority | None = None,
         identify: Callable[[str], Identity] = lambda party: Identity(),
         say_directly: Callable[[str, Message], bool] | None = None,
-        say_all: Callable[[str, Sequence[Delivered | Pubrel]], bool] | None = None,
+        say_all: Callable[[str, Sequence[Delivered | Pubrel | PublishStored]], bool] | None = None,
     ) -> None:
         self.visitors: dict[str, ClientConnection] = {}
         """By the life of the client."""
@@ -176,7 +177,7 @@ class SessionServer:
         """Clients that were given up, and whose connections are still there."""
         self._closing: list[Say] | None = None
         """Who is to be told that the node ends; None: it does not."""
-        self.publishes = PublishRequests(host, desk, self.messages, self._tell)
+        self.publishes = PublishRequests(host, desk, self.messages, self._tell, self._tell_stored)
         """What clients publish."""
         subscriptions = SubscriptionRequests(host, desk, self.messages, self._tell, self._deliver, lambda: self.carrier)
         self._kinds: dict[type[Message], Callable[[str, ClientConnection, Any], None]] = {
@@ -209,11 +210,14 @@ class SessionServer:
         life = life_of(party)
         visitor = self.visitors.get(life)
         if visitor is None:
+            is_near = say is not None
             if say is None:
                 say, identity = (lambda message: self._say(party, message)), self._identify(party)
                 deliver = None if self._say_all is None else partial(self._say_all, party)
-            deliver = deliver or partial(say_each, say)
-            visitor = ClientConnection(say, deliver, self._clock(), ClientRights(self.authority, identity))
+            visitor = ClientConnection(
+                say, deliver or partial(say_each, say), self._clock(), ClientRights(self.authority, identity)
+            )
+            visitor.answers = None if is_near or deliver is None else []
             self.visitors[life] = visitor
         return visitor
 
@@ -302,6 +306,21 @@ class SessionServer:
         """One that there is no room for ends the connection: nothing may be missing in it."""
         visitor = self.visitors.get(life)
         if visitor is not None and not visitor.say(message):
+            self._give_up(life)
+
+    def _tell_stored(self, life: str, message: PublishStored) -> None:
+        """A message of the client is stored: what is stored together is answered together."""
+        visitor = self.visitors.get(life)
+        if visitor is None or visitor.answers is None:
+            self._tell(life, message)
+            return
+        visitor.answers.append(message)
+        if len(visitor.answers) == 1:
+            self._desk.deferred.defer(partial(self._tell_answers, life, visitor))
+
+    def _tell_answers(self, life: str, visitor: ClientConnection) -> None:
+        answers, visitor.answers = visitor.answers or [], []
+        if self.visitors.get(life) is visitor and not visitor.deliver(answers):
             self._give_up(life)
 
     def _deliver_directly(self, owner: str, message: Delivered) -> bool:
