@@ -45,6 +45,9 @@ BUFFER_MAX = 4 * 2**20
 
 CONNECTIONS_MAX = 1_000
 TOO_MANY = "there are {} connections, which is the most; spread those who dial over more nodes, or allow more"
+READ_MAX = 65_536
+"""Bytes that are read from a socket at a time."""
+
 HELLO_S = 5.0
 BACKOFF_S = (0.05, 2.0)
 """First and longest pause between attempts to connect."""
@@ -387,6 +390,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         wire = self._wire = cast(asyncio.Transport, transport)
+        limit_reads(wire)
         self.peer = "{}:{}".format(*(wire.get_extra_info("peername") or ("?", "?"))[:2])
         if self._owner.closing:
             self.ended = True
@@ -638,6 +642,13 @@ ENDED_EARLY = {
     False: "if it speaks TLS, start this node with --tls-ca",
 }
 """By whether we speak TLS."""
+
+
+def limit_reads(transport: asyncio.BaseTransport) -> None:
+    """Ask the system for less at a time.  asyncio asks for 256 KiB, so the memory for each read is mapped and given
+    back, which costs several times as much as reading a message."""
+    if hasattr(transport, "max_size"):
+        transport.max_size = READ_MAX
 
 
 def _notice_silence(wire: socket.socket) -> None:

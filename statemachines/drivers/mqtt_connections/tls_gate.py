@@ -10,6 +10,8 @@ import asyncio
 import ssl
 from typing import Any, cast
 
+from statemachines.drivers.tcp import limit_reads
+
 
 class TlsGate:
     """Connections whose handshake is not over.
@@ -70,6 +72,7 @@ class GatedProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """There is a connection, maybe without its handshake."""
+        limit_reads(transport)
         if self.gate is None:
             self.begin(transport)
         else:
