@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import subprocess
 
 import msgspec
 import pytest
 from next_version import ADDED, NEXT, make_next_version
-from outside import PROGRAM, LeaderHost, gapless, read_all
+from outside import PROGRAM, LeaderHost, Stranger, read_all
 from sessions_run import PATIENCE_S, Publisher, Subscriber, copies_in, judge, must_come, nodes_of
+from stored_group import declare_group, publish_lines
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
 from statemachines.persistent_sessions.client_message import Delivered
 from statemachines.persistent_sessions.message import Live, Queued
 from statemachines.shared_subscriptions.message import Grant, Ping, Report
+from statemachines.testing.process_harness import free_port
 from statemachines.wire import VERSION, Codec, Packet
 
 COUNT = 40
@@ -166,16 +169,42 @@ def test_PS_720_a_client_of_the_next_version_talks_to_nodes_of_this_one(tmp_path
 @pytest.mark.parametrize("is_leader_next", [True, False])
 def test_PS_720_a_leader_and_a_consumer_of_two_versions_serve_a_group(tmp_path, upgraded, is_leader_next):
     programs = (upgraded, PROGRAM) if is_leader_next else (PROGRAM, upgraded)
-    store, lines = tmp_path / "g.db", tmp_path / "lines.txt"
-    lines.write_text("line\n" * COUNT)
-    published = gapless("node", "publisher", "--store", store, "--input", lines, cwd=tmp_path)
-    assert published.returncode == 0, published.stderr
+    store = tmp_path / "g.db"
+    publish_lines(store, ["line"] * COUNT)
     with LeaderHost(tmp_path, store, program=programs[0]) as leader:
         got = read_all(tmp_path, store, leader.port, COUNT, "--start", "beginning", program=programs[1])
         assert got == set(range(COUNT))
         consumer_said = (tmp_path / "consumer.log").read_text()
         assert SPOKEN.format(NEXT if is_leader_next else VERSION) in consumer_said
         assert "is cut off" not in leader.said + consumer_said
+
+
+@pytest.mark.parametrize("is_leader_next", [True, False])
+def test_PS_720_a_leader_serves_a_consumer_through_a_follower_of_another_version(tmp_path, upgraded, is_leader_next):
+    """The consumer reaches the follower alone, and is of the version of the leader."""
+    programs = (upgraded, PROGRAM) if is_leader_next else (PROGRAM, upgraded)
+    store = tmp_path / "g.db"
+    publish_lines(store, ["line"] * COUNT)
+    declare_group(store)
+    ports = [free_port(), free_port()]
+    with contextlib.ExitStack() as stack:
+        hosts = []
+        for place, program in enumerate(programs):
+            address, peer = (f"127.0.0.1:{ports[one]}" for one in (place, 1 - place))
+            folder = tmp_path / f"host-{place}"
+            folder.mkdir()
+            options = ("--listen", address, "--peers", peer, "--name", f"host-{place}")
+            hosts.append(stack.enter_context(LeaderHost(folder, store, *options, program=program)))
+            if not place:
+                with Stranger(ports[0], "asks~1", store=store) as one:
+                    one.register("asks~1/1", "g", "#")  # so that this host leads
+        got = read_all(tmp_path, store, ports[1], COUNT, "--start", "beginning", program=programs[0])
+        assert got == set(range(COUNT))
+        assert "leads it" in hosts[0].said
+        said = hosts[0].said + hosts[1].said
+        assert SPOKEN.format(NEXT) in said
+        assert SPOKEN.format(VERSION) in said
+        assert "is cut off" not in said
 
 
 def test_PS_722_versions_that_do_not_overlap_say_both_ranges_and_which_side_to_upgrade(tmp_path):
