@@ -17,6 +17,11 @@ import msgspec
 from statemachines.kernel import ConfigurationError, GaplessError, Message, incarnation, life_number, name_of, node_of
 
 VERSION: Final = 4
+"""A version adds fields with defaults at the end of messages, and kinds of messages; nothing else changes."""
+
+OLDEST: Final = 4
+"""The oldest version that is understood: the one before, unless the versions between differ in more than that."""
+
 FRAME_MAX: Final = 2**20
 """Bytes of the largest frame, unless another limit is given."""
 
@@ -54,7 +59,8 @@ class Packet(msgspec.Struct, Generic[M], frozen=True, gc=False):
 class Hello(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Who speaks: its role, `protocol/role`, and the life of the node.  `protocol` is that of the wire; `nonce`: it
     shares a secret, and wants a proof over these bytes (empty: it does not); `mutual`: both sides of its TLS show
-    certificates; `store`: the identity of the store that it works on ("": it has none)."""
+    certificates; `store`: the identity of the store that it works on ("": it has none); `oldest`: the oldest version
+    that it understands (0: its own alone).  What a later hello says behind these is ignored."""
 
     protocol: str
     version: int
@@ -63,6 +69,7 @@ class Hello(msgspec.Struct, frozen=True, gc=False, array_like=True):
     nonce: bytes = b""
     mutual: bool = False
     store: str = ""
+    oldest: Annotated[int, msgspec.Meta(ge=0)] = 0
 
     @property
     def node(self) -> str:
@@ -163,12 +170,23 @@ class Frames:
 
 def hello_of(role: str, life: str, *, nonce: bytes = b"", mutual: bool = False, store: str = "") -> Hello:
     """The hello of a node of this version."""
-    return Hello("gapless", VERSION, role, life, nonce, mutual, store)
+    return Hello("gapless", VERSION, role, life, nonce, mutual, store, OLDEST if OLDEST < VERSION else 0)
 
 
 def encode_hello(role: str, life: str, *, nonce: bytes = b"", mutual: bool = False, store: str = "") -> bytes:
     """The first frame of a connection."""
-    return frame(msgspec.msgpack.encode(hello_of(role, life, nonce=nonce, mutual=mutual, store=store)))
+    return frame_hello(hello_of(role, life, nonce=nonce, mutual=mutual, store=store))
+
+
+def frame_hello(hello: Hello) -> bytes:
+    """The hello as a frame."""
+    return frame(msgspec.msgpack.encode((hello.protocol, *list_fields(hello))))
+
+
+def list_fields(hello: Hello) -> tuple[int | str | bytes | bool, ...]:
+    """All that a hello says, as it is written and proved: `oldest` is left out where it is 0."""
+    fields: tuple[int | str | bytes | bool, ...] = msgspec.structs.astuple(hello)[1:]
+    return fields if hello.oldest else fields[:-1]
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
@@ -202,12 +220,25 @@ def decode_hello(body: bytes | memoryview, *roles: str) -> Hello:
         _check_life(hello.life)
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError, ConfigurationError, RecursionError) as error:
         raise FrameError(f"not a hello of a gapless node: {quote_for_log(error)}") from error
-    if hello.version != VERSION:
-        mend = "run the same version of gapless on all nodes"
-        raise FrameError(f"speaks version {hello.version} of the wire, and this node speaks {VERSION}; {mend}")
+    choose_version(hello)
     if hello.role not in roles:
         raise FrameError(f"is a {hello.role[:ROLE_MAX]!r}; here only a {' or a '.join(roles)} connects")
     return hello
+
+
+def choose_version(peer: Hello) -> int:
+    """The version that is spoken with the peer: the lower of both; raises `FrameError` where a side does not understand
+    it.  Kinds of messages that a later version has added are not sent to the peer."""
+    spoken = min(VERSION, peer.version)
+    if spoken >= max(OLDEST, peer.oldest or peer.version):
+        return spoken
+    theirs, ours = _describe_range(peer.oldest, peer.version), _describe_range(OLDEST, VERSION)
+    mend = f"upgrade {'this node' if peer.version > VERSION else 'that one'}"
+    raise FrameError(f"speaks version {theirs} of the wire, and this node speaks {ours}; {mend}")
+
+
+def _describe_range(oldest: int, newest: int) -> str:
+    return f"{oldest} to {newest}" if 0 < oldest != newest else f"{newest}"
 
 
 def _check_life(life: str) -> None:

@@ -23,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from statemachines.wire import FrameError, Hello, decode_hello, encode_hello, frame, quote_for_log
+from statemachines.wire import FrameError, Hello, decode_hello, frame, frame_hello, list_fields, quote_for_log
 
 NONCE_SIZE: Final = 32
 PROOF_SIZE: Final = hashlib.sha256().digest_size
@@ -75,8 +75,7 @@ class Greeting:
 
     def begin(self) -> bytes:
         """The first frame to send."""
-        mine = self.mine
-        return encode_hello(mine.role, mine.life, nonce=mine.nonce, mutual=mine.mutual, store=mine.store)
+        return frame_hello(self.mine)
 
     def feed(self, body: bytes | memoryview) -> bytes:
         """Take the next frame of the peer; what to send it.  Raises `FrameError` when it must be cut off."""
@@ -170,7 +169,7 @@ class Greeting:
     @staticmethod
     def _proof(key: bytes, dialled: bool, speaker: Hello, listener: Hello) -> bytes:
         """What only one who knows the secret can say; MessagePack, so that no two inputs are the same bytes."""
-        said = ("gapless proof", dialled, *read_hello(speaker), *read_hello(listener))
+        said = ("gapless proof", dialled, *list_fields(speaker), *list_fields(listener))
         return hmac.digest(key, msgspec.msgpack.encode(said), "sha256")
 
 
@@ -182,11 +181,6 @@ def short(role: str) -> str:
 def option_of(role: str) -> str:
     """The option of commands for the secret that only nodes of this role share."""
     return f"--{role}-secret-file"
-
-
-def read_hello(hello: Hello) -> tuple[int, str, str, bytes, bool, str]:
-    """All that a hello says."""
-    return hello.version, hello.role, hello.life, hello.nonce, hello.mutual, hello.store
 
 
 def check_store(ours: str, theirs: str) -> None:

@@ -32,6 +32,7 @@ from statemachines.wire import (
     Frames,
     Hello,
     Packet,
+    choose_version,
     encode_refusal,
     hello_of,
     quote_for_log,
@@ -113,8 +114,9 @@ class TcpTransport:
     peer must prove, and what we show it; `store`: the identity of the store that we work on, and every peer must work
     on the same ("": we have none); `connections_max`: how many there may be at a time.
 
-    `joined(hello)` hears of peers that can be sent to from now on, `left(hello, dialled)` of connections that are gone
-    behind their greeting (`dialled`: it is one that we made), `refused(why)` of peers that refuse us.
+    `joined(hello)` hears of peers that can be sent to from now on, in the version that `choose_version` says;
+    `left(hello, dialled)` of connections that are gone behind their greeting (`dialled`: it is one that we made),
+    `refused(why)` of peers that refuse us.
     """
 
     def __init__(
@@ -576,6 +578,8 @@ class Connection(asyncio.Protocol):
         if self._greeting.done:
             hello = self.hello = self._greeting.peer
             assert hello is not None
+            if self.dialled and hello.version != self._greeting.mine.version:
+                self._say(f"speaks version {hello.version} of the wire; {choose_version(hello)} is spoken with it")
             self._prefix = f"{hello.life}/"
             self._frames.frame_max = self._codec.frame_max
             if self._timer is not None:

@@ -32,6 +32,7 @@ from statemachines.wire import (
     Packet,
     encode_hello,
     frame,
+    frame_hello,
     hello_of,
 )
 
@@ -184,14 +185,13 @@ def wrong_role(chance: random.Random, side: Side, sides: Sides) -> tuple[bytes, 
 
 
 def wrong_hello(chance: random.Random, side: Side, sides: Sides) -> tuple[bytes, bool]:
-    """A hello of another role, life, version or length of nonce."""
+    """A hello of another role, life, range of versions or length of nonce."""
     life = chance.choice(("fuzz~1", "fuzz", "fuzz~-1", "~1", "a b~1", "fuzz~" + "9" * 5_000, side.life))
     role = chance.choice((*side.roles, "", "x" * 300))
     nonce = chance.randbytes(chance.choice((0, 1, NONCE_SIZE, 600)))
-    hello = Hello(
-        chance.choice(("gapless", "http")), chance.choice((VERSION, 1, -1)), role, life, nonce, chance.random() < 0.5
-    )
-    return frame(msgspec.msgpack.encode(hello)), False
+    version, oldest = chance.choice((VERSION, VERSION + 1, 1, -1)), chance.choice((0, VERSION, 1, -1, 2**40))
+    protocol, mutual = chance.choice(("gapless", "http")), chance.random() < 0.5
+    return frame_hello(Hello(protocol, version, role, life, nonce, mutual, oldest=oldest)), False
 
 
 def mutate_hello(chance: random.Random, side: Side, sides: Sides) -> tuple[bytes, bool]:

@@ -17,22 +17,23 @@ import time
 
 import msgspec
 
+PROGRAM = (sys.executable, "-m", "statemachines")
 LEADER, CONSUMER = "shared_subscriptions/leader", "shared_subscriptions/consumer"
 
 
 def gapless(*arguments, **options):
     """A command of gapless as a process that has ended."""
-    command = [sys.executable, "-m", "statemachines", *map(str, arguments)]
+    command = [*PROGRAM, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
 
 
 class Process:
     """A command of gapless that goes on; its log is in a file beside the store."""
 
-    def __init__(self, log, *arguments):
+    def __init__(self, log, *arguments, program=PROGRAM):
         self.log = log
         with log.open("w") as file:
-            command = [sys.executable, "-m", "statemachines", *map(str, arguments)]
+            command = [*program, *map(str, arguments)]
             self.child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=file, text=True)
 
     @property
@@ -68,9 +69,10 @@ class Process:
 class LeaderHost(Process):
     """A leader host that listens."""
 
-    def __init__(self, folder, store, *options):
+    def __init__(self, folder, store, *options, program=PROGRAM):
         listen = ("--listen", "127.0.0.1:0", "--state", folder)
-        super().__init__(folder / "leader.log", "node", "leader", "--store", store, *listen, *options)
+        arguments = ("node", "leader", "--store", store, *listen, *options)
+        super().__init__(folder / "leader.log", *arguments, program=program)
         line = self.child.stdout.readline()
         assert line.startswith("listening on "), self.said
         self.port = int(line.rpartition(":")[2])
@@ -158,12 +160,12 @@ class Stranger:
             self.wire.close()
 
 
-def read_all(folder, store, port, count, *options):
+def read_all(folder, store, port, count, *options, program=PROGRAM):
     """The offsets that an honest consumer acknowledges, until there are so many."""
     out = folder / "got.txt"
     leader = ("--leader", f"127.0.0.1:{port}", "--state", folder)
     arguments = ("node", "consumer", "$shared/g/#", "--store", store, "--out", out, *leader, *options)
-    with Process(folder / "consumer.log", *arguments) as consumer:
+    with Process(folder / "consumer.log", *arguments, program=program) as consumer:
         end = time.monotonic() + 60
         acknowledged = set()
         while len(acknowledged) < count:

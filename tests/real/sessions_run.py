@@ -53,6 +53,7 @@ PAUSE_S = 0.1
 the machine is, and not what two publishers can keep a processor busy with."""
 READ_S = 10
 """What is stored is read so often at least: the collectors of the nodes delete a message a minute after it came."""
+PROGRAM = (sys.executable, "-m", "statemachines")
 QUICK = ("--lease-ms", "1000", "--look-ms", "200", "--marker-ms", "400")
 
 
@@ -67,10 +68,11 @@ class Got(NamedTuple):
 
 class NodeProcess:
     """A node of sessions as a process, which lives in `folder`; it comes back on its port.  `store`: an URL, or a file
-    by its whole path."""
+    by its whole path.  `program`: what it runs when it starts."""
 
-    def __init__(self, folder, name, store):
+    def __init__(self, folder, name, store, program=PROGRAM):
         self.folder, self.name, self.store = folder, name, store
+        self.program = program
         self.port = free_port()
         self.child = None
 
@@ -80,7 +82,7 @@ class NodeProcess:
 
     async def start(self, others, *options):
         peers = ",".join(one.address for one in others if one is not self)
-        command = [sys.executable, "-m", "statemachines", "node", "sessions", "--store", self.store]
+        command = [*self.program, "node", "sessions", "--store", self.store]
         command += ["--name", self.name, "--listen", self.address, "--peers", peers, *QUICK, *options]
         with (self.folder / f"{self.name}.log").open("ab") as log:
             given = {"stdout": subprocess.PIPE, "stderr": log, "cwd": self.folder}  # where its life of a group is kept
@@ -109,9 +111,9 @@ class NodeProcess:
 
 
 @contextlib.asynccontextmanager
-async def nodes_of(folder, store, names=("a", "b"), *options, last=None):
+async def nodes_of(folder, store, names=("a", "b"), *options, last=None, program=PROGRAM):
     """Nodes that run, and have ended when this is left; `last`: another way to the store, for the last of them."""
-    nodes = [NodeProcess(folder, name, store) for name in names]
+    nodes = [NodeProcess(folder, name, store, program) for name in names]
     nodes[-1].store = last or store
     try:
         await asyncio.gather(*(node.start(nodes, *options) for node in nodes))

@@ -130,7 +130,7 @@ def test_a_hello_says_who_speaks():
         ),
         (
             Hello("gapless", 2, "locks/consumer", "c~1"),
-            "version 2 of the wire, and this node speaks 4; run the same version of gapless on all nodes",
+            "version 2 of the wire, and this node speaks 4; upgrade that one",
         ),
         (Hello("gapless", 1, "consumer", "c~1"), "version 1 of the wire"),
         (Hello("gapless", 4, "locks/consumer", "c~1.ff"), "not the life of a node"),

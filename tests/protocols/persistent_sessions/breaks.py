@@ -8,6 +8,7 @@ from unittest.mock import AsyncMock, patch
 from msgspec import structs
 from mutants import swap, wrap
 
+from statemachines import wire
 from statemachines.drivers import metrics_endpoint, rate_limited_log, tcp, topic, topic_filter
 from statemachines.drivers.authority import Authority
 from statemachines.drivers.loop_watchdog import LoopWatchdog
@@ -140,6 +141,18 @@ class AnyTimes:
 
     def __init__(self, **given: int) -> None:
         self.given = given
+
+
+def refuses_longer(decode):
+    """A message with fields behind those that are known is refused."""
+
+    def decode_exactly(codec, body):
+        packet = decode(codec, body)
+        if len(codec.encode(packet)) < wire.LENGTH_SIZE + len(body):
+            raise wire.FrameError("there are fields that are not known here")
+        return packet
+
+    return decode_exactly
 
 
 def unchecked(test, name):
@@ -381,6 +394,9 @@ BREAKS = {
     "PS-541": swap(store_version.StoreVersion, "find_fault", lambda self, ours, upgrades: ""),
     "PS-542": swap(sqlite, "_plain", lambda statement: statement.replace("@", "")),
     "PS-543": swap(store_version.StoreVersion, "needs_stop", lambda self, ours, upgrades: False),
+    "PS-720": swap(wire, "list_fields", lambda hello: structs.astuple(hello)[1:-1]),
+    "PS-721": wrap(wire.Codec, "decode", refuses_longer),
+    "PS-722": swap(wire, "choose_version", lambda peer: peer.version),
     "PS-540": swap(stored_batch.BatchReader, "_multiply", lambda self: ([], [])),
     "PS-515": swap(QuickWork, "can_run", lambda self: False),
     "PS-660": swap(machine_requests, "DELETE_TAKEN", "SELECT 1"),
