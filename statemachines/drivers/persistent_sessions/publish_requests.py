@@ -51,6 +51,9 @@ PUBLISHER_MAX: Final = 1_000
 PUBLISHER_BYTES_MAX: Final = 4 * 2**20
 """The same, in bytes of payload; one message may be larger."""
 
+NOT_LOCAL: Final = frozenset[tuple[str, str]]()
+"""Subscriptions that are not to have the message, where there are none."""
+
 NO_RETAINED: Final = "as many messages are retained as may be, or bytes of them"
 
 
@@ -75,14 +78,15 @@ class PublishRequests:
         self._publishing_bytes = 0
 
     def publish(self, life: str, visitor: ClientConnection, asked: PublishWanted) -> None:
+        size = len(asked.payload)
         try:
             check_topic_text(asked.topic)
             if isinstance(asked, PublishWithHead) and asked.head:
                 decode_head(asked.head)
+                size += len(asked.head)
         except ConfigurationError as error:
             self._tell(life, Refused(asked.n, str(error)))
             return
-        size = len(asked.payload) + (len(asked.head) if isinstance(asked, PublishWithHead) else 0)
         if not self._has_room(visitor, size):
             self._tell(life, Refused(asked.n, "busy"))
             return
@@ -100,10 +104,9 @@ class PublishRequests:
     def _store(self, life: str, visitor: ClientConnection, asked: PublishWanted, size: int) -> None:
         message = self._messages.new_message()
         head = (asked.head or None) if isinstance(asked, PublishWithHead) else None
-        retain = isinstance(asked, FrontPublish) and asked.retain
-        packet: PublisherPacket | None = None
-        without: frozenset[tuple[str, str]] = frozenset()
+        retain, packet, without = False, None, NOT_LOCAL
         if isinstance(asked, FrontPublish):
+            retain = asked.retain
             packet = self._packet_of(visitor, asked.packet) if asked.packet else None
             without = self._not_local(visitor, asked.not_by) if asked.not_by else without
         stored = partial(self._answer, life, visitor, asked, size)
