@@ -472,7 +472,10 @@ class SessionStore:
 
     def _check(self, sql: Sql, life: StoredLife) -> int:
         """The last batch of this life, if it is the node's last and this is its store."""
-        identity, number, batch = sql.all(CHECK, name=life.node.encode())[0]
+        found = sql.all(CHECK, name=life.node.encode())
+        if not found:
+            raise self._is_other("is empty")
+        identity, number, batch = found[0]
         if bytes(identity) != life.identity:
             raise self._is_other("is another store than the one that was opened")
         if number > life.number:
