@@ -8,10 +8,11 @@ are alone, and not for each other.  A sequence numbers both (PS-510).
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import psycopg
 from msgspec.structs import asdict, replace
 from sqlalchemy import Connection, TextClause, text
+from sqlalchemy.exc import DBAPIError
 
 from statemachines.drivers.clock import Clock, steady_ns
 from statemachines.drivers.persistent_sessions.batch_function import (
@@ -43,15 +45,18 @@ from statemachines.drivers.persistent_sessions.tables import (
 )
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.drivers.sql.durability import Durability
-from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged
+from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged, StoreUnavailable
 from statemachines.drivers.sql.loop_connection import LoopConnection
 from statemachines.drivers.sql.pipeline import Pipeline, open_pipeline
-from statemachines.drivers.sql.postgres import CLOCK, Database, Layout
+from statemachines.drivers.sql.postgres import CLOCK, Database, Layout, code_of
+from statemachines.drivers.sql.postgres_address import IDLE_S
 from statemachines.kernel import ConfigurationError
 from statemachines.persistent_sessions.store_time import StoreTime, time_of_read
 
 if TYPE_CHECKING:
     from statemachines.drivers.shared_subscriptions.guest_streams import GuestStreams
+
+logger = logging.getLogger("gapless")
 
 T = TypeVar("T")
 
@@ -113,6 +118,18 @@ PASS_ON: Final = f"SELECT setval('@{TURN}', time_ns) FROM @store"
 NUMBER: Final = f"SELECT nextval('@{TURN}'), ahead_ns, stopped_ns, {CLOCK} FROM @store"
 LAST: Final = f"SELECT last_value FROM @{TURN}"
 TIME: Final = f"SELECT time_ns, ahead_ns, stopped_ns, {CLOCK} FROM @store"
+
+LOCK_TIMEOUT: Final = "55P03"
+END_STOPPED: Final = (
+    "WITH stopped AS MATERIALIZED (SELECT pid FROM pg_locks JOIN pg_stat_activity USING (pid)"
+    f" WHERE locktype = 'advisory' AND classid = 0 AND objid = {TURN_LOCK} AND objsubid = 1 AND granted"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    " AND state = 'active' AND wait_event = 'ClientRead'"
+    f" AND state_change < clock_timestamp() - interval '{IDLE_S} s'"
+    " AND pg_has_role(usesysid, 'USAGE')) SELECT pid FROM stopped WHERE pg_terminate_backend(pid)"
+)
+"""Ends those who have the turn, wait for their process, and have heard nothing of it for so long.  The server does so
+itself between transactions' statements (`idle_in_transaction_session_timeout`), and not amid those of a pipeline."""
 
 ROWS_MAX: Final = 64
 """Rows in one statement."""
@@ -259,7 +276,7 @@ class PostgresSessions:
         if self._database.is_pooled or not self._is_fresh():
             return None
         values = encode_batch(batch, self._database.clock["clock"])
-        number = decode_number(await self._statements.ask(STORE_BATCH, values))
+        number = decode_number(await self._wait(self._statements.ask(STORE_BATCH, values)))
         if number is None:
             self._fresh_until_ns = 0
         return number
@@ -333,7 +350,23 @@ class PostgresSessions:
 
     async def run(self, work: Callable[[], T], *, is_short: bool = False, is_read: bool = False) -> T:
         """`work()` in the thread."""
-        return await self._database.run(work)
+        return await self._wait(self._database.run(work))
+
+    async def _wait(self, asked: Awaitable[T]) -> T:
+        """The answer.  A transaction that was waited for in vain is ended if its process stands still."""
+        try:
+            return await asked
+        except StoreUnavailable as error:
+            if isinstance(error.__cause__, DBAPIError) and code_of(error.__cause__) == LOCK_TIMEOUT:
+                with suppress(StoreUnavailable):
+                    await self._database.run(self._end_stopped)
+            raise
+
+    def _end_stopped(self) -> None:
+        with self._database.single() as connection:
+            for (process,) in connection.execute(text(END_STOPPED)):
+                why = "its program has stood still for %d s in a transaction that others wait for"
+                logger.warning(f"%s: ended process %d of the server: {why}", self.where, process, IDLE_S)
 
     async def close(self) -> None:
         """No more requests."""

@@ -508,7 +508,8 @@ def open_session_store(
 ) -> SessionStore:
     """Open it; tables are made where there are none.  `clock`, for tests, in place of the database's; `steady`: what it
     is compared with (None: the machine's steady clock, or `clock` where that is given); `boot` of that clock (None: the
-    machine's, if the clock is); `wall`: the clock of this machine (None: `clock`, or the machine's); `durability`: what a commit survives.
+    machine's, if the clock is); `wall`: the clock of this machine (None: `clock`, or the machine's); `durability`: what
+    a commit survives.
 
     Waits for the database: call it in a thread where a loop is running.  Raises `ConfigurationError` where it cannot be
     reached or used (no password is shown), `StoreUnavailable` where it is busy.

@@ -37,7 +37,7 @@ UNUSED: Final = (
 
 class TimeWatch:
     """`where`: the store, for the log; `steady`: nanoseconds of a clock that nobody sets; `warn`: as a logger does;
-    `boot`: of the machine, as long as that clock runs ("": unknown); `wall`: the clock of this machine, as it is set."""
+    `boot`: of the machine, as long as that clock runs ("": unknown); `wall`: the clock of this machine."""
 
     def __init__(
         self,

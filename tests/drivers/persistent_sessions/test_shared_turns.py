@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from unittest.mock import AsyncMock
 
 import psycopg
@@ -24,10 +25,11 @@ from statemachines.drivers.persistent_sessions.tables import (
     FRESH_NS,
     IS_EXPECTED,
     IS_STORED,
+    TURN_LOCK,
     on_postgres,
 )
 from statemachines.drivers.sql.failure import OutcomeOpen, StoreUnavailable
-from statemachines.persistent_sessions.life_request import KeepAlive
+from statemachines.persistent_sessions.life_request import KeepAlive, LockClient
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import (
     BeginEpoch,
@@ -399,3 +401,22 @@ def test_PS_289_the_statements_of_the_function_find_rows_by_a_key(postgres_url):
             plan = connection.execute(f"EXPLAIN {bind(on_postgres(statement))}").fetchall()
             scans |= {line.split(" on ")[1].split(" ")[0] for (line,) in plan if "Seq Scan" in line}
     assert scans <= {"store"}
+
+
+@pytest.mark.parametrize("turn", ["pg_advisory_xact_lock", "pg_advisory_xact_lock_shared"])
+def test_PS_703_a_transaction_whose_program_stands_still_amid_a_pipeline_is_ended(postgres_url, caplog, turn):
+    """The server waits for the next statement of a pipeline, however long it does not come."""
+
+    async def main():
+        store = open_session_store(postgres_url)
+        try:
+            with suppress(psycopg.OperationalError), psycopg.connect(postgres_url) as stopped, stopped.pipeline():
+                stopped.execute(f"SELECT {turn}({TURN_LOCK})".encode()).fetchone()
+                with pytest.raises(StoreUnavailable, match="lock timeout"):
+                    await store.ask(LockClient("c", "n1~1/1", 1_000))
+                await store.ask(LockClient("c", "n1~1/1", 1_000))
+        finally:
+            await store.close()
+
+    asyncio.run(main())
+    assert "its program has stood still for 2 s" in caplog.text
