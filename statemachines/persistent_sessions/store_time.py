@@ -17,6 +17,9 @@ SLACK_NS: Final = 10_000_000_000
 LEAD_STEP_NS: Final = 1_000_000_000
 """The lead of store time before the steady clock is noted anew where it has changed by so much."""
 
+APART_NS: Final = 3_600_000_000_000
+"""So far the clocks of a database and of a process that begins may be apart."""
+
 RATE: Final = 1_000
 """Beside that, clocks may differ by one part in so many."""
 
@@ -59,6 +62,16 @@ def find_new_lead(known: Steady | None, noted_ns: int | None) -> tuple[int, ...]
     if known is None or (noted_ns is not None and abs(known.lead_ns - noted_ns) < LEAD_STEP_NS):
         return ()
     return (known.lead_ns,)
+
+
+def expect_first_time(known: StoreTime, clock_ns: int, wall_ns: int) -> int | None:
+    """Store time for a process that has not looked yet, whose own clock shows `wall_ns`; None: as the database says.
+
+    A clock that is far ahead of both that and the last commit may have been set ahead while others ran.
+    """
+    most_ns = max(known.time_ns, wall_ns)
+    is_far = known.time_ns > 0 and clock_ns - known.ahead_ns > most_ns + APART_NS
+    return most_ns if is_far else None
 
 
 def next_time(known: StoreTime, clock_ns: int, expected_ns: int | None) -> StoreTime:

@@ -137,16 +137,20 @@ def published(run):
 
 
 def came_twice(run):
-    """Unmarked, to whomever: it was stored twice.  Of a group since a member died between the row and the progress; of
-    a publisher since its node did not answer it any more."""
+    """Unmarked, to whomever: it was stored twice.  A message of a group has one row, whoever dies or lapses (PS-470);
+    one of a publisher may have two, since its node did not answer it any more."""
     begun, before, wrong = published(run), {}, []
     for one in run.gots:
         if one.dup:
             continue
-        also = () if one.filter in run.groups else ("closed",)
         other = before.setdefault(one.message, one)
-        if other is not one and not was_hurt(run, begun[one.message[1:]], one.at, also):
-            wrong.append(f"{one.message} came to {other.client}, and then to {one.client}, and nobody was hurt")
+        if other is one:
+            continue
+        twice = f"{one.message} came to {other.client}, and then to {one.client}"
+        if one.filter in run.groups:
+            wrong.append(f"{twice}, and has one row")
+        elif not was_hurt(run, begun[one.message[1:]], one.at, ("closed",)):
+            wrong.append(f"{twice}, and nobody was hurt")
     return wrong
 
 

@@ -62,8 +62,9 @@ IDLE_S = 0.3
 """So long an application waits for more before it acknowledges what it holds."""
 STORMS = ("kill", "kill", "kill", "stop", "stop", "kill leader", "stop leader", "lock", "end")
 MOVES = ("leave", "leave", "vanish", "take over", "subscribe", "end")
-LAPSES = ("is no member any more: ", "does not lead", "stood still")
-"""What processes say of somebody who was silent for longer than a lease."""
+LAPSES = ("is no member any more: ", "does not lead", "stood still", "the store has not answered for")
+"""What processes say of somebody who was silent for longer than a lease.  Where it is a store, its node sends
+publishers on, and what was not answered is stored again."""
 LOOK_S = 0.5
 QUIET_S = 4.0
 """After a storm leases end, and what was stored twice comes."""

@@ -142,8 +142,8 @@ class PersistentSession:
         self._connection = 0
         self._in_hand: dict[int, Received] = {}
         """Packet -> the message that the application has not acknowledged."""
-        self._exact: dict[int, bool] = {}
-        """Packets of QoS 2 that are not released yet: whether the application has acknowledged them."""
+        self._exact: dict[int, Received] = {}
+        """Packet of QoS 2 that is not released yet -> the last message that came under it."""
         self._count = 0
         self._wanted: dict[int, tuple[SubscribeWanted | UnsubscribeWanted, asyncio.Future[None]]] = {}
         self._failure: GaplessError | None = None
@@ -277,17 +277,17 @@ class PersistentSession:
 
     def _take(self, message: Delivered) -> None:
         packet = message.packet
-        if message.qos == 2 and packet in self._exact:
-            if self._exact[packet]:
+        if message.qos == 2 and is_repetition(message, self._exact.get(packet)):
+            if packet not in self._in_hand:
                 self._guide.say(Pubrec(packet))
             return
         size = size_of(message)
         is_full = len(self._waiting) >= QOS_0_MAX or self._waiting_bytes + size > self._buffer_bytes
         if not packet and self._waiting and is_full:
             return
-        if message.qos == 2:
-            self._exact[packet] = False
         received = Received.of(message, self, self._connection)
+        if message.qos == 2:
+            self._exact[packet] = received
         if packet:
             self._in_hand[packet] = received
         self._waiting.append(received)
@@ -310,7 +310,6 @@ class PersistentSession:
         if message.qos == 1:
             self._guide.say(Puback(message.packet))
         else:
-            self._exact[message.packet] = True
             self._guide.say(Pubrec(message.packet))
 
     def _settle(self, n: int, error: GaplessError | None) -> None:
@@ -361,3 +360,9 @@ class PersistentSession:
 def size_of(message: Delivered | Received) -> int:
     """Bytes of its payload and head."""
     return len(message.payload) + len(message.head or b"")
+
+
+def is_repetition(message: Delivered, known: Received | None) -> bool:
+    """Whether it is the message that came under its packet before: a store that was put back from a copy may give the
+    packet to another message."""
+    return known is not None and message.dup and (message.topic, message.payload) == (known.topic, known.payload)

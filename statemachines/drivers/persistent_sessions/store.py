@@ -11,6 +11,7 @@ So whoever was cut off in a commit looks, and knows.
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -481,7 +482,10 @@ class SessionStore:
 
     def _check(self, sql: Sql, life: StoredLife) -> int:
         """The last batch of this life, if it is the node's last and this is its store."""
-        identity, number, batch = sql.all(CHECK, name=life.node.encode())[0]
+        found = sql.all(CHECK, name=life.node.encode())
+        if not found:
+            raise self._is_other("is empty")
+        identity, number, batch = found[0]
         if bytes(identity) != life.identity:
             raise self._is_other("is another store than the one that was opened")
         if number > life.number:
@@ -508,11 +512,13 @@ def open_session_store(
     clock: Clock | None = None,
     steady: Clock | None = None,
     boot: str | None = None,
+    wall: Clock | None = None,
     durability: Durability = Durability.PROCESS,
 ) -> SessionStore:
     """Open it; tables are made where there are none.  `clock`, for tests, in place of the database's; `steady`: what it
     is compared with (None: the machine's steady clock, or `clock` where that is given); `boot` of that clock (None: the
-    machine's, if the clock is); `durability`: what a commit survives.
+    machine's, if the clock is); `wall`: the clock of this machine (None: `clock`, or the machine's); `durability`: what
+    a commit survives.
 
     Waits for the database: call it in a thread where a loop is running.  Raises `ConfigurationError` where it cannot be
     reached or used (no password is shown), `StoreUnavailable` where it is busy.
@@ -527,7 +533,8 @@ def open_session_store(
         database = SqliteSessions(path, busy_s, identity=identity, durability=durability, **given)
     else:
         database = _open_postgres(str(store), busy_s, clock, identity, durability)
-    return SessionStore(database, page, TimeWatch(database.where, steady or clock or steady_ns, boot=boot))
+    watch = TimeWatch(database.where, steady or clock or steady_ns, boot=boot, wall=wall or clock or time.time_ns)
+    return SessionStore(database, page, watch)
 
 
 def path_of(store: str | Path) -> Path | None:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Final
 
 from statemachines.drivers.clock import Clock, steady_ns
-from statemachines.persistent_sessions.store_time import Steady, StoreTime, find_new_lead, next_time, time_of_read
+from statemachines.persistent_sessions.store_time import (
+    Steady,
+    StoreTime,
+    expect_first_time,
+    find_new_lead,
+    next_time,
+    time_of_read,
+)
 
 logger = logging.getLogger("gapless")
 
@@ -29,12 +37,18 @@ UNUSED: Final = (
 
 class TimeWatch:
     """`where`: the store, for the log; `steady`: nanoseconds of a clock that nobody sets; `warn`: as a logger does;
-    `boot`: of the machine, as long as that clock runs ("": unknown)."""
+    `boot`: of the machine, as long as that clock runs ("": unknown); `wall`: the clock of this machine."""
 
     def __init__(
-        self, where: str, steady: Clock = steady_ns, warn: Callable[..., object] = logger.warning, boot: str = ""
+        self,
+        where: str,
+        steady: Clock = steady_ns,
+        warn: Callable[..., object] = logger.warning,
+        boot: str = "",
+        wall: Clock = time.time_ns,
     ) -> None:
         self.boot = boot
+        self._wall = wall
         self._noted_ns: int | None = None
         self._is_new = True
         self._where = where
@@ -65,9 +79,10 @@ class TimeWatch:
     def commit(self, known: StoreTime, clock_ns: int) -> StoreTime:
         """The time of a commit that follows `known`, where the clock of the database shows `clock_ns`."""
         steady_ns = self._steady()
+        expected_ns = self._expected_ns(known, clock_ns, steady_ns)
         if self._is_new:
-            self._say_unused(known, clock_ns)
-        found = next_time(known, clock_ns, self._expected_ns(steady_ns))
+            self._say_unused(known, clock_ns, expected_ns)
+        found = next_time(known, clock_ns, expected_ns)
         self._look(found.time_ns, steady_ns)
         self._say(found, steady_ns)
         return found
@@ -75,23 +90,26 @@ class TimeWatch:
     def read(self, known: StoreTime, clock_ns: int) -> int:
         """Store time for a read."""
         steady_ns = self._steady()
+        expected_ns = self._expected_ns(known, clock_ns, steady_ns)
         if self._is_new:
-            self._say_unused(known, clock_ns)
-        now_ns = time_of_read(known, clock_ns, self._expected_ns(steady_ns))
+            self._say_unused(known, clock_ns, expected_ns)
+        now_ns = time_of_read(known, clock_ns, expected_ns)
         self._look(now_ns, steady_ns)
         return now_ns
 
-    def _expected_ns(self, steady_ns: int) -> int | None:
-        return None if self._known is None else self._known.expected_time_ns(steady_ns)
+    def _expected_ns(self, known: StoreTime, clock_ns: int, steady_ns: int) -> int | None:
+        if self._known is None:
+            return expect_first_time(known, clock_ns, self._wall())
+        return self._known.expected_time_ns(steady_ns)
 
     def _look(self, time_ns: int, steady_ns: int) -> None:
         known = self._known
         self._known = Steady(time_ns - steady_ns, steady_ns) if known is None else known.look(time_ns, steady_ns)
 
-    def _say_unused(self, known: StoreTime, clock_ns: int) -> None:
+    def _say_unused(self, known: StoreTime, clock_ns: int, expected_ns: int | None) -> None:
         """At the first look: unless the machine runs since, nobody can tell such a time from a clock that was set ahead
         meanwhile."""
-        passed_ns = time_of_read(known, clock_ns, self._expected_ns(self._steady())) - known.time_ns
+        passed_ns = time_of_read(known, clock_ns, expected_ns) - known.time_ns
         self._is_new = False
         if known.time_ns and passed_ns > UNUSED_NS:
             self._warn(UNUSED, self._where, passed_ns / UNUSED_NS)

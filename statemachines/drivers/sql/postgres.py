@@ -51,8 +51,8 @@ LOCKED: Final = "55P03"
 
 END_SILENT: Final = text(
     "SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
-    " AND usename = current_user AND application_name = current_setting('application_name') AND pid <> pg_backend_pid()"
-    " AND state = 'active' AND wait_event_type = 'Client' AND xact_start IS NOT NULL"
+    " AND pg_has_role(usesysid, 'USAGE') AND application_name = current_setting('application_name')"
+    " AND pid <> pg_backend_pid() AND state = 'active' AND wait_event_type = 'Client' AND xact_start IS NOT NULL"
     f" AND state_change < clock_timestamp() - interval '{IDLE_S} s'"
 )
 """End sessions of ours that are amid a pipeline, and whose process has said nothing for so long."""

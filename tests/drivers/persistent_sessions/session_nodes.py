@@ -29,7 +29,7 @@ def run(body):
 
 @asynccontextmanager
 async def node_of(store, name="a", **given):
-    async with SessionNode(store, name=name, listen=("127.0.0.1", 0), **{**QUICK, **given}) as node:
+    async with SessionNode(store, name=name, **{**QUICK, "listen": ("127.0.0.1", 0), **given}) as node:
         yield node
 
 

@@ -109,6 +109,30 @@ def test_PS_524_a_leap_while_nothing_runs_is_seen_by_the_next_process_of_the_sam
     assert ("nobody has written to it" in caplog.text) == is_gone
 
 
+@pytest.mark.parametrize(("unused_ns", "apart_ns", "follows"), [
+    (SECOND, DAY, False), (2 * DAY, DAY, False), (SECOND, 3_500 * SECOND, True), (2 * DAY, 0, True),
+])  # fmt: skip
+def test_PS_702_a_process_that_sees_a_leap_first_compares_the_clock_with_its_own(
+    url, caplog, unused_ns, apart_ns, follows
+):
+    """Others run, and stand still at that moment."""
+
+    async def play(store, clock, steady):
+        passes(clock, steady, unused_ns)
+        own, clock.now = clock.now, clock.now + apart_ns
+        first = open_session_store(url, clock=clock, steady=Clock(), wall=lambda: own)
+        try:
+            clients, _, expired = await gone(first)
+            last_ns = await first.last_commit_ns()
+        finally:
+            await first.close()
+        assert (clients, expired) == ((["c"], True) if unused_ns > DAY else ([], False))
+        assert abs(last_ns - (clock.now if follows else own)) < SECOND
+        assert ("set ahead by 86400 s" in caplog.text) == (not follows)
+
+    run(url, play)
+
+
 def test_PS_524_time_in_which_nothing_ran_counts_in_the_same_boot(sqlite_url, caplog):
     clock, steady = Clock(), Clock()
 

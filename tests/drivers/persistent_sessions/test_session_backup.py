@@ -5,9 +5,11 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 
+import pytest
 from session_nodes import node_of, run, take, where
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
+from statemachines.persistent_sessions.client_message import Delivered
 
 
 def copy_store(source, target):
@@ -16,10 +18,10 @@ def copy_store(source, target):
         store.backup(copy)
 
 
-async def publish(node, *payloads):
+async def publish(node, *payloads, qos=1):
     async with SessionPublisher(nodes=where(node)) as publisher:
         for payload in payloads:
-            await publisher.publish("t", payload.encode())
+            await publisher.publish("t", payload.encode(), qos)
 
 
 def test_a_copy_has_all_that_was_stored_before_it_and_nothing_of_what_came_later(tmp_path):
@@ -38,5 +40,46 @@ def test_a_copy_has_all_that_was_stored_before_it_and_nothing_of_what_came_later
             await publish(node, "3")
             async with PersistentSession("c", nodes=where(node)) as session:
                 assert await take(session, 3) == ["1", "2", "3"], "what was acknowledged since comes again"
+
+    run(main())
+
+
+@pytest.mark.parametrize("acknowledge", [False, True])
+def test_PS_700_a_client_that_is_ahead_of_a_copy_gets_what_is_sent_under_a_packet_that_it_knows(tmp_path, acknowledge):
+    store, copy = tmp_path / "s.db", tmp_path / "copy.db"
+
+    async def main():
+        async with node_of(str(store), "a") as node:
+            address = node.address
+            session = await PersistentSession("c", nodes=where(node)).__aenter__()
+            await session.subscribe("t", qos=2)
+            copy_store(store, copy)
+            await publish(node, "lost", qos=2)
+            before = await anext(session)
+        if acknowledge:
+            before.acknowledge()
+        async with node_of(str(copy), "a", listen=address) as node:
+            await publish(node, "1", "2", qos=2)
+            assert await take(session, 2) == ["1", "2"]
+            before.acknowledge()
+            await publish(node, "3", qos=2)
+            assert await take(session, 1) == ["3"]
+        await session.abort()
+
+    run(main())
+
+
+@pytest.mark.parametrize("is_acknowledged", [False, True])
+def test_PS_700_another_message_under_a_packet_that_is_not_released_is_a_new_one(is_acknowledged):
+    async def main():
+        session = PersistentSession("c", nodes=["127.0.0.1:1"])
+        session._hear(Delivered(1, "t", b"1", "t", 2, False))
+        if is_acknowledged:
+            (await anext(session)).acknowledge()
+        session._hear(Delivered(1, "t", b"1", "t", 2, True))
+        session._hear(Delivered(1, "t", b"2", "t", 2, True))
+        session._hear(Delivered(1, "t", b"2", "t", 2, False))
+        assert await take(session, 3 - is_acknowledged) == ["1", "2", "2"][is_acknowledged:]
+        assert not session._waiting
 
     run(main())

@@ -431,6 +431,20 @@ def test_of_two_processes_under_one_name_the_newest_lives(url):
     run(url, play)
 
 
+def test_PS_701_a_transaction_that_finds_the_tables_empty_says_that_they_were_put_back(postgres_url):
+    """It began before they were, and waited for them: what it sees is older than their rows."""
+
+    async def play(store, clock):
+        life = await store.begin_life("n5", 1_000)
+        run_sql(postgres_url, "DELETE FROM gapless_sessions.store")
+        beat, read = [Beat("n5", 1_000)], [ReadMessages((), 1)]
+        for ask in (store.carry_out(life, 1, beat), store.read(life, read), store.begin_life("n6", 1_000)):
+            with pytest.raises(StoreDamaged, match=r"empty; w.* put back from a copy"):
+                await ask
+
+    run(postgres_url, play)
+
+
 def test_a_batch_of_before_or_of_another_store_is_refused(url):
     async def play(store, clock):
         life = await store.begin_life("n5", 1_000)
