@@ -37,7 +37,7 @@ def check_timers(machines: Iterable[Fsm[Any]]) -> None:
 
 def list_setting_rows(fsm: Fsm[Any], timer: str) -> list[str]:
     """The rows of a machine and its child machines whose action may set this timer, as far as its code tells."""
-    found = {}
+    found = dict[str, None]()
     for member in fsm.family():
         for line in member.lines:
             action = line.do.run if isinstance(line.do, Delegate) else line.do
