@@ -223,7 +223,7 @@ STARTS = {
     "node": ("node", "leader", "--store", "store.db"),
 }
 SPAN_S = {"check": 8.0, "explore": 8.0}
-MOMENTS = (2, 5)
+MOMENTS = (1, 5)
 """So many are tried; in `make soak` more, and those of `explore`, which begins as `check` does."""
 
 
