@@ -100,6 +100,7 @@ def test_a_campaign_that_is_told_to_end_gives_what_is_there(tmp_path, number):
     assert json.loads((out / "summary.json").read_text())["runs"] >= 20
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT])
 def test_mutants_that_are_interrupted_are_not_waited_for(tmp_path, number):
     with Command(

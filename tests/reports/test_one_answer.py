@@ -63,7 +63,9 @@ def test_D_362_monitors_and_judge_give_one_answer(tmp_path, protocol, seed):
     assert disagreements([scenario_of(protocol, name, safety_s, few) for name in names], (seed,), tmp_path) == []
 
 
-@pytest.mark.parametrize(("name", "seed"), FINDS)
+@pytest.mark.parametrize(
+    ("name", "seed"), [pytest.param(*one, marks=[pytest.mark.long] * (at % 2)) for at, one in enumerate(FINDS)]
+)
 def test_where_they_disagreed_they_agree(tmp_path, name, seed):
     assert disagreements([scenario_of(*name.split("/"), safety_s=4.0)], (seed,), tmp_path) == []
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from long_cases import mark_long
 from msgspec.structs import replace
 
 from statemachines.kernel import ConfigurationError
@@ -121,6 +122,7 @@ def test_cut_at_every_second_row_group_and_at_random_rows_the_tables_are_the_sam
     assert len(whole["runs"]) == 2
 
 
+@pytest.mark.parametrize("trace", mark_long(SCENARIOS, "deaths", "breaks"), indirect=True)
 def test_summaries_of_parts_of_a_run_make_the_same_tables_in_any_tree(trace):
     """The trace is wrong, so that much is found."""
     (path,) = trace.files
@@ -138,6 +140,7 @@ def test_summaries_of_parts_of_a_run_make_the_same_tables_in_any_tree(trace):
         rewrite(path, lambda _: right)
 
 
+@pytest.mark.parametrize("trace", mark_long(SCENARIOS, "quiet", "rarely", "random_loss"), indirect=True)
 def test_missing_rows_are_told_by_the_numbers_of_the_others(trace):
     """The first row of a run, and one amid it."""
     (path,) = trace.files
