@@ -45,31 +45,11 @@ COUNTED_BY: dict[str, set[str]] = {}
 """Name of a count -> the tests that it comes from."""
 
 
-PURITY_SAMPLE = 200
-"""Entries of a system that `make test` makes again under another hash seed. `make soak` makes 2 000."""
-
-
-def sample_purity(config):
-    """Only where long tests are left out.  A file of the explorer that says it would make certificates stale."""
-    purity = sys.modules.get("statemachines_spec.explorer.purity")
-    if purity is not None and config.option.markexpr == "not long":
-        purity.recheck.__defaults__ = (PURITY_SAMPLE,)
-
-
-@pytest.fixture
-def whole_sample(monkeypatch):
-    """As many entries are made again as outside of tests."""
-    from statemachines_spec.explorer import purity
-
-    monkeypatch.setattr(purity.recheck, "__defaults__", (purity.SAMPLE,))
-
-
-def pytest_collection_finish(session):
+def pytest_collection_finish():
     """What is imported and collected stays to the end.  A look of the garbage collector at all of it costs 0.2 s, and
     the benchmarks alone ask for hundreds.  While it grows nothing of it is garbage."""
     gc.enable()
     gc.freeze()
-    sample_purity(session.config)
 
 
 def counts():

@@ -25,7 +25,6 @@ def test_a_step_that_iterates_a_set_is_refused_by_another_hash_seed():
         explore(iterating(), engine="plain")
 
 
-@pytest.mark.usefixtures("whole_sample")
 def test_declared_machines_come_out_alike_under_another_hash_seed():
     entries = Entries(system_at("lock_toy:lock_system", asks=1, crashes=1))
     result = explore(entries.system, engine="plain", entries=entries)

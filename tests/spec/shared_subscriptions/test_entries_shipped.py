@@ -24,7 +24,6 @@ def test_spin_counts_the_same(name, tmp_path):
     assert (counts.states, counts.transitions) == (result.states, result.transitions)
 
 
-@pytest.mark.usefixtures("whole_sample")
 def test_the_shipped_machines_come_out_alike_under_another_hash_seed():
     entries = Entries(system("leader-crash", "small"))
     result = explore(entries.system, engine="plain", entries=entries)
