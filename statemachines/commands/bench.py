@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -51,8 +52,9 @@ def bench(
         raise ConfigurationError("--resume", True, "needs the file of the results to keep: give --save")
     file = None if save is None else benchmarks.SavedResults(save, benchmarks.find_commit(Path(benchmarks.__path__[0])))
     found = file.read(chosen) if file is not None and resume else {}
+    left = [row for row in chosen if row.name not in found]
     with suppress(KeyboardInterrupt):
-        for result in benchmarks.measure_all((row for row in chosen if row.name not in found), progress=_progress):
+        for result in benchmarks.measure_all(left, progress=partial(_show_progress, json)):
             found[result.row.name] = result
             if not json:
                 print(benchmarks.summarize_result(result), flush=True)
@@ -74,7 +76,7 @@ def _print_json(text: bytes) -> None:
     print(text.decode())
 
 
-def _progress(text: str) -> None:
-    """Only where somebody is looking."""
-    if sys.stderr.isatty():
-        print(text, file=sys.stderr)
+def _show_progress(json: bool, text: str) -> None:
+    """Where somebody is looking, and where stdout says nothing until all rows are measured."""
+    if json or sys.stderr.isatty():
+        print(text, file=sys.stderr, flush=True)

@@ -16,6 +16,7 @@ from statemachines.commands.scripts import CounterexampleFiles
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
 from statemachines.plain_text import plain_json
+from statemachines.timer_registry import check_timers
 
 if TYPE_CHECKING:
     from statemachines_spec.coverage import Reached
@@ -164,12 +165,15 @@ def _end(results: list[Result], met: bool, judged: bool) -> None:
 def _picked(
     protocol: str, names: tuple[str, ...], size: str, variant: str, without: tuple[str, ...]
 ) -> Chosen:  # fmt: skip
+    from statemachines_spec.coverage import machines_in
     from statemachines_spec.protocol import all_parts, choose_systems
 
     if not protocol:
         rule = f"must be one of: {', '.join(all_parts())}; or module:ATTRIBUTE, or `list`"
         raise ConfigurationError("protocol", protocol, rule)
-    return choose_systems(protocol, names, size, variant, without)
+    picked = choose_systems(protocol, names, size, variant, without)
+    check_timers(machines_in(picked.systems))
+    return picked
 
 
 def _explore(system: System, engine: str, states_max: int, threads: int) -> Result:

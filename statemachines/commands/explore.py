@@ -38,6 +38,8 @@ def explore(
     Exit code 0: nothing breaks. 1: a property breaks, and the page shows how. 3: the bounds were not reached.
     """
     from statemachines.step_page import write_step_page
+    from statemachines.timer_registry import check_timers
+    from statemachines_spec.coverage import machines_in
     from statemachines_spec.explorer.explore import explore as explore_system
     from statemachines_spec.protocol import choose_systems
     from statemachines_spec.state_page import make_page
@@ -48,6 +50,7 @@ def explore(
         there = ", ".join(one.name for one in picked.systems)
         raise ConfigurationError("--system", system, f"a page is of one system; choose one: {there}")
     (one,) = picked.systems
+    check_timers(machines_in(picked.systems))
     result = explore_system(one, engine=engine, states_max=states_max, partly=True)
     if result.path is not None:
         verdict = "VIOLATED"

@@ -31,6 +31,7 @@ from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.tcp import Address
 from statemachines.kernel import Answer, Event, Fsm, Host, Message, Node, Outgoing
 from statemachines.kernel.node import Observer
+from statemachines.timer_registry import check_timers
 
 R = TypeVar("R", bound=msgspec.Struct)
 
@@ -54,6 +55,8 @@ HostMaker = Callable[[str, int, Observer], NodeHost]
 
 def one_machine(fsm: Fsm[R], record: Callable[[str], R]) -> HostMaker:
     """A node of one machine: `record(life)` is what it begins as, under the id `life`."""
+
+    check_timers((fsm,))
 
     def make(life: str, now_ns: int, observe: Observer) -> NodeHost:
         host = NodeHost(life)

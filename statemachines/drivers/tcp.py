@@ -88,7 +88,9 @@ def parse_address(text: str) -> Address:
     host = host.removeprefix("[").removesuffix("]")
     number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else -1
     if not _is_host(host) or not 0 <= number <= 65_535:
-        raise ConfigurationError("address", text, "must be HOST:PORT, for example 127.0.0.1:7411")
+        raise ConfigurationError(
+            "address", text, "must be HOST:PORT (a port is 0 to 65535), for example 127.0.0.1:7411"
+        )
     return host, number
 
 

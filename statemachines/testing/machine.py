@@ -39,6 +39,7 @@ from statemachines.kernel import (
 from statemachines.testing import strategies
 from statemachines.testing.pool import Pool
 from statemachines.testing.protocol import Environment, Legal, Move, Values, environment_of
+from statemachines.timer_registry import check_timers
 
 SHIFT_NS = 10**18
 """How far the twin's clock is ahead: some thirty years."""
@@ -82,6 +83,7 @@ class MachineTest(RuleBasedStateMachine):
         `around`: fields of `Environment` in place of what the protocol says; `values`: what is drawn for fields, in
         place of what it says.
         """
+        check_timers((fsm,))
         made: type[MachineTest] = type(
             f"{fsm.name.title()}Test",
             (cls,),

@@ -118,7 +118,9 @@ def rows(monkeypatch):
 def test_bench_prints_a_list_of_objects(rows, capsys):
     rows(row(at_least=5), row("told", ours=(3.0,), baseline=(1.0,)))
     assert cli.run(["bench", "--json"]) == 0
-    found = msgspec.json.decode(capsys.readouterr().out)
+    said = capsys.readouterr()
+    found = msgspec.json.decode(said.out)
+    assert [line.partition(":")[0] for line in said.err.splitlines()] == ["fast", "told"]
     assert all(one.pop("seconds") >= 0 for one in found)
     assert found == [
         {

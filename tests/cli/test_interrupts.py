@@ -100,6 +100,7 @@ def test_a_campaign_that_is_told_to_end_gives_what_is_there(tmp_path, number):
     assert json.loads((out / "summary.json").read_text())["runs"] >= 20
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT])
 def test_mutants_that_are_interrupted_are_not_waited_for(tmp_path, number):
     with Command(
@@ -223,7 +224,7 @@ STARTS = {
     "node": ("node", "leader", "--store", "store.db"),
 }
 SPAN_S = {"check": 8.0, "explore": 8.0}
-MOMENTS = (2, 5)
+MOMENTS = (1, 5)
 """So many are tried; in `make soak` more, and those of `explore`, which begins as `check` does."""
 
 

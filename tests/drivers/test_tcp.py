@@ -459,7 +459,7 @@ def test_a_port_in_use_is_named():
     "text", ["", "localhost", ":80", "[]:80", "host:", "host:x", "host:70000", "host:\u00b2", "a..b:80"]
 )
 def test_a_malformed_address_is_named(text):
-    with pytest.raises(ConfigurationError, match="must be HOST:PORT"):
+    with pytest.raises(ConfigurationError, match=r"must be HOST:PORT \(a port is 0 to 65535\)"):
         parse_address(text)
 
 

@@ -37,6 +37,7 @@ def test_2_a_group_declared_with_start_0_gets_everything_stored(tmp_path):
         assert stage.twice() == []
 
 
+@pytest.mark.long
 def test_19_three_hosts_the_leader_is_killed_and_there_is_one_election(tmp_path):
     """A claim lasts ten heartbeats here: a leader that is merely slow is not followed by another."""
     with Stage(tmp_path, claim_ttl_ms=5_000) as stage:

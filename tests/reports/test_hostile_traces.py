@@ -24,10 +24,10 @@ SCENARIOS = {
 
 @pytest.fixture(scope="module", params=SCENARIOS)
 def trace(request, tmp_path_factory):
-    """The folder of a run of two seconds."""
+    """The folder of a run of one second."""
     folder = tmp_path_factory.mktemp(request.param)
     scenario = find_scenario(f"{request.param}/{SCENARIOS[request.param]}")
-    campaign(replace(scenario, phases=replace(scenario.phases, safety_s=2.0)), range(1), out=folder, processes=1)
+    campaign(replace(scenario, phases=replace(scenario.phases, safety_s=1.0)), range(1), out=folder, processes=1)
     return folder
 
 

@@ -103,6 +103,7 @@ def list_files(folder, system):
     return {name: data for name, data in found.items() if not name.endswith(".html")}
 
 
+@pytest.mark.long
 def test_D_600_a_campaign_that_broke_off_in_the_store_goes_on_there(store, trace, tmp_path, monkeypatch):
     """Its first file is kept, and of the second there is nothing."""
     scenario = find_scenario("cursor_recovery/undisturbed")

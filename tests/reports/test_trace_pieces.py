@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from long_cases import mark_long
 from msgspec.structs import replace
 
 from statemachines.kernel import ConfigurationError
@@ -34,7 +35,7 @@ FEW = {
     "quiet": ["shared_subscriptions.load.messages=500"],
     "deaths": ["cursor_recovery.messages=40"],
 }
-"""What the runs carry, where their messages would take longest: one that is judged in forty pieces has few rows."""
+"""What the runs carry, where their messages would take longest: one that is judged in many pieces has few rows."""
 
 
 def find_short(name):
@@ -106,13 +107,13 @@ def cut_amid(pieces):
     return [piece._replace(begins_amid=n > 0, ends_amid=n < last) for n, piece in enumerate(pieces)]
 
 
-def test_cut_at_every_row_group_and_at_random_rows_the_tables_are_the_same(trace):
+def test_cut_at_every_second_row_group_and_at_random_rows_the_tables_are_the_same(trace):
     (path,) = trace.files
     whole = judge_whole(trace)
     ends = [sum(trace.groups[path][:n]) for n in range(len(trace.groups[path]) + 1)]
     assert len(ends) > 30
-    assert judge_pieces(trace, cut_at(path, ends)) == whole
-    assert judge_pieces(trace, cut_amid(cut_at(path, [*ends[:-1:4], ends[-1]]))) == whole
+    assert judge_pieces(trace, cut_at(path, [*ends[:-1:2], ends[-1]])) == whole
+    assert judge_pieces(trace, cut_amid(cut_at(path, [*ends[:-1:6], ends[-1]]))) == whole
     chance = random.Random(1)
     cuts = sorted({0, trace.rows, *(chance.randrange(trace.rows) for _ in range(6))})
     pieces = cut_at(path, cuts)
@@ -121,6 +122,7 @@ def test_cut_at_every_row_group_and_at_random_rows_the_tables_are_the_same(trace
     assert len(whole["runs"]) == 2
 
 
+@pytest.mark.parametrize("trace", mark_long(SCENARIOS, "deaths", "breaks"), indirect=True)
 def test_summaries_of_parts_of_a_run_make_the_same_tables_in_any_tree(trace):
     """The trace is wrong, so that much is found."""
     (path,) = trace.files
@@ -130,7 +132,7 @@ def test_summaries_of_parts_of_a_run_make_the_same_tables_in_any_tree(trace):
         for kind in ("row-removed", "row-repeated", "rows-swapped"):
             rewrite(path, lambda table, kind=kind: spoil(table, kind, chance))
         whole = judge_whole(trace)
-        for count in (1, 12):
+        for count in (1, 6):
             assert judge_parts(trace, lambda rows, count=count: draw_cuts(chance, count, rows), chance) == whole
         wrong = {line["check"] for line in whole["verdicts"] if line["wrong"]}
         assert {"continuity", "turns", "clocks"} <= wrong
@@ -138,6 +140,7 @@ def test_summaries_of_parts_of_a_run_make_the_same_tables_in_any_tree(trace):
         rewrite(path, lambda _: right)
 
 
+@pytest.mark.parametrize("trace", mark_long(SCENARIOS, "quiet", "rarely", "random_loss"), indirect=True)
 def test_missing_rows_are_told_by_the_numbers_of_the_others(trace):
     """The first row of a run, and one amid it."""
     (path,) = trace.files
@@ -148,7 +151,7 @@ def test_missing_rows_are_told_by_the_numbers_of_the_others(trace):
         rewrite(path, lambda table: table.take(np.setdiff1d(np.arange(table.num_rows), gone)))
         whole = judge_whole(trace)
         assert [line["wrong"] for line in whole["verdicts"] if line["check"] == "clocks"] == [2]
-        assert judge_parts(trace, lambda rows: draw_cuts(chance, 12, rows), chance) == whole
+        assert judge_parts(trace, lambda rows: draw_cuts(chance, 6, rows), chance) == whole
     finally:
         rewrite(path, lambda _: right)
 

@@ -34,7 +34,7 @@ OURS = [f"{SIM.name}/{name}" for name in list_shipped_with(SIM.name)]
 @pytest.mark.parametrize("name", sorted(OURS))
 def test_every_scenario_holds(name, seed):
     """`make soak` repeats each with all of its messages."""
-    scenario = override(find_scenario(name), [] if seed else ["shared_subscriptions.load.messages=200"])
+    scenario = override(find_scenario(name), [] if seed else ["shared_subscriptions.load.messages=100"])
     (outcome,) = campaign(scenario, [seed], processes=1)
     assert outcome.is_held, outcome
     assert outcome.tally["acknowledged"] == settle(scenario, outcome.seed).own.load.messages

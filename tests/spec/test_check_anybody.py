@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from itertools import count
 from pathlib import Path
@@ -66,12 +67,21 @@ PROTOCOL = Protocol(
 NUMBERS = count(1)
 
 
+@pytest.fixture(scope="module")
+def importable(tmp_path_factory):
+    """A folder that modules are imported from; one, so that entries are made again in one process."""
+    folder = tmp_path_factory.mktemp("importable")
+    sys.path.insert(0, str(folder))
+    yield folder
+    sys.path.remove(str(folder))
+
+
 @pytest.fixture
-def mine(tmp_path, monkeypatch):
+def mine(importable):
     """A module of somebody else's, importable; its name."""
     module = f"mine_{next(NUMBERS)}"
-    (tmp_path / f"{module}.py").write_text(MINE.format(here=str(Path(__file__).parent), module=module))
-    monkeypatch.syspath_prepend(tmp_path)
+    (importable / f"{module}.py").write_text(MINE.format(here=str(Path(__file__).parent), module=module))
+    importlib.invalidate_caches()
     yield module
     sys.modules.pop(module, None)
     registry._REGISTERED.pop("lock_made_up", None)

@@ -42,13 +42,13 @@ def test_so_many_are_found_by_it(protocol, method):
     assert len(AT_ONCE[protocol, method]) >= LEAST[protocol, method]
 
 
-EVERY = 4
+EVERY = 12
 CELLS = [
     pytest.param(*of, bug, marks=[pytest.mark.long] * (number % EVERY != 0 and is_explored(of[0], bug)))
     for of, found in AT_ONCE.items()
     for number, bug in enumerate(found)
 ]
-"""`make test` repeats every fourth, and those that exploration does not find there; `make soak` repeats the rest."""
+"""`make test` repeats every twelfth, and those that exploration does not find there; `make soak` repeats the rest."""
 
 
 @pytest.mark.parametrize(("protocol", "method", "bug"), CELLS)

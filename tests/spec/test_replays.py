@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from counterexamples import NETWORKS, PLANTED, of_bug, random_walk, stale_grant
+from long_cases import mark_long
 from msgspec.structs import replace
 
 from statemachines import cli
@@ -143,7 +144,7 @@ def test_what_no_runtime_can_be_told_to_do_is_named(name):
     assert any(f"nobody can be told to do {REFUSED[name]}" in reason for reason in reasons)
 
 
-@pytest.mark.parametrize("name", FOLLOWED)
+@pytest.mark.parametrize("name", mark_long(FOLLOWED, *MORE))
 def test_what_the_explorer_walks_real_hosts_walk_too(name):
     """Random runs with crashes, pauses, claims that age, requests that travel: wherever real timers allow them."""
     one = replace(system(name, "small"), properties=())  # who follows it judges

@@ -119,6 +119,7 @@ def test_the_verdicts_are_those_of_the_full_search(drawn):
         assert (again.broken, again.last) == (full.path.broken, reduced.path.last)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("threads", [1, 2])
 @settings(max_examples=15, suppress_health_check=list(HealthCheck))
 @given(systems)

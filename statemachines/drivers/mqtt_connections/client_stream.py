@@ -46,6 +46,9 @@ ALIASED_MAX: Final = 2**15
 CLOSE_S: Final = 5.0
 """A client that does not read its last packet is cut off after so long."""
 
+TLS_HANDSHAKE: Final = b"\x16\x03"
+"""The first bytes of a TLS client; as MQTT they are a CONNECT with flags that no packet may have."""
+
 LINGER_S: Final = 1.0
 """So long what a client still sends is read and dropped: a closed socket would take our last packet with it."""
 
@@ -83,6 +86,8 @@ class ClientStream:
         """Packets."""
         self.error: PacketError | None = None
         """What was wrong with the bytes of the client."""
+        self.speaks_tls = False
+        """The wrong bytes are the beginning of a TLS handshake, in place of CONNECT."""
         self.settle: Callable[[], object] = lambda: None
         """Called when the client is accepted, or refused."""
         self.has_room = True
@@ -205,6 +210,7 @@ class ClientStream:
                 count, message = take_message(packets, self.record, left)
             except PacketError as error:
                 self.error = error
+                self.speaks_tls = self.record.status is AWAITING and data.startswith(TLS_HANDSHAKE)
                 self.feed(BrokenPacket(error.reason_code, error.level))
                 return
             if message is None:

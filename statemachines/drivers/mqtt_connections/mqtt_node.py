@@ -65,7 +65,12 @@ TURNS_TO_READ: Final = 4
 
 NOT_SHARED: Final = (
     "$share/GROUP/FILTER is refused (0x9E): this node has no groups, or their streams are in another database than its "
-    "sessions"
+    "sessions; beside --peers give --group-listen and --group-peers (in an application: groups= of a GroupHost)"
+)
+
+SPEAKS_TLS: Final = (
+    "it begins with a TLS handshake, and this listener has no TLS; give the node --tls-cert and --tls-key (tls=), or "
+    "switch TLS off at the client"
 )
 
 
@@ -293,7 +298,7 @@ class MqttNode:
     def _log_violation(self, stream: ClientStream) -> None:
         if stream.error is not None and self._violations.count_event():
             what = "%s: MQTT client %s was cut off: %s (%d such clients so far)"
-            text = str(stream.error).encode("unicode_escape").decode()[:200]
+            text = SPEAKS_TLS if stream.speaks_tls else str(stream.error).encode("unicode_escape").decode()[:200]
             logger.warning(what, self._node.name, stream.record.party, text, self._violations.count)
 
 

@@ -139,6 +139,9 @@ def mqtt(
     It waits for a store that is not there, prints `listening on HOST:PORT`, and stops in good order on SIGTERM or
     SIGINT. A listener beyond loopback needs --users, or --tls-ca.
 
+    With --tls-ca the certificate of a node has the name NAME, and `node` as organizational unit (OU). With
+    --group-listen it also has the names NAME-leader and NAME-member, and the unit `leader`.
+
     Two nodes on one machine:
 
         gapless node mqtt --store s.db --name a --listen 127.0.0.1:1883 --node-listen 127.0.0.1:7601
@@ -180,6 +183,7 @@ def mqtt(
             )
             if group_listen
             else Credentials(secret=token_hex().encode()),
+            name=name if group_listen and tls_ca is not None else "",
         )
 
     node = SessionNode(

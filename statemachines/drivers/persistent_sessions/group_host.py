@@ -36,6 +36,9 @@ class GroupHost:
         expiry_s: how long a group that only a front's subscriptions declared outlives its last session.
         configuration: the times of the groups, the same at all nodes.
         credentials: what other nodes must prove.
+        name: of the node.  The leader host is `NAME-leader`, and its members are `NAME-member`: with certificates on
+            both sides a certificate of the node has these names, and `leader` as organizational unit (OU).  "": both
+            names are made by chance.
 
     Raises:
         ConfigurationError: for a store that cannot have both.
@@ -50,6 +53,7 @@ class GroupHost:
         expiry_s: float = EXPIRY_S,
         configuration: Configuration | None = None,
         credentials: Credentials = NONE,
+        name: str = "",
     ) -> None:
         self._store = store
         if not 1 <= expiry_s <= EXPIRY_S_MAX:
@@ -57,8 +61,14 @@ class GroupHost:
         self._expiry_s = expiry_s
         self._configuration = configuration
         self._credentials = credentials
+        self._name = name
         self._leader = LeaderNode(
-            listen=listen, store=store, configuration=configuration, peers=peers, credentials=credentials
+            listen=listen,
+            store=store,
+            node=f"{name}-leader" if name else None,
+            configuration=configuration,
+            peers=peers,
+            credentials=credentials,
         )
 
         self.on_failure: Callable[[BaseException], None] = lambda error: None
@@ -70,7 +80,8 @@ class GroupHost:
         host, port = self._leader.address
         is_any = is_unspecified(host)
         where = f"{'127.0.0.1' if is_any else host}:{port}"
-        return Groups(where, self._store, self._configuration, self._credentials, "", self._expiry_s)
+        member = f"{self._name}-member" if self._name else ""
+        return Groups(where, self._store, self._configuration, self._credentials, member, self._expiry_s)
 
     async def __aenter__(self) -> Self:
         """Waits for the store, as a node does."""

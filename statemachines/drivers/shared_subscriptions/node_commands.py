@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -187,8 +188,10 @@ def consumer(
 def publisher(
     store: Store,
     path: Annotated[
-        Path | None, typer.Option("--input", metavar="PATH", help="Text file or folder; default: our own source.")
+        Path | None,
+        typer.Option("--input", metavar="PATH", help="Text file or folder; default: our own source."),
     ] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="Messages at most; default: all lines.")] = None,
     name: NameOrChance = None,
     rate: Annotated[int, typer.Option(min=1, max=10_000_000, help="Messages a second.")] = 2_000,
     batch: Annotated[int, typer.Option(min=1, max=10_000, help="Messages in one append.")] = 50,
@@ -213,7 +216,11 @@ def publisher(
 
     headers = parse_headers(header or [])
     topics = lines.read(path)
-    done, total = 0, sum(map(len, topics.values()))
+    done, lengths = 0, sum(map(len, topics.values()))
+    total, reached = lengths if count is None else min(count, lengths), set[str]()
+    if path is None:
+        source = "lines of the source of gapless; --input PATH publishes yours"
+        print(f"no --input: publishing {total} {source}", file=sys.stderr, flush=True)
 
     async def work() -> None:
         nonlocal done
@@ -224,15 +231,19 @@ def publisher(
             on_first_signal(told.set)
             try:
                 for topic, part in lines.in_turn(topics, batch):
+                    part = part[: total - done]
+                    reached.add(topic)
                     await publishing.publish(topic, part, headers=headers, key=encode_text(key))
                     done += len(part)
                     with suppress(TimeoutError):
                         await asyncio.wait_for(told.wait(), max(0.0, begin + done / rate - loop.time()))
+                    if done == total:
+                        break
                     if told.is_set():
                         return
             except GaplessError as error:
                 raise GaplessError(f"{error}; {done} messages were published before that, and are stored") from error
-        print(f"published {done} messages to {len(topics)} topics", flush=True)
+        print(f"published {done} messages to {len(reached)} topics", flush=True)
 
     def unfinished() -> str:
         return "" if done == total else f"ended by a signal: {done} of {total} messages are known to be stored"

@@ -278,7 +278,7 @@ def test_a_will_with_a_delay_is_not_sent_to_a_session_that_comes_back(store):
     run(main())
 
 
-def test_a_shared_filter_is_refused_where_the_node_knows_no_groups(store):
+def test_a_shared_filter_is_refused_where_the_node_knows_no_groups(store, caplog):
     async def main():
         async with mqtt_node(store) as node, MqttSocket(node.address) as client:
             assert (await client.connect()).properties.shared_available == 0
@@ -286,6 +286,7 @@ def test_a_shared_filter_is_refused_where_the_node_knows_no_groups(store):
             assert await client.ask(packet) == SubackPacket(1, (0x9E, 1))
 
     run(main())
+    assert "beside --peers give --group-listen and --group-peers" in caplog.text
 
 
 def test_PS_481_an_mqtt_publisher_that_connects_to_another_node_keeps_its_order(store):

@@ -21,6 +21,8 @@ from statemachines.mqtt_codec import (
     Decoder,
     PingreqPacket,
     PingrespPacket,
+    PubackPacket,
+    PublishPacket,
     SubackPacket,
     SubscribePacket,
     TopicSubscription,
@@ -106,13 +108,14 @@ def test_a_node_that_stops_ends_handshakes(store, contexts):
 
 class NodeFiles:
     """Certificates and users of a node in `folder`; `trusting` is TLS of a client, and `certified` with a certificate
-    for `tablet`."""
+    for `tablet`; that of the node has these names, and is for a leader host."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, names=("a",)):
         authority, issued = trustme.CA(), trustme.CA.issue_cert
         self.ca, self.cert, self.key, self.users = (folder / name for name in ("ca", "cert", "key", "users"))
         authority.cert_pem.write_to_path(str(self.ca))
-        server, client = issued(authority, "a", "127.0.0.1"), issued(authority, "tablet")
+        server = issued(authority, *names, "127.0.0.1", organization_unit_name="leader")
+        client = issued(authority, "tablet")
         self.cert.write_bytes(server.cert_chain_pems[0].bytes())
         server.private_key_pem.write_to_path(str(self.key))
         self.users.write_text(hash_password("ann", "secret"))
@@ -131,8 +134,9 @@ def files(tmp_path):
 
 
 @contextlib.asynccontextmanager
-async def run_command(store, *options):
-    """`gapless node mqtt`; its address."""
+async def run_command(store, *options, refusal=""):
+    """`gapless node mqtt`; its address.  `refusal`: what it says in the end about a certificate."""
+    said = b""
     command = (sys.executable, "-m", "statemachines", "node", "mqtt", "--store", str(store), "--name", "a")
     child = await asyncio.create_subprocess_exec(
         *command, "--listen", "127.0.0.1:0", *options, stdout=PIPE, stderr=PIPE
@@ -142,10 +146,14 @@ async def run_command(store, *options):
         assert line.startswith(b"listening on "), await child.stderr.read()
         host, _, port = line.split()[-1].decode().rpartition(":")
         yield host, int(port)
+        while refusal and b"its certificate is for" not in said:
+            said += await child.stderr.readline()
     finally:
         child.terminate()
-        said = (await child.communicate())[1]
-    assert b"its certificate is for" not in said, said
+        said += (await child.communicate())[1]
+    refused = [line for line in said.splitlines() if b"its certificate is for" in line]
+    assert bool(refused) is bool(refusal), said
+    assert refusal.encode() in b"".join(refused)
 
 
 async def connack_without_certificate(address, context):
@@ -184,3 +192,39 @@ def test_users_prove_by_passwords_over_tls_and_share_topics(store, files, with_a
                 assert (await client.connect("tablet")).reason_code != 0
 
     run(main())
+
+
+@pytest.mark.parametrize("names", [("a", "a-leader", "a-member"), ("a", "a-leader")])
+def test_leader_host_and_members_of_a_node_have_the_names_that_the_page_says(store, tmp_path, names):
+    files = NodeFiles(tmp_path, names)
+    options = (*files.tls, "--tls-ca", str(files.ca), "--users", str(files.users), "--group-listen", "127.0.0.1:0")
+    has_all = "a-member" in names
+    refusal = "" if has_all else "says it is a-member, and its certificate is for a, a-leader; give it one for a-member"
+
+    async def main():
+        async with (
+            run_command(store, *options, refusal=refusal) as address,
+            TlsSocket(address, files.trusting) as client,
+        ):
+            given = ConnectPacket("tablet", user_name="ann", password=b"secret")
+            assert (await client.ask(given)).reason_code == 0
+            assert await client.ask(SHARED) == SubackPacket(1, (0,))
+            if has_all:
+                client.send(PublishPacket("jobs/1", b"the fence", 1, packet_id=7))
+                assert {type(await client.read()) for _ in range(2)} == {PubackPacket, PublishPacket}
+
+    run(main())
+
+
+def test_a_tls_client_at_a_listener_without_tls_is_named_in_the_log(store, caplog, contexts):
+    """Once a minute, as every other client that is cut off."""
+
+    async def main():
+        async with mqtt_node(store) as node:
+            for _ in range(3):
+                with pytest.raises((ssl.SSLError, ConnectionError)):
+                    await asyncio.open_connection(*node.address, ssl=contexts[1])
+
+    run(main())
+    (line,) = [one.message for one in caplog.records if "was cut off" in one.message]
+    assert "it begins with a TLS handshake, and this listener has no TLS; give the node --tls-cert" in line

@@ -79,6 +79,7 @@ class Group:
             await groups.close()
 
 
+@pytest.mark.long
 def test_a_group_goes_on_after_the_server_crashed(server, tmp_path):
     async def test():
         group = Group(server.database("crash"), tmp_path)

@@ -41,7 +41,7 @@ def count(world, kind, name=""):
     return sum(row[4] == kind and row[5] == name for row in world.rows)
 
 
-@pytest.mark.parametrize("safety_s", mark_long((4.0, 6.0), "6.0"))
+@pytest.mark.parametrize("safety_s", mark_long((3.0, 6.0), "6.0"))
 @pytest.mark.parametrize("name", mark_long(NAMES, "resumed_at_once", "moving_publishers"))
 def test_every_scenario_of_sessions_holds(name, safety_s):
     scenario = find_scenario(f"{SIM.name}/{name}")
@@ -67,7 +67,7 @@ def test_PS_240_what_expires_while_its_clients_lag_is_deleted_and_nothing_counts
 
 
 def test_the_same_seed_is_the_same_run_of_sessions():
-    scenario = replace(find_scenario(f"{SIM.name}/sessions_storm"), phases=Phases(8.0, 90.0))
+    scenario = replace(find_scenario(f"{SIM.name}/sessions_storm"), phases=Phases(4.0, 90.0))
     scenario = replace(scenario, own=replace(scenario.own, join_nodes_s=()))
     runs = [World(scenario, 4, data=True) for _ in range(2)]
     assert runs[0].run() == runs[1].run()

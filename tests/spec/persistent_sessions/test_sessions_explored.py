@@ -25,7 +25,7 @@ LARGE = ("lag", "resumes", "second", "writer-crash", "slow-reads", "slow-fence",
          "taker-dies", "taken-in-turn", "taken-at-once", "taken-bounded", "taken-writer-dies",
          "old-lies-of-epochs", "crowded", "crowded-and-fenced", "aging-exactly-once", "collected-aging")  # fmt: skip
 """Obligations of these are judged by `gapless check persistent_sessions --liveness`."""
-WHOLE_MAX, QUICK_MAX, BEGINNING = 20_000, 1_500, 300
+WHOLE_MAX, QUICK_MAX, BEGINNING = 20_000, 750, 150
 """States: what no test explores to its end, unless it owes something; what `make test` explores so; what is larger is
 explored so far.  A change of the code that a certificate rests on makes it stale, whatever its size."""
 
@@ -47,9 +47,9 @@ def judged_whole(name):
 
 
 WHOLE = [name for name in SYSTEMS if name not in LARGE or certificate(name).states <= WHOLE_MAX]
-OWES = "taken-one-at-a-time"
-"""The smallest system with ORPHAN and TAKES among its obligations."""
-LONG = [name for name in WHOLE if certificate(name).states > QUICK_MAX and name != OWES]
+OWES = ("taken-one-at-a-time", "moving-and-open")
+"""The smallest systems with ORPHAN, TAKES and WRITES of a second writer among their obligations."""
+LONG = [name for name in WHOLE if certificate(name).states > QUICK_MAX and name not in OWES]
 """`make soak` explores these to their ends; their beginnings are explored with those of the large ones."""
 
 

@@ -52,6 +52,7 @@ def test_both_walkers_agree_with_symmetry_and_with_each_other(monkeypatch, threa
         assert getattr(plain, field) == getattr(compiled, field), field
 
 
+@pytest.mark.long
 def test_spin_counts_the_states_that_they_stand_for(tmp_path):
     """The entries of the orbits are those of the full search: SPIN, which knows of no symmetry, counts all states."""
     entries = Entries(build(TINY))

@@ -18,7 +18,11 @@ from statemachines_spec.shared_subscriptions.systems import GroupSetting, build,
 
 
 @pytest.mark.parametrize(
-    "setting", [GroupSetting(revoke_timeouts=1), GroupSetting(unsubscribes=1)], ids=["revokes", "leaving"]
+    "setting",
+    [
+        pytest.param(GroupSetting(revoke_timeouts=1), id="revokes"),
+        pytest.param(GroupSetting(unsubscribes=1), id="leaving", marks=pytest.mark.long),
+    ],
 )
 def test_the_shipped_machines_meet_their_obligations(setting):
     one = build("live", "", setting)
