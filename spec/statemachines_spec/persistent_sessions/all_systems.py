@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from statemachines_spec.explorer.system import System
 from statemachines_spec.persistent_sessions import (
     claim_systems,
+    collector_contract,
     every_system,
     fresh_session_systems,
     group_member_contract,
@@ -17,11 +18,22 @@ from statemachines_spec.persistent_sessions import (
     look_systems,
     merge_systems,
     node_group_systems,
+    resume_contract,
+    session_life_contract,
+    takeover_contract,
+    writer_contract,
+    writer_flow_contract,
 )
 
+CONTRACTS = (
+    group_member_contract, takeover_contract, session_life_contract, writer_contract, writer_flow_contract,
+    collector_contract, resume_contract,
+)  # fmt: skip
+"""Systems of one machine each; nothing in them is owed in the end."""
+
 APART = (
-    merge_systems, host_systems, look_systems, fresh_session_systems, claim_systems, group_systems,
-    group_member_contract, node_group_systems,
+    merge_systems, host_systems, look_systems, fresh_session_systems, claim_systems, group_systems, node_group_systems,
+    *CONTRACTS,
 )  # fmt: skip
 
 SYSTEMS: dict[str, str] = {

@@ -46,5 +46,100 @@ ALLOWED: Final = (
         "PS-650",
         "the row says that nothing is done at this look, and an event that no row takes does nothing",
     ),
+    Allowed(
+        ("session_life/2/to-locking",),
+        "PS-110",
+        "the deadline that entering anew sets is set for the same time by the row, and the timer of the lock has fired",
+    ),
+    Allowed(
+        ("writer/1/after-2", "writer/8/after-9", "writer/12/after-13", "writer/16/after-17", "writer/24/after-25"),
+        "PS-03",
+        "no event meets both guards: the next in turn is a message, or the marker",
+    ),
+    Allowed(
+        ("writer/11/to-storing",),
+        "PS-475",
+        "the writer stays in its state either way, and has no timer",
+    ),
+    Allowed(
+        ("writer/27/to-marking",),
+        "PS-05",
+        "the writer stays in its state either way, and has no timer",
+    ),
+    Allowed(
+        ("collector/3/to-finding", "collector/5/to-forgetting", "collector/8/to-reading", "collector/12/to-scanning"),
+        "PS-82",
+        "the collector stays in its state either way, and no timer belongs to it",
+    ),
+    Allowed(
+        ("writer_flow/2/after-3", "writer_flow/5/after-6", "writer_flow/5/after-7", "writer_flow/5/after-9"),
+        "PS-31",
+        "no event meets both guards: it is of a newer epoch, or of the one that is followed",
+    ),
+    Allowed(
+        ("writer_flow/9/after-10",),
+        "PS-28",
+        "no event meets both guards: a live number is the next one, or lies ahead",
+    ),
+    Allowed(
+        ("writer_flow/9/to-done",),
+        "PS-27",
+        "the flow stays in its state either way, and no timer belongs to it",
+    ),
+    Allowed(
+        ("writer_flow/4/to-waiting", "writer_flow/10/timer-dropped", "writer_flow/35/timer-dropped"),
+        "PS-28",
+        "the timers that entering sets, and those that the row sets, are set for the same times",
+    ),
+    Allowed(
+        ("writer_flow/21/unguarded",),
+        "PS-199",
+        "the session never says that there is no room for what was taken: the guard makes that a mistake of the host",
+    ),
+    Allowed(
+        ("writer_flow/32/unguarded", "writer_flow/33/unguarded"),
+        "PS-33",
+        "what is heard is compared with the epoch that a fence raises to, and those before it all lie below",
+    ),
+    Allowed(
+        ("session_resume/45/to-yielding",),
+        "PS-183",
+        "the timer that entering anew sets is set for the same time by the row",
+    ),
+    Allowed(
+        ("session_resume/45/after-46",),
+        "PS-183",
+        "no event meets both guards: a claim is above the last one, or is that",
+    ),
+    Allowed(
+        ("delivery/1/to-ready",),
+        "PS-41",
+        "the session state stays as it is either way, and has no timer",
+    ),
+    Allowed(
+        ("delivery/3/to-committing",),
+        "PS-43",
+        "the session state stays as it is either way, and has no timer",
+    ),
+    Allowed(
+        ("delivery/10/to-committing", "delivery/11/to-committing"),
+        "PS-45",
+        "the session state stays as it is either way, and has no timer",
+    ),
+    Allowed(
+        ("in_flight_message/5/to-released",),
+        "PS-54",
+        "the packet stays in its state either way, and has no timer",
+    ),
+    Allowed(
+        ("delivery/4/deleted",),
+        "PS-480",
+        "the row says that the session state does nothing, and an event that no row takes does nothing",
+    ),
+    Allowed(
+        ("delivery/6/after-7",),
+        "PS-208",
+        "no event meets both guards: what is over leaves room, so there would be more to commit behind it, too",
+    ),
 )  # fmt: skip
 """Each with the clause that allows it."""
