@@ -57,8 +57,16 @@ HELD: dict[str, tuple[str, HeldSetting]] = {
         HeldSetting(lost_replies=1, unanswered=1, never=1, leaves=1, shows=("recovered", "lost", "repeated")),
     ),
     "held-frames": (
-        "another frame begins while the earlier run misses something",
-        HeldSetting(messages=5, frames=2, history=2, unanswered=1, shows=("recovered", "lost", "lost unknown")),
+        "other frames begin while the earlier run misses something, and there are places for two runs",
+        HeldSetting(
+            messages=5,
+            frames=3,
+            history=2,
+            unanswered=1,
+            leaves=1,
+            places=2,
+            shows=("recovered", "lost", "lost unknown", "given up"),
+        ),
     ),
     "held-without-place": (
         "there is a place for one run, and no room for what is held, and streams are given up",
