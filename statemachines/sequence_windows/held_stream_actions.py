@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from statemachines.kernel import Ask, ChildStep, Effect, Effects, Event, Tell
 from statemachines.missed_samples.message import QUERY, Deliver, Heartbeat, Query, QueryEnded, Sample
 from statemachines.missed_samples.ranges import overlap
+from statemachines.missed_samples.recovery import Recovery
 from statemachines.missed_samples.source import SOURCE
 from statemachines.missed_samples.source_actions import settle_below
 from statemachines.missed_samples.source_record import LIVE, QueryTimeout, Rested, SourceRecord
@@ -40,15 +41,14 @@ Done = tuple[HeldStreamRecord, Effects]
 Delegated = tuple[HeldStreamRecord, Effects, tuple[ChildStep, ...]]
 
 
-def begin_stream(stream: str, record: HeldStreamRecord, first: int) -> HeldStreamRecord:
+def begin_stream(stream: str, recovery: Recovery, first: int) -> HeldStreamRecord:
     """With its first run: everything before this number has been handed over, or is of no interest."""
-    return replace(record, stream=stream, runs=(make_run(stream, record, first),), begun=1)
+    return HeldStreamRecord(stream, recovery, (make_run(stream, recovery, 1, first),), 1)
 
 
-def make_run(stream: str, record: HeldStreamRecord, first: int, own: bool = False) -> HeldRun:
-    """A run in which nothing is missing yet.  It ends when it is settled, and not because it was silent."""
-    name = f"{stream}.{record.begun + 1}"
-    return HeldRun(first, SourceRecord(name, record.recovery, LIVE, first, first, heard=True), own)
+def make_run(stream: str, recovery: Recovery, n: int, first: int, own: bool = False) -> HeldRun:
+    """Run `n` of the stream, in which nothing is missing yet."""
+    return HeldRun(first, SourceRecord(f"{stream}.{n}", recovery, LIVE, first, first, heard=True), own)
 
 
 def judge_released(told: Judged, filled: bool, lost: int, own: bool) -> Judged:
@@ -115,8 +115,9 @@ def is_timer_of_run(record: HeldStreamRecord, event: QueryTimeout | Rested) -> b
 # -- runs -----------------------------------------------------------------------------------------------------------
 
 
-def absorb(run: HeldRun, effects: Effects) -> tuple[HeldRun, Effects]:
-    """The run with what its source says of messages, and everything else that the source wants."""
+def absorb(run: HeldRun, effects: Effects, *, oldest: bool) -> tuple[HeldRun, Effects]:
+    """The run with what its source says of messages, and everything else that the source wants.  What the oldest run
+    says is handed over."""
     released, lost, due = run.released, run.lost, run.due
     left: list[Effect] = []
     for effect in effects:
@@ -126,9 +127,10 @@ def absorb(run: HeldRun, effects: Effects) -> tuple[HeldRun, Effects]:
             if type(told) is not Deliver:
                 lost += last - first + 1
                 continue
-            before = released[-1] if released and not lost else None
-            if before is not None and before.last + 1 == first:
-                released = (*released[:-1], ReleasedRange(before.first, last, before.lost))
+            if oldest:
+                left.append(Tell(MessagesReleased(first, last, lost, run.own and first == run.first)))
+            elif released and not lost:  # it follows the last one, since all between them is lost or released
+                released = (*released[:-1], ReleasedRange(released[-1].first, last, released[-1].lost))
             else:
                 released = (*released, ReleasedRange(first, last, lost))
             lost = 0
@@ -137,13 +139,11 @@ def absorb(run: HeldRun, effects: Effects) -> tuple[HeldRun, Effects]:
             left.append(Tell(QueryDue(run.name)))
         else:
             left.append(effect)
-    return replace(run, released=released, lost=lost, due=due), tuple(left)
+    return HeldRun(run.first, run.source, run.own, released, lost, due), tuple(left)
 
 
 def release(run: HeldRun, lost: int) -> tuple[HeldRun, Effects]:
     """Hand over what can be of the oldest run; `lost` of the runs before it has not been told yet."""
-    if not (run.released or lost):
-        return run, ()
     effects = []
     for one in run.released:
         own = run.own and one.first == run.first
@@ -156,14 +156,11 @@ def step_run(record: HeldStreamRecord, place: int, event: Event, now_ns: int) ->
     """One step of a run; what the oldest one says is handed over."""
     run = record.runs[place]
     source, effects, seen = SOURCE.child_step(run.source, event, now_ns)
-    run = replace(run, source=source)
+    run = HeldRun(run.first, source, run.own, run.released, run.lost, run.due)
     if effects:
-        run, effects = absorb(run, effects)
-    if place == 0:
-        run, more = release(run, 0)
-        effects = (*effects, *more)
-        if source.status is LIVE:
-            effects = (*effects, Tell(RunSettled(record.stream, 1, len(record.runs) - 1)))
+        run, effects = absorb(run, effects, oldest=place == 0)
+    if place == 0 and source.status is LIVE:
+        effects = (*effects, Tell(RunSettled(record.stream, 1, len(record.runs) - 1)))
     runs = (*record.runs[:place], run, *record.runs[place + 1 :])
     return replace(record, runs=runs), effects, (seen,)
 
@@ -214,8 +211,9 @@ def begin_apart(record: HeldStreamRecord, event: BeginRun, now_ns: int) -> Deleg
 
 
 def begin_run(record: HeldStreamRecord, number: int, own: bool, now_ns: int) -> Delegated:
-    run = make_run(record.stream, record, number, own)
-    record = replace(record, runs=(*record.runs, run), begun=record.begun + 1)
+    begun = record.begun + 1
+    run = make_run(record.stream, record.recovery, begun, number, own)
+    record = replace(record, runs=(*record.runs, run), begun=begun)
     return hold(record, len(record.runs) - 1, number, False, now_ns)
 
 
@@ -260,7 +258,7 @@ def give_up(record: HeldStreamRecord, event: NoRoom | RefuseRun, now_ns: int) ->
     lost = 0
     for run in record.runs:
         _, told = settle_below(run.source, run.source.top)
-        run, more = release(absorb(run, told)[0], lost)
+        run, more = release(absorb(run, told, oldest=False)[0], lost)
         effects += more
         lost = run.lost
     return record, (*effects, *drop(record, event, now_ns)[1])

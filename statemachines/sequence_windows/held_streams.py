@@ -36,7 +36,6 @@ from statemachines.sequence_windows.held_stream import HELD_STREAM
 from statemachines.sequence_windows.held_stream_actions import begin_stream
 from statemachines.sequence_windows.held_stream_record import (
     BeginRun,
-    HeldStreamRecord,
     MessagePassed,
     NextRun,
     RecoveredMessage,
@@ -138,7 +137,7 @@ def has_next(record: HeldStreamsRecord, event: RunSettled) -> bool:
 def begin(record: HeldStreamsRecord, event: Arrived, now_ns: int) -> Done:
     """From behind the last number that the window knew."""
     stream = STREAMS.id_of(record.id, record.streams + 1)
-    held = begin_stream(stream, HeldStreamRecord(stream, record.recovery), event.message.last + 1)
+    held = begin_stream(stream, record.recovery, event.message.last + 1)
     effects = (Tell(StreamBegun(stream)), Begin(stream, STREAMS.name, held), Feed(stream, event.message))
     return replace(record, streams=record.streams + 1, runs=record.runs + 1), effects
 

@@ -23,7 +23,7 @@ FRAME = 2
 """Of the first stream; the next has the next one."""
 
 
-class SendNext(Event, frozen=True, gc=False):
+class SendOrdinal(Event, frozen=True, gc=False):
     """The next message is published; `lost`: on the way; `begins`: it begins another frame."""
 
     lost: bool
@@ -76,7 +76,7 @@ class OrdinalReply(Message, frozen=True, gc=False):
     number: int
 
 
-class OpenQuery(msgspec.Struct, frozen=True, gc=False):
+class UnansweredQuery(msgspec.Struct, frozen=True, gc=False):
     """A query; `left`: the ordinals of the replies that have not come; `whole`: none was lost."""
 
     query: Query
@@ -89,7 +89,7 @@ class HeldPublisherLocal(msgspec.Struct, frozen=True, gc=False):
 
     sent: int = 0
     cuts: tuple[int, ...] = (0,)
-    queries: tuple[OpenQuery, ...] = ()
+    queries: tuple[UnansweredQuery, ...] = ()
 
 
 class HeldPublisher(Actor):
@@ -108,7 +108,7 @@ class HeldPublisher(Actor):
         found: list[Event] = []
         if local.sent < self.messages:
             begins = (False, True) if local.sent > 0 and len(local.cuts) < self.frames else (False,)
-            found += [SendNext(lost, new) for lost in (False, True) for new in begins]
+            found += [SendOrdinal(lost, new) for lost in (False, True) for new in begins]
         for one in local.queries:
             run = one.query.source
             for ordinal in one.left:
@@ -118,11 +118,11 @@ class HeldPublisher(Actor):
 
     def react(self, local: HeldPublisherLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         match envelope.event:
-            case SendNext(lost, begins):
+            case SendOrdinal(lost, begins):
                 return self._send(local, lost, begins)
             case Query() as query:
                 others = tuple(one for one in local.queries if one.query.source != query.source)
-                opened = OpenQuery(query, self._find(local, query))
+                opened = UnansweredQuery(query, self._find(local, query))
                 ordered = sorted((*others, opened), key=lambda one: one.query.source)
                 return Reaction(replace(local, queries=tuple(ordered)))
             case BringReply(run, ordinal):
@@ -166,7 +166,7 @@ class HeldPublisher(Actor):
         return Reaction(replace(local, queries=self._others(local, run)), (), (Envelope(QUERY, stream_of(run), ended),))
 
     @staticmethod
-    def _others(local: HeldPublisherLocal, run: str) -> tuple[OpenQuery, ...]:
+    def _others(local: HeldPublisherLocal, run: str) -> tuple[UnansweredQuery, ...]:
         return tuple(one for one in local.queries if one.query.source != run)
 
     @staticmethod

@@ -24,7 +24,7 @@ from statemachines_spec.sequence_windows.held_publisher import (
     HeldPublisher,
     LoseHeldReply,
     NeverEnd,
-    SendNext,
+    SendOrdinal,
     runs_asked,
 )
 
@@ -119,7 +119,7 @@ def build_held(name: str) -> System:
 def list_budgets(setting: HeldSetting) -> tuple[Budget, ...]:
     """How many faults there are of each kind."""
     return (
-        Budget("losses", setting.lost, lambda actor, event: isinstance(event, SendNext) and event.lost),
+        Budget("losses", setting.lost, lambda actor, event: isinstance(event, SendOrdinal) and event.lost),
         at_most("lost replies", setting.lost_replies, LoseHeldReply),
         at_most("queries that end without an answer", setting.unanswered, EndUnanswered),
         at_most("queries that never end", setting.never, NeverEnd),

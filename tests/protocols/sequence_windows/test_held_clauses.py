@@ -194,8 +194,7 @@ def test_SW_93_another_frame_begins_another_run_which_asks_at_once():
 
 
 def test_SW_93_runs_are_in_order():
-    record = HeldStreamRecord(STREAM, Recovery())
-    runs = tuple(make_run(STREAM, record, first) for first in (b(1), a(2)))
+    runs = tuple(make_run(STREAM, Recovery(), n, first) for n, first in ((1, b(1)), (2, a(2))))
     with pytest.raises(InvariantViolated, match="keeps-runs-in-order"):
         Node(HELD_STREAM, HeldStreamRecord(STREAM, Recovery(), runs), name=STREAM, now_ns=0).check()
 
