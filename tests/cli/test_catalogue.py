@@ -63,7 +63,7 @@ def test_no_machine_is_missing():
         path = Path(statemachines.__file__).parent / folder
         for found in pkgutil.iter_modules([str(path)]):
             module = import_module(f"statemachines.{folder}.{found.name}")
-            declared |= {(folder, value.name) for value in vars(module).values() if isinstance(value, Fsm)}
+            declared |= {(value.protocol, value.name) for value in vars(module).values() if isinstance(value, Fsm)}
     listed = {(protocol.name, name) for protocol in OURS for name in (*protocol.machines, *protocol.processes)}
     assert declared == listed
     assert ("shared_subscriptions", "leader") in declared

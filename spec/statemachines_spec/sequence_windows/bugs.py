@@ -40,6 +40,7 @@ from statemachines.sequence_windows.subscriber_window import (
     tell_verdict,
 )
 from statemachines_spec.bug import Apply, Bug, both, change_rows, redeclare, replace_call
+from statemachines_spec.sequence_windows.held_bugs import HELD_BUGS
 
 KNOWN = SubscriberWindowStatus.CURRENT
 
@@ -313,5 +314,6 @@ BUGS = (
         replace_call(subscriber_window, "advance_window", keep_both_runs)),
     Bug("inbox-repeats", "the last number of an inbox is accepted again", "SW-52", "equal or lower",
         change_rows(INBOX_WINDOW, "drop", when=is_below_the_last)),
+    *HELD_BUGS,
 )  # fmt: skip
 """Each with a sentence of its own."""

@@ -21,6 +21,7 @@ from statemachines_spec.sequence_windows.advisory_systems import (
 )
 from statemachines_spec.sequence_windows.as_written import AS_WRITTEN
 from statemachines_spec.sequence_windows.convergence import Operator
+from statemachines_spec.sequence_windows.held_systems import HELD, build_held
 from statemachines_spec.sequence_windows.inbox import inbox
 from statemachines_spec.sequence_windows.numbering import Fault
 from statemachines_spec.sequence_windows.publisher import RECEIVER, Publisher, Rotate, Send
@@ -194,7 +195,7 @@ ALONE: dict[str, tuple[str, Callable[[str], System]]] = {
 }
 """Name -> (about, how it is made)."""
 
-ABOUT = {name: about for name, (about, _) in (*SYSTEMS.items(), *ALONE.items())}
+ABOUT = {name: about for name, (about, _) in (*SYSTEMS.items(), *ALONE.items(), *HELD.items())}
 
 
 def system(name: str, size: str = "small", variant: str = "settled", without: tuple[str, ...] = ()) -> System:
@@ -202,6 +203,8 @@ def system(name: str, size: str = "small", variant: str = "settled", without: tu
     if name in ALONE:
         about, make = ALONE[name]
         return make(about)
+    if name in HELD:
+        return build_held(name)
     about, setting = SYSTEMS[name]
     return build(name, about, setting, variant)
 

@@ -80,7 +80,13 @@ class Desk:
     def at_rest(self):
         """Nothing is left of what was held."""
         held = self.subscriber._held
-        return (len(held), held.bytes, len(held._runs), len(held._host.nodes), held.deadline()) == (0, 0, 0, 0, None)
+        return (len(held), held.bytes, held._runner.record.runs, len(held._runner.nodes), held.deadline()) == (
+            0,
+            0,
+            0,
+            0,
+            None,
+        )
 
 
 def query(first, last, publisher="p", subject="s"):
@@ -227,7 +233,7 @@ def test_without_loss_nothing_is_asked_and_nothing_is_kept():
     desk.arrive(wire, *range(20), 19, 3)
     assert desk.asked == []
     assert desk.at_rest()
-    assert desk.subscriber._held._n == 0
+    assert desk.subscriber._held._runner.record.streams == 0
     assert (desk.row().repeat, len(one.sent)) == (2, 20)
 
 

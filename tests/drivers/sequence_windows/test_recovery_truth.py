@@ -229,7 +229,8 @@ class Network(RuleBasedStateMachine):
         self.tick(3 * 120 * MS * 3)
         held = self.subscriber._held
         assert held is not None
-        assert (len(held), held.bytes, held._runs, held._host.nodes, held.deadline()) == (0, 0, {}, {}, None)
+        runner = held._runner
+        assert (len(held), held.bytes, runner.record.runs, runner.nodes, held.deadline()) == (0, 0, 0, {}, None)
         for place, told in self.told.items():
             if told.arrived:
                 assert told.delivered[-1] == max(told.arrived), place

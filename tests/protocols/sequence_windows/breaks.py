@@ -9,11 +9,11 @@ from typing import Any
 from msgspec.structs import replace
 from mutants import Break, swap, without_choice
 
-from statemachines.drivers.sequence_windows import datagram, held_streams, sent_messages
-from statemachines.drivers.sequence_windows.held_messages import HeldMessage, HeldRun
+from statemachines.drivers.sequence_windows import datagram, held_messages, sent_messages
 from statemachines.drivers.sequence_windows.held_streams import HeldStreams
 from statemachines.kernel import Message
 from statemachines.sequence_windows import (
+    held_streams,
     loss_notifier,
     losses,
     message,
@@ -90,14 +90,10 @@ BREAKS = {
     "SW-46": swap(loss_notifier, "HEAD", {}),
     "SW-60": swap(windows, "_window", lambda side, given: rotation.Window()),
     "SW-61": swap(losses, "in_id_order", tuple),
-    "SW-70": swap(HeldStreams, "_begin", no_more(None)),
-    "SW-71": swap(HeldMessage, "judge_after_loss", lambda self, lost: self.told),
+    "SW-71": swap(held_messages, "judge_released", lambda told, filled, lost, own: told),
     "SW-72": lambda stack: unknown_is_asked_for(stack),
-    "SW-73": swap(held_streams, "Heartbeat", lambda source, last: held_streams.QueryEnded(source, 0, False)),
-    "SW-74": swap(HeldStreams, "_has_place", lambda self, count: True),
     "SW-75": swap(HeldStreams, "drop", no_more(None)),
     "SW-76": swap(sent_messages, "range_text", lambda first, last: ".."),
-    "SW-77": swap(HeldRun, "misses", lambda self, number: True),
     "SW-79": swap(subscriber_table, "Entry", lambda publisher, life, after: Entry(publisher, 0, after)),
     "SW-81": swap(subscriber_window, "last_before", lambda last, other, jumped, first, end: last),
     "SW-82": swap(subscriber_window, "advance_window", keep_both_runs),
@@ -112,11 +108,5 @@ def floor_stays(stack: ExitStack) -> None:
 
 def unknown_is_asked_for(stack: ExitStack) -> None:
     """As if it were known that all since the last message are missing."""
-    begin = HeldStreams._begin
-
-    def wrong(self: HeldStreams, message: HeldMessage) -> Any:
-        message.told = replace(message.told, unknown=False)
-        return begin(self, message)
-
     swap(HeldStreams, "concerns", lambda self, place, told: told.lost > 0)(stack)
-    swap(HeldStreams, "_begin", wrong)(stack)
+    swap(held_streams, "is_hole", lambda verdict, unknown: verdict is message.Verdict.SKIP)(stack)

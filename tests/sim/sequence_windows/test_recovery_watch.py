@@ -7,11 +7,12 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
-from statemachines.drivers.sequence_windows import RecoveryQuery
-from statemachines.drivers.sequence_windows.held_messages import HeldMessage, HeldRun
+from statemachines.drivers.sequence_windows import RecoveryQuery, held_messages
 from statemachines.drivers.sequence_windows.sent_messages import SentMessages
 from statemachines.drivers.sequence_windows.subscriber import Delivery, Loss
-from statemachines.kernel import ConfigurationError
+from statemachines.kernel import ConfigurationError, Tell
+from statemachines.sequence_windows import held_stream_actions
+from statemachines.sequence_windows.held_stream_record import HeldRun, RunSettled
 from statemachines.sequence_windows.message import Verdict
 from statemachines.sequence_windows.sequence import number_of
 from statemachines_sim.campaign import campaign
@@ -232,13 +233,26 @@ def test_without_loss_nothing_is_asked_for():
     assert (outcome.tally["asked"], outcome.tally["brought"]) == (0, 0)
 
 
+def settle_at_once(record, place, event, now_ns, step_run=held_stream_actions.step_run):
+    """As if the oldest run missed nothing."""
+    record, effects, seen = settle_never(record, place, event, now_ns, step_run)
+    return record, (*effects, Tell(RunSettled(record.stream, 1, len(record.runs) - 1))), seen
+
+
+def settle_never(record, place, event, now_ns, step_run=held_stream_actions.step_run):
+    """As if the oldest run always missed something."""
+    record, effects, seen = step_run(record, place, event, now_ns)
+    kept = [one for one in effects if not (isinstance(one, Tell) and isinstance(one.event, RunSettled))]
+    return record, tuple(kept), seen
+
+
 @pytest.mark.parametrize(
     ("bug", "scenario", "caught"),
     [
         ((SentMessages, "answer", lambda self, query: list(self._sent.values())[:1]), "some_kept", "NOGAP"),
-        ((HeldMessage, "judge_after_loss", lambda self, lost: self.told), "some_kept", "REPORT"),
-        ((HeldRun, "is_settled", True), "some_kept", "QUIET|REPORT|ORDER|SETTLED"),
-        ((HeldRun, "is_settled", False), "newest_alone", "SETTLED"),
+        ((held_messages, "judge_released", lambda told, filled, lost, own: told), "some_kept", "REPORT"),
+        ((held_stream_actions, "step_run", settle_at_once), "some_kept", "QUIET|REPORT|ORDER|SETTLED"),
+        ((held_stream_actions, "step_run", settle_never), "newest_alone", "SETTLED"),
         ((HeldRun, "missing_until", property(lambda run: run.high)), "some_kept", "QUIET"),
     ],
 )
