@@ -50,7 +50,8 @@ def list_command(
     """List sessions, in the order of their clients' ids.
 
     A session is connected, connecting (a node is about to have it), away (its client has left), or lost (its node has
-    ended, or has said nothing of it for 5 s). Where there are more than `--limit`, the last line says how to go on.
+    ended, or has said nothing of it for 5 s). Last stands how many messages wait for it in the store, at most: expired
+    ones may be among them. Where there are more than `--limit`, the last line says how to go on.
     """
     found: tuple[SessionSummary, ...] = _run(store, lambda opened: opened.do(ListSessions(after, limit + 1)))
     shown, more = found[:limit], found[limit:]
@@ -76,7 +77,7 @@ def describe(client: Client, store: Store, json: Json = False) -> None:
         return
     print(_line(_words(found.summary)))
     print(f"token {found.token}")
-    waiting = f"{'more than ' if found.waiting_more else ''}{found.waiting}"
+    waiting = f"{'at least ' if found.waiting_more else ''}{found.waiting}"
     print(f"{found.in_flight} in flight, {found.queued} queued, {waiting} waiting")
     for one in found.filters:
         print(_line(("subscribes", one.filter, f"QoS {one.qos}")))
@@ -190,7 +191,8 @@ def _words(one: SessionSummary) -> tuple[str, ...]:
     else:
         where = f"{one.state} at {one.node}"
     expiry = "does not expire" if one.expiry_s is None else f"expires after {one.expiry_s:g} s"
-    return (one.client, one.session, where, expiry)
+    waiting = f"at most {one.waiting_max} waiting" if one.waiting_max else "nothing waiting"
+    return (one.client, one.session, where, expiry, waiting)
 
 
 def _line(words: Iterable[str]) -> str:

@@ -12,15 +12,16 @@ from session_databases import SECOND, Clock, connect
 from session_nodes import node_of, run, take, until, where
 from state_changes import change_to
 
-from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher, backlog
+from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher, backlog, operator_requests
 from statemachines.drivers.persistent_sessions.backlog import BacklogTally, SessionBounds, WaitingRow
 from statemachines.drivers.persistent_sessions.collect import drop_rows, run_collector
 from statemachines.drivers.persistent_sessions.host_request import DropRows, PutMessage, Subscribe
+from statemachines.drivers.persistent_sessions.operator_request import DescribeSession
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import ConfigurationError, Map
 from statemachines.persistent_sessions import request
 from statemachines.persistent_sessions.collector_record import MessageLost, RoundEnded
-from statemachines.persistent_sessions.collector_request import ReadMessages
+from statemachines.persistent_sessions.collector_request import DeletePage, MessageDeletion, Only, ReadMessages
 from statemachines.persistent_sessions.graces import GRACES, Graces
 from statemachines.persistent_sessions.life_request import NEVER
 from statemachines.persistent_sessions.message import Queued
@@ -208,6 +209,39 @@ def test_PS_461_what_is_taken_is_not_dropped(url):
         assert await drop_rows([DropRows("s9", "n1", 1, 1, 4)], store.do) == 0
 
     on(url, body)
+
+
+def test_PS_731_a_message_that_was_dropped_or_deleted_does_not_wait(url):
+    """Its row does; how many messages there are at most is found without a look at each row."""
+
+    async def body(store):
+        await fill(store, 30)
+        found = []
+        for dropped in (0, 1, 3, 17, 29, 30):
+            await drop_rows([DropRows("s1", "n1", 1, 1, dropped)], store.do)
+            session = await store.do(DescribeSession("s1"))
+            found.append((session.waiting, session.waiting_more, session.summary.waiting_max))
+        assert found == [(count, False, count) for count in (28, 28, 27, 13, 1, 0)]
+        await store.ask(DeletePage(messages=(MessageDeletion("m003", Only.ALWAYS),)))
+        session = await store.do(DescribeSession("s2"))
+        assert (session.waiting, session.summary.waiting_max) == (4, 5)
+
+    on(url, body)
+
+
+def test_PS_731_a_description_says_where_it_has_not_looked_at_all_rows(sqlite_url, monkeypatch):
+    monkeypatch.setattr(operator_requests, "WAITING_MAX", 10)
+
+    async def body(store):
+        await fill(store, 30)
+        found = []
+        for dropped in (12, 20):
+            await drop_rows([DropRows("s1", "n1", 1, 1, dropped)], store.do)
+            session = await store.do(DescribeSession("s1"))
+            found.append((session.waiting, session.waiting_more, session.summary.waiting_max))
+        assert found == [(10, True, 18), (10, False, 10)]
+
+    on(sqlite_url, body)
 
 
 def test_PS_461_a_session_with_too_much_goes_on_behind_what_was_dropped(store, caplog):
