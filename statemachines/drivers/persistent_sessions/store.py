@@ -45,7 +45,7 @@ from statemachines.drivers.persistent_sessions.life_requests import ANSWERS as L
 from statemachines.drivers.persistent_sessions.life_requests import open_with_will
 from statemachines.drivers.persistent_sessions.machine_requests import PAGE, MachineRequests
 from statemachines.drivers.persistent_sessions.machine_requests import READS as MACHINE_READS
-from statemachines.drivers.persistent_sessions.operator_request import OperatorRequest
+from statemachines.drivers.persistent_sessions.operator_request import ClockState, OperatorRequest
 from statemachines.drivers.persistent_sessions.operator_requests import ANSWERS as OPERATOR
 from statemachines.drivers.persistent_sessions.operator_requests import READS as OPERATOR_READS
 from statemachines.drivers.persistent_sessions.payloads import Payload
@@ -267,6 +267,16 @@ class SessionStore:
         def work() -> bool:
             with self._database.writing() as sql:
                 return bool(sql.count("UPDATE @store SET stopped_ns = 0 WHERE stopped_ns > 0"))
+
+        return await self._database.run(work)
+
+    async def read_clock(self) -> ClockState:
+        """What its clock shows, and whether ages count; nothing is changed."""
+
+        def work() -> ClockState:
+            with self._database.reading(self._watch) as sql:
+                _ = sql.now_ns
+            return self._watch.describe_clock()
 
         return await self._database.run(work)
 

@@ -51,6 +51,7 @@ from statemachines.drivers.persistent_sessions.group_membership import GroupMemb
 from statemachines.drivers.persistent_sessions.machine_requests import Small
 from statemachines.drivers.persistent_sessions.node_guide import NodeGuide
 from statemachines.drivers.persistent_sessions.node_roles import NODE
+from statemachines.drivers.persistent_sessions.operator_request import ClockState
 from statemachines.drivers.persistent_sessions.persistent_session import PersistentSession
 from statemachines.drivers.persistent_sessions.postgres import PostgresSessions
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
@@ -347,6 +348,7 @@ BREAKS = {
     "PS-691": swap(collector_requests._RowWalk, "_pass_run", lambda self, row: row),
     "PS-692": swap(collector_requests, "MESSAGES", collector_requests.MESSAGES.replace(" AND time_ns <= :last_ns", "")),
     "PS-730": swap(operator_requests, "list_spans", lambda sql, session: iter(())),
+    "PS-732": swap(TimeWatch, "describe_clock", lambda self: ClockState(0, 0, 0)),
     "PS-731": swap(row_spans, "_count_dropped", lambda sql, numbers, where: 0),
     "PS-461": swap(backlog, "choose_dropped", lambda pieces, rows_max, size_bytes_max: []),
     "PS-462": swap(NodeGuide, "_is_ping_due", lambda self: True),
