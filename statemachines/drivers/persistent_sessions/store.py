@@ -20,7 +20,7 @@ from urllib.parse import unquote
 import msgspec
 
 from statemachines.drivers.clock import Clock, read_boot_id, steady_ns
-from statemachines.drivers.persistent_sessions.backlog import BacklogTally, SessionBounds
+from statemachines.drivers.persistent_sessions.backlog import Backlog, BacklogTally, SessionBounds
 from statemachines.drivers.persistent_sessions.collector_requests import ANSWERS as COLLECTOR
 from statemachines.drivers.persistent_sessions.collector_requests import READS as COLLECTOR_READS
 from statemachines.drivers.persistent_sessions.collector_requests import read_rows
@@ -256,6 +256,11 @@ class SessionStore:
     def take_drops(self) -> list[DropRows]:
         """What sessions have beyond their bounds, as far as a collector has read."""
         return [] if self._tally is None else self._tally.take_drops()
+
+    @property
+    def backlog(self) -> Backlog | None:
+        """What waited when a collector had read all rows last, at most (None: none has yet, through this store)."""
+        return None if self._tally is None else self._tally.backlog
 
     def share_streams(self) -> None:
         """Append each message that is for a group to its stream, in this database: the streams are there."""

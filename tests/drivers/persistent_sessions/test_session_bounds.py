@@ -13,10 +13,11 @@ from session_nodes import node_of, run, take, until, where
 from state_changes import change_to
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher, backlog, operator_requests
-from statemachines.drivers.persistent_sessions.backlog import BacklogTally, SessionBounds, WaitingRow
-from statemachines.drivers.persistent_sessions.collect import drop_rows, run_collector
+from statemachines.drivers.persistent_sessions.backlog import Backlog, BacklogTally, SessionBounds, WaitingRow
+from statemachines.drivers.persistent_sessions.collect import CollectorCounts, drop_rows, run_collector
 from statemachines.drivers.persistent_sessions.host_request import DropRows, PutMessage, Subscribe
 from statemachines.drivers.persistent_sessions.operator_request import DescribeSession
+from statemachines.drivers.persistent_sessions.session_metrics import read_collector_metrics
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import ConfigurationError, Map
 from statemachines.persistent_sessions import request
@@ -91,6 +92,47 @@ def test_PS_461_rows_that_were_counted_are_not_counted_again_and_the_same_is_dro
             assert walk(tally, rows) == wanted, "counted anew"
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 60), st.integers(1, 9)), min_size=1, max_size=5),
+    st.integers(20, 200),
+)
+def test_PS_733_a_walk_adds_up_what_waits_whether_it_was_counted_before_or_not(walks, messages):
+    """And what is dropped then does not wait; a walk that did not come to its end says nothing."""
+    tally = BacklogTally(SessionBounds(messages, 2**30))
+    taken = last = 0
+    rows = []
+    assert tally.backlog is None
+    for takes, comes, size in walks:
+        rows += [WaitingRow(b"s", b"w", 1, number, number, size) for number in range(last + 1, last + comes + 1)]
+        last, taken = last + comes, min(taken + takes, last)
+        rows = [row for row in rows if row.number > taken]
+        with patch.object(backlog, "KNOWN_MIN", 2):
+            drops = walk(tally, rows)
+        rows = [row for row in rows if not any(one.first <= row.number <= one.last for one in drops)]
+        assert tally.backlog == Backlog(len(rows), sum(row.size_bytes for row in rows), len(rows))
+        tally.begin()
+        tally.add(WaitingRow(b"s", b"w", 1, 10**6, 1, 1))
+        assert tally.backlog.messages == len(rows)
+
+
+def test_PS_733_what_waits_is_added_up_over_sessions(url):
+    async def body(store):
+        await fill(store, 30)
+        assert store.backlog is None
+        counts = CollectorCounts()
+        await collect(store, SessionBounds(), counts=counts)
+        assert store.backlog == Backlog(33, 3_300, 28)
+        await collect(store, SessionBounds(messages=10), counts=counts)
+        assert store.backlog == Backlog(14, 1_400, 9)
+        assert counts.messages_dropped == 19
+        names = [one.name for one in read_collector_metrics(store, counts)]
+        assert names == ["messages_dropped", "messages_waiting", "bytes_waiting", "messages_waiting_largest"]
+        values = [one.value for one in read_collector_metrics(store, counts)]
+        assert values == [19, 14, 1_400, 9]
+
+    on(url, body)
+
+
 def walk(tally, rows, is_known=True):
     """What is dropped of these rows of one writer; those of a piece that is known are added together."""
     tally.begin()
@@ -138,7 +180,7 @@ def row(number):
     return Queued(number, f"m{number:03}", "t", 1)
 
 
-async def collect(store, bounds=None, graces=GRACES, rounds=1):
+async def collect(store, bounds=None, graces=GRACES, rounds=1, counts=None):
     """What is told until so many rounds have ended, and what that round has dropped is dropped."""
     told, ended = [], asyncio.Event()
 
@@ -147,7 +189,7 @@ async def collect(store, bounds=None, graces=GRACES, rounds=1):
         if sum(isinstance(one, RoundEnded) for one in told) >= rounds:
             ended.set()
 
-    task = asyncio.create_task(run_collector(store, graces, bounds=bounds, told=hear))
+    task = asyncio.create_task(run_collector(store, graces, bounds=bounds, counts=counts, told=hear))
     await ended.wait()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -197,6 +239,23 @@ def test_PS_461_what_a_session_has_beyond_its_bound_is_dropped_for_that_session_
         assert isinstance(again, request.RowStored)  # it was cut off, and asks again
         (messages,) = await store.ask(ReadMessages("", 99))
         assert {one.message for one in messages.messages if not one.referenced} == {f"m{n:03}" for n in range(6, 22)}
+
+    on(url, body)
+
+
+def test_PS_461_what_waits_behind_rows_that_are_taken_is_counted_once(url):
+    """A page that ends there has the rows that are taken alone, and the next begins behind those."""
+
+    async def body(store):
+        held = await connect(store, "s1", "c", expiry_ms=NEVER)
+        await store.do(Subscribe("s1", held.token, "t", 1))
+        await store.ask(request.BeginEpoch("s1", "n1"))
+        for number in range(1, 21):
+            await store.do(PutMessage(f"m{number:03}", "t", b"x", 1))
+            await store.ask(request.PutRows("s1", "n1", 1, (row(number),)))
+        await store.ask(request.CommitState("s1", held.token, change_to(request.SessionState(Map({"n1": (1, 2)})))))
+        await collect(store, SessionBounds(messages=30))
+        assert await waiting(store, "s1") == [(number, True) for number in range(3, 21)]
 
     on(url, body)
 
