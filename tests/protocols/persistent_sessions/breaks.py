@@ -8,7 +8,7 @@ from unittest.mock import AsyncMock, patch
 from msgspec import structs
 from mutants import swap, wrap
 
-from statemachines.drivers import metrics_endpoint, rate_limited_log, tcp, topic, topic_filter
+from statemachines.drivers import complaint_log, metrics_endpoint, rate_limited_log, tcp, topic, topic_filter
 from statemachines.drivers.authority import Authority
 from statemachines.drivers.loop_watchdog import LoopWatchdog
 from statemachines.drivers.message_head import EMPTY, encode_head
@@ -358,6 +358,7 @@ BREAKS = {
     "PS-562": swap(node_guide.Outcome, "__lt__", lambda self, other: False),
     "PS-563": swap(NodeGuide, "_note_refusal", lambda self, place: None),
     "PS-463": swap(tcp, "TOO_MANY", "there is no room for {}"),
+    "PS-735": swap(complaint_log, "REPEAT_S", 0.0),
     "PS-464": swap(TimeWatch, "_say_unused", lambda self, known, clock_ns: None),
     "PS-476": swap(host_requests, "is_current", lambda sql, asked: True),
     "PS-477": swap(host_requests, "read_unfinished", lambda sql, age_ms: ()),
