@@ -112,14 +112,15 @@ class BacklogTally:
 
     def add_piece(self, session: bytes, piece: Piece) -> None:
         """The next rows that wait are those of a piece of the walk before."""
-        if not self._enter(session, (session, piece.writer, piece.epoch, piece.last)):
-            return
-        self._pieces.append(piece)
-        self._reused += 1
+        is_new = self._enter(session, (session, piece.writer, piece.epoch, piece.last))
+        if is_new:
+            self._pieces.append(piece)
+            self._reused += 1
 
     def add(self, row: WaitingRow) -> None:
         """The next row that waits."""
-        if not self._enter(row.session, row[:4]):
+        is_new = self._enter(row.session, row[:4])
+        if not is_new:
             return
         last = self._pieces[-1] if self._pieces else None
         if last is None or self._is_full(last) or (last.writer, last.epoch) != (row.writer, row.epoch):

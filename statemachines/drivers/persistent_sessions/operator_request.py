@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -70,24 +70,6 @@ class SessionSummary(msgspec.Struct, frozen=True):
     seen_s: float
     expiry_s: float | None
     waiting_max: int
-
-
-class ClockState(NamedTuple):
-    """What the clock of a database shows; store time now; up to which store time ages count (0: up to now)."""
-
-    clock_ns: int
-    now_ns: int
-    stopped_ns: int
-
-    @property
-    def ahead_s(self) -> float:
-        """How far the clock is ahead of store time; negative: behind, and store time stands still."""
-        return (self.clock_ns - self.now_ns) / 1e9
-
-    @property
-    def stopped_s(self) -> float:
-        """For how long ages have stood still."""
-        return (self.now_ns - self.stopped_ns) / 1e9 if self.stopped_ns else 0.0
 
 
 class SubscribedFilter(msgspec.Struct, frozen=True):

@@ -10,7 +10,6 @@ import typer
 from statemachines.drivers.persistent_sessions.node_commands import Store
 from statemachines.drivers.persistent_sessions.operator_request import (
     LIST_MAX,
-    ClockState,
     DeleteRows,
     DescribeSession,
     KickClient,
@@ -24,6 +23,7 @@ from statemachines.plain_text import plain_json, plain_line
 
 if TYPE_CHECKING:
     from statemachines.drivers.persistent_sessions.store import SessionStore
+    from statemachines.persistent_sessions.store_time import ClockState
 
 T = TypeVar("T")
 
@@ -161,9 +161,9 @@ def clock(
     if json:
         found = {
             "clock": _utc(state.clock_ns),
-            "store_time": _utc(state.now_ns),
+            "store_time": _utc(state.time_ns),
             "ahead_s": state.ahead_s,
-            "stopped": state.stopped_ns > 0,
+            "stopped": state.is_stopped,
             "stopped_s": state.stopped_s,
         }
         print(plain_json({**found, "accepted": is_accepted} if accept else found))
@@ -172,7 +172,7 @@ def clock(
         print(f"{where}: {'ages count again' if is_accepted else 'ages count already; nothing was changed'}")
         return
     print(f"{where}: its clock shows {_utc(state.clock_ns)}{_describe_lead(state.ahead_s)}")
-    if state.stopped_ns:
+    if state.is_stopped:
         print(f"ages stand still for {state.stopped_s:.0f} s: set the clock back, or accept it with --accept")
     else:
         print("ages count")

@@ -45,7 +45,7 @@ from statemachines.drivers.persistent_sessions.life_requests import ANSWERS as L
 from statemachines.drivers.persistent_sessions.life_requests import open_with_will
 from statemachines.drivers.persistent_sessions.machine_requests import PAGE, MachineRequests
 from statemachines.drivers.persistent_sessions.machine_requests import READS as MACHINE_READS
-from statemachines.drivers.persistent_sessions.operator_request import ClockState, OperatorRequest
+from statemachines.drivers.persistent_sessions.operator_request import OperatorRequest
 from statemachines.drivers.persistent_sessions.operator_requests import ANSWERS as OPERATOR
 from statemachines.drivers.persistent_sessions.operator_requests import READS as OPERATOR_READS
 from statemachines.drivers.persistent_sessions.payloads import Payload
@@ -78,6 +78,7 @@ from statemachines.persistent_sessions.request import (
     RowRead,
     RowStored,
 )
+from statemachines.persistent_sessions.store_time import ClockState
 
 POSTGRES: Final = ("postgresql", "postgres", "postgresql+psycopg")
 FORMS: Final = "must be a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE"

@@ -7,8 +7,14 @@ from collections.abc import Callable
 from typing import Final
 
 from statemachines.drivers.clock import Clock, steady_ns
-from statemachines.drivers.persistent_sessions.operator_request import ClockState
-from statemachines.persistent_sessions.store_time import Steady, StoreTime, find_new_lead, next_time, time_of_read
+from statemachines.persistent_sessions.store_time import (
+    ClockState,
+    Steady,
+    StoreTime,
+    find_new_lead,
+    next_time,
+    time_of_read,
+)
 
 logger = logging.getLogger("gapless")
 

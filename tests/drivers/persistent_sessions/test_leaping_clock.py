@@ -11,7 +11,6 @@ from session_moves import queued
 
 from statemachines import cli
 from statemachines.drivers.persistent_sessions.host_request import PutMessage, StoreRows, Subscribe
-from statemachines.drivers.persistent_sessions.operator_request import ClockState
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
@@ -21,6 +20,7 @@ from statemachines.persistent_sessions.collector_request import ForgetClient, Re
 from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.life_request import LeaveSession, LockClient, LookUp
 from statemachines.persistent_sessions.request import BeginEpoch, LoadSession, PutRows, SessionLoaded
+from statemachines.persistent_sessions.store_time import ClockState
 
 DAY = 86_400 * SECOND
 HOUR_MS = 3_600_000

@@ -52,7 +52,6 @@ from statemachines.drivers.persistent_sessions.group_membership import GroupMemb
 from statemachines.drivers.persistent_sessions.machine_requests import Small
 from statemachines.drivers.persistent_sessions.node_guide import NodeGuide
 from statemachines.drivers.persistent_sessions.node_roles import NODE
-from statemachines.drivers.persistent_sessions.operator_request import ClockState
 from statemachines.drivers.persistent_sessions.persistent_session import PersistentSession
 from statemachines.drivers.persistent_sessions.postgres import PostgresSessions
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
@@ -96,7 +95,7 @@ from statemachines.persistent_sessions.message import Puback, unfold_row
 from statemachines.persistent_sessions.request import DATABASE, MarkDelivered
 from statemachines.persistent_sessions.session_host_process import SESSION_HOST
 from statemachines.persistent_sessions.session_host_record import Handed
-from statemachines.persistent_sessions.store_time import StoreTime
+from statemachines.persistent_sessions.store_time import ClockState, StoreTime
 
 
 def as_if_it_were_direct(dialect, record, given, arguments):
