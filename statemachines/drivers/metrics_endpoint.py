@@ -41,7 +41,7 @@ def write_metrics(metrics: Iterable[Metric]) -> str:
     for one in metrics:
         name = f"gapless_{one.name}"
         sample = f"{name}_total" if one.kind == "counter" else name
-        lines += [f"# TYPE {name} {one.kind}", f"# HELP {name} {one.about}", f"{sample} {one.value:g}"]
+        lines += [f"# TYPE {name} {one.kind}", f"# HELP {name} {one.about}", f"{sample} {one.value:.15g}"]
     return "\n".join((*lines, "# EOF", ""))
 
 

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, cast
 
 from statemachines.drivers.clock import steady_ns
+from statemachines.drivers.complaint_log import ComplaintLog
 from statemachines.drivers.credentials import NONE, Credentials, names_in, tls_reason, units_in
 from statemachines.drivers.greeting import GREETING_MAX, NONCE_SIZE, Greeting, Terms
 from statemachines.drivers.rate_limited_log import RateLimitedLog
@@ -70,15 +71,6 @@ SILENCE = {
 TELL_S = 1.0
 """How long a peer that is cut off may take to hear why; what it says meanwhile is not looked at."""
 
-REPEAT_S = 60.0
-"""The same complaint about the same peer is not logged again for so long: it may come back every two seconds."""
-
-COMPLAINTS_MAX = 1_000
-"""Complaints that are remembered for that."""
-
-LINES_MAX = 100
-"""Complaints that are logged within a minute, about whatever peers."""
-
 Address = tuple[str, int]
 
 
@@ -114,7 +106,8 @@ class TcpTransport:
     `listen`: where to accept connections (port 0: any, see `address`); `dial`: name -> address of peers to keep
     connected to; a packet may be addressed to such a name or to the node that answered there.  `credentials`: what a
     peer must prove, and what we show it; `store`: the identity of the store that we work on, and every peer must work
-    on the same ("": we have none); `connections_max`: how many there may be at a time.
+    on the same ("": we have none); `connections_max`: how many there may be at a time; `complaints`: where peers are
+    complained about (None: in a log of its own).
 
     `joined(hello)` hears of peers that can be sent to from now on, in the version that `choose_version` says;
     `left(hello, dialled)` of connections that are gone behind their greeting (`dialled`: it is one that we made),
@@ -137,6 +130,7 @@ class TcpTransport:
         left: Callable[[Hello, bool], None] | None = None,
         refused: Callable[[str], None] | None = None,
         connections_max: int | None = None,
+        complaints: ComplaintLog | None = None,
     ) -> None:
         self.life = life
         self.store = store
@@ -154,8 +148,7 @@ class TcpTransport:
         self.dial_tls = credentials.dialling() if dial else None
         self.prefix = f"{node_of(life)}~"
         """What the id of every party that lives here begins with."""
-        self._complaints: dict[tuple[str, str], float] = {}
-        self._complained = RateLimitedLog(steady_ns, LINES_MAX)
+        self._complaints = complaints or ComplaintLog()
         self._too_many = RateLimitedLog(steady_ns)
         self._listen = listen
         self._dial = dict(dial or {})
@@ -299,17 +292,8 @@ class TcpTransport:
 
     def complain(self, connection: Connection, what: str) -> None:
         """One line about a peer; not again at once, if it goes on."""
-        now = asyncio.get_running_loop().time()
-        about = (connection.peer.rpartition(":")[0], what)
-        if now < self._complaints.get(about, now):
-            return
-        if len(self._complaints) >= COMPLAINTS_MAX:
-            self._complaints.clear()
-        self._complaints[about] = now + REPEAT_S
-        if self._complained.count_event():
-            logger.warning("%s %s", connection.peer, what)
-        elif not self._complained.count % COMPLAINTS_MAX:
-            logger.warning("complaints about %d peers so far; a minute has %d lines", self._complained.count, LINES_MAX)
+        peer = connection.peer
+        self._complaints.complain(peer if connection.dialled else peer.rpartition(":")[0], peer, what)
 
     def remove_connection(self, connection: Connection) -> None:
         """A connection was lost."""

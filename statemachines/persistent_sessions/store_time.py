@@ -39,6 +39,29 @@ class StoreTime(msgspec.Struct, frozen=True, gc=False):
         return min(now_ns, self.stopped_ns) if self.stopped_ns else now_ns
 
 
+class ClockState(msgspec.Struct, frozen=True):
+    """What the clock of a database shows; store time now; up to which store time ages count (0: up to now)."""
+
+    clock_ns: int
+    time_ns: int
+    stopped_ns: int
+
+    @property
+    def is_stopped(self) -> bool:
+        """Ages stand still."""
+        return self.stopped_ns > 0
+
+    @property
+    def ahead_s(self) -> float:
+        """How far the clock is ahead of store time; negative: behind, and store time stands still."""
+        return (self.clock_ns - self.time_ns) / 1e9
+
+    @property
+    def stopped_s(self) -> float:
+        """For how long ages have stood still."""
+        return (self.time_ns - self.stopped_ns) / 1e9 if self.stopped_ns else 0.0
+
+
 class Steady(msgspec.Struct, frozen=True, gc=False):
     """What a process knows of store time by its steady clock."""
 

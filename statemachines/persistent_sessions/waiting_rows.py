@@ -33,11 +33,21 @@ def list_large(pieces: Sequence[Piece], rows_min: int) -> list[Piece]:
     return [piece for piece in pieces if piece.rows >= rows_min]
 
 
+def list_others(pieces: Sequence[Piece], dropped: Sequence[Piece]) -> list[Piece]:
+    """Those that are not dropped."""
+    gone = {(piece.writer, piece.epoch, piece.first) for piece in dropped}
+    return [piece for piece in pieces if (piece.writer, piece.epoch, piece.first) not in gone]
+
+
+def add_up(pieces: Sequence[Piece]) -> tuple[int, int]:
+    """Their rows and bytes."""
+    return sum(piece.rows for piece in pieces), sum(piece.size_bytes for piece in pieces)
+
+
 def choose_dropped(pieces: Sequence[Piece], rows_max: int, size_bytes_max: int) -> list[Piece]:
     """The oldest pieces of a session with more than `rows_max` rows or `size_bytes_max` bytes, until nine tenths are
     left; of a session with no more than that, none."""
-    rows = sum(piece.rows for piece in pieces)
-    size = sum(piece.size_bytes for piece in pieces)
+    rows, size = add_up(pieces)
     dropped: list[Piece] = []
     if rows <= rows_max and size <= size_bytes_max:
         return dropped

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from statemachines.drivers import tcp
+from statemachines.drivers import complaint_log, tcp
 from statemachines.drivers.shared_subscriptions.roles import CONSUMER, LEADER
 from statemachines.drivers.tcp import TcpTransport, parse_address
 from statemachines.kernel import ConfigurationError
@@ -182,15 +182,15 @@ def test_a_bad_peer_is_cut_off_and_nobody_else_notices(caplog, data, says):
 
 
 def test_what_goes_on_is_not_said_again_at_once_and_little_is_remembered(monkeypatch, caplog):
-    monkeypatch.setattr(tcp, "COMPLAINTS_MAX", 3)
+    monkeypatch.setattr(complaint_log, "COMPLAINTS_MAX", 3)
 
     async def test():
         async with leader() as end:
             for role in ("broker", "broker", "x", "broker", "y", "z"):
                 await talk(end.transport.address, encode_hello(role, "x~1"))
-            assert len(end.transport._complaints) <= 3
-            monkeypatch.setattr(tcp, "REPEAT_S", -1.0)
-            end.transport._complaints.clear()
+            assert len(end.transport._complaints._complaints) <= 3
+            monkeypatch.setattr(complaint_log, "REPEAT_S", -1.0)
+            end.transport._complaints._complaints.clear()
             for _ in range(2):
                 await talk(end.transport.address, encode_hello("again", "x~1"))
 
@@ -198,6 +198,7 @@ def test_what_goes_on_is_not_said_again_at_once_and_little_is_remembered(monkeyp
         run(test)
     said = [record.getMessage().partition("is a ")[2].split("'")[1] for record in caplog.records]
     assert said == ["broker", "x", "y", "z", "again", "again"]
+    assert [record.getMessage().endswith("(2 times so far)") for record in caplog.records] == [False] * 5 + [True]
 
 
 def test_whoever_says_nothing_is_cut_off(monkeypatch, caplog):
@@ -225,13 +226,13 @@ def test_more_connections_than_allowed_are_refused(monkeypatch, caplog):
 
 
 def test_PS_457_complaints_about_many_peers_do_not_flood_the_log(monkeypatch, caplog):
-    monkeypatch.setattr(tcp, "LINES_MAX", 3)
-    monkeypatch.setattr(tcp, "COMPLAINTS_MAX", 10)
+    monkeypatch.setattr(complaint_log, "LINES_MAX", 3)
+    monkeypatch.setattr(complaint_log, "COMPLAINTS_MAX", 10)
 
     async def test():
         async with leader() as end:
             for number in range(25):
-                peer = SimpleNamespace(peer=f"10.0.0.{number}:1")
+                peer = SimpleNamespace(peer=f"10.0.0.{number}:1", dialled="")
                 for _ in range(2):
                     end.transport.complain(peer, f"says {number}")
 

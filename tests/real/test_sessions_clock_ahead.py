@@ -48,7 +48,7 @@ def test_PS_292_PS_293_a_clock_a_day_ahead_takes_nothing_from_a_client_that_is_a
             await publisher.publish("t", b"kept", expiry=3_600)
         node.set_ahead(86_400)
         await asyncio.to_thread(node.until_said, "set ahead by 86400 s")
-        accepted = await asyncio.to_thread(node.beside, "sessions", "accept-clock", "--store", store)
+        accepted = await asyncio.to_thread(node.beside, "sessions", "clock", "--accept", "--store", store)
         assert "ages count again" in accepted.stdout, accepted.stderr
         await asyncio.to_thread(node.until_said, "s.db: ages count again")
         async with PersistentSession(**client) as session:

@@ -9,7 +9,14 @@ import msgspec
 
 from statemachines.drivers.persistent_sessions.host_request import DropRows
 from statemachines.kernel import ConfigurationError
-from statemachines.persistent_sessions.waiting_rows import Piece, choose_dropped, list_large, list_within
+from statemachines.persistent_sessions.waiting_rows import (
+    Piece,
+    add_up,
+    choose_dropped,
+    list_large,
+    list_others,
+    list_within,
+)
 
 MESSAGES: Final = 1_000_000
 BYTES: Final = 2**30
@@ -20,6 +27,9 @@ PIECES: Final = 100
 PIECE_MAX: Final = 1_000
 """Rows of the largest piece: it is dropped in one transaction."""
 
+
+FIRST: Final = (b"", b"", 0, 0)
+"""Before all rows."""
 
 KNOWN_MIN: Final = 100
 """Rows of a piece that is remembered until the next walk: fewer are as soon read again."""
@@ -52,6 +62,19 @@ class WaitingRow(NamedTuple):
     size_bytes: int
 
 
+class Backlog(NamedTuple):
+    """What waits in a store: `messages` and `size_bytes` of their payloads, of all sessions, and the most `messages`
+    of one."""
+
+    messages: int = 0
+    size_bytes: int = 0
+    largest: int = 0
+
+    def include(self, rows: int, size_bytes: int) -> Backlog:
+        """And those of one more session."""
+        return Backlog(self.messages + rows, self.size_bytes + size_bytes, max(self.largest, rows))
+
+
 class BacklogTally:
     """`add` each row that waits, in the order of the table, and `finish` at its end; `take_drops` is what is to be
     dropped of the sessions that were walked through meanwhile.  Rows that waited in the walk before, and wait still,
@@ -68,12 +91,19 @@ class BacklogTally:
         self._walked: dict[tuple[bytes, bytes, int], list[Piece]] = {}
         self._reused = 0
         """Pieces of this session that are known from the walk before."""
+        self._sum = Backlog()
+        self._last: tuple[bytes, bytes, int, int] = FIRST
+        """The row that was counted last: a page may begin before it, and have it once more."""
+        self.backlog: Backlog | None = None
+        """As of the last walk that came to its end, at most: what pieces of before have lost since is not known."""
 
     def begin(self) -> None:
         """A walk begins: what was added of one that did not come to its end counts for nothing."""
         self._pieces.clear()
         self._walked = {}
         self._reused = 0
+        self._sum = Backlog()
+        self._last = FIRST
 
     def list_known(self, session: bytes, writer: bytes, epoch: int, first: int, last: int) -> list[Piece]:
         """Pieces of the walk before that lie between these numbers: their rows wait still."""
@@ -82,13 +112,16 @@ class BacklogTally:
 
     def add_piece(self, session: bytes, piece: Piece) -> None:
         """The next rows that wait are those of a piece of the walk before."""
-        self._enter(session)
-        self._pieces.append(piece)
-        self._reused += 1
+        is_new = self._enter(session, (session, piece.writer, piece.epoch, piece.last))
+        if is_new:
+            self._pieces.append(piece)
+            self._reused += 1
 
     def add(self, row: WaitingRow) -> None:
         """The next row that waits."""
-        self._enter(row.session)
+        is_new = self._enter(row.session, row[:4])
+        if not is_new:
+            return
         last = self._pieces[-1] if self._pieces else None
         if last is None or self._is_full(last) or (last.writer, last.epoch) != (row.writer, row.epoch):
             last = Piece(row.writer, row.epoch, row.number, row.number, row.time_ns)
@@ -101,23 +134,33 @@ class BacklogTally:
         """There are no more rows."""
         self._end_session()
         self._known = self._walked
+        self.backlog = self._sum
 
-    def _enter(self, session: bytes) -> None:
+    def _enter(self, session: bytes, place: tuple[bytes, bytes, int, int]) -> bool:
+        """Whether the row at this place was not counted yet."""
+        if place <= self._last:
+            return False
+        self._last = place
         if session != self._session:
             self._end_session()
             self._session = session
+        return True
 
     def _end_session(self) -> None:
         """What has grown less since a piece was counted is not known: where pieces of before say that something is to
         be dropped, the next walk counts the session anew."""
         session = self._session.decode()
+        left = self._pieces
         dropped = list(choose_dropped(self._pieces, self._bounds.messages, self._bounds.size_bytes))
         if not dropped:
             for piece in list_large(self._pieces, KNOWN_MIN):
                 self._walked.setdefault((self._session, piece.writer, piece.epoch), []).append(piece)
         elif not self._reused:
+            left = list_others(left, dropped)
             for piece in dropped:
                 self._drops.append(DropRows(session, piece.writer.decode(), piece.epoch, piece.first, piece.last))
+        if left:
+            self._sum = self._sum.include(*add_up(left))
         self._pieces.clear()
         self._reused = 0
 

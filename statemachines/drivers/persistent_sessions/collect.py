@@ -30,27 +30,37 @@ REST_S_MAX: Final = 1.0
 """The longest pause between two requests."""
 
 
+class CollectorCounts:
+    """What a collector has counted since it began; `trouble`: why its last request was not carried out ("": it was)."""
+
+    def __init__(self) -> None:
+        self.messages_dropped = 0
+        self.trouble = ""
+
+
 async def run_collector(
     store: SessionStore,
     graces: Graces = GRACES,
     *,
     bounds: SessionBounds | None = None,
+    counts: CollectorCounts | None = None,
     told: Callable[[Event], None] = lambda event: None,
     clock: Clock = steady_ns,
 ) -> None:
     """Rounds without end, the first of them at once; what `told` hears are `RoundEnded` and `MessageLost`.
 
-    `bounds`: what may wait for a session (None: `SessionBounds()`).  A store that is unavailable ends a round, and the
-    next one goes on; raises `StoreDamaged` where it is damaged.
+    `bounds`: what may wait for a session (None: `SessionBounds()`); `counts`: where it counts.  A store that is
+    unavailable ends a round, and the next one goes on; raises `StoreDamaged` where it is damaged.
     """
     node = Node(COLLECTOR, CollectorRecord(graces), name="collector", now_ns=clock())
     effects = node.feed(Collect(), clock())
     store.bound_sessions(bounds or SessionBounds(), graces.retention_ms)
+    counts = counts or CollectorCounts()
     while True:
         request = _tell(effects, told)
         if request is not None:
-            answer = await _carry_out(store, request)
-            await _drop(store)
+            answer = await _carry_out(store, request, counts)
+            await _drop(store, counts)
             effects = node.feed(answer, clock())
             continue
         await asyncio.sleep(_wait_s(node, clock))
@@ -69,21 +79,23 @@ def _tell(effects: list[Effect], told: Callable[[Event], None]) -> Ask | None:
     return asked[0] if asked else None
 
 
-async def _carry_out(store: SessionStore, asked: Ask) -> Answer:
+async def _carry_out(store: SessionStore, asked: Ask, counts: CollectorCounts) -> Answer:
     """Then it rests for as long as that has taken, so that whoever waits for the database comes in between."""
     began = steady_ns()
     try:
         (answer,) = await store.ask(asked.request)
+        counts.trouble = ""
     except StoreUnavailable as error:
+        counts.trouble = str(error)
         logger.warning("a round of the collector ends: %s", error)
         answer = CollectFailed()
     await asyncio.sleep(min((steady_ns() - began) / 1e9, REST_S_MAX))
     return answer
 
 
-async def _drop(store: SessionStore) -> None:
+async def _drop(store: SessionStore, counts: CollectorCounts) -> None:
     try:
-        await drop_rows(store.take_drops(), store.do)
+        counts.messages_dropped += await drop_rows(store.take_drops(), store.do)
     except StoreUnavailable as error:
         logger.warning("a session keeps more than it may until the next round: %s", error)
 

@@ -235,6 +235,7 @@ def session_collector(
     every: Annotated[
         int, typer.Option("--round-ms", min=1, max=MS_MAX, help="From the end of a round to the next.")
     ] = 10_000,
+    metrics: Metrics = "",
 ) -> None:
     """Delete what no session needs any more, and forget clients whose sessions have expired.
 
@@ -246,7 +247,8 @@ def session_collector(
     from msgspec.structs import replace
 
     from statemachines.drivers.persistent_sessions.backlog import SessionBounds
-    from statemachines.drivers.persistent_sessions.collect import run_collector
+    from statemachines.drivers.persistent_sessions.collect import CollectorCounts, run_collector
+    from statemachines.drivers.persistent_sessions.session_metrics import watch_collector
     from statemachines.drivers.persistent_sessions.store import open_session_store
     from statemachines.drivers.signals import run_until_signal
     from statemachines.drivers.sql.awaited import retry_while_unavailable
@@ -263,8 +265,10 @@ def session_collector(
         opened = await retry_while_unavailable(
             lambda: asyncio.to_thread(open_session_store, store), who="session-collector"
         )
+        bounds, counts = SessionBounds(session_messages, session_bytes), CollectorCounts()
         try:
-            await run_collector(opened, graces, bounds=SessionBounds(session_messages, session_bytes), told=print_round)
+            async with watch_collector(opened, counts, metrics):
+                await run_collector(opened, graces, bounds=bounds, counts=counts, told=print_round)
         finally:
             await opened.close()
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Final
 
+from statemachines.drivers.complaint_log import ComplaintLog
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.persistent_sessions.node_link import DIAL_S, NodeLink, NodeUnreachable
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
@@ -79,6 +80,7 @@ class NodeGuide:
         self._closed = closed
         self._name = name
         self._credentials = credentials
+        self._complaints = ComplaintLog()
         self._link: NodeLink | None = None
         self._over = asyncio.Event()
         self._unanswered = 0
@@ -149,7 +151,13 @@ class NodeGuide:
         if isinstance(place, SessionNode):
             return NodeLink.local(place, self._take, self._over.set)
         return await NodeLink.dial(
-            place, self._take, self._over.set, name=self._name, credentials=self._credentials, within_s=self._dial_s
+            place,
+            self._take,
+            self._over.set,
+            name=self._name,
+            credentials=self._credentials,
+            within_s=self._dial_s,
+            complaints=self._complaints,
         )
 
     async def _watch(self) -> None:

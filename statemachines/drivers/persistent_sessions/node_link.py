@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from statemachines.drivers.complaint_log import ComplaintLog
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.identity import Identity
 from statemachines.drivers.lives import chance_bits, chance_name
@@ -142,8 +143,10 @@ class NodeLink:
         name: str | None = None,
         credentials: Credentials = NONE,
         within_s: float = DIAL_S,
+        complaints: ComplaintLog | None = None,
     ) -> NodeLink:
-        """To the node that listens there; raises `NodeUnreachable` where none answers within so many seconds."""
+        """To the node that listens there; raises `NodeUnreachable` where none answers within so many seconds.  Who
+        dials again and again gives the same `complaints`."""
         life = incarnation(name or chance_name("client"), 1, chance_bits())
         joined: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         closing = False
@@ -165,6 +168,7 @@ class NodeLink:
             joined=lambda hello: settle(""),
             left=end,
             refused=settle,
+            complaints=complaints,
         )
 
         def leave() -> None:

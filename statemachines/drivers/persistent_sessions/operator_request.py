@@ -13,7 +13,7 @@ FILTERS_MAX: Final = 100
 """Filters in one answer."""
 
 WAITING_MAX: Final = 10_000
-"""Messages that are counted."""
+"""Rows that are looked at to count messages."""
 
 DEAD_MS: Final = 5_000
 """A session of which no node has said for so long that it lives is nowhere."""
@@ -60,7 +60,8 @@ class DeleteRows(OperatorRequest, frozen=True):
 class SessionSummary(msgspec.Struct, frozen=True):
     """`session` ("": the client has none); `state`: connected, connecting, away, or lost (its node has ended, or is
     silent); `node`: where it is, or was when it got lost; `seen_s`: seconds since its owner said that it lives, or its
-    client left; `expiry_s`: how long it outlives that (None: for ever)."""
+    client left; `expiry_s`: how long it outlives that (None: for ever); `waiting_max`: messages that are stored for it
+    and that no owner has taken, at most so many (those that have expired, or were too old, may be among them)."""
 
     client: str
     session: str
@@ -68,6 +69,7 @@ class SessionSummary(msgspec.Struct, frozen=True):
     node: str
     seen_s: float
     expiry_s: float | None
+    waiting_max: int
 
 
 class SubscribedFilter(msgspec.Struct, frozen=True):
@@ -78,8 +80,9 @@ class SubscribedFilter(msgspec.Struct, frozen=True):
 
 
 class SessionDetail(msgspec.Struct, frozen=True):
-    """`token`: whatever is asked under a lower one is refused; `waiting`: messages that no owner has taken,
-    `waiting_more`: there are more than were counted; `filters`: the first of them, `filters_more`: there are more."""
+    """`token`: whatever is asked under a lower one is refused; `waiting`: messages that are there and that no
+    owner has taken, `waiting_more`: there may be more, since not all rows were looked at; `filters`: the first of them,
+    `filters_more`: there are more."""
 
     summary: SessionSummary
     token: int

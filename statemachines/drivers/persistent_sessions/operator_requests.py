@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from statemachines.drivers.persistent_sessions.abandon import abandon
-from statemachines.drivers.persistent_sessions.group_rows import ALL, WRITERS
 from statemachines.drivers.persistent_sessions.life_requests import end_session, has_ended, next_token
 from statemachines.drivers.persistent_sessions.operator_request import (
     DEAD_MS,
@@ -26,14 +25,18 @@ from statemachines.drivers.persistent_sessions.operator_request import (
     SessionSummary,
     SubscribedFilter,
 )
+from statemachines.drivers.persistent_sessions.row_spans import count_stored, list_spans
 from statemachines.drivers.persistent_sessions.session_row import SessionRow
-from statemachines.drivers.persistent_sessions.sql import Sql, one
+from statemachines.drivers.persistent_sessions.sql import Sql, has_row, one
 from statemachines.kernel import node_of
 from statemachines.persistent_sessions.life_request import NEVER
 
+_HAS_ROWS: Final = has_row(
+    "SELECT 1 FROM @session_rows AS found WHERE found.session = sessions.session AND found.writer > :none"
+)
 CLIENTS: Final = (
-    "SELECT clients.client, clients.token, clients.holder, clients.until_ns, sessions.session, sessions.connection,"
-    " sessions.expiry_ms, sessions.seen_ns FROM @clients AS clients"
+    f"SELECT clients.client, clients.token, clients.holder, clients.until_ns, {_HAS_ROWS}, sessions.session,"
+    " sessions.connection, sessions.expiry_ms, sessions.seen_ns FROM @clients AS clients"
     " LEFT JOIN @sessions AS sessions ON sessions.session = clients.session"
 )
 IN_FLIGHT: Final = "SELECT count(*) FROM @packets WHERE session = :session"
@@ -60,7 +63,7 @@ class ClientRow:
     """A client, and its session (None: it has none), as the tables have them."""
 
     def __init__(self, row: tuple[Any, ...]) -> None:
-        self.client, self.token, self.holder, self.until_ns, *session = row
+        self.client, self.token, self.holder, self.until_ns, self.has_rows, *session = row
         self.session = None if session[0] is None else SessionRow(*session)
 
     def summarize(self, sql: Sql) -> SessionSummary:
@@ -80,19 +83,20 @@ class ClientRow:
             node_of(owner.decode()),
             0.0 if found is None else max(0, sql.now_ns - found.seen_ns) // 10**6 / 1_000,
             None if found is None or found.expiry_ms == NEVER else found.expiry_ms / 1_000,
+            sum(one.size for one in list_spans(sql, found.session)) if found is not None and self.has_rows else 0,
         )
 
 
 def client_row(sql: Sql, client: str) -> ClientRow | None:
     """The client, if the store knows it."""
-    found = one(sql, f"{CLIENTS} WHERE clients.client = :client", client=client.encode())
+    found = one(sql, f"{CLIENTS} WHERE clients.client = :client", client=client.encode(), none=b"")
     return None if found is None else ClientRow(found)
 
 
 def list_sessions(sql: Sql, asked: ListSessions) -> tuple[SessionSummary, ...]:
     found = sql.all(
         f"{CLIENTS} WHERE clients.client > :after ORDER BY clients.client LIMIT :limit",
-        after=asked.after.encode(), limit=asked.limit,
+        after=asked.after.encode(), limit=asked.limit, none=b"",
     )  # fmt: skip
     return tuple(ClientRow(row).summarize(sql) for row in found)
 
@@ -103,18 +107,18 @@ def describe_session(sql: Sql, asked: DescribeSession) -> SessionDetail | None:
         return None
     session = b"" if row.session is None else row.session.session
     filters = sql.all(FILTERS, session=session, limit=FILTERS_MAX + 1)
-    waiting = 0
-    for writer, epoch, number in sql.all(WRITERS, session=session):
-        if waiting <= WAITING_MAX:
-            left = WAITING_MAX + 1 - waiting
-            waiting += _count(sql, ALL, session=session, writer=writer, epoch=epoch, number=number, looked=left)
+    summary = row.summarize(sql)
+    waiting, left = 0, WAITING_MAX
+    for span in list_spans(sql, session):
+        waiting += count_stored(sql, session, span, left)
+        left = max(0, left - span.size)
     return SessionDetail(
-        row.summarize(sql),
+        summary,
         row.token,
         _count(sql, IN_FLIGHT, session=session),
         _count(sql, QUEUED, session=session),
-        min(waiting, WAITING_MAX),
-        waiting > WAITING_MAX,
+        waiting,
+        summary.waiting_max > WAITING_MAX,
         tuple(SubscribedFilter(one.decode(), qos) for one, qos in filters[:FILTERS_MAX]),
         len(filters) > FILTERS_MAX,
     )

@@ -23,6 +23,7 @@ from statemachines.plain_text import plain_json, plain_line
 
 if TYPE_CHECKING:
     from statemachines.drivers.persistent_sessions.store import SessionStore
+    from statemachines.persistent_sessions.store_time import ClockState
 
 T = TypeVar("T")
 
@@ -30,6 +31,9 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Operate a s
 
 Client = Annotated[str, typer.Argument(metavar="CLIENT", help="The id of a client.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")]
+
+LEAD_SHOWN_S: Final = 1.0
+"""A clock that differs from store time by less goes with it."""
 
 DELETED_AT_ONCE: Final = 1_000
 """Rows that are deleted in one transaction: nodes wait for no more."""
@@ -50,7 +54,8 @@ def list_command(
     """List sessions, in the order of their clients' ids.
 
     A session is connected, connecting (a node is about to have it), away (its client has left), or lost (its node has
-    ended, or has said nothing of it for 5 s). Where there are more than `--limit`, the last line says how to go on.
+    ended, or has said nothing of it for 5 s). Last stands how many messages wait for it in the store, at most: expired
+    ones may be among them. Where there are more than `--limit`, the last line says how to go on.
     """
     found: tuple[SessionSummary, ...] = _run(store, lambda opened: opened.do(ListSessions(after, limit + 1)))
     shown, more = found[:limit], found[limit:]
@@ -76,7 +81,7 @@ def describe(client: Client, store: Store, json: Json = False) -> None:
         return
     print(_line(_words(found.summary)))
     print(f"token {found.token}")
-    waiting = f"{'more than ' if found.waiting_more else ''}{found.waiting}"
+    waiting = f"{'at least ' if found.waiting_more else ''}{found.waiting}"
     print(f"{found.in_flight} in flight, {found.queued} queued, {waiting} waiting")
     for one in found.filters:
         print(_line(("subscribes", one.filter, f"QoS {one.qos}")))
@@ -135,19 +140,42 @@ def purge(client: Client, store: Store, json: Json = False) -> None:
         print(f"{plain_line(client)}: was {found.state}; {done}")
 
 
-@app.command("accept-clock")
-def accept_clock(store: Store) -> None:
-    """Let ages count again, after the clock of the store was set ahead while nodes ran.
+@app.command()
+def clock(
+    store: Store,
+    accept: Annotated[bool, typer.Option("--accept", help="Let ages count again: the clock is right.")] = False,
+    json: Json = False,
+) -> None:
+    """Show what the clock of the store shows, and whether ages count.
 
-    Until then nothing expires and nothing is deleted for its age, and the log of every node says so. Look at the clock
-    first: where it is wrong, set it back instead. What the clock has leapt over counts in no age.
+    Where the clock was set ahead while nodes ran, nothing expires and nothing is deleted for its age, and the log of
+    every node says so. If the clock is wrong, set it back. If it is right, `--accept` it: what it has leapt over counts
+    in no age. Without that option nothing is changed.
     """
 
-    async def work(opened: SessionStore) -> str:
-        is_accepted = await opened.accept_clock()
-        return f"{opened.where}: {'ages count again' if is_accepted else 'ages count already; nothing was changed'}"
+    async def work(opened: SessionStore) -> tuple[str, bool, ClockState]:
+        is_accepted = accept and await opened.accept_clock()
+        return opened.where, is_accepted, await opened.read_clock()
 
-    print(_run(store, work))
+    where, is_accepted, state = _run(store, work)
+    if json:
+        found = {
+            "clock": _utc(state.clock_ns),
+            "store_time": _utc(state.time_ns),
+            "ahead_s": state.ahead_s,
+            "stopped": state.is_stopped,
+            "stopped_s": state.stopped_s,
+        }
+        print(plain_json({**found, "accepted": is_accepted} if accept else found))
+        return
+    if accept:
+        print(f"{where}: {'ages count again' if is_accepted else 'ages count already; nothing was changed'}")
+        return
+    print(f"{where}: its clock shows {_utc(state.clock_ns)}{_describe_lead(state.ahead_s)}")
+    if state.is_stopped:
+        print(f"ages stand still for {state.stopped_s:.0f} s: set the clock back, or accept it with --accept")
+    else:
+        print("ages count")
 
 
 def _run(store: str, work: Callable[[SessionStore], Awaitable[T]]) -> T:
@@ -176,6 +204,21 @@ async def _with_store(store: str, work: Callable[[SessionStore], Awaitable[T]]) 
         await opened.close()
 
 
+def _utc(time_ns: int) -> str:
+    """A time as people read it, to the second."""
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(time_ns // 10**9, UTC).isoformat().replace("+00:00", "Z")
+
+
+def _describe_lead(ahead_s: float) -> str:
+    if abs(ahead_s) < LEAD_SHOWN_S:
+        return ""
+    if ahead_s > 0:
+        return f", {ahead_s:.0f} s ahead of store time"
+    return f", {-ahead_s:.0f} s behind store time, which waits for it"
+
+
 def _unknown(client: str) -> ConfigurationError:
     return ConfigurationError("client", client, "has no session there; `gapless sessions list` shows those that have")
 
@@ -190,7 +233,8 @@ def _words(one: SessionSummary) -> tuple[str, ...]:
     else:
         where = f"{one.state} at {one.node}"
     expiry = "does not expire" if one.expiry_s is None else f"expires after {one.expiry_s:g} s"
-    return (one.client, one.session, where, expiry)
+    waiting = f"at most {one.waiting_max} waiting" if one.waiting_max else "nothing waiting"
+    return (one.client, one.session, where, expiry, waiting)
 
 
 def _line(words: Iterable[str]) -> str:

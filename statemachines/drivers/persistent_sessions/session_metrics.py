@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from statemachines.drivers.metrics_endpoint import Metric, MetricsEndpoint
@@ -12,7 +12,10 @@ from statemachines.persistent_sessions.session_load import measure_load
 from statemachines.persistent_sessions.times import MS
 
 if TYPE_CHECKING:
+    from statemachines.drivers.persistent_sessions.backlog import Backlog
+    from statemachines.drivers.persistent_sessions.collect import CollectorCounts
     from statemachines.drivers.persistent_sessions.session_node import SessionNode
+    from statemachines.drivers.persistent_sessions.store import SessionStore
 
 
 def read_metrics(node: SessionNode) -> list[Metric]:
@@ -29,12 +32,7 @@ def read_metrics(node: SessionNode) -> list[Metric]:
         Metric("rows_unwritten", "gauge", "handed over, and waiting for a writer", writing),
         Metric("requests_waiting", "gauge", "requests that wait for the store", len(node.request_queue)),
         Metric("store_silent_seconds", "gauge", "how long the store owes an answer", silent_s(node)),
-        Metric(
-            "messages_dropped",
-            "counter",
-            "dropped since sessions had more waiting than they may",
-            node.messages_dropped,
-        ),
+        *list_backlog(node.backlog, node.messages_dropped),
         Metric(
             "direct_messages_dropped",
             "counter",
@@ -42,6 +40,26 @@ def read_metrics(node: SessionNode) -> list[Metric]:
             node.reception.direct.dropped,
         ),
     ]
+
+
+def read_collector_metrics(store: SessionStore, counts: CollectorCounts) -> list[Metric]:
+    """The same of a collector alone, by the same names."""
+    return list_backlog(store.backlog, counts.messages_dropped)
+
+
+def list_backlog(backlog: Backlog | None, dropped: int) -> list[Metric]:
+    """What waits in the store, once a round of the collector has found it, and how many messages it has dropped."""
+    found = [
+        Metric("messages_dropped", "counter", "dropped since sessions had more waiting than they may", dropped),
+    ]
+    if backlog is not None:
+        about = "in the store, at most, as of the collector's last round"
+        found += [
+            Metric("messages_waiting", "gauge", f"wait for sessions {about}", backlog.messages),
+            Metric("bytes_waiting", "gauge", f"payload that waits for sessions {about}", backlog.size_bytes),
+            Metric("messages_waiting_largest", "gauge", f"wait for the session with most {about}", backlog.largest),
+        ]
+    return found
 
 
 def find_trouble(node: SessionNode) -> str:
@@ -54,14 +72,21 @@ def silent_s(node: SessionNode) -> float:
     return node.request_queue.silent_ns / MS / 1_000
 
 
-@asynccontextmanager
-async def watch_node(node: SessionNode, address: str) -> AsyncIterator[None]:
+def watch_node(node: SessionNode, address: str) -> AbstractAsyncContextManager[None]:
     """Its counters and its health can be read at `address` meanwhile ("": nowhere)."""
+    return _answer_at(address, lambda: read_metrics(node), lambda: find_trouble(node))
+
+
+def watch_collector(store: SessionStore, counts: CollectorCounts, address: str) -> AbstractAsyncContextManager[None]:
+    """The same of a collector alone."""
+    return _answer_at(address, lambda: read_collector_metrics(store, counts), lambda: counts.trouble)
+
+
+@asynccontextmanager
+async def _answer_at(address: str, read: Callable[[], list[Metric]], find: Callable[[], str]) -> AsyncIterator[None]:
     if not address:
         yield
         return
-    async with MetricsEndpoint(
-        parse_address(address), lambda: read_metrics(node), lambda: find_trouble(node)
-    ) as endpoint:
+    async with MetricsEndpoint(parse_address(address), read, find) as endpoint:
         print("metrics at http://{}:{}/metrics".format(*endpoint.address), flush=True)
         yield

@@ -27,7 +27,7 @@ from statemachines.drivers.identity import Identity
 from statemachines.drivers.lives import begin_log, chance_bits, node_number
 from statemachines.drivers.loop_watchdog import LoopWatchdog
 from statemachines.drivers.permission_file import PermissionFile
-from statemachines.drivers.persistent_sessions.backlog import SessionBounds
+from statemachines.drivers.persistent_sessions.backlog import Backlog, SessionBounds
 from statemachines.drivers.persistent_sessions.collect import drop_rows
 from statemachines.drivers.persistent_sessions.direct_messages import DirectMessage
 from statemachines.drivers.persistent_sessions.host_request import Beat, Look, ReadNodes, ReadUnfinished
@@ -215,6 +215,11 @@ class SessionNode:
     def request_queue(self) -> RequestQueue:
         """What it asks the store."""
         return self._desk
+
+    @property
+    def backlog(self) -> Backlog | None:
+        """What waits in the store, as its collector has found last (None: it has not, or it has none)."""
+        return self._store.backlog
 
     @property
     def reception(self) -> SessionServer:

@@ -21,7 +21,7 @@ from urllib.parse import unquote
 import msgspec
 
 from statemachines.drivers.clock import Clock, read_boot_id, steady_ns
-from statemachines.drivers.persistent_sessions.backlog import BacklogTally, SessionBounds
+from statemachines.drivers.persistent_sessions.backlog import Backlog, BacklogTally, SessionBounds
 from statemachines.drivers.persistent_sessions.collector_requests import ANSWERS as COLLECTOR
 from statemachines.drivers.persistent_sessions.collector_requests import READS as COLLECTOR_READS
 from statemachines.drivers.persistent_sessions.collector_requests import read_messages, read_rows
@@ -80,6 +80,7 @@ from statemachines.persistent_sessions.request import (
     RowRead,
     RowStored,
 )
+from statemachines.persistent_sessions.store_time import ClockState
 from statemachines.persistent_sessions.times import MS
 from statemachines.persistent_sessions.waiting_messages import WaitingMessages
 
@@ -269,6 +270,11 @@ class SessionStore:
         """What sessions have beyond their bounds, as far as a collector has read."""
         return [] if self._tally is None else self._tally.take_drops()
 
+    @property
+    def backlog(self) -> Backlog | None:
+        """What waited when a collector had read all rows last, at most (None: none has yet, through this store)."""
+        return None if self._tally is None else self._tally.backlog
+
     def share_streams(self) -> None:
         """Append each message that is for a group to its stream, in this database: the streams are there."""
         self._host.share_streams()
@@ -279,6 +285,16 @@ class SessionStore:
         def work() -> bool:
             with self._database.writing() as sql:
                 return bool(sql.count("UPDATE @store SET stopped_ns = 0 WHERE stopped_ns > 0"))
+
+        return await self._database.run(work)
+
+    async def read_clock(self) -> ClockState:
+        """What its clock shows, and whether ages count; nothing is changed."""
+
+        def work() -> ClockState:
+            with self._database.reading(self._watch) as sql:
+                _ = sql.now_ns
+            return self._watch.describe_clock()
 
         return await self._database.run(work)
 

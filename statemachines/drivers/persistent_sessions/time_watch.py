@@ -9,6 +9,7 @@ from typing import Final
 
 from statemachines.drivers.clock import Clock, steady_ns
 from statemachines.persistent_sessions.store_time import (
+    ClockState,
     Steady,
     StoreTime,
     expect_first_time,
@@ -24,8 +25,8 @@ SAY_AGAIN_NS: Final = 60_000_000_000
 
 STOPPED: Final = (
     "%s: its clock has been set ahead by %.0f s: nothing expires and nothing is deleted for its age, "
-    "until the clock is set back, or you run `gapless sessions accept-clock --store ...` (no age counts what the clock "
-    "has leapt over)"
+    "until the clock is set back, or you run `gapless sessions clock --accept --store ...` (no age counts what the "
+    "clock has leapt over)"
 )
 
 UNUSED_NS: Final = 3_600_000_000_000
@@ -57,6 +58,8 @@ class TimeWatch:
         self._known: Steady | None = None
         self._said_ns = 0
         self._is_stopped = False
+        self._read: tuple[StoreTime, int, int | None, int] = (StoreTime(0), 0, None, 0)
+        """Of the last read: what was known, what the clock showed, what was expected, and store time."""
 
     @property
     def is_new(self) -> bool:
@@ -95,7 +98,13 @@ class TimeWatch:
             self._say_unused(known, clock_ns, expected_ns)
         now_ns = time_of_read(known, clock_ns, expected_ns)
         self._look(now_ns, steady_ns)
+        self._read = (known, clock_ns, expected_ns, now_ns)
         return now_ns
+
+    def describe_clock(self) -> ClockState:
+        """The clock at the last read: a commit would find it so."""
+        known, clock_ns, expected_ns, now_ns = self._read
+        return ClockState(clock_ns, now_ns, next_time(known, clock_ns, expected_ns).stopped_ns)
 
     def _expected_ns(self, known: StoreTime, clock_ns: int, steady_ns: int) -> int | None:
         if self._known is None:

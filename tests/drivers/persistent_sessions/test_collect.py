@@ -283,8 +283,8 @@ def process(*words):
     return subprocess.Popen((sys.executable, *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def collector(url):
-    return process("-m", "statemachines", "node", "session-collector", "--store", url)
+def collector(url, *options):
+    return process("-m", "statemachines", "node", "session-collector", "--store", url, *options)
 
 
 async def taken(store, count):
@@ -312,7 +312,8 @@ def test_a_collector_that_is_killed_leaves_the_rest_to_the_next(sqlite_url):
                 await asyncio.sleep(0.001)
             first.kill()
         begun = await left(store)
-        with collector(sqlite_url) as second:
+        with collector(sqlite_url, "--metrics", "127.0.0.1:0") as second:
+            assert (await asyncio.to_thread(second.stdout.readline)).startswith("metrics at http://127.0.0.1:")
             said = await asyncio.to_thread(second.stdout.readline)
             second.terminate()
             errors = await asyncio.to_thread(second.stderr.read)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 from session_databases import SECOND, Clock, connect
@@ -12,12 +13,14 @@ from statemachines import cli
 from statemachines.drivers.persistent_sessions.host_request import PutMessage, StoreRows, Subscribe
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.store import open_session_store
+from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.persistent_sessions.collector_actions import garbage_messages
 from statemachines.persistent_sessions.collector_record import CollectorRecord
 from statemachines.persistent_sessions.collector_request import ForgetClient, ReadClients, ReadMessages
 from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.life_request import LeaveSession, LockClient, LookUp
 from statemachines.persistent_sessions.request import BeginEpoch, LoadSession, PutRows, SessionLoaded
+from statemachines.persistent_sessions.store_time import ClockState
 
 DAY = 86_400 * SECOND
 HOUR_MS = 3_600_000
@@ -174,7 +177,7 @@ def test_PS_292_nothing_is_gone_when_the_clock_leaps_and_all_in_its_time_when_it
     assert accepted == (["c"], ["m1"], True), "it has lived for two hours, by the steady clock"
     said = [line for line in caplog.messages if "set ahead by 86400 s" in line]
     assert said
-    assert "gapless sessions accept-clock" in said[0]
+    assert "gapless sessions clock --accept" in said[0]
 
 
 def test_PS_291_what_was_loaded_before_the_leap_was_noted_is_read_by_the_steady_clock(url):
@@ -227,9 +230,76 @@ def test_PS_293_the_command_accepts_a_clock_once(sqlite_url, capsys, tmp_path):
 
     run(sqlite_url, play)
     for words in ("ages count again", "ages count already"):
-        assert cli.run(["sessions", "accept-clock", "--store", sqlite_url]) == cli.Exit.HELD
-        assert words in capsys.readouterr().out
+        assert words in ask_clock(capsys, sqlite_url, "--accept")
+        found = json.loads(ask_clock(capsys, sqlite_url, "--accept", "--json"))
+        assert (found["accepted"], found["stopped"]) == (False, False)
     nowhere = tmp_path / "none.db"
-    assert cli.run(["sessions", "accept-clock", "--store", str(nowhere)]) == cli.Exit.USAGE
+    assert cli.run(["sessions", "clock", "--accept", "--store", str(nowhere)]) == cli.Exit.USAGE
     assert "is not there" in capsys.readouterr().err
     assert not nowhere.exists()
+
+
+def ask_clock(capsys, url, *options):
+    """What the command says."""
+    assert cli.run(["sessions", "clock", "--store", url, *options]) == cli.Exit.HELD
+    return capsys.readouterr().out
+
+
+def test_PS_732_the_state_of_a_clock_is_read_and_nothing_is_changed(url):
+    async def play(store, clock, steady):
+        found = [await store.read_clock()]
+
+        async def look():
+            time_ns = await store.last_commit_ns()
+            found.append(await store.read_clock())
+            assert await store.last_commit_ns() == time_ns, "it commits nothing"
+
+        clock.now += DAY
+        await look()  # nobody has noted it yet
+        await store.begin_life("n1", 1_000)
+        passes(clock, steady, 60 * SECOND)
+        await look()
+        await store.accept_clock()
+        await look()
+        clock.now -= DAY + 3_600 * SECOND
+        await look()
+        return [(round(one.ahead_s), one.stopped_ns > 0, round(one.stopped_s)) for one in found]
+
+    assert run(url, play) == [
+        (0, False, 0), (86_400, True, 0), (86_400, True, 60), (86_400, False, 0), (-3_600, False, 0)
+    ]  # fmt: skip
+
+
+def test_PS_732_a_clock_that_was_set_back_is_not_said_to_stop_ages(url):
+    """The next commit notes it."""
+
+    async def play(store, clock, steady):
+        clock.now += DAY
+        await store.begin_life("n1", 1_000)
+        clock.now -= DAY
+        passes(clock, steady, 60 * SECOND)
+        return (await store.read_clock()).stopped_ns
+
+    assert run(url, play) == 0
+
+
+def test_PS_732_the_command_shows_the_clock(sqlite_url, capsys, monkeypatch):
+    async def play(store, clock, steady):
+        return None
+
+    run(sqlite_url, play)
+    state = ClockState(2 * DAY, 2 * DAY, 0)
+    monkeypatch.setattr(TimeWatch, "describe_clock", lambda self: state)
+    where = sqlite_url.removeprefix("sqlite:///")
+    assert ask_clock(capsys, sqlite_url).splitlines() == [
+        f"/{where.lstrip('/')}: its clock shows 1970-01-03T00:00:00Z", "ages count"
+    ]  # fmt: skip
+    state = ClockState(2 * DAY, DAY, DAY - 5 * SECOND)
+    assert ask_clock(capsys, sqlite_url).splitlines()[0].endswith("00Z, 86400 s ahead of store time")
+    assert "ages stand still for 5 s" in ask_clock(capsys, sqlite_url)
+    assert json.loads(ask_clock(capsys, sqlite_url, "--json")) == {
+        "clock": "1970-01-03T00:00:00Z", "store_time": "1970-01-02T00:00:00Z", "ahead_s": 86_400.0, "stopped": True,
+        "stopped_s": 5.0,
+    }  # fmt: skip
+    state = ClockState(DAY, 2 * DAY, 0)
+    assert "86400 s behind store time" in ask_clock(capsys, sqlite_url)

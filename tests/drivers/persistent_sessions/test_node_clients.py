@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import AsyncExitStack
+from unittest.mock import patch
 
 import pytest
 from session_nodes import QUICK, Stranger, lose_store, node_of, run, take, until, where
 
+from statemachines.drivers import complaint_log
 from statemachines.drivers.persistent_sessions import (
     NodeUnreachable,
     PersistentSession,
@@ -301,6 +303,25 @@ def test_PS_463_a_node_with_as_many_connections_as_it_may_have_says_so_to_its_cl
     run(main())
     assert str(NodeUnreachable("no node", "full")) == "no node; it was refused: full"
     assert caplog.text.count("cut off") == 1
+
+
+def test_PS_735_a_client_that_is_refused_again_and_again_says_so_once_a_minute(store, caplog):
+    async def main():
+        async with (
+            node_of(store, max_connections=1) as node,
+            PersistentSession("tablet", nodes=where(node)),
+        ):
+            other = NodeGuide([node.address], opened=lambda: None, heard=print, closed=print)
+            task = asyncio.ensure_future(other.run())
+            await until(lambda: sum(one for _, one in other._complaints._complaints.values()) >= 3)
+            assert caplog.text.count("refuses this node") == 1
+            with patch.object(complaint_log, "REPEAT_S", 0):
+                other._complaints._complaints = dict.fromkeys(other._complaints._complaints, (0, 18))
+                await until(lambda: "(19 times so far)" in caplog.text)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    run(main())
 
 
 def test_PS_207_where_no_node_answers_the_next_has_more_time(monkeypatch):

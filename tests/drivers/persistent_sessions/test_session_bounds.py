@@ -12,15 +12,17 @@ from session_databases import SECOND, Clock, connect
 from session_nodes import node_of, run, take, until, where
 from state_changes import change_to
 
-from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher, backlog
-from statemachines.drivers.persistent_sessions.backlog import BacklogTally, SessionBounds, WaitingRow
-from statemachines.drivers.persistent_sessions.collect import drop_rows, run_collector
+from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher, backlog, operator_requests
+from statemachines.drivers.persistent_sessions.backlog import Backlog, BacklogTally, SessionBounds, WaitingRow
+from statemachines.drivers.persistent_sessions.collect import CollectorCounts, drop_rows, run_collector
 from statemachines.drivers.persistent_sessions.host_request import DropRows, PutMessage, Subscribe
+from statemachines.drivers.persistent_sessions.operator_request import DescribeSession
+from statemachines.drivers.persistent_sessions.session_metrics import read_collector_metrics
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import ConfigurationError, Map
 from statemachines.persistent_sessions import request
 from statemachines.persistent_sessions.collector_record import MessageLost, RoundEnded
-from statemachines.persistent_sessions.collector_request import ReadMessages
+from statemachines.persistent_sessions.collector_request import DeletePage, MessageDeletion, Only, ReadMessages
 from statemachines.persistent_sessions.graces import GRACES, Graces
 from statemachines.persistent_sessions.life_request import NEVER
 from statemachines.persistent_sessions.message import Queued
@@ -90,6 +92,47 @@ def test_PS_461_rows_that_were_counted_are_not_counted_again_and_the_same_is_dro
             assert walk(tally, rows) == wanted, "counted anew"
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 60), st.integers(1, 9)), min_size=1, max_size=5),
+    st.integers(20, 200),
+)
+def test_PS_733_a_walk_adds_up_what_waits_whether_it_was_counted_before_or_not(walks, messages):
+    """And what is dropped then does not wait; a walk that did not come to its end says nothing."""
+    tally = BacklogTally(SessionBounds(messages, 2**30))
+    taken = last = 0
+    rows = []
+    assert tally.backlog is None
+    for takes, comes, size in walks:
+        rows += [WaitingRow(b"s", b"w", 1, number, number, size) for number in range(last + 1, last + comes + 1)]
+        last, taken = last + comes, min(taken + takes, last)
+        rows = [row for row in rows if row.number > taken]
+        with patch.object(backlog, "KNOWN_MIN", 2):
+            drops = walk(tally, rows)
+        rows = [row for row in rows if not any(one.first <= row.number <= one.last for one in drops)]
+        assert tally.backlog == Backlog(len(rows), sum(row.size_bytes for row in rows), len(rows))
+        tally.begin()
+        tally.add(WaitingRow(b"s", b"w", 1, 10**6, 1, 1))
+        assert tally.backlog.messages == len(rows)
+
+
+def test_PS_733_what_waits_is_added_up_over_sessions(url):
+    async def body(store):
+        await fill(store, 30)
+        assert store.backlog is None
+        counts = CollectorCounts()
+        await collect(store, SessionBounds(), counts=counts)
+        assert store.backlog == Backlog(33, 3_300, 28)
+        await collect(store, SessionBounds(messages=10), counts=counts)
+        assert store.backlog == Backlog(14, 1_400, 9)
+        assert counts.messages_dropped == 19
+        names = [one.name for one in read_collector_metrics(store, counts)]
+        assert names == ["messages_dropped", "messages_waiting", "bytes_waiting", "messages_waiting_largest"]
+        values = [one.value for one in read_collector_metrics(store, counts)]
+        assert values == [19, 14, 1_400, 9]
+
+    on(url, body)
+
+
 def walk(tally, rows, is_known=True):
     """What is dropped of these rows of one writer; those of a piece that is known are added together."""
     tally.begin()
@@ -137,7 +180,7 @@ def row(number):
     return Queued(number, f"m{number:03}", "t", 1)
 
 
-async def collect(store, bounds=None, graces=GRACES, rounds=1):
+async def collect(store, bounds=None, graces=GRACES, rounds=1, counts=None):
     """What is told until so many rounds have ended, and what that round has dropped is dropped."""
     told, ended = [], asyncio.Event()
 
@@ -146,7 +189,7 @@ async def collect(store, bounds=None, graces=GRACES, rounds=1):
         if sum(isinstance(one, RoundEnded) for one in told) >= rounds:
             ended.set()
 
-    task = asyncio.create_task(run_collector(store, graces, bounds=bounds, told=hear))
+    task = asyncio.create_task(run_collector(store, graces, bounds=bounds, counts=counts, told=hear))
     await ended.wait()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -200,6 +243,23 @@ def test_PS_461_what_a_session_has_beyond_its_bound_is_dropped_for_that_session_
     on(url, body)
 
 
+def test_PS_461_what_waits_behind_rows_that_are_taken_is_counted_once(url):
+    """A page that ends there has the rows that are taken alone, and the next begins behind those."""
+
+    async def body(store):
+        held = await connect(store, "s1", "c", expiry_ms=NEVER)
+        await store.do(Subscribe("s1", held.token, "t", 1))
+        await store.ask(request.BeginEpoch("s1", "n1"))
+        for number in range(1, 21):
+            await store.do(PutMessage(f"m{number:03}", "t", b"x", 1))
+            await store.ask(request.PutRows("s1", "n1", 1, (row(number),)))
+        await store.ask(request.CommitState("s1", held.token, change_to(request.SessionState(Map({"n1": (1, 2)})))))
+        await collect(store, SessionBounds(messages=30))
+        assert await waiting(store, "s1") == [(number, True) for number in range(3, 21)]
+
+    on(url, body)
+
+
 def test_PS_461_what_is_taken_is_not_dropped(url):
     async def body(store):
         await fill(store, 5)
@@ -208,6 +268,39 @@ def test_PS_461_what_is_taken_is_not_dropped(url):
         assert await drop_rows([DropRows("s9", "n1", 1, 1, 4)], store.do) == 0
 
     on(url, body)
+
+
+def test_PS_731_a_message_that_was_dropped_or_deleted_does_not_wait(url):
+    """Its row does; how many messages there are at most is found without a look at each row."""
+
+    async def body(store):
+        await fill(store, 30)
+        found = []
+        for dropped in (0, 1, 3, 17, 29, 30):
+            await drop_rows([DropRows("s1", "n1", 1, 1, dropped)], store.do)
+            session = await store.do(DescribeSession("s1"))
+            found.append((session.waiting, session.waiting_more, session.summary.waiting_max))
+        assert found == [(count, False, count) for count in (28, 28, 27, 13, 1, 0)]
+        await store.ask(DeletePage(messages=(MessageDeletion("m003", Only.ALWAYS),)))
+        session = await store.do(DescribeSession("s2"))
+        assert (session.waiting, session.summary.waiting_max) == (4, 5)
+
+    on(url, body)
+
+
+def test_PS_731_a_description_says_where_it_has_not_looked_at_all_rows(sqlite_url, monkeypatch):
+    monkeypatch.setattr(operator_requests, "WAITING_MAX", 10)
+
+    async def body(store):
+        await fill(store, 30)
+        found = []
+        for dropped in (12, 20):
+            await drop_rows([DropRows("s1", "n1", 1, 1, dropped)], store.do)
+            session = await store.do(DescribeSession("s1"))
+            found.append((session.waiting, session.waiting_more, session.summary.waiting_max))
+        assert found == [(10, True, 18), (10, False, 10)]
+
+    on(sqlite_url, body)
 
 
 def test_PS_461_a_session_with_too_much_goes_on_behind_what_was_dropped(store, caplog):

@@ -5,11 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from session_nodes import node_of, run, where
+from session_nodes import node_of, run, until, where
 
-from statemachines.drivers.metrics_endpoint import CONNECTIONS_MAX, HEAD_MAX, MetricsEndpoint
+from statemachines.drivers.metrics_endpoint import (
+    CONNECTIONS_MAX,
+    HEAD_MAX,
+    Metric,
+    MetricsEndpoint,
+    write_metrics,
+)
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
-from statemachines.drivers.persistent_sessions.session_metrics import find_trouble, read_metrics
+from statemachines.drivers.persistent_sessions.collect import CollectorCounts, run_collector
+from statemachines.drivers.persistent_sessions.session_metrics import find_trouble, read_metrics, watch_collector
+from statemachines.drivers.persistent_sessions.store import open_session_store
+from statemachines.drivers.sql.failure import StoreUnavailable
+from statemachines.drivers.tcp import parse_address
+from statemachines.persistent_sessions.graces import Graces
 
 
 async def ask(address, request):
@@ -56,6 +67,62 @@ def test_PS_523_a_node_tells_what_it_counts_and_whether_it_is_well(store):
             assert await get(endpoint.address, "/health") == ("HTTP/1.1 503 Service Unavailable", "it is ill\n")
 
     run(main())
+
+
+def test_PS_733_a_node_tells_what_waits_in_the_store(store):
+    async def main():
+        graces = Graces(round_ms=50)
+        async with node_of(store, "a", graces=graces) as node, node_of(store, "b", graces=None) as other:
+            assert all(one.name != "messages_waiting" for one in read_metrics(other)), "it collects nothing"
+            async with PersistentSession("c", nodes=where(node)) as session:
+                await session.subscribe("t")
+            async with SessionPublisher(nodes=where(node)) as publisher:
+                for _ in range(3):
+                    await publisher.publish("t", b"1234")
+            await until(lambda: node.backlog == (3, 12, 3))
+            async with endpoint_of(node) as endpoint:
+                _, text = await get(endpoint.address, "/metrics")
+            assert "gapless_messages_waiting 3" in text.splitlines()
+            assert "gapless_bytes_waiting 12" in text.splitlines()
+            assert "gapless_messages_waiting_largest 3" in text.splitlines()
+
+    run(main())
+
+
+def test_PS_734_a_collector_alone_tells_what_it_drops_by_the_same_names(store, capsys):
+    """And whether its store answers it."""
+
+    async def main():
+        opened, counts = open_session_store(store), CollectorCounts()
+        read = opened.ask
+
+        async def fail(request):
+            raise StoreUnavailable("it is away")
+
+        try:
+            async with watch_collector(opened, counts, "127.0.0.1:0"):
+                where = parse_address(capsys.readouterr().out.split("http://")[1].removesuffix("/metrics\n"))
+                task = asyncio.create_task(run_collector(opened, Graces(round_ms=50), counts=counts))
+                await until(lambda: opened.backlog is not None)
+                _, text = await get(where, "/metrics")
+                lines = text.splitlines()
+                assert "gapless_messages_dropped_total 0" in lines
+                assert "gapless_messages_waiting 0" in lines
+                assert await get(where, "/health") == ("HTTP/1.1 200 OK", "ok\n")
+                opened.ask = fail
+                await until(lambda: counts.trouble)
+                assert await get(where, "/health") == ("HTTP/1.1 503 Service Unavailable", f"{counts.trouble}\n")
+                opened.ask = read
+                await until(lambda: not counts.trouble)
+                task.cancel()
+        finally:
+            await opened.close()
+
+    run(main())
+
+
+def test_PS_523_a_large_number_is_written_to_its_last_digit():
+    assert "gapless_x 1234567890\n" in write_metrics([Metric("x", "gauge", "a number", 1_234_567_890)])
 
 
 def test_PS_523_hostile_requests_get_one_answer_or_none():

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec.structs import replace
 from session_databases import SECOND, connect
 from session_databases import run as run_store
 from session_moves import queued
 from session_nodes import node_of, run, take, until, where
+from state_changes import change_to
 
 from statemachines import cli
 from statemachines.drivers.persistent_sessions import (
@@ -17,8 +19,10 @@ from statemachines.drivers.persistent_sessions import (
     operator_request,
     session_command,
 )
-from statemachines.drivers.persistent_sessions.host_request import PutMessage, Subscribe
+from statemachines.drivers.persistent_sessions.host_request import PutMessage, StoreRows, Subscribe
+from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.persistent_session import SessionTaken
+from statemachines.kernel import Map
 from statemachines.persistent_sessions.collector_request import ReadRows, Tag
 from statemachines.persistent_sessions.life_request import KeepAlive, LeaveSession, LockClient
 from statemachines.persistent_sessions.request import (
@@ -29,6 +33,7 @@ from statemachines.persistent_sessions.request import (
     PutRows,
     RowStored,
     SessionLoaded,
+    SessionState,
     StateChange,
 )
 
@@ -65,7 +70,7 @@ def test_PS_424_sessions_are_listed_in_pages_and_say_where_they_are(url):
 
 
 def test_PS_424_of_a_client_without_a_session_no_age_and_no_expiry_is_said():
-    ended = operator_request.SessionSummary("c", "", "away", "", 0.0, None)
+    ended = operator_request.SessionSummary("c", "", "away", "", 0.0, None, 0)
     assert session_command._words(ended) == ("c", "no session")
 
 
@@ -79,7 +84,35 @@ def test_PS_424_a_session_is_described_and_nothing_is_counted_without_a_bound(ur
     found, nobody = run_store(url, play)
     assert nobody is None
     assert (found.in_flight, found.queued, found.waiting, found.waiting_more) == (0, 0, 3, False)
+    assert found.summary.waiting_max == 3
     assert (found.filters, found.filters_more) == ((operator_request.SubscribedFilter("t/#", 1),), False)
+
+
+async def begin_again(store, first, last):
+    """The node n1 has ended and stores these for s1, under the next epoch; the owner has not taken those before."""
+    (begun,) = await store.ask(BeginEpoch("s1", "n1"))
+    for number in range(first, last + 1):
+        message = f"m{number}"
+        row = replace(queued(number - first + 1), message=message)
+        put = PutRows("s1", "n1", begun.epoch, (row,))
+        await store.do(StoreRows(put, {message: Payload("t/1", b"x")}))
+
+
+def test_PS_730_what_waits_is_found_by_keys_and_is_never_less_than_there_is(url):
+    """Rows of several lives of a node wait; what an owner has taken does not."""
+
+    async def play(store, clock):
+        one = await fill(store, 5)
+        await begin_again(store, 6, 9)
+        await begin_again(store, 10, 10)
+        await connect(store, "s2", "d")
+        found = [await store.do(operator_request.ListSessions("", 9))]
+        for place in ((1, 2), (2, 1), (2, 4), (3, 1)):
+            await store.ask(CommitState("s1", one.token, change_to(SessionState(Map({"n1": place})))))
+            found.append(await store.do(operator_request.ListSessions("", 9)))
+        return [[(one.client, one.waiting_max) for one in page] for page in found]
+
+    assert run_store(url, play) == [[("c", count), ("d", 0)] for count in (10, 8, 4, 1, 0)]
 
 
 def test_PS_425_whatever_a_kicked_owner_asks_is_refused_and_the_session_stays(url):

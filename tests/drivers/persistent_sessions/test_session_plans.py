@@ -26,6 +26,7 @@ from statemachines.drivers.persistent_sessions import (
     route_rows,
     row_products,
     row_ranges,
+    row_spans,
     session_row,
     share_rows,
     sql,
@@ -168,8 +169,8 @@ PAGED = {
 
 MODULES = (
     abandon, collector_requests, declared_groups, group_rows, host_requests, life_requests, machine_requests,
-    operator_requests, publisher_packets, retained_rows, route_rows, row_products, row_ranges, session_row, share_rows,
-    sql, state_rows, store, will_rows,
+    operator_requests, publisher_packets, retained_rows, route_rows, row_products, row_ranges, row_spans, session_row,
+    share_rows, sql, state_rows, store, will_rows,
 )  # fmt: skip
 
 
@@ -226,6 +227,7 @@ async def drive(opened, clock, steady):
     await ask(LockClient("c", "other", 1, instance="i", attempt=1))
     await ask(LockClient("c", "third", 1, instance="i", attempt=1))
     await ask(UnlockClient("c", "other"))
+    await do(DropRows("s1", "n2", 1, 1, 1))
     await do(ListSessions("", 10))
     await do(DescribeSession("c"))
     await opened.last_commit_ns()

@@ -9,7 +9,7 @@ from msgspec import structs
 from mutants import swap, wrap
 
 from statemachines import wire
-from statemachines.drivers import metrics_endpoint, rate_limited_log, tcp, topic, topic_filter
+from statemachines.drivers import complaint_log, metrics_endpoint, rate_limited_log, tcp, topic, topic_filter
 from statemachines.drivers.authority import Authority
 from statemachines.drivers.loop_watchdog import LoopWatchdog
 from statemachines.drivers.message_head import EMPTY, encode_head
@@ -35,6 +35,8 @@ from statemachines.drivers.persistent_sessions import (
     request_queue,
     route_trie,
     row_products,
+    row_spans,
+    session_metrics,
     session_node,
     session_publisher,
     session_server,
@@ -94,7 +96,7 @@ from statemachines.persistent_sessions.message import Puback, unfold_row
 from statemachines.persistent_sessions.request import DATABASE, MarkDelivered
 from statemachines.persistent_sessions.session_host_process import SESSION_HOST
 from statemachines.persistent_sessions.session_host_record import Handed
-from statemachines.persistent_sessions.store_time import StoreTime
+from statemachines.persistent_sessions.store_time import ClockState, StoreTime
 
 
 def as_if_it_were_direct(dialect, record, given, arguments):
@@ -363,11 +365,17 @@ BREAKS = {
     "PS-691": swap(collector_requests._RowWalk, "_pass_run", lambda self, row: row),
     "PS-692": swap(collector_requests, "MESSAGES", collector_requests.MESSAGES.replace(" AND time_ns <= :last_ns", "")),
     "PS-710": swap(collector_requests, "_are_there", lambda sql, firsts: True),
+    "PS-730": swap(operator_requests, "list_spans", lambda sql, session: iter(())),
+    "PS-733": swap(backlog.Backlog, "include", lambda self, rows, size_bytes: self),
+    "PS-734": swap(session_metrics, "read_collector_metrics", lambda store, counts: []),
+    "PS-732": swap(TimeWatch, "describe_clock", lambda self: ClockState(0, 0, 0)),
+    "PS-731": swap(row_spans, "_count_dropped", lambda sql, numbers, where: 0),
     "PS-461": swap(backlog, "choose_dropped", lambda pieces, rows_max, size_bytes_max: []),
     "PS-462": swap(NodeGuide, "_is_ping_due", lambda self: True),
     "PS-562": swap(node_guide.Outcome, "__lt__", lambda self, other: False),
     "PS-563": swap(NodeGuide, "_note_refusal", lambda self, place: None),
     "PS-463": swap(tcp, "TOO_MANY", "there is no room for {}"),
+    "PS-735": swap(complaint_log, "REPEAT_S", 0.0),
     "PS-464": swap(TimeWatch, "_say_unused", lambda self, *_: None),
     "PS-476": swap(host_requests, "is_current", lambda sql, asked: True),
     "PS-477": swap(host_requests, "read_unfinished", lambda sql, age_ms: ()),
