@@ -218,9 +218,6 @@ def publisher(
     topics = lines.read(path)
     done, lengths = 0, sum(map(len, topics.values()))
     total, reached = lengths if count is None else min(count, lengths), set[str]()
-    if path is None:
-        source = "lines of the source of gapless; --input PATH publishes yours"
-        print(f"no --input: publishing {total} {source}", file=sys.stderr, flush=True)
 
     async def work() -> None:
         nonlocal done
@@ -228,6 +225,9 @@ def publisher(
         begin = loop.time()
         given: dict[str, Any] = {"node": name, "state": state, "trace": trace, "number": number}
         async with Publisher(store, **given, patience_s=PATIENCE_S) as publishing:
+            if path is None:
+                source = "lines of the source of gapless; --input PATH publishes yours"
+                print(f"no --input: publishing {total} {source}", file=sys.stderr, flush=True)
             on_first_signal(told.set)
             try:
                 for topic, part in lines.in_turn(topics, batch):
