@@ -4,7 +4,7 @@ matched.
 Of the row `resume` a session whose rows wait is made once and copied for each turn: a node of its own begins on the
 copy, in a process of its own.  Their writer is dead then, and they are read under a fence.  A session that comes back
 to the node that has stored its messages, over TCP, reads them page by page, beside the markers of a writer that lives:
-that is `resume-scale`, on both databases.
+that is `resume-scale`.  Of `resume-million` and of the rows on PostgreSQL an earlier life of the node has stored them.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from statemachines_bench.row import Pair, Ratio, Row, Size
 PENDING: Final = 100_000
 """Rows that wait for a session."""
 
+PENDING_MANY: Final = 1_000_000
 PENDING_FEW: Final = 10_000
 ON_POSTGRES: Final = 20_000
 ON_POSTGRES_FEW: Final = 2_000
@@ -192,10 +193,21 @@ async def resume_backlog(store: Path | str, messages: int) -> float:
         return await take_over_tcp("{}:{}".format(*node.address), messages)
 
 
+def run_backlog(store: Path | str, messages: int) -> float:
+    """The same, on a loop of its own."""
+    return asyncio.run(resume_backlog(store, messages))
+
+
 def measure_backlog(messages: int) -> float:
-    """The same, of a file that is filled for it."""
+    """The same, of a file that is filled before, in a process of its own."""
     with waiting(messages).copy_store() as path:
-        return asyncio.run(resume_backlog(path, messages))
+        return alone(run_backlog, path, messages)
+
+
+def prepare_million(size: Size) -> Pair:
+    many, few = size.pick((PENDING_MANY, PENDING), (200, 100))
+    waiting(many), waiting(few)
+    return Pair(partial(measure_backlog, many), partial(measure_backlog, few))
 
 
 def measure_on_postgres(messages: int) -> float:
@@ -210,8 +222,9 @@ def measure_on_postgres(messages: int) -> float:
         return asyncio.run(main(server.database("bench")))
 
 
-def prepare_on_postgres(size: Size) -> Pair:
-    many, few = size.pick((ON_POSTGRES, ON_POSTGRES_FEW), (200, 100))
+def prepare_on_postgres(full: tuple[int, int], size: Size) -> Pair:
+    """`full`: the many and the few messages."""
+    many, few = size.pick(full, (200, 100))
     return Pair(partial(alone, measure_on_postgres, many), partial(alone, measure_on_postgres, few))
 
 
@@ -272,9 +285,29 @@ ROWS: Final = (
         about=f"the same on PostgreSQL, where an earlier life of the node has stored {ON_POSTGRES:,} messages",
         unit="us / message",
         baseline_name=f"with {ON_POSTGRES_FEW:,} messages",
-        prepare=prepare_on_postgres,
+        prepare=partial(prepare_on_postgres, (ON_POSTGRES, ON_POSTGRES_FEW)),
         ratio=Ratio.OURS_OVER_BASELINE,
         at_most=1.1,
+    ),
+    Row(
+        name="resume-million",
+        about=f"a session resumes over TCP, where an earlier life of the node has stored {PENDING_MANY:,} messages",
+        unit="us / message",
+        baseline_name=f"with {PENDING:,} messages",
+        prepare=prepare_million,
+        ratio=Ratio.OURS_OVER_BASELINE,
+        at_most=1.1,
+        is_long=True,
+    ),
+    Row(
+        name="resume-postgres-100000",
+        about=f"the same on PostgreSQL, with {PENDING:,} messages",
+        unit="us / message",
+        baseline_name=f"with {PENDING_FEW:,} messages",
+        prepare=partial(prepare_on_postgres, (PENDING, PENDING_FEW)),
+        ratio=Ratio.OURS_OVER_BASELINE,
+        at_most=1.1,
+        is_long=True,
     ),
     Row(
         name="route-match",

@@ -18,14 +18,14 @@ LONG = {
     "group-jetstream-failover", "hypothesis-steps", "idle", "judge-steps", "judge-steps-duckdb", "liveness-large",
     "mqtt-connections", "mqtt-fan-out-absent", "mqtt-live-1-p50", "mqtt-live-1-p99", "mqtt-live-1000-p50",
     "mqtt-live-1000-p99", "mqtt-publish-memory", "mqtt-publish-nats", "mqtt-publish-one", "mqtt-publish-rabbitmq",
-    "mutants", "poison", "queue-many", "queue-pool", "queue-single-bare", "replay", "resume-cpu", "resume-scale",
-    "resume-scale-postgres", "session-failover-kill", "session-failover-kill-resume", "session-failover-stop",
-    "session-failover-stop-resume", "session-fan-out", "session-idle", "session-idle-memory", "session-latency-p99",
-    "session-publish-0", "session-publish-1", "session-publish-100", "session-publish-memory",
-    "session-publish-nats", "session-publish-postgres", "session-publish-postgres-2", "session-publish-rabbitmq",
-    "sim-message", "sim-monitored", "sim-naive", "sim-storm", "sources", "sources-memory", "step-scale",
-    "step-scale-leader", "trace-cost", "trace-rows", "trace-size", "trace-write", "window-memory",
-    "zenoh-recovery-50ms",
+    "mutants", "poison", "queue-many", "queue-pool", "queue-single-bare", "replay", "resume-cpu", "resume-million",
+    "resume-postgres-100000", "resume-scale", "resume-scale-postgres", "session-failover-kill",
+    "session-failover-kill-resume", "session-failover-stop", "session-failover-stop-resume", "session-fan-out",
+    "session-idle", "session-idle-memory", "session-latency-p99", "session-publish-0", "session-publish-1",
+    "session-publish-100", "session-publish-memory", "session-publish-nats", "session-publish-postgres",
+    "session-publish-postgres-2", "session-publish-rabbitmq", "sim-message", "sim-monitored", "sim-naive", "sim-storm",
+    "sources", "sources-memory", "step-scale", "step-scale-leader", "trace-cost", "trace-rows", "trace-size",
+    "trace-write", "window-memory", "zenoh-recovery-50ms",
 }  # fmt: skip
 """What takes long even in little."""
 
