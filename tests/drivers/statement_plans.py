@@ -288,8 +288,11 @@ def _postgres_access(node, indexes):
         return None
     table, columns = indexes[node["Index Name"]]
     condition = re.sub(r"'(?:[^']|'')*'", "?", node.get("Index Cond", ""))
+    open_end = re.search(r"ROW\((?:\w+\.)?(\w+)[^)]*\) <", condition)  # such a bound ends no scan
     equal, within = [], ""
     for column in columns:
+        if open_end and column == open_end[1]:
+            break
         if re.search(rf"\b{column} = ", condition):
             equal.append(column)
             continue
