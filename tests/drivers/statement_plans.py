@@ -270,7 +270,7 @@ def _postgres_plan(plans, connection, statement, values):
         connection.execute("RESET enable_seqscan")
         connection.execute("RESET enable_bitmapscan")
     nodes = list(_nodes(found[0]["Plan"]))
-    accesses = [_postgres_access(node, indexes) for node in nodes if "Scan" in node["Node Type"]]
+    accesses = [postgres_access(node, indexes) for node in nodes if "Scan" in node["Node Type"]]
     is_sorted = any("Sort" in node["Node Type"] for node in nodes)
     return Plan(tuple(one for one in accesses if one is not None), is_sorted)
 
@@ -281,7 +281,8 @@ def _nodes(node):
         yield from _nodes(one)
 
 
-def _postgres_access(node, indexes):
+def postgres_access(node, indexes):
+    """How a node of a plan finds its rows (None: by no index that is ours); `indexes`: name -> table and columns."""
     if node["Node Type"] == "Seq Scan":
         return Access(node["Relation Name"])
     if node.get("Index Name") not in indexes:
