@@ -52,7 +52,7 @@ class Row(msgspec.Struct, frozen=True):
 
     `about`: the claim in one line; `unit` of both values; `prepare(size)` makes ready (not timed) and gives what is run
     in turns; `at_least`, `at_most`: the target of the ratio, at most one of them, none for a row that only reports;
-    `aim`: what we would like, in words, absolute values included.
+    `aim`: what we would like, in words, absolute values included; `is_long`: the bench measures it only by its name.
     """
 
     name: str
@@ -64,6 +64,7 @@ class Row(msgspec.Struct, frozen=True):
     at_least: float | None = None
     at_most: float | None = None
     aim: str = ""
+    is_long: bool = False
 
     @property
     def target(self) -> float | None:

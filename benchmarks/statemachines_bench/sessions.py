@@ -4,7 +4,7 @@ matched.
 Of the row `resume` a session whose rows wait is made once and copied for each turn: a node of its own begins on the
 copy, in a process of its own.  Their writer is dead then, and they are read under a fence.  A session that comes back
 to the node that has stored its messages, over TCP, reads them page by page, beside the markers of a writer that lives:
-that is `resume-scale`, on both databases.
+that is `resume-scale`.  Of `resume-million` and of the rows on PostgreSQL an earlier life of the node has stored them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import tempfile
+from collections.abc import Callable
 from contextlib import closing
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, Final
 
 from statemachines_bench.alone import alone
@@ -26,6 +27,7 @@ from statemachines_bench.row import Pair, Ratio, Row, Size
 PENDING: Final = 100_000
 """Rows that wait for a session."""
 
+PENDING_MANY: Final = 1_000_000
 PENDING_FEW: Final = 10_000
 ON_POSTGRES: Final = 20_000
 ON_POSTGRES_FEW: Final = 2_000
@@ -143,12 +145,12 @@ def prepare_resume(size: Size) -> Pair:
     return Pair(partial(measure_resume, rows), partial(read_and_marked, rows))
 
 
-async def take_over_tcp(address: str, messages: int) -> float:
+async def take_over_tcp(address: str, messages: int, clock: Callable[[], float] = perf_counter) -> float:
     """Microseconds a message, from the connect to the last acknowledgement; the client receives as many at a time as
     one does by default."""
     from statemachines.drivers.persistent_sessions import PersistentSession
 
-    began = perf_counter()
+    began = clock()
     async with PersistentSession("c", nodes=(address,)) as session:
         taken = 0
         async for message in session:
@@ -156,7 +158,7 @@ async def take_over_tcp(address: str, messages: int) -> float:
             taken += 1
             if taken == messages:
                 break
-        return (perf_counter() - began) / messages * 1e6
+        return (clock() - began) / messages * 1e6
 
 
 async def come_back(store: Path | str, messages: int) -> float:
@@ -184,18 +186,29 @@ def prepare_scale(size: Size) -> Pair:
     return Pair(partial(alone, measure_return, many), partial(alone, measure_return, few))
 
 
-async def resume_backlog(store: Path | str, messages: int) -> float:
+async def resume_backlog(store: Path | str, messages: int, clock: Callable[[], float] = perf_counter) -> float:
     """Microseconds a message of a backlog that an earlier life of the node has stored."""
     from statemachines.drivers.persistent_sessions import SessionNode
 
     async with SessionNode(store, name="n", listen=("127.0.0.1", 0)) as node:
-        return await take_over_tcp("{}:{}".format(*node.address), messages)
+        return await take_over_tcp("{}:{}".format(*node.address), messages, clock)
+
+
+def run_backlog(store: Path | str, messages: int) -> float:
+    """The same of the processor time of node and client, which are one process."""
+    return asyncio.run(resume_backlog(store, messages, process_time))
 
 
 def measure_backlog(messages: int) -> float:
-    """The same, of a file that is filled for it."""
+    """The same, of a file that is filled before, in a process of its own."""
     with waiting(messages).copy_store() as path:
-        return asyncio.run(resume_backlog(path, messages))
+        return alone(run_backlog, path, messages)
+
+
+def prepare_million(size: Size) -> Pair:
+    many, few = size.pick((PENDING_MANY, PENDING), (200, 100))
+    waiting(many), waiting(few)
+    return Pair(partial(measure_backlog, many), partial(measure_backlog, few))
 
 
 def measure_on_postgres(messages: int) -> float:
@@ -210,8 +223,9 @@ def measure_on_postgres(messages: int) -> float:
         return asyncio.run(main(server.database("bench")))
 
 
-def prepare_on_postgres(size: Size) -> Pair:
-    many, few = size.pick((ON_POSTGRES, ON_POSTGRES_FEW), (200, 100))
+def prepare_on_postgres(full: tuple[int, int], size: Size) -> Pair:
+    """`full`: the many and the few messages."""
+    many, few = size.pick(full, (200, 100))
     return Pair(partial(alone, measure_on_postgres, many), partial(alone, measure_on_postgres, few))
 
 
@@ -272,9 +286,32 @@ ROWS: Final = (
         about=f"the same on PostgreSQL, where an earlier life of the node has stored {ON_POSTGRES:,} messages",
         unit="us / message",
         baseline_name=f"with {ON_POSTGRES_FEW:,} messages",
-        prepare=prepare_on_postgres,
+        prepare=partial(prepare_on_postgres, (ON_POSTGRES, ON_POSTGRES_FEW)),
         ratio=Ratio.OURS_OVER_BASELINE,
         at_most=1.1,
+    ),
+    Row(
+        name="resume-million",
+        about="processor time of node and client: a session resumes over TCP, where an earlier life of the node has "
+        f"stored {PENDING_MANY:,} messages",
+        unit="us / message",
+        baseline_name=f"with {PENDING:,} messages",
+        prepare=prepare_million,
+        ratio=Ratio.OURS_OVER_BASELINE,
+        at_most=1.25,
+        aim="1.1",
+        is_long=True,
+    ),
+    Row(
+        name="resume-postgres-100000",
+        about=f"a session resumes over TCP, where {PENDING:,} messages wait on PostgreSQL",
+        unit="us / message",
+        baseline_name=f"with {PENDING_FEW:,} messages",
+        prepare=partial(prepare_on_postgres, (PENDING, PENDING_FEW)),
+        ratio=Ratio.OURS_OVER_BASELINE,
+        at_most=1.25,
+        aim="1.1",
+        is_long=True,
     ),
     Row(
         name="route-match",

@@ -30,8 +30,9 @@ def all_rows() -> tuple[Row, ...]:
     return tuple(row for theme in THEMES for row in import_module(f"statemachines_bench.{theme}").ROWS)
 
 
-def choose(names: Sequence[str]) -> tuple[Row, ...]:
-    """The rows called so, in the order of the table; all without names.  Raises `ConfigurationError` for others."""
+def choose(names: Sequence[str], has_long: bool = False) -> tuple[Row, ...]:
+    """The rows called so, in the order of the table; without names all, and the long ones only if `has_long`.  Raises
+    `ConfigurationError` for others."""
     rows = all_rows()
     known = [row.name for row in rows]
     for name in names:
@@ -39,14 +40,15 @@ def choose(names: Sequence[str]) -> tuple[Row, ...]:
             close = get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]!r}? " if close else ""
             raise ConfigurationError("bench row", name, f"unknown; {hint}there are: {', '.join(known)}")
-    return tuple(row for row in rows if not names or row.name in names)
+    return tuple(row for row in rows if (row.name in names if names else has_long or not row.is_long))
 
 
 def list_rows(rows: Iterable[Row]) -> RenderableType:
     """A line for each row."""
     table = Table.grid(padding=(0, 3))
     for row in rows:
-        table.add_row(Text(row.name, style="bold"), Text(row.target_text), Text(row.about))
+        target = f"{row.target_text}; only by name" if row.is_long else row.target_text
+        table.add_row(Text(row.name, style="bold"), Text(target), Text(row.about))
     return table
 
 

@@ -16,7 +16,7 @@ from statemachines.kernel import ConfigurationError
 
 
 def bench(
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Rows; default all.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Default: all but the long.")] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the rows; measure nothing.")] = False,
     save: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Also write each result there as it is measured, as JSON.")
@@ -43,7 +43,7 @@ def bench(
         raise ConfigurationError("benchmarks", "not installed", rule) from error
     from statemachines import show as shown
 
-    chosen = benchmarks.choose(names or [])
+    chosen = benchmarks.choose(names or [], has_long=listed)
     begin_work()
     if listed:
         _print_json(benchmarks.list_json(chosen)) if json else shown.write(benchmarks.list_rows(chosen))

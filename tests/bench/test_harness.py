@@ -189,6 +189,18 @@ def test_only_the_rows_that_are_named_are_measured(rows, capsys):
     assert one[1] == []
 
 
+def test_D_1295_a_long_row_is_listed_and_measured_only_by_its_name(rows, capsys):
+    one, (long, turns) = row(at_least=5), row("long")
+    rows(one, (replace(long, is_long=True), turns))
+    assert cli.run(["bench", "--json"]) == 0
+    assert [found["name"] for found in msgspec.json.decode(capsys.readouterr().out)] == ["fast"]
+    assert turns == []
+    assert cli.run(["bench", "--list"]) == 0
+    assert "report only; only by name" in capsys.readouterr().out
+    assert cli.run(["bench", "long", "--json"]) == 0
+    assert [found["name"] for found in msgspec.json.decode(capsys.readouterr().out)] == ["long"]
+
+
 def test_results_are_saved_only_when_asked_for(rows, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows(row(at_least=5))

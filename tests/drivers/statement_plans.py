@@ -283,7 +283,7 @@ def _postgres_plan(plans, connection, statement, values):
         connection.execute("RESET enable_seqscan")
         connection.execute("RESET enable_bitmapscan")
     nodes = list(_nodes(found[0]["Plan"]))
-    accesses = [_postgres_access(node, indexes) for node in nodes if "Scan" in node["Node Type"]]
+    accesses = [postgres_access(node, indexes) for node in nodes if "Scan" in node["Node Type"]]
     is_sorted = any("Sort" in node["Node Type"] for node in nodes)
     return Plan(tuple(one for one in accesses if one is not None), is_sorted)
 
@@ -294,15 +294,19 @@ def _nodes(node):
         yield from _nodes(one)
 
 
-def _postgres_access(node, indexes):
+def postgres_access(node, indexes):
+    """How a node of a plan finds its rows (None: by no index that is ours); `indexes`: name -> table and columns."""
     if node["Node Type"] == "Seq Scan":
         return Access(node["Relation Name"])
     if node.get("Index Name") not in indexes:
         return None
     table, columns = indexes[node["Index Name"]]
     condition = re.sub(r"'(?:[^']|'')*'", "?", node.get("Index Cond", ""))
+    open_end = re.search(r"ROW\((?:\w+\.)?(\w+)[^)]*\) <", condition)  # such a bound ends no scan
     equal, within = [], ""
     for column in columns:
+        if open_end and column == open_end[1]:
+            break
         if re.search(rf"\b{column} = ", condition):
             equal.append(column)
             continue

@@ -154,27 +154,28 @@ class Subscriber:
 
 
 class Publisher:
-    """It publishes until it is told to stop, some at a time."""
+    """It publishes until it is told to stop, some at a time; where its node ends, it moves to the next.  `answered`: a
+    message that is stored -> its publisher had heard of all up to this number before it sent that one."""
 
     def __init__(self, name, nodes, chance):
         self.name, self.nodes, self.chance = name, nodes, chance
         self.handed = 0
-        self.answered = set()
+        self.answered = {}
         self.over = asyncio.Event()
 
     async def run(self):
         async with SessionPublisher(nodes=self.nodes) as publisher:
             while not self.over.is_set():
-                count = self.chance.randint(1, 8)
-                numbers = range(self.handed + 1, self.handed + count + 1)
-                self.handed += count
-                await asyncio.gather(*(self.publish(publisher, number) for number in numbers))
+                heard = self.handed
+                self.handed += self.chance.randint(1, 8)
+                numbers = range(heard + 1, self.handed + 1)
+                await asyncio.gather(*(self.publish(publisher, number, heard) for number in numbers))
                 await asyncio.sleep(self.chance.random() * PAUSE_S)
 
-    async def publish(self, publisher, number):
+    async def publish(self, publisher, number, heard):
         expiry = expiry_of(number)
         await publisher.publish(f"p/{self.name}", f"{self.name}:{number}".encode(), qos=2, expiry=expiry)
-        self.answered.add((self.name, number))
+        self.answered[self.name, number] = heard
 
 
 def expiry_of(number):
@@ -212,6 +213,7 @@ def holder_of(store, client):
 def run_seed(folder, store, seed, faults):
     """A run, judged: how often what was done, how many messages were answered, and what is wrong."""
     done, answered, (one, two), stored = asyncio.run(play(folder, store, seed=seed, faults=faults))
+    done["moved"] = count_moves(stored)
     wrong = [f"one: {what}" for what in judge(stored, answered, one.got)]
     wrong += [f"two: {what}" for what in judge(stored, answered, two.got, exactly=True)]
     return done, len(answered), wrong
@@ -258,7 +260,7 @@ async def play(folder, store, *, seed, faults, publishers=2, pause_s=(0.2, 0.9),
                 for one in writers:
                     one.over.set()
                 await asyncio.wait_for(asyncio.gather(*publishing), PATIENCE_S)
-                answered = set().union(*(one.answered for one in writers))
+                answered = {of: heard for one in writers for of, heard in one.answered.items()}
                 await settle(tasks, subscribers, answered, copies)
             finally:
                 every = (*tasks, *publishing, *hurting.values())
@@ -394,7 +396,7 @@ def copies_in(store):
 
 
 def judge(stored, answered, got, exactly=False):
-    """What is wrong, in words; nothing: all is well."""
+    """What is wrong, in words; nothing: all is well.  `answered` as a `Publisher` has it."""
     missing = sorted(must_come(answered) - {one.of for one in got})
     wrong = [f"{of} was answered, and never came" for of in missing]
     firsts, packets, seen = Counter(), defaultdict(list), {}
@@ -414,7 +416,7 @@ def judge(stored, answered, got, exactly=False):
     if exactly:
         often = Counter(one.of for one in got)
         wrong += [f"{of} came {often[of]} times" for of in often if often[of] > len(stored[of])]
-    return wrong + out_of_order(stored, seen)
+    return wrong + out_of_order(stored, seen) + overtaken(stored, answered, seen)
 
 
 def out_of_time(one):
@@ -439,6 +441,25 @@ def out_of_order(stored, seen):
             wrong.append(f"{of} came behind {before}, over {stored[of][0]}")
         last[publisher, stored[of][0]] = max(before, number)
     return wrong
+
+
+def overtaken(stored, answered, seen):
+    """What came behind a message that its publisher sent when it had heard that the other is stored, over whichever
+    nodes.  What expires soon and was stored twice is left out: the copy that was answered may be over."""
+    last, wrong = defaultdict(lambda: (0, ())), []
+    for of in sorted(seen, key=seen.get):
+        publisher, number = of
+        heard, later = last[publisher]
+        if number <= heard and not (may_be_missing(of) and len(stored[of]) > 1):
+            wrong.append(f"{of} was answered before {later} was sent, and came behind it")
+        last[publisher] = max((answered.get(of, 0), of), last[publisher])
+    return wrong
+
+
+def count_moves(stored):
+    """How often a message was stored by another node than the one before it of its publisher."""
+    nodes = {of: lives[0].partition("~")[0] for of, lives in sorted(stored.items())}
+    return sum(node != nodes.get((name, number - 1), node) for (name, number), node in nodes.items())
 
 
 def main():

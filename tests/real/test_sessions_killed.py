@@ -7,7 +7,7 @@ import os
 
 import pytest
 from clean_starts_run import run_crowd
-from sessions_run import EACH, Got, judge, run_seed
+from sessions_run import EACH, Got, count_moves, judge, run_seed
 
 from statemachines.testing.postgres import run_sql, share_server
 
@@ -28,6 +28,7 @@ def test_every_message_arrives_once_and_in_order_whoever_is_killed(tmp_path, see
     assert wrong == []
     assert done["killed"] + done["stopped"] == hurt, "in the others the store is away"
     assert answered >= faults * EACH
+    assert done["moved"] > 0, "a publisher has moved with what it had heard of"
 
 
 @pytest.mark.long
@@ -38,6 +39,7 @@ def test_every_message_arrives_on_postgres(tmp_path, sessions_server):
     assert wrong == []
     assert done["killed"] + done["stopped"] == 18
     assert answered >= 20 * EACH
+    assert done["moved"] > 0
 
 
 def test_PS_203_of_a_crowd_of_clean_starts_one_is_left_and_each_hears_how_it_ended(tmp_path):
@@ -50,7 +52,7 @@ def test_PS_203_of_a_crowd_of_clean_starts_one_is_left_and_each_hears_how_it_end
 
 def test_the_judge_finds_what_is_wrong():
     stored = {("w", number): ["a~1"] for number in (1, 2, 3)}
-    answered = set(stored)
+    answered = dict.fromkeys(stored, 0)
     good = [Got(("w", number), number, False) for number in (1, 2, 3)]
     assert judge(stored, answered, good) == []
     assert judge(stored, answered, good[:2]) == ["('w', 3) was answered, and never came"]
@@ -66,13 +68,39 @@ def test_the_judge_finds_what_is_wrong():
     assert judge(stored, answered, turned) == ["('w', 2) came behind 3, over a~1"]
 
 
+@pytest.mark.parametrize(
+    ("heard", "said"),
+    [(2, ["('w', 2) was answered before ('w', 3) was sent, and came behind it"]), (1, [])],
+    ids=["it had heard of 2", "it had not"],
+)
+def test_ORDER_the_judge_follows_a_publisher_that_moved(heard, said):
+    """3 went over another node, and comes before 2."""
+    stored = {("w", 1): ["a~1"], ("w", 2): ["a~1"], ("w", 3): ["b~1"]}
+    answered = {("w", 1): 0, ("w", 2): 1, ("w", 3): heard}
+    good = [Got(("w", number), number, False) for number in (1, 2, 3)]
+    assert judge(stored, answered, good) == []
+    damaged = [good[0], good[2], good[1]]
+    assert judge(stored, answered, damaged) == said
+    assert count_moves(stored) == 1
+
+
+def test_ORDER_what_was_stored_twice_counts_where_it_cannot_be_over():
+    """4 expires soon: the copy that was answered may be over, and another one comes late.  3 never expires."""
+    for early, said in ((4, []), (3, ["('w', 3) was answered before ('w', 5) was sent, and came behind it"])):
+        stored = {("w", early): ["a~1", "b~1"], ("w", 5): ["b~1"]}
+        answered = {("w", early): 0, ("w", 5): early}
+        got = [Got(("w", 5), 1, False, 3_599.0), Got(("w", early), 2, False, 0.04 if early == 4 else None)]
+        assert judge(stored, answered, got) == said
+
+
 def test_AGED_the_judge_tells_what_has_expired_from_what_is_lost():
     stored = {("w", number): ["a~1"] for number in (4, 5)}
+    answered = dict.fromkeys(stored, 0)
     late = Got(("w", 5), 2, False, 3_599.0)
-    assert judge(stored, set(stored), [late]) == [], "4 expires soon"
-    assert judge(stored, set(stored), [Got(("w", 4), 1, False, 0.04)]) == ["('w', 5) was answered, and never came"]
+    assert judge(stored, answered, [late]) == [], "4 expires soon"
+    assert judge(stored, answered, [Got(("w", 4), 1, False, 0.04)]) == ["('w', 5) was answered, and never came"]
     again = [Got(("w", 4), 1, False, 0.04), Got(("w", 4), 1, True, 0.0)]
-    assert judge(stored, set(stored), [*again, late]) == []
+    assert judge(stored, answered, [*again, late]) == []
     for wrong in (0.0, 0.06, None):
-        (said,) = judge(stored, set(stored), [Got(("w", 4), 1, False, wrong), late])
+        (said,) = judge(stored, answered, [Got(("w", 4), 1, False, wrong), late])
         assert said == f"('w', 4) expires after 0.05 s, and came with {wrong} s left, dup = False"

@@ -69,11 +69,13 @@ MARK: Final = (
     " :time_ns, until_ns, NULL FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch"
     f" AND number BETWEEN :first AND :last AND tag = {UNDELIVERED} ON CONFLICT DO NOTHING"
 )
-# The state answers for a row that it has taken: such a row goes at once, and needs no mark.
+# The state answers for a row that it has taken: such a row goes at once, and needs no mark.  A comparison of rows as an
+# upper bound ends no scan of PostgreSQL: it would read all rows behind.
 DELETE_TAKEN: Final = (
     "DELETE FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch"
-    f" AND number BETWEEN :first AND :last AND tag = {UNDELIVERED} AND (epoch, number) <="
-    " (SELECT taken.epoch, taken.number FROM @taken AS taken WHERE taken.session = :session AND taken.writer = :writer)"
+    f" AND number BETWEEN :first AND :last AND tag = {UNDELIVERED} AND number <="
+    " (SELECT CASE WHEN taken.epoch > :epoch THEN :last WHEN taken.epoch = :epoch THEN taken.number ELSE 0 END"
+    " FROM @taken AS taken WHERE taken.session = :session AND taken.writer = :writer)"
 )
 # A payload that is too large is left where it is: the database need not even look at it.
 SMALL: Final = (

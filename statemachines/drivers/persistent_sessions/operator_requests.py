@@ -45,15 +45,11 @@ FILTERS: Final = "SELECT filter, qos FROM @routes WHERE session = :session AND g
 SUPERSEDE: Final = "UPDATE @clients SET token = :token, holder = :nobody WHERE client = :client"
 OWN: Final = "UPDATE @sessions SET token = :token WHERE session = :session"
 # What says that a session is abandoned has no writer, and all its other rows have one.
-LAST_OF_PAGE: Final = (
-    "SELECT writer, epoch, number, tag FROM @session_rows WHERE session = :session AND writer > :none"
-    " ORDER BY writer, epoch, number, tag LIMIT 1 OFFSET :skipped"
-)
 DELETE_PAGE: Final = (
-    "DELETE FROM @session_rows WHERE session = :session AND writer > :none"
-    " AND (writer, epoch, number, tag) <= (:writer, :epoch, :number, :tag)"
+    "DELETE FROM @session_rows WHERE (session, writer, epoch, number, tag) IN"
+    " (SELECT session, writer, epoch, number, tag FROM @session_rows WHERE session = :session AND writer > :none"
+    " ORDER BY writer, epoch, number, tag LIMIT :limit)"
 )
-DELETE_REST: Final = "DELETE FROM @session_rows WHERE session = :session AND writer > :none"
 
 READS: Final = (ListSessions, DescribeSession)
 """What changes nothing."""
@@ -154,11 +150,7 @@ def purge_client(sql: Sql, asked: PurgeClient) -> SessionSummary | None:
 
 def delete_rows(sql: Sql, asked: DeleteRows) -> int:
     """The row that says that the session is abandoned stays: a collector needs it, and deletes it later."""
-    given = {"session": asked.session.encode(), "none": b""}
-    last = one(sql, LAST_OF_PAGE, **given, skipped=asked.limit - 1)
-    if last is None:
-        return sql.count(DELETE_REST, **given)
-    return sql.count(DELETE_PAGE, **given, **dict(zip(("writer", "epoch", "number", "tag"), last, strict=True)))
+    return sql.count(DELETE_PAGE, session=asked.session.encode(), none=b"", limit=asked.limit)
 
 
 def _count(sql: Sql, statement: str, **values: Any) -> int:

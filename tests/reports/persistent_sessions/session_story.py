@@ -11,6 +11,9 @@ from statemachines_reports.columns import NEEDED, Columns
 
 SESSION = "tablet@a~1/1"
 WRITER, FIRST, SECOND, THIRD = "w~1/1", "a~1/1", "b~1/1", "a~2/1"
+NEXT_WRITER = "v~1/1"
+"""Of the node to which a publisher moves."""
+
 MS = 1_000_000
 
 
@@ -19,6 +22,7 @@ class Story:
 
     def __init__(self):
         self.rows = []
+        self.writer = WRITER
 
     def row(self, instance, kind, event, machine="", source="", dest="", **cells):
         defaults = {column.name: column.default for column in TRACE[2:] if column.name in
@@ -31,20 +35,20 @@ class Story:
     # -- the writer -------------------------------------------------------------------------------------------------
 
     def write(self, event, source="storing", dest="idle", **cells):
-        self.row(WRITER, "step", event, "writer", source, dest, **cells)
+        self.row(self.writer, "step", event, "writer", source, dest, **cells)
 
     def begin_epoch(self, epoch):
-        self.row(WRITER, "ask", "begin_epoch", key=SESSION)
+        self.row(self.writer, "ask", "begin_epoch", key=SESSION)
         self.write("epoch_begun", "beginning", "idle", term=epoch)
 
-    def hand(self, message, qos=1, until=0):
-        self.write("hand", "idle", "storing", key=message, grant=qos, last=until)
+    def hand(self, message, qos=1, until=0, since=0):
+        self.write("hand", "idle", "storing", key=message, grant=qos, last=until, first=since)
 
     def put(self, epoch, number, message, last=None):
-        self.row(WRITER, "ask", "put_rows", key=message, term=epoch, first=number, last=last or number)
+        self.row(self.writer, "ask", "put_rows", key=message, term=epoch, first=number, last=last or number)
 
-    def store(self, epoch, number, message, qos=1, until=0, **cells):
-        self.hand(message, qos, until)
+    def store(self, epoch, number, message, qos=1, until=0, since=0, **cells):
+        self.hand(message, qos, until, since)
         self.put(epoch, number, message)
         self.write("row_stored", **cells)
 
@@ -62,8 +66,8 @@ class Story:
         self.row(f"{owner}:w", "step", event, "writer_flow", source, dest, **cells)
 
     def take(self, owner, epoch, first, last, lost=0):
-        self.row(f"{owner}:{SESSION}", "step", "take", "delivery", "ready", "committing", key="w", term=epoch,
-                 grant=lost, first=first, last=last)  # fmt: skip
+        self.row(f"{owner}:{SESSION}", "step", "take", "delivery", "ready", "committing", key=self.writer[0],
+                 term=epoch, grant=lost, first=first, last=last)  # fmt: skip
 
     def ask_commit(self, owner, token):
         self.row(owner, "ask", "commit_state", key=SESSION, term=token)
@@ -72,7 +76,7 @@ class Story:
         self.ask_commit(owner, token)
         self.row(f"{owner}:{SESSION}", "step", "state_committed", "delivery", "committing", "ready", first=time)
         for number in numbers:
-            self.row(owner, "ask", "mark_delivered", key="w", term=epoch, first=number)
+            self.row(owner, "ask", "mark_delivered", key=self.writer[0], term=epoch, first=number)
 
     def pass_over(self, owner, message, until, time, qos=1):
         self.row(owner, "tell", "message_expired", key=message, grant=qos, first=until, last=time)
@@ -144,6 +148,23 @@ def told_of_age():
     story.take(SECOND, 1, 6, 6)
     story.commit(SECOND, 2, 1, 6, time=70)
     story.send(SECOND, "m6", 3)
+    for number, row in enumerate(story.rows):
+        row["seq"] = number
+    return story.rows
+
+
+def told_of_a_move():
+    """A publisher stores m1 and m2 over w, moves after time 20, and stores m3 over v."""
+    story = Story()
+    story.load(FIRST, 1)
+    for story.writer, since, messages in ((WRITER, 0, {"m1": 10, "m2": 20}), (NEXT_WRITER, 21, {"m3": 30})):
+        story.begin_epoch(1)
+        for number, (message, stored) in enumerate(messages.items(), 1):
+            story.store(1, number, message, since=since, last=stored)
+        story.take(FIRST, 1, 1, len(messages))
+        story.commit(FIRST, 1, 1, *range(1, len(messages) + 1))
+    for packet in (1, 2, 3):
+        story.send(FIRST, f"m{packet}", packet)
     for number, row in enumerate(story.rows):
         row["seq"] = number
     return story.rows

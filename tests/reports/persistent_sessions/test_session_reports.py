@@ -9,7 +9,19 @@ from contextlib import AsyncExitStack
 import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
-from session_story import FIRST, MS, SECOND, SESSION, THIRD, WRITER, Story, columns_of, told, told_of_age
+from session_story import (
+    FIRST,
+    MS,
+    SECOND,
+    SESSION,
+    THIRD,
+    WRITER,
+    Story,
+    columns_of,
+    told,
+    told_of_a_move,
+    told_of_age,
+)
 
 from statemachines import registry
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionNode, SessionPublisher
@@ -511,6 +523,35 @@ def test_AGED_what_expires_by_its_time_is_told_from_what_is_lost(tamper, wrong):
     if not wrong:
         sums = {one.name: one.value for one in find(segment_of(columns_of(rows))) if isinstance(one, Tally)}
         assert (sums["expired"], sums["sent_new"]) == (2, 3)
+
+
+MOVED = {
+    "nothing": (lambda rows: None, ""),
+    "overtakes what its publisher had heard of": (
+        swap(SENT | {"key": "m2"}, SENT | {"key": "m3"}), "w: m3 is sent by a~1/1 before 1/2 (m2)",
+    ),
+    "comes first": (keep_until_the_end(**SENT, key="m1"), "w: 1/1 is sent by a~1/1 behind 1/2"),
+    "overtakes all": (swap(SENT | {"key": "m1"}, SENT | {"key": "m3"}), "w: m3 is sent by a~1/1 before 1/1 (m1)"),
+}  # fmt: skip
+"""What becomes of a message of a publisher that moved, and what check ORDER says of it."""
+
+
+@pytest.mark.parametrize(("tamper", "words"), MOVED.values(), ids=MOVED)
+def test_ORDER_a_message_behind_which_its_publisher_moved_comes_first(tamper, words):
+    rows = told_of_a_move()
+    tamper(rows)
+    found = judged(columns_of(rows))
+    assert [one for one in found.pop("order") if words in one] if words else not found.pop("order")
+    assert found == {name: [] for name in found}
+
+
+@pytest.mark.parametrize("since", [0, 20])
+def test_ORDER_what_a_publisher_had_not_heard_of_when_it_moved_may_come_later(since):
+    """It came to the other node before m2 was stored, or nobody knows when."""
+    rows = told_of_a_move()
+    change({"first": since}, event="hand", key="m3")(rows)
+    swap(SENT | {"key": "m2"}, SENT | {"key": "m3"})(rows)
+    assert judged(columns_of(rows)) == {name: [] for name in OWN}
 
 
 def test_rows_of_a_trace_say_what_is_followed():

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from long_cases import mark_long
-from session_story import told, told_of_age
-from test_session_reports import AGED, OWN, PS, TAMPERED
+from session_story import told, told_of_a_move, told_of_age
+from test_session_reports import AGED, MOVED, OWN, PS, TAMPERED
 
 from statemachines_reports.page import part_of, write_page
 from statemachines_reports.pipeline import VIOLATED, analyze
@@ -26,6 +26,7 @@ PLANTED = {
     "a repetition under another packet": "twice",
     "two change places": "order",
     "two epochs change places": "order",
+    "overtakes what its publisher had heard of": "order",
     "from the marker on from the database": "cut",
     "not all below the marker": "cut",
     "what was kept is forgotten": "cut",
@@ -34,22 +35,24 @@ PLANTED = {
     "sent though it was over": "aged",
     "passed over too early": "aged",
 }
-"""What is planted (`test_session_reports.TAMPERED`, or `AGED`), and the check that finds it."""
+"""What is planted (`test_session_reports.TAMPERED`, `MOVED` or `AGED`), and the check that finds it."""
 
 RUNS = {what: GOOD + place for place, what in enumerate(PLANTED, 1)}
 
 
 def story_of(run, what=""):
     """The rows of this run, with that planted in them ("": nothing)."""
-    rows = told_of_age() if what in AGED else told()
+    rows = (told_of_age if what in AGED else told_of_a_move if what in MOVED else told)()
     if what:
-        tamper = AGED[what][0] if what in AGED else TAMPERED[what][1]
+        tamper = TAMPERED[what][1] if what in TAMPERED else (AGED | MOVED)[what][0]
         tamper(rows)
     return [row | {"run": run, "seq": seq} for seq, row in enumerate(rows)]
 
 
 def words_of(what):
     """What the check says of it."""
+    if what in MOVED:
+        return MOVED[what][1]
     return AGED[what][1][PLANTED[what]] if what in AGED else TAMPERED[what][2]
 
 
