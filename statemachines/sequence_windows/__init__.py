@@ -20,7 +20,6 @@ PROTOCOL = Protocol(
         "held_stream": "statemachines.sequence_windows.held_stream:HELD_STREAM",
     },
     processes={"held_streams": "statemachines.sequence_windows.held_streams:HELD_STREAMS"},
-    rests_on=("missed_samples",),
     page="statemachines.sequence_windows:clauses.md",
     areas={
         "sim": "statemachines_sim.sequence_windows:SIM",
