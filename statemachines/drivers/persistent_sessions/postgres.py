@@ -43,7 +43,7 @@ from statemachines.drivers.persistent_sessions.tables import (
 )
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.drivers.sql.durability import Durability
-from statemachines.drivers.sql.failure import BUSY_S
+from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged
 from statemachines.drivers.sql.loop_connection import LoopConnection
 from statemachines.drivers.sql.pipeline import Pipeline, open_pipeline
 from statemachines.drivers.sql.postgres import CLOCK, Database, Layout
@@ -70,6 +70,11 @@ Settle = Callable[[Sql, tuple[Any, ...]], Found]
 """What is made of the row with the time."""
 
 KIND: Final = "session store"
+
+EMPTY: Final = (
+    "the tables of sessions are empty; were they put back from a copy, or made anew, while nodes ran? Start all of them"
+    " again"
+)
 
 
 LAYOUT: Final = Layout(
@@ -155,7 +160,8 @@ class PostgresSql:
     def _time(self) -> Found:
         if self._found is None:
             row = self._stamp.fetchone()
-            assert row is not None
+            if row is None:
+                raise StoreDamaged(EMPTY)
             self._found = self._settle(self, row)
         return self._found
 
