@@ -81,9 +81,9 @@ SESSION = {
     ),
     "a publisher is answered twice": (
         "statemachines.drivers.persistent_sessions.publish_requests",
-        "        self._tell(life, PublishUnmatched(asked.n) if is_told else PublishStored(asked.n))\n",
-        "        for _ in range(2):\n"
-        "            self._tell(life, PublishUnmatched(asked.n) if is_told else PublishStored(asked.n))\n",
+        "            self._tell_stored(life, PublishStored(asked.n))\n",
+        "            for _ in range(2):\n"
+        "                self._tell_stored(life, PublishStored(asked.n))\n",
     ),
 }  # fmt: skip
 

@@ -12,7 +12,7 @@ from statemachines import wire
 from statemachines.drivers import complaint_log, metrics_endpoint, rate_limited_log, tcp, topic, topic_filter
 from statemachines.drivers.authority import Authority
 from statemachines.drivers.loop_watchdog import LoopWatchdog
-from statemachines.drivers.message_head import EMPTY, encode_head
+from statemachines.drivers.message_head import EMPTY
 from statemachines.drivers.password_file import PasswordHash
 from statemachines.drivers.permission_file import PermissionFile
 from statemachines.drivers.persistent_sessions import (
@@ -265,7 +265,7 @@ BREAKS = {
     "PS-210": swap(in_flight, "time_left", lambda queued, now_ns: None),
     "PS-430": swap(received_message, "decode_head", lambda encoded: EMPTY),
     "PS-431": swap(publish_requests, "decode_head", lambda encoded: EMPTY),
-    "PS-432": swap(session_publisher, "encode_head", lambda head: encode_head(head) or b""),
+    "PS-432": swap(session_publisher, "PublishWanted", lambda *given: session_publisher.PublishWithHead(*given, b"")),
     "PS-434": swap(persistent_session, "size_of", lambda message: 0),
     "PS-211": swap(host_requests, "over_at", lambda now_ns, expiry_ms: 0),
     "PS-240": wrap(collector_actions, "message_garbage", as_if_nothing_expired),
