@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from statemachines.persistent_sessions.collector import COLLECTOR
 from statemachines.persistent_sessions.collector_record import CollectorRecord
-from statemachines.persistent_sessions.collector_request import DeletePage, RowKey, Tag
+from statemachines.persistent_sessions.collector_request import DeletePage, ReadMessages, RowKey, Tag
 from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.request import CommitState, Fence, PutMarker, PutRows, ReadPending, ReadRow
 from statemachines_spec.explorer.actor import Crash
@@ -91,7 +91,13 @@ SYSTEMS: dict[str, tuple[str, Collecting]] = {
         "a message expires, and is deleted, before its client leaves or while it is away; what was read comes late",
         Collecting(
             setting=SessionSetting(
-                messages=(1,), untils=(1,), lag=0, leaves=1, markers=1, hides=True, slow=(ReadPending, DeletePage)
+                messages=(1,),
+                untils=(1,),
+                lag=0,
+                leaves=1,
+                markers=1,
+                hides=True,
+                slow=(ReadPending, ReadMessages, DeletePage),
             )
         ),
     ),
