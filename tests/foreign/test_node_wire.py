@@ -41,6 +41,16 @@ def judge(role, command, **options):
     return asyncio.run(WireRun(role, WireOptions(rate=40.0, **options), command).judge(lambda address: None))
 
 
+def judge_planted(role, bug, command):
+    """The verdict of the first run that has one: a run over sockets whose answers cross leaves more states possible
+    than are followed, and says so."""
+    for seed in range(1, 6):
+        verdict = judge(role, (*plant(bug), *command), seconds=LONGEST_S, seed=seed)
+        if verdict.outcome is not Outcome.INCONCLUSIVE:
+            break
+    return verdict
+
+
 def plant(bug):
     return (sys.executable, str(HERE / "planted_node.py"), *bug)
 
@@ -55,7 +65,7 @@ def test_a_mistake_changes_a_piece_of_text_that_is_there_once(bug):
 
 @pytest.mark.parametrize("bug", LEADER_TESTED)
 def test_a_bug_of_a_leader_is_found_over_the_wire(bug):
-    verdict = judge(LEADER_ROLE, (*plant(LEADER[bug]), *LEADER_COMMAND), seconds=LONGEST_S, seed=1)
+    verdict = judge_planted(LEADER_ROLE, LEADER[bug], LEADER_COMMAND)
     assert verdict.outcome is Outcome.FAIL
     if verdict.violation is None:
         assert "has ended with exit code" in verdict.why
@@ -65,7 +75,7 @@ def test_a_bug_of_a_leader_is_found_over_the_wire(bug):
 
 @pytest.mark.parametrize("bug", SESSION_TESTED)
 def test_a_bug_of_an_owner_of_sessions_is_found_over_the_wire(bug):
-    verdict = judge(SESSION_ROLE, (*plant(SESSION[bug]), *SESSION_COMMAND), seconds=LONGEST_S, seed=1)
+    verdict = judge_planted(SESSION_ROLE, SESSION[bug], SESSION_COMMAND)
     assert verdict.outcome is Outcome.FAIL
     assert verdict.violation is not None, verdict.why
     assert "by PS-" in text_of(verdict, SESSION_ROLE)
