@@ -467,3 +467,15 @@ def test_a_malformed_address_is_named(text):
 def test_addresses():
     assert parse_address("127.0.0.1:80") == ("127.0.0.1", 80)
     assert parse_address("[::1]:80") == ("::1", 80)
+
+
+def test_sockets_are_read_in_pieces_that_need_no_memory_of_their_own():
+    """A transport of another loop, which has no such size, is left alone."""
+
+    class Selected:
+        max_size = 2**18
+
+    transport = Selected()
+    tcp.limit_reads(transport)
+    assert transport.max_size == tcp.READ_MAX < 2**17
+    tcp.limit_reads(object())
