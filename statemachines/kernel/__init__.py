@@ -3,6 +3,7 @@
 Pure: nothing here (nor in a protocol) imports a clock, chance, a socket or a logger.
 """
 
+from statemachines.kernel.broken_property import BrokenProperty as BrokenProperty
 from statemachines.kernel.effect import Ask as Ask
 from statemachines.kernel.effect import Begin as Begin
 from statemachines.kernel.effect import CancelTimer as CancelTimer
