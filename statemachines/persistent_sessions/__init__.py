@@ -19,6 +19,7 @@ PROTOCOL = Protocol(
         "in_flight_message": "statemachines.persistent_sessions.in_flight:IN_FLIGHT",
         "collector": "statemachines.persistent_sessions.collector:COLLECTOR",
         "session_life": "statemachines.persistent_sessions.session_life:SESSION_LIFE",
+        "publication": "statemachines.persistent_sessions.publication:PUBLICATION",
         "group_member": "statemachines.persistent_sessions.group_member:GROUP_MEMBER",
     },
     processes={"session_host": "statemachines.persistent_sessions.session_host_process:SESSION_HOST"},

@@ -18,6 +18,7 @@ from statemachines_spec.persistent_sessions import (
     look_systems,
     merge_systems,
     node_group_systems,
+    publication_contract,
     resume_contract,
     session_life_contract,
     takeover_contract,
@@ -27,7 +28,7 @@ from statemachines_spec.persistent_sessions import (
 
 CONTRACTS = (
     group_member_contract, takeover_contract, session_life_contract, writer_contract, writer_flow_contract,
-    collector_contract, resume_contract,
+    collector_contract, resume_contract, publication_contract,
 )  # fmt: skip
 """Systems of one machine each; nothing in them is owed in the end."""
 

@@ -61,6 +61,7 @@ from statemachines_spec.persistent_sessions import (
     group_bugs,
     life_bugs,
     node_bugs,
+    publication_bugs,
     takeover_bugs,
 )
 from statemachines_spec.persistent_sessions.rows import on
@@ -531,5 +532,6 @@ BUGS = (
     *node_bugs.BUGS,
     *takeover_bugs.BUGS,
     *clock_bugs.BUGS,
+    *publication_bugs.BUGS,
 )  # fmt: skip
 """Each with a sentence of its own."""

@@ -18,13 +18,24 @@ from statemachines.drivers.persistent_sessions.node_guide import NodeGuide, plac
 from statemachines.drivers.persistent_sessions.payloads import PAYLOAD_MAX
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.persistent_sessions.topic import check_topic
-from statemachines.kernel import ConfigurationError, GaplessError, Message
+from statemachines.kernel import ConfigurationError, Event, GaplessError, Message, Node, Send, Tell
 from statemachines.persistent_sessions.client_message import (
     MESSAGE_EXPIRY_MAX_S,
     PublishStored,
     PublishWanted,
     PublishWithHead,
     Refused,
+)
+from statemachines.persistent_sessions.publication import PUBLICATION
+from statemachines.persistent_sessions.publication_record import (
+    CancelPublish,
+    HandOver,
+    MessageRefused,
+    MessageStored,
+    NodeLost,
+    NodeReached,
+    PublicationRecord,
+    PublishMessage,
 )
 
 WINDOW: Final = 1_000
@@ -68,18 +79,14 @@ class SessionPublisher:
     ) -> None:
         self._guide = NodeGuide(
             places_of(node, nodes),
-            opened=self._say_all,
+            opened=lambda: self._feed(NodeReached()),
             heard=self._hear,
-            closed=lambda: None,
+            closed=lambda: self._feed(NodeLost()),
             name=name,
             credentials=credentials,
         )
-        self._turn = asyncio.Lock()
-        self._waiting = 0
-        """So many calls wait for room, or behind one that does."""
-        self._stored = asyncio.Event()
-        self._size = 0
-        self._count = 0
+        record = PublicationRecord("publisher", WINDOW, WINDOW_BYTES)
+        self._window = Node(PUBLICATION, record, name=record.id, now_ns=0)
         self._unstored: dict[int, tuple[PublishWanted, asyncio.Future[None]]] = {}
 
     async def __aenter__(self) -> Self:
@@ -91,7 +98,7 @@ class SessionPublisher:
     ) -> None:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-        for _, stored in self._unstored.values():
+        for _, stored in list(self._unstored.values()):
             stored.cancel()
 
     async def publish(
@@ -127,64 +134,41 @@ class SessionPublisher:
             rule = f"must have at most {PAYLOAD_MAX} bytes, with its headers"
             raise ConfigurationError("payload", f"{content} bytes", rule)
         expiry_ms = None if expiry is None else milliseconds_of(expiry)
-        size = OVERHEAD + len(topic.encode()) + content
-        given = (topic, payload, qos, expiry_ms, head, size)
-        if self._waiting or not self._has_room(size):
-            wanted, stored = await self._say_in_turn(*given)
-        else:
-            wanted, stored = self._say(*given)
-        try:
-            await stored
-        finally:
-            self._unstored.pop(wanted.n, None)
-            self._size -= size
-            if self._waiting:
-                self._stored.set()
-
-    def _has_room(self, size: int) -> bool:
-        """Whether a message of so many bytes may be on its way as well."""
-        return not self._unstored or (len(self._unstored) < WINDOW and self._size + size <= WINDOW_BYTES)
-
-    async def _say_in_turn(
-        self, topic: str, payload: bytes, qos: int, expiry_ms: int | None, head: bytes | None, size: int
-    ) -> tuple[PublishWanted, asyncio.Future[None]]:
-        """As `_say`: those that wait for room go in the order of their calls."""
-        self._waiting += 1
-        try:
-            async with self._turn:
-                while not self._has_room(size):
-                    self._stored.clear()
-                    await self._stored.wait()
-                return self._say(topic, payload, qos, expiry_ms, head, size)
-        finally:
-            self._waiting -= 1
-
-    def _say(
-        self, topic: str, payload: bytes, qos: int, expiry_ms: int | None, head: bytes | None, size: int
-    ) -> tuple[PublishWanted, asyncio.Future[None]]:
-        """The next message, to the node, and what is done when it is stored."""
-        self._count += 1
-        given = (self._count, topic, payload, qos, expiry_ms)
+        n = self._window.record.count + 1
+        given = (n, topic, payload, qos, expiry_ms)
         wanted = PublishWanted(*given) if head is None else PublishWithHead(*given, head)
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._unstored[wanted.n] = (wanted, stored)
-        self._size += size
-        self._guide.say(wanted)
-        return wanted, stored
+        self._unstored[n] = (wanted, stored)
+        try:
+            self._feed(PublishMessage(OVERHEAD + len(topic.encode()) + content))
+            await stored
+        finally:
+            del self._unstored[n]
+            if stored.cancelled():
+                self._feed(CancelPublish(n))
 
-    def _say_all(self) -> None:
-        """A new connection: whatever is not stored yet, in its order."""
-        for wanted, _ in list(self._unstored.values()):
-            self._guide.say(wanted)
+    def _feed(self, event: Event) -> None:
+        """Nothing comes back while a message is handed over: a node is heard in a later turn of the loop."""
+        for effect in self._window.take(event, 0):
+            if type(effect) is Send:
+                assert isinstance(effect.message, HandOver)
+                self._guide.say(self._unstored[effect.message.n][0])
+            elif type(effect) is Tell:
+                self._end(effect.event)
+
+    def _end(self, event: Event) -> None:
+        """A call of `publish` is over."""
+        assert isinstance(event, MessageStored | MessageRefused)
+        _, stored = self._unstored[event.n]
+        if stored.done():
+            return  # its call was cancelled a moment ago
+        if isinstance(event, MessageRefused):
+            stored.set_exception(PublishRefused(event.why))
+        else:
+            stored.set_result(None)
 
     def _hear(self, message: Message) -> None:
         if isinstance(message, PublishStored | Refused):
-            _, stored = self._unstored.get(message.n, (None, None))
-            if stored is None or stored.done():
-                return
-            if isinstance(message, Refused):
-                stored.set_exception(PublishRefused(message.why))
-            else:
-                stored.set_result(None)
+            self._feed(message)
         else:
             self._guide.leave_node()

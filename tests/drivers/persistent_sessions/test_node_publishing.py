@@ -35,6 +35,7 @@ from statemachines.persistent_sessions.client_message import (
     UnsubscribeWanted,
     Welcome,
 )
+from statemachines.persistent_sessions.publication_record import NodeReached
 from statemachines.persistent_sessions.request import PutRows
 
 
@@ -170,7 +171,7 @@ def test_PS_157_what_waits_for_its_node_fits_into_the_next_connection(store):
             waiting = [asyncio.ensure_future(publisher.publish("t", b"%d:" % n + body)) for n in range(12)]
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-            assert 0 < len(publisher._unstored) <= WINDOW_BYTES // len(body)
+            assert 0 < publisher._window.record.under_way <= WINDOW_BYTES // len(body)
             found = []
             while len(found) < 12:
                 message = await anext(session)
@@ -179,7 +180,7 @@ def test_PS_157_what_waits_for_its_node_fits_into_the_next_connection(store):
             assert found == list(range(12))
             await asyncio.gather(*waiting)
             assert (
-                publisher._size,
+                publisher._window.record.window_bytes,
                 node.reception.publishes._publishing,
                 node.reception.publishes._publishing_bytes,
             ) == (0, 0, 0)
@@ -187,14 +188,14 @@ def test_PS_157_what_waits_for_its_node_fits_into_the_next_connection(store):
     run(main())
 
 
-def test_PS_157_so_many_messages_are_handed_over_at_a_time(store):
+def test_PS_761_so_many_messages_are_handed_over_at_a_time(store):
     async def main():
         async with node_of(store) as node, SessionPublisher(nodes=where(node)) as publisher:
             most = 0
             waiting = [asyncio.ensure_future(publisher.publish("t", b"")) for _ in range(WINDOW + 500)]
             while not all(one.done() for one in waiting):
                 await asyncio.sleep(0)
-                most = max(most, len(publisher._unstored))
+                most = max(most, publisher._window.record.under_way)
             assert most == WINDOW
 
     run(main())
@@ -368,12 +369,13 @@ def test_PS_162_a_message_that_was_deleted_before_its_row_is_there_again(store):
     run(main())
 
 
-def test_PS_157_a_call_that_comes_when_there_is_room_again_goes_behind_those_that_wait():
+def test_PS_761_a_call_that_comes_when_there_is_room_again_goes_behind_those_that_wait():
     """Messages are said in the order of the calls, and each is done when it is stored."""
 
     async def main():
         publisher, said = SessionPublisher(nodes=["127.0.0.1:1"]), []
         publisher._guide.say = lambda wanted: said.append(wanted.payload)
+        publisher._feed(NodeReached())
         large = bytes(WINDOW_BYTES // 3 - 1_000)
         calls = [asyncio.ensure_future(publisher.publish("t", large)) for _ in range(3)]
         await asyncio.sleep(0)
@@ -381,7 +383,6 @@ def test_PS_157_a_call_that_comes_when_there_is_room_again_goes_behind_those_tha
         await asyncio.sleep(0)
         publisher._hear(PublishStored(1))
         await calls[0]
-        assert publisher._has_room(1)
         calls.append(asyncio.ensure_future(publisher.publish("t", b"sixth")))
         for number in range(2, 7):
             await asyncio.sleep(0.01)

@@ -16,6 +16,7 @@ from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_
 from statemachines.drivers.shared_subscriptions.publisher import Publisher
 from statemachines.kernel import ConfigurationError
 from statemachines.persistent_sessions import client_message
+from statemachines.persistent_sessions.publication_record import NodeReached
 
 HEAD = make_head([("trace", b"\0\xff"), ("trace", b"")], b"customer-7", 1_764_000_000.25)
 
@@ -97,6 +98,7 @@ def test_PS_432_a_message_without_a_head_is_published_as_before():
         said = []
         async with SessionPublisher(nodes=["127.0.0.1:1"]) as publisher:
             publisher._guide.say = said.append
+            publisher._feed(NodeReached())
             published = [asyncio.ensure_future(publisher.publish("t", b"x", key=key)) for key in (None, b"k")]
             await until(lambda: len(said) == 2)
             for one in published:

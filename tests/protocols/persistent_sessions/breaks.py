@@ -58,7 +58,6 @@ from statemachines.drivers.persistent_sessions.postgres import PostgresSessions
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
-from statemachines.drivers.persistent_sessions.session_publisher import SessionPublisher
 from statemachines.drivers.persistent_sessions.session_row import SessionRow
 from statemachines.drivers.persistent_sessions.session_server import SessionServer
 from statemachines.drivers.persistent_sessions.store import SessionStore
@@ -297,7 +296,6 @@ BREAKS = {
     "PS-155": wrap(NodeGuide, "__init__", one_place),
     "PS-156": swap(PersistentSession, "_disconnected", lambda self: None),
     "PS-313": swap(PersistentSession, "acknowledge", lambda self, one: self._guide.say(Puback(one.packet))),
-    "PS-157": swap(SessionPublisher, "_say_all", lambda self: None),
     "PS-158": swap(SessionNode, "_is_node", lambda self, party: True),
     "PS-159": swap(SessionServer, "_forget", lambda self, life: None),
     "PS-190": swap(SessionServer, "_give_up", SessionServer._forget),
