@@ -20,6 +20,7 @@ PROTOCOL = Protocol(
         "collector": "statemachines.persistent_sessions.collector:COLLECTOR",
         "session_life": "statemachines.persistent_sessions.session_life:SESSION_LIFE",
         "publication": "statemachines.persistent_sessions.publication:PUBLICATION",
+        "client_inbox": "statemachines.persistent_sessions.client_inbox:CLIENT_INBOX",
         "group_member": "statemachines.persistent_sessions.group_member:GROUP_MEMBER",
     },
     processes={"session_host": "statemachines.persistent_sessions.session_host_process:SESSION_HOST"},

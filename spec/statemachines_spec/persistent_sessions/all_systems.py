@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from statemachines_spec.explorer.system import System
 from statemachines_spec.persistent_sessions import (
     claim_systems,
+    client_inbox_contract,
     collector_contract,
     every_system,
     fresh_session_systems,
@@ -29,6 +30,7 @@ from statemachines_spec.persistent_sessions import (
 CONTRACTS = (
     group_member_contract, takeover_contract, session_life_contract, writer_contract, writer_flow_contract,
     collector_contract, resume_contract, publication_contract,
+    client_inbox_contract,
 )  # fmt: skip
 """Systems of one machine each; nothing in them is owed in the end."""
 

@@ -55,6 +55,7 @@ from statemachines.persistent_sessions.writer_flow_record import (
 from statemachines.persistent_sessions.writer_record import IDLE, READING, STORING
 from statemachines_spec.bug import Bug, both, change_rows, replace_call, wrap_call
 from statemachines_spec.persistent_sessions import (
+    client_inbox_bugs,
     clock_bugs,
     collector_bugs,
     database,
@@ -533,5 +534,6 @@ BUGS = (
     *takeover_bugs.BUGS,
     *clock_bugs.BUGS,
     *publication_bugs.BUGS,
+    *client_inbox_bugs.BUGS,
 )  # fmt: skip
 """Each with a sentence of its own."""

@@ -27,7 +27,14 @@ from statemachines.drivers.persistent_sessions.node_link import NodeUnreachable
 from statemachines.drivers.persistent_sessions.received_message import Received
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.persistent_sessions.topic import check_filter, check_name
-from statemachines.kernel import ConfigurationError, GaplessError, LocalProtocolError, Message
+from statemachines.kernel import ConfigurationError, Event, GaplessError, LocalProtocolError, Message, Node, Send, Tell
+from statemachines.persistent_sessions.client_inbox import CLIENT_INBOX
+from statemachines.persistent_sessions.client_inbox_record import (
+    AcknowledgeMessage,
+    ClientInboxRecord,
+    ConnectionBegun,
+    ConnectionEnded,
+)
 from statemachines.persistent_sessions.client_message import (
     ConnectWanted,
     Delivered,
@@ -41,7 +48,7 @@ from statemachines.persistent_sessions.client_message import (
     Welcome,
 )
 from statemachines.persistent_sessions.life_record import KEEP
-from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec, Pubrel
+from statemachines.persistent_sessions.message import Pubrel
 
 logger = logging.getLogger("gapless")
 
@@ -139,11 +146,7 @@ class PersistentSession:
         self._waiting: deque[Received] = deque()
         self._buffer_bytes = buffer_bytes
         self._waiting_bytes = 0
-        self._connection = 0
-        self._in_hand: dict[int, Received] = {}
-        """Packet -> the message that the application has not acknowledged."""
-        self._exact: dict[int, Received] = {}
-        """Packet of QoS 2 that is not released yet -> the last message that came under it."""
+        self._inbox = Node(CLIENT_INBOX, ClientInboxRecord(client_id), name=client_id, now_ns=0)
         self._count = 0
         self._wanted: dict[int, tuple[SubscribeWanted | UnsubscribeWanted, asyncio.Future[None]]] = {}
         self._failure: GaplessError | None = None
@@ -230,6 +233,7 @@ class PersistentSession:
 
     def _connect(self) -> None:
         self._attempts += 1
+        self._feed(ConnectionBegun())
         self._guide.say(
             ConnectWanted(
                 self.client_id, self._clean, self._expiry_ms, self._receive_maximum, self._instance, self._attempts
@@ -240,8 +244,7 @@ class PersistentSession:
         """What was not acknowledged comes again, of QoS 1 whether the application has had it or not."""
         self._connected = False
         self.refused_groups.clear()
-        self._connection += 1
-        self._in_hand = {packet: one for packet, one in self._in_hand.items() if one.qos == 2}
+        self._feed(ConnectionEnded())
         self._waiting = deque(one for one in self._waiting if one.qos != 1)
         self._waiting_bytes = sum(map(size_of, self._waiting))
 
@@ -251,9 +254,8 @@ class PersistentSession:
                 self._begin(session, present)
             case Delivered():
                 self._take(message)
-            case Pubrel(packet):
-                self._exact.pop(packet, None)
-                self._guide.say(Pubcomp(packet))
+            case Pubrel():
+                self._feed(message)
             case Subscribed(n):
                 self._settle(n, None)
             case Refused(n, why):
@@ -276,23 +278,24 @@ class PersistentSession:
             self._guide.say(wanted)
 
     def _take(self, message: Delivered) -> None:
-        packet = message.packet
-        if message.qos == 2 and is_repetition(message, self._exact.get(packet)):
-            if packet not in self._in_hand:
-                self._guide.say(Pubrec(packet))
-            return
         size = size_of(message)
         is_full = len(self._waiting) >= QOS_0_MAX or self._waiting_bytes + size > self._buffer_bytes
-        if not packet and self._waiting and is_full:
+        if not message.packet and self._waiting and is_full:
             return
-        received = Received.of(message, self, self._connection)
-        if message.qos == 2:
-            self._exact[packet] = received
-        if packet:
-            self._in_hand[packet] = received
-        self._waiting.append(received)
-        self._waiting_bytes += size
-        self._came.set()
+        if n := self._feed(message):
+            self._waiting.append(Received.of(message, self, n))
+            self._waiting_bytes += size
+            self._came.set()
+
+    def _feed(self, event: Event) -> int:
+        """To the inbox; the number of the message that it has for the application (0: none)."""
+        n = 0
+        for effect in self._inbox.take(event, 0):
+            if isinstance(effect, Send):
+                self._guide.say(effect.message)
+            elif isinstance(effect, Tell):
+                n = effect.event.n  # type: ignore[attr-defined]
+        return n
 
     def acknowledge(self, message: Received) -> None:
         """The application is done with it, once; one of QoS 1 that came over a connection that is gone comes again
@@ -304,13 +307,7 @@ class PersistentSession:
             why = f"packet {message.packet} was handed over by the session of {message.session.client_id!r}"
             rule = f"{why}; call acknowledge() of the message itself"
             raise LocalProtocolError("persistent_session", self.client_id, "acknowledge", "PS-313", rule)
-        if self._in_hand.get(message.packet) is not message:
-            return
-        del self._in_hand[message.packet]
-        if message.qos == 1:
-            self._guide.say(Puback(message.packet))
-        else:
-            self._guide.say(Pubrec(message.packet))
+        self._feed(AcknowledgeMessage(message.packet, message.n))
 
     def _settle(self, n: int, error: GaplessError | None) -> None:
         wanted, done = self._wanted.get(n, (None, None))
@@ -360,9 +357,3 @@ class PersistentSession:
 def size_of(message: Delivered | Received) -> int:
     """Bytes of its payload and head."""
     return len(message.payload) + len(message.head or b"")
-
-
-def is_repetition(message: Delivered, known: Received | None) -> bool:
-    """Whether it is the message that came under its packet before: a store that was put back from a copy may give the
-    packet to another message."""
-    return known is not None and message.dup and (message.topic, message.payload) == (known.topic, known.payload)

@@ -9,6 +9,7 @@ import pytest
 from session_nodes import node_of, run, take, where
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
+from statemachines.persistent_sessions.client_inbox_record import ConnectionBegun
 from statemachines.persistent_sessions.client_message import Delivered
 
 
@@ -73,6 +74,7 @@ def test_PS_700_a_client_that_is_ahead_of_a_copy_gets_what_is_sent_under_a_packe
 def test_PS_700_another_message_under_a_packet_that_is_not_released_is_a_new_one(is_acknowledged):
     async def main():
         session = PersistentSession("c", nodes=["127.0.0.1:1"])
+        session._feed(ConnectionBegun())
         session._hear(Delivered(1, "t", b"1", "t", 2, False))
         if is_acknowledged:
             (await anext(session)).acknowledge()

@@ -53,7 +53,6 @@ from statemachines.drivers.persistent_sessions.group_membership import GroupMemb
 from statemachines.drivers.persistent_sessions.machine_requests import Small
 from statemachines.drivers.persistent_sessions.node_guide import NodeGuide
 from statemachines.drivers.persistent_sessions.node_roles import NODE
-from statemachines.drivers.persistent_sessions.persistent_session import PersistentSession
 from statemachines.drivers.persistent_sessions.postgres import PostgresSessions
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
@@ -91,7 +90,7 @@ from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.group_member_record import TimeRead
 from statemachines.persistent_sessions.in_flight_record import RECEIVED
 from statemachines.persistent_sessions.life_request import LockClient, UnlockClient
-from statemachines.persistent_sessions.message import Puback, unfold_row
+from statemachines.persistent_sessions.message import unfold_row
 from statemachines.persistent_sessions.request import DATABASE, MarkDelivered
 from statemachines.persistent_sessions.session_host_process import SESSION_HOST
 from statemachines.persistent_sessions.session_host_record import Handed
@@ -294,8 +293,6 @@ BREAKS = {
     "PS-152": swap(outbox, "UNACKNOWLEDGED_MAX", 2**60),
     "PS-154": swap(SessionStore, "_check", lambda self, sql, life: self._tried[0]),
     "PS-155": wrap(NodeGuide, "__init__", one_place),
-    "PS-156": swap(PersistentSession, "_disconnected", lambda self: None),
-    "PS-313": swap(PersistentSession, "acknowledge", lambda self, one: self._guide.say(Puback(one.packet))),
     "PS-158": swap(SessionNode, "_is_node", lambda self, party: True),
     "PS-159": swap(SessionServer, "_forget", lambda self, life: None),
     "PS-190": swap(SessionServer, "_give_up", SessionServer._forget),
@@ -338,7 +335,6 @@ BREAKS = {
     "PS-292": swap(StoreTime, "age_limit_ns", lambda self, now_ns: now_ns),
     "PS-293": swap(store_time, "has_come_back", lambda known, clock_ns, expected_ns: False),
     "PS-290": swap(postgres_address, "_connect", as_if_it_were_direct),
-    "PS-700": swap(persistent_session, "is_repetition", lambda message, known: known is not None),
     "PS-701": swap(store, "StoreDamaged", IndexError),
     "PS-702": swap(store_time, "APART_NS", 10**20),
     "PS-331": swap(SessionServer, "watch_store", lambda self: False),
