@@ -29,7 +29,7 @@ COMING: Final = (
 Said = tuple[Any, ...]
 
 
-class Handed(msgspec.Struct, frozen=True, gc=False):
+class MessageInHand(msgspec.Struct, frozen=True, gc=False):
     """A message that the application has, and has not acknowledged."""
 
     n: int
@@ -43,11 +43,11 @@ class InboxFacts(msgspec.Struct, frozen=True, gc=False):
 
     connected: bool = False
     count: int = 0
-    handed: tuple[Handed, ...] = ()
+    handed: tuple[MessageInHand, ...] = ()
     last: tuple[tuple[int, bytes], ...] = ()
 
 
-class ApplicationAndNodes(Counterpart):
+class ClientSurroundings(Counterpart):
     """an application that acknowledges whatever it likes, and nodes that send any message under any packet"""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class ApplicationAndNodes(Counterpart):
             return known
         # What came under the packet before cannot be acknowledged any more: an answer would be taken for this one's.
         left = tuple(one for one in known.handed if one.packet != packet)
-        return replace(known, handed=(*left, Handed(n, packet, message.qos)))
+        return replace(known, handed=(*left, MessageInHand(n, packet, message.qos)))
 
 
 # -- when it is bound, and what it says then ------------------------------------------------------------------------
@@ -106,7 +106,7 @@ def is_new(known: InboxFacts, event: Any) -> bool:
     return known.connected and isinstance(event, Delivered) and not is_repeated(known, event)
 
 
-def find_handed(known: InboxFacts, event: Any) -> Handed | None:
+def find_handed(known: InboxFacts, event: Any) -> MessageInHand | None:
     """What the application acknowledges by this."""
     if not isinstance(event, own.AcknowledgeMessage):
         return None
@@ -171,4 +171,4 @@ SYSTEMS: Final[dict[str, tuple[str]]] = {
 def system(name: str) -> System:
     """The system called so."""
     machine = Machine(CLIENT_INBOX, own.ClientInboxRecord("client"), says_so=False)
-    return contract(name, *SYSTEMS[name], machine, ApplicationAndNodes())
+    return contract(name, *SYSTEMS[name], machine, ClientSurroundings())

@@ -37,7 +37,7 @@ class PublicationFacts(msgspec.Struct, frozen=True, gc=False):
     under_way: int = 0
 
 
-class ApplicationAndNodes(Counterpart):
+class PublisherSurroundings(Counterpart):
     """an application that publishes and cancels, and nodes that come, go, and answer whatever they like"""
 
     def __init__(self) -> None:
@@ -176,4 +176,4 @@ def system(name: str) -> System:
     """The system called so."""
     record = own.PublicationRecord("publisher", MESSAGES_MAX, BYTES_MAX)
     machine = Machine(PUBLICATION, record, says_so=False)
-    return contract(name, *SYSTEMS[name], machine, ApplicationAndNodes())
+    return contract(name, *SYSTEMS[name], machine, PublisherSurroundings())

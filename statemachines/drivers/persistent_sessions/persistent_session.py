@@ -146,6 +146,7 @@ class PersistentSession:
         self._waiting: deque[Received] = deque()
         self._buffer_bytes = buffer_bytes
         self._waiting_bytes = 0
+        self._connection = 0
         self._inbox = Node(CLIENT_INBOX, ClientInboxRecord(client_id), name=client_id, now_ns=0)
         self._count = 0
         self._wanted: dict[int, tuple[SubscribeWanted | UnsubscribeWanted, asyncio.Future[None]]] = {}
@@ -244,6 +245,7 @@ class PersistentSession:
         """What was not acknowledged comes again, of QoS 1 whether the application has had it or not."""
         self._connected = False
         self.refused_groups.clear()
+        self._connection += 1
         self._feed(ConnectionEnded())
         self._waiting = deque(one for one in self._waiting if one.qos != 1)
         self._waiting_bytes = sum(map(size_of, self._waiting))
@@ -283,7 +285,7 @@ class PersistentSession:
         if not message.packet and self._waiting and is_full:
             return
         if n := self._feed(message):
-            self._waiting.append(Received.of(message, self, n))
+            self._waiting.append(Received.of(message, self, self._connection, n))
             self._waiting_bytes += size
             self._came.set()
 

@@ -23,8 +23,8 @@ class Acknowledger(Protocol):
 class Received(msgspec.Struct, frozen=True, eq=False):
     """`topic`, `payload`, the `filter` that it matches, `qos`; `dup`: it may have come before, under the same `packet`
     (0: QoS 0).  `expiry`: seconds that were left of its time when the node handed it out, 0 for one that comes again
-    when they were over (None: it does not expire).  `session`: that was handed it, as its message
-    number `n`."""
+    when they were over (None: it does not expire).  `session`: that was handed it, over its
+    `connection` of this number, as message number `n`."""
 
     topic: str
     payload: bytes
@@ -34,13 +34,14 @@ class Received(msgspec.Struct, frozen=True, eq=False):
     packet: int
     expiry: float | None
     session: Acknowledger
+    connection: int
     n: int
     head: bytes | None = None
     """Its headers, key and timestamp, encoded (`message_head`)."""
 
     @classmethod
-    def of(cls, message: Delivered, session: Acknowledger, n: int) -> Received:
-        """What came as message number `n` of the session."""
+    def of(cls, message: Delivered, session: Acknowledger, connection: int, n: int) -> Received:
+        """What came over this connection of the session, as message number `n`."""
         return cls(
             message.topic,
             message.payload,
@@ -50,6 +51,7 @@ class Received(msgspec.Struct, frozen=True, eq=False):
             message.packet,
             None if message.expiry_ms is None else message.expiry_ms / 1_000,
             session,
+            connection,
             n,
             message.head,
         )
