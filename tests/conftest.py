@@ -96,7 +96,7 @@ def counting(step, row_of):
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--rewrite", action="store_true", help="write what tests/*/interactions/*.txt expect anew, from what happens now"
+        "--rewrite", action="store_true", help="write tests/*/interactions/*.txt anew, from what happens now"
     )
     parser.addoption(
         "--order", default="given", help="tests in another order: reverse, or seed:N; tools/orders.py compares them"
