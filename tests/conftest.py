@@ -19,6 +19,7 @@ import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
+from layers import name_layer
 
 from statemachines import catalogue
 from statemachines.kernel import Fsm, ProtocolError
@@ -95,7 +96,7 @@ def counting(step, row_of):
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--rewrite", action="store_true", help="write what tests/interaction/*.txt expects anew, from what happens now"
+        "--rewrite", action="store_true", help="write tests/*/interactions/*.txt anew, from what happens now"
     )
     parser.addoption(
         "--order", default="given", help="tests in another order: reverse, or seed:N; tools/orders.py compares them"
@@ -147,10 +148,10 @@ def pytest_sessionfinish(session):
 
 
 LONG = ("reports", "demo", "spec", "testing", "sim", "bench", "foreign", "examples", "cli")
-"""Folders whose tests compute long: they begin, so that at the end no worker waits for another."""
+"""Layers whose tests compute long: they begin, so that at the end no worker waits for another."""
 
 WAITING = ("real", "drivers")
-"""Folders whose tests wait more than they compute: for timers, sockets and processes that begin."""
+"""Layers whose tests wait more than they compute: for timers, sockets and processes that begin."""
 
 ON_SPARK = (
     "reports/test_pipeline",
@@ -163,9 +164,12 @@ ON_SPARK = (
     "judged_side_by_side[--spark]",
     "as_far_as_may_be[--spark]",
     "the_page_shows_deaths_and_the_ring[spark]",
-    "reports/persistent_sessions/test_sessions_on_spark",
+    "persistent_sessions/test_sessions_on_spark",
     "the_page_has_both_confusion_tables[spark]",
     "tests/demo/",
+    "/test_demo_of_",
+    "shared_subscriptions/test_account",
+    "shared_subscriptions/test_real",
     "[judge-steps",
     "[analyze-100m",
     "[campaign-spark",
@@ -181,9 +185,10 @@ def order_files(items):
     """File -> its place: files that wait go between those that compute long, so that processors have something to do
     all the time, and none of them comes last.  A file that is not here is short."""
     files = dict.fromkeys(item.nodeid.partition("::")[0] for item in items)
+    layer_of = {file: name_layer(file.partition("/")[2]) for file in files}
     places = {}
-    for folders, last in ((LONG, 1.0), (WAITING, 0.9)):
-        among = [file for folder in folders for file in files if file.split("/")[1] == folder]
+    for layers, last in ((LONG, 1.0), (WAITING, 0.9)):
+        among = [file for layer in layers for file in files if layer_of[file] == layer]
         places.update((file, last * number / len(among)) for number, file in enumerate(among))
     return places
 

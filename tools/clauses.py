@@ -39,6 +39,7 @@ TESTS = ROOT / "tests"
 sys.path.insert(0, str(TESTS))
 
 from clauses import tests_of  # noqa: E402
+from layers import PURE, name_layer  # noqa: E402
 from mutants import Break, without, without_invariants, without_rows  # noqa: E402
 
 from statemachines import catalogue, registry  # noqa: E402
@@ -51,8 +52,6 @@ BUSY_S_MAX = 8.0
 """So has one that keeps the processor busy for longer: no other does, on however loaded a machine."""
 AGAIN_S = 0.2
 """Until it is told so again."""
-PURE = "protocols"
-"""The folder of tests that step machines, and nothing else."""
 
 
 class Mutant(NamedTuple):
@@ -92,7 +91,7 @@ def mutants_of(clause: str, machines: tuple[Fsm[Any], ...], breaks: dict[str, Br
 def list_tests(clause: str, folder: Path) -> tuple[str, ...]:
     """The tests of the clause.  Those of machines alone come first: without a row a test of drivers waits until it is
     ended, and that takes longer than all others together."""
-    found = sorted(tests_of(clause, folder), key=lambda one: PURE not in Path(one.file).parts)
+    found = sorted(tests_of(clause, folder), key=lambda one: name_layer(one.file, folder) != PURE)
     return tuple(f"{folder / one.file}::{one.name}" for one in found)
 
 
@@ -127,7 +126,7 @@ def each(change: Callable[[ExitStack, Fsm[Any], str], None], of: list[Fsm[Any]],
 def breaks_of(protocol: str, folder: Path) -> dict[str, Break]:
     """How to break the clauses of the protocol that are no rows: `BREAKS` of `breaks.py` beside its tests."""
     found: dict[str, Break] = {}
-    for path in sorted(folder.rglob(f"{protocol}/breaks.py")):
+    for path in sorted(folder.rglob(f"{protocol}/*breaks.py")):
         spec = importlib.util.spec_from_file_location(f"breaks_of_{protocol}", path)
         assert spec is not None
         assert spec.loader is not None

@@ -32,8 +32,8 @@ from statemachines_spec.shared_subscriptions.systems import system
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "protocols" / "shared_subscriptions"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "protocols" / "persistent_sessions"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "shared_subscriptions"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "persistent_sessions"))
 
 from process_world import ProcessWorld
 from session_host_world import SessionHostWorld

@@ -213,7 +213,7 @@ def says(name: str, known: set[str]) -> bool:
 
 def test_the_promises_of_the_smaller_protocols_are_named_by_their_tests():
     for protocol in ("missed_samples", "cursor_recovery", "persistent_sessions", "sequence_windows"):
-        tests = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "tests").rglob(f"{protocol}/*.py")))
+        tests = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "tests" / protocol).rglob("*.py")))
         assert [one for one in catalogue.properties(protocol) if not re.search(rf"\b{one}\b|_{one}_", tests)] == []
 
 

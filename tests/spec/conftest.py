@@ -1,1 +1,1 @@
-"""Systems for tests (`toy_system`, `lock_toy`, ...) are importable from here and from the folders below."""
+"""Systems for tests (`toy_system`, `lock_toy`, ...) are importable from here."""

@@ -1,7 +1,7 @@
 """Planted bugs of all protocols: exploration finds each in the system, and after the states, that the table says.
 
 After a change of a machine or a system: `python tools/planted.py --protocol P --method exploration --write`, as the
-pages say.  Those of shared subscriptions, whose runs are replayed, too: `tests/testing/shared_subscriptions/`.
+pages say.  Those of shared subscriptions, whose runs are replayed, too: `tests/shared_subscriptions/testing/`.
 """
 
 from __future__ import annotations

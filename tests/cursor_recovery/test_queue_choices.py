@@ -1,0 +1,100 @@
+"""What writers and readers of others may do otherwise over a shared memory, and what they may not."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from statemachines.cursor_recovery.memory import READ_HEAD, Loaded, Memory, Queue, Store
+from statemachines.cursor_recovery.reader import READER, Read, new_reader
+from statemachines.testing.conformance.campaign import Outcome
+from statemachines.testing.conformance.conformance_run import Begin, ConformanceRun, FedInput
+from statemachines.testing.conformance.conformance_test import ConformanceTest
+from statemachines.testing.conformance.in_process import InProcess
+from statemachines.testing.conformance.role import role_of
+from statemachines.testing.cursor_recovery.memory_scene import Meanwhile, MemoryScene
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "testing" / "conformance"))
+from machine_adapter import MachineAdapter
+
+sys.path.pop(0)
+
+
+def judge(name, changed):
+    """The verdict on the shipped machine that answers otherwise, in a few scenes."""
+    role = role_of(f"cursor_recovery/{name}")
+    few = replace(role, starts=tuple(role.starts[number] for number in (1, 2, 6)))
+    return ConformanceTest.of(few, lambda: MachineAdapter(few, changed)).judge(1)
+
+
+WITHOUT_PATH = {"writer": [3, 16, 19], "reader": [3]}
+"""Rows that no memory leads to: a writer reclaims readers by age at once, and what is in its way was taken."""
+
+
+@pytest.mark.parametrize("name", WITHOUT_PATH)
+def test_the_shipped_operation_conforms_to_itself_and_takes_every_row(name):
+    role = role_of(f"cursor_recovery/{name}")
+    verdict = ConformanceTest.of(role, lambda: MachineAdapter(role)).judge(3)
+    assert verdict.outcome is Outcome.PASS, verdict
+    assert verdict.coverage.is_whole
+    assert verdict.coverage.missed == ()
+    assert [row for _, row, _ in verdict.coverage.pathless] == WITHOUT_PATH[name]
+
+
+def test_CR_60_what_is_skipped_is_told_in_parts():
+    def changed(effects):
+        found = []
+        for effect in effects:
+            event = effect.get("event", {})
+            cut = [event["first"], event["last"]] if event.get("type") == "skipped" else []
+            if cut and cut[0] < cut[1]:
+                found.append({**effect, "event": {**event, "last": cut[0]}})
+                effect = {**effect, "event": {**event, "first": cut[0] + 1}}
+            found.append(effect)
+        return found
+
+    assert judge("reader", changed).outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize("name", WITHOUT_PATH)
+def test_the_host_is_told_before_or_behind_the_access(name):
+    assert judge(name, lambda effects: effects[::-1]).outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize("name", WITHOUT_PATH)
+def test_an_access_is_not_made_twice(name):
+    def changed(effects):
+        return [one for effect in effects for one in [effect] * (2 if effect["effect"] == "ask" else 1)]
+
+    verdict = judge(name, changed)
+    assert verdict.outcome is Outcome.FAIL
+    assert "not expected: ask memory load" in verdict.why
+
+
+QUEUE = Queue(capacity=64, read_cursors=1, write_cursors=1)
+
+
+def test_a_scene_gives_the_answers_of_the_service_and_of_what_others_change():
+    record = new_reader(QUEUE, 0, 1)
+    scene = MemoryScene(READER, record, (Read(),), Memory(QUEUE).initial(), (Meanwhile((Store(READ_HEAD, 20),)),), 7)
+    assert scene.list_inputs(record) == (Read(),)
+    heads = {record.read_head for record in scene._answers}
+    assert heads == {0, 20}
+    assert scene.list_inputs(READER.step(record, Read(), 0).record) == (Loaded(0, 7),)
+    assert scene.list_inputs(new_reader(QUEUE, 1, 1)) == ()
+
+
+def test_words_of_64_bits_and_bytes_pass_as_json():
+    role = role_of("cursor_recovery/writer")
+    run = ConformanceRun(role, InProcess(MachineAdapter(role)))
+    run.make(Begin(0))
+    told = role.starts[0].told
+    events = []
+    while not run.is_over:
+        events.append(told(run.states[0].record)[0])
+        run.make(FedInput(events[-1]))
+    assert run.interface.event_line(events[0], 0, 1).startswith(b'{"event":{"type":"write","payload":"QUJDRA=="')
+    assert len(events) == 18

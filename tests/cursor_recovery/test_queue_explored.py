@@ -1,0 +1,144 @@
+"""The queue explored: every interleaving of the accesses of a few processes, which may die at any of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from long_cases import mark_long
+
+from statemachines_spec import certificates
+from statemachines_spec.cursor_recovery import SPEC
+from statemachines_spec.cursor_recovery.counterexamples import COUNTEREXAMPLES
+from statemachines_spec.cursor_recovery.hunts import HUNTS
+from statemachines_spec.cursor_recovery.process import QueueActor
+from statemachines_spec.cursor_recovery.schedule import Schedule, schedule_of
+from statemachines_spec.cursor_recovery.systems import system
+from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore
+from statemachines_spec.explorer.replay import replay
+from statemachines_spec.hunt import look
+from statemachines_spec.liveness.judge import live
+from statemachines_spec.mutants.campaign import Field, Shape
+
+GOLDEN = Path(__file__).with_name("golden")
+"""Written by `python -m statemachines_spec.cursor_recovery.schedule tests/cursor_recovery/golden`."""
+FOLDER = Path(__file__).parents[2] / "spec" / "cursor_recovery" / "certificates"
+"""Smallest first."""
+QUICK = ("pools", "reborn", "one-each")
+LARGE = ("few", "readers", "many")
+"""Half a million states and more each: the soak explores them."""
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_the_plain_walker_comes_to_the_same(name):
+    kept = certificates.read(FOLDER / f"{name}-small.json")
+    result = explore(system(name), engine="plain", hashing=False)
+    assert (result.is_held, result.states, result.transitions) == (True, kept.states, kept.transitions)
+
+
+@pytest.mark.parametrize("name", mark_long([*QUICK, "writers"], "writers"))
+def test_what_is_acknowledged_comes_and_who_lives_gets_its_messages_out(name):
+    made = system(name)
+    found = live(made, SPEC.obligations(made))
+    assert [one.name for one in found if one.way is not None] == []
+    assert all(one.open_states for one in found)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_to_forget_what_is_written_before_it_is_read_changes_no_verdict(name, monkeypatch):
+    short = explore(system(name), engine="plain")
+    for forgets in ("canonical", "_with_other_dead"):
+        monkeypatch.setattr(QueueActor, forgets, lambda self, local: local)
+    whole = explore(system(name), engine="plain")
+    assert (
+        (whole.ended, whole.is_held, whole.is_shown)
+        == (short.ended, short.is_held, short.is_shown)
+        == (COMPLETE, True, True)
+    )
+    assert whole.states >= short.states
+
+
+def test_by_age_alone_a_slow_owner_shares_its_cursor():
+    result = explore(system("slow", variant="by_age"))
+    assert result.ended == VIOLATED
+    assert {name.partition(" ")[0] for name, held in result.always.items() if not held} == {"EXCL"}
+
+
+def test_by_age_alone_a_slow_writer_costs_an_acknowledged_message():
+    assert broken(BY_NAME["scan-passes-a-writer"].system("by_age"))[0] == ["ACK"]
+
+
+def test_the_run_that_breaks_it_is_replayed():
+    made = system("slow", variant="by_age")
+    result = explore(made)
+    assert replay(made, result.path).events > 0
+
+
+BY_NAME = {one.name: one for one in COUNTEREXAMPLES}
+
+
+def broken(made):
+    """What breaks, as it was found: of liveness only where everything else holds."""
+    result = explore(made)
+    found = [name for name, held in result.always.items() if not held]
+    if found:
+        return found, result
+    lives = [one for one in live(made, made.obligations) if one.way is not None]
+    return [one.name for one in lives], next(iter(lives), None)
+
+
+@pytest.mark.parametrize("name", mark_long(BY_NAME, "stale-tail"))
+def test_the_source_word_for_word_breaks(name):
+    """By the very run that real processes repeat (tests/cursor_recovery/test_as_written_replayed.py)."""
+    one = BY_NAME[name]
+    names, found = broken(one.system())
+    assert {name.partition(" ")[0] for name in names} == {one.breaks}
+    kept = msgspec.json.decode((GOLDEN / f"{name}.json").read_bytes(), type=Schedule)
+    assert schedule_of(found) == kept
+    assert kept.breaks == one.breaks
+
+
+@pytest.mark.parametrize(
+    "name",
+    mark_long(
+        ["size-before-header", "previous-lap", "cursor-reassigned", "exactly-full", "dead-pool"],
+        "previous-lap",
+        "cursor-reassigned",
+    ),
+)
+def test_the_shipped_queue_holds_where_the_source_breaks(name):
+    assert broken(BY_NAME[name].system("repaired")) == ([], None)
+
+
+SHORT = [hunt for hunt in HUNTS if hunt.name in ("left by the dead", "left by earlier lives", "alone", "one of each")]
+
+
+@pytest.mark.parametrize("hunt", SHORT, ids=lambda hunt: hunt.name)
+def test_nothing_breaks_in_a_hunt_where_nothing_is_planted(hunt):
+    assert look(hunt).what == ""
+
+
+# -- mutants --------------------------------------------------------------------------------------------------------
+
+SLICE = {
+    "writer/1/to-1_take_cursor": ("error", "LocalProtocolError"),
+    "reader.tell_broken/5/1-is-0": ("property", "TOLD"),
+    "writer.tell_full/2/Outcome.FULL-is-Outcome.NO_CURSOR": ("property", "TRUTH"),
+    "writer.tell_written/3/record.write_head-is-record.messages": ("property", "KEPT"),
+    "block.commit_word/4/64-is-63": ("lived", ""),
+}
+"""A fixed few, in the systems that are named: what is known to be killed, by what, and what is known to live."""
+
+
+@pytest.fixture(scope="module")
+def judged():
+    field = Field(Shape("cursor_recovery", ("alone", "one of each", "slow by age")))
+    judge = field.judge(lambda text: None)
+    return {one.name: judge.judge(one) for one in field.mutants if one.name in SLICE}
+
+
+@pytest.mark.parametrize("name", SLICE)
+def test_a_mutant_of_the_fixed_slice_comes_to_what_it_came_to(name, judged):
+    """TOLD and TRUTH among them: what is passed in silence, and what is not so."""
+    assert (judged[name].verdict, judged[name].by) == SLICE[name]

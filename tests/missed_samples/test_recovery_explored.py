@@ -1,0 +1,117 @@
+"""Missed-samples recovery explored: every interleaving of a few samples, losses, queries, replies, ends and timers.
+
+After a change of a table or a record: gapless check --certificates --stale --renew
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+from long_cases import mark_long
+
+from statemachines_spec import certificates
+from statemachines_spec.bug import plant_bug
+from statemachines_spec.explorer.entries import Entries
+from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore
+from statemachines_spec.explorer.replay import replay
+from statemachines_spec.liveness.judge import live
+from statemachines_spec.missed_samples import SPEC
+from statemachines_spec.missed_samples.bugs import BUGS
+from statemachines_spec.missed_samples.counterexamples import AS_WRITTEN
+from statemachines_spec.missed_samples.systems import SYSTEMS, system
+
+FOLDER = Path(__file__).parents[2] / "spec" / "missed_samples"
+LARGE = ("unreliable", "history-tokens", "continued")
+"""Obligations of these are judged by `gapless check missed_samples --liveness`."""
+QUICK_MAX = 4_000
+"""States: what is larger `make soak` explores, but for the one that `make test` judges TAIL in.  A change of the code
+that a certificate rests on makes it stale, whatever its size."""
+
+
+@cache
+def certificate(name):
+    return certificates.read(FOLDER / "certificates" / f"{name}-small.json")
+
+
+LONG = [name for name in SYSTEMS if certificate(name).states > QUICK_MAX and name != "heartbeats"]
+OWING = [name for name in SYSTEMS if name not in LARGE]
+
+
+@cache
+def explored_once(name):
+    """A certificate, its system, and what exploring that comes to: obligations are judged over the same tables."""
+    kept = certificate(name)
+    made = certificates.system_of(kept)
+    entries = Entries(made)
+    return kept, made, entries, explore(made, engine="plain", hashing=False, entries=entries)
+
+
+@pytest.mark.parametrize("name", mark_long(SYSTEMS, *LONG))
+def test_a_certificate_is_what_exploring_again_comes_to(name):
+    """ORDER, ONCE, REPORT, INVENTED, NOGAP, HASTY, PROMPT, BOUND, QUIET, ASKED, COUNT, TIMING, TIMERS, FORGOTTEN,
+    HISTORY, PLACES, QUEUES, REPLIES and WHOLE hold in every state, and what must happen does."""
+    kept, _, _, result = explored_once(name)
+    assert (kept.system, kept.size, kept.variant) == (name, "small", "settled")
+    assert (result.ended, result.is_held, result.is_shown) == (COMPLETE, True, True)
+    assert (result.states, result.transitions) == (kept.states, kept.transitions)
+
+
+def test_every_obligation_is_judged_in_make_test_too():
+    quick, every = ({one.name for name in names for one in system(name).obligations}
+                    for names in (set(OWING) - set(LONG), SYSTEMS))  # fmt: skip
+    assert quick == every
+
+
+@pytest.mark.parametrize("name", mark_long(OWING, *(name for name in LONG if name in OWING)))
+def test_LIVE_ISOLATION_TAIL_every_hole_is_settled_once_faults_stop(name):
+    _, made, entries, _ = explored_once(name)
+    judged = live(made, made.obligations, engine="plain", entries=entries)
+    assert [(one.name, one.is_held) for one in judged] == [(one.name, True) for one in made.obligations]
+    assert sum(one.open_states for one in judged), "something was open"
+    assert sum(one.bounded for one in judged) == 0
+
+
+def test_an_edge_hash_is_that_of_the_certificate():
+    kept = certificate("crowded")
+    assert certificates.differences(kept, explore(certificates.system_of(kept))) == []
+
+
+def broken(made):
+    """What breaks first: of all properties one alone is left in these systems."""
+    result = explore(made, engine="plain", hashing=False)
+    assert result.ended in (COMPLETE, VIOLATED)
+    found = {name for name, held in result.always.items() if not held}
+    return found or {one.name for one in live(made, made.obligations, engine="plain") if not one.is_held}
+
+
+@pytest.mark.parametrize("one", AS_WRITTEN, ids=lambda one: one.name)
+def test_the_source_word_for_word_breaks_and_the_shipped_machine_does_not(one):
+    assert broken(one.system("as_written")) == {one.breaks}
+    assert broken(one.system("settled")) == set()
+
+
+@pytest.mark.parametrize("one", [one for one in AS_WRITTEN if not one.live], ids=lambda one: one.name)
+def test_a_shortest_run_of_the_source_is_kept(one):
+    result = explore(one.system(), engine="plain", hashing=False)
+    said = {line.split("|")[1].strip(" `"): line for line in (FOLDER / "systems.md").read_text().splitlines()
+            if line.startswith("| `")}  # fmt: skip
+    assert f"| {one.breaks}, {len(result.path.legs)} |" in said[one.name]
+    assert one.about in said[one.name]
+
+
+def test_a_run_of_the_shipped_machines_is_replayed():
+    bug = next(one for one in BUGS if one.name == "missed-twice")
+    made = system("shallow")
+    with plant_bug(f"missed_samples/{bug.name}"):
+        result = explore(made, engine="plain", hashing=False)
+        assert result.path.broken == "ORDER"
+        assert replay(made, result.path).events > 0
+
+
+def test_every_system_is_on_its_page_with_its_size():
+    page = (FOLDER / "systems.md").read_text()
+    for name, about in SPEC.systems.items():
+        kept = certificate(name)
+        assert f"| `{name}` | {about} | {kept.states:,} |".replace(",", " ") in page.replace(",", " ")
