@@ -32,14 +32,14 @@ def is_unanswered(record: PublicationRecord, event: own.CancelPublish) -> bool:
 # -- actions --------------------------------------------------------------------------------------------------------
 
 
-def publish(record: PublicationRecord, event: own.PublishMessage, now_ns: int) -> Done:
+def publish(record: PublicationRecord, event: own.PublishPayload, now_ns: int) -> Done:
     n = record.count + 1
     return fill_window(replace(record, count=n, sizes=record.sizes.set(n, event.size_bytes)))
 
 
 def hand_over_all(record: PublicationRecord, event: own.NodeReached, now_ns: int) -> Done:
     numbers = keys_in_order(record.sizes)
-    return record, tuple(Send(NODE, own.HandOver(n)) for n in numbers if n < record.next)
+    return record, tuple(Send(NODE, own.HandMessage(n)) for n in numbers if n < record.next)
 
 
 def tell_stored(record: PublicationRecord, event: PublishStored, now_ns: int) -> Done:
@@ -74,7 +74,7 @@ def fill_window(record: PublicationRecord) -> Done:
             if under_way and (under_way >= record.messages_max or size + its > record.bytes_max):
                 break
             under_way, size = under_way + 1, size + its
-            taken.append(Send(NODE, own.HandOver(first)))
+            taken.append(Send(NODE, own.HandMessage(first)))
         first += 1
     if first == record.next:
         return record, ()
@@ -87,7 +87,7 @@ ALWAYS = (AWAY, CONNECTED)
 # fmt: off
 ROWS = (
     #   on                  from       to         do             when           clause
-    Row(own.PublishMessage, ALWAYS,    STAY,      publish,       None,          "PS-760"),
+    Row(own.PublishPayload, ALWAYS,    STAY,      publish,       None,          "PS-760"),
     Row(own.NodeReached,    AWAY,      CONNECTED, hand_over_all, None,          "PS-157"),
     Row(own.NodeLost,       CONNECTED, AWAY,      None,          None,          "PS-157"),
     Row(PublishStored,      CONNECTED, STAY,      tell_stored,   is_under_way,  "PS-762"),

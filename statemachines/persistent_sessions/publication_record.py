@@ -41,7 +41,7 @@ class PublicationRecord(msgspec.Struct, frozen=True, gc=False):
 # -- what the application says --------------------------------------------------------------------------------------
 
 
-class PublishMessage(Call, frozen=True, gc=False):
+class PublishPayload(Call, frozen=True, gc=False):
     """Publish a message of so many bytes; it has the next number."""
 
     size_bytes: int
@@ -77,7 +77,7 @@ class MessageRefused(Event, frozen=True, gc=False):
     why: str
 
 
-class HandOver(Message, frozen=True, gc=False):
+class HandMessage(Message, frozen=True, gc=False):
     """Message `n`, with its payload, which the driver has: it goes to the node as `PublishWanted`."""
 
     n: int

@@ -21,7 +21,7 @@ REPLAYS_MAX = 600
 """Shortening ends after so many repetitions."""
 
 
-class BrokenProperty(Protocol):
+class BrokenMonitor(Protocol):
     """A property that broke, and how."""
 
     @property
@@ -40,7 +40,7 @@ class Stage(Protocol):
     moves stays one when some are left out."""
 
     @property
-    def find_broken(self) -> BrokenProperty | None:
+    def find_broken(self) -> BrokenMonitor | None:
         """The first property that broke."""
         ...
 

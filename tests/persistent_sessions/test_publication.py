@@ -9,13 +9,13 @@ from statemachines.persistent_sessions.client_message import PublishStored, Refu
 from statemachines.persistent_sessions.publication import PUBLICATION
 from statemachines.persistent_sessions.publication_record import (
     CancelPublish,
-    HandOver,
+    HandMessage,
     MessageRefused,
     MessageStored,
     NodeLost,
     NodeReached,
     PublicationRecord,
-    PublishMessage,
+    PublishPayload,
 )
 
 
@@ -32,12 +32,12 @@ class Publisher:
         return [words_of(one) for one in self.node.feed(event, 0)]
 
     def publish(self, *sizes):
-        return [said for size in sizes for said in self.feed(PublishMessage(size))]
+        return [said for size in sizes for said in self.feed(PublishPayload(size))]
 
 
 def words_of(effect):
     match effect:
-        case Send(_, HandOver(n)):
+        case Send(_, HandMessage(n)):
             return f"hands over {n}"
         case Tell(MessageStored(n)):
             return f"{n} is stored"

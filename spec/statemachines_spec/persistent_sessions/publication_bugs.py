@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from statemachines.kernel import Map, Send
 from statemachines.persistent_sessions import publication
 from statemachines.persistent_sessions.publication import NODE, PUBLICATION
-from statemachines.persistent_sessions.publication_record import HandOver
+from statemachines.persistent_sessions.publication_record import HandMessage
 from statemachines_spec.bug import Bug, change_rows, replace_call, wrap_call
 
 fill_window, end_message = publication.fill_window, publication.end_message
@@ -25,7 +25,7 @@ def hand_over_backwards(record: Any, event: Any, now_ns: int) -> Any:
 
 
 def hand_over_whatever_waits(record: Any, event: Any, now_ns: int) -> Any:
-    return record, tuple(Send(NODE, HandOver(n)) for n in sorted(record.sizes))
+    return record, tuple(Send(NODE, HandMessage(n)) for n in sorted(record.sizes))
 
 
 def fill_without_bytes(fill: Any) -> Any:

@@ -50,7 +50,7 @@ class PublisherSurroundings(Counterpart):
         yield own.NodeReached()
         yield own.NodeLost()
         if known.count < MESSAGES:
-            yield from (own.PublishMessage(size) for size in SIZES)
+            yield from (own.PublishPayload(size) for size in SIZES)
         for n in range(1, known.count + 2):
             yield own.CancelPublish(n)
             yield PublishStored(n)
@@ -79,7 +79,7 @@ def fill(known: PublicationFacts, *told: Any) -> Next:
             break
         known = replace(known, under_way=first + 1)
     sent = list_window(known)[before:] if known.connected else []
-    return known, (*told, *(Send(NODE, own.HandOver(n)) for n in sent))
+    return known, (*told, *(Send(NODE, own.HandMessage(n)) for n in sent))
 
 
 def end(known: PublicationFacts, n: int, *told: Any) -> Next:
@@ -92,11 +92,11 @@ def end(known: PublicationFacts, n: int, *told: Any) -> Next:
 def expect(known: PublicationFacts, event: Any) -> Next:
     """What is known when the publisher has taken the event, and what it must have said."""
     match event:
-        case own.PublishMessage(size):
+        case own.PublishPayload(size):
             n = known.count + 1
             return fill(replace(known, count=n, unanswered=(*known.unanswered, (n, size))))
         case own.NodeReached() if not known.connected:
-            said = tuple(Send(NODE, own.HandOver(n)) for n in list_window(known))
+            said = tuple(Send(NODE, own.HandMessage(n)) for n in list_window(known))
             return replace(known, connected=True), said
         case own.NodeLost():
             return replace(known, connected=False), ()
@@ -126,7 +126,7 @@ def is_reached(known: PublicationFacts, event: Any) -> bool:
 
 def is_published(known: PublicationFacts, event: Any) -> bool:
     """One message more."""
-    return isinstance(event, own.PublishMessage)
+    return isinstance(event, own.PublishPayload)
 
 
 def goes_at_once(known: PublicationFacts, event: Any) -> bool:

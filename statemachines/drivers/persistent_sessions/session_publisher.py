@@ -29,13 +29,13 @@ from statemachines.persistent_sessions.client_message import (
 from statemachines.persistent_sessions.publication import PUBLICATION
 from statemachines.persistent_sessions.publication_record import (
     CancelPublish,
-    HandOver,
+    HandMessage,
     MessageRefused,
     MessageStored,
     NodeLost,
     NodeReached,
     PublicationRecord,
-    PublishMessage,
+    PublishPayload,
 )
 
 WINDOW: Final = 1_000
@@ -140,7 +140,7 @@ class SessionPublisher:
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._unstored[n] = (wanted, stored)
         try:
-            self._feed(PublishMessage(OVERHEAD + len(topic.encode()) + content))
+            self._feed(PublishPayload(OVERHEAD + len(topic.encode()) + content))
             await stored
         finally:
             del self._unstored[n]
@@ -151,7 +151,7 @@ class SessionPublisher:
         """Nothing comes back while a message is handed over: a node is heard in a later turn of the loop."""
         for effect in self._window.take(event, 0):
             if type(effect) is Send:
-                assert isinstance(effect.message, HandOver)
+                assert isinstance(effect.message, HandMessage)
                 self._guide.say(self._unstored[effect.message.n][0])
             elif type(effect) is Tell:
                 self._end(effect.event)
