@@ -5,8 +5,18 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
-from statemachines.kernel import Message
+from statemachines.kernel import Event, Message, Node, Send, Tell
 from statemachines.persistent_sessions.client_message import Farewell, PublishStored, PublishWanted, Refused
+from statemachines.persistent_sessions.publication import PUBLICATION
+from statemachines.persistent_sessions.publication_record import (
+    HandMessage,
+    MessageRefused,
+    MessageStored,
+    NodeLost,
+    NodeReached,
+    PublicationRecord,
+    PublishPayload,
+)
 from statemachines_sim.cluster import SimCluster
 from statemachines_sim.persistent_sessions.client_process import ClientProcess
 from statemachines_sim.persistent_sessions.section import Section
@@ -34,8 +44,11 @@ class PublisherProcess(ClientProcess):
 
     def __init__(self, world: SimCluster, node: str, number: int, own: Section) -> None:
         super().__init__(world, node, number, own)
+        record = PublicationRecord(self.life, WINDOW // 2, WINDOW)
+        observe = world.recorder.step
+        self.window = Node(PUBLICATION, record, name=self.life, now_ns=0, observe=observe, check=world.judging)
+        self.host.add(self.window)
         self.unanswered: dict[int, Item] = {}
-        self._count = 0
         self._handed = 0
 
     def start(self) -> None:
@@ -43,8 +56,7 @@ class PublisherProcess(ClientProcess):
         self._rest()
 
     def handle_open(self) -> None:
-        for number in list(self.unanswered):
-            self._hand_over(number)
+        self._feed(NodeReached())
         if self.own.moves_ms[1]:
             self.after(self.chance.randint(*self.own.moves_ms) * MS, partial(self._move, self.connection))
 
@@ -58,31 +70,24 @@ class PublisherProcess(ClientProcess):
             self.hang_up(1)
 
     def handle_close(self) -> None:
-        """What is unanswered is handed over again."""
+        self._feed(NodeLost())
 
     def hear(self, message: Message) -> None:
         match message:
-            case PublishStored(n):
-                if self.unanswered.pop(n, None) is not None:
-                    self.watch.observe_answer(self._name(n))
-            case Refused(n, _):
-                connection = self.connection
-                self.after(AGAIN_NS, lambda: self._again(n, connection))
+            case PublishStored() | Refused():
+                self._feed(message)
             case Farewell():
                 self.hang_up()
 
     def _rest(self) -> None:
-        self.after(self.chance.randint(*self.own.publish_ms) * MS, self._publish)
+        self.after(self.chance.randint(*self.own.publish_ms) * MS, self._publish_next)
 
-    def _publish(self) -> None:
+    def _publish_next(self) -> None:
         if self._env.now >= self.end_ns:
             return
         if len(self.unanswered) < WINDOW:
-            self._count += 1
             topic, qos = self.chance.choice(self.own.names), self.chance.choice(self.own.qos)
-            self.unanswered[self._count] = Item(topic, qos, self._expiry())
-            if self.connection:
-                self._hand_over(self._count)
+            self._publish(Item(topic, qos, self._expiry()))
         self._rest()
 
     def _expiry(self) -> int | None:
@@ -91,9 +96,20 @@ class PublisherProcess(ClientProcess):
             return None
         return self.chance.randint(*self.own.message_expiry_ms)
 
-    def _again(self, number: int, connection: str) -> None:
-        if connection == self.connection and number in self.unanswered:
-            self._hand_over(number)
+    def _publish(self, item: Item) -> None:
+        self.unanswered[self.window.record.count + 1] = item
+        self._feed(PublishPayload(1))
+
+    def _feed(self, event: Event) -> None:
+        for _, effect in self.host.feed(self.life, event, self.local_now()):
+            match effect:
+                case Send(_, HandMessage(n)):
+                    self._hand_over(n)
+                case Tell(MessageStored(n)):
+                    del self.unanswered[n]
+                    self.watch.observe_answer(self._name(n))
+                case Tell(MessageRefused(n)):
+                    self.after(AGAIN_NS, partial(self._publish, self.unanswered.pop(n)))
 
     def _hand_over(self, number: int) -> None:
         item = self.unanswered[number]
