@@ -95,18 +95,20 @@ class HeardMessages(msgspec.Struct, frozen=True, gc=False):
                 yield NOFALSE
             if told.lost != (1 if told.unknown else min(missed, LOSS_MAX)):
                 yield EXACT
-        elif told.lost or told.unknown:
-            yield NOFALSE
-        elif verdict is Verdict.FIRST or (missed and not (verdict is Verdict.CYCLE and self.is_hidden(message))):
-            yield DETECT
+        else:
+            hidden = verdict is Verdict.CYCLE and self.is_hidden(message)
+            if verdict is Verdict.FIRST or (missed and not hidden):
+                yield DETECT
+            if told.lost or told.unknown:
+                yield NOFALSE
 
     def _judge_first(self, message: ArrivedMessage, told: Judged) -> Iterator[str]:
-        if told.unknown and (message.begins or not message.crowded):
-            yield NOFALSE
-        if self.displaced and not message.begins and not told.unknown:
-            yield CROWD
         if told.verdict is not Verdict.FIRST:
             yield ONCE
+        if self.displaced and not message.begins and not told.unknown:
+            yield CROWD
+        if told.unknown and (message.begins or not message.crowded):
+            yield NOFALSE
 
     def _describe(self, message: ArrivedMessage, told: Judged) -> str:
         which = f"messages {message.first} to {message.last} behind {self.delivered}, {message.missed} missed"
