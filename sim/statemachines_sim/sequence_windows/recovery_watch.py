@@ -150,7 +150,7 @@ class RecoveryWatch:
         missing = line.handed.list_missing(ordinal)
         if missing and one.verdict is Verdict.SKIP and not one.unknown:
             self.counts["given_up"] += one.lost
-        handed, broken = line.handed.observe(ordinal, one, line.brought)
+        handed, broken = line.handed.observe(ordinal, one.verdict, one.lost, one.unknown, line.brought)
         handed, unsaid = handed.attach_loss(one.lost)
         came = ordinal in line.arrived or ordinal in line.brought or ordinal in line.late
         brought_so = judge_source(came, one.recovered, ordinal in line.lost)

@@ -182,7 +182,8 @@ class HeldHost(Actor):
             return self._drop(local, ordinal)
         if local.handed.list_missing(ordinal):
             local = self._note(local, "lost unknown" if told.unknown else "lost")
-        handed, broken = local.handed.observe(ordinal, told, [one.ordinal for _, one in local.held])
+        here = [one.ordinal for _, one in local.held]
+        handed, broken = local.handed.observe(ordinal, told.verdict, told.lost, told.unknown, here)
         return self._break(replace(local, handed=handed), {HeldViolation[one.name] for one in broken})
 
     def _drop(self, local: HeldHostLocal, ordinal: int) -> HeldHostLocal:

@@ -3,8 +3,7 @@ asks for (QUIET), and what it still waits for (SETTLED)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from typing import Protocol
+from collections.abc import Collection, Iterable
 
 import msgspec
 from msgspec.structs import replace
@@ -14,17 +13,6 @@ from statemachines.sequence_windows.message import LOSS_MAX, Verdict
 from statemachines.sequence_windows.properties.names import LATE, NOGAP, ORDER, QUIET, REPORT, SETTLED, TWICE
 
 Broken = tuple[BrokenProperty, ...]
-
-
-class JudgedMessage(Protocol):
-    """A message that is handed over, and what is said of it."""
-
-    @property
-    def verdict(self) -> Verdict: ...
-    @property
-    def lost(self) -> int: ...
-    @property
-    def unknown(self) -> bool: ...
 
 
 class HandedMessages(msgspec.Struct, frozen=True, gc=False):
@@ -47,32 +35,32 @@ class HandedMessages(msgspec.Struct, frozen=True, gc=False):
         """What waits of those that came: SETTLED, where nothing does in the end."""
         return sorted(one for one in came if one > self.last)
 
-    def observe(self, ordinal: int, told: JudgedMessage, here: Collection[int] = ()) -> tuple[HandedMessages, Broken]:
-        """A message is handed over.  `here`: messages that wait, or that answers brought in time."""
+    def observe(
+        self, ordinal: int, verdict: Verdict, lost: int, unknown: bool, here: Collection[int] = ()
+    ) -> tuple[HandedMessages, Broken]:
+        """A message is handed over, and this is said of it.  `here`: messages that wait, or that answers brought in
+        time."""
         missing = self.list_missing(ordinal)
-        where = f"message {ordinal} behind {self.last}, {told.verdict.value}, {told.lost} lost"
-        broken = tuple(BrokenProperty(name, where) for name in self._judge(ordinal, told, missing, here))
+        count = min(len(missing), LOSS_MAX)
+        names = []
+        if ordinal in self.given:
+            names.append(TWICE)
+        elif ordinal <= self.last:
+            names.append(ORDER)
+        if ordinal in self.lost:
+            names.append(LATE)
+        if self.last >= 0 and verdict in (Verdict.NEXT, Verdict.SKIP):
+            exact = lost > 0 and count > 0 if unknown else lost == count
+            if not exact or (verdict is Verdict.SKIP) is not (count > 0):
+                names.append(REPORT)
+            if any(one in missing for one in here):
+                names.append(NOGAP)
+        where = f"message {ordinal} behind {self.last}, {verdict.value}, {lost} lost"
         after = replace(self, last=ordinal)
         if self.remembers:
-            given, lost = tuple(sorted({*self.given, ordinal})), tuple(sorted({*self.lost, *missing}))
-            after = replace(after, given=given, lost=lost)
-        return after, broken
-
-    def _judge(self, ordinal: int, told: JudgedMessage, missing: range, here: Collection[int]) -> Iterator[str]:
-        if ordinal in self.given:
-            yield TWICE
-        elif ordinal <= self.last:
-            yield ORDER
-        if ordinal in self.lost:
-            yield LATE
-        if self.last < 0 or told.verdict not in (Verdict.NEXT, Verdict.SKIP):
-            return
-        count = min(len(missing), LOSS_MAX)
-        exact = told.lost > 0 and count > 0 if told.unknown else told.lost == count
-        if not exact or (told.verdict is Verdict.SKIP) is not (count > 0):
-            yield REPORT
-        if any(one in missing for one in here):
-            yield NOGAP
+            given, gone = tuple(sorted({*self.given, ordinal})), tuple(sorted({*self.lost, *missing}))
+            after = replace(after, given=given, lost=gone)
+        return after, tuple(BrokenProperty(name, where) for name in names)
 
     def tell_loss(self, lost: int) -> tuple[HandedMessages, Broken]:
         """So many are told as lost; the message before which they are comes next (REPORT)."""

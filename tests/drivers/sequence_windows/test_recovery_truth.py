@@ -34,7 +34,7 @@ class Told:
         assert self.numbers[ordinal] == one.number
         first = one.verdict is sequence_windows.Verdict.FIRST
         assert first is (self.handed.last < 0), one
-        handed, broken = self.handed.observe(ordinal, one, self.brought)
+        handed, broken = self.handed.observe(ordinal, one.verdict, one.lost, one.unknown, self.brought)
         self.handed, unsaid = handed.attach_loss(one.lost)
         assert (*broken, *unsaid) == (), one
         self.lost += one.lost
