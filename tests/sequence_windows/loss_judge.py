@@ -1,37 +1,36 @@
-"""A judge of losses that knows what was sent, and nothing of the product: no number is taken apart, only compared.
+"""Judge of losses: feeds the observers of the properties with what was sent, and with what a receiver says of it.
 
-It keeps for each publisher and subject what was sent, in order, and what a receiver was handed; its own two sets of
-subjects say what a receiver may have forgotten.  What it says of a message it says in its own words.
+Its own two sets of subjects say what a receiver may have forgotten.
 """
 
 from __future__ import annotations
 
-CAP = 32767
+from statemachines.sequence_windows.properties.heard_messages import ArrivedMessage, HeardMessages, remember_publisher
+from statemachines.sequence_windows.properties.published_numbers import PublishedNumbers
 
 
 class Judge:
-    """One receiver of any publishers.  Ordinals count the messages of a publisher and subject from 0."""
+    """One receiver of any publishers, with `places` for those of a subject; `ordered`: nothing overtakes."""
 
-    def __init__(self):
-        self.sent = {}
-        self.last = {}
-        self.handed = {}
+    def __init__(self, *, ordered=True, places=0):
+        self.ordered, self.places = ordered, places
+        self.sent, self.heard = {}, {}
         self.current, self.old = set(), set()
+        self.spoke, self.crowded = {}, set()
         self.cuts = {}
         self.problems = []
-        self.seen = {"missed": 0, "hidden": 0, "told": 0, "unknown": 0}
+        self.seen = {"missed": 0, "hidden": 0, "told": 0, "unknown": 0, "displaced": 0}
 
-    def publish(self, who, subject, first, last, count=1):
-        """So many messages were numbered, from `first` to `last`; the ordinal of the last of them."""
-        sent, highest = self.sent.get((who, subject), (0, 0))
-        if first <= highest or last < first:
-            self.problems.append(f"MONO {who} {subject}: {first:x} to {last:x} after {highest:x}")
-        self.sent[who, subject] = (sent + count, last)
-        return sent + count - 1
+    def publish(self, who, subject, first, last):
+        """Messages were numbered from `first` to `last`; the ordinal of the last of them."""
+        sent = self.sent.get((who, subject), PublishedNumbers())
+        self.sent[who, subject], broken = sent.observe(first, last)
+        self.keep(broken)
+        return self.sent[who, subject].count - 1
 
     def forgot(self, who, subject):
         """The publisher has forgotten the subject: what follows says nothing about what was before."""
-        self.cuts.setdefault((who, subject), []).append(self.sent.get((who, subject), (0, 0))[0])
+        self.cuts.setdefault((who, subject), []).append(self.sent.get((who, subject), PublishedNumbers()).count)
 
     def flip(self):
         """The receiver's window turned."""
@@ -41,39 +40,33 @@ class Judge:
 
     def forget(self, subject):
         """The receiver knows nothing of the subject any more."""
-        for place in [place for place in self.last if place[1] == subject]:
-            del self.last[place], self.handed[place]
-        self.current.discard(subject)
-        self.old.discard(subject)
+        for place, heard in self.heard.items():
+            self.heard[place] = heard.forget() if place[1] == subject else heard
+        self.spoke.pop(subject, None)
+        for kept in (self.crowded, self.current, self.old):
+            kept.discard(subject)
 
-    def receive(self, who, subject, ordinal, verdict, lost, unknown):
-        """Message `ordinal` came, and the product said this of it."""
+    def receive(self, who, subject, ordinal, event, told):
+        """Message `ordinal` came, and the receiver said this of it."""
         place = (who, subject)
-        last = self.last.get(place)
-        known, again = last is not None, ordinal in self.handed.get(place, ())
-        missed = ordinal - last - 1 if known and ordinal > last else 0
-        delivered = verdict in ("first", "next", "skip", "cycle")
-        hidden = known and any(last < cut <= ordinal for cut in self.cuts.get(place, ()))
-        self.check("ONCE", not (delivered and again), place, ordinal, verdict)
-        self.check("FIRST", (verdict == "first") == (not known), place, ordinal, verdict)
-        self.check("KEPT", delivered == (not known or ordinal > last), place, ordinal, verdict)
-        if delivered and known:
-            if verdict == "skip":
-                self.check("NOFALSE", missed > 0, place, ordinal, verdict)
-                self.check("EXACT", unknown or lost == min(missed, CAP), place, ordinal, f"{lost}, not {missed}")
-            elif verdict == "next":
-                self.check("DETECT", missed == 0, place, ordinal, verdict)
-            elif verdict == "cycle":
-                self.check("CYCLE", hidden, place, ordinal, verdict)
-            if missed:
-                self.seen["missed"] += 1
-                self.seen["hidden" if verdict == "cycle" else "unknown" if unknown else "told"] += 1
-        if delivered:
-            self.last[place] = ordinal
-            self.handed.setdefault(place, set()).add(ordinal)
+        heard = self.heard.get(place, HeardMessages(ordered=self.ordered))
+        missed = heard.count_since(ordinal) if heard.known else 0
+        cut = max((one for one in self.cuts.get(place, ()) if one <= ordinal), default=-1)
+        begins = event.first == 1 and not event.before
+        crowded = subject in self.crowded
+        message = ArrivedMessage(ordinal, ordinal, missed, cut, begins=begins, crowded=crowded)
+        self.heard[place], broken = heard.observe(message, told)
+        self.keep(broken)
+        if told.is_delivered and missed:
+            self.seen["missed"] += 1
+            self.seen["hidden" if told.verdict.value == "cycle" else "unknown" if told.unknown else "told"] += 1
+        self.seen["displaced"] += heard.displaced and told.unknown
         self.old.discard(subject)
         self.current.add(subject)
+        self.spoke[subject], gone = remember_publisher(self.spoke.get(subject, ()), who, self.places)
+        if gone:
+            self.heard[gone, subject] = self.heard[gone, subject].displace()
+            self.crowded.add(subject)
 
-    def check(self, name, holds, place, ordinal, what):
-        if not holds:
-            self.problems.append(f"{name} {place} message {ordinal}: {what}")
+    def keep(self, broken):
+        self.problems += [f"{one.name} {one.detail}" for one in broken]

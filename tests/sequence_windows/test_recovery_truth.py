@@ -1,5 +1,5 @@
-"""Recovery against an oracle of its own, over a memory network that loses, copies and reorders: answers are lost or
-late, publishers start again, and streams begin anew.  The oracle counts what was published, and asks nobody."""
+"""ORDER, REPORT, NOGAP, QUIET and SETTLED over a memory network that loses, copies and reorders: answers are lost or
+late, publishers start again, and streams begin anew.  What was published is counted, and nobody is asked."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from statemachines.drivers import sequence_windows
+from statemachines.sequence_windows.properties.handed_messages import HandedMessages, judge_query, judge_sum
 
 S = 1_000_000_000
 MS = 1_000_000
@@ -19,34 +20,23 @@ PUBLISHERS = ("p", "q")
 
 
 class Told:
-    """What the oracle knows of one publisher and subject, by the ordinals of its messages."""
+    """What is known of one publisher and subject, by the ordinals of its messages."""
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
         self.arrived: set[int] = set()
         self.brought: set[int] = set()
-        self.delivered: list[int] = []
+        self.handed = HandedMessages()
         self.lost = 0
 
-    def take(self, one: sequence_windows.Delivery, where: str) -> None:
+    def take(self, one: sequence_windows.Delivery) -> None:
         ordinal = int(one.payload)
-        assert self.numbers[ordinal] == one.number, where
-        if self.delivered:
-            gap = ordinal - self.delivered[-1] - 1
-            assert gap >= 0, f"{where}: not in order, or again"
-            if one.verdict is sequence_windows.Verdict.NEXT:
-                assert gap == 0 == one.lost, where
-            elif one.verdict is sequence_windows.Verdict.SKIP and not one.unknown:
-                assert gap == one.lost > 0, where
-            elif one.verdict is sequence_windows.Verdict.SKIP:
-                assert gap >= 1 <= one.lost, where
-            else:
-                assert one.verdict is sequence_windows.Verdict.CYCLE, where
-        else:
-            assert one.verdict is sequence_windows.Verdict.FIRST, where
-        missing = self.brought & set(range(self.delivered[-1] + 1 if self.delivered else 0, ordinal))
-        assert not missing, f"{where}: an answer brought {missing}"
-        self.delivered.append(ordinal)
+        assert self.numbers[ordinal] == one.number
+        first = one.verdict is sequence_windows.Verdict.FIRST
+        assert first is (self.handed.last < 0), one
+        handed, broken = self.handed.observe(ordinal, one.verdict, one.lost, one.unknown, self.brought)
+        self.handed, unsaid = handed.attach_loss(one.lost)
+        assert (*broken, *unsaid) == (), one
         self.lost += one.lost
 
 
@@ -99,19 +89,21 @@ class Network(RuleBasedStateMachine):
     # -- what the receiver says -------------------------------------------------------------------------------
 
     def deliver(self, one: sequence_windows.Delivery) -> None:
-        where = f"{one}, after {self.of(one.publisher, one.subject).delivered[-3:]}"
-        self.of(one.publisher, one.subject).take(one, where)
+        self.of(one.publisher, one.subject).take(one)
 
     def lose(self, loss: Any) -> None:
         self.losses += loss.lost
+        told = self.of(loss.publisher, loss.subject)
+        told.handed, broken = told.handed.tell_loss(loss.lost)
+        assert broken == ()
 
     def ask(self, query: Any) -> None:
         told = self.of(query.publisher, query.subject)
-        place = [told.numbers.index(number) for number in (query.first, query.last)]
+        ends = tuple(told.numbers.index(number) for number in (query.first, query.last))
         assert query.first >> 35 == query.last >> 35
-        assert told.numbers[place[0] - 1] >> 35 == query.first >> 35, "nothing of its frame came before"
-        assert not set(place) & told.arrived, "what is here already is asked for"
-        assert min(told.arrived) < place[0], "what was before the first is asked for"
+        lost = set(range(len(told.numbers))) - told.arrived
+        follows = any(one < ends[0] and told.numbers[one] >> 35 == query.first >> 35 for one in told.arrived)
+        assert judge_query(ends, lost, follows) == ()
         self.queries.append(query)
         if self.at_once:
             self.answer_all(query)
@@ -125,7 +117,7 @@ class Network(RuleBasedStateMachine):
     def bring(self, query: Any, data: bytes) -> None:
         told = self.of(query.publisher, query.subject)
         ordinal = told.numbers.index(self.numbers[data])
-        if not told.delivered or ordinal > told.delivered[-1]:
+        if ordinal > told.handed.last:
             told.brought.add(ordinal)
         self.subscriber.receive_recovered(data)
 
@@ -220,7 +212,7 @@ class Network(RuleBasedStateMachine):
         if not hasattr(self, "subscriber"):
             return
         counted = sum(row.lost for row in self.subscriber.losses().rows)
-        assert counted == self.losses == sum(one.lost for one in self.told.values())
+        assert judge_sum(self.losses, counted) == judge_sum(sum(one.lost for one in self.told.values()), counted) == ()
         assert self.subscriber.failed == 0
 
     def teardown(self) -> None:
@@ -232,8 +224,7 @@ class Network(RuleBasedStateMachine):
         runner = held._runner
         assert (len(held), held.bytes, runner.record.runs, runner.nodes, held.deadline()) == (0, 0, 0, {}, None)
         for place, told in self.told.items():
-            if told.arrived:
-                assert told.delivered[-1] == max(told.arrived), place
+            assert told.handed.list_open(told.arrived) == [], place
         self.sums_agree()
 
 

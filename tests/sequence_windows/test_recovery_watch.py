@@ -42,14 +42,14 @@ class Hand:
 
     def __init__(self, history=3):
         self.now = 0
-        self.watch = RecoveryWatch(Section(history=history, recovery=True), self.check, lambda: self.now)
+        self.watch = RecoveryWatch(Section(history=history, recovery=True), self.report, lambda: self.now)
         self.p = SimpleNamespace(node="publisher-1", life="publisher-1~1", is_paused=False)
         self.r = SimpleNamespace(node="application-1", life="application-1~1", is_paused=False)
         self.watch.listen(self.r)
 
-    def check(self, name, holds, detail):
-        if not holds:
-            raise Broken(f"{name}: {detail}")
+    def report(self, broken, *where):
+        for one in broken:
+            raise Broken(f"{one.name}: {one.detail}")
 
     def send(self, count):
         for base in range(1, count + 1):

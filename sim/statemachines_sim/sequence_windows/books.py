@@ -5,6 +5,8 @@ A message is known by its ordinal among those of its publisher and subject; no n
 
 from __future__ import annotations
 
+from statemachines.sequence_windows.properties.heard_messages import HeardMessages, remember_publisher
+from statemachines.sequence_windows.properties.published_numbers import PublishedNumbers
 from statemachines_sim.sequence_windows.memory import Memory
 
 Place = tuple[str, str]
@@ -12,20 +14,14 @@ Place = tuple[str, str]
 
 
 class Line:
-    """What a receiver has heard of a place.  `arrived`: the last ordinal that reached its host, `delivered`: that its
-    application got (-1: none); `handed`: all that it got since it was `known`: since then it must be remembered;
-    `displaced`: it was, and was forgotten for others; `lost`: ordinals that the network lost on the way here, and
-    nothing was said of yet, and whether its subject was subscribed then; `stream`: the ordinal with which the last
-    stream began, `of_stream`: how many of its messages arrived."""
+    """What a receiver has `heard` of a place.  `lost`: ordinals that the network lost on the way here, and nothing was
+    said of yet, and whether its subject was subscribed then; `stream`: the ordinal with which the last stream began,
+    `of_stream`: how many of its messages arrived."""
 
-    __slots__ = ("arrived", "delivered", "displaced", "handed", "known", "lost", "of_stream", "stream")
+    __slots__ = ("heard", "lost", "of_stream", "stream")
 
-    def __init__(self) -> None:
-        self.arrived = -1
-        self.delivered = -1
-        self.handed: set[int] = set()
-        self.known = False
-        self.displaced = False
+    def __init__(self, ordered: bool) -> None:
+        self.heard = HeardMessages(ordered=ordered)
         self.lost: dict[int, bool] = {}
         self.stream = -1
         self.of_stream = 0
@@ -35,19 +31,13 @@ class Line:
         if begin != self.stream:
             self.stream, self.of_stream = begin, 0
         missing = ordinal - begin - self.of_stream
-        if ordinal > self.arrived:
-            self.arrived = ordinal
+        if ordinal > self.heard.arrived:
             self.of_stream += 1
         return max(0, missing)
 
-    def forget(self) -> None:
-        """The receiver may know nothing of it any more."""
-        self.known, self.displaced, self.delivered = False, False, -1
-        self.handed.clear()
-
     def count_missed(self, ordinal: int) -> int:
         """How many were lost between the last that its application got and this one."""
-        return sum(self.delivered < one < ordinal for one in self.lost)
+        return sum(self.heard.delivered < one < ordinal for one in self.lost)
 
     def settle(self, ordinal: int) -> list[bool]:
         """Something is said of what was lost before this one, or nothing ever will be: whether each was wanted."""
@@ -57,11 +47,14 @@ class Line:
 class Hearing:
     """One life of a receiver.  `born`: when it began; `converged_at`: the latest convergence that it was told of, in
     true time (-1: none); `lost_at`: when the network last lost something on the way here (-1: never); `places` for
-    publishers of a subject (0: for all)."""
+    publishers of a subject (0: for all); `ordered`: messages do not overtake each other."""
 
-    def __init__(self, memory: Memory, subjects: tuple[str, ...], born: int, places: int = 0) -> None:
+    def __init__(
+        self, memory: Memory, subjects: tuple[str, ...], born: int, places: int = 0, *, ordered: bool = True
+    ) -> None:
         self.places = places
-        self.spoke: dict[str, list[Place]] = {}
+        self.ordered = ordered
+        self.spoke: dict[str, tuple[str, ...]] = {}
         self.crowded: set[str] = set()
         self.memory = memory
         self.subscribed = set(subjects)
@@ -72,21 +65,19 @@ class Hearing:
 
     def line(self, place: Place) -> Line:
         """What it has heard of a place."""
-        return self.lines.setdefault(place, Line())
+        line = self.lines.get(place)
+        if line is None:
+            line = self.lines[place] = Line(self.ordered)
+        return line
 
     def speak(self, place: Place) -> None:
         """Something of it is remembered: who spoke longest ago may have to go for it."""
-        if not self.places:
-            return
-        spoke = self.spoke.setdefault(place[1], [])
-        if place in spoke:
-            spoke.remove(place)
-        spoke.append(place)
-        if len(spoke) > self.places:
-            line = self.line(spoke.pop(0))
-            line.forget()
-            line.displaced = True
-            self.crowded.add(place[1])
+        publisher, subject = place
+        self.spoke[subject], gone = remember_publisher(self.spoke.get(subject, ()), publisher, self.places)
+        if gone:
+            line = self.line((gone, subject))
+            line.heard = line.heard.displace()
+            self.crowded.add(subject)
 
     def forget(self, subject: str) -> None:
         """All that it knew of a subject."""
@@ -94,7 +85,7 @@ class Hearing:
         self.crowded.discard(subject)
         for place, line in self.lines.items():
             if place[1] == subject:
-                line.forget()
+                line.heard = line.heard.forget()
 
 
 class Stream:
@@ -108,14 +99,13 @@ class Stream:
 
 
 class Sent:
-    """What a publisher has sent on a subject.  `highest`: its last number as (frame, base); `streams`: by their frames;
-    `cuts`: the ordinals that were next when it forgot the subject, in order."""
+    """What a publisher has sent on a subject.  `streams`: by their frames; `cuts`: the ordinals that were next when it
+    forgot the subject, in order."""
 
-    __slots__ = ("count", "cuts", "highest", "streams")
+    __slots__ = ("cuts", "numbered", "streams")
 
     def __init__(self) -> None:
-        self.count = 0
-        self.highest = (0, 0)
+        self.numbered = PublishedNumbers()
         self.streams: dict[int, Stream] = {}
         self.cuts: list[int] = []
 
@@ -138,5 +128,5 @@ class Speaking:
     def forget(self, subject: str) -> None:
         """What it sends next says nothing of what was before."""
         sent = self.of(subject)
-        if sent.count not in sent.cuts:
-            sent.cuts.append(sent.count)
+        if sent.numbered.count not in sent.cuts:
+            sent.cuts.append(sent.numbered.count)

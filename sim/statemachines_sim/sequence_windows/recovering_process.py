@@ -88,7 +88,7 @@ class RecoveringProcess(ApplicationProcess):
     def _lose(self, loss: Loss) -> None:
         self.watch.recovery.lose(self, loss)
         self.tell(f"{self.life}/recovery", GivenUp(loss.subject, loss.lost), loss.publisher)
-        self.watch.owed[self.life].lose(loss.subject, loss.lost, self.world.now)
+        self.watch.lose(self, loss.subject, loss.lost)
 
     def _wake_up(self) -> None:
         self._number = 0

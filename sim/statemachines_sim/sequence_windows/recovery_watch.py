@@ -10,6 +10,14 @@ from collections.abc import Callable, Iterable
 from statemachines.drivers.sequence_windows.recovery_query import RecoveryQuery
 from statemachines.drivers.sequence_windows.subscriber import Delivery, Loss
 from statemachines.sequence_windows.message import Verdict
+from statemachines.sequence_windows.properties.handed_messages import (
+    HandedMessages,
+    judge_answer,
+    judge_query,
+    judge_settled,
+    judge_source,
+    judge_sum,
+)
 from statemachines.sequence_windows.sequence import number_of
 from statemachines_sim.local_clock import PPM
 from statemachines_sim.node_life import NodeLife
@@ -19,35 +27,31 @@ from statemachines_sim.sequence_windows.recovery_answer import Returned
 from statemachines_sim.sequence_windows.section import Section
 from statemachines_sim.units import MS, S
 
-PROPERTIES = ("ORDER", "REPORT", "NOGAP", "SETTLED", "QUIET")
 COUNTED = ("asked", "brought", "recovered", "given_up")
-CAP = 32_767
 SLACK_NS = S // 100
 
-Check = Callable[[str, bool, str], None]
+Report = Callable[..., None]
 
 
 class HeldLine:
-    """What a receiver has of a place: the `last` ordinal that it was given (-1: none); those that the network `lost`,
-    that `arrived`, and that answers `brought`, in time or `late`; `holes`: since when something is missing before which
-    ordinal; `said`: the loss that was told, and whose message has not been given yet."""
+    """What a receiver has of a place: what it `handed` over; the ordinals that the network `lost`, that `arrived`, and
+    that answers `brought`, in time or `late`; `holes`: since when something is missing before which ordinal."""
 
     def __init__(self) -> None:
-        self.last = -1
+        self.handed = HandedMessages()
         self.lost: set[int] = set()
         self.arrived: set[int] = set()
         self.brought: set[int] = set()
         self.late: set[int] = set()
         self.holes: dict[int, int] = {}
-        self.said = 0
 
 
 class RecoveryWatch:
-    """`check(property, holds, detail)` judges; `now()` is true time."""
+    """`report(broken, *where)` judges; `now()` is true time."""
 
-    def __init__(self, own: Section, check: Check, now: Callable[[], int]) -> None:
+    def __init__(self, own: Section, report: Report, now: Callable[[], int]) -> None:
         self._own = own
-        self._check = check
+        self._report = report
         self._now = now
         self._lives: dict[str, dict[Place, HeldLine]] = {}
         self._lost: dict[str, int] = {}
@@ -72,7 +76,7 @@ class RecoveryWatch:
         """It has subscribed the subject, or does no more: what was lost and what came stays so."""
         for place, line in self._lives[process.life].items():
             if place[1] == subject:
-                line.last, line.said = -1, 0
+                line.handed = HandedMessages()
                 line.brought.clear()
                 line.late.clear()
                 line.holes.clear()
@@ -95,7 +99,7 @@ class RecoveryWatch:
         known = self._ordinals[process.life, query.subject]
         newest = len(known) - self._own.history
         owed = [one for number, one in known.items() if query.first <= number <= query.last and one >= newest]
-        self._check("NOGAP", list(ordinals) == owed, f"{process.life} answers {query} with {ordinals}, and has {owed}")
+        self._report(judge_answer(list(ordinals), owed), process.life, query)
 
     # -- receivers --------------------------------------------------------------------------------------------------
 
@@ -117,18 +121,16 @@ class RecoveryWatch:
         self.counts["asked"] += 1
         place = (query.publisher, query.subject)
         line, known = self._line(process.life, place), self._ordinals[place]
-        ends = [known.get(query.first, -1), known.get(query.last, -1)]
-        where = f"{process.life} asks {query}, ordinals {ends}"
-        self._check("QUIET", set(ends) <= line.lost, f"{where}, which were not lost")
+        ends = (known.get(query.first, -1), known.get(query.last, -1))
         frame = min((number for number in known if number >> 35 == query.frame), default=0)
         came = any(number in known and known[number] in line.arrived for number in range(frame, query.first))
-        self._check("QUIET", came, f"{where}: nothing of its frame has come before")
+        self._report(judge_query(ends, line.lost, came), process.life, query)
 
     def bring(self, process: NodeLife, message: Returned, in_time: bool) -> None:
         """A message of an answer has come; `in_time`: while its query was open, so that nobody had given it up."""
         self.counts["brought"] += 1
         line = self._line(process.life, (message.publisher, message.subject))
-        if line.last >= 0 and message.ordinal > line.last:
+        if 0 <= line.handed.last < message.ordinal:
             if message.ordinal not in line.brought | line.late:
                 line.holes = dict.fromkeys(line.holes, self._now())  # an answer that brings something begins anew
             (line.brought if in_time else line.late).add(message.ordinal)
@@ -137,28 +139,26 @@ class RecoveryWatch:
         """It says so; the message before which it is comes next."""
         self._lost[process.life] += loss.lost
         line = self._line(process.life, (loss.publisher, loss.subject))
-        self._check("REPORT", not line.said, f"{process.life} says {loss} beside a loss of {line.said}")
-        line.said = loss.lost
+        handed, broken = line.handed.tell_loss(loss.lost)
+        self._report(broken, process.life, loss)
+        line.handed = handed
 
     def deliver(self, process: NodeLife, one: Delivery) -> None:
         """The application is given a message."""
         place = (one.publisher, one.subject)
         line, ordinal = self._line(process.life, place), self._ordinals[place][one.number]
-        where = f"{process.life}: {one}, message {ordinal}, last {line.last}"
-        self._check("ORDER", ordinal > line.last, where)
-        gap = ordinal - line.last - 1
-        if line.last >= 0 and one.verdict in (Verdict.NEXT, Verdict.SKIP) and not one.unknown:
-            known = (one.verdict is Verdict.SKIP) is (gap > 0)
-            self._check("REPORT", known and one.lost == min(gap, CAP), f"{where}: {gap} are missing")
-            kept = {each for each in line.brought if line.last < each < ordinal}
-            self._check("NOGAP", not kept, f"{where}: {sorted(kept)} had been brought")
+        missing = line.handed.list_missing(ordinal)
+        if missing and one.verdict is Verdict.SKIP and not one.unknown:
             self.counts["given_up"] += one.lost
-        self._check("REPORT", line.said == one.lost, f"{where}: a loss of {line.said} was said")
-        came = ordinal in line.arrived | line.brought | line.late
-        self._check("ORDER", came and one.recovered is (ordinal in line.lost), f"{where}: nobody brought it so")
+        handed, broken = line.handed.observe(ordinal, one.verdict, one.lost, one.unknown, line.brought)
+        handed, unsaid = handed.attach_loss(one.lost)
+        came = ordinal in line.arrived or ordinal in line.brought or ordinal in line.late
+        brought_so = judge_source(came, one.recovered, ordinal in line.lost)
+        self._report((*broken, *unsaid, *brought_so), process.life, one)
+        line.handed = handed
         self.counts["recovered"] += one.recovered
-        line.last, line.said = ordinal, 0
-        line.holes = {hole: since for hole, since in line.holes.items() if hole > ordinal}
+        still = line.handed.list_open(line.holes)
+        line.holes = {hole: line.holes[hole] for hole in still}
 
     def look(self, process: NodeLife) -> None:
         """SETTLED: nothing is waited for too long, while answers bring nothing."""
@@ -166,9 +166,7 @@ class RecoveryWatch:
             return
         for place, line in self._lives[process.life].items():
             for hole, since in line.holes.items():
-                late = self._now() - since
-                where = f"{process.life} waits for what is before message {hole} of {place} since {late} ns"
-                self._check("SETTLED", late <= self._longest_ns, where)
+                self._report(judge_settled(self._now() - since, self._longest_ns), process.life, place, hole)
 
     def end(self, processes: Iterable[NodeLife]) -> str:
         """Once nothing is on its way: what is still waited for ("": nothing), and whether all counts agree."""
@@ -182,9 +180,8 @@ class RecoveryWatch:
         return ""
 
     def judge_sum(self, process: NodeLife, counted: int) -> None:
-        """REPORT: what the receiver has counted is what it has said."""
-        said = self._lost.get(process.life, counted)
-        self._check("REPORT", said == counted, f"{process.life} counts {counted} lost, and has said {said}")
+        """What the receiver has counted is what it has said."""
+        self._report(judge_sum(self._lost.get(process.life, counted), counted), process.life)
 
     def _line(self, life: str, place: Place) -> HeldLine:
         return self._lives[life].setdefault(place, HeldLine())

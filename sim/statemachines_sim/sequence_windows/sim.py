@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+from statemachines.sequence_windows.properties import PROPERTIES
 from statemachines_sim.cluster import Fixture, Role, SimCluster, Tolerance, Watch
 from statemachines_sim.judge import Judge
 from statemachines_sim.node_life import NodeLife
@@ -17,7 +18,7 @@ from statemachines_sim.sequence_windows.publisher_process import PublisherProces
 from statemachines_sim.sequence_windows.receiver_process import ReceiverProcess
 from statemachines_sim.sequence_windows.recovering_process import RecoveringProcess
 from statemachines_sim.sequence_windows.section import Section, check
-from statemachines_sim.sequence_windows.watch import DRIFT_PPM, PROPERTIES, LossWatch
+from statemachines_sim.sequence_windows.watch import DRIFT_PPM, LossWatch
 from statemachines_sim.units import S
 
 OF_PEERS = ("crash", "pause", "long_pause", "skew", "drift", "jump", "far_jump", "partition", "set_wall", "wrong_wall")

@@ -8,10 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from statemachines.kernel import Event, Message
+from statemachines.kernel import BrokenProperty, Event, Message
 from statemachines.sequence_windows.late_join import Join, Joining
 from statemachines.sequence_windows.loss_notifier import Advisory
 from statemachines.sequence_windows.message import Judged, Verdict
+from statemachines.sequence_windows.properties.advised_losses import AdvisedLosses
+from statemachines.sequence_windows.properties.heard_messages import (
+    ArrivedMessage,
+    judge_answered,
+    judge_join,
+    judge_limit,
+)
+from statemachines.sequence_windows.properties.names import DETECT, NOTIFY, SETTLED
 from statemachines.sequence_windows.publisher_window import Exhausted, Stamped
 from statemachines_sim import cluster
 from statemachines_sim.cluster import SimCluster
@@ -22,18 +30,13 @@ from statemachines_sim.sequence_windows.books import Hearing, Line, Place, Speak
 from statemachines_sim.sequence_windows.carried_message import Carried
 from statemachines_sim.sequence_windows.memory import Memory
 from statemachines_sim.sequence_windows.operator import NAME
-from statemachines_sim.sequence_windows.owed_advisories import SECOND_NS, Owed, as_advised
-from statemachines_sim.sequence_windows.recovery_watch import PROPERTIES as OF_RECOVERY
 from statemachines_sim.sequence_windows.recovery_watch import RecoveryWatch
 from statemachines_sim.sequence_windows.section import LIMITS, Section
 from statemachines_sim.units import S
 
-PROPERTIES = ("MONO", "ONCE", "EXACT", "NOFALSE", "DETECT", "CROWD", "JOIN", "THROTTLE", "NOTIFY", *OF_RECOVERY)
 DRIFT_PPM = 200
 """Of the clocks of receivers, at most: a second of theirs may be so much longer."""
-WAIT_NS = SECOND_NS * PPM // (PPM - DRIFT_PPM) + 1
-CAP = 32_767
-"""More than so many missing messages are told as so many."""
+WAIT_NS = S * PPM // (PPM - DRIFT_PPM) + 1
 OF_PUBLISHER, OF_RECEIVER = 48, 128
 """Bytes of a subject, its name apart."""
 CLOSING_NS = S
@@ -49,7 +52,6 @@ in the end: told exactly, within an unknown loss, hidden by a limit, before the 
 wanted when it was lost."""
 NEVER = 1 << 62
 """An ordinal that nobody reaches."""
-DELIVERED = (Verdict.FIRST, Verdict.NEXT, Verdict.SKIP, Verdict.CYCLE)
 FORGOTTEN, LAST, CYCLED = LIMITS
 
 
@@ -63,21 +65,22 @@ class LossWatch(cluster.Watch):
         self.own = own
         self.speaking: dict[str, Speaking] = {}
         self.hearing: dict[str, Hearing] = {}
-        self.owed: dict[str, Owed] = {}
+        self.advised: dict[str, AdvisedLosses] = {}
         self._resumed: dict[str, int] = {}
         self._missing_of_stream: dict[str, tuple[int, Carried]] = {}
         self._dropped: dict[tuple[str, Place], dict[int, int]] = {}
         self._ended = False
         self._counts = dict.fromkeys(COUNTED, 0)
-        self.recovery = RecoveryWatch(own, self._check, lambda: self._world.now)
+        self.recovery = RecoveryWatch(own, self._report, lambda: self._world.now)
 
     def begin(self, world: SimCluster) -> None:
         self._world = world
         self._operator: Any = world.devices[NAME]
 
-    def _check(self, name: str, holds: bool, detail: str) -> None:
-        if self.judging and not holds:
-            self.judge.report_broken(name, detail)
+    def _report(self, broken: tuple[BrokenProperty, ...], where: str, *more: object) -> None:
+        if self.judging:
+            for one in broken:
+                self.judge.report_broken(one.name, f"{' '.join(map(str, (where, *more)))}: {one.detail}")
 
     # -- publishers -----------------------------------------------------------------------------------------------
 
@@ -101,9 +104,10 @@ class LossWatch(cluster.Watch):
         one = self.speaking[process.life]
         one.memory.touch(subject)
         sent = one.of(subject)
-        number = (told.frame, told.first)
-        self._check("MONO", number > sent.highest, f"{process.life} sends {number} of {subject} after {sent.highest}")
-        ordinal, sent.count, sent.highest = sent.count, sent.count + 1, number
+        ordinal = sent.numbered.count
+        numbered, broken = sent.numbered.observe(told.number, told.number)
+        self._report(broken, process.life, subject)
+        sent.numbered = numbered
         if told.frame not in sent.streams:
             sent.streams[told.frame] = Stream(ordinal, self._operator.is_right(process))
         self.recovery.publish((process.life, subject), told.frame, told.first, ordinal)
@@ -116,8 +120,9 @@ class LossWatch(cluster.Watch):
         """A receiver begins, with these subjects subscribed."""
         own, now_ns = self.own, process.local_now()
         memory = Memory(own.sub_window_bytes, own.sub_window_s * S, OF_RECEIVER, now_ns)
-        self.hearing[process.life] = Hearing(memory, subjects, self._world.now, own.places)
-        self.owed[process.life] = Owed()
+        ordered = self._world.scenario.network.fifo
+        self.hearing[process.life] = Hearing(memory, subjects, self._world.now, own.places, ordered=ordered)
+        self.advised[process.life] = AdvisedLosses()
 
     def look_at_window(self, process: NodeLife) -> None:
         """A receiver looks whether its window turns."""
@@ -172,70 +177,49 @@ class LossWatch(cluster.Watch):
         place = (carried.publisher, carried.subject)
         line, wanted = one.line(place), carried.subject in one.subscribed
         sent = self.speaking[carried.publisher].of(carried.subject)
-        where = f"{process.life}: message {carried.ordinal} of {place}, last {line.delivered}: {told}"
-        heard = line.arrived >= 0
-        if not heard:
-            self._note_dropped_before(one, process.node, place, carried.ordinal)
-        missing = line.arrive(carried.ordinal, sent.streams[carried.frame].begin)
+        before, ordinal = line.heard, carried.ordinal
+        if before.arrived < 0:
+            self._note_dropped_before(one, process.node, place, ordinal)
+        missing = line.arrive(ordinal, sent.streams[carried.frame].begin)
         self._missing_of_stream[process.life] = (missing, carried)
-        self._judge_verdict(line, carried, told, wanted, sent.cut_before(carried.ordinal), where)
-        if wanted and not line.known:
-            self._judge_crowd(line, carried, told, carried.subject in one.crowded, where)
-        self._count(line, heard, carried, told)
+        begins = carried.first == 1 and not carried.numbered_event.before
+        cut, crowded = sent.cut_before(ordinal), carried.subject in one.crowded
+        message = ArrivedMessage(ordinal, ordinal, line.count_missed(ordinal), cut, begins, wanted, crowded)
+        heard, broken = before.observe(message, told)
+        self._report(broken, process.life, *place)
+        line.heard = heard
+        self._counts["displaced"] += wanted and before.displaced
+        self._count(line, before.arrived >= 0, carried, told)
         if not wanted:
             return
         one.memory.touch(carried.subject)
         one.speak(place)
-        line.known = True
-        if told.verdict in DELIVERED:
-            line.delivered = max(line.delivered, carried.ordinal)
-            line.handed.add(carried.ordinal)
         if told.lost and not self.recovery.judges(process):
-            self.owed[process.life].lose(carried.subject, told.lost, self._world.now)
+            self.lose(process, carried.subject, told.lost)
+
+    def lose(self, process: NodeLife, subject: str, count: int) -> None:
+        """A receiver knows of a loss."""
+        self.advised[process.life] = self.advised[process.life].lose(((subject, count),), self._world.now)
 
     def end_message(self, process: NodeLife, carried: Carried) -> None:
         """The receiver has handled a message: something was said of it, and of what it showed."""
         said = self._missing_of_stream.get(process.life)
-        where = f"{process.life} says nothing of message {carried.ordinal} of {carried.publisher} on {carried.subject}"
-        self._check("DETECT", said is not None and said[1] is carried, where)
-        self.owed[process.life].newest = None
+        answered = said is not None and said[1] is carried
+        self._report(judge_answered(answered, carried.ordinal), process.life, carried.publisher, carried.subject)
+        self._settle_newest(process)
 
     def end_turn(self, process: NodeLife) -> None:
         """A receiver that recovers has handled what was no message by itself."""
-        self.owed[process.life].newest = None
+        self._settle_newest(process)
         self.recovery.look(process)
 
-    def _judge_verdict(self, line: Line, carried: Carried, told: Judged, wanted: bool, cut: int, where: str) -> None:
-        verdict = told.verdict
-        new = carried.ordinal > line.delivered
-        missed = line.count_missed(carried.ordinal)
-        if not wanted or verdict is Verdict.NOT_SUBSCRIBED:
-            self._check("ONCE", (verdict is Verdict.NOT_SUBSCRIBED) is not wanted, where)
-        elif not line.known:
-            self._check("ONCE", verdict is Verdict.FIRST, where)
-        elif not new or verdict is Verdict.REPEAT:
-            late = not self._world.scenario.network.fifo and verdict in DELIVERED  # it was overtaken by a jump (SW-81)
-            self._check("ONCE", not new and (late or verdict is Verdict.REPEAT), where)
-        elif verdict is Verdict.SKIP:
-            self._check("NOFALSE", missed > 0, where)
-            self._check("EXACT", told.unknown or told.lost == min(missed, CAP), f"{where}, {missed} missed")
-        elif verdict is Verdict.CYCLE:
-            self._check("DETECT", not missed or line.delivered < cut, f"{where}, {missed} missed")
-        else:
-            self._check("DETECT", verdict is Verdict.NEXT and not missed, f"{where}, {missed} missed")
-        self._check("ONCE", verdict not in DELIVERED or carried.ordinal not in line.handed, f"{where}, again")
-
-    def _judge_crowd(self, line: Line, carried: Carried, told: Judged, crowded: bool, where: str) -> None:
-        """Who was forgotten for others is told of; where nobody was, nobody is."""
-        begins = carried.first == 1 and not carried.numbered_event.before
-        self._check("CROWD", told.unknown or begins or not line.displaced, f"{where}, forgotten for others")
-        self._check("NOFALSE", not told.unknown or crowded, f"{where}, and nobody was forgotten")
-        self._counts["displaced"] += line.displaced
+    def _settle_newest(self, process: NodeLife) -> None:
+        self.advised[process.life] = self.advised[process.life].settle_newest()
 
     def _count(self, line: Line, heard: bool, carried: Carried, told: Judged) -> None:
         """What is said of losses that happened."""
         counts, verdict = self._counts, told.verdict
-        if verdict not in DELIVERED:
+        if not told.is_delivered:
             counts["repeated" if verdict is Verdict.REPEAT else "not_subscribed"] += 1
             return
         counts["delivered"] += 1
@@ -254,8 +238,8 @@ class LossWatch(cluster.Watch):
         count = len(losses) if told else sum(losses)
         self._counts[name] += count
         self._counts["unwanted"] += len(losses) - count
-        if self.own.only and count and name in LIMITS:
-            self._check("DETECT", name == self.own.only, f"{count} losses are hidden by {name}, not {self.own.only}")
+        if count and name in LIMITS:
+            self._report(judge_limit(name, self.own.only, count), "a run")
 
     # -- what is told -------------------------------------------------------------------------------------------------
 
@@ -267,7 +251,7 @@ class LossWatch(cluster.Watch):
                 self._judge_advisory(process, event)
             case Exhausted():
                 self._counts["exhausted"] += 1
-        if process.life in self.owed:
+        if process.life in self.advised:
             self._judge_wait(process)
 
     def _judge_join(self, process: NodeLife, join: Join) -> None:
@@ -282,29 +266,21 @@ class LossWatch(cluster.Watch):
         stream = self.speaking[carried.publisher].of(carried.subject).streams[carried.frame]
         settled = one.born <= one.converged_at and one.lost_at < one.converged_at and stream.right
         if settled or one.converged_at < 0:
-            where = f"{process.life}: message {carried.ordinal} of {carried.publisher} {carried.subject}"
-            self._check("JOIN", not missing, f"{where} is {join.value}, and {missing} of its stream are missing")
+            self._report(judge_join(join, missing), process.life, carried.publisher, carried.subject, carried.ordinal)
 
     def _judge_advisory(self, process: NodeLife, told: Advisory) -> None:
-        owed, local_ns = self.owed[process.life], process.local_now()
         self._counts["advisories"] += 1
-        early = owed.advised_ns >= 0 and local_ns - owed.advised_ns < SECOND_NS
-        since = local_ns - owed.advised_ns
-        self._check("THROTTLE", not early, f"{process.life} is advised again after {since} ns")
-        found = (told.lost, told.subjects, told.listed)
-        all_of_it, before = as_advised(owed.losses), as_advised(owed.without_newest())
-        where = f"{process.life} is advised of {found}, and lost {all_of_it}"
-        self._check("THROTTLE", found == all_of_it or (found == before and told.lost > 0), where)
         self._judge_wait(process)
-        owed.settle(local_ns, self._world.now, found == all_of_it)
+        advised, broken = self.advised[process.life].observe(told, self._world.now, process.local_now(), S)
+        self._report(broken, process.life)
+        self.advised[process.life] = advised
 
     def _judge_wait(self, process: NodeLife) -> None:
         """NOTIFY: who stands still cannot advise, and does so as soon as it goes on."""
-        owed, now_ns = self.owed[process.life], self._world.now
-        if owed.since < 0 or process.is_paused:
-            return
-        until = max(owed.since + WAIT_NS, self._resumed.get(process.node, 0))
-        self._check("NOTIFY", now_ns <= until, f"{process.life} waits for an advisory since {owed.since} ns")
+        advised = self.advised[process.life]
+        if not process.is_paused:
+            excused = self._resumed.get(process.node, 0)
+            self._report(advised.judge_wait(self._world.now, WAIT_NS, excused), process.life)
 
     # -- lives ---------------------------------------------------------------------------------------------------------
 
@@ -316,7 +292,7 @@ class LossWatch(cluster.Watch):
     def observe_death(self, process: NodeLife, now_ns: int) -> None:
         one = self.hearing.pop(process.life, None)
         self.recovery.observe_death(process)
-        self.owed.pop(process.life, None)
+        self.advised.pop(process.life, None)
         if one is not None:
             self._end(one)
 
@@ -328,22 +304,22 @@ class LossWatch(cluster.Watch):
     def missing(self, world: SimCluster) -> cluster.Missing | None:
         end = int(world.scenario.phases.safety_s * S) + CLOSING_NS + QUIET_NS
         if world.now < end or world.network.in_flight():
-            return "DETECT", "messages are still on their way"
+            return DETECT, "messages are still on their way"
         waits = self.recovery.end(process for _, process in sorted(world.processes.items()))
         if waits:
-            return "SETTLED", waits
+            return SETTLED, waits
         for _, process in sorted(world.processes.items()):
-            owed = self.owed.get(process.life)
-            if owed is not None and owed.since >= 0:
+            advised = self.advised.get(process.life)
+            if advised is not None and advised.since is not None:
                 self._judge_wait(process)
-                return "NOTIFY", f"{process.life} waits for an advisory since {owed.since} ns"
+                return NOTIFY, f"{process.life} waits for an advisory since {advised.since} ns"
         if not self._ended:
             self._ended = True
             for _, one in sorted(self.hearing.items()):
                 self._end(one)
             self._judge_sums(world)
             only = self.own.only
-            self._check("DETECT", not only or self._counts[only] > 0, f"{only} hides nothing, and is to be shown")
+            self._report(judge_limit(only, only, self._counts[only]) if only else (), "a run")
         return None
 
     def _judge_sums(self, world: SimCluster) -> None:

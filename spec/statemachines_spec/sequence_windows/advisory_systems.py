@@ -5,13 +5,14 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from statemachines.sequence_windows.loss_notifier import LISTED, LOST_MAX, PERIOD_NS, Lost
+from statemachines.sequence_windows.properties.names import CONTENT, NOTIFY, THROTTLE
 from statemachines_spec.explorer.actor import Actor
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Always, Property, Sometimes
 from statemachines_spec.explorer.system import Budget, System
 from statemachines_spec.explorer.tick import TickClock
 from statemachines_spec.explorer.timing import Timing
-from statemachines_spec.sequence_windows.client import SECOND, Client
+from statemachines_spec.sequence_windows.client import PROMPT, SECOND, Client
 
 MANY = tuple((f"s{number}", 1) for number in range(LISTED + 2))
 """More subjects than an advisory lists."""
@@ -40,7 +41,7 @@ def make_timed_system(about: str) -> System:
     timing = Timing(PERIOD_NS // SECOND, ("second",))
     client = Client(6, timing=timing)
     text = "who was not advised for more than a second is advised at once"
-    prompt = Always("PROMPT", text, (client.is_slow(),), lambda slow: not slow)
+    prompt = Always(PROMPT, text, (client.is_broken(PROMPT),), _not)
     return _system("timed-advisories", about, client, (prompt,), (TickClock(timing.tick_ns),))
 
 
@@ -54,9 +55,9 @@ def _system(
         (client, *others),
         Network(1, lossy=False, duplicating=False),
         properties=(
-            Always("THROTTLE", text, (client.is_hasty_or_wrong(),), _not),
-            Always("NOTIFY", "what waits is told when the second is over", (client.waits_without_end(),), _not),
-            Always("CONTENT", "an advisory says what was lost", (client.says_something_else(),), _not),
+            Always(THROTTLE, text, (client.is_broken(THROTTLE),), _not),
+            Always(NOTIFY, "what waits is told when the second is over", (client.is_broken(NOTIFY),), _not),
+            Always(CONTENT, "an advisory says what was lost", (client.is_broken(CONTENT),), _not),
             *more,
             Sometimes("all is told", "", (client.has_told(),), bool),
         ),

@@ -1,6 +1,6 @@
 """Client: a client that loses messages now and then, its notifier, and what it was advised of, as one component.
 
-The judge keeps what was lost since the last advisory by itself; in a system with a tick it counts the time as well.
+In a system with a tick its judge counts the time; without one a second that is over is longer ago than any.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Fsm, Tell
 from statemachines.sequence_windows.loss_notifier import (
-    LISTED,
     LOSS_NOTIFIER,
-    LOST_MAX,
     Advisory,
     LossNotifierRecord,
     Lost,
     SecondOver,
 )
+from statemachines.sequence_windows.properties.advised_losses import AdvisedLosses
+from statemachines.sequence_windows.properties.names import CONTENT
 from statemachines_spec.explorer.actor import Actor, Envelope, Passed, Reaction, Watch
 from statemachines_spec.explorer.party import Party, begin, firings, pass_time, step_party, timer_words, waits
 from statemachines_spec.explorer.property import View
@@ -30,26 +30,16 @@ SECOND = 2
 """Ticks of a second."""
 LONG = SECOND + 1
 """Ticks beyond which it makes no difference for how long."""
+PROMPT = "PROMPT"
 
 
 class ClientLocal(msgspec.Struct, frozen=True, gc=False):
-    """`lost` in all, `told` in all; what `waits`: of each subject since the last advisory, the first subject first;
-    `quiet`: a second has passed since the last advisory; `hasty`: one came sooner; `late`: a second passed, and what
-    was lost in it was not told; `wrong`: an advisory does not say what waited.  Ticks since the last advisory,
-    `advised`, and since the first loss that `waits`, `owed` (-1: nothing does); `slow`: a loss was not advised at once
-    though it should have been."""
+    """`lost` in all; `advised`: what waits for an advisory, in ticks; which properties are `broken`."""
 
     party: Party
     lost: int = 0
-    told: int = 0
-    waits: tuple[tuple[str, int], ...] = ()
-    quiet: bool = True
-    hasty: bool = False
-    late: bool = False
-    wrong: bool = False
-    advised: int = LONG
-    owed: int = -1
-    slow: bool = False
+    advised: AdvisedLosses = AdvisedLosses()
+    broken: tuple[str, ...] = ()
 
 
 class Client(Actor):
@@ -75,97 +65,52 @@ class Client(Actor):
         event = envelope.event
         if isinstance(event, Passed):
             reaction = pass_time(self.timing, local, event.ticks, standing=False)
-            return None if reaction is None else Reaction(_older(reaction.local, event.ticks))
+            return None if reaction is None else Reaction(_age(reaction.local, event.ticks))
         if waits(self.timing, LOSS_NOTIFIER, local.party, event):
             return None
         party, effects = step_party(LOSS_NOTIFIER, local.party, event, self.name, watch, timing=self.timing)
         told = [one.event for one in effects if isinstance(one, Tell) and isinstance(one.event, Advisory)]
-        waiting = _with(local.waits, event.losses if isinstance(event, Lost) else ())
-        return Reaction(self._judged(replace(local, party=party), event, waiting, told))
+        return Reaction(self._judge(replace(local, party=party), event, told))
 
-    def _judged(
-        self, local: ClientLocal, event: Any, waiting: tuple[tuple[str, int], ...], told: list[Advisory]
-    ) -> ClientLocal:
+    def _judge(self, local: ClientLocal, event: Any, told: list[Advisory]) -> ClientLocal:
         """What the judge has after this event, and these advisories."""
-        lost = local.lost + (_sum(event.losses) if isinstance(event, Lost) else 0)
-        over = isinstance(event, SecondOver)
-        quiet = local.quiet or over
-        owed = max(0, local.owed) if waiting else -1
-        long_ago = local.advised > SECOND
-        return replace(
-            local,
-            lost=lost,
-            told=local.told + sum(one.lost for one in told),
-            waits=() if told else waiting,
-            quiet=quiet and not told,
-            hasty=local.hasty or len(told) > 1 or (bool(told) and not self._is_time(local, quiet)),
-            late=local.late or (over and local.lost > local.told and not told),
-            wrong=local.wrong or any(not _says(one, waiting, lost - local.told) for one in told),
-            advised=0 if told else local.advised,
-            owed=-1 if told else owed,
-            slow=local.slow or (isinstance(event, Lost) and long_ago and not told),
-        )
-
-    def _is_time(self, local: ClientLocal, quiet: bool) -> bool:
-        """Whether an advisory may come."""
-        return quiet if self.timing is None else local.advised >= SECOND
+        advised, found = local.advised, set()
+        if isinstance(event, Lost):
+            local = replace(local, lost=local.lost + _sum(event.losses))
+            found |= {PROMPT} if advised.advised_at is None and not told else set()
+            advised = advised.lose(event.losses, 0).settle_newest()
+        elif isinstance(event, SecondOver) and self.timing is None:
+            advised = advised.pass_time(LONG, LONG)
+        for one in told:
+            advised, broken = advised.observe(one, 0, 0, SECOND, CONTENT)
+            found |= {each.name for each in broken}
+        late = advised.judge_wait(0, SECOND, alarm=bool(local.party.timers))
+        found |= {each.name for each in (*late, *advised.judge_count(local.party.record.lost))}
+        return replace(local, advised=advised, broken=tuple(sorted({*local.broken, *found})))
 
     def describe(self, local: ClientLocal) -> str:
         timers = f"; timers {', '.join(timer_words(local.party))}" if local.party.timers else ""
-        return f"{local.party.record.status.value}: {local.lost} lost, {local.told} told{timers}"
+        return f"{local.party.record.status.value}: {local.lost} lost, {local.lost - local.advised.owed} told{timers}"
 
     def bounds(self) -> dict[str, str]:
         return {"losses": str(self.most)}
 
     # -- reading it ---------------------------------------------------------------------------------------------
 
-    def is_hasty_or_wrong(self) -> View:
-        """An advisory came too soon, or says what was not lost, or something that waits is not what was lost."""
-
-        def read(local: ClientLocal) -> int:
-            return int(local.hasty or local.lost - local.told != local.party.record.lost)
-
-        return View(self.name, 2, read)
-
-    def waits_without_end(self) -> View:
-        """Something was not told in time, or waits, and no second runs."""
-
-        def read(local: ClientLocal) -> int:
-            return int(local.late or local.owed > SECOND or (local.lost > local.told and not local.party.timers))
-
-        return View(self.name, 2, read)
-
-    def is_slow(self) -> View:
-        """Nothing was advised for more than a second, and a loss was not advised at once."""
-        return View(self.name, 2, lambda local: int(local.slow))
-
-    def says_something_else(self) -> View:
-        """An advisory did not say what was lost."""
-        return View(self.name, 2, lambda local: int(local.wrong))
+    def is_broken(self, name: str) -> View:
+        """Whether this property was broken."""
+        return View(self.name, 2, lambda local: int(name in local.broken))
 
     def has_told(self) -> View:
         """All that may be lost was lost, and told."""
-        return View(self.name, 2, lambda local: int(local.told == self.most))
+        return View(self.name, 2, lambda local: int(local.lost - local.advised.owed == self.most))
 
 
 def _sum(losses: tuple[tuple[str, int], ...]) -> int:
     return sum(count for _, count in losses)
 
 
-def _with(waiting: tuple[tuple[str, int], ...], losses: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
-    """What waits, and these besides."""
-    counts = dict(waiting)
-    for subject, count in losses:
-        counts[subject] = counts.get(subject, 0) + count
-    return tuple(counts.items())
-
-
-def _says(told: Advisory, waiting: tuple[tuple[str, int], ...], owed: int) -> bool:
-    """Whether an advisory says what waits, as far as it has room for it, and something at all."""
-    listed = tuple((subject, min(count, LOST_MAX)) for subject, count in waiting[:LISTED])
-    return owed > 0 and told == Advisory(min(owed, LOST_MAX), len(waiting), listed)
-
-
-def _older(local: ClientLocal, ticks: int) -> ClientLocal:
-    owed = local.owed if local.owed < 0 else min(LONG, local.owed + ticks)
-    return replace(local, advised=min(LONG, local.advised + ticks), owed=owed)
+def _age(local: ClientLocal, ticks: int) -> ClientLocal:
+    advised = local.advised.pass_time(ticks, LONG)
+    late = {one.name for one in advised.judge_wait(0, SECOND)}
+    return replace(local, advised=advised, broken=tuple(sorted({*local.broken, *late})))

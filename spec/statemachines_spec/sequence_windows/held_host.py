@@ -29,6 +29,7 @@ from statemachines.sequence_windows.held_stream_record import (
 )
 from statemachines.sequence_windows.held_streams import PlaceRefused, StreamBegun, StreamEnded
 from statemachines.sequence_windows.message import Judged, Verdict
+from statemachines.sequence_windows.properties.handed_messages import HandedMessages
 from statemachines.sequence_windows.sequence import base_of, frame_of
 from statemachines.sequence_windows.subscriber_window import (
     SUBSCRIBED,
@@ -76,16 +77,13 @@ class WaitingMessage(msgspec.Struct, frozen=True, gc=False):
 
 class HeldHostLocal(msgspec.Struct, frozen=True, gc=False):
     """`window`: of the one publisher; `stream`: the id of the stream that is held (""); `came`: what has just come;
-    `held`, by number; `last`: the ordinal that was handed over last (-1: none).  For the judge: the ordinals that were
-    `given`, and those that count as `lost`; what was `broken`; what has `happened`."""
+    `held`, by number.  For the judge: what was `handed` over; what was `broken`; what has `happened`."""
 
     window: SubscriberWindowRecord
     stream: str = ""
     came: WaitingMessage | None = None
     held: tuple[tuple[int, WaitingMessage], ...] = ()
-    last: int = -1
-    given: tuple[int, ...] = ()
-    lost: tuple[int, ...] = ()
+    handed: HandedMessages = HandedMessages(remembers=True)
     broken: tuple[HeldViolation, ...] = ()
     happened: tuple[str, ...] = ()
 
@@ -182,29 +180,19 @@ class HeldHost(Actor):
             return local
         if not told.is_delivered:
             return self._drop(local, ordinal)
-        found = set()
-        if ordinal in local.given:
-            found.add(HeldViolation.TWICE)
-        elif ordinal < local.last:
-            found.add(HeldViolation.ORDER)
-        if ordinal in local.lost:
-            found.add(HeldViolation.LATE)
-        missing = () if local.last < 0 else tuple(range(local.last + 1, ordinal))
-        if (told.lost != len(missing)) if not told.unknown else not missing:
-            found.add(HeldViolation.REPORT)
-        if {one.ordinal for _, one in local.held} & set(missing):
-            found.add(HeldViolation.NOGAP)
-        if missing:
+        if local.handed.list_missing(ordinal):
             local = self._note(local, "lost unknown" if told.unknown else "lost")
-        given, lost = tuple(sorted({*local.given, ordinal})), tuple(sorted({*local.lost, *missing}))
-        return self._break(replace(local, last=ordinal, given=given, lost=lost), found)
+        here = [one.ordinal for _, one in local.held]
+        handed, broken = local.handed.observe(ordinal, told.verdict, told.lost, told.unknown, here)
+        return self._break(replace(local, handed=handed), {HeldViolation[one.name] for one in broken})
 
     def _drop(self, local: HeldHostLocal, ordinal: int) -> HeldHostLocal:
         """What was before the first message is of no interest.  What is missing before a message with an unknown loss
         counts with that one."""
-        here = {*local.given, *local.lost, *(one.ordinal for _, one in local.held)}
+        given, lost = local.handed.given, local.handed.lost
+        here = {*given, *lost, *(one.ordinal for _, one in local.held)}
         behind = next((one for _, one in local.held if one.ordinal > ordinal), None)
-        missing = ordinal not in here and ordinal >= min(local.given, default=0)
+        missing = ordinal not in here and ordinal >= min(given, default=0)
         missing = missing and local.window.status in SUBSCRIBED and (behind is None or not behind.told.unknown)
         return self._break(self._note(local, "repeated"), {HeldViolation.DROPPED} if missing else set())
 
@@ -222,7 +210,7 @@ class HeldHost(Actor):
 
     def describe(self, local: HeldHostLocal) -> str:
         held = ", ".join(str(one.ordinal) for _, one in local.held)
-        words = [f"given {local.given}", f"lost {local.lost}", *([f"holds {held}"] if held else [])]
+        words = [f"given {local.handed.given}", f"lost {local.handed.lost}", *([f"holds {held}"] if held else [])]
         return "; ".join([*words, *(one.value for one in local.broken)])
 
     def is_broken(self, how: HeldViolation) -> View:
@@ -234,5 +222,10 @@ class HeldHost(Actor):
         return View(HOST, 2, lambda local: int(what in local.happened))
 
     def holds_something(self) -> View:
-        """Whether a message waits."""
-        return View(HOST, 2, lambda local: int(bool(local.held or local.stream)))
+        """Whether a message waits, or a stream that may bring one."""
+
+        def read(local: HeldHostLocal) -> int:
+            waits = local.handed.list_open(one.ordinal for _, one in local.held)
+            return int(bool(waits or local.stream))
+
+        return View(HOST, 2, read)

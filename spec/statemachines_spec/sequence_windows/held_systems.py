@@ -11,6 +11,7 @@ from statemachines.missed_samples.recovery import Recovery
 from statemachines.missed_samples.source_record import QueryTimeout
 from statemachines.sequence_windows.held_stream_record import HeldStreamRecord, NoRoom, PutQuery
 from statemachines.sequence_windows.held_streams import HELD_STREAMS, STREAMS, HeldStreamsRecord
+from statemachines.sequence_windows.properties.names import SETTLED
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.party import PartyInput
 from statemachines_spec.explorer.process_actor import ProcessActor
@@ -112,7 +113,7 @@ def build_held(name: str) -> System:
         properties=tuple(list_properties(host, receiver, setting)),
         budgets=list_budgets(setting),
         bounds={"what is lost": "is lost when it is sent", "a slow query": "ends after its timeout"},
-        obligations=(Eventually("SETTLED", "everything that came is handed over", (host.holds_something(),), bool),),
+        obligations=(Eventually(SETTLED, "everything that came is handed over", (host.holds_something(),), bool),),
     )
 
 

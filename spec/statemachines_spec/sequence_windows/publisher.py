@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from statemachines.kernel import Event, Fsm, Message
 from statemachines.sequence_windows.late_join import Converged
 from statemachines.sequence_windows.message import Numbered
+from statemachines.sequence_windows.properties.published_numbers import PublishedNumbers
 from statemachines.sequence_windows.publisher_window import (
     CURRENT,
     OLD,
@@ -70,12 +71,11 @@ class Carried(Message, frozen=True, gc=False):
 
 
 class Line(msgspec.Struct, frozen=True, gc=False):
-    """One subject: its record; how many were `sent`; the last number; `age`: how often the window has turned since; see
-    `Carried` for the others."""
+    """One subject: its record; what was `numbered`; `age`: how often the window has turned since; see `Carried` for the
+    others."""
 
     record: PublisherWindowRecord
-    sent: int = 0
-    last: int = 0
+    numbered: PublishedNumbers = PublishedNumbers()
     age: int = FORGOTTEN
     begin: int = 0
     cut: int = 0
@@ -151,7 +151,9 @@ class Publisher(Actor):
             lossy = not (self.careful and local.converged_ns)
             for subject, line in zip(self.subjects, local.lines, strict=True):
                 found += [Send(subject, lost) for lost in ((False, True) if lossy else (False,))]
-                found += [Send(subject, False, again=True)] if self.ranges and line.last & BASE_MAX > 1 else []
+                found += (
+                    [Send(subject, False, again=True)] if self.ranges and line.numbered.highest & BASE_MAX > 1 else []
+                )
                 found += [Send(subject, False, forged=n) for n in range(1, FORGERIES + 1) if self.forges]
             found += [Restart()] if local.life < self.lives else []
         if self.invents and local.genuine:
@@ -176,9 +178,9 @@ class Publisher(Actor):
                 return self._stamp_message(local, event, watch)
             case Send() as event:
                 line = local.lines[0]
-                made = invent_message(line.last, event.invented)
+                made = invent_message(line.numbered.highest, event.invented)
                 who = f"{self.name}~{local.life}"
-                carried = Carried(who, event.subject, made, line.sent, line.begin, line.cut, invented=True)
+                carried = Carried(who, event.subject, made, line.numbered.count, line.begin, line.cut, invented=True)
                 return Reaction(replace(local, genuine=False), (Envelope(self.name, RECEIVER, carried),))
         raise TypeError(f"a publisher does not take a {type(envelope.event).__name__}")
 
@@ -186,7 +188,7 @@ class Publisher(Actor):
         record = PublisherWindowRecord(subject)
         if not self.begin:
             return Line(record)
-        return Line(replace(record, status=CURRENT, last=self.begin), last=self.begin, age=0)
+        return Line(replace(record, status=CURRENT, last=self.begin), PublishedNumbers(0, self.begin), age=0)
 
     def _step_rotation(self, local: PublisherLocal, event: Event, watch: Watch | None) -> tuple[PublisherLocal, bool]:
         """The rotation after the event, and whether it flips; when the last flip was nobody asks any more."""
@@ -198,7 +200,10 @@ class Publisher(Actor):
         old = [frame_of(line.record.last) for line in local.lines if line.record.status is OLD]
         event = Tick(WINDOW.time_ns + 1, WINDOW.size + 1, max(old, default=0))
         local, turns = self._step_rotation(local, event, watch)
-        dropped = [local.dropped, *(line.last >> BASE_BITS for line in local.lines if line.age == FORGOTTEN - 1)]
+        dropped = [
+            local.dropped,
+            *(line.numbered.highest >> BASE_BITS for line in local.lines if line.age == FORGOTTEN - 1),
+        ]
         lines = []
         for line in local.lines:
             record = step(PUBLISHER_WINDOW, line.record, Flip(), self.name, watch)[0] if turns else line.record
@@ -210,18 +215,19 @@ class Publisher(Actor):
         line, rotation = local.lines[at], local.rotation
         call = Publish(1, self.walls[local.place], rotation.converged_ns, rotation.floor)
         record, (told,) = self.rules.stamp(line.record, call, self.name, watch)
-        known = NumberingFacts(line.last if line.age < FORGOTTEN else 0, local.dropped, call.t_ns, local.converged_ns)
+        sent, last = line.numbered.count, line.numbered.highest
+        known = NumberingFacts(last if line.age < FORGOTTEN else 0, local.dropped, call.t_ns, local.converged_ns)
         if isinstance(told, Exhausted):
             local = self._put(local, at, replace(line, record=record), known.faults_of_refusal())
             return Reaction(replace(local, ended=True))
-        faults = known.faults(told) | (set() if told.number > line.last else {Fault.MONO})
+        numbered, broken = line.numbered.observe(told.number, told.number)
+        faults = known.faults(told) | {Fault[one.name] for one in broken}
         after = Line(
             record,
-            line.sent + 1,
-            told.number,
+            numbered,
             0,
-            line.sent if told.first == 1 else line.begin,
-            line.sent if line.age == FORGOTTEN else line.cut,
+            sent if told.first == 1 else line.begin,
+            sent if line.age == FORGOTTEN else line.cut,
             told.time_ns if told.first == 1 else line.began_ns,
         )
         genuine = self.invents and not event.lost
@@ -242,7 +248,7 @@ class Publisher(Actor):
         if sending.forged:
             event = forge_message(event, sending.forged)
         who = f"{self.name}~{local.life}"
-        ordinal = line.sent - 1 - again
+        ordinal = line.numbered.count - 1 - again
         return Carried(who, sending.subject, event, ordinal, line.begin, line.cut, line.began_ns, sending.forged > 0)
 
     def describe(self, local: PublisherLocal) -> str:
@@ -267,6 +273,6 @@ class Publisher(Actor):
         """How many messages of its first subject it has sent, once it sends no more (0: it still may)."""
 
         def read(local: PublisherLocal) -> int:
-            return local.lines[0].sent if local.sent >= self.messages else 0
+            return local.lines[0].numbered.count if local.sent >= self.messages else 0
 
         return View(self.name, self.messages + 1, read)

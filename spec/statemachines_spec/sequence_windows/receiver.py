@@ -15,7 +15,15 @@ from msgspec.structs import replace
 from statemachines.kernel import Event, Fsm
 from statemachines.sequence_windows import subject_publishers
 from statemachines.sequence_windows.late_join import LATE_JOIN, Converged, Join, Joined, LateJoinRecord
-from statemachines.sequence_windows.message import LOSS_MAX, Judged, Numbered, Verdict
+from statemachines.sequence_windows.message import Judged, Verdict
+from statemachines.sequence_windows.properties.heard_messages import (
+    ArrivedMessage,
+    Broken,
+    HeardMessages,
+    judge_join,
+    judge_ranges,
+    remember_publisher,
+)
 from statemachines.sequence_windows.publisher_window import Flip
 from statemachines.sequence_windows.sequence import FRAME_NS, start_of
 from statemachines.sequence_windows.subject_publishers import (
@@ -72,15 +80,11 @@ UNORDERED = (WindowViolation.ONCE, WindowViolation.JOINED)
 
 
 class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):
-    """What the judge knows of one publisher and subject: the ordinals of the last that `arrived` and the last that was
-    `delivered` (-1: none); `opened`: the last that was delivered and began a stream; `known`: the receiver must
-    remember it; `displaced`: it did, and had no more place."""
+    """What the judge knows of one publisher and subject; `opened`: the ordinal of the last message that was delivered
+    and began a stream (-1: none)."""
 
-    arrived: int = -1
-    delivered: int = -1
+    seen: HeardMessages = HeardMessages()
     opened: int = -1
-    known: bool = False
-    displaced: bool = False
 
 
 class ReceiverLocal(msgspec.Struct, frozen=True, gc=False):
@@ -147,7 +151,7 @@ class Receiver(Actor):
 
     def inputs(self, local: ReceiverLocal) -> tuple[Any, ...]:
         found: list[Event] = []
-        if self.rotates and any(one.known for _, one in local.heard):
+        if self.rotates and any(one.seen.known for _, one in local.heard):
             found.append(Rotate())
         if self.late and not local.subscribed[0]:
             found.append(Subscribe())
@@ -225,15 +229,21 @@ class Receiver(Actor):
             local = self._feed_records(local, Touched(), watch, carried.subject, who)
         local = self._crowded(local, carried.subject, who, watch)
         heard = dict(local.heard).get(truth_place, ReceivedMessage())
-        found = set() if _covers(told, carried.event) else {WindowViolation.ONCE}
+        found = _violations(judge_ranges(carried.event, told))
+        begins = carried.event.first == 1 and not carried.event.before
+        crowded = any(one.seen.displaced for other, one in local.heard if other[0] == carried.subject)
         for one in told:
             first = carried.ordinal + one.first - carried.event.first
             last = carried.ordinal + one.last - carried.event.first
-            found |= self._faults(heard, carried, one, first, last, local.subscribed[at])
+            missed, wanted = heard.seen.count_since(first), local.subscribed[at]
+            message = ArrivedMessage(first, last, missed, carried.cut, begins, wanted, crowded)
+            seen, faults = heard.seen.observe(message, one)
+            found |= _violations(faults) or _limits(heard.seen, message, one)
             if one.verdict is Verdict.FIRST:
-                local, faults = self._joined(local, heard, carried, watch)
-                found |= faults
-            heard = _after(heard, one, carried, first, last, local.subscribed[at])
+                local, of_join = self._joined(local, heard.seen, carried, watch)
+                found |= of_join
+            opens = one.is_delivered and first == carried.begin
+            heard = ReceivedMessage(seen, carried.begin if opens else heard.opened)
         if any(one.is_delivered for one in told):
             found |= self._began_faults(heard, carried, record)
         if self.invents:
@@ -267,57 +277,25 @@ class Receiver(Actor):
 
     def _spoken(self, local: ReceiverLocal, place: tuple[str, str]) -> ReceiverLocal:
         """The judge's part of that."""
-        spoke = (*(one for one in local.spoke if one != place[1]), place[1])
-        if len(spoke) <= self.places:
+        spoke, gone = remember_publisher(local.spoke, place[1], self.places)
+        if not gone:
             return replace(local, spoke=spoke)
-        gone, heard = (place[0], spoke[0]), dict(local.heard)
-        heard[gone] = replace(_forgotten(heard[gone]), displaced=True)
-        return replace(local, spoke=spoke[1:], heard=tuple(sorted(heard.items(), key=lambda pair: pair[0])))
+        heard = dict(local.heard)
+        heard[place[0], gone] = ReceivedMessage(heard[place[0], gone].seen.displace())
+        return replace(local, spoke=spoke, heard=tuple(sorted(heard.items(), key=lambda pair: pair[0])))
 
     # -- the judge ----------------------------------------------------------------------------------------------
 
-    def _faults(
-        self, heard: ReceivedMessage, carried: Carried, told: Judged, first: int, last: int, subscribed: bool
-    ) -> set[WindowViolation]:
-        """What is wrong with the verdict on the messages with these ordinals."""
-        missed = max(0, first - heard.delivered - 1)
-        verdict = told.verdict
-        if not subscribed or verdict is Verdict.NOT_SUBSCRIBED:
-            return set() if (verdict is Verdict.NOT_SUBSCRIBED) is not subscribed else {WindowViolation.ONCE}
-        if not heard.known:
-            unseen = first - heard.arrived - 1 > 0 and heard.arrived >= 0
-            found = {WindowViolation.FORGOTTEN} if unseen else set()
-            begins = carried.event.first == 1 and not carried.event.before
-            if told.unknown and not heard.displaced and first - heard.arrived - 1 <= 0:
-                found.add(WindowViolation.NOFALSE)
-            if heard.displaced and not begins and not told.unknown:
-                found.add(WindowViolation.CROWD)
-            return found if verdict is Verdict.FIRST else found | {WindowViolation.ONCE}
-        if verdict is Verdict.REPEAT:
-            return set() if last <= heard.delivered else {WindowViolation.ONCE}
-        if first <= heard.delivered:
-            return {WindowViolation.ONCE}
-        if verdict is Verdict.SKIP:
-            exact = told.lost == (1 if told.unknown else min(missed, LOSS_MAX))
-            return (set() if missed else {WindowViolation.NOFALSE}) | (set() if exact else {WindowViolation.EXACT})
-        if told.lost or told.unknown:
-            return {WindowViolation.NOFALSE}
-        if verdict is Verdict.CYCLE and missed and heard.delivered < carried.cut <= first:
-            return {WindowViolation.CYCLED}
-        if verdict is Verdict.FIRST:
-            return {WindowViolation.DETECT}
-        return {WindowViolation.DETECT} if missed else set()
-
     def _joined(
-        self, local: ReceiverLocal, heard: ReceivedMessage, carried: Carried, watch: Watch | None
+        self, local: ReceiverLocal, heard: HeardMessages, carried: Carried, watch: Watch | None
     ) -> tuple[ReceiverLocal, set[WindowViolation]]:
         """What the receiver says of a first message, and whether something of a stream that it calls verified did not
         arrive."""
         now_ns, begins_ns = self.walls[local.place], start_of(carried.event.frame)
         event = Joined(carried.event.frame, now_ns)
         join, (told,) = step(LATE_JOIN, local.join, event, self.name, watch)
-        lost = max(heard.arrived + 1, carried.begin) < carried.ordinal
-        found = {WindowViolation.JOIN} if lost and told.join is Join.VERIFIED else set()
+        missing = carried.ordinal - max(heard.arrived + 1, carried.begin)
+        found = _violations(judge_join(told.join, max(0, missing)))
         untold = not local.converged_ns or begins_ns - now_ns > FRAME_NS
         known = Join.VERIFIED if begins_ns > local.converged_ns else Join.UNVERIFIED
         if told.join is not (Join.UNKNOWN if untold else known):
@@ -348,26 +326,25 @@ class Receiver(Actor):
 
     def find_arrived(self, place: tuple[str, str], size: int) -> View:
         """How far the messages of one publisher and subject have come: the last ordinal and 1 (0: nothing has)."""
-        return View(RECEIVER, size, lambda local: dict(local.heard).get(place, ReceivedMessage()).arrived + 1)
+        return View(RECEIVER, size, lambda local: dict(local.heard).get(place, ReceivedMessage()).seen.arrived + 1)
 
 
 def _forgotten(heard: ReceivedMessage) -> ReceivedMessage:
-    return replace(heard, delivered=-1, opened=-1, known=False, displaced=False)
+    return ReceivedMessage(heard.seen.forget())
 
 
-def _covers(told: tuple[Judged, ...], event: Numbered) -> bool:
-    """Each message is judged once, in their order."""
-    bases = [base for one in told if one.frame == event.frame for base in range(one.first, one.last + 1)]
-    return bases == list(range(event.first, event.last + 1))
+def _violations(broken: Broken) -> set[WindowViolation]:
+    return {WindowViolation[one.name] for one in broken}
 
 
-def _after(
-    heard: ReceivedMessage, told: Judged, carried: Carried, first: int, last: int, subscribed: bool
-) -> ReceivedMessage:
-    """What the judge knows then."""
-    opened = carried.begin if told.is_delivered and first == carried.begin else heard.opened
-    delivered = last if told.is_delivered else heard.delivered
-    return ReceivedMessage(max(heard.arrived, last), delivered, opened, subscribed)
+def _limits(heard: HeardMessages, message: ArrivedMessage, told: Judged) -> set[WindowViolation]:
+    """What hides a loss, if something does, where nothing is broken."""
+    if not message.wanted:
+        return set()
+    if not heard.known:
+        return {WindowViolation.FORGOTTEN} if 0 <= heard.arrived < message.first - 1 else set()
+    hidden = told.verdict is Verdict.CYCLE and message.missed and heard.is_hidden(message)
+    return {WindowViolation.CYCLED} if hidden else set()
 
 
 def _with(pairs: tuple[Any, ...], place: tuple[str, str], value: Any) -> tuple[Any, ...]:

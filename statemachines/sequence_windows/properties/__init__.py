@@ -1,0 +1,31 @@
+"""Properties of sequence windows that simulator, explorer and Hypothesis judge by the same observers.
+
+An observer is a frozen value of one publisher and subject, or of one client.  It knows messages by their ordinals, and
+asks no record of a machine:
+
+    heard, broken = heard.observe(ArrivedMessage(3, 3, missed=1), told)
+"""
+
+from __future__ import annotations
+
+from statemachines.sequence_windows.properties.names import (
+    CROWD,
+    DETECT,
+    EXACT,
+    JOIN,
+    MONO,
+    NOFALSE,
+    NOGAP,
+    NOTIFY,
+    ONCE,
+    ORDER,
+    QUIET,
+    REPORT,
+    SETTLED,
+    THROTTLE,
+)
+
+PROPERTIES: tuple[str, ...] = (
+    MONO, ONCE, EXACT, NOFALSE, DETECT, CROWD, JOIN, THROTTLE, NOTIFY, ORDER, REPORT, NOGAP, SETTLED, QUIET,
+)  # fmt: skip
+"""Each is on the page of properties."""
