@@ -16,7 +16,7 @@ MADE = {"__pycache__", "out"}
 """Folders of what programs make."""
 
 PLACES = (
-    r"statemachines/P",
+    r"statemachines/P(/properties)?",
     r"statemachines/drivers/P(/(postgres|sqlite))?",
     r"statemachines/(testing|demo)/P",
     r"spec/P(/(certificates|models))?",

@@ -54,6 +54,7 @@ from statemachines.persistent_sessions.client_message import (
     Welcome,
 )
 from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec, Pubrel
+from statemachines.persistent_sessions.publication_record import CancelPublish
 from statemachines_sim.cluster import SimCluster
 from statemachines_sim.mqtt_connections.connection_end import CLIENT, ConnectionEnd
 from statemachines_sim.mqtt_connections.section import MqttSection
@@ -299,6 +300,8 @@ class MqttPublisher(MqttProcess, PublisherProcess):
         """Of messages of QoS 2 of this session."""
         self._received: set[int] = set()
         """Those of them that PUBREC has come for."""
+        self._sent: list[int] = []
+        """Messages of QoS 0 that have gone, and of which nothing more is heard."""
         self._is_known = False
 
     def handle_open(self) -> None:
@@ -308,7 +311,16 @@ class MqttPublisher(MqttProcess, PublisherProcess):
     def say(self, message: Message) -> None:
         super().say(message)
         if isinstance(message, PublishWanted) and not message.qos:
-            self.unanswered.pop(message.n)
+            self._sent.append(message.n)
+
+    def _feed_window(self, event: Event) -> None:
+        super()._feed_window(event)
+        while self._sent:
+            self._forget(self._sent.pop(0))
+
+    def _forget(self, number: int) -> None:
+        self.unanswered.pop(number, None)
+        super()._feed_window(CancelPublish(number))
 
     def find_packet_id(self, message: Message) -> int:
         return self._id_of(message.n) if isinstance(message, PublishWanted) and message.qos else 0
@@ -325,17 +337,24 @@ class MqttPublisher(MqttProcess, PublisherProcess):
             case ConnackPacket(session_present=present, reason_code=0):
                 self._begin(present)
             case PubackPacket() | PubrecPacket() if packet.reason_code >= 0x80:
-                self.hear_client(Refused(self._numbers[packet.packet_id], f"{packet.reason_code}"))
+                number = self._release(packet.packet_id)
+                self.hear_client(Refused(number, f"{packet.reason_code}"))
             case PubackPacket(packet_id=packet_id) | PubcompPacket(packet_id=packet_id):
-                number = self._numbers.pop(packet_id)
+                number = self._numbers[packet_id]
                 self.hear_client(PublishStored(number))
-                self._received.discard(number)
-                self._names.pop(number, None)
+                self._release(packet_id)
             case PubrecPacket(packet_id=packet_id):
                 self._received.add(self._numbers[packet_id])
                 self.give_packet(PubrelPacket(packet_id))
             case _:
                 super().take_packet(packet)
+
+    def _release(self, packet_id: int) -> int:
+        """The packet id is free: nothing more comes of its message."""
+        number = self._numbers.pop(packet_id)
+        self._received.discard(number)
+        self._names.pop(number, None)
+        return number
 
     def _begin(self, present: bool) -> None:
         """Everything that is not answered, in its order, again or for the first time."""
@@ -372,4 +391,5 @@ class MqttPublisher(MqttProcess, PublisherProcess):
         PublisherProcess.hear(self, message)
 
     def handle_close(self) -> None:
+        PublisherProcess.handle_close(self)
         self.lose_end()

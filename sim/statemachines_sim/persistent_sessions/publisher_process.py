@@ -56,7 +56,7 @@ class PublisherProcess(ClientProcess):
         self._rest()
 
     def handle_open(self) -> None:
-        self._feed(NodeReached())
+        self._feed_window(NodeReached())
         if self.own.moves_ms[1]:
             self.after(self.chance.randint(*self.own.moves_ms) * MS, partial(self._move, self.connection))
 
@@ -70,12 +70,12 @@ class PublisherProcess(ClientProcess):
             self.hang_up(1)
 
     def handle_close(self) -> None:
-        self._feed(NodeLost())
+        self._feed_window(NodeLost())
 
     def hear(self, message: Message) -> None:
         match message:
             case PublishStored() | Refused():
-                self._feed(message)
+                self._feed_window(message)
             case Farewell():
                 self.hang_up()
 
@@ -98,9 +98,9 @@ class PublisherProcess(ClientProcess):
 
     def _publish(self, item: Item) -> None:
         self.unanswered[self.window.record.count + 1] = item
-        self._feed(PublishPayload(1))
+        self._feed_window(PublishPayload(1))
 
-    def _feed(self, event: Event) -> None:
+    def _feed_window(self, event: Event) -> None:
         for _, effect in self.host.feed(self.life, event, self.local_now()):
             match effect:
                 case Send(_, HandMessage(n)):
