@@ -9,6 +9,7 @@ from statemachines.persistent_sessions.collector import COLLECTOR
 from statemachines.persistent_sessions.collector_record import CollectorRecord
 from statemachines.persistent_sessions.collector_request import DeletePage, ReadMessages, RowKey, Tag
 from statemachines.persistent_sessions.graces import Graces
+from statemachines.persistent_sessions.properties.session_owners import judge_losses
 from statemachines.persistent_sessions.request import CommitState, Fence, PutMarker, PutRows, ReadPending, ReadRow
 from statemachines_spec.explorer.actor import Crash
 from statemachines_spec.explorer.fsm_actor import FsmActor, FsmLocal
@@ -149,8 +150,7 @@ def has_lost(owner: str) -> View:
     """This owner has counted a message as lost."""
 
     def read(local: FsmLocal) -> int:
-        delivery = None if local.party is None else local.party.record.delivery
-        return int(delivery is not None and delivery.lost > 0)
+        return int(local.party is not None and bool(judge_losses(owner, local.party.record.delivery)))
 
     return View(owner, 2, read)
 
