@@ -12,7 +12,12 @@ from typing import Any
 
 from statemachines.kernel import in_order
 from statemachines.persistent_sessions.properties.delivered_messages import judge_rest
-from statemachines.persistent_sessions.properties.session_owners import judge_count, judge_losses, list_unfinished
+from statemachines.persistent_sessions.properties.session_owners import (
+    judge_count,
+    judge_losses,
+    judge_takeover,
+    list_unfinished,
+)
 from statemachines.persistent_sessions.request import DATABASE
 from statemachines.persistent_sessions.resume_record import ResumeRecord
 from statemachines_sim.cluster import Missing, SimCluster
@@ -70,7 +75,7 @@ def ends(world: SimCluster, store: StoreJudge) -> Iterator[Missing]:
             if not isinstance(record, ResumeRecord):
                 continue
             owners += 1
-            for broken in list_unfinished(party, record):
+            for broken in (*judge_takeover(party, record), *list_unfinished(party, record)):
                 yield broken.name, broken.detail
     clients = [node for node, one in world.processes.items() if getattr(one, "has_session", False)]
     for broken in judge_count(owners, len(clients)):

@@ -118,11 +118,12 @@ class Client(Observer):
         self.owners = owners
 
     def initial(self) -> ClientLocal:
-        return ClientLocal(DeliveredMessages(forgets=self.loses), self.begin_course())
+        return ClientLocal(*self.begin())
 
-    def begin_course(self) -> PublishedMessages:
-        """A publisher that moves sends each message when those before it are answered."""
-        return PublishedMessages(Map({message: place for place, message in enumerate(self.course)}))
+    def begin(self) -> tuple[DeliveredMessages, PublishedMessages]:
+        """Nothing is stored; a publisher that moves sends each message when those before it are answered."""
+        handed = Map({message: place for place, message in enumerate(self.course)})
+        return DeliveredMessages(forgets=self.loses), PublishedMessages(handed)
 
     def sees(self, actor: str, before: Any, event: Any, after: Any) -> Event | None:
         if actor in self.owners and isinstance(event, Restart):

@@ -61,7 +61,7 @@ class DepartingClient(MovingClient):
         self.crashes = one.crashes
 
     def initial(self) -> DepartingLocal:
-        return DepartingLocal()
+        return DepartingLocal(*self.begin())
 
     def sees(self, actor: str, before: Any, event: Any, after: Any) -> Event | None:
         if actor in NODES and isinstance(event, LeaveClient | LoseClient):

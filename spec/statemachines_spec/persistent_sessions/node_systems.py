@@ -265,7 +265,7 @@ class MovingClient(Client):
         self.clean = clean
 
     def initial(self) -> MovingLocal:
-        return MovingLocal()
+        return MovingLocal(*self.begin())
 
     def sees(self, actor: str, before: Any, event: Any, after: Any) -> Event | None:
         if actor not in NODES:

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Request, incarnation
 from statemachines.persistent_sessions.message import Publish, Pubrel
-from statemachines.persistent_sessions.properties.delivered_messages import DeliveredMessages
 from statemachines.persistent_sessions.properties.session_owners import SendingOwners, is_taking
 from statemachines.persistent_sessions.request import CommitState, ConfirmRows
 from statemachines.persistent_sessions.resume import RESUME
@@ -145,7 +144,7 @@ class OneOwner(Client):
     """A client that takes note when two owners send to it by turns."""
 
     def initial(self) -> OwnersLocal:
-        return OwnersLocal(DeliveredMessages(forgets=self.loses), self.begin_course())
+        return OwnersLocal(*self.begin())
 
     def react(self, local: Any, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         if isinstance(envelope.event, Publish | Pubrel):

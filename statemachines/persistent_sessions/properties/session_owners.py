@@ -73,14 +73,19 @@ def is_taking(record: Any) -> bool:
     return getattr(record, "takeover", None) is not None
 
 
-def list_unfinished(owner: str, record: ResumeRecord) -> Iterator[BrokenProperty]:
-    """What an owner has not come to yet (ENDS, TAKES)."""
+def judge_takeover(owner: str, record: ResumeRecord) -> tuple[BrokenProperty, ...]:
+    """At rest no takeover is left, on either side (TAKES)."""
     if record.status is YIELDING:
-        yield BrokenProperty("TAKES", f"{owner} has yielded, and is still there")
+        return (BrokenProperty("TAKES", f"{owner} has yielded, and is still there"),)
+    if record.status is NORMAL and is_taking(record):
+        return (BrokenProperty("TAKES", f"{owner} takes over, and is not done"),)
+    return ()
+
+
+def list_unfinished(owner: str, record: ResumeRecord) -> Iterator[BrokenProperty]:
+    """What an owner has not come to yet (ENDS)."""
     if record.status is not NORMAL:
         yield BrokenProperty("ENDS", f"{owner} is {record.status.value}")
     for writer, flow in in_order(record.flows):
         if flow.status is not DONE:
             yield BrokenProperty("ENDS", f"{owner} and {writer} are {flow.status.value}")
-    if is_taking(record):
-        yield BrokenProperty("TAKES", f"{owner} takes over, and is not done")

@@ -39,6 +39,7 @@ from statemachines.persistent_sessions.properties.session_owners import (
     judge_count,
     judge_end,
     judge_losses,
+    judge_takeover,
     list_unfinished,
 )
 from statemachines.persistent_sessions.resume_record import NORMAL, SYNCING, YIELDING, ResumeRecord
@@ -259,7 +260,7 @@ def test_ENDS_and_TAKES_name_what_an_owner_has_not_come_to():
     def unfinished(status, flow=DONE, takeover=None):
         flows = Map({"w1": WriterFlowRecord("s1", "w1", OWNER, 1, Times(), status=flow)})
         record = ResumeRecord(OWNER, "c1", 1, Times(), status=status, flows=flows, takeover=takeover)
-        return names(list_unfinished(OWNER, record))
+        return names((*judge_takeover(OWNER, record), *list_unfinished(OWNER, record)))
 
     takeover = TakeoverRecord("s1", "c1", OWNER, 1, NEXT, Times())
     assert unfinished(NORMAL) == []
