@@ -15,6 +15,7 @@ from statemachines.persistent_sessions import (
     request,
     resume_actions,
     row_merge,
+    session_tables,
     writer_actions,
     writer_flow_actions,
 )
@@ -57,7 +58,6 @@ from statemachines_spec.bug import Bug, both, change_rows, replace_call, wrap_ca
 from statemachines_spec.persistent_sessions import (
     clock_bugs,
     collector_bugs,
-    database,
     group_bugs,
     life_bugs,
     node_bugs,
@@ -445,7 +445,7 @@ BUGS = (
     Bug("range-asked-for-in-part", "of a range the first row is asked for, and all publishers are answered", "PS-400",
         "all of it", wrap_call(writer_actions, "put", put_first_alone)),
     Bug("range-stored-in-part", "the database stores the first row of a range, and says that it has stored it",
-        "PS-401", "all or none", wrap_call(database, "store_range", store_first_alone)),
+        "PS-401", "all or none", wrap_call(session_tables, "store_range", store_first_alone)),
     Bug("live-not-sent", "a stored row is not sent live", "PS-04", "the live message",
         wrap_call(writer_actions, "send_stored", lambda sent: lambda *given: answer_alone(*sent(*given)))),
     Bug("answered-before-stored", "the publisher is answered before the row is stored", "PS-04", "stored first",
@@ -512,7 +512,7 @@ BUGS = (
     Bug("move-is-not-seen", "a live row does not wait for what its publisher has stored elsewhere", "PS-481",
         "the bound of a live row", wrap_call(row_merge, "_bound", for_nothing_older)),
     Bug("open-numbers-read-past", "a read says that rows are there whose transaction has a number and is not committed",
-        "PS-514", "the first open number", replace_call(database, "first_open", lambda local: local.commits + 1)),
+        "PS-514", "the first open number", replace_call(session_tables, "first_open", lambda local: local.commits + 1)),
     Bug("merged-by-writer", "rows of several writers go into the session state one writer after the other", "PS-480",
         "the order of commits", replace_call(resume_actions, "release_rows", release_by_writer)),
     Bug("merged-newest-first", "of blocked rows that are complete the newest goes first", "PS-480", "the oldest",

@@ -37,10 +37,11 @@ from statemachines.persistent_sessions.properties.delivered_messages import (
     judge_room,
 )
 from statemachines.persistent_sessions.request import DATABASE
+from statemachines.persistent_sessions.session_tables import StoredRows
 from statemachines.persistent_sessions.writer_record import RangeWritten
 from statemachines_spec.explorer.actor import Envelope, Observer, Reaction, Restart, Watch
 from statemachines_spec.explorer.property import View
-from statemachines_spec.persistent_sessions.database import DatabaseLocal, StoredRows
+from statemachines_spec.persistent_sessions.database import DatabaseLocal
 from statemachines_spec.persistent_sessions.publisher import PUBLISHER
 
 CLIENT = "client"

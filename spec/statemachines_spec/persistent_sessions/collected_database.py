@@ -51,18 +51,12 @@ from statemachines.persistent_sessions.request import (
     SessionState,
     without_message,
 )
+from statemachines.persistent_sessions.session_tables import SESSION, Stored, StoredRows
 from statemachines.persistent_sessions.writer_flow_record import BEHIND, SYNCING, WAITING
 from statemachines.persistent_sessions.writer_record import LiveGone
 from statemachines_spec.explorer.actor import Envelope, Reaction, Watch
 from statemachines_spec.explorer.property import View
-from statemachines_spec.persistent_sessions.database import (
-    SESSION,
-    CarryOut,
-    Database,
-    DatabaseLocal,
-    Stored,
-    StoredRows,
-)
+from statemachines_spec.persistent_sessions.database import CarryOut, Database, DatabaseLocal
 from statemachines_spec.persistent_sessions.publisher import PUBLISHER, PublishTo
 
 OLD_MS = 300_000

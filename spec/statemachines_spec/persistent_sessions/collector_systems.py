@@ -11,12 +11,12 @@ from statemachines.persistent_sessions.collector_request import DeletePage, Read
 from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.properties.session_owners import judge_losses
 from statemachines.persistent_sessions.request import CommitState, Fence, PutMarker, PutRows, ReadPending, ReadRow
+from statemachines.persistent_sessions.session_tables import SESSION
 from statemachines_spec.explorer.actor import Crash
 from statemachines_spec.explorer.fsm_actor import FsmActor, FsmLocal
 from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, View
 from statemachines_spec.explorer.system import System, at_most
 from statemachines_spec.persistent_sessions.collected_database import Collected
-from statemachines_spec.persistent_sessions.database import SESSION
 from statemachines_spec.persistent_sessions.systems import SessionSetting, build, database_arguments
 
 COLLECTOR_NAME = "collector"

@@ -15,6 +15,7 @@ from statemachines.persistent_sessions.properties.delivered_messages import Copy
 from statemachines.persistent_sessions.request import DATABASE
 from statemachines.persistent_sessions.session_host_parties import owner_of
 from statemachines.persistent_sessions.session_host_record import LeaveClient, LoseClient, TakeAcknowledgements
+from statemachines.persistent_sessions.session_tables import SESSION
 from statemachines_spec.explorer.actor import Envelope, Reaction, Watch
 from statemachines_spec.explorer.property import Always, Eventually, Property, View
 from statemachines_spec.persistent_sessions.client import (
@@ -24,7 +25,6 @@ from statemachines_spec.persistent_sessions.client import (
     copy_of,
     note_broken,
 )
-from statemachines_spec.persistent_sessions.database import SESSION
 from statemachines_spec.persistent_sessions.node_database import BESIDE
 from statemachines_spec.persistent_sessions.node_systems import NODES, GoOn, MovingClient, MovingLocal, NodeSetting
 from statemachines_spec.persistent_sessions.publisher import PUBLISHER, PublishTo

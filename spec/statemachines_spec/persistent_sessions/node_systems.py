@@ -46,6 +46,7 @@ from statemachines.persistent_sessions.session_host_record import (
     TakeAcknowledgements,
     Undelivered,
 )
+from statemachines.persistent_sessions.session_tables import SESSION
 from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover
 from statemachines.persistent_sessions.times import Times
 from statemachines.persistent_sessions.writer_flow_record import LinkLost, WriterDown
@@ -59,7 +60,6 @@ from statemachines_spec.explorer.system import System, at_most
 from statemachines_spec.persistent_sessions.attached import Carried
 from statemachines_spec.persistent_sessions.client import CLIENT, Client, ClientLocal, Connected, note_broken
 from statemachines_spec.persistent_sessions.cluster import CLUSTER, Break, Cluster, Lose
-from statemachines_spec.persistent_sessions.database import SESSION
 from statemachines_spec.persistent_sessions.node_database import NodeDatabase
 from statemachines_spec.persistent_sessions.publisher import Publisher
 from statemachines_spec.persistent_sessions.systems import has_settled

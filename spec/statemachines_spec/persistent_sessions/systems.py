@@ -31,6 +31,7 @@ from statemachines.persistent_sessions.resume_record import (
     ResumeSession,
     ResumeTimeout,
 )
+from statemachines.persistent_sessions.session_tables import SESSION
 from statemachines.persistent_sessions.times import Times
 from statemachines.persistent_sessions.writer import WRITER
 from statemachines.persistent_sessions.writer_flow_record import BEHIND, DONE, DRAINING, MarkerTimeout
@@ -52,7 +53,7 @@ from statemachines_spec.persistent_sessions.as_written import AS_WRITTEN, AsWrit
 from statemachines_spec.persistent_sessions.attached import Attached
 from statemachines_spec.persistent_sessions.client import CLIENT, AcknowledgeTwice, Client
 from statemachines_spec.persistent_sessions.cluster import CLUSTER, Break, Cluster, Lose
-from statemachines_spec.persistent_sessions.database import SESSION, Blur, Database, Fail
+from statemachines_spec.persistent_sessions.database import Blur, Database, Fail
 from statemachines_spec.persistent_sessions.publisher import MovingPublisher, Publisher
 
 OWNER = "owner"
