@@ -72,14 +72,14 @@ class StoredRows(msgspec.Struct, frozen=True, gc=False):
 
 
 class SessionTables(msgspec.Struct, frozen=True, gc=False):
-    """`shelves` by writer; the session's state, the highest `token` and its `owner` ("": nobody is live); `now_ns`:
+    """`shelves` by writer; the session's state, the highest `token` and its `owner` ("": nobody is live); `time_ns`:
     what its clock shows; `commits` of rows, where they are counted."""
 
     shelves: tuple[StoredRows, ...]
     state: SessionState = SessionState()
     token: int = 0
     owner: str = ""
-    now_ns: int = 0
+    time_ns: int = 0
     commits: int = 0
 
     @property
@@ -154,15 +154,15 @@ class SessionService:
             case LoadSession(_, _, token):
                 if self.is_absent:
                     return tables, (SessionAbsent(),)
-                return replace(tables, token=token), (SessionLoaded(SESSION, tables.state, tables.now_ns),)
+                return replace(tables, token=token), (SessionLoaded(SESSION, tables.state, tables.time_ns),)
             case SubscribeLive(_, owner, _):
                 tables = replace(tables, owner=owner)
                 return tables, (self._subscribed(tables),)
             case UnsubscribeLive():
                 return replace(tables, owner=""), ()
             case CommitState():
-                state = change_state(tables.state, request.change, tables.now_ns)
-                return replace(tables, state=state), (StateCommitted(tables.now_ns),)
+                state = change_state(tables.state, request.change, tables.time_ns)
+                return replace(tables, state=state), (StateCommitted(tables.time_ns),)
             case ConfirmRows(_, _, found):
                 return tables, (RowsConfirmed(tuple(self._same(tables, one) for one in found)),)
             case Fence(_, writer, behind, below, _, n, limit):

@@ -226,11 +226,11 @@ class Client(Observer):
         """What waited before this transaction, does not any more, is not in flight, and is over by now."""
         waited = set(map(name_copy, (*before.state.queued, *_newly_taken(before, after))))
         waits = set(map(name_copy, after.state.queued))
-        return self._over(waited - waits - _in_flight(after), after.now_ns)
+        return self._over(waited - waits - _in_flight(after), after.time_ns)
 
     def _late(self, before: DatabaseLocal, after: DatabaseLocal) -> tuple[Copy, ...]:
         """What this transaction has put in flight, and is over."""
-        return self._over(_in_flight(after) - _in_flight(before), after.now_ns)
+        return self._over(_in_flight(after) - _in_flight(before), after.time_ns)
 
     def _over(self, copies: set[Copy], now_ns: int) -> tuple[Copy, ...]:
         return tuple(sorted(one for one in copies if 0 < self.untils.get(one[1], 0) <= now_ns))

@@ -186,7 +186,7 @@ class Collected(Database):
 
         def read(local: Any) -> int:
             rows = [one.queued for shelf in _shelves_left(local) for one in shelf.entries if one.queued is not None]
-            return int(any(is_over(row, local.now_ns) and row.message not in local.messages for row in rows))
+            return int(any(is_over(row, local.time_ns) and row.message not in local.messages for row in rows))
 
         return View(self.name, 2, read)
 
@@ -442,7 +442,7 @@ def _is_over(local: Any, message: str) -> bool:
     """A row refers to it, and every one that does is over."""
     rows = [one.queued for shelf in _shelves_left(local) for one in shelf.entries if one.queued is not None]
     found = [row for row in rows if row.message == message]
-    return bool(found) and all(is_over(row, local.now_ns) for row in found)
+    return bool(found) and all(is_over(row, local.time_ns) for row in found)
 
 
 def _is_wanted(local: Any, message: str) -> bool:
@@ -450,7 +450,7 @@ def _is_wanted(local: Any, message: str) -> bool:
     return not local.abandoned and any(
         one.queued is not None
         and one.queued.message == message
-        and not is_over(one.queued, local.now_ns)
+        and not is_over(one.queued, local.time_ns)
         and not _is_taken(local, shelf.writer, one)
         for shelf in local.shelves
         for one in shelf.entries
@@ -464,7 +464,7 @@ def _without_messages(answer: Answer, local: Any) -> Answer:
 
 
 def _emptied(found: EpochRows, local: Any) -> EpochRows:
-    rows = tuple(row if row.message in local.messages else without_message(row, local.now_ns) for row in found.rows)
+    rows = tuple(row if row.message in local.messages else without_message(row, local.time_ns) for row in found.rows)
     return replace(found, rows=rows)
 
 

@@ -150,7 +150,7 @@ class Database(Observer):
         return Lives(actor, False) if isinstance(event, Crash) else None
 
     def inputs(self, local: DatabaseLocal) -> tuple[Any, ...]:
-        found: list[Any] = [TimePasses()] if local.now_ns < self.ages else []
+        found: list[Any] = [TimePasses()] if local.time_ns < self.ages else []
         for shelf in local.shelves:
             hidden = [place for place, one in enumerate(shelf.entries) if not one.visible]
             found += [Appear(shelf.writer, place) for place in (hidden[:1] if self.ordered else hidden)]
@@ -171,7 +171,7 @@ class Database(Observer):
             case Appear(writer, place):
                 return Reaction(_show_entry(local, writer, place))
             case TimePasses():
-                return Reaction(replace(local, now_ns=local.now_ns + 1))
+                return Reaction(replace(local, time_ns=local.time_ns + 1))
             case Lives(who, up):
                 local = local if up else replace(local, owed=_without(local.owed, who))
                 return Reaction(

@@ -64,14 +64,14 @@ NOTHING = PublishedMessages()
 
 class CopyDelivered(msgspec.Struct, frozen=True, gc=False):
     """A copy comes to the client under this `packet` (0: QoS 0); `is_repeated`: marked so; `is_released`: the client
-    needs it no more, as far as its node knows.  `number` of the message over the connection `stream` of its publisher
+    needs it no more, as far as its node knows.  `number` of the message over the connection `line` of its publisher
     (0: unknown)."""
 
     copy: Copy
     packet: int
     is_repeated: bool = False
     is_released: bool = False
-    stream: str = ""
+    line: str = ""
     number: int = 0
 
 
@@ -194,10 +194,10 @@ class DeliveredMessages(msgspec.Struct, frozen=True, gc=False):
             broken = MessageProperty.GAP.breaks(f"{copy} comes after what was stored later")
         numbers = self.numbers
         if event.number:
-            last = numbers.get(event.stream, 0)
+            last = numbers.get(event.line, 0)
             if event.number <= last:
-                broken += MessageProperty.GAP.breaks(f"{copy} comes after number {last} of {event.stream}")
-            numbers = numbers.set(event.stream, event.number)
+                broken += MessageProperty.GAP.breaks(f"{copy} comes after number {last} of {event.line}")
+            numbers = numbers.set(event.line, event.number)
         awaited = self._stop_waiting(copy)
         earlier = [one for one in awaited.get(publisher, ()) if published.is_known_before(one[1], copy[1])]
         if earlier:

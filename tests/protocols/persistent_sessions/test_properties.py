@@ -95,9 +95,9 @@ def test_GAP_what_need_not_come_comes_after_what_was_stored_later():
 
 def test_GAP_numbers_of_a_publisher_fall():
     seen = stored(FIRST, SECOND)
-    first = CopyDelivered(FIRST, 1, stream="p~1", number=2)
-    for stream, number, broken in (("p~1", 3, []), ("p~1", 2, ["GAP"]), ("p~2", 1, [])):
-        assert delivered(seen, first, CopyDelivered(SECOND, 2, stream=stream, number=number)) == broken
+    first = CopyDelivered(FIRST, 1, line="p~1", number=2)
+    for line, number, broken in (("p~1", 3, []), ("p~1", 2, ["GAP"]), ("p~2", 1, [])):
+        assert delivered(seen, first, CopyDelivered(SECOND, 2, line=line, number=number)) == broken
 
 
 @pytest.mark.parametrize(
