@@ -132,7 +132,6 @@ class Database(Observer):
         self.opens = opens
         self.writers = writers
         self.owners = owners
-        self.lag = lag
         self.ordered = ordered
         self.slow = slow
         self.unclear = unclear
@@ -206,7 +205,7 @@ class Database(Observer):
 
     def bounds(self) -> dict[str, str]:
         order = "in their order" if self.ordered else "in any order"
-        lines = {"replica": f"at most {self.lag} entries of a writer are not visible yet; they appear {order}"}
+        lines = {"replica": f"at most {self.service.lag} entries of a writer are not visible yet; they appear {order}"}
         if self.ages:
             lines["clock"] = f"goes on {self.ages} times, at any moment"
         if self.slow:

@@ -101,7 +101,7 @@ class Stage:
         self._feed(self._tables.owner, Live(SESSION, WRITER, 1, row))
 
     def do_lag(self, count: str) -> None:
-        self._database.lag = int(count)
+        self._database.service.lag = int(count)
 
     def do_appear(self) -> None:
         for place, entry in enumerate(self._tables.shelves[0].entries):
