@@ -10,9 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from statemachines.kernel import in_order
+from statemachines.persistent_sessions.properties.delivered_messages import judge_rest
+from statemachines.persistent_sessions.properties.session_owners import (
+    judge_count,
+    judge_losses,
+    judge_takeover,
+    list_unfinished,
+)
 from statemachines.persistent_sessions.request import DATABASE
-from statemachines.persistent_sessions.resume_record import NORMAL, YIELDING, ResumeRecord
-from statemachines.persistent_sessions.writer_flow_record import DONE
+from statemachines.persistent_sessions.resume_record import ResumeRecord
 from statemachines_sim.cluster import Missing, SimCluster
 from statemachines_sim.persistent_sessions.database import statements_of
 from statemachines_sim.persistent_sessions.store_judge import StoreJudge
@@ -36,15 +43,10 @@ def connects(world: SimCluster, store: StoreJudge) -> Iterator[Missing]:
 
 def complete(world: SimCluster, store: StoreJudge) -> Iterator[Missing]:
     """COMPLETE."""
-    for name, client in sorted(store.clients.items()):
-        book = store.sessions.get(client.current)
-        if book is None:
-            continue
-        outstanding = next(book.outstanding(), None)
-        if outstanding is not None:
-            yield "COMPLETE", f"{name} ({client.current}) has not had {outstanding}"
-        if book.packets or book.queued:
-            yield "COMPLETE", f"{name} ({client.current}) has packets that are not done: {sorted(book.packets)}"
+    for name, session in in_order(store.opened.current):
+        book = store.sessions[session]
+        for broken in judge_rest(book.delivered.find_outstanding(), (*sorted(book.packets), *book.queued)):
+            yield broken.name, f"{name} ({session}): {broken.detail}"
 
 
 def find_miscounted(world: SimCluster, store: StoreJudge) -> Iterator[Missing]:
@@ -53,9 +55,8 @@ def find_miscounted(world: SimCluster, store: StoreJudge) -> Iterator[Missing]:
         return
     for _, process in sorted(world.processes.items()):
         for party, machine in sorted(process.host.nodes.items()):
-            delivery = getattr(machine.record, "delivery", None)
-            if delivery is not None and delivery.lost:
-                yield "COUNTED", f"{party} has counted {delivery.lost} as lost, and nothing is"
+            for broken in judge_losses(party, getattr(machine.record, "delivery", None)):
+                yield broken.name, broken.detail
 
 
 def has_database(world: SimCluster, node: str) -> bool:
@@ -74,16 +75,11 @@ def ends(world: SimCluster, store: StoreJudge) -> Iterator[Missing]:
             if not isinstance(record, ResumeRecord):
                 continue
             owners += 1
-            if record.status is YIELDING:
-                yield "TAKES", f"{party} has yielded, and is still there"
-            if record.status is not NORMAL:
-                yield "ENDS", f"{party} is {record.status.value}"
-            for writer, flow in sorted(record.flows.items()):
-                if flow.status is not DONE:
-                    yield "ENDS", f"{party} and {writer} are {flow.status.value}"
+            for broken in (*judge_takeover(party, record), *list_unfinished(party, record)):
+                yield broken.name, broken.detail
     clients = [node for node, one in world.processes.items() if getattr(one, "has_session", False)]
-    if owners > len(clients):
-        yield "ENDS", f"there are {owners} owners of {len(clients)} clients"
+    for broken in judge_count(owners, len(clients)):
+        yield broken.name, broken.detail
 
 
 def vanish(world: SimCluster, store: StoreJudge) -> Iterator[Missing]:

@@ -140,7 +140,7 @@ class MachineNode:
     def _serve(self, party: str, request: Request, feed: Feed) -> None:
         """The desk; marks that the system keeps from all readers are those of a last batch that is never sent."""
         database = self._stage.store.database
-        if isinstance(request, MarkDelivered) and not database.hides:
+        if isinstance(request, MarkDelivered) and not database.service.hides:
             return
         if isinstance(request, database.slow):
             self._stage.held.append(HeldSession(self, request))
@@ -157,4 +157,4 @@ class MachineNode:
 
     def _answers_of(self, request: Request, found: Any) -> Any:
         self._stage.observe_commit(request)
-        return found if self._stage.store.database.stamps else tuple(without_times(one) for one in found)
+        return found if self._stage.store.database.service.stamps else tuple(without_times(one) for one in found)

@@ -23,9 +23,10 @@ from statemachines.persistent_sessions.in_flight_record import InFlightRecord, I
 from statemachines.persistent_sessions.life_request import NEVER, ClientLocked, LockClient, OpenSession
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import BeginEpoch, FencedRows, PendingRead, Polled, SessionState
+from statemachines.persistent_sessions.session_tables import SESSION, Stored, StoredRows
 from statemachines_spec.explorer.system import System
 from statemachines_spec.persistent_sessions.client import CLIENT
-from statemachines_spec.persistent_sessions.database import SESSION, Database, DatabaseLocal, Stored, StoredRows
+from statemachines_spec.persistent_sessions.database import Database, DatabaseLocal
 from statemachines_spec.persistent_sessions.publisher import PUBLISHER, Publisher
 
 FILTER: Final = "t"
@@ -75,7 +76,7 @@ class ScriptStore:
                 await store.do(PutMessage(message, FILTER, b"", qos))
             for writer in self.database.writers:
                 await store.begin_life(writer, LEASE_MS)
-                for _ in range(self.database.begun):
+                for _ in range(self.database.service.begun):
                     await store.ask(BeginEpoch(SESSION, writer))
         finally:
             await store.close()

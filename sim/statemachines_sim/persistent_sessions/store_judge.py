@@ -1,5 +1,4 @@
-"""StoreJudge: what is committed, transaction by transaction: the books are kept by it; what no transaction may do is
-seen here."""
+"""StoreJudge: what is committed, transaction by transaction: it keeps the books, and feeds what judges."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from statemachines.drivers.persistent_sessions.host_request import Page, PutMessage, ReadPage, StoreRows
-from statemachines.kernel import Answer
+from statemachines.kernel import Answer, BrokenProperty
 from statemachines.persistent_sessions.collector_request import (
     ClientForgotten,
     DeletePage,
@@ -20,6 +19,13 @@ from statemachines.persistent_sessions.collector_request import (
 )
 from statemachines.persistent_sessions.life_request import LeaveSession, OpenSession, SessionLeft, SessionOpen
 from statemachines.persistent_sessions.message import Queued, unfold_row
+from statemachines.persistent_sessions.properties.collected_rows import (
+    RowNeeds,
+    judge_deleted_message,
+    judge_deleted_row,
+)
+from statemachines.persistent_sessions.properties.delivered_messages import Copy, judge_place
+from statemachines.persistent_sessions.properties.opened_sessions import OpenedSessions, judge_touch
 from statemachines.persistent_sessions.request import (
     CommitState,
     Fence,
@@ -34,27 +40,28 @@ from statemachines.persistent_sessions.request import (
     SubscribeLive,
 )
 from statemachines_sim.cluster import SimCluster
-from statemachines_sim.persistent_sessions.books import ClientBook, Key, Message, Row, SessionBook
+from statemachines_sim.persistent_sessions.books import ClientBook, Message, Row, SessionBook
 from statemachines_sim.persistent_sessions.database import Batch, BatchDone, statements_of
 from statemachines_sim.persistent_sessions.memory_statements import MESSAGE_TIME, THERE
 from statemachines_sim.persistent_sessions.section import Section
 from statemachines_sim.units import MS
 
-Check = Callable[[str, bool, str], None]
+Report = Callable[[tuple[BrokenProperty, ...]], None]
 
 
 class StoreJudge:
-    """`sessions` by id, `clients` by theirs, `messages` by the ids under which they are stored; `collects`: garbage
+    """`sessions` by id, and the order in which they were `opened`; `clients` and `messages` by id; `collects`: garbage
     is to vanish; `retained`: retention has removed something that was still to come; `counts` of what happened."""
 
-    def __init__(self, own: Section, check: Check, counts: dict[str, int]) -> None:
+    def __init__(self, own: Section, report: Report, counts: dict[str, int]) -> None:
         self.sessions: dict[str, SessionBook] = {}
+        self.opened = OpenedSessions()
         self.clients: dict[str, ClientBook] = {}
         self.messages: dict[str, Message] = {}
         self.collects = own.collect
         self.retained = False
         self._own = own
-        self._check = check
+        self._report = report
         self._counts = counts
         self._batches: dict[str, tuple[int, int]] = {}
         self._kinds: dict[type[Any], Callable[[Any, Any, int], None]] = {
@@ -115,12 +122,11 @@ class StoreJudge:
         key = self.key_of(queued)
         known, place = book.rows.get(key), (asked.epoch, queued.number)
         if known is not None:
-            where = f"{asked.writer} stores {key} for {asked.session} under {place} and {known.writer}, {known.place}"
-            self._check("TWICE", (known.writer, known.place) == (asked.writer, place), where)
+            self._report(judge_place(key, (known.writer, *known.place), (asked.writer, *place)))
             return
         values = {"session": asked.session.encode(), "writer": asked.writer.encode()}
         if self._statements.rows(THERE, **values, epoch=asked.epoch, number=queued.number):
-            book.put(key, Row(asked.writer, place, queued.message, needed=queued.qos > 0))
+            book.put(key, Row(asked.writer, place, queued.message), is_needed=queued.qos > 0)
             self._counts["stored"] += 1
 
     def _look_at_message(self, message: str) -> None:
@@ -129,7 +135,7 @@ class StoreJudge:
         if known.gone and self._statements.rows("SELECT 1 FROM @messages WHERE id = :id", id=message.encode()):
             known.gone = False
 
-    def key_of(self, queued: Queued) -> Key:
+    def key_of(self, queued: Queued) -> Copy:
         """What the client will tell it by."""
         return queued.filter, self.messages[queued.message].name
 
@@ -138,17 +144,17 @@ class StoreJudge:
     def _open(self, asked: OpenSession, answer: Any, now_ns: int) -> None:
         if answer != SessionOpen():
             return
-        client, book = self.client(asked.client), self.sessions.get(asked.session)
+        before, book = self.opened.current.get(asked.client), self.sessions.get(asked.session)
+        self.opened, broken = self.opened.observe_opened(asked.client, asked.session)
+        self._report(broken)
         if book is None:
             self.sessions[asked.session] = SessionBook(asked.client, asked.token)
+            self.client(asked.client)
             self._counts["opened"] += 1
         else:
-            whose = f"{asked.session}, of {book.client}, is opened for {asked.client}"
-            self._check("REUSED", book.client == asked.client and not book.ended, whose)
             self._raise(asked.session, asked.token, "opened")
-        if client.current and client.current != asked.session:
-            self._end(client.current)
-        client.current = asked.session
+        if before is not None and before != asked.session:
+            self.sessions[before].ended = True
 
     def _leave(self, asked: LeaveSession, answer: Any, now_ns: int) -> None:
         if answer == SessionLeft() and asked.expiry_ms == 0:
@@ -156,24 +162,23 @@ class StoreJudge:
 
     def _forget(self, asked: ForgetClient, answer: Any, now_ns: int) -> None:
         if isinstance(answer, ClientForgotten) and answer.done:
-            client = self.client(asked.client)
-            if client.current:
-                self._end(client.current)
-            client.current = ""
+            current = self.opened.current.get(asked.client)
+            if current is not None:
+                self._end(current)
 
     def _end(self, session: str) -> None:
         book = self.sessions.get(session)
         if book is not None and not book.ended:
             book.ended = True
-            client = self.client(book.client)
-            if client.current == session:
-                client.current = ""
+            if self.opened.current.get(book.client) == session:
+                self.opened = self.opened.observe_ended(book.client)
 
     def _raise(self, session: str, token: int, what: str) -> None:
         """Something is done under this token, and after it nothing under a lower one."""
         book = self.sessions.get(session)
         if book is not None:
-            self._check("STOLEN", token >= book.token, f"{session} is {what} under {token} after {book.token}")
+            text = f"{session} is {what} under {token} after {book.token}"
+            self._report(judge_touch(text, has_session=token >= book.token))
             book.token = max(book.token, token)
 
     def _load(self, asked: LoadSession, answer: Any, now_ns: int) -> None:
@@ -203,15 +208,15 @@ class StoreJudge:
         began = {one.packet: self.key_of(one.queued) for one in change.packets}
         kept = {packet: key for packet, key in book.packets.items() if packet not in change.ended}
         over = self._over(book, change, {*queued, *kept.values()}, set(began.values()))
-        packets = kept | {packet: key for packet, key in began.items() if key not in over}
-        for packet, key in packets.items():
-            book.carried.setdefault(packet, set()).add(key)
+        fresh = {packet: key for packet, key in began.items() if key not in over}
+        packets = kept | fresh
+        book.delivered = book.delivered.observe_committed((key, packet) for packet, key in fresh.items())
         book.done |= set(book.packets.values()) - set(packets.values())
         book.packets = packets
         book.taken |= dict(change.taken.items())
         book.queued = queued
 
-    def _over(self, book: SessionBook, change: StateChange, stays: set[Key], began: set[Key]) -> set[Key]:
+    def _over(self, book: SessionBook, change: StateChange, stays: set[Copy], began: set[Copy]) -> set[Copy]:
         """What this commit takes out of what waits, and is over by the clock of the database; `stays`: what waits on,
         or was in flight; `began`: what would be in flight with it."""
         time_ns = self._time_ns()
@@ -223,14 +228,13 @@ class StoreJudge:
             self._age(book, key)
         return found
 
-    def _is_over(self, book: SessionBook, key: Key, time_ns: int) -> bool:
+    def _is_over(self, book: SessionBook, key: Copy, time_ns: int) -> bool:
         return self.messages[book.rows[key].message].is_over(time_ns)
 
-    def _age(self, book: SessionBook, key: Key) -> None:
+    def _age(self, book: SessionBook, key: Copy) -> None:
         """It need not come any more, and must not."""
-        if key not in book.over:
-            book.over.add(key)
-            book.rows[key].needed = False
+        if key not in book.delivered.over:
+            book.delivered = book.delivered.observe_over((key,))
             self._counts["expired"] += 1
 
     # -- the collector --------------------------------------------------------------------------------------------
@@ -252,8 +256,7 @@ class StoreJudge:
         if book is None or book.ended or row.tag is not Tag.UNDELIVERED:
             return
         place = (row.epoch, row.number)
-        taken = book.is_taken(row.writer, place)
-        self._check("KEPT", taken, f"{row.session}: {place} of {row.writer} is deleted, and is not taken")
+        self._report(judge_deleted_row(row, RowNeeds(is_taken=book.is_taken(row.writer, place))))
 
     def _delete_message(self, asked: MessageDeletion, now_ns: int) -> None:
         """One that retention removes is lost, unless it is over; any other nobody needs."""
@@ -264,13 +267,13 @@ class StoreJudge:
         is_young = now_ns - message.at_ns < self._own.retention_ms * MS
         is_over = message.is_over(self._time_ns())
         is_dropped = asked.only is Only.OVER
-        self._check("KEPT", is_over or not is_dropped, f"{message.name} is deleted for its age, and is not over")
+        self._report(judge_deleted_message(message.name, is_early=is_dropped and not is_over))
         self._counts["dropped"] += is_dropped
-        for name, book in self.sessions.items():
+        for book in self.sessions.values():
             if book.ended:
                 continue
-            held = [key for key in (*book.packets.values(), *book.queued) if key[1] == message.name]
-            self._check("KEPT", not held, f"{message.name} is deleted, and {name} holds it: {held}")
+            is_held = any(key[1] == message.name for key in (*book.packets.values(), *book.queued))
+            self._report(judge_deleted_message(message.name, is_held=is_held))
             for key in book.keys.get(asked.message, ()):
                 row = book.rows[key]
                 if book.is_taken(row.writer, row.place):
@@ -278,10 +281,10 @@ class StoreJudge:
                 if is_over:
                     self._age(book, key)
                 else:
-                    self._check("KEPT", not is_young, f"{message.name} is deleted, and {name} has not taken it")
+                    self._report(judge_deleted_message(message.name, is_wanted=is_young))
                     self.retained = True
-                    self._counts["lost"] += row.needed
-                    row.needed = False
+                    self._counts["lost"] += book.is_needed(key)
+                    book.delivered = book.delivered.observe_lost(key)
 
     def _time_ns(self) -> int:
         """Up to when ages count, when the database has committed last."""

@@ -8,32 +8,39 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from statemachines.kernel import Answer, Event, Request
+from statemachines.kernel import Answer, BrokenProperty, Event, Request
 from statemachines.kernel import Message as Said
-from statemachines.persistent_sessions.acknowledged_messages import AcknowledgedMessages
 from statemachines.persistent_sessions.client_message import Delivered
 from statemachines.persistent_sessions.message import Publish, Pubrel
+from statemachines.persistent_sessions.properties import PROPERTIES as JUDGED
+from statemachines.persistent_sessions.properties.acknowledged_messages import AcknowledgedMessages
+from statemachines.persistent_sessions.properties.delivered_messages import (
+    Copy,
+    CopyDelivered,
+    PublishedMessages,
+    judge_room,
+)
+from statemachines.persistent_sessions.properties.opened_sessions import judge_return, judge_route, judge_welcome
+from statemachines.persistent_sessions.properties.session_owners import SendingOwners, judge_end
 from statemachines.persistent_sessions.request import DATABASE
 from statemachines.persistent_sessions.session_host_record import OwnerOpened
 from statemachines.persistent_sessions.takeover_message import TakeoverBegun, TakeoverEnded
 from statemachines_sim import cluster
 from statemachines_sim.cluster import Missing, SimCluster
 from statemachines_sim.judge import Judge
-from statemachines_sim.persistent_sessions.books import ClientBook, Key, SessionBook, matches
+from statemachines_sim.persistent_sessions.books import ClientBook, SessionBook, matches
 from statemachines_sim.persistent_sessions.goals import missing
 from statemachines_sim.persistent_sessions.section import Section
 from statemachines_sim.persistent_sessions.store_judge import StoreJudge
 from statemachines_sim.units import MS, S
 
-PROPERTIES = (
-    "GAP", "TWICE", "UNCOMMITTED", "UNSTORED", "MAXIMUM", "STRANGER", "ORDER", "AGED", "COUNTED", "KEPT", "OLD",
-    "REUSED", "FORGOTTEN", "EXPIRED", "PRESENT", "STOLEN", "SPLIT", "SUPERSEDED", "REDELIVERED", "CONNECTS",
-    "COMPLETE", "ENDS", "TAKES", "VANISH",
-)  # fmt: skip
+PROPERTIES = (*JUDGED, "CONNECTS", "VANISH")
 COUNTED = (
     "published", "handed_again", "answered", "stored", "delivered", "again", "lost", "opened", "connected", "resumed",
     "taken_over", "fenced", "collected", "expired", "dropped",
 )  # fmt: skip
+NO_SESSION = SessionBook("", 0)
+"""Of a client that has none nothing is stored."""
 SLACK_NS = S
 """An expiry that ends within so long of a connect is neither here nor there."""
 
@@ -56,10 +63,10 @@ class SessionWatch(cluster.Watch):
         super().__init__(judge)
         self.own = own
         self._counts = dict.fromkeys(COUNTED, 0)
-        self.store = StoreJudge(own, self.check, self._counts)
+        self.store = StoreJudge(own, self.report, self._counts)
         self._handed: dict[str, tuple[str, int]] = {}
-        self._answered: dict[str, int] = {}
-        self._yielded: set[str] = set()
+        self._publications = PublishedMessages()
+        self._owners = SendingOwners()
         self._opened: dict[str, str] = {}
         self._acknowledged: dict[str, AcknowledgedMessages] = {}
 
@@ -75,6 +82,12 @@ class SessionWatch(cluster.Watch):
         if self.judging and not holds:
             self.judge.report_broken(name, detail)
 
+    def report(self, broken: tuple[BrokenProperty, ...], who: str = "") -> None:
+        """These properties break; `who` it is about."""
+        if self.judging:
+            for one in broken:
+                self.judge.report_broken(one.name, f"{who}{one.detail}")
+
     def observe_request(
         self, service: str, party: str, request: Request, answers: tuple[Answer, ...], now_ns: int
     ) -> None:
@@ -86,21 +99,21 @@ class SessionWatch(cluster.Watch):
     def observe_publish(self, name: str, topic: str, again: bool) -> None:
         """A message is handed over; `again`: what became of it before nobody knows."""
         self._handed[name] = (topic, self.world.now)
+        self._publications = self._publications.observe_handed(name)
         self._counts["handed_again" if again else "published"] += 1
 
     def observe_answer(self, name: str) -> None:
         """A publisher hears that its message is stored: it is, for every session whose client has known for longer
         that it subscribes it."""
         topic, at_ns = self._handed[name]
-        self._answered[name] = self.world.now
+        self._publications = self._publications.observe_answered(name)
         self._counts["answered"] += 1
         for session, book in self.store.sessions.items():
             if book.ended:
                 continue
             for topic_filter, since_ns in book.subscribed.items():
                 if since_ns <= at_ns and matches(topic, topic_filter):
-                    stored = (topic_filter, name) in book.rows
-                    self.check("UNSTORED", stored, f"{name} is answered, and {session} has no row of it")
+                    self.report(book.delivered.judge_answer((topic_filter, name)), f"{session}: ")
 
     # -- subscribers ----------------------------------------------------------------------------------------------
 
@@ -113,21 +126,20 @@ class SessionWatch(cluster.Watch):
     def observe_end(self, client: SessionClient, why: str) -> None:
         """A client is told that its connection is over, and why: nobody else has its client id, in any run.  The owner
         of a session that expired while it stood still has been superseded (PS-123)."""
-        is_own = why not in ("superseded", "discarded") or self.store.client(client.node).lapsed
-        self.check("SUPERSEDED", is_own, f"{client.node} is told that it is {why}")
+        if not self.store.client(client.node).lapsed:
+            self.report(judge_end(client.node, why))
 
     def observe_welcome(self, client: SessionClient, session: str, present: bool) -> None:
         """A client is told which session it has."""
         book, now_ns = self.store.client(client.node), self.world.now
-        found = self.store.sessions.get(session)
-        known = list(self.store.sessions).index(session) < book.begun if found is not None else False
-        self.check("STRANGER", found is not None, f"{client.node} is told of {session}, which nobody has opened")
-        self.check("PRESENT", present == known, f"{client.node} is told present = {present} of {session}")
-        self.check("PRESENT", not (present and book.clean), f"{client.node} begins clean, and is given {session}")
+        who, opened = f"{client.node}: ", self.store.opened
+        self.report(opened.judge_given(session), who)
+        was_there = opened.was_there(session, book.begun)
+        self.report(judge_welcome(session, is_present=present, was_there=was_there, is_clean=book.clean), who)
         if self.own.expiry_ms >= 0 and not self._odd_clock:
             self._judge_expiry(client.node, session)
         elif self.own.expiry_ms < 0:
-            self._judge_forgotten(client.node, session)
+            self.report(judge_return(book.told, session, may_end=book.dropped), who)
         self._counts["connected"] += 1
         self._counts["resumed"] += present
         book.told, book.seen_ns, book.left_ns, book.dropped, book.lapsed = session, now_ns, -1, False, False
@@ -156,19 +168,13 @@ class SessionWatch(cluster.Watch):
         """It wants a subscription no more."""
         self.store.sessions[client.session].subscribed.pop(topic_filter, None)
 
-    def _judge_forgotten(self, client: str, session: str) -> None:
-        """It has the session of before, unless it has ended that itself."""
-        book = self.store.clients[client]
-        same = book.told in ("", session) or book.dropped
-        self.check("FORGOTTEN", same, f"{client} had {book.told}, and is given {session}")
-
     def _judge_expiry(self, client: str, session: str) -> None:
         """A session outlives the last that was heard of its client, and not by more than the expiry."""
         book, expiry_ns = self.store.clients[client], self.own.expiry_ms * MS
-        if book.seen_ns >= 0 and not book.lapsed and self._is_fresh(book):
-            self._judge_forgotten(client, session)
-        if book.left_ns >= 0 and book.dialled_ns - book.left_ns > expiry_ns + SLACK_NS and not self._leaps:
-            self.check("EXPIRED", session != book.told, f"{client} is given {session}, which had expired")
+        is_safe = book.seen_ns >= 0 and not book.lapsed and self._is_fresh(book)
+        is_over = book.left_ns >= 0 and book.dialled_ns - book.left_ns > expiry_ns + SLACK_NS and not self._leaps
+        broken = judge_return(book.told, session, may_end=book.dropped or not is_safe, has_expired=is_over)
+        self.report(broken, f"{client}: ")
 
     def _is_fresh(self, book: ClientBook) -> bool:
         """The session cannot have expired since its client last heard from the owner."""
@@ -180,69 +186,40 @@ class SessionWatch(cluster.Watch):
     def observe_delivery(self, client: SessionClient, message: Delivered) -> None:
         """A message comes to a client."""
         key = (message.filter, message.payload.decode())
-        book = self._book_of(client, key)
-        if book is None:
-            return
-        who = f"{client.node} ({client.session})"
-        packet, had = message.packet, book.had.get(key)
-        most = client.receive_maximum
-        self.check("MAXIMUM", len(client.open) <= most, f"{who} receives {most}, and has {len(client.open)}")
-        self.check("AGED", key not in book.over, f"{who} is given {key}, which had expired before it was sent")
-        if packet:
-            carried = key in book.carried.get(packet, ())
-            self.check("UNCOMMITTED", carried, f"{who} is given {key} under {packet}, which nobody has committed")
-        if had is None:
-            self._take_first(who, book, key, packet)
-            return
-        same = message.dup and packet == had and packet > 0
-        self.check("TWICE", same, f"{who} has had {key} under {had}, and has it under {packet}, dup = {message.dup}")
-        self.check("TWICE", key not in book.done, f"{who} is given {key}, which it has acknowledged")
-        self._counts["again"] += 1
-
-    def _book_of(self, client: SessionClient, key: Key) -> SessionBook | None:
-        """The session in which it comes."""
-        book = self.store.sessions.get(client.session)
-        if book is not None and key in book.rows:
-            return book
-        others = [name for name, one in self.store.sessions.items() if one.client == client.node and key in one.rows]
-        self.check("OLD", not others, f"{client.node} ({client.session}) is given {key}, which was for {others}")
-        self.check("STRANGER", False, f"{client.node} ({client.session}) is given {key}, which nobody has stored")
-        return None
-
-    def _take_first(self, who: str, book: SessionBook, key: Key, packet: int) -> None:
-        missed = book.find_missed_before(key)
-        self.check("GAP", missed is None, f"{who} is given {key}, and has not had {missed}")
-        self.check("GAP", not book.is_overtaken(key), f"{who} is given {key} after what was stored later")
-        topic_filter, name = key
-        publisher, _, number = name.rpartition(":")
-        last = book.orders.get((topic_filter, publisher), 0)
-        self.check("GAP", int(number) > last, f"{who} is given {key} after number {last}")
-        book.orders[topic_filter, publisher] = int(number)
-        first = self._find_earlier(book, key)
-        self.check(
-            "ORDER", first is None, f"{who} is given {key} before {first}, which was answered before that was sent"
+        who = f"{client.node} ({client.session}): "
+        self._judge_route(client, key, who)
+        book = self.store.sessions.get(client.session, NO_SESSION)
+        self.report(judge_room(len(client.open), client.receive_maximum), who)
+        stream, _, number = key[1].rpartition(":")
+        event = CopyDelivered(
+            key, message.packet, message.dup, key in book.done, f"{key[0]} {stream}", int(number or 0)
         )
-        book.take(key, packet)
-        self._counts["delivered"] += 1
+        before = book.delivered
+        after, broken = before.observe_delivery(event, self._publications)
+        self.report(broken, who)
+        book.delivered = after
+        self._counts["again" if key in before.had else "delivered"] += 1
 
-    def _find_earlier(self, book: SessionBook, key: Key) -> Key | None:
-        """What its publisher knew to be stored when it handed this over, and has not come."""
-        sent_ns = self._handed[key[1]][1]
-        never = self.world.now
-        return next((one for one in book.find_awaited(key) if self._answered.get(one[1], never) < sent_ns), None)
+    def _judge_route(self, client: SessionClient, key: Copy, who: str) -> None:
+        """It is stored for the session in which it comes, and not for another one of the client."""
+        sessions = self.store.sessions
+        if client.session in sessions and key in sessions[client.session].rows:
+            return
+        others = [name for name, one in sessions.items() if one.client == client.node and key in one.rows]
+        self.report(judge_route(client.session, others), who)
 
     # -- owners ---------------------------------------------------------------------------------------------------
 
     def says(self, party: str, message: Said) -> None:
         """A machine sends this to another."""
         if isinstance(message, TakeoverBegun):
-            self._yielded.add(party)
+            self._owners = self._owners.observe_replaced(party)
         elif isinstance(message, TakeoverEnded):
             self._counts["taken_over"] += 1
 
     def observe_send(self, owner: str, message: Publish | Pubrel) -> None:
         """An owner sends something to its client: not after it has yielded."""
-        self.check("SPLIT", owner not in self._yielded, f"{owner} has yielded, and sends {message}")
+        self.report(self._owners.judge_sender(owner))
         self.observe_owner(owner, message)
 
     def observe_owner(self, owner: str, event: Event) -> None:
@@ -253,10 +230,8 @@ class SessionWatch(cluster.Watch):
             return
         session = self._opened[owner]
         seen = self._acknowledged.get(session, AcknowledgedMessages())
-        if isinstance(event, Publish):
-            again = seen.is_redelivered(event)
-            self.check("REDELIVERED", not again, f"{owner} sends {event.message}, which its client has acknowledged")
-        self._acknowledged[session] = seen.observe(owner, event)
+        self._acknowledged[session], broken = seen.observe(owner, event)
+        self.report(broken)
 
     # -- the end --------------------------------------------------------------------------------------------------
 

@@ -10,13 +10,12 @@ connection; what an owner of before sends is lost.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Event
+from statemachines.kernel import BrokenProperty, Event, Map
 from statemachines.persistent_sessions.message import (
     MessageExpired,
     Puback,
@@ -28,38 +27,34 @@ from statemachines.persistent_sessions.message import (
     Written,
     unfold_row,
 )
+from statemachines.persistent_sessions.properties.delivered_messages import (
+    Copy,
+    CopyDelivered,
+    DeliveredMessages,
+    PublishedMessages,
+    WriterRows,
+    judge_rest,
+    judge_room,
+)
 from statemachines.persistent_sessions.request import DATABASE
+from statemachines.persistent_sessions.session_tables import StoredRows
 from statemachines.persistent_sessions.writer_record import RangeWritten
 from statemachines_spec.explorer.actor import Envelope, Observer, Reaction, Restart, Watch
 from statemachines_spec.explorer.property import View
-from statemachines_spec.persistent_sessions.database import DatabaseLocal, StoredRows
+from statemachines_spec.persistent_sessions.database import DatabaseLocal
 from statemachines_spec.persistent_sessions.publisher import PUBLISHER
 
 CLIENT = "client"
-NEVER = -1
-
-
-class SessionViolation(Enum):
-    """What was broken; the value says it."""
-
-    GAP = "a message is left out"
-    TWICE = "a message comes twice, and not as a redelivery under its packet id"
-    UNCOMMITTED = "what comes was not committed"
-    UNSTORED = "a publisher is answered, and nothing is stored"
-    MAXIMUM = "more is in flight than the client receives"
-    STRANGER = "a message comes that was never stored"
-    ORDER = "a message comes before one that its publisher saw answered before it sent it"
-    AGED = "a message comes that was over before it was sent, or is said to be over and was not"
 
 
 class Changed(Event, frozen=True, gc=False):
     """What the database holds now: each writer's messages in the order of their commits, and what of them is in
     flight; `over`: what has gone out of what waits, being over; `late`: what was put in flight, being over."""
 
-    stored: tuple[tuple[str, ...], ...]
-    committed: tuple[tuple[str, int], ...]
-    over: tuple[str, ...] = ()
-    late: tuple[str, ...] = ()
+    stored: tuple[tuple[Copy, ...], ...]
+    committed: tuple[tuple[Copy, int], ...]
+    over: tuple[Copy, ...] = ()
+    late: tuple[Copy, ...] = ()
 
 
 class Connected(Event, frozen=True, gc=False):
@@ -82,20 +77,16 @@ class AcknowledgeTogether(Event, frozen=True, gc=False):
 
 
 class ClientLocal(msgspec.Struct, frozen=True, gc=False):
-    """`stored`, `committed`, `over`: see `Changed` (packets that ever were committed); `got` of each writer: the packet
-    id under which each of its messages came (`NEVER`: it was over); the `owner` it is connected to.  `open`: packets of
-    QoS 2 that it keeps in mind; `due`: acknowledgements that it has not sent yet; `answered` to a publisher that
-    moves."""
+    """What is `delivered`, and the answers to a publisher that moves (`published`); the `owner` it is connected to.
+    `open`: packets of QoS 2 that it keeps in mind; `due`: acknowledgements that it has not sent yet; properties that
+    are `broken`."""
 
-    stored: tuple[tuple[str, ...], ...]
-    got: tuple[tuple[int, ...], ...]
-    committed: tuple[tuple[str, int], ...] = ()
+    delivered: DeliveredMessages = DeliveredMessages()
+    published: PublishedMessages = PublishedMessages()
     owner: str = ""
     open: tuple[int, ...] = ()
     due: tuple[Puback | Pubrec | Pubcomp, ...] = ()
     broken: tuple[str, ...] = ()
-    over: tuple[str, ...] = ()
-    answered: tuple[str, ...] = ()
 
 
 class Client(Observer):
@@ -128,8 +119,12 @@ class Client(Observer):
         self.owners = owners
 
     def initial(self) -> ClientLocal:
-        nothing = tuple(() for _ in self.writers)
-        return ClientLocal(nothing, nothing)
+        return ClientLocal(*self.begin())
+
+    def begin(self) -> tuple[DeliveredMessages, PublishedMessages]:
+        """Nothing is stored; a publisher that moves sends each message when those before it are answered."""
+        handed = Map({message: place for place, message in enumerate(self.course)})
+        return DeliveredMessages(forgets=self.loses), PublishedMessages(handed)
 
     def sees(self, actor: str, before: Any, event: Any, after: Any) -> Event | None:
         if actor in self.owners and isinstance(event, Restart):
@@ -148,10 +143,7 @@ class Client(Observer):
         event = envelope.event
         match event:
             case Changed():
-                ever = tuple(sorted({*local.committed, *event.committed}))
-                over = tuple(sorted({*local.over, *event.over}))
-                local = _broken(local, SessionViolation.AGED) if event.late else local
-                return Reaction(replace(local, stored=event.stored, committed=ever, over=over))
+                return Reaction(note_broken(self._take_change(local, event), local.delivered.judge_late(event.late)))
             case Connected(owner):
                 return Reaction(replace(local, owner=owner, due=()) if self._is_later(owner, local.owner) else local)
             case Acknowledge():
@@ -173,8 +165,8 @@ class Client(Observer):
                 return self._note_written(local, (Written(message, topic_filter),))
             case RangeWritten(hands):
                 return self._note_written(local, tuple(Written(one.message, one.filter) for one in hands))
-            case MessageExpired(message):
-                return Reaction(local if message in local.over else _broken(local, SessionViolation.AGED))
+            case MessageExpired(message, topic_filter):
+                return Reaction(note_broken(local, local.delivered.judge_expiry(copy_of(message, topic_filter))))
             case Publish():
                 if envelope.sender != local.owner:
                     return Reaction(local)
@@ -188,10 +180,8 @@ class Client(Observer):
         raise TypeError(f"a client does not take {event!r}")
 
     def describe(self, local: ClientLocal) -> str:
-        words = [
-            f"{writer}: {len(got)} of {len(stored)}"
-            for writer, stored, got in zip(self.writers, local.stored, local.got, strict=True)
-        ]
+        rows = [(writer, local.delivered.writers.get(writer, WriterRows())) for writer in self.writers]
+        words = [f"{writer}: {one.last + 1} of {len(one.copies)}" for writer, one in rows]
         return "; ".join((*words, *local.broken))
 
     def _is_later(self, owner: str, before: str) -> bool:
@@ -202,98 +192,77 @@ class Client(Observer):
         """Publishers are answered."""
         answers = []
         for one in stored:
-            there = any(one.message in messages for messages in local.stored)
-            local = local if there else _broken(local, SessionViolation.UNSTORED)
+            local = note_broken(local, local.delivered.judge_answer(copy_of(one.message)))
             if one.message in self.course:
-                local = replace(local, answered=(*local.answered, one.message))
+                local = replace(local, published=local.published.observe_answered(one.message))
                 answers.append(Envelope(self.name, PUBLISHER, one))
         return Reaction(local, (), tuple(answers))
 
     def _answered(self, local: ClientLocal, ack: Puback | Pubrec | Pubcomp) -> Reaction:
         kept = sum(isinstance(one, Puback) for one in (*local.due, ack)) + len(local.open)
-        if kept > self.window:
-            local = _broken(local, SessionViolation.MAXIMUM)
+        local = note_broken(local, judge_room(kept, self.window))
         if self.later:
             return Reaction(replace(local, due=(*local.due, ack)))
         return Reaction(local, (), (Envelope(self.name, local.owner, ack),))
 
     # -- the judge ----------------------------------------------------------------------------------------------
 
-    def _judged(self, local: ClientLocal, event: Publish) -> ClientLocal:
-        name = name_copy(event)
-        at = next((at for at, stored in enumerate(local.stored) if name in stored), -1)
-        if at < 0:
-            return _broken(local, SessionViolation.STRANGER)
-        if event.qos == 2 and event.packet in local.open:
-            return local if event.dup else _broken(local, SessionViolation.TWICE)
-        place, got = local.stored[at].index(name), local.got[at]
-        if event.qos and (name, event.packet) not in local.committed:
-            local = _broken(local, SessionViolation.UNCOMMITTED)
-        if event.message in local.over:
-            return _broken(local, SessionViolation.AGED)
-        left_out = local.stored[at][len(got) : place]
-        if not self.loses and any(one not in local.over for one in left_out):
-            return _broken(local, SessionViolation.GAP)
-        got = (*got, *(NEVER if one in local.over else 0 for one in left_out))
-        if place < len(got):
-            again = event.qos == 1 and event.dup and got[place] == event.packet
-            return local if again else _broken(local, SessionViolation.TWICE)
-        if self._comes_too_early(local, event.message):
-            local = _broken(local, SessionViolation.ORDER)
-        after = (*local.got[:at], (*got, event.packet), *local.got[at + 1 :])
-        return replace(local, got=after)
+    def _take_change(self, local: Any, event: Changed) -> Any:
+        """What is stored, in flight and over now."""
+        seen = local.delivered
+        publisher = PUBLISHER if self.course else ""
+        for writer, copies in zip(self.writers, event.stored, strict=True):
+            for copy in copies[len(seen.writers.get(writer, WriterRows()).copies) :]:
+                seen = seen.observe_stored(writer, copy, publisher=publisher, is_needed=not self.loses)
+        return replace(local, delivered=seen.observe_committed(event.committed).observe_over(event.over))
 
-    def _comes_too_early(self, local: ClientLocal, message: str) -> bool:
-        """Something that was answered before it was sent has not come."""
-        if message not in self.course:
-            return False
-        come = {one for stored, got in zip(local.stored, local.got, strict=True) for one in stored[: len(got)]}
-        before = self.course[: self.course.index(message)]
-        return any(one in local.answered and one not in come for one in before)
+    def _judged(self, local: Any, event: Publish) -> Any:
+        is_released = event.qos == 2 and event.packet not in local.open
+        delivered = CopyDelivered(copy_of(event.message, event.filter), event.packet, event.dup, is_released)
+        seen, broken = local.delivered.observe_delivery(delivered, local.published)
+        return note_broken(replace(local, delivered=seen), broken)
 
-    def _passed_over(self, before: DatabaseLocal, after: DatabaseLocal) -> tuple[str, ...]:
+    def _passed_over(self, before: DatabaseLocal, after: DatabaseLocal) -> tuple[Copy, ...]:
         """What waited before this transaction, does not any more, is not in flight, and is over by now."""
-        waited = {one.message for one in (*before.state.queued, *_newly_taken(before, after))}
-        waits = {one.message for one in after.state.queued}
-        return self._over(waited - waits - _in_flight(after), after.now_ns)
+        waited = set(map(name_copy, (*before.state.queued, *_newly_taken(before, after))))
+        waits = set(map(name_copy, after.state.queued))
+        return self._over(waited - waits - _in_flight(after), after.time_ns)
 
-    def _late(self, before: DatabaseLocal, after: DatabaseLocal) -> tuple[str, ...]:
+    def _late(self, before: DatabaseLocal, after: DatabaseLocal) -> tuple[Copy, ...]:
         """What this transaction has put in flight, and is over."""
-        return self._over(_in_flight(after) - _in_flight(before), after.now_ns)
+        return self._over(_in_flight(after) - _in_flight(before), after.time_ns)
 
-    def _over(self, messages: set[str], now_ns: int) -> tuple[str, ...]:
-        return tuple(sorted(one for one in messages if 0 < self.untils.get(one, 0) <= now_ns))
+    def _over(self, copies: set[Copy], now_ns: int) -> tuple[Copy, ...]:
+        return tuple(sorted(one for one in copies if 0 < self.untils.get(one[1], 0) <= now_ns))
 
     # -- reading it ---------------------------------------------------------------------------------------------
 
-    def is_broken(self, how: SessionViolation) -> View:
-        """Whether this is."""
-        return View(self.name, 2, lambda local: int(how.name in local.broken))
+    def has_broken(self, name: str) -> View:
+        """The property of this name does not hold."""
+        return View(self.name, 2, lambda local: int(name in local.broken))
 
     def has_all(self) -> View:
         """Everything that is stored has come, or the client has something to say."""
 
         def read(local: ClientLocal) -> int:
-            missing = any(
-                one not in local.over
-                for stored, got in zip(local.stored, local.got, strict=True)
-                for one in stored[len(got) :]
-            )
-            return int((not missing and not local.open) or bool(local.due))
+            return int(bool(local.due) or not judge_rest(local.delivered.find_outstanding(), local.open))
 
         return View(self.name, 2, read)
 
     def has_got(self, count: int) -> View:
         """So many messages have come, or more."""
-        return View(self.name, 2, lambda local: int(sum(one != NEVER for got in local.got for one in got) >= count))
+        return View(self.name, 2, lambda local: int(len(local.delivered.had) >= count))
 
     def has_missed(self, count: int) -> View:
         """So many messages were over before they came, or more."""
-        return View(self.name, 2, lambda local: int(len(local.over) >= count))
+        return View(self.name, 2, lambda local: int(len(local.delivered.over) >= count))
 
 
-def _broken(local: ClientLocal, how: SessionViolation) -> ClientLocal:
-    return replace(local, broken=tuple(sorted({*local.broken, how.name})))
+def note_broken(local: Any, broken: tuple[BrokenProperty, ...]) -> Any:
+    """It keeps which properties are broken."""
+    if not broken:
+        return local
+    return replace(local, broken=tuple(sorted({*local.broken, *(one.name for one in broken)})))
 
 
 def _first_run(due: tuple[Puback | Pubrec | Pubcomp, ...]) -> tuple[Puback | Pubrec | Pubcomp, ...]:
@@ -317,13 +286,18 @@ def list_copies(shelf: StoredRows) -> list[Queued]:
     return [copy for one in shelf.entries if one.queued for copy in unfold_row(one.queued)]
 
 
-def name_copy(copy: Queued | Publish) -> str:
-    """One copy of a message; the first is named as the message."""
-    return copy.message if copy.filter in ("", "t") else f"{copy.message} by {copy.filter}"
+def name_copy(queued: Queued) -> Copy:
+    """The copy that it brings."""
+    return copy_of(queued.message, queued.filter)
 
 
-def _in_flight(local: DatabaseLocal) -> set[str]:
-    return {one.queued.message for one in local.state.packets.values()}
+def copy_of(message: str, topic_filter: str = "") -> Copy:
+    """One copy of a message; of the first its filter is left out."""
+    return ("" if topic_filter == "t" else topic_filter), message
+
+
+def _in_flight(local: DatabaseLocal) -> set[Copy]:
+    return {name_copy(one.queued) for one in local.state.packets.values()}
 
 
 def _newly_taken(before: DatabaseLocal, after: DatabaseLocal) -> tuple[Queued, ...]:

@@ -7,13 +7,12 @@ the lock may end at any moment; a session may expire when its client has left, o
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Answer, Event, Request, name_of
+from statemachines.kernel import Answer, BrokenProperty, Event, Request, name_of
 from statemachines.persistent_sessions.client_store import (
     LastLock,
     is_left,
@@ -47,6 +46,14 @@ from statemachines.persistent_sessions.life_request import (
     SessionOpen,
     UnlockClient,
 )
+from statemachines.persistent_sessions.properties.opened_sessions import (
+    OpenedSessions,
+    SessionProperty,
+    judge_return,
+    judge_route,
+    judge_touch,
+    judge_welcome,
+)
 from statemachines.persistent_sessions.request import DATABASE, NotOwner
 from statemachines_spec.explorer.actor import Crash, Envelope, Observer, Reaction, Watch
 from statemachines_spec.explorer.fsm_actor import ENDED, FsmLocal
@@ -56,19 +63,6 @@ CLIENT = "client"
 
 Route = tuple[str, int]
 """(session, era) that a publish has found: eras count the sessions that were opened afresh."""
-
-
-class Wrong(Enum):
-    """What was broken; the value says it."""
-
-    OLD = "what was routed for an old session reaches a new one"
-    REUSED = "a session id is given again"
-    FORGOTTEN = "a session is gone that its client still had"
-    EXPIRED = "a session goes on that has expired"
-    LITTER = "a session is replaced and not abandoned"
-    PRESENT = "a client is told of a session that it has not, or not of one that it has"
-    RAISED = "an expiry of 0 is raised when the client leaves"
-    STOLEN = "a session is touched by a connection that does not have it any more"
 
 
 class Done(Event, frozen=True, gc=False):
@@ -128,7 +122,7 @@ class Open(msgspec.Struct, frozen=True, gc=False):
 
 
 class ClientsLocal(msgspec.Struct, frozen=True, gc=False):
-    """`token`: the highest; who has the lock ("": nobody).  `now`: the client's session; `ever`: all that there were;
+    """`token`: the highest; who has the lock ("": nobody).  `now`: the client's session; all that were `opened`;
     `kept`: of each connection, whether its session was there before; `over`: connections that looked up one
     that had expired.  `asked`: who waits, and for what; `found` routes
     and `rows` stored; `gone` connections.  `known`: something is stored of the client;
@@ -139,7 +133,7 @@ class ClientsLocal(msgspec.Struct, frozen=True, gc=False):
     known: bool = False
     lock: str = ""
     now: Open | None = None
-    ever: tuple[str, ...] = ()
+    opened: OpenedSessions = OpenedSessions()
     kept: tuple[tuple[str, bool], ...] = ()
     over: tuple[str, ...] = ()
     asked: tuple[tuple[str, str, Request], ...] = ()
@@ -227,8 +221,7 @@ class Clients(Observer):
                 asked = tuple(one for one in local.asked if _name(one[0]) != who)
                 return Reaction(replace(local, gone=tuple(sorted((*local.gone, who))), asked=asked))
             case SessionOpened():
-                is_kept = dict(local.kept).get(_name(envelope.sender))
-                return Reaction(local if is_kept == event.present else _broken(local, Wrong.PRESENT))
+                return Reaction(self._welcomed(local, _name(envelope.sender), event))
             case UnlockClient() | KeepAlive() | ReadClients() | ReadRows() | ReadMessages():
                 local, answers = self.apply(local, envelope.sender, event)
                 return Reaction(local, (), tuple(Envelope(self.name, envelope.sender, one) for one in answers))
@@ -245,7 +238,7 @@ class Clients(Observer):
 
     # -- reading it ---------------------------------------------------------------------------------------------
 
-    def is_wrong(self, how: Wrong) -> View:
+    def is_wrong(self, how: SessionProperty) -> View:
         """Whether this is."""
         return View(self.name, 2, lambda local: int(how.name in local.wrong))
 
@@ -267,7 +260,7 @@ class Clients(Observer):
 
     def has_had(self, sessions: int) -> View:
         """The client has had so many sessions, or more."""
-        return View(self.name, 2, lambda local: int(len(local.ever) >= sessions))
+        return View(self.name, 2, lambda local: int(len(local.opened.places) >= sessions))
 
     # -- what it does -------------------------------------------------------------------------------------------
 
@@ -324,35 +317,36 @@ class Clients(Observer):
             case KeepAlive():
                 return local, ()
         assert isinstance(request, LeaveSession)
-        if now is None or not is_left(now.session, request):
-            return _broken(local, Wrong.STOLEN), (SessionLeft(),)
-        if request.expiry_ms and not now.expiry_ms:
-            local = _broken(local, Wrong.RAISED)
-        left = replace(now, left=True, expiry_ms=request.expiry_ms) if request.expiry_ms else None
-        return replace(local, now=left), (SessionLeft(),)
+        has_session = now is not None and is_left(now.session, request)
+        local = _note(local, judge_touch(f"{party} leaves {request.session}", has_session=has_session))
+        if now is None or not has_session:
+            return local, (SessionLeft(),)
+        if not request.expiry_ms:
+            return replace(local, now=None, opened=local.opened.observe_ended(CLIENT)), (SessionLeft(),)
+        if not now.expiry_ms:
+            local = _note(local, SessionProperty.RAISED.breaks())
+        return replace(local, now=replace(now, left=True, expiry_ms=request.expiry_ms)), (SessionLeft(),)
 
     def _opened(self, local: ClientsLocal, party: str, request: OpenSession) -> ClientsLocal:
         now, name = local.now, _name(party)
         is_kept = now is not None and now.session == request.session
-        if is_kept:
-            assert now is not None
-            if name in local.over:
-                local = _broken(local, Wrong.EXPIRED)
-            if self.clean[name]:
-                local = _broken(local, Wrong.PRESENT)
-            opened = Open(now.session, party, request.token, now.era, request.expiry_ms)
-        else:
-            if request.session in local.ever:
-                local = _broken(local, Wrong.REUSED)
-            if now is not None and request.replaces != now.session:
-                local = _broken(local, Wrong.LITTER)
-            if now is not None and not self.clean[name] and name not in local.over:
-                local = _broken(local, Wrong.FORGOTTEN)
-            era = len(local.ever) + 1
-            opened = Open(request.session, party, request.token, era, request.expiry_ms)
-            local = replace(local, ever=(*local.ever, request.session))
+        before, has_expired = "" if now is None else now.session, name in local.over
+        broken = judge_return(
+            before, request.session, may_end=has_expired or self.clean[name], has_expired=has_expired
+        ) + judge_welcome(request.session, is_present=is_kept, was_there=is_kept, is_clean=self.clean[name])
+        opened, reused = local.opened.observe_opened(CLIENT, request.session)
+        local = _note(replace(local, opened=opened), broken + reused)
+        if now is not None and not is_kept and request.replaces != now.session:
+            local = _note(local, SessionProperty.LITTER.breaks())
+        era = now.era if now is not None and is_kept else len(opened.places)
+        now = Open(request.session, party, request.token, era, request.expiry_ms)
         kept = tuple(sorted({**dict(local.kept), name: is_kept}.items()))
-        return self._judged(replace(local, now=opened, kept=kept))
+        return self._judged(replace(local, now=now, kept=kept))
+
+    @staticmethod
+    def _welcomed(local: ClientsLocal, name: str, event: SessionOpened) -> ClientsLocal:
+        is_kept = dict(local.kept).get(name, not event.present)
+        return _note(local, judge_welcome(event.session, is_present=event.present, was_there=is_kept, is_clean=False))
 
     def _has_expired(self, local: ClientsLocal, now: Open) -> bool:
         return now.expired or (self._is_left(local) and not now.expiry_ms)
@@ -364,10 +358,11 @@ class Clients(Observer):
     def _forgotten(self, local: ClientsLocal) -> tuple[ClientsLocal, tuple[Answer, ...]]:
         if not local.known or (self.asks_again and not self._is_over(local)):
             return local, (ClientForgotten(False),)
-        if local.now is not None and not self._has_expired(local, local.now):
-            local = _broken(local, Wrong.FORGOTTEN)
+        if local.now is not None:
+            local = _note(local, judge_return(local.now.session, "", may_end=self._has_expired(local, local.now)))
         token = local.token + self.supersedes
-        return replace(local, token=token, known=False, now=None, lock="", last=("", 0)), (ClientForgotten(True),)
+        local = replace(local, token=token, known=False, now=None, lock="", last=("", 0))
+        return replace(local, opened=local.opened.observe_ended(CLIENT)), (ClientForgotten(True),)
 
     def _is_left(self, local: ClientsLocal) -> bool:
         """Its client has left, or its owner is gone."""
@@ -376,13 +371,17 @@ class Clients(Observer):
     def _judged(self, local: ClientsLocal) -> ClientsLocal:
         """Rows that stand under the session, and were looked up for another."""
         now = local.now
-        is_old = now is not None and any(session == now.session and era != now.era for session, era in local.rows)
-        return _broken(local, Wrong.OLD) if is_old else local
+        if now is None:
+            return local
+        others = [f"era {era}" for session, era in local.rows if session == now.session and era != now.era]
+        return _note(local, judge_route(now.session, others))
 
 
 def _name(party: str) -> str:
     return party.partition("~")[0]
 
 
-def _broken(local: ClientsLocal, how: Wrong) -> ClientsLocal:
-    return replace(local, wrong=tuple(sorted({*local.wrong, how.name})))
+def _note(local: ClientsLocal, broken: tuple[BrokenProperty, ...]) -> ClientsLocal:
+    if not broken:
+        return local
+    return replace(local, wrong=tuple(sorted({*local.wrong, *(one.name for one in broken)})))

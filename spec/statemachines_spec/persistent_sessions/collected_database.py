@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from statemachines.kernel import Answer, Event, Request
+from statemachines.kernel import Answer, BrokenProperty, Event, Request
 from statemachines.persistent_sessions.collector_request import (
     ClientsRead,
     DeletePage,
@@ -31,6 +31,11 @@ from statemachines.persistent_sessions.collector_request import (
     Tag,
 )
 from statemachines.persistent_sessions.message import is_over
+from statemachines.persistent_sessions.properties.collected_rows import (
+    RowNeeds,
+    judge_deleted_message,
+    judge_deleted_row,
+)
 from statemachines.persistent_sessions.request import (
     EpochRows,
     Fence,
@@ -46,18 +51,12 @@ from statemachines.persistent_sessions.request import (
     SessionState,
     without_message,
 )
+from statemachines.persistent_sessions.session_tables import SESSION, Stored, StoredRows
 from statemachines.persistent_sessions.writer_flow_record import BEHIND, SYNCING, WAITING
 from statemachines.persistent_sessions.writer_record import LiveGone
 from statemachines_spec.explorer.actor import Envelope, Reaction, Watch
 from statemachines_spec.explorer.property import View
-from statemachines_spec.persistent_sessions.database import (
-    SESSION,
-    CarryOut,
-    Database,
-    DatabaseLocal,
-    Stored,
-    StoredRows,
-)
+from statemachines_spec.persistent_sessions.database import CarryOut, Database, DatabaseLocal
 from statemachines_spec.persistent_sessions.publisher import PUBLISHER, PublishTo
 
 OLD_MS = 300_000
@@ -187,7 +186,7 @@ class Collected(Database):
 
         def read(local: Any) -> int:
             rows = [one.queued for shelf in _shelves_left(local) for one in shelf.entries if one.queued is not None]
-            return int(any(is_over(row, local.now_ns) and row.message not in local.messages for row in rows))
+            return int(any(is_over(row, local.time_ns) and row.message not in local.messages for row in rows))
 
         return View(self.name, 2, read)
 
@@ -294,7 +293,7 @@ class Collected(Database):
             if local.abandoned == "gone" or (only is Only.ALONE and others):
                 return local, False
             local = replace(local, abandoned="gone")
-            return _judged(local, "abandoned", others), True
+            return _judged(local, judge_deleted_row(key, RowNeeds(has_others=others))), True
         shelf = next(one for one in local.shelves if one.writer == key.writer)
         place = next(at for at, one in enumerate(shelf.entries) if key == _key(key.writer, one, key.tag))
         entry, at = shelf.entries[place], (key.writer, place)
@@ -303,13 +302,14 @@ class Collected(Database):
             if at in local.unmarked or (only is Only.UNPAIRED and is_paired):
                 return local, False
             local = replace(local, unmarked=tuple(sorted({*local.unmarked, at})))
-            return _judged(local, "mark", is_paired and not local.abandoned), True
+            needs = RowNeeds(is_paired=is_paired and not local.abandoned)
+            return _judged(local, judge_deleted_row(key, needs)), True
         if at in local.gone:
             return local, False
         is_awaited = (key.writer, key.token, key.n) in local.awaited
-        is_needed = not _is_taken(local, key.writer, entry) if entry.queued else is_awaited
+        needs = RowNeeds(is_taken=_is_taken(local, key.writer, entry), is_awaited=is_awaited)
         local = replace(local, gone=tuple(sorted({*local.gone, at})))
-        return _judged(local, key.tag.value, is_needed and not local.abandoned), True
+        return _judged(local, () if local.abandoned else judge_deleted_row(key, needs)), True
 
     def _message_deleted(self, local: Any, message: str, only: Only) -> tuple[Any, bool]:
         is_held, is_referenced = message in _list_held(local), _is_referenced(local, message)
@@ -322,7 +322,8 @@ class Collected(Database):
             messages=tuple(one for one in local.messages if one != message),
             old_messages=tuple(one for one in local.old_messages if one != message),
         )
-        return _judged(local, "message", is_held or _is_wanted(local, message)), True
+        broken = judge_deleted_message(message, is_held=is_held, is_wanted=_is_wanted(local, message))
+        return _judged(local, broken), True
 
     # -- time ---------------------------------------------------------------------------------------------------
 
@@ -441,7 +442,7 @@ def _is_over(local: Any, message: str) -> bool:
     """A row refers to it, and every one that does is over."""
     rows = [one.queued for shelf in _shelves_left(local) for one in shelf.entries if one.queued is not None]
     found = [row for row in rows if row.message == message]
-    return bool(found) and all(is_over(row, local.now_ns) for row in found)
+    return bool(found) and all(is_over(row, local.time_ns) for row in found)
 
 
 def _is_wanted(local: Any, message: str) -> bool:
@@ -449,7 +450,7 @@ def _is_wanted(local: Any, message: str) -> bool:
     return not local.abandoned and any(
         one.queued is not None
         and one.queued.message == message
-        and not is_over(one.queued, local.now_ns)
+        and not is_over(one.queued, local.time_ns)
         and not _is_taken(local, shelf.writer, one)
         for shelf in local.shelves
         for one in shelf.entries
@@ -463,12 +464,14 @@ def _without_messages(answer: Answer, local: Any) -> Answer:
 
 
 def _emptied(found: EpochRows, local: Any) -> EpochRows:
-    rows = tuple(row if row.message in local.messages else without_message(row, local.now_ns) for row in found.rows)
+    rows = tuple(row if row.message in local.messages else without_message(row, local.time_ns) for row in found.rows)
     return replace(found, rows=rows)
 
 
-def _judged(local: Any, what: str, is_wrong: bool) -> Any:
-    return replace(local, wrong=tuple(sorted({*local.wrong, what}))) if is_wrong else local
+def _judged(local: Any, broken: tuple[BrokenProperty, ...]) -> Any:
+    if not broken:
+        return local
+    return replace(local, wrong=tuple(sorted({*local.wrong, *(one.detail for one in broken)})))
 
 
 def _awaited(local: Any) -> tuple[Awaited, ...]:

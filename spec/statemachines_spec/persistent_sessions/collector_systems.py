@@ -9,13 +9,14 @@ from statemachines.persistent_sessions.collector import COLLECTOR
 from statemachines.persistent_sessions.collector_record import CollectorRecord
 from statemachines.persistent_sessions.collector_request import DeletePage, ReadMessages, RowKey, Tag
 from statemachines.persistent_sessions.graces import Graces
+from statemachines.persistent_sessions.properties.session_owners import judge_losses
 from statemachines.persistent_sessions.request import CommitState, Fence, PutMarker, PutRows, ReadPending, ReadRow
+from statemachines.persistent_sessions.session_tables import SESSION
 from statemachines_spec.explorer.actor import Crash
 from statemachines_spec.explorer.fsm_actor import FsmActor, FsmLocal
 from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, View
 from statemachines_spec.explorer.system import System, at_most
 from statemachines_spec.persistent_sessions.collected_database import Collected
-from statemachines_spec.persistent_sessions.database import SESSION
 from statemachines_spec.persistent_sessions.systems import SessionSetting, build, database_arguments
 
 COLLECTOR_NAME = "collector"
@@ -149,8 +150,7 @@ def has_lost(owner: str) -> View:
     """This owner has counted a message as lost."""
 
     def read(local: FsmLocal) -> int:
-        delivery = None if local.party is None else local.party.record.delivery
-        return int(delivery is not None and delivery.lost > 0)
+        return int(local.party is not None and bool(judge_losses(owner, local.party.record.delivery)))
 
     return View(owner, 2, read)
 

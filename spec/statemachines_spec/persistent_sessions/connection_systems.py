@@ -21,6 +21,8 @@ from statemachines.persistent_sessions.life_record import (
     SessionOpened,
 )
 from statemachines.persistent_sessions.life_times import LifeTimes
+from statemachines.persistent_sessions.properties.opened_sessions import SessionProperty
+from statemachines.persistent_sessions.properties.session_owners import SUPERSEDED, judge_end
 from statemachines.persistent_sessions.request import DATABASE, NotOwner
 from statemachines.persistent_sessions.resume_record import ConnectionLost
 from statemachines.persistent_sessions.session_life import SESSION_LIFE
@@ -31,7 +33,7 @@ from statemachines_spec.explorer.fsm_actor import DOWN, ENDED, FsmActor, FsmLoca
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, Stepwise, View
 from statemachines_spec.explorer.system import System, at_most
-from statemachines_spec.persistent_sessions.clients import Clients, DoneUnknown, NotDone, Wrong
+from statemachines_spec.persistent_sessions.clients import Clients, DoneUnknown, NotDone
 
 HOUR_MS = 3_600_000
 
@@ -174,13 +176,18 @@ def keeps_its_promises(actor: str, before: Any, event: Any, after: Any) -> bool:
 
 def keeps_last(last: str) -> Callable[[str, Any, Any, Any], bool]:
     """The last connection that a client has made is not superseded: nobody else has made one."""
-    return lambda actor, before, event, after: actor != last or not isinstance(event, NotOwner)
+
+    def holds(actor: str, before: Any, event: Any, after: Any) -> bool:
+        return actor != last or not judge_end(last, SUPERSEDED if isinstance(event, NotOwner) else "")
+
+    return holds
 
 
 def properties(connections: tuple[FsmActor, ...], clients: Clients, one: Living) -> list[Property]:
     """What must hold, and what must happen sometimes."""
     found: list[Property] = [
-        Always(how.name, f"never: {how.value}", (clients.is_wrong(how),), lambda wrong: not wrong) for how in Wrong
+        Always(how.name, f"never: {how.value}", (clients.is_wrong(how),), lambda wrong: not wrong)
+        for how in SessionProperty
     ]
     found.append(Stepwise("LIFE", "the machine keeps what it promises of itself", keeps_its_promises))
     found.append(Sometimes("another session", "", (clients.has_had(one.sessions),), bool))

@@ -8,16 +8,23 @@ from typing import Any
 from msgspec.structs import replace
 
 from statemachines.kernel import Event
-from statemachines.persistent_sessions.acknowledged_messages import AcknowledgedMessages
 from statemachines.persistent_sessions.life_record import SessionClosed
 from statemachines.persistent_sessions.message import Publish, Written
+from statemachines.persistent_sessions.properties.acknowledged_messages import AcknowledgedMessages
+from statemachines.persistent_sessions.properties.delivered_messages import Copy, DeliveredMessages
 from statemachines.persistent_sessions.request import DATABASE
 from statemachines.persistent_sessions.session_host_parties import owner_of
 from statemachines.persistent_sessions.session_host_record import LeaveClient, LoseClient, TakeAcknowledgements
+from statemachines.persistent_sessions.session_tables import SESSION
 from statemachines_spec.explorer.actor import Envelope, Reaction, Watch
 from statemachines_spec.explorer.property import Always, Eventually, Property, View
-from statemachines_spec.persistent_sessions.client import Acknowledge, Changed, Connected, SessionViolation
-from statemachines_spec.persistent_sessions.database import SESSION
+from statemachines_spec.persistent_sessions.client import (
+    Acknowledge,
+    Changed,
+    Connected,
+    copy_of,
+    note_broken,
+)
 from statemachines_spec.persistent_sessions.node_database import BESIDE
 from statemachines_spec.persistent_sessions.node_systems import NODES, GoOn, MovingClient, MovingLocal, NodeSetting
 from statemachines_spec.persistent_sessions.publisher import PUBLISHER, PublishTo
@@ -30,13 +37,12 @@ class StoredBeside(Event, frozen=True, gc=False):
 
 
 class DepartingLocal(MovingLocal, frozen=True, gc=False):
-    """`seen` of what it acknowledges; `again`: something of that has come again; `in_flight` in the committed state;
+    """`seen` of what it acknowledges; messages that are `in_flight` in the committed state;
     `standing`: owners of its connections that are not over, `left` of these; what is stored `beside` its session;
     messages that were `handed` over, and those whose publisher was `told` that they are stored."""
 
     seen: AcknowledgedMessages = AcknowledgedMessages()
-    again: bool = False
-    in_flight: tuple[tuple[str, int], ...] = ()
+    in_flight: tuple[tuple[Copy, int], ...] = ()
     standing: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
@@ -55,8 +61,7 @@ class DepartingClient(MovingClient):
         self.crashes = one.crashes
 
     def initial(self) -> DepartingLocal:
-        nothing = tuple(() for _ in self.writers)
-        return DepartingLocal(nothing, nothing)
+        return DepartingLocal(*self.begin())
 
     def sees(self, actor: str, before: Any, event: Any, after: Any) -> Event | None:
         if actor in NODES and isinstance(event, LeaveClient | LoseClient):
@@ -78,17 +83,15 @@ class DepartingClient(MovingClient):
                 if owner not in local.standing:
                     return Reaction(local)
                 left = tuple(sorted({*local.left, owner}))
-                return Reaction(replace(local, left=left, seen=local.seen.observe(owner, event)))
+                return Reaction(observe_owner(replace(local, left=left), owner, event))
             case Connected(owner):
                 local = replace(local, standing=tuple(sorted({*local.standing, owner})))
             case Changed(committed=committed):
                 local = replace(local, in_flight=committed)
             case Acknowledge():
-                taken = TakeAcknowledgements(local.owner, local.due[:1])
-                local = replace(local, seen=local.seen.observe(local.owner, taken))
+                local = observe_owner(local, local.owner, TakeAcknowledgements(local.owner, local.due[:1]))
             case Publish() as message:
-                again = local.again or local.seen.is_redelivered(message)
-                local = replace(local, again=again, seen=local.seen.observe(envelope.sender, message))
+                local = observe_owner(local, envelope.sender, message)
             case PublishTo(_, message, also):
                 handed = tuple(sorted({*local.handed, message, also} - {""}))
                 return Reaction(replace(local, handed=handed))
@@ -102,24 +105,21 @@ class DepartingClient(MovingClient):
 
     def _note_answers(self, local: Any, messages: tuple[str, ...]) -> Reaction:
         """A message is stored for every session that it is for."""
-        if not self._stored(local).issuperset(messages):
-            local = replace(local, broken=tuple(sorted({*local.broken, SessionViolation.UNSTORED.name})))
+        for message in messages:
+            local = note_broken(local, self._stored(local, message).judge_answer(copy_of(message)))
         return Reaction(replace(local, told=tuple(sorted({*local.told, *messages}))))
 
-    def _stored(self, local: Any) -> set[str]:
-        """What is stored for every session that it is for."""
-        here = {message for messages in local.stored for message in messages}
-        found = {SESSION: here, BESIDE: set(local.beside)}
-        return {
-            message
-            for message in (*here, *local.beside)
-            if all(message in found[session] for session in self.sessions.get(message, (SESSION,)))
-        }
+    def _stored(self, local: Any, message: str) -> DeliveredMessages:
+        """What is stored in its session, unless the message is for another one that has it not."""
+        sessions = self.sessions.get(message, (SESSION,))
+        if BESIDE in sessions and message not in local.beside:
+            return DeliveredMessages()
+        return local.delivered if SESSION in sessions else DeliveredMessages().observe_stored(BESIDE, copy_of(message))
 
     @staticmethod
     def _closed(local: DepartingLocal, owner: str, event: SessionClosed) -> DepartingLocal:
         standing, left = (tuple(one for one in some if one != owner) for some in (local.standing, local.left))
-        return replace(local, standing=standing, left=left, seen=local.seen.observe(owner, event))
+        return observe_owner(replace(local, standing=standing, left=left), owner, event)
 
     # -- reading it -------------------------------------------------------------------------------------------------
 
@@ -127,7 +127,10 @@ class DepartingClient(MovingClient):
         """What such a client is promised."""
         text = "what a client has acknowledged before it left or was lost does not come again once its node has said so"
         yield Always(
-            "REDELIVERED", text, (View(self.name, 2, lambda local: int(local.again)),), lambda again: not again
+            "REDELIVERED",
+            text,
+            (self.has_broken("REDELIVERED"),),
+            lambda again: not again,
         )
 
     def obligations(self) -> Iterator[Eventually]:
@@ -142,12 +145,18 @@ class DepartingClient(MovingClient):
         yield Eventually("CLOSES", text, (View(self.name, 2, waits_for_end),), bool)
 
 
+def observe_owner(local: DepartingLocal, owner: str, event: Event) -> DepartingLocal:
+    """Something happens to the owner of a connection."""
+    seen, broken = local.seen.observe(owner, event)
+    return note_broken(replace(local, seen=seen), broken)  # type: ignore[no-any-return]
+
+
 def waits_for_commit(local: DepartingLocal) -> int:
     """Something that it has acknowledged over its connection is in flight in the committed state."""
     found = local.seen.connections.get(local.owner)
     if found is None or found.goes:
         return 0
-    messages = {message for message, _ in local.in_flight}
+    messages = {message for (_, message), _ in local.in_flight}
     return int(any(message in messages for message, _ in found.acknowledged))
 
 

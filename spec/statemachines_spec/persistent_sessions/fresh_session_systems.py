@@ -13,13 +13,14 @@ from statemachines.kernel import Answer, Request
 from statemachines.persistent_sessions.life_request import ClientFound, OpenSession
 from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
 from statemachines.persistent_sessions.request import SessionLoaded, SessionState
+from statemachines.persistent_sessions.session_tables import SESSION
 from statemachines.persistent_sessions.takeover_message import OwnerReplaced
 from statemachines_spec.explorer.actor import Envelope
 from statemachines_spec.explorer.process_steps import ProcessParts
 from statemachines_spec.explorer.property import Eventually
 from statemachines_spec.explorer.system import System
 from statemachines_spec.persistent_sessions.client import CLIENT
-from statemachines_spec.persistent_sessions.database import SESSION, DatabaseLocal, StoredRows
+from statemachines_spec.persistent_sessions.database import DatabaseLocal
 from statemachines_spec.persistent_sessions.node_database import NodeDatabase, NodeTables
 from statemachines_spec.persistent_sessions.node_systems import (
     LIAR,
@@ -55,7 +56,7 @@ class FreshDatabase(NodeDatabase):
     """A session that is opened in place of another one has nothing."""
 
     def initial(self) -> FreshTables:
-        return FreshTables(tuple(StoredRows(writer, self.begun) for writer in self.writers))
+        return FreshTables(self.service.initial().shelves)
 
     def apply(self, local: Any, request: Request) -> tuple[DatabaseLocal, tuple[Answer, ...], tuple[Envelope, ...]]:
         if isinstance(request, FindOwner) and request.session != local.session:

@@ -17,6 +17,7 @@ from statemachines.persistent_sessions.owner_request import FindOwner
 from statemachines.persistent_sessions.request import LoadSession
 from statemachines.persistent_sessions.session_host_parties import LIVES, WRITERS
 from statemachines.persistent_sessions.session_host_record import LeaveClient, LoseClient, MeetWriter
+from statemachines.persistent_sessions.session_tables import SESSION
 from statemachines.persistent_sessions.takeover_message import BeginTakeover, TakeoverRefused
 from statemachines.persistent_sessions.writer_record import IDLE, Hand, HandRange
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
@@ -24,7 +25,6 @@ from statemachines_spec.explorer.process_steps import ProcessParts
 from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, Stepwise, View
 from statemachines_spec.explorer.system import System, at_most
 from statemachines_spec.persistent_sessions.client import CLIENT
-from statemachines_spec.persistent_sessions.database import SESSION
 from statemachines_spec.persistent_sessions.departing_client import DepartingClient
 from statemachines_spec.persistent_sessions.node_database import BESIDE, LookOut
 from statemachines_spec.persistent_sessions.node_systems import (

@@ -18,7 +18,7 @@ from statemachines.persistent_sessions.session_host_record import RowsSeen
 from statemachines_spec.explorer.actor import Crash, Envelope, Reaction, Watch
 from statemachines_spec.explorer.process_actor import ProcessActorLocal
 from statemachines_spec.explorer.system import System
-from statemachines_spec.persistent_sessions.database import Database, StoredRows
+from statemachines_spec.persistent_sessions.database import Database
 from statemachines_spec.persistent_sessions.node_database import Follows, LookOut, NodeDatabase, NodeTables
 from statemachines_spec.persistent_sessions.node_systems import NodeSetting, SessionNodeActor, build
 
@@ -72,7 +72,7 @@ class LookedDatabase(NodeDatabase):
     """It knows what each owner has taken."""
 
     def initial(self) -> LookedTables:
-        return LookedTables(tuple(StoredRows(writer, self.begun) for writer in self.writers))
+        return LookedTables(self.service.initial().shelves)
 
     def sees(self, actor: str, before: Any, event: Any, after: Any) -> Event | None:
         if isinstance(event, Crash) or actor not in self.owners:

@@ -28,17 +28,10 @@ from statemachines.persistent_sessions.request import BeginEpoch, EpochBegun, No
 from statemachines.persistent_sessions.resume import LIVE
 from statemachines.persistent_sessions.session_host_parties import RESUMES
 from statemachines.persistent_sessions.session_host_record import MeetWriter
+from statemachines.persistent_sessions.session_tables import SESSION
 from statemachines_spec.explorer.actor import Crash, Envelope, Reaction, Watch
 from statemachines_spec.explorer.property import View
-from statemachines_spec.persistent_sessions.database import (
-    SESSION,
-    CarryOut,
-    Database,
-    DatabaseLocal,
-    Owed,
-    Reply,
-    StoredRows,
-)
+from statemachines_spec.persistent_sessions.database import CarryOut, Database, DatabaseLocal, Owed, Reply
 
 BESIDE = "s2"
 """Another session, which is live nowhere."""
@@ -87,7 +80,7 @@ class NodeDatabase(Database):
     """Its owners are nodes; each is a writer as well."""
 
     def initial(self) -> NodeTables:
-        return NodeTables(tuple(StoredRows(writer, self.begun) for writer in self.writers))
+        return NodeTables(self.service.initial().shelves)
 
     def sees(self, actor: str, before: Any, event: Any, after: Any) -> Event | None:
         if isinstance(event, Crash):

@@ -28,8 +28,9 @@ from statemachines.persistent_sessions.message import (
     Written,
 )
 from statemachines.persistent_sessions.owner_request import FindOwner
+from statemachines.persistent_sessions.properties.delivered_messages import MessageProperty
+from statemachines.persistent_sessions.properties.session_owners import SendingOwners, is_resuming, judge_end
 from statemachines.persistent_sessions.request import CommitState
-from statemachines.persistent_sessions.resume import RESUMING
 from statemachines.persistent_sessions.resume_record import NORMAL
 from statemachines.persistent_sessions.session_host_parties import RESUMES, WRITERS, owner_of
 from statemachines.persistent_sessions.session_host_process import SESSION_HOST
@@ -45,6 +46,7 @@ from statemachines.persistent_sessions.session_host_record import (
     TakeAcknowledgements,
     Undelivered,
 )
+from statemachines.persistent_sessions.session_tables import SESSION
 from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover
 from statemachines.persistent_sessions.times import Times
 from statemachines.persistent_sessions.writer_flow_record import LinkLost, WriterDown
@@ -56,9 +58,8 @@ from statemachines_spec.explorer.process_steps import ProcessParts
 from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, View
 from statemachines_spec.explorer.system import System, at_most
 from statemachines_spec.persistent_sessions.attached import Carried
-from statemachines_spec.persistent_sessions.client import CLIENT, Client, ClientLocal, Connected, SessionViolation
+from statemachines_spec.persistent_sessions.client import CLIENT, Client, ClientLocal, Connected, note_broken
 from statemachines_spec.persistent_sessions.cluster import CLUSTER, Break, Cluster, Lose
-from statemachines_spec.persistent_sessions.database import SESSION
 from statemachines_spec.persistent_sessions.node_database import NodeDatabase
 from statemachines_spec.persistent_sessions.publisher import Publisher
 from statemachines_spec.persistent_sessions.systems import has_settled
@@ -68,7 +69,6 @@ NODES = ("a", "b")
 LIAR = "c"
 MARKERS_MAX = 2
 LIVE = (Live, LiveMarker)
-TAKEN = ("superseded", "discarded")
 """Why a connection ends whose session another has."""
 
 
@@ -249,14 +249,11 @@ class GoOn(Event, frozen=True, gc=False):
 
 
 class MovingLocal(ClientLocal, frozen=True, gc=False):
-    """`connected` so often; owners that it has `heard` something of, the first one first; `split`: one before the last
-    of them has sent something since; `accepted`: its last connection is; `robbed`: another has superseded that."""
+    """`connected` so often; the `owners` that it has something of; `accepted`: its last connection is."""
 
     connected: int = 0
-    heard: tuple[str, ...] = ()
-    split: bool = False
+    owners: SendingOwners = SendingOwners()
     accepted: bool = False
-    robbed: bool = False
 
 
 class MovingClient(Client):
@@ -268,8 +265,7 @@ class MovingClient(Client):
         self.clean = clean
 
     def initial(self) -> MovingLocal:
-        nothing = tuple(() for _ in self.writers)
-        return MovingLocal(nothing, nothing)
+        return MovingLocal(*self.begin())
 
     def sees(self, actor: str, before: Any, event: Any, after: Any) -> Event | None:
         if actor not in NODES:
@@ -297,24 +293,11 @@ class MovingClient(Client):
                 return Reaction(replace(local, accepted=local.accepted or owner_of(envelope.sender) == local.owner))
             case SessionClosed(_, why):
                 is_last = owner_of(envelope.sender) == local.owner and local.connected == len(self.at)
-                return Reaction(replace(local, robbed=local.robbed or (is_last and why in TAKEN)))
+                return Reaction(note_broken(local, judge_end(local.owner, why) if is_last else ()))
             case Publish() | Pubrel():
-                local = self._noted(local, envelope.sender)
+                owners = local.owners.observe_sender(envelope.sender)
+                local = note_broken(replace(local, owners=owners), owners.judge_sender(envelope.sender))
         return super().react(local, envelope, watch)
-
-    @staticmethod
-    def _noted(local: MovingLocal, sender: str) -> MovingLocal:
-        if sender not in local.heard:
-            return replace(local, heard=(*local.heard, sender))
-        return local if sender == local.heard[-1] else replace(local, split=True)
-
-    def is_split(self) -> View:
-        """An owner has sent something after a later one had."""
-        return View(self.name, 2, lambda local: int(local.split))
-
-    def is_robbed(self) -> View:
-        """Its last connection was superseded, and it has made no other."""
-        return View(self.name, 2, lambda local: int(local.robbed))
 
     def lacks_nothing(self) -> View:
         """Its last connection is not accepted, or everything that is stored has come."""
@@ -411,7 +394,7 @@ def asks_no_more(parts: ProcessParts) -> bool:
 
 def resumes_of(parts: ProcessParts) -> int:
     """A session is being resumed."""
-    return int(any(one.kind == RESUMES.name and one.party.record.status in RESUMING for one in parts.parties))
+    return int(any(one.kind == RESUMES.name and is_resuming(one.party.record) for one in parts.parties))
 
 
 def obligations(
@@ -443,14 +426,14 @@ def properties(
 ) -> list[Property]:
     """What must hold, and what must happen sometimes."""
     found: list[Property] = [
-        Always(how.name, f"never: {how.value}", (client.is_broken(how),), lambda broken: not broken)
-        for how in SessionViolation
-        if how is not SessionViolation.AGED
+        Always(how.name, f"never: {how.value}", (client.has_broken(how.name),), lambda broken: not broken)
+        for how in MessageProperty
+        if how is not MessageProperty.AGED
     ]
     text = "once a new owner has sent something to the client, the one before sends nothing"
-    found.append(Always("SPLIT", text, (client.is_split(),), lambda split: not split))
+    found.append(Always("SPLIT", text, (client.has_broken("SPLIT"),), lambda split: not split))
     text = "the last connection of a client is not superseded: nobody else has made one"
-    found.append(Always("SUPERSEDED", text, (client.is_robbed(),), lambda robbed: not robbed))
+    found.append(Always("SUPERSEDED", text, (client.has_broken("SUPERSEDED"),), lambda robbed: not robbed))
     rests = tuple(node.view(rest_of, 3, gone=1) for node in nodes)
     views = (*rests, database.rests(), cluster.rests(), client.lacks_nothing())
     text = "where the client is connected and nobody has anything to do, all that is stored has come"

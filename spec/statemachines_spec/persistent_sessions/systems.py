@@ -10,6 +10,8 @@ from msgspec.structs import replace
 from statemachines.kernel import Request, incarnation
 from statemachines.persistent_sessions.delivery_record import READY
 from statemachines.persistent_sessions.message import Live, LiveMarker, MessageExpired, Publish, Pubrel, Written
+from statemachines.persistent_sessions.properties.delivered_messages import MessageProperty
+from statemachines.persistent_sessions.properties.session_owners import list_unfinished
 from statemachines.persistent_sessions.request import (
     BeginEpoch,
     CommitState,
@@ -29,6 +31,7 @@ from statemachines.persistent_sessions.resume_record import (
     ResumeSession,
     ResumeTimeout,
 )
+from statemachines.persistent_sessions.session_tables import SESSION
 from statemachines.persistent_sessions.times import Times
 from statemachines.persistent_sessions.writer import WRITER
 from statemachines.persistent_sessions.writer_flow_record import BEHIND, DONE, DRAINING, MarkerTimeout
@@ -48,9 +51,9 @@ from statemachines_spec.explorer.property import Always, Eventually, Property, S
 from statemachines_spec.explorer.system import System, at_most
 from statemachines_spec.persistent_sessions.as_written import AS_WRITTEN, AsWrittenRecord
 from statemachines_spec.persistent_sessions.attached import Attached
-from statemachines_spec.persistent_sessions.client import CLIENT, AcknowledgeTwice, Client, SessionViolation
+from statemachines_spec.persistent_sessions.client import CLIENT, AcknowledgeTwice, Client
 from statemachines_spec.persistent_sessions.cluster import CLUSTER, Break, Cluster, Lose
-from statemachines_spec.persistent_sessions.database import SESSION, Blur, Database, Fail
+from statemachines_spec.persistent_sessions.database import Blur, Database, Fail
 from statemachines_spec.persistent_sessions.publisher import MovingPublisher, Publisher
 
 OWNER = "owner"
@@ -571,10 +574,10 @@ def rests(owner: Attached) -> View:
         if local.party is None or local.mode in (DOWN, ENDED):
             return 0
         record = local.party.record
-        if record.status is not NORMAL:
-            return 1
         if isinstance(record, AsWrittenRecord):
-            return 2
+            return 2 if record.status is NORMAL else 1
+        if any(list_unfinished(owner.name, record)):
+            return 1
         return 2 if has_settled(record) and not record.delivery.state.queued else 1
 
     return View(owner.name, 3, read)
@@ -680,11 +683,11 @@ def properties(
 ) -> list[Property]:
     """What must hold, and what must happen sometimes."""
     loses = client.loses
-    left_out = ({SessionViolation.GAP} if loses else set()) | (set() if setting.untils else {SessionViolation.AGED})
-    left_out |= set() if setting.course else {SessionViolation.ORDER}
+    left_out = ({MessageProperty.GAP} if loses else set()) | (set() if setting.untils else {MessageProperty.AGED})
+    left_out |= set() if setting.course else {MessageProperty.ORDER}
     found: list[Property] = [
-        Always(how.name, f"never: {how.value}", (client.is_broken(how),), lambda broken: not broken)
-        for how in SessionViolation
+        Always(how.name, f"never: {how.value}", (client.has_broken(how.name),), lambda broken: not broken)
+        for how in MessageProperty
         if how not in left_out
     ]
     text = "normal operation begins when every writer is synchronised, or waits for the client, and all that was taken "

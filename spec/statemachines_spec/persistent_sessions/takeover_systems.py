@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Request, incarnation
 from statemachines.persistent_sessions.message import Publish, Pubrel
+from statemachines.persistent_sessions.properties.session_owners import SendingOwners, is_taking
 from statemachines.persistent_sessions.request import CommitState, ConfirmRows
 from statemachines.persistent_sessions.resume import RESUME
 from statemachines.persistent_sessions.resume_record import NORMAL, YIELDING, ResumeRecord, ResumeSession
@@ -21,7 +22,7 @@ from statemachines_spec.explorer.property import Always, Eventually, Property, S
 from statemachines_spec.explorer.system import System, at_most
 from statemachines_spec.persistent_sessions.attached import Attached
 from statemachines_spec.persistent_sessions.byzantine_owner import ByzantineOwner
-from statemachines_spec.persistent_sessions.client import CLIENT, Client, ClientLocal
+from statemachines_spec.persistent_sessions.client import CLIENT, Client, ClientLocal, note_broken
 from statemachines_spec.persistent_sessions.systems import SessionSetting, build
 from statemachines_spec.persistent_sessions.takeover_as_written import TAKING_AS_WRITTEN, TakingAsWritten
 
@@ -133,29 +134,24 @@ def refusal_of(event: Any) -> tuple[str, TakeoverRefused] | None:
     return event.to, TakeoverRefused(event.client, event.token)
 
 
-class OnceSplit(ClientLocal, frozen=True, gc=False):
-    """`heard`: the last of the owners that have sent something; `split`: one before it has sent something since."""
+class OwnersLocal(ClientLocal, frozen=True, gc=False):
+    """The owners that were replaced (`senders`)."""
 
-    heard: int = 0
-    split: bool = False
+    senders: SendingOwners = SendingOwners()
 
 
 class OneOwner(Client):
     """A client that takes note when two owners send to it by turns."""
 
-    def initial(self) -> OnceSplit:
-        nothing = tuple(() for _ in self.writers)
-        return OnceSplit(nothing, nothing)
+    def initial(self) -> OwnersLocal:
+        return OwnersLocal(*self.begin())
 
     def react(self, local: Any, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         if isinstance(envelope.event, Publish | Pubrel):
-            place = self.owners.index(envelope.sender.partition("~")[0])
-            local = replace(local, heard=max(place, local.heard), split=local.split or place < local.heard)
+            owner = envelope.sender.partition("~")[0]
+            senders = local.senders.observe_replaced(*self.owners[: self.owners.index(owner)])
+            local = note_broken(replace(local, senders=senders), senders.judge_sender(owner))
         return super().react(local, envelope, watch)
-
-    def is_split(self) -> View:
-        """Two owners have sent by turns."""
-        return View(self.name, 2, lambda local: int(local.split))
 
 
 def taking(name: str, about: str, one: Taking, variant: str = "settled") -> System:
@@ -230,7 +226,7 @@ def is_confirming(record: Any) -> int:
 
 
 def takes_over(one: Hosted) -> View:
-    return one.view(lambda record: int(getattr(record, "takeover", None) is not None))
+    return one.view(lambda record: int(is_taking(record)))
 
 
 def properties(owners: tuple[Hosted, ...], client: OneOwner, one: Taking) -> list[Property]:
@@ -238,7 +234,7 @@ def properties(owners: tuple[Hosted, ...], client: OneOwner, one: Taking) -> lis
     found: list[Property] = []
     if not one.silent:
         text = "once a new owner has sent something to the client, the one before sends nothing"
-        found.append(Always("SPLIT", text, (client.is_split(),), lambda split: not split))
+        found.append(Always("SPLIT", text, (client.has_broken("SPLIT"),), lambda split: not split))
     last = owners[-1]
     found.append(Sometimes("taken over", "", (last.is_in(NORMAL),), bool))
     if ConfirmRows in one.setting.slow:

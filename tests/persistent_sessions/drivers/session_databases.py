@@ -24,8 +24,8 @@ from statemachines.persistent_sessions.request import (
     SessionLoaded,
     StateCommitted,
 )
+from statemachines.persistent_sessions.session_tables import SessionService, find_shelf, put_shelf
 from statemachines.testing.postgres import run_sql
-from statemachines_spec.persistent_sessions.database import Database, Lives
 
 WRITERS = ("w1", "w2")
 MESSAGES = tuple(f"m{number}" for number in range(1, 9))
@@ -186,23 +186,21 @@ def tidy(answer, taken, request):
 
 
 class Model:
-    """The explorer's database; everything is visible at once."""
+    """The pure service, which the explorer's database holds; everything is visible at once."""
 
     def __init__(self):
-        self.database = Database(WRITERS, ("c1",))
+        self.service = SessionService(WRITERS)
 
     async def open(self):
-        self.local = self.database.initial()
+        self.tables = self.service.initial()
         return self
 
     async def ask(self, request):
-        self.local, answers, _ = self.database.apply(self.local, request)
-        return tuple(tidy(one, self.local.state.taken, request) for one in answers)
+        self.tables, answers = self.service.apply(self.tables, request)
+        return tuple(tidy(one, self.tables.state.taken, request) for one in answers)
 
     async def live(self, writer, up):
-        event = Lives(writer, up)
-        shelves = tuple(replace(one, up=event.up) if one.writer == writer else one for one in self.local.shelves)
-        self.local = replace(self.local, shelves=shelves)
+        self.tables = put_shelf(self.tables, replace(find_shelf(self.tables, writer), up=up))
 
     async def close(self):
         pass

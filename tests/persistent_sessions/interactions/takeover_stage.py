@@ -30,6 +30,7 @@ from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWa
 from statemachines.persistent_sessions.request import DATABASE, CommitState, PutMarker, PutRows
 from statemachines.persistent_sessions.resume import RESUME
 from statemachines.persistent_sessions.resume_record import STOPPED, ResumeRecord, ResumeSession
+from statemachines.persistent_sessions.session_tables import SESSION
 from statemachines.persistent_sessions.takeover_message import (
     BeginTakeover,
     EndTakeover,
@@ -38,7 +39,7 @@ from statemachines.persistent_sessions.takeover_message import (
 )
 from statemachines.persistent_sessions.times import Times
 from statemachines_spec.explorer.actor import Envelope
-from statemachines_spec.persistent_sessions.database import SESSION, Appear, Database
+from statemachines_spec.persistent_sessions.database import Appear, Database
 
 WRITER = "writer"
 
@@ -100,7 +101,7 @@ class Stage:
         self._feed(self._tables.owner, Live(SESSION, WRITER, 1, row))
 
     def do_lag(self, count: str) -> None:
-        self._database.lag = int(count)
+        self._database.service.lag = int(count)
 
     def do_appear(self) -> None:
         for place, entry in enumerate(self._tables.shelves[0].entries):

@@ -2,13 +2,10 @@
 
 It is fed what happens to the owners of one session, in the order in which it happens:
 
-    seen = seen.observe("a~1/1", Publish(...))                   the owner sends this to its client
-    seen = seen.observe("a~1/1", TakeAcknowledgements(...))      its node takes this of the client
-    seen = seen.observe("a~1/1", LoseClient("a~1/1"))            the client leaves, or is lost
-    seen = seen.observe("a~1/1", SessionClosed("s1", "lost"))    its node says that the connection is over
-    seen.is_redelivered(Publish(...))                            property REDELIVERED breaks
-
-Simulator, explorer and Hypothesis judge by it.
+    seen, broken = seen.observe("a~1/1", Publish(...))           the owner sends this to its client: REDELIVERED
+    seen, _ = seen.observe("a~1/1", TakeAcknowledgements(...))   its node takes this of the client
+    seen, _ = seen.observe("a~1/1", LoseClient("a~1/1"))         the client leaves, or is lost
+    seen, _ = seen.observe("a~1/1", SessionClosed("s1", "lost")) its node says that the connection is over
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Event, Map
+from statemachines.kernel import BrokenProperty, Event, Map
 from statemachines.persistent_sessions.life_record import SessionClosed
 from statemachines.persistent_sessions.message import Puback, Pubcomp, Publish
 from statemachines.persistent_sessions.session_host_record import LeaveClient, LoseClient, TakeAcknowledgements
@@ -45,17 +42,19 @@ class AcknowledgedMessages(msgspec.Struct, frozen=True, gc=False):
     connections: Map[str, OwnedConnection] = Map()
     settled: Map[Copy, bool] = Map()
 
-    def observe(self, owner: str, event: Event) -> AcknowledgedMessages:
-        """What is known behind this event of the owner; others than those above change nothing."""
+    def observe(self, owner: str, event: Event) -> tuple[AcknowledgedMessages, tuple[BrokenProperty, ...]]:
+        """What is known behind this event of the owner, and what breaks; other events change nothing."""
         if isinstance(event, SessionClosed):
-            return self._close(owner, event.why)
+            return self._close(owner, event.why), ()
+        broken: tuple[BrokenProperty, ...] = ()
+        if isinstance(event, Publish) and (event.message, event.filter) in self.settled:
+            text = f"{owner} sends {event.message}, which its client has acknowledged"
+            broken = (BrokenProperty("REDELIVERED", text),)
         before = self.connections.get(owner, OwnedConnection())
         after = advance_connection(before, event)
-        return self if after == before else replace(self, connections=self.connections.set(owner, after))
-
-    def is_redelivered(self, message: Publish) -> bool:
-        """Its node has said that the connection is over over which this was acknowledged."""
-        return (message.message, message.filter) in self.settled
+        if after == before:
+            return self, broken
+        return replace(self, connections=self.connections.set(owner, after)), broken
 
     def _close(self, owner: str, why: str) -> AcknowledgedMessages:
         found = self.connections.get(owner)
