@@ -43,6 +43,16 @@ ALLOWED: Final = (
         "of a CHAIN that is the last number the row above has decided already",
     ),
     Allowed(
+        ("subscriber_window/12/to-fresh", "subscriber_window/16/to-fresh"),
+        "SW-78",
+        "it stays fresh either way, and a subject has no timers",
+    ),
+    Allowed(
+        ("subject_publishers/1/to-roomy", "subject_publishers/4/to-roomy"),
+        "SW-18",
+        "it is roomy before: a crowded subject has no place left, and there are no timers",
+    ),
+    Allowed(
         ("rotation/0/to-turning", "rotation/1/to-turning"),
         "SW-10",
         "a window has one state, and no timers",

@@ -182,6 +182,18 @@ SYSTEMS: dict[str, tuple[str, WindowSetting]] = {
         "a publisher that forgets, and messages far ahead that nobody sent, one between two of its own",
         WindowSetting(walls=(STEADY,), messages=4, lost=1, own_flips=2, invented=2, shows=("skip", "cycle", "next")),
     ),
+    "displaced": (
+        "three publishers in the middle of their streams, and a receiver with a place for one, which may forget",
+        WindowSetting(
+            walls=(STILL, STILL, STILL),
+            messages=2,
+            lost=0,
+            flips=2,
+            begin=number_of(2, 5),
+            places=1,
+            shows=("first", "first unknown", "next"),
+        ),
+    ),
 }
 """Name -> (about, bounds)."""
 
