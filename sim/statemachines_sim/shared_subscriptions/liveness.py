@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
-from statemachines.kernel import node_of
+from statemachines.kernel import in_order, node_of
 from statemachines.shared_subscriptions.leader_record import LEADING, LeaderRecord
 from statemachines.shared_subscriptions.member import REGISTERED
 from statemachines.shared_subscriptions.message import RelayedToBorrower, RelayedToLeader
@@ -23,7 +23,6 @@ from statemachines.shared_subscriptions.properties.settled_group import (
     find_unconnected,
     find_unread,
     find_waiting_publisher,
-    list_members,
 )
 from statemachines.shared_subscriptions.properties.time_limits import TimeLimits
 from statemachines.shared_subscriptions.properties.timers_needed import check_timers
@@ -107,7 +106,7 @@ class Liveness:
 
     def _list_missing(self, world: Any, left: list[str], waiting: int, judging: bool) -> Iterator[Broken]:
         leading = leaders(world.processes)
-        yield find_leaderless(leading, is_needed=bool(left))
+        yield find_leaderless([one.id for one in leading], is_needed=bool(left))
         leader = leading[0] if leading else None
         if left:
             if able(world):
@@ -122,7 +121,8 @@ class Liveness:
         """Everything is read."""
         self._lives.check_leaving(world.now)
         self._check_timers(world)
-        yield find_leaderless(() if leader is None else (leader,), is_needed=leader is None and bool(able(world)))
+        if leader is None:
+            yield find_leaderless((), is_needed=bool(able(world)))
         yield find_waiting_publisher(waiting)
         for consumer in list_connected(world, leader):
             borrower = consumer.host.nodes.get(consumer.host.borrower)
@@ -136,10 +136,11 @@ class Liveness:
 
     def _dead(self, world: Any, leader: LeaderRecord) -> Broken:
         """L9; that a dead member is gone in time is also part of S11."""
-        for borrower in list_members(leader, self._lives.ended):
+        dead = [borrower for borrower, _ in in_order(leader.members) if borrower in self._lives.ended]
+        for borrower in dead:
             if leader.members[borrower].status is REGISTERED:
                 self._lives.check_gone(leader.id, borrower, world.now)
-        return find_dead_members(leader, self._lives.ended)
+        return find_dead_members(dead)
 
     def _disagreement(self, world: Any, leader: LeaderRecord) -> Broken:
         """S10: every pair of leader and borrower agrees, at some moment at which nothing is on its way between them."""

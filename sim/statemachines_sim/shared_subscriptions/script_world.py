@@ -17,7 +17,7 @@ from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.group_store import GroupStore
 from statemachines.shared_subscriptions.leader_record import LEADING
 from statemachines.shared_subscriptions.properties import PROPERTIES
-from statemachines.shared_subscriptions.properties.settled_group import is_alone
+from statemachines.shared_subscriptions.properties.settled_group import find_leaderless
 from statemachines.shared_subscriptions.registry import Registry
 from statemachines.shared_subscriptions.session import SESSION, Acknowledged, Deliver
 from statemachines.shared_subscriptions.stream_store import Append, Appended, Published, StreamStore
@@ -81,10 +81,8 @@ class GroupWorld(ScriptWorld):
         hosts = [self.processes[name] for name in self.own.hosts if self.processes[name].alive]
         leaders = [node.record for process in hosts for node in process.host.nodes.values()]
         serving = sorted((one.epoch, one.id) for one in leaders if one.status is LEADING)
-        if not is_alone(len(serving)):
-            self.watch.judge.report_broken(
-                "one leader", f"{' and '.join(name for _, name in serving)} serve the group at the same time"
-            )
+        for one in find_leaderless([name for _, name in serving], is_needed=False):
+            self.watch.judge.report_broken("one leader", one.detail)
 
     # -- the stage ------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from typing import Any
 from statemachines.kernel import in_order
 from statemachines.shared_subscriptions.assignment import GRANTING, REVOKING, GrantTimeout
 from statemachines.shared_subscriptions.message import Grant
-from statemachines.shared_subscriptions.properties.settled_group import is_granting
+from statemachines.shared_subscriptions.properties.settled_group import find_ungranted
 from statemachines.shared_subscriptions.properties.time_limits import is_within_window
 from statemachines.shared_subscriptions.properties.timers_needed import answers_have_deadlines
 from statemachines_spec.explorer.actor import Envelope
@@ -91,7 +91,7 @@ def make_granting_ends(hosts: Iterable[str]) -> tuple[Eventually, ...]:
 
 def _grants(local: HostLocal) -> int:
     record = None if local.party is None else local.party.record
-    return int(record is not None and is_granting(record))
+    return int(record is not None and bool(find_ungranted(record)))
 
 
 def make_due(mutes: tuple[str, ...]) -> Due:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from statemachines.kernel import in_order
+from statemachines.shared_subscriptions.borrower import UNSUBSCRIBING, BorrowerRecord
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
 from statemachines.shared_subscriptions.group_store import Claim, Commit
-from statemachines.shared_subscriptions.leader_record import CANDIDATE
+from statemachines.shared_subscriptions.leader_record import CANDIDATE, SERVING
 from statemachines.shared_subscriptions.message import UpdateProgress
 from statemachines.shared_subscriptions.names import CLAIM, ROOT, record_name
 from statemachines.shared_subscriptions.properties.committed_claim import CommittedClaim, check_unclaimed, find_claim
@@ -16,13 +17,13 @@ from statemachines.shared_subscriptions.properties.delivery_right import are_dis
 from statemachines.shared_subscriptions.properties.granted_stream import GrantedStream
 from statemachines.shared_subscriptions.properties.known_progress import KnownProgress
 from statemachines.shared_subscriptions.properties.settled_group import (
-    is_alone,
-    is_granting,
-    is_unsubscribing,
-    list_taken_back,
-    looks_for_leader,
+    Broken,
+    find_leaderless,
+    find_taken_back,
+    find_unconnected,
+    find_unended,
+    find_ungranted,
 )
-from statemachines.shared_subscriptions.properties.settled_group import leads as is_leader
 from statemachines.shared_subscriptions.properties.status_order import goes_back
 from statemachines_spec.explorer.party import is_due
 from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, Stepwise, View
@@ -52,7 +53,7 @@ def leads(local: HostLocal) -> int:
     """1 if the host has a leader that serves borrowers, by its own clock."""
     if local.party is None or local.mode is leader_host.LATE or is_due(local.party, "claim_end"):
         return 0
-    return int(is_leader(local.party.record))
+    return int(local.party.record.status in SERVING)
 
 
 # -- over states ----------------------------------------------------------------------------------------------------
@@ -68,7 +69,7 @@ def exclusive(consumers: Iterable[str], streams: tuple[str, ...]) -> Always:
 def one_leader(hosts: tuple[str, ...]) -> Always:
     """L6's safe half: of two leaders at most one serves."""
     views = tuple(View(name, 2, leads) for name in hosts)
-    return Always("one leader", "no two leaders serve the group at the same time", views, lambda *on: is_alone(sum(on)))
+    return Always("one leader", "no two leaders serve the group at the same time", views, _is_one)
 
 
 def sometimes_elected(hosts: tuple[str, ...]) -> tuple[Sometimes, ...]:
@@ -119,22 +120,31 @@ def obligations(consumers: Iterable[str], hosts: Iterable[str]) -> tuple[Eventua
     """L1, L2, L3, L7: what is open at one component, and is met once faults stop."""
     return (
         *(
-            Eventually(f"L1 {name}", "connecting leads to connected", (View(name, 2, _is(looks_for_leader)),), bool)
+            Eventually(f"L1 {name}", "connecting leads to connected", (View(name, 2, _is(_unconnected)),), bool)
             for name in consumers
         ),
+        *(Eventually(f"L7 {name}", "unsubscribing ends", (View(name, 2, _is(_leaving)),), bool) for name in consumers),
         *(
-            Eventually(f"L7 {name}", "unsubscribing ends", (View(name, 2, _is(is_unsubscribing)),), bool)
-            for name in consumers
-        ),
-        *(
-            Eventually(f"L2 {name}", "granting leads to granted", (View(name, 2, _is(is_granting)),), bool)
+            Eventually(f"L2 {name}", "granting leads to granted", (View(name, 2, _is(find_ungranted)),), bool)
             for name in hosts
         ),
         *(
-            Eventually(f"L3 {name}", "revoking leads to none", (View(name, 2, _is(list_taken_back)),), bool)
+            Eventually(f"L3 {name}", "revoking leads to none", (View(name, 2, _is(find_taken_back)),), bool)
             for name in hosts
         ),
     )
+
+
+def _unconnected(record: BorrowerRecord) -> Broken:
+    return find_unconnected(record.id, record)
+
+
+def _leaving(record: BorrowerRecord) -> Broken:
+    return find_unended(record.id, record.status is UNSUBSCRIBING, is_ended=False)
+
+
+def _is_one(*on: int) -> bool:
+    return not find_leaderless(["a leader"] * sum(on), is_needed=False)
 
 
 def _is(open_at: Callable[[Any], Any]) -> Callable[[Any], int]:
@@ -196,13 +206,15 @@ def durable_grows(actor: str, before: Any, event: Any, after: Any) -> bool:
     if not isinstance(before, StoreLocal) or actor != GROUP_STORE:
         return True
     return not any(
-        falls(key, level_of(stored.value), level_of(after.state[key].value)) for key, stored in in_order(before.state)
+        falls(key, level_of(stored.value), level_of(after.state[key].value))
+        for key, stored in in_order(before.state)
+        if isinstance(stored.value, int | Claim)
     )
 
 
-def level_of(value: object) -> int:
+def level_of(value: int | Claim) -> int:
     """What never falls of a record: a number, or an epoch."""
-    return value if isinstance(value, int) else value.epoch if isinstance(value, Claim) else 0
+    return value if isinstance(value, int) else value.epoch
 
 
 def falls(key: str, known: int, now: int) -> bool:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from statemachines.kernel import identity, in_order
-from statemachines.shared_subscriptions.leader_record import LEADING, LeaderRecord
+from statemachines.shared_subscriptions.leader_record import LEADING, SERVING, LeaderRecord
 from statemachines.shared_subscriptions.properties.settled_group import (
+    find_resets,
+    find_unconnected,
+    find_unshared,
     hands_nothing_over,
-    has_too_many_resets,
-    is_fair,
-    leads,
-    looks_for_leader,
 )
 from statemachines_spec.explorer.property import Always, Eventually, Sometimes, View
 from statemachines_spec.shared_subscriptions import consumer as consumers_of
@@ -39,7 +38,7 @@ def _rest(local: HostLocal) -> int:
     record = _leading(local)
     if record is None or not record.members or not hands_nothing_over(record):
         return 0
-    return 2 if is_fair(record) else 1
+    return 1 if find_unshared(record) else 2
 
 
 def _leading(local: HostLocal) -> LeaderRecord | None:
@@ -83,15 +82,16 @@ def obligations(consumers: Iterable[Consumer], hosts: tuple[str, ...]) -> tuple[
 
 def _unfair(local: HostLocal) -> int:
     record = _leading(local)
-    return int(record is not None and not is_fair(record))
+    return int(record is not None and bool(find_unshared(record)))
 
 
 def _serves(local: HostLocal) -> int:
-    return int(local.party is not None and leads(local.party.record))
+    return int(local.party is not None and local.party.record.status in SERVING)
 
 
 def _looks(local: ConsumerLocal) -> int:
-    return int(local.party is not None and (looks_for_leader(local.party.record) or local.party.record.outstanding))
+    record = None if local.party is None else local.party.record
+    return int(record is not None and bool(find_unconnected(record.id, record) or record.outstanding))
 
 
 def _alive(local: ConsumerLocal) -> int:
@@ -104,7 +104,7 @@ def _members(consumer: str) -> Callable[[HostLocal], int]:
 
     def view(local: HostLocal) -> int:
         record = None if local.party is None else local.party.record
-        if record is None or not leads(record):
+        if record is None or record.status not in SERVING:
             return 0
         return sum(
             1 << number_of(borrower)
@@ -129,7 +129,7 @@ def resets_bounded(consumers: Iterable[Consumer], faults: int) -> tuple[Always, 
     views = tuple(View(one.name, one.lives + 1, _resets) for one in consumers)
     text = f"no more borrowers end themselves than there are faults that end one: {faults}"
     return (
-        Always("L8", text, views, lambda *each: not has_too_many_resets(sum(each), faults)),
+        Always("L8", text, views, lambda *each: not find_resets(sum(each), faults)),
         Sometimes("L8 resets", "a borrower ends itself", views, lambda *each: any(each)),
     )
 

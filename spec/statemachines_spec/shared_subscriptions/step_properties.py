@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from statemachines.kernel import SetTimer, in_order
+from statemachines.shared_subscriptions.borrower import UNSUBSCRIBING
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
 from statemachines.shared_subscriptions.group_store import Claim, Commit, record_key
 from statemachines.shared_subscriptions.leader import LEADER
@@ -17,10 +18,9 @@ from statemachines.shared_subscriptions.leader_record import LEADING, SERVING, L
 from statemachines.shared_subscriptions.message import Disconnect, LeaderWanted, Ping, RevokeFinished, UpdateProgress
 from statemachines.shared_subscriptions.names import CLAIM, record_name
 from statemachines.shared_subscriptions.properties.settled_group import (
-    begins_again,
+    find_begun_again,
+    find_unbalanced,
     hands_nothing_over,
-    is_balanced,
-    is_unsubscribing,
 )
 from statemachines.shared_subscriptions.session_record import reading_key
 from statemachines.shared_subscriptions.stream import ABSENT, REVOKING, Link
@@ -56,7 +56,7 @@ def is_balanced_at_rest(actor: str, before: Any, event: Any, after: Any) -> bool
     record = leader_of(after)
     if record is None or record.status is not LEADING or not hands_nothing_over(record):
         return True
-    return is_balanced(record)
+    return not find_unbalanced(record)
 
 
 def holder_renews(actor: str, before: Any, event: Any, after: Any) -> bool:
@@ -88,7 +88,7 @@ def ends_for_good(actor: str, before: Any, event: Any, after: Any) -> bool:
     """L7: no other borrower begins where the client has unsubscribed."""
     if not isinstance(before, ConsumerLocal) or before.party is None:
         return True
-    return not begins_again(is_unsubscribing(before.party.record), after.number != before.number)
+    return not find_begun_again(actor, before.party.record.status is UNSUBSCRIBING, after.number != before.number)
 
 
 def own_expiry(actor: str, before: Any, event: Any, after: Any) -> bool:

@@ -3,8 +3,6 @@
 An observer is a frozen value, and a rule is a function.  Both take what happened, or the records of the machines, and
 return what broke.  The simulator's watch feeds them, and keeps only what an outsider can know: when, and in which run.
 The explorer asks them about local states and steps.  Runs under Hypothesis go by the watch.
-
-Three have an author elsewhere for a half: `tools/properties.toml` says why.
 """
 
 from __future__ import annotations

@@ -23,6 +23,9 @@ RANKS: Final[dict[Enum, int]] = {
 }
 """A status is left for one of a higher rank, or of the same."""
 
+INITIAL: Final[dict[type[Enum], Enum]] = {
+    kind: next(iter(kind)) for kind in (BorrowerStatus, LeaderStatus, MemberStatus, StreamStatus, AssignmentStatus)
+}
 MACHINES: Final = frozenset(("borrower", "member", "stream", "assignment"))
 """Each of these enters no status twice."""
 
@@ -40,7 +43,7 @@ class StatusHistory(msgspec.Struct, frozen=True, gc=False):
         """The machine called `name` goes from one status to another."""
         entered = self.entered
         if entered is None:
-            if source is not next(iter(type(source))):
+            if source is not INITIAL[type(source)]:
                 return StatusHistory(dest), (BrokenProperty("S1", f"{name} begins in {source.value}"),)
         elif entered is not source:
             detail = f"{name} is in {source.value}, and its last move led to {entered.value}"

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from statemachines.kernel import BrokenProperty
+from statemachines.kernel import BrokenProperty, Event, name_of
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 
 PPM: Final = 1_000_000
@@ -118,6 +118,9 @@ def is_within_window(unanswered: int, window: int) -> bool:
     return unanswered <= window
 
 
-def check_claim_end(leader: str, late_ns: int, what: str) -> Broken:
+def check_claim_end(leader: str, at_ns: int, end_ns: int, event: Event) -> Broken:
     """S3: after the end of its claim, by its own clock, a leader does nothing else but end."""
-    return (BrokenProperty("S3", f"{leader} takes {what} {late_ns / 1e9:.3f} s after its claim ended"),)
+    if at_ns < end_ns:
+        return ()
+    late = f"{(at_ns - end_ns) / 1e9:.3f} s after its claim ended"
+    return (BrokenProperty("S3", f"{leader} takes {name_of(type(event))} {late}"),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from statemachines.kernel import Answer, Event, Node, Request, name_of
+from statemachines.kernel import Answer, Event, Node, Request
 from statemachines.shared_subscriptions.claim import ClaimEnd
 from statemachines.shared_subscriptions.group_store import Commit, Committed, FailingMessage
 from statemachines.shared_subscriptions.leader_record import HOLDING
@@ -44,8 +44,8 @@ class Commits:
         if end_ns is None or before not in HOLDING or type(event) is ClaimEnd:
             return
         at_ns = now_ns if self.local_ns is None else self.local_ns(leader.name)
-        if at_ns >= end_ns:
-            self._judge.report_properties(check_claim_end(leader.name, at_ns - end_ns, name_of(type(event))))
+        if broken := check_claim_end(leader.name, at_ns, end_ns, event):
+            self._judge.report_properties(broken)
 
     def commit(self, party: str, request: Request, answers: tuple[Answer, ...], now_ns: int) -> None:
         """The store carried `request` of `party` out at `now_ns` by its own clock, which is its stamp."""

@@ -60,9 +60,10 @@ class Progress:
         return [
             stream
             for stream, count in sorted(self.published.items())
-            if rank_of(stream)[1] >= self.oldest and is_unread(self.acked.get(stream, NOTHING).prefix, count)
+            if is_unread(self.acked.get(stream, NOTHING).prefix, count)
+            and (not self.oldest or rank_of(stream)[1] >= self.oldest)
         ]
 
     def list_before(self, stream: str) -> tuple[str, ...]:
         """Streams that were published to in earlier generations of the same shard, and are there still."""
-        return list_earlier(stream, sorted(self.published), self.oldest)
+        return list_earlier(stream, self.published, self.oldest)
