@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from statemachines.kernel import BrokenProperty
+
 
 class Violation(Exception):
     """`monitor` (a property of the protocol) does not hold; `detail` says what happened."""
@@ -30,3 +34,8 @@ class Judge:
             raise Violation(monitor, detail)
         self.noted[monitor] = self.noted.get(monitor, 0) + 1
         self.first.setdefault(monitor, detail)
+
+    def report_properties(self, broken: Iterable[BrokenProperty]) -> None:
+        """The same, of what an observer has found."""
+        for one in broken:
+            self.report_broken(one.name, one.detail)

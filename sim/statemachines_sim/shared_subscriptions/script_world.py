@@ -16,6 +16,8 @@ from statemachines.kernel import Answer, Event, Message, Outgoing, Request
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.group_store import GroupStore
 from statemachines.shared_subscriptions.leader_record import LEADING
+from statemachines.shared_subscriptions.properties import PROPERTIES
+from statemachines.shared_subscriptions.properties.settled_group import find_leaderless
 from statemachines.shared_subscriptions.registry import Registry
 from statemachines.shared_subscriptions.session import SESSION, Acknowledged, Deliver
 from statemachines.shared_subscriptions.stream_store import Append, Appended, Published, StreamStore
@@ -24,7 +26,7 @@ from statemachines_sim.judge import Judge
 from statemachines_sim.recorder import Recorder
 from statemachines_sim.replay_result import Simulated, carry_out, parameters_of
 from statemachines_sim.script_world import ScriptProcess, ScriptWorld
-from statemachines_sim.shared_subscriptions.watch import PROPERTIES, Watch
+from statemachines_sim.shared_subscriptions.watch import Watch
 from statemachines_spec.script.script import Script
 from statemachines_spec.script.script import Step as ScriptStep
 from statemachines_spec.script.stage import CannotFollow
@@ -79,10 +81,8 @@ class GroupWorld(ScriptWorld):
         hosts = [self.processes[name] for name in self.own.hosts if self.processes[name].alive]
         leaders = [node.record for process in hosts for node in process.host.nodes.values()]
         serving = sorted((one.epoch, one.id) for one in leaders if one.status is LEADING)
-        if len(serving) > 1:
-            self.watch.judge.report_broken(
-                "one leader", f"{' and '.join(name for _, name in serving)} serve the group at the same time"
-            )
+        for one in find_leaderless([name for _, name in serving], is_needed=False):
+            self.watch.judge.report_broken("one leader", one.detail)
 
     # -- the stage ------------------------------------------------------------------------------------------------
 
@@ -118,7 +118,7 @@ class GroupWorld(ScriptWorld):
         for _ in range(SERVES):
             if not self._serve() or not self.watch.list_unacknowledged():
                 return
-        self.watch.judge.report_broken("L5", f"{self.watch.list_unacknowledged()[0]}: published and never acknowledged")
+        self.watch.report_unread()
 
     def _take_turns(self) -> None:
         for _ in range(TURNS):

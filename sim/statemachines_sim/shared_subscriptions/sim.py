@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Answer
 from statemachines.shared_subscriptions.group_store import Commit, Committed, GroupStore, StoreFailed
+from statemachines.shared_subscriptions.properties import PROPERTIES
 from statemachines.shared_subscriptions.stream_store import FetchFailed, StreamStore
 from statemachines_sim.cluster import OF_PROCESSES, OF_STORES, Fixture, Role, SimCluster, Tolerance
 from statemachines_sim.devices.remote_store import Batches, remote_store
@@ -23,7 +24,7 @@ from statemachines_sim.shared_subscriptions.faults import FAULTS
 from statemachines_sim.shared_subscriptions.leader_host import LeaderHost
 from statemachines_sim.shared_subscriptions.load import play
 from statemachines_sim.shared_subscriptions.section import Section, affordable, check
-from statemachines_sim.shared_subscriptions.watch import PROPERTIES, Watch
+from statemachines_sim.shared_subscriptions.watch import Watch
 from statemachines_sim.units import MS, S
 
 APART_NS = S // 50

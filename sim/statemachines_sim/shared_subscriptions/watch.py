@@ -1,7 +1,8 @@
 """Watch: every S and L property of shared subscriptions, judged while a run goes on, from what every node did.
 
-Each part keeps its own books, apart from the records of the machines; by subject they stand in `monitors/`.  What must
-come true in the end stands in `liveness`.  The simulator, scripted runs and tests with Hypothesis use this one.
+The rules are those of `statemachines.shared_subscriptions.properties`.  Each part feeds some of
+them, and keeps books of the run apart from the records of the machines; by subject they stand in `monitors/`.  What
+must come true in the end stands in `liveness`.  The simulator, scripted runs and tests with Hypothesis use this one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.leader_record import RESIGNED
 from statemachines.shared_subscriptions.member import REGISTERED
 from statemachines.shared_subscriptions.message import Disconnect, LeaderConnectResponse, Ping, UpdateProgress
+from statemachines.shared_subscriptions.properties.committed_claim import check_leader
+from statemachines.shared_subscriptions.properties.settled_group import find_begun_again, find_lost_claim, find_unread
+from statemachines.shared_subscriptions.properties.time_limits import derive_limits
 from statemachines.shared_subscriptions.session import Acknowledged, Deliver, Nack
 from statemachines.shared_subscriptions.stream import Link
 from statemachines.shared_subscriptions.stream_store import Fetched, FetchFailed
@@ -34,14 +38,6 @@ from statemachines_sim.shared_subscriptions.monitors.reads import Reads
 from statemachines_sim.shared_subscriptions.monitors.set_aside import SetAside
 from statemachines_sim.shared_subscriptions.monitors.statuses import Statuses
 from statemachines_sim.shared_subscriptions.section import Section, is_quick
-
-PROPERTIES: Final = (
-    *(f"S{number}" for number in range(1, 18)),
-    "S20",
-    "S21",
-    *(f"L{number}" for number in range(1, 12)),
-)
-"""By the names of the protocol's page."""
 
 EXCUSES: Final = ("crash", "poisoned", "lost_disk", "leader_crash", "end_twin", "unsubscribe")
 """What may be done that leads to a second delivery."""
@@ -75,18 +71,19 @@ class Watch(cluster.Watch):
         own: Section | None = None,
     ) -> None:
         super().__init__(judge)
+        limits = derive_limits(configuration)
         self.progress = Progress(self.judge)
-        self.commits = Commits(self.judge, configuration, self.progress)
+        self.commits = Commits(self.judge, limits, self.progress)
         self.assignments = Assignments(self.judge, self.commits, self.progress)
         self.deliveries = Deliveries(self.judge, self.assignments, topic_filter, configuration.exclusive)
         self.statuses = Statuses(self.judge)
-        self.lives = Lives(self.judge, configuration)
-        self.answers = Answers(self.judge, configuration)
-        self.reads = Reads(self.judge, configuration)
+        self.lives = Lives(self.judge, limits)
+        self.answers = Answers(self.judge, limits)
+        self.reads = Reads(self.judge, limits)
         self.set_aside = SetAside(self.judge, self.progress, configuration.max_deliver)
         self.letters = Letters(self.judge)
         self.liars = self.deliveries.liars
-        self.liveness = Liveness(configuration, self.judge, self.lives, self.liars)
+        self.liveness = Liveness(limits, self.judge, self.lives, self.liars)
         self.steady = False
         self.waiting = 0
         self._own = own
@@ -146,10 +143,7 @@ class Watch(cluster.Watch):
 
     def _connected(self, borrower: str, link: Link) -> None:
         """S17."""
-        if (link.leader, link.epoch) not in self.commits.named:
-            self.judge.report_broken(
-                "S17", f"{borrower} follows {link.leader} of epoch {link.epoch}, whom no claim has named"
-            )
+        self.judge.report_properties(check_leader(borrower, link, self.commits.named))
 
     def tell(self, process: Any, party: str, event: Event, now_ns: int) -> None:
         if type(event) is Deliver:
@@ -236,6 +230,10 @@ class Watch(cluster.Watch):
         """L5: streams of which something published is not acknowledged."""
         return self.progress.list_unacknowledged()
 
+    def report_unread(self) -> None:
+        """L5, where it is over."""
+        self.judge.report_properties(find_unread(None, self.list_unacknowledged()))
+
     def _moved(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
         self.statuses.observe_move(node, before, step)
         status = step.record.status
@@ -243,8 +241,9 @@ class Watch(cluster.Watch):
             self.deliveries.excuse = self._number
             self.answers.forget(node.name)
         if self.steady and status is RESIGNED and node.fsm.lines[step.row].clause in CLAIM_LOST:
-            self.judge.report_broken("L6", f"{node.name} loses its claim, and nothing is wrong")
+            self.judge.report_properties(find_lost_claim(node.name))
         if node.fsm.name == "borrower":
             self.lives.observe_move(node, step, now_ns)
-            if type(event) is Start and node.name.partition("/")[0] in self._left:
-                self.judge.report_broken("L7", f"{node.name} begins after its client unsubscribed")
+            if type(event) is Start:
+                has_left = node.name.partition("/")[0] in self._left
+                self.judge.report_properties(find_begun_again(node.name, has_left, begins=True))

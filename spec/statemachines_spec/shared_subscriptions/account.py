@@ -21,6 +21,7 @@ from statemachines.shared_subscriptions.leader_record import LEADING
 from statemachines.shared_subscriptions.member import ExpiryTimer, HandOverTimer
 from statemachines.shared_subscriptions.message import Revoked
 from statemachines.shared_subscriptions.names import record_name
+from statemachines.shared_subscriptions.properties.delivered_messages import DeliveredMessages, DeliveryPlace
 from statemachines.shared_subscriptions.session import Ack, Take
 from statemachines.shared_subscriptions.session_record import Acknowledged, Deliver
 from statemachines.shared_subscriptions.stream import ABSENT
@@ -48,23 +49,22 @@ class Durable(Event, frozen=True, gc=False):
     progress: tuple[tuple[str, int], ...]
 
 
-class Place(msgspec.Struct, frozen=True, gc=False):
-    """What a borrower was given of a stream: under its last grant, up to `next`."""
+class BorrowerPlace(msgspec.Struct, frozen=True, gc=False):
+    """Where a borrower is in a stream, under its last grant."""
 
     borrower: str
     stream: str
-    grant: int
-    next: int
+    place: DeliveryPlace
 
 
 class AccountLocal(msgspec.Struct, frozen=True, gc=False):
-    """By stream, in the order of the account's `streams`: `acked`, offsets that are acknowledged, as bits; `once`,
-    those delivered with no excuse since; `durable`, the progress committed.  `places` by (borrower, stream)."""
+    """By stream, in the order of the account's `streams`: `acked`, offsets that are acknowledged, as bits; `once`, what
+    is delivered; `durable`, the progress committed.  `places` by (borrower, stream)."""
 
     acked: tuple[int, ...]
-    once: tuple[int, ...]
+    once: tuple[DeliveredMessages, ...]
     durable: tuple[int, ...]
-    places: tuple[Place, ...] = ()
+    places: tuple[BorrowerPlace, ...] = ()
 
 
 class Account(Observer):
@@ -77,7 +77,7 @@ class Account(Observer):
 
     def initial(self) -> AccountLocal:
         nothing = (0,) * len(self.streams)
-        return AccountLocal(nothing, nothing, nothing)
+        return AccountLocal(nothing, (DeliveredMessages(),) * len(self.streams), nothing)
 
     def sees(self, actor: str, before: Any, event: Any, after: Any) -> Event | None:
         if isinstance(before, ConsumerLocal):
@@ -96,7 +96,8 @@ class Account(Observer):
                 return Reaction(replace(local, acked=self._with(local.acked, stream, bits(first, last))))
             case Excused(streams, gone):
                 once = tuple(
-                    0 if stream in streams else mask for stream, mask in zip(self.streams, local.once, strict=True)
+                    DeliveredMessages() if stream in streams else known
+                    for stream, known in zip(self.streams, local.once, strict=True)
                 )
                 places = tuple(place for place in local.places if place.borrower != gone)
                 return Reaction(replace(local, once=once, places=places))
@@ -107,17 +108,25 @@ class Account(Observer):
 
     def describe(self, local: AccountLocal) -> str:
         return "; ".join(
-            f"{stream}: acknowledged {numbers(acked)}, given once {numbers(once)}, durable below {durable}"
+            f"{stream}: acknowledged {numbers(acked)}, given once {numbers(mask_of(once))}, durable below {durable}"
             for stream, acked, once, durable in zip(self.streams, local.acked, local.once, local.durable, strict=True)
         )
 
     # -- inside -------------------------------------------------------------------------------------------------
 
     def _delivered(self, local: AccountLocal, event: Deliver) -> AccountLocal:
-        place = Place(event.owner, event.stream, event.grant, event.last + 1)
-        others = [one for one in local.places if (one.borrower, one.stream) != (event.owner, event.stream)]
-        places = tuple(sorted((*others, place), key=lambda one: (one.borrower, one.stream)))
-        return replace(local, once=self._with(local.once, event.stream, bits(event.first, event.last)), places=places)
+        key = (event.owner, event.stream)
+        known = [one.place for one in local.places if (one.borrower, one.stream) == key]
+        under = known[0] if known and known[0].grant == event.grant else DeliveryPlace(event.grant, event.first)
+        others = [one for one in local.places if (one.borrower, one.stream) != key]
+        places = sorted(
+            (*others, BorrowerPlace(*key, under.observe(event)[0])), key=lambda one: (one.borrower, one.stream)
+        )
+        once = tuple(
+            known.observe(event)[0] if name == event.stream else known
+            for name, known in zip(self.streams, local.once, strict=True)
+        )
+        return replace(local, once=once, places=tuple(places))
 
     def _with(self, masks: tuple[int, ...], stream: str, more: int) -> tuple[int, ...]:
         return tuple(mask | more if name == stream else mask for name, mask in zip(self.streams, masks, strict=True))
@@ -170,6 +179,11 @@ def progress_in(local: StoreLocal) -> dict[str, int]:
 def bits(first: int, last: int) -> int:
     """Offsets `first`..`last` as bits."""
     return (1 << last + 1) - (1 << first)
+
+
+def mask_of(known: DeliveredMessages) -> int:
+    """What was delivered once, as bits."""
+    return sum(bits(first, last) for first, last in known.once.ranges)
 
 
 def prefix(mask: int) -> int:

@@ -1,7 +1,6 @@
 """Agreement: what a leader and its borrowers know of each other (S10), what is left of who is gone (S11), timers (L10).
 
-A leader and a borrower agree about a stream where the leader has nothing to repeat; where it has, the borrower is one
-message behind or ahead of it.  Nothing is said of a borrower that the leader has let go: it is told when it speaks.
+The rules are those of the package of properties; here they are asked of every state.
 """
 
 from __future__ import annotations
@@ -11,21 +10,28 @@ from typing import Any, NamedTuple
 
 from statemachines.kernel import in_order
 from statemachines.shared_subscriptions.assignment import GRANTED as GIVEN
-from statemachines.shared_subscriptions.assignment import GRANTING, REVOKED, AssignmentStatus
-from statemachines.shared_subscriptions.assignment import REVOKING as TAKING
-from statemachines.shared_subscriptions.borrower import UNSUBSCRIBING
+from statemachines.shared_subscriptions.assignment import GRANTING, AssignmentStatus
 from statemachines.shared_subscriptions.leader_record import SERVING, LeaderRecord
 from statemachines.shared_subscriptions.member import LAPSED, REGISTERED
 from statemachines.shared_subscriptions.message import END_OF_STREAM, LeaderWanted, Ping, RevokeFinished, UpdateProgress
-from statemachines.shared_subscriptions.stream import ABSENT, GRANTED
+from statemachines.shared_subscriptions.properties.agreement import (
+    HELD,
+    BorrowerSide,
+    fits,
+    is_confirmed,
+    read_borrower,
+)
+from statemachines.shared_subscriptions.properties.timers_needed import (
+    check_timers,
+    is_registered,
+    keeps_until_deadlines,
+)
+from statemachines.shared_subscriptions.stream import ABSENT
 from statemachines_spec.explorer.property import Always, Sometimes, Stepwise, View
 from statemachines_spec.shared_subscriptions.consumer import Consumer, ConsumerLocal
 from statemachines_spec.shared_subscriptions.leader_host import HostLocal, LeaderHost
 
 # -- S10 ------------------------------------------------------------------------------------------------------------
-
-NOT_HELD, HELD, REVOKED_HELD, LEAVING = range(4)
-"""What a borrower makes of a stream; `LEAVING`: it finishes the stream since it unsubscribes."""
 
 STATUSES = tuple(AssignmentStatus)
 
@@ -78,19 +84,18 @@ def make_agreement(consumers: Iterable[Consumer], hosts: Iterable[LeaderHost], s
         return (
             ours is not None
             and theirs is not None
-            and (theirs.status, ours.kind) == (GIVEN, HELD)
-            and (theirs.link, theirs.grant) == (ours.link, ours.grant)
+            and (theirs.status, ours.side.kind) == (GIVEN, HELD)
+            and (theirs.link, theirs.grant) == (ours.link, ours.side.grant)
         )
 
     return Sometimes("S10 at rest", "nothing is in flight, and a stream is granted on both sides", views, happens, True)
 
 
 class Ours(NamedTuple):
-    """What the borrower knows of a stream: under which link, what it does with it, the grant held or seen."""
+    """What the borrower knows of a stream, and under which link."""
 
     link: int
-    kind: int
-    grant: int
+    side: BorrowerSide
 
 
 class Theirs(NamedTuple):
@@ -112,21 +117,9 @@ def _standing(consumer: str, host: str, stream: str, scale: Scale, name: str) ->
         ours, theirs = read(borrower, leader)
         if ours is None or theirs is None or not theirs.registered >> ours.link & 1:
             return True
-        if theirs.link != ours.link or theirs.status is STATUSES[0]:
-            return ours.kind == NOT_HELD
-        return _fits(ours, theirs)
+        return fits(ours.side, theirs.link == ours.link, theirs.status, theirs.grant)
 
     return Always(name, "leader and borrower agree about the stream, up to what is repeated", views, holds, True)
-
-
-def _fits(ours: Ours, theirs: Theirs) -> bool:
-    """Whether both can be where they are about one assignment, each having said what it had to say."""
-    if ours.kind == NOT_HELD:
-        if theirs.status is GRANTING:
-            return ours.grant < theirs.grant
-        return theirs.status is REVOKED and ours.grant <= theirs.grant  # lower: it has vanished before it was granted
-    kinds = {GRANTING: (HELD, LEAVING), GIVEN: (HELD, LEAVING)}.get(theirs.status, (HELD, REVOKED_HELD, LEAVING))
-    return ours.grant == theirs.grant and ours.kind in kinds
 
 
 def _views(consumer: str, host: str, stream: str, scale: Scale) -> tuple[tuple[View, View], Read]:
@@ -137,12 +130,9 @@ def _views(consumer: str, host: str, stream: str, scale: Scale) -> tuple[tuple[V
         if local.party is None or local.party.record.link is None:
             return 0
         record = local.party.record
-        child = record.streams.get(stream)
-        kind = NOT_HELD
-        if child is not None and child.status is not ABSENT:
-            kind = HELD if child.status is GRANTED else LEAVING if record.status is UNSUBSCRIBING else REVOKED_HELD
+        side = read_borrower(record, stream)
         link = scale.link(record.link.epoch, record.link.registration)
-        return 1 + (link * 4 + kind) * grants + (0 if child is None else child.grant)
+        return 1 + (link * 4 + side.kind) * grants + side.grant
 
     def leader(local: HostLocal) -> int:
         record = _serving(local)
@@ -162,7 +152,8 @@ def _views(consumer: str, host: str, stream: str, scale: Scale) -> tuple[tuple[V
         if not first or not second:
             return None, None
         rest, grant = divmod(first - 1, grants)
-        ours = Ours(*divmod(rest, 4), grant)
+        link, kind = divmod(rest, 4)
+        ours = Ours(link, BorrowerSide(kind, grant))
         rest, grant = divmod(second - 1, grants)
         rest, status = divmod(rest, len(STATUSES))
         rest, owner = divmod(rest, scale.registrations)
@@ -185,7 +176,7 @@ def _progress(consumer: str, host: str, stream: str, scale: Scale, name: str) ->
         child = record.streams.get(stream)
         if child is None or child.status is ABSENT:
             return 0
-        if any(stream in unconfirmed for unconfirmed in (record.changed, record.carried, record.late)):
+        if not is_confirmed(record, stream):
             return 0
         link = scale.link(record.link.epoch, record.link.registration)
         return int(1 + (link * grants + child.grant) * offsets + scale.progress(child.progress))
@@ -226,25 +217,7 @@ def deadlines(hosts: Iterable[str]) -> Always:
 
 
 def _keeps_until(local: HostLocal) -> int:
-    record = _serving(local)
-    if record is None:
-        return 1
-    assert local.party is not None
-    timers = set(local.party.timers)
-    kept = all(
-        (("expiry" if member.status is REGISTERED else "hand_over"), borrower) in timers
-        for borrower, member in in_order(record.members)
-    )
-    return int(kept and all(_is_registered(record, one) for _, one in in_order(record.assignments)))
-
-
-def _is_registered(record: LeaderRecord, one: Any) -> bool:
-    """`one` names a borrower and its numbers, and is it registered under these?"""
-    member = record.members.get(one.borrower if hasattr(one, "borrower") else one.link.borrower)
-    if member is None or member.status is not REGISTERED:
-        return False
-    link = one if hasattr(one, "registration") else one.link
-    return (member.link.epoch, member.link.registration) == (link.epoch, link.registration)
+    return int(local.party is None or keeps_until_deadlines(local.party.record, set(local.party.timers)))
 
 
 def let_go(actor: str, before: Any, event: Any, after: Any) -> bool:
@@ -258,22 +231,13 @@ def let_go(actor: str, before: Any, event: Any, after: Any) -> bool:
         member = record.members.get(event.borrower)
         over = member is not None and member.status is LAPSED
     else:
-        over = isinstance(event, Ping | UpdateProgress | RevokeFinished) and not _is_registered(record, event)
+        over = isinstance(event, Ping | UpdateProgress | RevokeFinished) and not is_registered(record, event)
     return not over or bool(after.party.record == record)
 
 
 LET_GO = Stepwise("S11", "what comes of a borrower that was let go changes nothing but by its last word", let_go)
 
 # -- L10 ------------------------------------------------------------------------------------------------------------
-
-OF_BORROWER = frozenset({"find_leader", "ping_timeout", "ping", "lease", "unsubscribe"})
-OF_LEADER = frozenset({"retry", "claim_end", "heartbeat", "grace", "renew", "commit", "recheck", "measure", "idle"})
-MEMBERS = {REGISTERED: "expiry", LAPSED: "hand_over"}
-ASSIGNMENTS = {
-    "resend": (GRANTING, TAKING, REVOKED),
-    "grant_timeout": (GRANTING,),
-    "revoke_timeout": (TAKING, REVOKED),
-}
 
 
 def timers_bounded(consumers: Iterable[str], hosts: Iterable[str]) -> Always:
@@ -296,24 +260,11 @@ def make_other_timer(hosts: Iterable[str]) -> Sometimes:
 
 
 def _few(local: ConsumerLocal) -> int:
-    return int(local.party is None or all(name in OF_BORROWER and not key for name, key in local.party.timers))
+    return int(local.party is None or not check_timers("borrower", local.party.record, local.party.timers))
 
 
 def _needed(local: HostLocal) -> int:
-    if local.party is None:
-        return 1
-    record = local.party.record
-    return int(all(_is_needed(record, name, key) for name, key in local.party.timers))
-
-
-def _is_needed(record: LeaderRecord, name: str, key: str) -> bool:
-    if name in MEMBERS.values():
-        member = record.members.get(key)
-        return member is not None and MEMBERS.get(member.status) == name
-    if name in ASSIGNMENTS:
-        assignment = record.assignments.get(key)
-        return assignment is not None and assignment.status in ASSIGNMENTS[name]
-    return name in OF_LEADER and not key
+    return int(local.party is None or not check_timers("leader", local.party.record, local.party.timers))
 
 
 __all__ = ["LET_GO", "agreement", "deadlines", "make_agreement", "make_other_timer", "timers_bounded"]

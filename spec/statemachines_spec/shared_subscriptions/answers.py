@@ -9,8 +9,10 @@ from typing import Any
 
 from statemachines.kernel import in_order
 from statemachines.shared_subscriptions.assignment import GRANTING, REVOKING, GrantTimeout
-from statemachines.shared_subscriptions.leader_record import SERVING
 from statemachines.shared_subscriptions.message import Grant
+from statemachines.shared_subscriptions.properties.settled_group import find_ungranted
+from statemachines.shared_subscriptions.properties.time_limits import is_within_window
+from statemachines.shared_subscriptions.properties.timers_needed import answers_have_deadlines
 from statemachines_spec.explorer.actor import Envelope
 from statemachines_spec.explorer.property import Always, Eventually, Sometimes, View
 from statemachines_spec.explorer.system import Due
@@ -51,17 +53,7 @@ def any_of(*each: int) -> bool:
 
 
 def _has_deadlines(local: HostLocal) -> int:
-    if local.party is None or local.party.record.status not in SERVING:
-        return 1
-    record, timers = local.party.record, set(local.party.timers)
-    waited_for = {stream: one for stream, one in in_order(record.assignments) if one.status is GRANTING}
-    return int(
-        all(
-            ("grant_timeout", stream) in timers
-            or (stream in record.held and record.held[stream].grant == assignment.grant)
-            for stream, assignment in waited_for.items()
-        )
-    )
+    return int(local.party is None or answers_have_deadlines(local.party.record, set(local.party.timers)))
 
 
 def _has_room(window: int, local: HostLocal) -> int:
@@ -70,7 +62,9 @@ def _has_room(window: int, local: HostLocal) -> int:
     if record is None:
         return 1
     given = Counter((one.link.borrower, one.status) for _, one in in_order(record.assignments))
-    return int(all(given[name, status] <= window for name, status in given if status in (GRANTING, REVOKING)))
+    return int(
+        all(is_within_window(count, window) for (_, status), count in given.items() if status in (GRANTING, REVOKING))
+    )
 
 
 def _waits_for_room(window: int, local: HostLocal) -> int:
@@ -97,7 +91,7 @@ def make_granting_ends(hosts: Iterable[str]) -> tuple[Eventually, ...]:
 
 def _grants(local: HostLocal) -> int:
     record = None if local.party is None else local.party.record
-    return int(record is not None and any(one.status is GRANTING for _, one in in_order(record.assignments)))
+    return int(record is not None and bool(find_ungranted(record)))
 
 
 def make_due(mutes: tuple[str, ...]) -> Due:

@@ -10,6 +10,10 @@ from statemachines.shared_subscriptions.assignment import GRANTED, GRANTING
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
 from statemachines.shared_subscriptions.leader_record import SERVING
 from statemachines.shared_subscriptions.message import END_OF_STREAM
+from statemachines.shared_subscriptions.properties.delivered_messages import check_durable, check_topic, compile_filter
+from statemachines.shared_subscriptions.properties.delivery_right import are_disjoint, reads_stream
+from statemachines.shared_subscriptions.properties.granted_stream import check_grant_of_end
+from statemachines.shared_subscriptions.properties.known_progress import KnownProgress, is_unread, passes
 from statemachines.shared_subscriptions.session_record import Deliver
 from statemachines.shared_subscriptions.stream import ABSENT
 from statemachines_spec.explorer.property import Always, Eventually, Sometimes, Stepwise, View
@@ -21,6 +25,9 @@ from statemachines_spec.shared_subscriptions.session_consumer import ACCOUNT, Se
 from statemachines_spec.shared_subscriptions.stores import StoreLocal
 
 Streams = tuple[str, ...]
+
+UNKNOWN = -1
+"""Of a stream that has not ended nothing is at its end."""
 
 
 # -- views ----------------------------------------------------------------------------------------------------------
@@ -95,7 +102,7 @@ def session_may_deliver(streams: Streams) -> Callable[[SessionLocal], int]:
         if local.session is None or local.mode not in (*consumer.GOING_ON, consumer.PAUSED):
             return 0
         record = local.session.record
-        held = {reading.stream for _, reading in in_order(record.readings) if record.leases[reading.owner].held}
+        held = {one.stream for _, one in in_order(record.readings) if reads_stream(record, one.owner, one.stream)}
         return sum(1 << number for number, stream in enumerate(streams) if stream in held)
 
     return view
@@ -123,7 +130,8 @@ def no_loss(consumers: Streams, hosts: Streams, streams: Streams, offsets: int, 
         pairs = zip(
             decode_progress(known, len(streams), offsets), decode_progress(claimed, len(streams), offsets), strict=True
         )
-        return all(claim <= have or (ended and have == offsets) for have, claim in pairs)
+        stored = offsets if ended else UNKNOWN
+        return not any(passes(END_OF_STREAM if claim > offsets else claim, have, stored) for have, claim in pairs)
 
     def over(name: str, claimed: Callable[[Any], Iterable[int]]) -> Always:
         view = View(name, base.size, lambda local: encode_progress(claimed(local), offsets))
@@ -169,18 +177,8 @@ def make_ended_not_granted(hosts: Streams, streams: Streams) -> tuple[Always, ..
 def sessions_exclusive(consumers: Streams, streams: Streams) -> Always:
     """S5, by what sessions do, not by what their borrowers know."""
     views = tuple(View(name, 1 << len(streams), session_may_deliver(streams)) for name in consumers)
-
-    def holds(*masks: int) -> bool:
-        return sum(masks) == _union(masks)
-
-    return Always("S5 sessions", "no two sessions may deliver one stream at the same time", views, holds)
-
-
-def _union(masks: Iterable[int]) -> int:
-    union = 0
-    for mask in masks:
-        union |= mask
-    return union
+    text = "no two sessions may deliver one stream at the same time"
+    return Always("S5 sessions", text, views, lambda *masks: are_disjoint(masks))
 
 
 def happening(
@@ -258,12 +256,12 @@ def end_absorbs(actor: str, before: Any, event: Any, after: Any) -> bool:
         return True
     for stream, known in in_order(old.streams):
         was = old.assignments.get(stream)
-        if END_OF_STREAM not in (known.progress, was.progress if was is not None else 0):
-            continue
+        at = max(known.progress, was.progress if was is not None else 0)
         now, later = new.assignments.get(stream), new.streams.get(stream)
-        if now is not None and (was is None or now.grant != was.grant):
+        if now is not None and (was is None or now.grant != was.grant) and check_grant_of_end(new.id, stream, at):
             return False
-        if END_OF_STREAM not in (later.progress if later is not None else END_OF_STREAM, now and now.progress):
+        kept = max(later.progress if later is not None else at, now.progress if now is not None else 0)
+        if any(one.name == "S8" for one in KnownProgress(at).observe(stream, kept, "accepted")[1]):
             return False
     return True
 
@@ -278,18 +276,20 @@ def over_deliveries(streams: Streams, filters: Mapping[str, str]) -> tuple[Stepw
     def judged(fresh: Callable[[AccountLocal, Deliver], bool]) -> Callable[[str, Any, Any, Any], bool]:
         return lambda actor, before, event, after: not isinstance(event, Deliver) or fresh(before, event)
 
+    patterns = {name: compile_filter(topic_filter) for name, topic_filter in filters.items()}
+
     def matches(before: AccountLocal, event: Deliver) -> bool:
-        return topic_matches(filters[node_of(event.owner)], event.stream.partition("/")[2])
+        return not check_topic(event, patterns[node_of(event.owner)])
 
     def is_excused(before: AccountLocal, event: Deliver) -> bool:
-        return not before.once[place[event.stream]] & bits(event.first, event.last)
+        return not before.once[place[event.stream]].observe(event)[1]
 
     def is_not_accepted(before: AccountLocal, event: Deliver) -> bool:
-        return event.first >= before.durable[place[event.stream]]
+        return not check_durable(event, before.durable[place[event.stream]])
 
     def is_next(before: AccountLocal, event: Deliver) -> bool:
-        known = [one for one in before.places if (one.borrower, one.stream) == (event.owner, event.stream)]
-        return all((event.grant, event.first) == (one.grant, one.next) or event.grant > one.grant for one in known)
+        known = (one.place for one in before.places if (one.borrower, one.stream) == (event.owner, event.stream))
+        return all(event.grant > one.grant or (event.grant == one.grant and not one.observe(event)[1]) for one in known)
 
     return (
         Stepwise("S12", "only what matches the filter is delivered", judged(matches)),
@@ -299,14 +299,13 @@ def over_deliveries(streams: Streams, filters: Mapping[str, str]) -> tuple[Stepw
     )
 
 
-def topic_matches(topic_filter: str, topic: str) -> bool:
-    """Whether a topic matches a filter of whole levels: apart from the store's own matching, to judge it."""
-    return topic_filter in ("#", topic)
-
-
 def obligations(streams: Streams, published: tuple[int, ...]) -> tuple[Eventually, ...]:
     """L5."""
     base = read_acknowledged(streams, max(published))
-    everything = encode_progress(published, max(published))
     text = "every published message is acknowledged"
-    return (Eventually("L5", text, (base,), lambda code: code != everything),)
+
+    def unread(code: int) -> bool:
+        known = decode_progress(code, len(streams), max(published))
+        return any(is_unread(have, count) for have, count in zip(known, published, strict=True))
+
+    return (Eventually("L5", text, (base,), unread),)

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from statemachines.kernel import Event, Map
 from statemachines.shared_subscriptions.borrower import OnDisconnect
 from statemachines.shared_subscriptions.group_store import Stored, record_key
+from statemachines.shared_subscriptions.properties.delivered_messages import compile_filter
 from statemachines.shared_subscriptions.stream_store import SERVICE as STREAM_STORE
 from statemachines.shared_subscriptions.stream_store import Rotate, StreamStore
 from statemachines_spec.explorer.actor import Actor
@@ -23,7 +24,6 @@ from statemachines_spec.explorer.system import Budget, System
 from statemachines_spec.shared_subscriptions import deliveries
 from statemachines_spec.shared_subscriptions.account import Account
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP, Consumer
-from statemachines_spec.shared_subscriptions.deliveries import topic_matches
 from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
 from statemachines_spec.shared_subscriptions.session_consumer import SessionConsumer, Unheard
 from statemachines_spec.shared_subscriptions.stores import Store, make_declared_store, streams
@@ -46,7 +46,8 @@ def with_sessions(made: System, setting: GroupSetting, variant: str) -> System:
     topics = tuple("abcdefgh"[: setting.topics])
     held = tuple(f"0.0/{topic}" for topic in topics)
     kept = [one for one in made.properties if setting.filter == FILTER or one.name != "both deliver"]
-    published = tuple(setting.offsets * topic_matches(setting.filter, topic) for topic in topics)
+    pattern = compile_filter(setting.filter)
+    published = tuple(setting.offsets * bool(pattern.fullmatch(topic)) for topic in topics)
     return replace(
         made,
         actors=(*(_whole(actor, topics, setting, variant) for actor in made.actors), Account(held, published)),

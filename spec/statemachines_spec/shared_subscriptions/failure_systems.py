@@ -7,7 +7,7 @@ of other systems; a message that has a dead letter counts as dealt with, and is 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
@@ -16,6 +16,8 @@ from msgspec.structs import replace
 from statemachines.kernel import Event, Map, in_order
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
 from statemachines.shared_subscriptions.group_store import FailingMessage, Properties, Stored
+from statemachines.shared_subscriptions.properties.delivered_messages import DeliveredMessages
+from statemachines.shared_subscriptions.properties.failing_history import check_no_letter
 from statemachines.shared_subscriptions.returned_messages import is_in_hand
 from statemachines.shared_subscriptions.session import Nack
 from statemachines.shared_subscriptions.session_record import Deliver, SessionRecord
@@ -55,7 +57,7 @@ class LetterAccount(Account):
 
     def initial(self) -> LetterLocal:
         nothing = (0,) * len(self.streams)
-        return LetterLocal(nothing, nothing, nothing, (), nothing)
+        return LetterLocal(nothing, (DeliveredMessages(),) * len(self.streams), nothing, (), nothing)
 
     def sees(self, actor: str, before: Any, event: Any, after: Any) -> Event | None:
         if isinstance(before, StoreLocal) and actor == STREAM_STORE:
@@ -75,7 +77,8 @@ class LetterAccount(Account):
             return Reaction(replace(local, acked=acked, lettered=self._with(local.lettered, event.stream, event.mask)))
         if isinstance(event, Nack):
             once = tuple(
-                0 if name == event.stream else mask for name, mask in zip(self.streams, local.once, strict=True)
+                DeliveredMessages() if name == event.stream else known
+                for name, known in zip(self.streams, local.once, strict=True)
             )
             places = tuple(one for one in local.places if one.stream != event.stream)
             return Reaction(replace(local, once=once, places=places))
@@ -112,21 +115,26 @@ def count_letters(local: StoreLocal) -> int:
     return 0 if stored is None else min(stored.count, LETTERS_MAX)
 
 
-def is_handed_over_no_more(actor: str, before: Any, event: Any, after: Any) -> bool:
+def is_handed_over_no_more(streams: tuple[str, ...]) -> Callable[[str, Any, Any, Any], bool]:
     """S21, of every message that is handed over."""
-    if not isinstance(before, LetterLocal) or not isinstance(event, Deliver):
-        return True
-    masks = [mask for mask, was in zip(before.lettered, after.once, strict=True) if was]
-    return not any(mask & bits(event.first, event.last) for mask in masks)
+
+    def holds(actor: str, before: Any, event: Any, after: Any) -> bool:
+        if not isinstance(before, LetterLocal) or not isinstance(event, Deliver):
+            return True
+        masks = zip(streams, before.lettered, strict=True)
+        stored = {(stream, at) for stream, mask in masks for at in range(mask.bit_length()) if mask >> at & 1}
+        return not check_no_letter(event, stored)
+
+    return holds
 
 
-def judge_letters(offsets: int) -> tuple[Any, ...]:
+def judge_letters(streams: tuple[str, ...], offsets: int) -> tuple[Any, ...]:
     """S21, and against an empty model."""
     stored = View(STREAM_STORE, LETTERS_MAX + 1, count_letters)
     known = View(ACCOUNT, offsets + 1, lambda local: sum(mask.bit_count() for mask in local.lettered))
     return (
         Always("S21 once", "a message has at most one dead letter", (stored, known), lambda count, have: count == have),
-        Stepwise("S21", "a message with a dead letter is handed over no more", is_handed_over_no_more),
+        Stepwise("S21", "a message with a dead letter is handed over no more", is_handed_over_no_more(streams)),
         Sometimes("dead letter", "some message has a dead letter", (stored,), bool),
     )
 
@@ -154,7 +162,9 @@ def build_failing(name: str, about: str, setting: GroupSetting) -> System:
     actors = tuple(make_failing(actor) for actor in made.actors)
     kept = tuple(one for one in made.properties if one.name.split()[0] not in ("all", "durable", "L4"))
     budgets = (*made.budgets, at_most("message that is given back", 1, Nack))
-    return replace(made, actors=actors, properties=(*kept, *judge_letters(setting.offsets)), budgets=budgets)
+    (account,) = (actor for actor in actors if isinstance(actor, LetterAccount))
+    judged = judge_letters(account.streams, setting.offsets)
+    return replace(made, actors=actors, properties=(*kept, *judged), budgets=budgets)
 
 
 def make_failing(actor: Actor) -> Actor:

@@ -9,6 +9,7 @@ from statemachines.kernel import in_order
 from statemachines.shared_subscriptions.assignment import REVOKED
 from statemachines.shared_subscriptions.leader_record import SERVING
 from statemachines.shared_subscriptions.message import END_OF_STREAM
+from statemachines.shared_subscriptions.properties.granted_stream import check_generations, list_earlier
 from statemachines.shared_subscriptions.stream_store import SERVICE, rank_of, stream_id
 from statemachines_spec.explorer.property import Always, Property, Sometimes, View
 from statemachines_spec.shared_subscriptions.leader_host import HostLocal
@@ -32,24 +33,23 @@ def in_generations(hosts: Iterable[str], streams: tuple[str, ...]) -> tuple[Prop
     """S9 of every leader; and, against an empty model, that the turn of a later generation comes."""
     made: list[Property] = []
     store = View(SERVICE, 1 << len(streams), lambda local: _there(local, streams))
-    earlier = [_earlier(stream, streams) for stream in streams]
     later = [number for number, stream in enumerate(streams) if rank_of(stream)[1] > 0]
     codes = list(product(range(3), repeat=len(streams)))
+
+    def holds(code: int, there: int) -> bool:
+        known = dict(zip(streams, codes[code], strict=True))
+        present = [stream for number, stream in enumerate(streams) if there >> number & 1]
+        return not any(
+            check_generations("a leader", stream, list_earlier(stream, present), lambda other: known[other] == READ)
+            for stream in streams
+            if known[stream] == ASSIGNED
+        )
+
+    def turn(code: int) -> bool:
+        return any(codes[code][number] == ASSIGNED for number in later)
+
     for host in hosts:
         view = View(host, len(codes), lambda local: _encode_known(local, streams))
-
-        def holds(code: int, there: int) -> bool:
-            known = codes[code]
-            return all(
-                known[before] == READ or not there >> before & 1
-                for number, befores in enumerate(earlier)
-                if known[number] == ASSIGNED
-                for before in befores
-            )
-
-        def turn(code: int) -> bool:
-            return any(codes[code][number] == ASSIGNED for number in later)
-
         text = "no stream is assigned while one of an earlier generation of its shard is not read to its end"
         made.append(Always(f"S9 {host}", text, (view, store), holds))
         made.append(Sometimes(f"S9 {host} goes on", "a stream of a later generation is assigned", (view,), turn))
@@ -72,12 +72,6 @@ def _vanished(local: HostLocal) -> int:
     record = local.party.record
     gone = [one for stream, one in in_order(record.assignments) if stream not in record.streams]
     return 0 if not gone else 2 if all(one.status is REVOKED for one in gone) else 1
-
-
-def _earlier(stream: str, streams: tuple[str, ...]) -> tuple[int, ...]:
-    shard, generation = rank_of(stream)
-    ranks = [rank_of(other) for other in streams]
-    return tuple(number for number, rank in enumerate(ranks) if rank[0] == shard and rank[1] < generation)
 
 
 def _there(local: StoreLocal, streams: tuple[str, ...]) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.message import END_OF_STREAM
+from statemachines.shared_subscriptions.properties.known_progress import is_stored
 from statemachines_spec.explorer.property import Always, Property, Sometimes, View
 from statemachines_spec.shared_subscriptions.account import progress_in
 from statemachines_spec.shared_subscriptions.leader_host import HostLocal
@@ -36,7 +37,7 @@ def believes(hosts: tuple[str, ...], streams: tuple[str, ...]) -> tuple[Property
                 View(name, SIZE, partial(view, stream)),
                 View(stream_store.SERVICE, GONE + 1, partial(read_stored, stream)),
             ),
-            is_stored,
+            is_believable,
         )
         for stream in streams
         for name, view in views.items()
@@ -49,11 +50,11 @@ def make_refusal(hosts: Iterable[str]) -> Sometimes:
     return Sometimes("S16 refused", "a leader that has granted a stream has no member any more", views, any_of)
 
 
-def is_stored(progress: int, size: int) -> bool:
+def is_believable(progress: int, size: int) -> bool:
     """`size`: twice the count, and 1 more where the stream has ended; of a stream that is gone nothing is asked."""
     if size == GONE:
         return True
-    return bool(size & 1) if progress == END else progress <= size >> 1
+    return is_stored(END_OF_STREAM if progress == END else progress, size >> 1, bool(size & 1))
 
 
 def any_of(*each: int) -> bool:

@@ -21,6 +21,7 @@ from statemachines.shared_subscriptions.leader_record import (
     SERVING,
     LeaderRecord,
 )
+from statemachines.shared_subscriptions.properties.delivery_right import assigns_in_grace
 from statemachines_spec.explorer.property import Always, Property, Sometimes, View
 from statemachines_spec.shared_subscriptions import leader_steps, stray_messages
 from statemachines_spec.shared_subscriptions.leader_host import HostLocal
@@ -64,7 +65,7 @@ def _graced(local: HostLocal) -> int:
     record = None if local.party is None else local.party.record
     if record is None or not record.grace or record.status not in SERVING:
         return 0
-    return 2 if record.assignments else int(bool(record.members))
+    return 2 if assigns_in_grace(record) else int(bool(record.members))
 
 
 def _holds(waits: Waits) -> Callable[[HostLocal], int]:

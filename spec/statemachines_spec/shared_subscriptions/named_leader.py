@@ -7,6 +7,7 @@ from typing import Any
 
 from statemachines.kernel import node_of
 from statemachines.shared_subscriptions.group_store import SERVICE, Claim
+from statemachines.shared_subscriptions.properties.committed_claim import check_leader
 from statemachines.shared_subscriptions.witness import ASKING, RESTING, RestTimer
 from statemachines_spec.explorer.property import Always, Property, Sometimes, Stepwise, View
 from statemachines_spec.shared_subscriptions.stores import StoreLocal
@@ -114,7 +115,7 @@ def _follows_the_read(local: Any) -> int:
     record, known = local.party.record, local.witness.record
     if record.link is None:
         return int(record.epoch <= known.epoch)
-    return int((record.link.leader, record.link.epoch) == (known.leader, known.epoch))
+    return int(not check_leader(record.id, record.link, ((known.leader, known.epoch),)))
 
 
 def _is_asked_about(local: Any) -> int:

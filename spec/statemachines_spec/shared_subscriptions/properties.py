@@ -5,21 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from statemachines.kernel import Status, in_order, life_of
-from statemachines.shared_subscriptions.assignment import AssignmentStatus
-from statemachines.shared_subscriptions.borrower import CONNECTED, CONNECTING, UNSUBSCRIBING, BorrowerStatus
+from statemachines.kernel import in_order
+from statemachines.shared_subscriptions.borrower import UNSUBSCRIBING, BorrowerRecord
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
 from statemachines.shared_subscriptions.group_store import Claim, Commit
-from statemachines.shared_subscriptions.leader_record import CANDIDATE, FOLLOWER, SERVING, LeaderStatus
+from statemachines.shared_subscriptions.leader_record import CANDIDATE, SERVING
 from statemachines.shared_subscriptions.message import UpdateProgress
-from statemachines.shared_subscriptions.names import CLAIM, record_name
-from statemachines.shared_subscriptions.stream import ABSENT, GRANTED, REVOKING
+from statemachines.shared_subscriptions.names import CLAIM, ROOT, record_name
+from statemachines.shared_subscriptions.properties.committed_claim import CommittedClaim, check_unclaimed, find_claim
+from statemachines.shared_subscriptions.properties.delivery_right import are_disjoint, holds_stream
+from statemachines.shared_subscriptions.properties.granted_stream import GrantedStream
+from statemachines.shared_subscriptions.properties.known_progress import KnownProgress
+from statemachines.shared_subscriptions.properties.settled_group import (
+    Broken,
+    find_leaderless,
+    find_taken_back,
+    find_unconnected,
+    find_unended,
+    find_ungranted,
+)
+from statemachines.shared_subscriptions.properties.status_order import goes_back
 from statemachines_spec.explorer.party import is_due
 from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, Stepwise, View
 from statemachines_spec.shared_subscriptions import consumer, leader_host
 from statemachines_spec.shared_subscriptions.consumer import ConsumerLocal
 from statemachines_spec.shared_subscriptions.leader_host import HostLocal
-from statemachines_spec.shared_subscriptions.stores import StoreLocal, holder
+from statemachines_spec.shared_subscriptions.stores import StoreLocal
 
 # -- views ----------------------------------------------------------------------------------------------------------
 
@@ -30,14 +41,10 @@ def may_deliver(streams: tuple[str, ...]) -> Callable[[ConsumerLocal], int]:
     def view(local: ConsumerLocal) -> int:
         if local.party is None or local.mode not in (*consumer.GOING_ON, consumer.PAUSED):
             return 0
-        record = local.party.record
-        if record.status is not CONNECTED or not record.leased or is_due(local.party, "lease"):
+        if is_due(local.party, "lease"):
             return 0
-        return sum(
-            1 << number
-            for number, stream in enumerate(streams)
-            if stream in record.streams and record.streams[stream].status is not ABSENT
-        )
+        record = local.party.record
+        return sum(1 << number for number, stream in enumerate(streams) if holds_stream(record, stream))
 
     return view
 
@@ -55,22 +62,14 @@ def leads(local: HostLocal) -> int:
 def exclusive(consumers: Iterable[str], streams: tuple[str, ...]) -> Always:
     """S5."""
     views = tuple(View(name, 1 << len(streams), may_deliver(streams)) for name in consumers)
-
-    def holds(*masks: int) -> bool:
-        together = 0
-        for mask in masks:
-            if mask & together:
-                return False
-            together |= mask
-        return True
-
-    return Always("S5", "no two consumers hold one stream under leases that have not ended", views, holds)
+    text = "no two consumers hold one stream under leases that have not ended"
+    return Always("S5", text, views, lambda *masks: are_disjoint(masks))
 
 
 def one_leader(hosts: tuple[str, ...]) -> Always:
     """L6's safe half: of two leaders at most one serves."""
     views = tuple(View(name, 2, leads) for name in hosts)
-    return Always("one leader", "no two leaders serve the group at the same time", views, lambda *on: sum(on) <= 1)
+    return Always("one leader", "no two leaders serve the group at the same time", views, _is_one)
 
 
 def sometimes_elected(hosts: tuple[str, ...]) -> tuple[Sometimes, ...]:
@@ -121,53 +120,39 @@ def obligations(consumers: Iterable[str], hosts: Iterable[str]) -> tuple[Eventua
     """L1, L2, L3, L7: what is open at one component, and is met once faults stop."""
     return (
         *(
-            Eventually(f"L1 {name}", "connecting leads to connected", (View(name, 2, _is(CONNECTING)),), bool)
+            Eventually(f"L1 {name}", "connecting leads to connected", (View(name, 2, _is(_unconnected)),), bool)
             for name in consumers
         ),
+        *(Eventually(f"L7 {name}", "unsubscribing ends", (View(name, 2, _is(_leaving)),), bool) for name in consumers),
         *(
-            Eventually(f"L7 {name}", "unsubscribing ends", (View(name, 2, _is(UNSUBSCRIBING)),), bool)
-            for name in consumers
-        ),
-        *(
-            Eventually(f"L2 {name}", "granting leads to granted", (View(name, 2, _has(ASSIGNED_GRANTING)),), bool)
+            Eventually(f"L2 {name}", "granting leads to granted", (View(name, 2, _is(find_ungranted)),), bool)
             for name in hosts
         ),
         *(
-            Eventually(f"L3 {name}", "revoking leads to none", (View(name, 2, _has(TAKING_BACK)),), bool)
+            Eventually(f"L3 {name}", "revoking leads to none", (View(name, 2, _is(find_taken_back)),), bool)
             for name in hosts
         ),
     )
 
 
-ASSIGNED_GRANTING, TAKING_BACK = ("granting",), ("revoking", "revoked")
+def _unconnected(record: BorrowerRecord) -> Broken:
+    return find_unconnected(record.id, record)
 
 
-def _is(status: BorrowerStatus) -> Callable[[ConsumerLocal], int]:
-    return lambda local: int(local.party is not None and local.party.record.status is status)
+def _leaving(record: BorrowerRecord) -> Broken:
+    return find_unended(record.id, record.status is UNSUBSCRIBING, is_ended=False)
 
 
-def _has(statuses: tuple[str, ...]) -> Callable[[HostLocal], int]:
-    """Whether some assignment of the leader is in one of these statuses."""
+def _is_one(*on: int) -> bool:
+    return not find_leaderless(["a leader"] * sum(on), is_needed=False)
 
-    def view(local: HostLocal) -> int:
-        if local.party is None:
-            return 0
-        return int(any(one.status.value in statuses for _, one in in_order(local.party.record.assignments)))
 
-    return view
+def _is(open_at: Callable[[Any], Any]) -> Callable[[Any], int]:
+    """Whether something is open at the machine of a component."""
+    return lambda local: int(local.party is not None and bool(open_at(local.party.record)))
 
 
 # -- over steps -----------------------------------------------------------------------------------------------------
-
-_RANK: dict[Status, int] = {
-    **{status: number for number, status in enumerate(BorrowerStatus)},
-    **{status: number for number, status in enumerate(LeaderStatus)},
-    **{status: number for number, status in enumerate(AssignmentStatus)},
-    FOLLOWER: 0,  # a follower is a candidate again, once the claim is free
-    ABSENT: 3,
-    GRANTED: 1,
-    REVOKING: 2,
-}
 
 
 def goes_forward(actor: str, before: Any, event: Any, after: Any) -> bool:
@@ -175,21 +160,16 @@ def goes_forward(actor: str, before: Any, event: Any, after: Any) -> bool:
     old, new = _party(before), _party(after)
     if old is None or new is None or old.id != new.id:
         return True
-    if _RANK[new.status] < _RANK[old.status]:
+    if goes_back(old.status, new.status):
         return False
-    if isinstance(before, HostLocal):
-        return all(
-            _RANK[new.assignments[stream].status] >= _RANK[assignment.status]
-            for stream, assignment in in_order(old.assignments)
-            if stream in new.assignments and new.assignments[stream].grant == assignment.grant
-        )
-    if not isinstance(before, ConsumerLocal):
+    name = "assignments" if isinstance(before, HostLocal) else "streams"
+    if not isinstance(before, HostLocal | ConsumerLocal):
         return True
-    for stream, child in in_order(old.streams):
-        later = new.streams.get(stream)
-        if later is not None and later.grant == child.grant and _RANK[later.status] < _RANK[child.status]:
-            return False
-    return True
+    earlier, later = getattr(old, name), getattr(new, name)
+    return not any(
+        stream in later and later[stream].grant == child.grant and goes_back(child.status, later[stream].status)
+        for stream, child in in_order(earlier)
+    )
 
 
 def from_owner(actor: str, before: Any, event: Any, after: Any) -> bool:
@@ -199,40 +179,47 @@ def from_owner(actor: str, before: Any, event: Any, after: Any) -> bool:
     old, new = _party(before), _party(after)
     if old is None or new is None or old.assignments == new.assignments:
         return True
-    assignment = old.assignments.get(event.stream)
-    return (
-        assignment is not None
-        and assignment.grant == event.grant
-        and assignment.link.borrower == event.borrower
-        and assignment.link.epoch == event.epoch
-        and assignment.link.registration == event.registration
-    )
+    one = old.assignments.get(event.stream)
+    granted = GrantedStream() if one is None else GrantedStream(one.grant, one.link)
+    return not granted.check_owner(actor, event)
 
 
 def by_holder(actor: str, before: Any, event: Any, after: Any) -> bool:
-    """S3: a batch that changes the store takes a claim that was watched for its TTL or is of the same life, or comes
-    from who holds it."""
+    """S3: a batch that changes the store is of who holds the claim, or takes one that is free; it is free where it was
+    watched for its TTL.  Who sends a batch is whom it names."""
     if not isinstance(before, StoreLocal) or not isinstance(event, Commit) or before.state == after.state:
         return True
-    held, now = holder(before), next((value for key, value in event.put if record_name(key).name == CLAIM), None)
-    if held is None or before.aged:
-        return True
-    if isinstance(now, Claim) and now.leader and life_of(now.leader) == life_of(held.leader):
-        return now.epoch == held.epoch + (now.leader != held.leader)
-    return getattr(now, "epoch", 0) == held.epoch and getattr(now, "leader", "") in (held.leader, "")
+    put = dict(event.put)
+    key = find_claim(put)
+    if not key:
+        return not check_unclaimed(actor, event)
+    found = {record_name(name).name: stored for name, stored in in_order(before.state)}
+    root = found.get(ROOT)
+    claim = CommittedClaim(found.get(CLAIM), root.value if root is not None and isinstance(root.value, int) else 0)
+    named = put[key]
+    party = named.leader if isinstance(named, Claim) and named.leader else claim.leader
+    return not claim.observe(party, event, before.aged, 0)[1]
 
 
 def durable_grows(actor: str, before: Any, event: Any, after: Any) -> bool:
     """S7: durable progress never decreases, nor does the epoch of the claim."""
     if not isinstance(before, StoreLocal) or actor != GROUP_STORE:
         return True
-    for key, stored in in_order(before.state):
-        value = stored.value
-        if isinstance(value, int) and after.state[key].value < value:
-            return False
-        if isinstance(value, Claim) and after.state[key].value.epoch < value.epoch:
-            return False
-    return True
+    return not any(
+        falls(key, level_of(stored.value), level_of(after.state[key].value))
+        for key, stored in in_order(before.state)
+        if isinstance(stored.value, int | Claim)
+    )
+
+
+def level_of(value: int | Claim) -> int:
+    """What never falls of a record: a number, or an epoch."""
+    return value if isinstance(value, int) else value.epoch
+
+
+def falls(key: str, known: int, now: int) -> bool:
+    """S7, of what is called `key`."""
+    return any(one.name == "S7" for one in KnownProgress(known).observe(key, now, "durable")[1])
 
 
 STEPWISE: tuple[Property, ...] = (

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from statemachines.kernel import identity, in_order
-from statemachines.shared_subscriptions.assignment import GRANTED
-from statemachines.shared_subscriptions.borrower import CONNECTING
 from statemachines.shared_subscriptions.leader_record import LEADING, SERVING, LeaderRecord
-from statemachines.shared_subscriptions.member import REGISTERED
-from statemachines.shared_subscriptions.message import END_OF_STREAM
+from statemachines.shared_subscriptions.properties.settled_group import (
+    find_resets,
+    find_unconnected,
+    find_unshared,
+    hands_nothing_over,
+)
 from statemachines_spec.explorer.property import Always, Eventually, Sometimes, View
 from statemachines_spec.shared_subscriptions import consumer as consumers_of
 from statemachines_spec.shared_subscriptions.consumer import Consumer, ConsumerLocal
@@ -34,31 +36,14 @@ def at_rest(hosts: Iterable[str]) -> Sometimes:
 def _rest(local: HostLocal) -> int:
     """0: something is being handed over, or nobody is there; 1: at rest, and not fair; 2: at rest, and fair."""
     record = _leading(local)
-    if record is None or not any(member.status is REGISTERED for _, member in in_order(record.members)):
+    if record is None or not record.members or not hands_nothing_over(record):
         return 0
-    if any(member.status is not REGISTERED for _, member in in_order(record.members)):
-        return 0
-    if any(one.status is not GRANTED for _, one in in_order(record.assignments)):
-        return 0
-    return 2 if _is_fair(record) else 1
+    return 1 if find_unshared(record) else 2
 
 
 def _leading(local: HostLocal) -> LeaderRecord | None:
     record = None if local.party is None else local.party.record
     return record if record is not None and record.status is LEADING else None
-
-
-def _is_fair(record: LeaderRecord) -> bool:
-    """No member has more than one stream more than another, and none waits while somebody is there."""
-    counts = [member.count for _, member in in_order(record.members) if member.status is REGISTERED]
-    if not counts:
-        return True
-    waits = any(
-        rank.open and stream not in record.assignments and record.streams[stream].progress != END_OF_STREAM
-        for _, rank in in_order(record.ranks)
-        for stream, _ in in_order(rank.streams)
-    )
-    return max(counts) - min(counts) <= 1 and not waits
 
 
 # -- obligations ----------------------------------------------------------------------------------------------------
@@ -97,7 +82,7 @@ def obligations(consumers: Iterable[Consumer], hosts: tuple[str, ...]) -> tuple[
 
 def _unfair(local: HostLocal) -> int:
     record = _leading(local)
-    return int(record is not None and not _is_fair(record))
+    return int(record is not None and bool(find_unshared(record)))
 
 
 def _serves(local: HostLocal) -> int:
@@ -105,7 +90,8 @@ def _serves(local: HostLocal) -> int:
 
 
 def _looks(local: ConsumerLocal) -> int:
-    return int(local.party is not None and (local.party.record.status is CONNECTING or local.party.record.outstanding))
+    record = None if local.party is None else local.party.record
+    return int(record is not None and bool(find_unconnected(record.id, record) or record.outstanding))
 
 
 def _alive(local: ConsumerLocal) -> int:
@@ -143,7 +129,7 @@ def resets_bounded(consumers: Iterable[Consumer], faults: int) -> tuple[Always, 
     views = tuple(View(one.name, one.lives + 1, _resets) for one in consumers)
     text = f"no more borrowers end themselves than there are faults that end one: {faults}"
     return (
-        Always("L8", text, views, lambda *each: sum(each) <= faults),
+        Always("L8", text, views, lambda *each: not find_resets(sum(each), faults)),
         Sometimes("L8 resets", "a borrower ends itself", views, lambda *each: any(each)),
     )
 

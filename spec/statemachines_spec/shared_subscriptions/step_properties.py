@@ -10,21 +10,25 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from statemachines.kernel import SetTimer, in_order
-from statemachines.shared_subscriptions.assignment import GRANTED
 from statemachines.shared_subscriptions.borrower import UNSUBSCRIBING
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
 from statemachines.shared_subscriptions.group_store import Claim, Commit, record_key
 from statemachines.shared_subscriptions.leader import LEADER
 from statemachines.shared_subscriptions.leader_record import LEADING, SERVING, LeaderRecord
-from statemachines.shared_subscriptions.member import REGISTERED
 from statemachines.shared_subscriptions.message import Disconnect, LeaderWanted, Ping, RevokeFinished, UpdateProgress
 from statemachines.shared_subscriptions.names import CLAIM, record_name
+from statemachines.shared_subscriptions.properties.settled_group import (
+    find_begun_again,
+    find_unbalanced,
+    hands_nothing_over,
+)
 from statemachines.shared_subscriptions.session_record import reading_key
 from statemachines.shared_subscriptions.stream import ABSENT, REVOKING, Link
 from statemachines_spec.explorer.property import Always, Stepwise, View
 from statemachines_spec.shared_subscriptions import consumer
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP, ConsumerLocal
 from statemachines_spec.shared_subscriptions.leader_host import HostLocal
+from statemachines_spec.shared_subscriptions.properties import falls
 from statemachines_spec.shared_subscriptions.session_consumer import SessionLocal
 from statemachines_spec.shared_subscriptions.stores import StoreLocal, holder
 
@@ -37,29 +41,22 @@ def progress_kept(actor: str, before: Any, event: Any, after: Any) -> bool:
     if old is None or new is None or old.id != new.id:
         return True
     for stream, assignment in in_order(old.assignments):
-        later = new.assignments.get(stream)
-        if later is not None and later.grant == assignment.grant and later.progress < assignment.progress:
+        later = new.assignments.get(stream, assignment)
+        if later.grant == assignment.grant and falls(stream, assignment.progress, later.progress):
             return False
-    return all(
-        new.streams[stream].progress >= known.progress
+    return not any(
+        stream in new.streams and falls(stream, known.progress, new.streams[stream].progress)
         for stream, known in in_order(old.streams)
-        if stream in new.streams
     )
 
 
-def is_balanced(actor: str, before: Any, event: Any, after: Any) -> bool:
+def is_balanced_at_rest(actor: str, before: Any, event: Any, after: Any) -> bool:
     """L4: with nothing being granted or taken back, and nobody's lease waited for, the numbers of streams differ by at
     most one."""
     record = leader_of(after)
-    if record is None or record.status is not LEADING:
+    if record is None or record.status is not LEADING or not hands_nothing_over(record):
         return True
-    members = [member for _, member in in_order(record.members)]
-    if any(member.status is not REGISTERED for member in members):
-        return True
-    if any(assignment.status is not GRANTED for _, assignment in in_order(record.assignments)):
-        return True
-    counts = [member.count for member in members]
-    return not counts or max(counts) - min(counts) <= 1
+    return not find_unbalanced(record)
 
 
 def holder_renews(actor: str, before: Any, event: Any, after: Any) -> bool:
@@ -91,7 +88,7 @@ def ends_for_good(actor: str, before: Any, event: Any, after: Any) -> bool:
     """L7: no other borrower begins where the client has unsubscribed."""
     if not isinstance(before, ConsumerLocal) or before.party is None:
         return True
-    return before.party.record.status is not UNSUBSCRIBING or after.number == before.number
+    return not find_begun_again(actor, before.party.record.status is UNSUBSCRIBING, after.number != before.number)
 
 
 def own_expiry(actor: str, before: Any, event: Any, after: Any) -> bool:
@@ -109,7 +106,7 @@ def own_expiry(actor: str, before: Any, event: Any, after: Any) -> bool:
 STEPWISE: tuple[Stepwise, ...] = (
     Stepwise("S7 kept", "the progress that a leader keeps never decreases", progress_kept),
     Stepwise("L3 finishing", "a session finishes what its borrower is to give back", session_finishes),
-    Stepwise("L4 at rest", "a leader with nothing left to do is balanced", is_balanced),
+    Stepwise("L4 at rest", "a leader with nothing left to do is balanced", is_balanced_at_rest),
     Stepwise("L6 renewal", "who has the claim can renew it", holder_renews),
     Stepwise("L7 for good", "who unsubscribed does not begin again", ends_for_good),
     Stepwise("L9 own expiry", "nobody's expiry is put off by what others say", own_expiry),

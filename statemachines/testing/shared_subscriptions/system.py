@@ -33,6 +33,7 @@ from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import GroupStore, StoreFailed
 from statemachines.shared_subscriptions.leader_record import LEADING, LeaderRecord
+from statemachines.shared_subscriptions.properties.settled_group import find_uncommitted, find_unended
 from statemachines.shared_subscriptions.registry import Registry
 from statemachines.shared_subscriptions.session import Acknowledged, Deliver, PollTimer, Ready
 from statemachines.shared_subscriptions.stream_store import Append, Appended, Fetched, FetchFailed, StreamStore
@@ -595,22 +596,14 @@ def settle(system: System) -> None:
 def find_unsettled(system: System) -> tuple[str, str] | None:
     """The first property that is not true yet, and why."""
     for process in system.consumers():
-        if process.left and not process.host.is_ended:
-            return "L7", f"{process.life} unsubscribed, and has not ended"
+        for one in find_unended(process.life, process.left, process.host.is_ended):
+            return one.name, one.detail
     if all(process.left for process in system.consumers()):
         return None
-    if not system.monitors.list_unacknowledged() and (stream := find_uncommitted(system)):
-        return "L5", f"{stream}: acknowledged, and no leader has committed it"
-    return system.missing()
-
-
-def find_uncommitted(system: System) -> str:
-    """A stream whose progress the leader has still to commit ("": none)."""
     leader = system.leader()
-    if leader is None:
-        return ""
-    for stream, count in sorted(system.published.items()):
-        stored = system.states[group_store.SERVICE].get(leader.key(f"progress:{stream}"))
-        if stored is None or stored.value < count:
-            return stream
-    return ""
+    if leader is not None and not system.monitors.list_unacknowledged():
+        for stream, count in sorted(system.published.items()):
+            stored = system.states[group_store.SERVICE].get(leader.key(f"progress:{stream}"))
+            for one in find_uncommitted(stream, count, 0 if stored is None else stored.value):
+                return one.name, one.detail
+    return system.missing()

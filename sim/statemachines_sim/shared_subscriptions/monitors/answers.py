@@ -7,23 +7,17 @@ from collections import Counter
 
 from statemachines.kernel import ChildStep, Effects, Message, Send, node_of
 from statemachines.shared_subscriptions.assignment import GRANTING, GrantTimeout
-from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.message import Grant, Ping, UpdateProgress
+from statemachines.shared_subscriptions.properties.time_limits import TimeLimits
 from statemachines_sim.judge import Judge
-from statemachines_sim.local_clock import PPM
-from statemachines_sim.shared_subscriptions.monitors.lives import TICK_NS, stretch
 
 
 class Answers:
     """Grants that nobody has answered yet, by leader, stream and number: since when, and when they were said last."""
 
-    def __init__(self, judge: Judge, configuration: Configuration) -> None:
+    def __init__(self, judge: Judge, limits: TimeLimits) -> None:
         self._judge = judge
-        millionths = round(configuration.clock_drift * PPM)
-        self._wait_ns = stretch(configuration.grant_wait_ms * MS, millionths)
-        self._least_ns = configuration.grant_wait_ms * (PPM - millionths) // PPM * MS
-        self._window = configuration.grant_window
-        self._resend_ns = stretch(configuration.resend_interval_ms * MS, millionths)
+        self._limits = limits
         self._since: dict[tuple[str, str, int], int] = {}
         self._said: dict[tuple[str, str, int], int] = {}
         self._resumed: dict[str, int] = {}
@@ -74,10 +68,8 @@ class Answers:
             return
         member = (leader, child.record.link.borrower)
         self._open[member] += more
-        if self._open[member] > self._window:
-            self._judge.report_broken(
-                "L11", f"{leader} waits for {self._open[member]} answers of {member[1]} at a time"
-            )
+        if broken := self._limits.check_window(leader, member[1], self._open[member]):
+            self._judge.report_properties(broken)
         elif not self._open[member]:
             del self._open[member]
 
@@ -96,25 +88,16 @@ class Answers:
         if oldest is None:
             return
         waited_ns = now_ns - max(self._since[oldest], self._resumed.get(node_of(leader), 0))
-        if waited_ns > self._wait_ns + TICK_NS:
-            self._judge.report_broken(
-                "L11", f"{leader} has waited {waited_ns // MS} ms for the answer to grant {oldest[2]}"
-            )
+        if broken := self._limits.check_answer(leader, oldest[2], waited_ns):
+            self._judge.report_properties(broken)
 
     def _check_waited(self, granted: tuple[str, str, int], now_ns: int) -> None:
-        """A member has a whole validity for each grant, from when that was sent, unless the leader's clock leapt."""
+        """Unless the leader's clock leapt."""
         since_ns = self._since.get(granted)
-        if since_ns is not None and granted not in self._leapt and now_ns - since_ns < self._least_ns - TICK_NS:
-            waited_ms = (now_ns - since_ns) // MS
-            self._judge.report_broken(
-                "L11", f"{granted[0]} gives up grant {granted[2]} of {granted[1]} after {waited_ms} ms"
-            )
+        if since_ns is not None and granted not in self._leapt:
+            self._judge.report_properties(self._limits.check_patience(*granted, now_ns - since_ns))
 
     def _check_repeated(self, granted: tuple[str, str, int], now_ns: int) -> None:
-        """L2: nobody is kicked over a grant that was said once and lost."""
-        leader, stream, grant = granted
-        quiet_ns = now_ns - max(self._said.get(granted, 0), self._resumed.get(node_of(leader), 0))
-        if quiet_ns > self._resend_ns + TICK_NS:
-            self._judge.report_broken(
-                "L2", f"{leader} gives {stream} up, and said grant {grant} last {quiet_ns // MS} ms ago"
-            )
+        """L2."""
+        quiet_ns = now_ns - max(self._said.get(granted, 0), self._resumed.get(node_of(granted[0]), 0))
+        self._judge.report_properties(self._limits.check_repeated(*granted, quiet_ns))

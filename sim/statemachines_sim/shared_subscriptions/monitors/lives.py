@@ -7,26 +7,21 @@ from typing import Any
 
 from statemachines.kernel import ChildStep, Message, Node, Step, Tell, node_of
 from statemachines.shared_subscriptions.borrower import DESTROYED, UNSUBSCRIBING, Destroyed
-from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.member import REGISTERED
 from statemachines.shared_subscriptions.membership import HEARD
+from statemachines.shared_subscriptions.properties.settled_group import find_begun_again
+from statemachines.shared_subscriptions.properties.time_limits import TimeLimits
 from statemachines_sim.judge import Judge
-from statemachines_sim.local_clock import PPM
-
-TICK_NS = 10 * MS
-"""How late a timer may be, beyond what clocks are wrong by."""
 
 
 class Lives:
     """`ended`: borrower -> when it ended itself or its process died; `reset_ns`: when a borrower was last replaced."""
 
-    def __init__(self, judge: Judge, configuration: Configuration) -> None:
+    def __init__(self, judge: Judge, limits: TimeLimits) -> None:
         self.ended: dict[str, int] = {}
         self.reset_ns = -1
         self._judge = judge
-        millionths = round(configuration.clock_drift * PPM)
-        self._validity_ns = stretch(configuration.validity_ms * MS, millionths)
-        self._leaving_ns = stretch(configuration.unsubscribe_timeout_ms * MS, millionths)
+        self._limits = limits
         self._heard: dict[tuple[str, str], int] = {}
         self._leaving: dict[str, int] = {}
         self._resumed: dict[str, int] = {}
@@ -51,15 +46,13 @@ class Lives:
             left = self._leaving.pop(node.name, None) is not None
             if any(type(effect) is Tell and is_reset(effect.event) for effect in step.effects):
                 self.reset_ns = now_ns
-                if left:
-                    self._judge.report_broken("L7", f"{node.name} was unsubscribing, and asks for another in its place")
+                self._judge.report_properties(find_begun_again(node.name, left, begins=True))
 
     def check_leaving(self, now_ns: int) -> None:
         """L7: unsubscribing ends within its timeout."""
         for borrower, since_ns in self._leaving.items():
-            end_ns = max(since_ns, self._resumed.get(node_of(borrower), 0)) + self._leaving_ns + TICK_NS
-            if now_ns > end_ns:
-                self._judge.report_broken("L7", f"{borrower} has been unsubscribing for {(now_ns - since_ns) // MS} ms")
+            waited_ns = now_ns - max(since_ns, self._resumed.get(node_of(borrower), 0))
+            self._judge.report_properties(self._limits.check_leaving(borrower, waited_ns))
 
     def member_step(self, leader: str, child: ChildStep, now_ns: int) -> None:
         """The leader deals with one of its members."""
@@ -79,27 +72,20 @@ class Lives:
 
     def check_gone(self, leader: str, borrower: str, now_ns: int) -> None:
         """L9: no leader keeps a dead borrower for more than one validity after it was last heard."""
-        late_ns = self._late_ns(leader, borrower, now_ns)
-        if late_ns > 0:
-            self._judge.report_broken("L9", f"{borrower} is dead, and {leader} keeps it {late_ns // MS} ms too long")
+        waited_ns = self._count_waited(leader, borrower, now_ns)
+        self._judge.report_properties(self._limits.check_gone(borrower, leader, waited_ns))
 
     def _check_effect(self, leader: str, borrower: str, now_ns: int, what: str) -> None:
-        """S11: nothing happens for a borrower that is gone beyond one validity after it was last heard."""
-        late_ns = self._late_ns(leader, borrower, now_ns)
-        if late_ns > 0:
-            self._judge.report_broken("S11", f"{borrower} is gone, and {what} by {leader} {late_ns // MS} ms too late")
+        """S11."""
+        waited_ns = self._count_waited(leader, borrower, now_ns)
+        self._judge.report_properties(self._limits.check_effect(borrower, leader, waited_ns, what))
 
-    def _late_ns(self, leader: str, borrower: str, now_ns: int) -> int:
+    def _count_waited(self, leader: str, borrower: str, now_ns: int) -> int:
+        """How long ago the leader heard a borrower that is gone, while it could keep time."""
         heard_ns = self._heard.get((leader, borrower), 0)
-        since_ns = max(self.ended[borrower], heard_ns, self._resumed.get(node_of(leader), 0))
-        return now_ns - since_ns - self._validity_ns - TICK_NS
+        return now_ns - max(self.ended[borrower], heard_ns, self._resumed.get(node_of(leader), 0))
 
 
 def is_reset(event: Any) -> bool:
     """The subscription goes on under another borrower."""
     return type(event) is Destroyed and event.recreate
-
-
-def stretch(duration_ns: int, millionths: int) -> int:
-    """How long a timer of one clock may last by another, where both are wrong by so much."""
-    return duration_ns * (PPM + millionths) // (PPM - millionths)

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from statemachines.kernel import Event, Node, in_order
-from statemachines.shared_subscriptions.configuration import MS, Configuration
+from statemachines.shared_subscriptions.properties.time_limits import TimeLimits
 from statemachines.shared_subscriptions.session_record import FETCHING
 from statemachines.shared_subscriptions.stream_store import Fetched, FetchFailed
 from statemachines_sim.judge import Judge
-from statemachines_sim.local_clock import PPM
-from statemachines_sim.shared_subscriptions.monitors.lives import TICK_NS, stretch
-
-LATE_MAX: Final = 2
-"""So many reads may still fail after a validity: a timer has patience, and a process may have stood still."""
 
 
 class Reads:
     """Of each session since when its reads fail, and how many have failed after it should have given up."""
 
-    def __init__(self, judge: Judge, configuration: Configuration) -> None:
+    def __init__(self, judge: Judge, limits: TimeLimits) -> None:
         self._judge = judge
-        self._patience_ns = stretch(configuration.validity_ms * MS, round(configuration.clock_drift * PPM)) + TICK_NS
+        self._limits = limits
         self._since: dict[str, int] = {}
         self._late: dict[str, int] = {}
 
@@ -34,12 +29,10 @@ class Reads:
             self._late.pop(node.name, None)
         elif type(event) is FetchFailed:
             since_ns = self._since.setdefault(node.name, now_ns)
-            if now_ns > since_ns + self._patience_ns and self._keeps(node.record):
+            failing_ns = now_ns - since_ns
+            if failing_ns > self._limits.validity_ns and self._keeps(node.record):
                 late = self._late[node.name] = self._late.get(node.name, 0) + 1
-                if late > LATE_MAX:
-                    self._judge.report_broken(
-                        "L2", f"{node.name} has read nothing for {(now_ns - since_ns) // MS} ms, and keeps its streams"
-                    )
+                self._judge.report_properties(self._limits.check_reads(node.name, failing_ns, late))
 
     def _keeps(self, record: Any) -> bool:
         """Something is read for a group that is not about to be given back anyway."""

@@ -1,5 +1,4 @@
-"""Set aside: messages that a group gives up.  S20: only after as many deliveries as were declared, the last of them
-alone or given back."""
+"""Set aside: messages that a group gives up, by which S20 is judged."""
 
 from __future__ import annotations
 
@@ -7,6 +6,7 @@ from typing import Any
 
 from statemachines.kernel import Step, Tell, in_order
 from statemachines.shared_subscriptions.failed_deliveries import MessageDropped, StreamParked
+from statemachines.shared_subscriptions.properties.failing_history import FailingHistory
 from statemachines.shared_subscriptions.relaxed_order import find_in_hand
 from statemachines.shared_subscriptions.session import Deliver
 from statemachines.shared_subscriptions.session_record import reading_key
@@ -26,9 +26,7 @@ class SetAside:
         self._judge = judge
         self._progress = progress
         self._most = most
-        self._deliveries: dict[Message, int] = {}
-        self._blamed: set[Message] = set()
-        """What was delivered alone last, or was given back since."""
+        self._histories: dict[Message, FailingHistory] = {}
 
     def deliver(self, consumer: Consumer, event: Deliver) -> None:
         """An application gets messages."""
@@ -37,14 +35,11 @@ class SetAside:
         is_alone = event.first == event.last and has_nothing_else(consumer, event)
         for offset in range(event.first, event.last + 1):
             message = (event.stream, offset)
-            self._deliveries[message] = self._deliveries.get(message, 0) + 1
-            self._blamed.discard(message)
-            if is_alone:
-                self._blamed.add(message)
+            self._histories[message] = self._histories.get(message, UNDELIVERED).observe_delivery(is_alone)
 
     def give_back(self, stream: str, offset: int) -> None:
         """An application gives a message back."""
-        self._blamed.add((stream, offset))
+        self._histories[stream, offset] = self._histories.get((stream, offset), UNDELIVERED).observe_return()
 
     def step(self, step: Step[Any]) -> None:
         """A leader takes a step."""
@@ -56,15 +51,14 @@ class SetAside:
 
     def _judge_message(self, event: StreamParked | MessageDropped) -> None:
         message = (event.stream, event.progress)
-        most, count = self._most or 0, self._deliveries.get(message, 0)
-        what = f"{event.stream}: message {event.progress} is set aside"
-        if count < max(most - 1, 1):  # the first failure may be the end of a grant of which nothing was handed over
-            self._judge.report_broken("S20", f"{what} after {count} deliveries, and {most} were declared")
-        elif message not in self._blamed:
-            self._judge.report_broken("S20", f"{what}, and others were in hand when it was delivered last")
+        history = self._histories.get(message, UNDELIVERED)
+        self._judge.report_properties(history.check_set_aside(event, self._most or 0))
         if isinstance(event, MessageDropped):
             self.count += 1
             self._progress.acknowledge(event.stream, event.progress, event.progress)  # in the name of the group
+
+
+UNDELIVERED = FailingHistory()
 
 
 def has_nothing_else(consumer: Consumer, event: Deliver) -> bool:
