@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from statemachines.kernel import Event
 from statemachines.missed_samples.message import EVERY_SOURCE, Heartbeat, QueryEnded, Sample, TurnedAway, Unnumbered
 from statemachines.missed_samples.source_record import Appeared, Disappeared, PeriodOver, QueryTimeout
 from statemachines.missed_samples.subscriber_record import HistoryTimeout
-from statemachines_sim.missed_samples.book import Book
 from statemachines_sim.missed_samples.section import Section
+from statemachines_sim.missed_samples.timed_source import TimedSource
 
 
 class Reader:
-    """`number(source, sn)`: what the wire's number stands for.  `books` by source; `touched`: those of them that the
+    """`number(source, sn)`: what the wire's number stands for.  `sources` by name; `touched`: those of them that the
     last step was about; `history`: the first query is open, or sent again soon, after so
     many `tries`; `turning`: a sample for which there is no place is being
     handled; `turned_away`: how many there were; `strangers`: who was turned away, or forgotten; `periodic`: who is
@@ -21,7 +23,7 @@ class Reader:
     there were; `free_since_ns`: holes last from then on at most."""
 
     def __init__(self, own: Section, number: Callable[[str, int], int]) -> None:
-        self.books: dict[str, Book] = {}
+        self.sources: dict[str, TimedSource] = {}
         self.history = own.history is not None
         self.touched: set[str] = set()
         self.turning: TurnedAway | None = None
@@ -41,29 +43,29 @@ class Reader:
             case Sample(source, first, last):
                 self._note_sample(source, first, last, now_ns)
             case Heartbeat(source, last):
-                book = self._meet(source)
-                if book is not None and last >= 0:
+                one = self._meet(source)
+                if one is not None and last >= 0:
                     number = self._number(source, last)
-                    book.beat(number, now_ns)
+                    one.beat(number, now_ns)
                     self.touched.add(source)
             case Appeared(source, new):
-                book = self._meet(source)
-                if book is not None:
-                    book.alive = True
-                    book.new = new if book.begin < 0 else book.new
+                one = self._meet(source)
+                if one is not None:
+                    one.seen = replace(one.seen, alive=True, new=new if one.seen.began < 0 else one.seen.new)
             case Disappeared(source):
-                if source in self.books:
-                    self.books[source].alive = False
+                if source in self.sources:
+                    one = self.sources[source]
+                    one.seen = replace(one.seen, alive=False)
             case QueryEnded(source, n, brought):
                 if source == EVERY_SOURCE:
                     if brought or (n == self.tries and self._was_last_try):
                         self._end_history(now_ns)
-                elif source in self.books:
-                    self.books[source].query_over(n, brought, now_ns)
+                elif source in self.sources:
+                    self.sources[source].end_query(n, brought, now_ns)
                     self.touched.add(source)
             case QueryTimeout(key):
-                if key in self.books:
-                    self.books[key].silence(now_ns)
+                if key in self.sources:
+                    self.sources[key].time_out(now_ns)
                     self.touched.add(key)
             case HistoryTimeout():
                 if self._was_last_try:
@@ -80,34 +82,32 @@ class Reader:
     def forget(self, source: str) -> None:
         """It is not known any more."""
         self.strangers.add(source)
-        del self.books[source]
+        del self.sources[source]
 
     def _note_sample(self, source: str, first: int, last: int, now_ns: int) -> None:
-        book = self._meet(source)
-        if book is None:
+        one = self._meet(source)
+        if one is None:
             self.strangers.add(source)
             begin = first + (0 if self._own.width == 64 else 1 << self._own.width)
             self.turning = TurnedAway(source, begin, begin + last - first)
             return
         number = self._number(source, first)
-        book.take(number, number + last - first, now_ns)
-        if book.waits and len(book.arrived) > self._own.recovery.history_limit:
-            book.waits = False
+        one.take(number, number + last - first, now_ns)
         self.touched.add(source)
 
-    def _meet(self, source: str) -> Book | None:
-        """Its book; a new one, where there is a place."""
-        book = self.books.get(source)
-        if book is None and len(self.books) < self._own.recovery.sources:
-            book = self.books[source] = Book(source, self.history, self._own.recovery)
+    def _meet(self, source: str) -> TimedSource | None:
+        """What is known of it, where it has a place."""
+        one = self.sources.get(source)
+        if one is None and len(self.sources) < self._own.recovery.sources:
+            one = self.sources[source] = TimedSource(source, self.history, self._own.recovery)
             self.met += 1
-        return book
+        return one
 
     def _end_history(self, now_ns: int) -> None:
         """Holes last from now on."""
         if self.history:
             self.history = False
             self.free_since_ns = now_ns
-        for source, book in self.books.items():
-            book.waits = False
+        for source, one in self.sources.items():
+            one.end_history()
             self.touched.add(source)

@@ -31,7 +31,7 @@ from statemachines.missed_samples.serial_number import wrap_number
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
 from statemachines_spec.explorer.party import Party, firings, step_party
 from statemachines_spec.explorer.property import View
-from statemachines_spec.missed_samples.truth import SampleViolation
+from statemachines_spec.missed_samples.violations import SampleViolation
 
 SUBSCRIBER = "subscriber"
 KEY = "a"

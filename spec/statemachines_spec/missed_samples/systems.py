@@ -43,7 +43,7 @@ from statemachines_spec.missed_samples.fabric import (
 )
 from statemachines_spec.missed_samples.receiver import Receiver
 from statemachines_spec.missed_samples.rules import SHIPPED
-from statemachines_spec.missed_samples.truth import SampleViolation
+from statemachines_spec.missed_samples.violations import SampleViolation
 
 
 class SampleSetting(msgspec.Struct, frozen=True, kw_only=True):
