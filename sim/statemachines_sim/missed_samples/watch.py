@@ -61,7 +61,7 @@ class SampleWatch(cluster.Watch):
         self.own = own
         self.readers: dict[str, Reader] = {}
         self.sent: dict[str, int] = {}
-        self.caches = CacheJudge(self._check, self._number)
+        self.caches = CacheJudge(self._report, self._number)
         self.owed = Owed(own, self._number)
         self.goals = Goals(own, self.owed, self.sent)
         self._counts = dict.fromkeys(COUNTED, 0)
