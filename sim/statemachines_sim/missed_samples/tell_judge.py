@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from statemachines.kernel import BrokenProperty
 from statemachines.missed_samples.message import Deliver, Missed
-from statemachines.missed_samples.properties import Broken, judge_hole
+from statemachines.missed_samples.properties import Broken, ObservedSource, judge_hole, judge_whole
 from statemachines.missed_samples.recovery import MS
 from statemachines_sim.missed_samples.reader import Reader
 from statemachines_sim.missed_samples.section import Section
@@ -28,19 +27,16 @@ class ToldJudge:
         """Numbers `first` to `last`, as the publisher counts them, are told."""
         one = reader.sources.get(told.source)
         if one is None:
-            self._report(party, (BrokenProperty("INVENTED", f"{told}, and nothing is known of its source"),))
-            return
-        self.judge_wait(reader, process, one, now_ns)
-        if isinstance(told, Deliver):
-            broken = one.deliver(first, last)
-            self._counts["delivered"] += last - first + 1
+            broken = ObservedSource().observe_delivered(first, last)[1]
         else:
-            broken = one.miss(first, last)
-            if self._own.whole:
-                broken += (BrokenProperty("WHOLE", f"{first}..{last} is missed, where nothing may be"),)
-            self._counts["missed"] += last - first + 1
+            self.judge_wait(reader, process, one, now_ns)
+            broken = one.deliver(first, last) if isinstance(told, Deliver) else one.miss(first, last)
+        missed = isinstance(told, Missed)
+        if self._own.whole:
+            broken += judge_whole(missed)
+        self._counts["missed" if missed else "delivered"] += last - first + 1
         if broken:
-            self._report(f"{party}, {told.source}", broken)
+            self._report(f"{party}, {type(told).__name__} of {told.source}", broken)
 
     def judge_wait(self, reader: Reader, process: NodeLife, one: TimedSource, now_ns: int) -> None:
         """LIVE, from when something that was missing has come; who stands still, or holds what is ahead of the first

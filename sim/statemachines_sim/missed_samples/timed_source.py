@@ -73,7 +73,7 @@ class TimedSource:
     def _end(self, closed: ObservedSource, silent: bool, timed_out: bool, now_ns: int) -> None:
         self._is_over, self._timed_out, self._over_ns = True, timed_out, now_ns
         if not closed.open:
-            self._has_failed = bool(closed.failed)
+            self._has_failed = bool(closed.in_vain)
             closed = closed.end_round(silent, self.recovery)
         self.seen = closed
 
@@ -102,13 +102,12 @@ class TimedSource:
 
     # -- reading it ---------------------------------------------------------------------------------------------------
 
-    def is_idle(self) -> bool:
-        """Something is missing, and neither is a query waited for nor a pause; asked once after each step.  There is a
-        pause after silence, or if the first number that is missing was asked for in vain, until the next query."""
+    def judge_idle(self) -> Broken:
+        """ASKED, once after each step.  There is a pause after silence, or if the first number that is missing was
+        asked for in vain, until the next query."""
         self._begin_pause()
-        idle = self.seen.is_missing_any and not self.seen.open
-        self._rests = self._rests and idle
-        return idle and not self.seen.waits and not self._rests
+        self._rests = self._rests and self.seen.is_missing_any and not self.seen.open
+        return self.seen.judge_idle(self._rests)
 
     def is_hasty(self, now_ns: int) -> bool:
         """To ask now is to ask in a pause."""

@@ -21,7 +21,14 @@ from statemachines.missed_samples.message import (
     Sample,
     TurnedAway,
 )
-from statemachines.missed_samples.properties import AskedNumbers, Broken
+from statemachines.missed_samples.properties import (
+    AskedNumbers,
+    Broken,
+    ObservedSource,
+    judge_places,
+    judge_publication,
+    judge_unwanted,
+)
 from statemachines.missed_samples.publisher import PUBLISHER, Publish
 from statemachines.missed_samples.recovery import MS
 from statemachines.missed_samples.source_record import Appeared, Disappeared, RetentionOver
@@ -74,16 +81,12 @@ class SampleWatch(cluster.Watch):
         for one in broken if self.judging else ():
             self.judge.report_broken(ALSO.get(one.name, one.name), f"{where}: {one.detail}")
 
-    def _check(self, name: str, holds: bool, detail: str) -> None:
-        if self.judging and not holds:
-            self.judge.report_broken(name, detail)
-
     # -- steps --------------------------------------------------------------------------------------------------------
 
     def step(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
         if node.fsm is PUBLISHER and isinstance(event, Publish):
             record = step.record
-            self._check("ORDER", record.next > self.sent.get(record.source, -1), f"{record.source} repeats a number")
+            self._report(record.source, judge_publication(record.next, self.sent.get(record.source, -1)))
             self._counts["published"] += event.count
             self.sent[record.source] = record.next
         elif node.fsm is CACHE:
@@ -103,12 +106,9 @@ class SampleWatch(cluster.Watch):
         for source in sorted(reader.touched):
             one = reader.sources.get(source)
             if one is not None:
-                self._report(f"{where}, {source}", one.seen.judge_step(one.recovery))
-                if one.is_idle():
-                    self._check("ASKED", False, f"{where}: {one.seen.next} of {source} is missing, and nobody is asked")
+                self._report(f"{where}, {source}", one.seen.judge_step(one.recovery) + one.judge_idle())
         reader.touched.clear()
-        self._check("PLACES", reader.turning is None, f"{where} does not tell {reader.turning}")
-        self._check("INVENTED", not reader.unnumbered, f"{where} does not pass a sample without source on")
+        self._report(where, reader.strangers.judge_silence())
         reader.periodic = ""
 
     def _note(self, reader: Reader, event: Event, now_ns: int) -> None:
@@ -121,13 +121,9 @@ class SampleWatch(cluster.Watch):
         """What the caches had that the query reached has come by now."""
         for one, numbers in sorted(self.owed.end(where, ended.source, ended.n).items()):
             known = reader.sources.get(one)
-            if known is not None:  # while it waits nothing is settled, and the lowest that comes is first
-                seen = known.seen
-                left = sorted(number for number in numbers if not seen.has_come(number))
-            else:
-                left = [] if one in reader.strangers else sorted(numbers)
-            detail = f"{where}: query {ended.n} has ended, and a cache that it reached had {left[:5]} of {one}"
-            self._check("NOGAP", not left, detail)
+            if known is not None or one not in reader.gone:
+                seen = ObservedSource() if known is None else known.seen
+                self._report(f"{where}, {one}", seen.judge_owed(numbers))
 
     def _close(self, reader: Reader, where: str, event: Event, kept: Any, now_ns: int) -> None:
         """Whether a source should be forgotten, and what is forgotten."""
@@ -142,8 +138,7 @@ class SampleWatch(cluster.Watch):
 
     def _judge_places(self, reader: Reader, where: str, record: Any) -> None:
         """As many sources are kept as should be: whoever is pushed out, or taken in beyond the limit, shows."""
-        count, wanted = len(record.sources), len(reader.sources)
-        self._check("PLACES", count == wanted, f"{where} keeps {count} sources in place of {wanted}")
+        self._report(where, judge_places(len(record.sources), len(reader.sources)))
 
     def _judge_counts(self, reader: Reader, where: str, event: Event, record: Any) -> None:
         """What is dropped, and what is turned away, is counted."""
@@ -152,9 +147,7 @@ class SampleWatch(cluster.Watch):
         if isinstance(event, Sample) and one is not None and kept is not None:
             self._report(f"{where}, {source}", one.seen.judge_count(kept.dropped))
         elif isinstance(event, Sample | Heartbeat | Appeared) and one is None:
-            reader.turned_away += event.last - event.first + 1 if isinstance(event, Sample) else 1
-            detail = f"{where} says that {record.turned_away} were turned away, in place of {reader.turned_away}"
-            self._check("COUNT", record.turned_away == reader.turned_away, detail)
+            self._report(where, reader.strangers.judge_count(record.turned_away))
 
     # -- queries ------------------------------------------------------------------------------------------------------
 
@@ -163,21 +156,21 @@ class SampleWatch(cluster.Watch):
         self._counts["queries"] += 1
         reader = self.readers[party]
         if query.source == EVERY_SOURCE:
-            self._check("QUIET", reader.history, f"{party} asks for history that nobody wants")
+            self._report(party, judge_unwanted(reader.history))
             reader.tries = query.n
             return
-        one = reader.sources.get(query.source)
-        if one is None:
-            self._check("QUIET", False, f"{party} asks for {query.source}, which it does not know")
-            return
         first = self._number(query.source, query.first)
-        last = first + query.last - query.first
-        asked = AskedNumbers(query.n, first, last, query.newest, reader.periodic == query.source)
+        periodic = reader.periodic == query.source
+        asked = AskedNumbers(query.n, first, first + query.last - query.first, query.newest, periodic)
+        one = reader.sources.get(query.source)
+        if one is None:  # it is known to nobody: nothing of it is missing
+            self._report(f"{party}, {query.source}", ObservedSource().observe_query(asked, self.own.recovery)[1])
+            return
         hasty = one.is_hasty(now_ns)
         self._report(f"{party}, {query.source}", one.ask(asked))
-        if hasty:
+        if hasty and self.judging:
             detail = f"{party} asks for {query.source} at {now_ns}, and should rest until {one.rests_until_ns}"
-            self._check("TIMING", False, detail)
+            self.judge.report_broken("TIMING", detail)
 
     # -- what is told -------------------------------------------------------------------------------------------------
 
@@ -190,12 +183,10 @@ class SampleWatch(cluster.Watch):
                 reader = self.readers[party]
                 self._told.tell(reader, process, party, event, number, number + last - first, now_ns)
             case TurnedAway(_, first, last):
-                reader = self.readers[party]
-                self._check("PLACES", event == reader.turning, f"{party} tells {event}, expected {reader.turning}")
-                reader.turning = None
+                self._tell_stranger(party, event)
                 self._counts["turned_away"] += last - first + 1
             case DeliverUnnumbered():
-                self.readers[party].unnumbered -= 1
+                self._tell_stranger(party, event)
                 self._counts["unnumbered"] += 1
             case NotKept(_, _, first, last):
                 self.caches.tell(party, event)
@@ -203,6 +194,11 @@ class SampleWatch(cluster.Watch):
             case LetGo():
                 self.caches.tell(party, event)
                 self._counts["let_go"] += 1
+
+    def _tell_stranger(self, party: str, event: TurnedAway | DeliverUnnumbered) -> None:
+        reader = self.readers[party]
+        reader.strangers, broken = reader.strangers.observe_told(event)
+        self._report(party, broken)
 
     # -- lives --------------------------------------------------------------------------------------------------------
 
@@ -224,9 +220,9 @@ class SampleWatch(cluster.Watch):
             self._judge_last(reader, life)
             for _, one in sorted(reader.sources.items()):
                 self._told.judge_wait(reader, process, one, world.now)
-            missing = self.goals.open(world, process.node, reader.sources)
-            if missing is not None:
-                return missing
+            broken = self.goals.judge(world, process.node, reader.sources)
+            if broken:
+                return broken[0].name, f"{life}: {broken[0].detail}"
         return None
 
     def _number(self, source: str, sn: int) -> int:

@@ -33,7 +33,7 @@ from statemachines.missed_samples.serial_number import wrap_number
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
 from statemachines_spec.explorer.party import Party, firings, step_party
 from statemachines_spec.explorer.property import View
-from statemachines_spec.missed_samples.violations import SampleViolation
+from statemachines_spec.missed_samples.violations import COUNT_OF_QUEUES, SampleViolation, name_violations
 
 SUBSCRIBER = "subscriber"
 KEY = "a"
@@ -236,9 +236,9 @@ class Fabric(Actor):
             if isinstance(one, Tell) and isinstance(one.event, NotKept | LetGo):
                 seen, wrong = seen.observe_told(one.event)
                 broken += wrong
-        right = not (broken or seen.judge_silence()) and bool(cache.timers) is (seen.heard is not None)
+        broken += seen.judge_silence() + seen.judge_waiting(bool(cache.timers))
         uncounted = replace(cache, record=replace(cache.record, not_kept=0))
-        found = local.broken if right else (SampleViolation.QUEUES,)
+        found = tuple(name_violations(broken, COUNT_OF_QUEUES)) or local.broken
         return replace(local, cache=uncounted, seen=replace(seen, owed=(), not_kept=0), broken=found)
 
     def _count(self, sn: int) -> int:
@@ -264,7 +264,7 @@ class Fabric(Actor):
             if query.source in (source, EVERY_SOURCE)
             for one in self._list_answer(queue, query)
         ]
-        return replace(local, broken=(SampleViolation.REPLIES,)) if judge_replies(said, wanted) else local
+        return replace(local, broken=tuple(name_violations(judge_replies(said, wanted))) or local.broken)
 
     def _list_answer(self, queue: ObservedQueue, query: Query) -> list[int]:
         """The numbers of a queue that a query is about."""

@@ -24,7 +24,15 @@ from statemachines.missed_samples.message import (
     Sample,
     TurnedAway,
 )
-from statemachines.missed_samples.properties import AskedNumbers, ObservedSource
+from statemachines.missed_samples.properties import (
+    AskedNumbers,
+    Broken,
+    ObservedSource,
+    ObservedStrangers,
+    judge_first_query,
+    judge_places,
+    judge_unwanted,
+)
 from statemachines.missed_samples.recovery import MS, Recovery
 from statemachines.missed_samples.serial_number import wrap_number
 from statemachines.missed_samples.source_record import (
@@ -46,7 +54,7 @@ from statemachines_spec.explorer.party import Party, timer_words
 from statemachines_spec.explorer.property import View
 from statemachines_spec.missed_samples.fabric import SUBSCRIBER, Asked, Ended, GoesOn
 from statemachines_spec.missed_samples.rules import SHIPPED, Rules
-from statemachines_spec.missed_samples.violations import SampleViolation, name_violations
+from statemachines_spec.missed_samples.violations import COUNT_OF_PLACES, SampleViolation, name_violations
 
 
 class ReceiverLocal(msgspec.Struct, frozen=True, gc=False):
@@ -247,24 +255,22 @@ class Receiver(Actor):
     def _judge_tell(self, local: ReceiverLocal, told: Deliver | Missed) -> tuple[ReceiverLocal, set[SampleViolation]]:
         first = self._count(wrap_number(told.first, self.width))
         last = first + told.last - told.first
-        if last >= self.count:
-            return local, {SampleViolation.INVENTED}
         seen = dict(local.seen)[told.source]
         if isinstance(told, Deliver):
-            seen, broken = seen.observe_delivered(first, last)
+            after, broken = seen.observe_delivered(first, last)
         else:
-            seen, broken = seen.observe_missed(first, last, self.recovery)
-        return self._with(local, told.source, seen), name_violations(broken)
+            after, broken = seen.observe_missed(first, last, self.recovery)
+        exists = last < self.count
+        return self._with(local, told.source, after) if exists else local, name_violations(broken)
 
     def _judge_query(
         self, local: ReceiverLocal, query: Query, event: Event, calls: list[Envelope]
     ) -> tuple[ReceiverLocal, set[SampleViolation]]:
         if query.source == EVERY_SOURCE:
             calls.append(Envelope(self.name, QUERY, Asked(self._places * len(self.sources), query)))
-            wanted = self.history or History()
-            right = self._asks and (query.newest, query.age_ms) == (wanted.newest, wanted.age_ms)
-            right = right and isinstance(event, Subscribe | HistoryRested) and query.n == local.tries + 1
-            return replace(local, tries=query.n), set() if right else {SampleViolation.ASKED}
+            broken = judge_unwanted(local.history and isinstance(event, Subscribe | HistoryRested))
+            broken += judge_first_query(query, self.history or History(), local.tries)
+            return replace(local, tries=query.n), name_violations(broken)
         place = self.sources.index(query.source)
         seen = dict(local.seen)[query.source]
         first = self._count(wrap_number(query.first, self.width))
@@ -283,9 +289,8 @@ class Receiver(Actor):
         """Who is met by a token, and all of whose samples are ours, is asked."""
         if not isinstance(event, Appeared) or before.history or self._finds_no_place(before, event):
             return set()
-        seen = dict(before.seen)[event.source]
-        met = not seen.alive and replace(seen, alive=True, new=event.new).is_met_by_token(self.recovery)
-        return {SampleViolation.ASKED} if met and not any(isinstance(one, Ask) for one in effects) else set()
+        asked = any(isinstance(one, Ask) for one in effects)
+        return name_violations(dict(before.seen)[event.source].judge_token(event.new, asked, self.recovery))
 
     # -- what else the judge looks at -------------------------------------------------------------------------------
 
@@ -344,20 +349,23 @@ class Receiver(Actor):
         self, before: ReceiverLocal, local: ReceiverLocal, event: Event, effects: Effects
     ) -> set[SampleViolation]:
         """Whether those and only those were turned away for whom there is no place, counted, and told of samples."""
-        told = [one.event for one in effects if isinstance(one, Tell) and isinstance(one.event, TurnedAway)]
-        wanted, count = [], 0
-        if self._finds_no_place(before, event):
-            count = event.last - event.first + 1 if isinstance(event, Sample) else 1
-            if isinstance(event, Sample):
-                first = event.first + (0 if self.width == 64 else 1 << self.width)
-                wanted = [TurnedAway(event.source, first, first + count - 1)]
         if not self.rules.counts:
             return set()
-        counted = self.rules.count_turned_away(local.party.record) - self.rules.count_turned_away(before.party.record)
-        kept = {source for source in self.sources if self.rules.keeps(local.party.record, source)}
-        known = {source for source, seen in local.seen if seen.is_kept}
-        gone = isinstance(event, RetentionOver | Disappeared)  # whether it should be is judged elsewhere
-        return set() if (told, counted) == (wanted, count) and (gone or kept == known) else {SampleViolation.PLACES}
+        seen = ObservedStrangers()
+        if self._finds_no_place(before, event):
+            seen = seen.observe_stranger(event, self.width)
+        broken: Broken = ()
+        for one in effects:
+            if isinstance(one, Tell) and isinstance(one.event, TurnedAway):
+                seen, wrong = seen.observe_told(one.event)
+                broken += wrong
+        now, was = (self.rules.count_turned_away(one.party.record) for one in (local, before))
+        broken += seen.judge_silence() + seen.judge_count(now - was)
+        if not isinstance(event, RetentionOver | Disappeared):  # whether it should be kept is judged elsewhere
+            kept = {source for source in self.sources if self.rules.keeps(local.party.record, source)}
+            known = {source for source, one in local.seen if one.is_kept}
+            broken += judge_places(len(kept), len(known), kept ^ known)
+        return name_violations(broken, COUNT_OF_PLACES)
 
     def _judge_forgotten(
         self, local: ReceiverLocal, before: ReceiverLocal, event: Event
@@ -368,9 +376,8 @@ class Receiver(Actor):
             had, has = (self.rules.keeps(one.party.record, source) for one in (before, local))
             retained = isinstance(event, RetentionOver) and event.key == source
             gone = isinstance(event, Disappeared) and event.source == source and seen.began < 0
-            goes = had and seen.can_forget(gone or (retained and not seen.heard))
-            if goes is has and had:
-                found.add(SampleViolation.FORGOTTEN)
+            if had:
+                found |= name_violations(seen.judge_forgotten(gone or (retained and not seen.heard), kept=has))
             if had and not has:
                 local = self._with(local, source, ObservedSource(waits=local.history))
             elif retained:

@@ -31,8 +31,11 @@ class SampleViolation(Enum):
 
 ALSO = {"ONCE": "ORDER", "ISOLATION": "PROMPT"}
 """A system has one property for what is told again and too late, and one for what waits."""
+COUNT_OF_PLACES = {"COUNT": "PLACES"}
+COUNT_OF_QUEUES = {"COUNT": "QUEUES"}
+"""That a system counts what is turned away, or not kept, is part of what it promises of places and queues."""
 
 
-def name_violations(broken: Broken) -> set[SampleViolation]:
+def name_violations(broken: Broken, names: dict[str, str] = ALSO) -> set[SampleViolation]:
     """What the observers say."""
-    return {SampleViolation[ALSO.get(one.name, one.name)] for one in broken}
+    return {SampleViolation[names.get(one.name, one.name)] for one in broken}

@@ -90,6 +90,12 @@ class ObservedCache(msgspec.Struct, frozen=True, gc=False):
         """QUEUES: nothing is left that should have been told."""
         return (BrokenProperty("QUEUES", f"{self.owed} is not told"),) if self.owed else ()
 
+    def judge_waiting(self, waits: bool) -> Broken:
+        """QUEUES: it waits to see who is silent since somebody found no place."""
+        if waits is (self.heard is not None):
+            return ()
+        return (BrokenProperty("QUEUES", f"it waits to see who is silent: {waits}, expected {not waits}"),)
+
     def judge_queues(self, names: set[Place]) -> Broken:
         """QUEUES: these and no others are there."""
         if names == set(self.queues):

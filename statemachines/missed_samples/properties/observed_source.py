@@ -15,52 +15,23 @@ is the number `next`, so that no event costs more than what is held.
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+
 import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import BrokenProperty
+from statemachines.missed_samples.properties.asked_numbers import AskedNumbers, OpenQuery
 from statemachines.missed_samples.properties.settled_numbers import Broken, judge_range
-from statemachines.missed_samples.recovery import MS, Recovery
-
-
-class AskedNumbers(msgspec.Struct, frozen=True, gc=False):
-    """A query `n` for `first` to `last` (`last` below `first`: it looks for the newest there is); of those it wants the
-    `newest` so many (0: all).  `periodic`: the period of its source is over."""
-
-    n: int
-    first: int
-    last: int
-    newest: int = 0
-    periodic: bool = False
-
-    @property
-    def has_end(self) -> bool:
-        """Whether it asks for a range, and does not look for the newest."""
-        return self.last >= self.first
-
-
-class OpenQuery(msgspec.Struct, frozen=True, gc=False):
-    """A query that is waited for.  `tried`: what was known to be missing when it was sent (bits from `first` on);
-    `filled`: so many of those have come since."""
-
-    n: int
-    first: int
-    last: int
-    newest: int
-    tried: int
-    filled: int = 0
-
-    @property
-    def is_whole(self) -> bool:
-        """All that a cache has of it fits into what it asks for."""
-        return not self.newest or self.filled < self.newest - 1
+from statemachines.missed_samples.properties.subscriber_rules import owes_tail
+from statemachines.missed_samples.recovery import Recovery
 
 
 class ObservedSource(msgspec.Struct, frozen=True, gc=False):
     """`began`: the first number that is ours (-1: no contact yet); `next`: the first that is not settled; `top`: the
     first never heard of.  `arrived`: what has come (bits from `next` on, as all sets here); `missed`: something was
     reported.  `tries`: what was asked for in vain once, twice, and so on (empty: nothing); `answered`: a query for it
-    ended well, and brought something above it.  `open`: the queries that are waited for; `failed`: what those of the
+    ended well, and brought something above it.  `open`: the queries that are waited for; `in_vain`: what those of the
     same round were for that brought nothing; `round`: what was missing when it began.  `doubt`: a number that is too
     far ahead (-1: none).  `dropped`: so many samples were not new.  `waits`: the first query of the subscriber is open;
     `alive`, `new`: its token, and that it came up while we were there; `heard`: since the last retention."""
@@ -73,7 +44,7 @@ class ObservedSource(msgspec.Struct, frozen=True, gc=False):
     tries: tuple[int, ...] = ()
     answered: int = 0
     open: tuple[OpenQuery, ...] = ()
-    failed: int = 0
+    in_vain: int = 0
     round: int = 0
     doubt: int = -1
     dropped: int = 0
@@ -201,9 +172,9 @@ class ObservedSource(msgspec.Struct, frozen=True, gc=False):
 
     def _forget_queries(self) -> ObservedSource:
         """With nothing missing no query is waited for."""
-        if not (self.open or self.failed or self.round) or self.is_missing_any:
+        if not (self.open or self.in_vain or self.round) or self.is_missing_any:
             return self
-        return replace(self, open=(), failed=0, round=0)
+        return replace(self, open=(), in_vain=0, round=0)
 
     # -- queries ------------------------------------------------------------------------------------------------------
 
@@ -230,7 +201,7 @@ class ObservedSource(msgspec.Struct, frozen=True, gc=False):
         one = OpenQuery(asked.n, first, asked.last, asked.newest, tried)
         others = (other for other in self.open if other.n != one.n)  # of two with one number the later counts
         opened = tuple(sorted((*others, one), key=lambda one: one.n))
-        begun = self.round if self.open or self.failed else missing
+        begun = self.round if self.open or self.in_vain else missing
         return replace(self, open=opened, round=begun), tuple(broken)
 
     def observe_query_end(self, n: int, brought: int, recovery: Recovery) -> ObservedSource:
@@ -251,29 +222,29 @@ class ObservedSource(msgspec.Struct, frozen=True, gc=False):
         if brought and recovery.reliable and one.is_whole:
             answered = self.select(one.first, min(one.last, one.first + brought - 1))
             return replace(self, open=left, answered=self.answered | answered)
-        return replace(self, open=left, failed=self.failed | self._failed_for(one))
+        return replace(self, open=left, in_vain=self.in_vain | self._list_in_vain(one))
 
     def silence_queries(self) -> ObservedSource:
         """All that is open was asked for in vain, but for queries that brought something."""
-        failed = self.failed
+        in_vain = self.in_vain
         for one in self.open:
-            failed |= self._failed_for(one)
-        return replace(self, open=(), failed=failed)
+            in_vain |= self._list_in_vain(one)
+        return replace(self, open=(), in_vain=in_vain)
 
-    def _failed_for(self, one: OpenQuery) -> int:
+    def _list_in_vain(self, one: OpenQuery) -> int:
         return 0 if one.filled else move_bits(one.tried, one.first - self.next)
 
     def end_round(self, silent: bool, recovery: Recovery) -> ObservedSource:
         """The lowest numbers for which all was in vain were tried once more: of a silent round, all that was missing
         when it began."""
         missing = self.missing & ~self.answered
-        left = missing & ~self.failed
+        left = missing & ~self.in_vain
         tried = missing & ((left & -left) - 1 if left else -1)
         if silent and tried:
             tried = missing & (tried | self.round)
         tries = self.tries or (0,) * (recovery.retries + 1)
         tries = tuple(one | (tried & below) for one, below in zip(tries, (-1, *tries), strict=False))
-        return replace(self, failed=0, round=0, tries=tries if tries[0] else ())
+        return replace(self, in_vain=0, round=0, tries=tries if tries[0] else ())
 
     # -- what is told -------------------------------------------------------------------------------------------------
 
@@ -296,6 +267,8 @@ class ObservedSource(msgspec.Struct, frozen=True, gc=False):
         return replace(self._settle(last), missed=True), broken
 
     def _judge_told(self, first: int, last: int) -> Broken:
+        if not self.is_kept:
+            return (BrokenProperty("INVENTED", f"{first}..{last} is told, and nothing is known of its source"),)
         broken = judge_range(self.began, self.next, first, last)
         if self.waits:
             broken = (BrokenProperty("HISTORY", f"{first}..{last} is told while the first query is open"), *broken)
@@ -314,7 +287,7 @@ class ObservedSource(msgspec.Struct, frozen=True, gc=False):
             next=last + 1,
             arrived=self.arrived >> by,
             answered=self.answered >> by,
-            failed=self.failed >> by,
+            in_vain=self.in_vain >> by,
             round=self.round >> by,
             tries=tries if tries and tries[0] else (),
         )
@@ -346,20 +319,51 @@ class ObservedSource(msgspec.Struct, frozen=True, gc=False):
             return ()
         return (BrokenProperty("COUNT", f"{counted} samples are counted as dropped in place of {self.dropped}"),)
 
-    def judge_forgotten(self, silent: bool) -> Broken:
-        """FORGOTTEN: it is forgotten now."""
-        if self.can_forget(silent):
+    def judge_forgotten(self, silent: bool, kept: bool = False) -> Broken:
+        """FORGOTTEN: it is forgotten now, or `kept` although it may be forgotten; `silent` as in `can_forget`."""
+        if self.can_forget(silent) is not kept:
             return ()
         what = f"silent: {silent}, alive: {self.alive}, missing: {self.is_missing_any}"
-        return (BrokenProperty("FORGOTTEN", f"it is forgotten; {what}"),)
+        return (BrokenProperty("FORGOTTEN", f"it is {'kept' if kept else 'forgotten'}; {what}"),)
 
+    def judge_idle(self, rests: bool) -> Broken:
+        """ASKED: something is missing, and neither is a query waited for nor does it rest before the next."""
+        if rests or self.waits or self.open or not self.is_missing_any:
+            return ()
+        return (BrokenProperty("ASKED", f"{self.next} is missing, and nobody is asked"),)
 
-def judge_hole(still_ns: int, recovery: Recovery) -> Broken:
-    """LIVE: a hole is known for so long, and nothing that was missing has come meanwhile."""
-    longest = (recovery.retries + 2) * (max(recovery.timeout_ms, recovery.timeout_max_ms) + recovery.backoff_max_ms)
-    if still_ns <= longest * MS:
-        return ()
-    return (BrokenProperty("LIVE", f"a hole lasts for {still_ns // MS} ms in vain"),)
+    def judge_token(self, new: bool, asked: bool, recovery: Recovery) -> Broken:
+        """ASKED: its token appears, and it is asked where that is all that is known of it."""
+        if asked or self.alive or not replace(self, alive=True, new=new).is_met_by_token(recovery):
+            return ()
+        return (BrokenProperty("ASKED", "it is met by its token, and nobody is asked"),)
+
+    def judge_owed(self, numbers: AbstractSet[int]) -> Broken:
+        """NOGAP: a query has ended, and caches that it reached had these numbers."""
+        left = sorted(one for one in numbers if not self.has_come(one))
+        if not left:
+            return ()
+        return (BrokenProperty("NOGAP", f"a query has ended, and a cache that it reached had {left[:5]}"),)
+
+    # -- when all is quiet --------------------------------------------------------------------------------------------
+
+    def judge_settled(self) -> Broken:
+        """LIVE: every hole is settled, once the first query is over."""
+        if self.waits or not self.has_hole:
+            return ()
+        return (BrokenProperty("LIVE", f"{self.next} is waited for"),)
+
+    def judge_tail(self, sent: int) -> Broken:
+        """TAIL: everything that was sent is delivered or reported."""
+        if self.began < 0 or not owes_tail(sent, self.next):
+            return ()
+        return (BrokenProperty("TAIL", f"{self.next} of {sent} are heard of"),)
+
+    def judge_reached(self, last: int) -> Broken:
+        """NOGAP: a cache has numbers up to `last`, and was asked unprompted."""
+        if self.began < 0 or last < self.next:
+            return ()
+        return (BrokenProperty("NOGAP", f"a cache has {last}, and {self.next} are heard of"),)
 
 
 def move_bits(numbers: int, by: int) -> int:

@@ -36,3 +36,8 @@ def judge_range(begin: int, expected: int, first: int, last: int) -> Broken:
     if first < expected:
         return (BrokenProperty("ONCE", f"{where}, and everything below {expected} is settled"),)
     return (BrokenProperty("REPORT", f"{where}, and nothing was said of {expected}"),)
+
+
+def judge_publication(sent: int, expected: int) -> Broken:
+    """ORDER: a publisher has given `sent` numbers, after `expected` before."""
+    return () if sent > expected else (BrokenProperty("ORDER", f"a number is given again: {sent}, after {expected}"),)
