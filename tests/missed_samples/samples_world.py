@@ -1,7 +1,7 @@
 """A world of one subscriber, its publishers and caches: nothing happens but what a test says, in that order.
 
 A query waits in `open` until a test answers it, which caches that can be reached do in turn; what is told lies in
-`told`, with the numbers of the wire.
+`told`, with the numbers of the wire.  `broken`: what of ORDER, ONCE and REPORT does not hold.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from statemachines.kernel import Ask, Node, Send, Tell
 from statemachines.missed_samples import message
 from statemachines.missed_samples.cache import CACHE, CacheQuery, CacheRecord, Published, Reply, ReplyEnded
+from statemachines.missed_samples.properties import SettledNumbers
 from statemachines.missed_samples.publisher import PUBLISHER, Declare, Publish, PublisherRecord, Stamped
 from statemachines.missed_samples.recovery import MS, Recovery
 from statemachines.missed_samples.selector import query_text
@@ -28,6 +29,8 @@ class World:
         self.now = 0
         self.width = width
         self.told = []
+        self.settled = {}
+        self.broken = []
         self.open = []
         self.asked = []
         self.caches = {}
@@ -56,9 +59,16 @@ class World:
                 self.asked.append(effect.request)
                 self.open.append(effect.request)
             elif isinstance(effect, Tell):
+                self.judge(effect.event)
                 told.append(self.on_the_wire(effect.event))
         self.told += told
         return told
+
+    def judge(self, event):
+        if isinstance(event, message.Deliver | message.Missed):
+            settled = self.settled.get(event.source, SettledNumbers())
+            self.settled[event.source], broken = settled.observe(event.first, event.last)
+            self.broken += broken
 
     def on_the_wire(self, event):
         if not isinstance(event, message.Deliver | message.Missed):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -62,10 +60,7 @@ class Parties(RuleBasedStateMachine):
 
     @invariant()
     def ORDER_ONCE_REPORT_what_is_told_has_no_gap(self):
-        for name in ("p", "q") if hasattr(self, "world") else ():
-            told = self.told(name)
-            turn = 1 << self.world.width
-            assert all((after - before) % turn == 1 for before, after in pairwise(told))
+        assert not hasattr(self, "world") or self.world.broken == []
 
     def teardown(self):
         """The network heals: every number is said, every query answered; everything is told, and nothing missed."""

@@ -145,7 +145,7 @@ def test_samples_of_one_key_go_to_those_that_are_interested_in_it():
     for row in world.rows:
         if row[4] == "deliver":
             to.setdefault(row[1], set()).add(row[6].partition("~")[0])
-    sources = {node: set(reader.books) for node, reader in world.watch.readers.items()}
+    sources = {node: set(reader.sources) for node, reader in world.watch.readers.items()}
     assert sources == {"subscriber-1~1": {"publisher-1~1", "publisher-2~1"}, "subscriber-2~1": {"publisher-2~1"}}
     assert set(to) == {"subscriber-1", "subscriber-2", "cache-1"}
 
@@ -161,7 +161,7 @@ def test_a_source_that_is_known_keeps_its_place_in_a_flood_of_strangers():
     assert tally["turned_away"] > 500
     assert tally["not_kept"] > 500
     (reader,) = world.watch.readers.values()
-    assert {"publisher-1~1", "publisher-2~1"} <= set(reader.books)
+    assert {"publisher-1~1", "publisher-2~1"} <= set(reader.sources)
     assert tally["missed"] == 0
 
 

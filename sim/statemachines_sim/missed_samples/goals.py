@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from statemachines.missed_samples.message import QUERY, Sample, Unnumbered
-from statemachines.missed_samples.recovery import MS
-from statemachines_sim import cluster
+from statemachines.missed_samples.properties import Broken, judge_memory
 from statemachines_sim.cluster import SimCluster
-from statemachines_sim.missed_samples.book import Book
 from statemachines_sim.missed_samples.owed_samples import Owed
 from statemachines_sim.missed_samples.section import Section, number_of
+from statemachines_sim.missed_samples.timed_source import TimedSource
 from statemachines_sim.units import S
 
 SHORT_MS = 10_000
@@ -25,46 +26,40 @@ class Goals:
         self._owed = owed
         self._sent = sent
 
-    def open(self, world: SimCluster, node: str, books: dict[str, Book]) -> cluster.Missing | None:
-        """The first that the subscriber on `node` has not reached."""
-        life = world.processes[node].life
-        for source, book in sorted(books.items()):
-            if book.has_hole and not book.waits:
-                return "LIVE", f"{life} waits for {book.next} of {source}"
-            if self._owes_tail(world, book):
-                return "TAIL", f"{life} has heard {book.next} of {self._sent[source]} of {source}"
-            if self._is_to_forget(world, book):
-                silent = world.now - book.heard_ns
-                return "FORGOTTEN", f"{life} keeps {source}, which is dead and silent for {silent // MS} ms"
-        if self._own.forgets and books:
-            held = sum(len(book.arrived) for book in books.values())
-            return "FORGOTTEN", f"{life} keeps {len(books)} sources, and {held} samples"
-        return self._owes_kept(world, node, books)
+    def judge(self, world: SimCluster, node: str, sources: dict[str, TimedSource]) -> Broken:
+        """What the subscriber on `node` has not reached."""
+        for source, one in sorted(sources.items()):
+            broken = one.seen.judge_settled()
+            if self._own.tells_its_end and self._lives(world, source) and not self._is_stuck(world, source):
+                broken += one.seen.judge_tail(self._sent.get(source, 0))
+            if self._is_to_forget(world, one):
+                broken += one.seen.judge_forgotten(silent=True, kept=True)
+            if broken:
+                return tuple(replace(found, detail=f"{source}, {found.detail}") for found in broken)
+        if self._own.forgets and sources:
+            return judge_memory(len(sources))
+        return self._judge_kept(world, node, sources)
 
-    def _owes_tail(self, world: SimCluster, book: Book) -> bool:
-        """A publisher that lives, and that is not stuck, has sent more."""
-        lives = self._lives(world, book.source) and not self._is_stuck(world, book.source)
-        return self._own.tells_its_end and lives and book.begin >= 0 and book.next < self._sent[book.source]
-
-    def _is_to_forget(self, world: SimCluster, book: Book) -> bool:
-        """Its publisher is dead, and the subscriber, which forgets soon, has no token of it."""
+    def _is_to_forget(self, world: SimCluster, one: TimedSource) -> bool:
+        """Its publisher is dead, and the subscriber forgets soon."""
         soon = self._own.recovery.retention_ms <= SHORT_MS
-        return soon and book.begin >= 0 and not book.alive and not self._lives(world, book.source)
+        return soon and one.seen.began >= 0 and not self._lives(world, one.source)
 
-    def _owes_kept(self, world: SimCluster, node: str, books: dict[str, Book]) -> cluster.Missing | None:
+    def _judge_kept(self, world: SimCluster, node: str, sources: dict[str, TimedSource]) -> Broken:
         """Who asks unprompted comes by everything that a cache keeps of a known source, whoever is dead."""
-        for name, process in sorted(world.processes.items()) if self._own.recovery.period_ms else ():
+        for _, process in sorted(world.processes.items()) if self._own.recovery.period_ms else ():
             cache: Any = getattr(process, "cache", "")
             if not cache or not process.alive:
                 continue
             for source, queue in self._owed.interesting(node, process.host.nodes[cache].record):
-                book = books.get(source)
-                if book is None or book.begin < 0 or self._is_stuck(world, source):
+                one = sources.get(source)
+                if one is None or self._is_stuck(world, source):
                     continue
                 last = self._owed.number(source, self._owed.numbers(source, queue)[-1])
-                if last >= book.next:
-                    return "NOGAP", f"{name} has {last} of {source}, and {node} has heard {book.next}"
-        return None
+                broken = one.seen.judge_reached(last)
+                if broken:
+                    return broken
+        return ()
 
     def _lives(self, world: SimCluster, source: str) -> bool:
         owner = self._owner(world, source)

@@ -4,31 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from statemachines.kernel import Event
-from statemachines.missed_samples.message import EVERY_SOURCE, Heartbeat, QueryEnded, Sample, TurnedAway, Unnumbered
+from statemachines.missed_samples.message import EVERY_SOURCE, Heartbeat, QueryEnded, Sample, Unnumbered
+from statemachines.missed_samples.properties import ObservedStrangers
 from statemachines.missed_samples.source_record import Appeared, Disappeared, PeriodOver, QueryTimeout
 from statemachines.missed_samples.subscriber_record import HistoryTimeout
-from statemachines_sim.missed_samples.book import Book
 from statemachines_sim.missed_samples.section import Section
+from statemachines_sim.missed_samples.timed_source import TimedSource
 
 
 class Reader:
-    """`number(source, sn)`: what the wire's number stands for.  `books` by source; `touched`: those of them that the
-    last step was about; `history`: the first query is open, or sent again soon, after so
-    many `tries`; `turning`: a sample for which there is no place is being
-    handled; `turned_away`: how many there were; `strangers`: who was turned away, or forgotten; `periodic`: who is
-    asked unprompted; `unnumbered`: samples without source that are not passed on yet; `met`: how many first contacts
-    there were; `free_since_ns`: holes last from then on at most."""
+    """`number(source, sn)`: what the wire's number stands for.  `sources` by name; `touched`: those of them that the
+    last step was about; `history`: the first query is open, or sent again soon, after so many `tries`; `strangers`:
+    what is turned away, or has no source; `gone`: who was turned away, or forgotten; `periodic`: who is asked
+    unprompted; `met`: how many first contacts there were; `free_since_ns`: holes last from then on at most."""
 
     def __init__(self, own: Section, number: Callable[[str, int], int]) -> None:
-        self.books: dict[str, Book] = {}
+        self.sources: dict[str, TimedSource] = {}
         self.history = own.history is not None
         self.touched: set[str] = set()
-        self.turning: TurnedAway | None = None
-        self.turned_away = 0
-        self.strangers: set[str] = set()
+        self.strangers = ObservedStrangers()
+        self.gone: set[str] = set()
         self.periodic = ""
-        self.unnumbered = 0
         self.met = 0
         self.free_since_ns = 0
         self.tries = 0
@@ -39,31 +38,35 @@ class Reader:
         """It came."""
         match event:
             case Sample(source, first, last):
-                self._note_sample(source, first, last, now_ns)
+                one = self._meet(event, source)
+                if one is not None:
+                    number = self._number(source, first)
+                    one.take(number, number + last - first, now_ns)
+                    self.touched.add(source)
             case Heartbeat(source, last):
-                book = self._meet(source)
-                if book is not None and last >= 0:
+                one = self._meet(event, source)
+                if one is not None and last >= 0:
                     number = self._number(source, last)
-                    book.beat(number, now_ns)
+                    one.beat(number, now_ns)
                     self.touched.add(source)
             case Appeared(source, new):
-                book = self._meet(source)
-                if book is not None:
-                    book.alive = True
-                    book.new = new if book.begin < 0 else book.new
+                one = self._meet(event, source)
+                if one is not None:
+                    one.seen = replace(one.seen, alive=True, new=new if one.seen.began < 0 else one.seen.new)
             case Disappeared(source):
-                if source in self.books:
-                    self.books[source].alive = False
+                if source in self.sources:
+                    one = self.sources[source]
+                    one.seen = replace(one.seen, alive=False)
             case QueryEnded(source, n, brought):
                 if source == EVERY_SOURCE:
                     if brought or (n == self.tries and self._was_last_try):
                         self._end_history(now_ns)
-                elif source in self.books:
-                    self.books[source].query_over(n, brought, now_ns)
+                elif source in self.sources:
+                    self.sources[source].end_query(n, brought, now_ns)
                     self.touched.add(source)
             case QueryTimeout(key):
-                if key in self.books:
-                    self.books[key].silence(now_ns)
+                if key in self.sources:
+                    self.sources[key].time_out(now_ns)
                     self.touched.add(key)
             case HistoryTimeout():
                 if self._was_last_try:
@@ -71,7 +74,7 @@ class Reader:
             case PeriodOver(key):
                 self.periodic = key
             case Unnumbered():
-                self.unnumbered += 1
+                self.strangers = self.strangers.observe_unnumbered()
 
     @property
     def _was_last_try(self) -> bool:
@@ -79,35 +82,26 @@ class Reader:
 
     def forget(self, source: str) -> None:
         """It is not known any more."""
-        self.strangers.add(source)
-        del self.books[source]
+        self.gone.add(source)
+        del self.sources[source]
 
-    def _note_sample(self, source: str, first: int, last: int, now_ns: int) -> None:
-        book = self._meet(source)
-        if book is None:
-            self.strangers.add(source)
-            begin = first + (0 if self._own.width == 64 else 1 << self._own.width)
-            self.turning = TurnedAway(source, begin, begin + last - first)
-            return
-        number = self._number(source, first)
-        book.take(number, number + last - first, now_ns)
-        if book.waits and len(book.arrived) > self._own.recovery.history_limit:
-            book.waits = False
-        self.touched.add(source)
-
-    def _meet(self, source: str) -> Book | None:
-        """Its book; a new one, where there is a place."""
-        book = self.books.get(source)
-        if book is None and len(self.books) < self._own.recovery.sources:
-            book = self.books[source] = Book(source, self.history, self._own.recovery)
+    def _meet(self, event: Event, source: str) -> TimedSource | None:
+        """What is known of its source, where that has a place."""
+        one = self.sources.get(source)
+        if one is None and len(self.sources) < self._own.recovery.sources:
+            one = self.sources[source] = TimedSource(source, self.history, self._own.recovery)
             self.met += 1
-        return book
+        elif one is None:
+            self.strangers = self.strangers.observe_stranger(event, self._own.width)
+            if isinstance(event, Sample):
+                self.gone.add(source)
+        return one
 
     def _end_history(self, now_ns: int) -> None:
         """Holes last from now on."""
         if self.history:
             self.history = False
             self.free_since_ns = now_ns
-        for source, book in self.books.items():
-            book.waits = False
+        for source, one in self.sources.items():
+            one.end_history()
             self.touched.add(source)

@@ -21,6 +21,14 @@ from statemachines.missed_samples.message import (
     Sample,
     TurnedAway,
 )
+from statemachines.missed_samples.properties import (
+    AskedNumbers,
+    Broken,
+    ObservedSource,
+    judge_places,
+    judge_publication,
+    judge_unwanted,
+)
 from statemachines.missed_samples.publisher import PUBLISHER, Publish
 from statemachines.missed_samples.recovery import MS
 from statemachines.missed_samples.source_record import Appeared, Disappeared, RetentionOver
@@ -46,6 +54,9 @@ COUNTED = (
 )  # fmt: skip
 """What a run counts, over all subscribers; `met`: first contacts; `longest_ms`: what was waited for longest."""
 
+ALSO = {"HISTORY": "ORDER"}
+"""A run has one property for what is told too early and too late."""
+
 
 class SampleWatch(cluster.Watch):
     """The properties of `spec/missed_samples/properties.md`."""
@@ -57,25 +68,25 @@ class SampleWatch(cluster.Watch):
         self.own = own
         self.readers: dict[str, Reader] = {}
         self.sent: dict[str, int] = {}
-        self.caches = CacheJudge(self._check, self._number)
+        self.caches = CacheJudge(self._report, self._number)
         self.owed = Owed(own, self._number)
         self.goals = Goals(own, self.owed, self.sent)
         self._counts = dict.fromkeys(COUNTED, 0)
-        self._told = ToldJudge(own, self._check, self._counts)
+        self._told = ToldJudge(own, self._report, self._counts)
 
     def begin(self, world: SimCluster) -> None:
         self._world = world
 
-    def _check(self, name: str, holds: bool, detail: str) -> None:
-        if self.judging and not holds:
-            self.judge.report_broken(name, detail)
+    def _report(self, where: str, broken: Broken) -> None:
+        for one in broken if self.judging else ():
+            self.judge.report_broken(ALSO.get(one.name, one.name), f"{where}: {one.detail}")
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
     def step(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
         if node.fsm is PUBLISHER and isinstance(event, Publish):
             record = step.record
-            self._check("ORDER", record.next > self.sent.get(record.source, -1), f"{record.source} repeats a number")
+            self._report(record.source, judge_publication(record.next, self.sent.get(record.source, -1)))
             self._counts["published"] += event.count
             self.sent[record.source] = record.next
         elif node.fsm is CACHE:
@@ -93,65 +104,50 @@ class SampleWatch(cluster.Watch):
     def _judge_last(self, reader: Reader, where: str) -> None:
         """What the step before should have told."""
         for source in sorted(reader.touched):
-            book = reader.books.get(source)
-            if book is not None and not book.waits:
-                waits = book.next in book.arrived
-                self._check("ISOLATION", not waits, f"{where}: {book.next} of {source} has come, and waits")
-                idle = book.is_idle()
-                self._check("ASKED", not idle, f"{where}: {book.next} of {source} is missing, and nobody is asked")
+            one = reader.sources.get(source)
+            if one is not None:
+                self._report(f"{where}, {source}", one.seen.judge_step(one.recovery) + one.judge_idle())
         reader.touched.clear()
-        self._check("PLACES", reader.turning is None, f"{where} does not tell {reader.turning}")
-        self._check("INVENTED", not reader.unnumbered, f"{where} does not pass a sample without source on")
+        self._report(where, reader.strangers.judge_silence())
         reader.periodic = ""
 
     def _note(self, reader: Reader, event: Event, now_ns: int) -> None:
         met = reader.met
         reader.note(event, now_ns)
         self._counts["met"] += reader.met - met
-        self._counts["most_sources"] = max(self._counts["most_sources"], len(reader.books))
+        self._counts["most_sources"] = max(self._counts["most_sources"], len(reader.sources))
 
     def _judge_owed(self, reader: Reader, where: str, ended: QueryEnded) -> None:
         """What the caches had that the query reached has come by now."""
         for one, numbers in sorted(self.owed.end(where, ended.source, ended.n).items()):
-            book = reader.books.get(one)
-            if book is not None:  # while it waits nothing is settled, and the lowest that comes is first
-                begin = 0 if book.waits else book.next
-                left = sorted(number for number in numbers - book.arrived if number >= begin)
-            else:
-                left = [] if one in reader.strangers else sorted(numbers)
-            detail = f"{where}: query {ended.n} has ended, and a cache that it reached had {left[:5]} of {one}"
-            self._check("NOGAP", not left, detail)
+            known = reader.sources.get(one)
+            if known is not None or one not in reader.gone:
+                seen = ObservedSource() if known is None else known.seen
+                self._report(f"{where}, {one}", seen.judge_owed(numbers))
 
     def _close(self, reader: Reader, where: str, event: Event, kept: Any, now_ns: int) -> None:
         """Whether a source should be forgotten, and what is forgotten."""
         source = event.key if isinstance(event, RetentionOver) else getattr(event, "source", "")
-        book = reader.books.get(source)
-        if not isinstance(event, RetentionOver | Disappeared) or book is None or source in kept:
+        one = reader.sources.get(source)
+        if not isinstance(event, RetentionOver | Disappeared) or one is None or source in kept:
             return
-        silent = now_ns - book.heard_ns
-        least = self.own.recovery.retention_ms * MS if book.begin >= 0 else 0
-        right = not book.alive and not book.missing and silent >= least
-        detail = f"{where} forgets {source}, silent for {silent} ns, alive: {book.alive}, missing: {book.missing}"
-        self._check("FORGOTTEN", right, detail)
+        least = self.own.recovery.retention_ms * MS if one.seen.began >= 0 else 0
+        self._report(f"{where}, {source}", one.seen.judge_forgotten(now_ns - one.heard_ns >= least))
         self._counts["forgotten"] += 1
         reader.forget(source)
 
     def _judge_places(self, reader: Reader, where: str, record: Any) -> None:
         """As many sources are kept as should be: whoever is pushed out, or taken in beyond the limit, shows."""
-        count, wanted = len(record.sources), len(reader.books)
-        self._check("PLACES", count == wanted, f"{where} keeps {count} sources in place of {wanted}")
+        self._report(where, judge_places(len(record.sources), len(reader.sources)))
 
     def _judge_counts(self, reader: Reader, where: str, event: Event, record: Any) -> None:
         """What is dropped, and what is turned away, is counted."""
         source = getattr(event, "source", "")
-        book, kept = reader.books.get(source), record.sources.get(source)
-        if isinstance(event, Sample) and book is not None and kept is not None:
-            detail = f"{where} says that {kept.dropped} samples of {source} were dropped, in place of {book.dropped}"
-            self._check("COUNT", kept.dropped == book.dropped, detail)
-        elif isinstance(event, Sample | Heartbeat | Appeared) and book is None:
-            reader.turned_away += event.last - event.first + 1 if isinstance(event, Sample) else 1
-            detail = f"{where} says that {record.turned_away} were turned away, in place of {reader.turned_away}"
-            self._check("COUNT", record.turned_away == reader.turned_away, detail)
+        one, kept = reader.sources.get(source), record.sources.get(source)
+        if isinstance(event, Sample) and one is not None and kept is not None:
+            self._report(f"{where}, {source}", one.seen.judge_count(kept.dropped))
+        elif isinstance(event, Sample | Heartbeat | Appeared) and one is None:
+            self._report(where, reader.strangers.judge_count(record.turned_away))
 
     # -- queries ------------------------------------------------------------------------------------------------------
 
@@ -160,28 +156,21 @@ class SampleWatch(cluster.Watch):
         self._counts["queries"] += 1
         reader = self.readers[party]
         if query.source == EVERY_SOURCE:
-            self._check("QUIET", reader.history, f"{party} asks for history that nobody wants")
+            self._report(party, judge_unwanted(reader.history))
             reader.tries = query.n
             return
-        book = reader.books.get(query.source)
-        where = f"{party} asks for {query.source} from {query.first} on"
-        if book is None:
-            self._check("QUIET", False, f"{where}, which it does not know")
-            return
-        looks = not query.has_end
-        met = looks and book.begin < 0  # by its token alone
-        periodic = looks and reader.periodic == query.source
-        self._check("QUIET", book.missing or periodic or met, f"{where}, and nothing is missing")
-        room = len(book.open) < self.own.recovery.windows
-        self._check("ASKED", room and not book.waits, f"{where}, and waits for other queries")
-        if met:
-            return
         first = self._number(query.source, query.first)
-        right = first == book.next if looks else book.is_askable(first)
-        self._check("ASKED", right, f"{where}, and {book.next} is the first that is missing")
-        until = book.rests_until_ns
-        self._check("TIMING", not book.is_hasty(now_ns), f"{where} at {now_ns}, and should rest until {until}")
-        book.ask(query.n, first, first + query.last - query.first, query.newest)
+        periodic = reader.periodic == query.source
+        asked = AskedNumbers(query.n, first, first + query.last - query.first, query.newest, periodic)
+        one = reader.sources.get(query.source)
+        if one is None:  # it is known to nobody: nothing of it is missing
+            self._report(f"{party}, {query.source}", ObservedSource().observe_query(asked, self.own.recovery)[1])
+            return
+        hasty = one.is_hasty(now_ns)
+        self._report(f"{party}, {query.source}", one.ask(asked))
+        if hasty and self.judging:
+            detail = f"{party} asks for {query.source} at {now_ns}, and should rest until {one.rests_until_ns}"
+            self.judge.report_broken("TIMING", detail)
 
     # -- what is told -------------------------------------------------------------------------------------------------
 
@@ -194,12 +183,10 @@ class SampleWatch(cluster.Watch):
                 reader = self.readers[party]
                 self._told.tell(reader, process, party, event, number, number + last - first, now_ns)
             case TurnedAway(_, first, last):
-                reader = self.readers[party]
-                self._check("PLACES", event == reader.turning, f"{party} tells {event}, expected {reader.turning}")
-                reader.turning = None
+                self._tell_stranger(party, event)
                 self._counts["turned_away"] += last - first + 1
             case DeliverUnnumbered():
-                self.readers[party].unnumbered -= 1
+                self._tell_stranger(party, event)
                 self._counts["unnumbered"] += 1
             case NotKept(_, _, first, last):
                 self.caches.tell(party, event)
@@ -207,6 +194,11 @@ class SampleWatch(cluster.Watch):
             case LetGo():
                 self.caches.tell(party, event)
                 self._counts["let_go"] += 1
+
+    def _tell_stranger(self, party: str, event: TurnedAway | DeliverUnnumbered) -> None:
+        reader = self.readers[party]
+        reader.strangers, broken = reader.strangers.observe_told(event)
+        self._report(party, broken)
 
     # -- lives --------------------------------------------------------------------------------------------------------
 
@@ -226,11 +218,11 @@ class SampleWatch(cluster.Watch):
         for life, reader in sorted(self.readers.items()):
             process = next(one for _, one in sorted(world.processes.items()) if one.life == life)
             self._judge_last(reader, life)
-            for _, book in sorted(reader.books.items()):
-                self._told.judge_wait(reader, process, book, world.now)
-            missing = self.goals.open(world, process.node, reader.books)
-            if missing is not None:
-                return missing
+            for _, one in sorted(reader.sources.items()):
+                self._told.judge_wait(reader, process, one, world.now)
+            broken = self.goals.judge(world, process.node, reader.sources)
+            if broken:
+                return broken[0].name, f"{life}: {broken[0].detail}"
         return None
 
     def _number(self, source: str, sn: int) -> int:

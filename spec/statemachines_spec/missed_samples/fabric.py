@@ -25,13 +25,15 @@ from statemachines.missed_samples.cache import (
     Reply,
 )
 from statemachines.missed_samples.message import EVERY_SOURCE, QUERY, Heartbeat, Query, Sample
+from statemachines.missed_samples.properties import ObservedCache, judge_replies
+from statemachines.missed_samples.properties.observed_cache import ObservedQueue
 from statemachines.missed_samples.publisher import Stamped
 from statemachines.missed_samples.selector import query_text
 from statemachines.missed_samples.serial_number import wrap_number
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
 from statemachines_spec.explorer.party import Party, firings, step_party
 from statemachines_spec.explorer.property import View
-from statemachines_spec.missed_samples.truth import SampleViolation
+from statemachines_spec.missed_samples.violations import COUNT_OF_QUEUES, SampleViolation, name_violations
 
 SUBSCRIBER = "subscriber"
 KEY = "a"
@@ -115,14 +117,12 @@ class Under(msgspec.Struct, frozen=True, gc=False):
 
 
 class FabricLocal(msgspec.Struct, frozen=True, gc=False):
-    """`cache`: the record of the cache; `kept`: of each source what it ever had, by sn; `places`: queries under way;
-    `crowded`: since a source found no place in the cache, these have sent (None: none has looked for one); `turned`,
-    `gone`: a source was turned away, a queue let go, once at least."""
+    """`cache`: the record of the cache; `seen`: what it should have; `places`: queries under way; `turned`, `gone`: a
+    source was turned away, a queue let go, once at least."""
 
     cache: Party
-    kept: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    seen: ObservedCache = ObservedCache()
     places: tuple[Under | None, ...] = ()
-    crowded: tuple[str, ...] | None = None
     turned: bool = False
     gone: bool = False
     broken: tuple[SampleViolation, ...] = ()
@@ -216,37 +216,30 @@ class Fabric(Actor):
         self, local: FabricLocal, source: str, first: int, more: int, watch: Watch | None
     ) -> FabricLocal:  # fmt: skip
         event = Published(KEY, source, first, first + more, self.local)
+        seen = local.seen.observe_published(event, self._count(first), local.cache.record)
         cache, effects = step_party(CACHE, local.cache, event, "cache", watch)
-        had = dict(local.kept)
-        full = source not in had and len(had) >= self.queues
-        wanted = [NotKept(KEY, source, first, first + more)] if full else []
-        waits = full or local.crowded is not None
-        local = self._judged(local, cache, effects, wanted, (more + 1) * full, waits)
-        if full:
-            return replace(local, crowded=local.crowded or (), turned=True)
-        if local.crowded is not None:
-            local = replace(local, crowded=tuple(sorted({*local.crowded, source})))
-        numbers = {*had.get(source, ()), *(self._count(sn) for sn in range(first, first + more + 1))}
-        kept = {**had, source: tuple(sorted(numbers)[-self.history :])}
-        return replace(local, kept=tuple(sorted(kept.items())))
+        turned = local.turned or seen.not_kept > 0
+        return self._judge_told(replace(local, cache=cache, seen=seen, turned=turned), effects)
 
     def _crowded_over(self, local: FabricLocal, event: Event, watch: Watch | None) -> FabricLocal:
         """Who was silent since somebody found no place goes."""
+        seen = local.seen.observe_retention()
         cache, effects = step_party(CACHE, local.cache, event, "cache", watch)
-        silent = [source for source, _ in local.kept if source not in (local.crowded or ())]
-        local = self._judged(local, cache, effects, [LetGo(KEY, source) for source in silent], 0, False)
-        left = tuple((source, numbers) for source, numbers in local.kept if source not in silent)
-        return replace(local, kept=left, crowded=None, gone=local.gone or bool(silent))
+        gone = local.gone or bool(seen.owed)
+        return self._judge_told(replace(local, cache=cache, seen=seen, gone=gone), effects)
 
-    def _judged(
-        self, local: FabricLocal, cache: Party, effects: Any, wanted: list[Any], count: int, waits: bool
-    ) -> FabricLocal:  # fmt: skip
-        """With the cache as it is now, if it told and counted what it should, and waits to see who is silent."""
-        told = [one.event for one in effects if isinstance(one, Tell)]
-        right = told == wanted and cache.record.not_kept == count and bool(cache.timers) is waits
+    def _judge_told(self, local: FabricLocal, effects: Any) -> FabricLocal:
+        """Whether the cache told and counted what it should, and waits to see who is silent."""
+        cache, seen = local.cache, local.seen
+        broken = seen.judge_count(cache.record.not_kept)
+        for one in effects:
+            if isinstance(one, Tell) and isinstance(one.event, NotKept | LetGo):
+                seen, wrong = seen.observe_told(one.event)
+                broken += wrong
+        broken += seen.judge_silence() + seen.judge_waiting(bool(cache.timers))
         uncounted = replace(cache, record=replace(cache.record, not_kept=0))
-        broken = local.broken if right else (SampleViolation.QUEUES,)
-        return replace(local, cache=uncounted, broken=broken)
+        found = tuple(name_violations(broken, COUNT_OF_QUEUES)) or local.broken
+        return replace(local, cache=uncounted, seen=replace(seen, owed=(), not_kept=0), broken=found)
 
     def _count(self, sn: int) -> int:
         """Which number of the system it is."""
@@ -265,15 +258,18 @@ class Fabric(Actor):
             replace(local, cache=cache), place, Under(query, True, int(query.source == EVERY_SOURCE), False, found)
         )
         said = [(one.source, self._count(sn)) for one in found for sn in range(one.first, one.last + 1)]
-        return local if said == self._expected(local, query) else replace(local, broken=(SampleViolation.REPLIES,))
+        wanted = [
+            (source, one)
+            for (source, _), queue in sorted(local.seen.queues.items())
+            if query.source in (source, EVERY_SOURCE)
+            for one in self._list_answer(queue, query)
+        ]
+        return replace(local, broken=tuple(name_violations(judge_replies(said, wanted))) or local.broken)
 
-    def _expected(self, local: FabricLocal, query: Query) -> list[tuple[str, int]]:
-        """What a cache should answer: of the highest that it ever had, those that are asked for."""
-        lowest = 0 if query.source == EVERY_SOURCE else self._count(query.first)
-        highest = lowest + query.last - query.first if query.has_end else 99
-        found = [(source, [one for one in numbers if lowest <= one <= highest]) for source, numbers in local.kept
-                 if query.source in (source, EVERY_SOURCE)]  # fmt: skip
-        return [(source, one) for source, numbers in found for one in numbers[-query.newest :]]
+    def _list_answer(self, queue: ObservedQueue, query: Query) -> list[int]:
+        """The numbers of a queue that a query is about."""
+        first = 0 if query.source == EVERY_SOURCE else self._count(query.first)
+        return queue.list_answer(first, first + query.last - query.first if query.has_end else None, query.newest)
 
     def _parts(self, reply: Reply) -> list[tuple[int, int]]:
         if not self.single:
@@ -314,7 +310,8 @@ class Fabric(Actor):
     # -- reading it ---------------------------------------------------------------------------------------------
 
     def describe(self, local: FabricLocal) -> str:
-        kept = [f"{source} {', '.join(map(str, numbers))}" for source, numbers in local.kept]
+        kept = [f"{source} {', '.join(map(str, queue.list_answer(0, None, 0)))}"
+                for (source, _), queue in sorted(local.seen.queues.items())]  # fmt: skip
         under = [f"query {place} about {one.query.source} {'answered' if one.reached else 'on its way'}"
                  for place, one in enumerate(local.places) if one is not None]  # fmt: skip
         return "; ".join([f"kept: {', '.join(kept) or 'nothing'}", *under, *(one.value for one in local.broken)])

@@ -24,6 +24,15 @@ from statemachines.missed_samples.message import (
     Sample,
     TurnedAway,
 )
+from statemachines.missed_samples.properties import (
+    AskedNumbers,
+    Broken,
+    ObservedSource,
+    ObservedStrangers,
+    judge_first_query,
+    judge_places,
+    judge_unwanted,
+)
 from statemachines.missed_samples.recovery import MS, Recovery
 from statemachines.missed_samples.serial_number import wrap_number
 from statemachines.missed_samples.source_record import (
@@ -45,32 +54,16 @@ from statemachines_spec.explorer.party import Party, timer_words
 from statemachines_spec.explorer.property import View
 from statemachines_spec.missed_samples.fabric import SUBSCRIBER, Asked, Ended, GoesOn
 from statemachines_spec.missed_samples.rules import SHIPPED, Rules
-from statemachines_spec.missed_samples.truth import (
-    SampleViolation,
-    Truth,
-    backoff_ms,
-    bits,
-    came,
-    faults_after,
-    is_doubted,
-    no_query,
-    note_delivered,
-    note_existing,
-    note_missed,
-    query_over,
-    query_sent,
-    settle_truth,
-    silence,
-)
+from statemachines_spec.missed_samples.violations import COUNT_OF_PLACES, SampleViolation, name_violations
 
 
 class ReceiverLocal(msgspec.Struct, frozen=True, gc=False):
-    """`truths` by source; `places`: the numbers of the queries in the places of each source; `begun`; `history`: the
+    """`seen` by source; `places`: the numbers of the queries in the places of each source; `begun`; `history`: the
     first query is open, or (`paused`) sent again soon, after `tries`; `turned`: the sources that were turned away, once
     at least."""
 
     party: Party
-    truths: tuple[tuple[str, Truth], ...]
+    seen: tuple[tuple[str, ObservedSource], ...]
     places: tuple[tuple[int, ...], ...]
     begun: bool = False
     history: bool = False
@@ -121,11 +114,10 @@ class Receiver(Actor):
         return self.rules.machines
 
     def initial(self) -> ReceiverLocal:
-        truth = Truth(tries=(0,) * self.count)
         record = SubscriberRecord(self.recovery, self.history, self.width)
         return ReceiverLocal(
             self.rules.begin(record),
-            tuple((source, truth) for source in self.sources),
+            tuple((source, ObservedSource()) for source in self.sources),
             ((0,) * (self.recovery.windows + 1),) * len(self.sources),
         )
 
@@ -133,9 +125,9 @@ class Receiver(Actor):
         if not local.begun:
             return (Subscribe(),)
         found: list[Event] = list(self.rules.firings(local.party, self.silent))
-        for source, truth in local.truths if self.tokens else ():
-            if not truth.alive:
-                found.append(Appeared(source, new=truth.began < 0))
+        for source, seen in local.seen if self.tokens else ():
+            if not seen.alive:
+                found.append(Appeared(source, new=seen.began < 0))
             elif self.leaves:
                 found.append(Disappeared(source))
         return tuple(found)
@@ -151,10 +143,10 @@ class Receiver(Actor):
         return self._step(self._informed(local, event), local, event, watch)
 
     def canonical(self, local: ReceiverLocal) -> ReceiverLocal:
-        """Without the numbers of queries, counts of what was dropped, and what is settled."""
+        """Without the numbers of queries, and counts of what was dropped."""
         record, places = self.rules.renumber_queries(local.party.record, self.sources, local.places)
-        truths = tuple((source, settle_truth(truth)) for source, truth in local.truths)
-        return replace(local, party=replace(local.party, record=record), places=places, truths=truths)
+        seen = tuple((source, replace(one, dropped=0) if one.dropped else one) for source, one in local.seen)
+        return replace(local, party=replace(local.party, record=record), places=places, seen=seen)
 
     # -- what the judge learns before the step --------------------------------------------------------------------
 
@@ -167,33 +159,31 @@ class Receiver(Actor):
         if source not in self.sources:
             begins = isinstance(event, Subscribe)
             return replace(local, begun=True, history=local.history or (begins and self._asks))
-        truth = dict(local.truths)[source]
+        seen = dict(local.seen)[source]
         if self._finds_no_place(local, event):
             return replace(local, turned=tuple(sorted({*local.turned, source})))
         match event:
             case Sample(_, first, last):
-                truth, _ = came(truth, self._count(first), self._count(first) + last - first, self.recovery)
-            case Heartbeat(_, last) if is_doubted(truth, self._count(last), 0, self.recovery):
-                truth = replace(truth, doubt=self._count(last), heard=True)
+                seen = seen.observe_samples(self._count(first), self._count(first) + last - first, self.recovery)
             case Heartbeat(_, last):
-                truth = note_existing(truth, self._count(last) + 1, self._count(last), self.recovery)
+                seen = seen.observe_heartbeat(self._count(last), self.recovery)
             case QueryTimeout():
-                truth = silence(truth, self.recovery)
+                seen = seen.observe_timeout(self.recovery)
             case Appeared(_, new):
-                truth = replace(truth, alive=True, new=new)
+                seen = replace(seen, alive=True, new=new)
             case Disappeared():
-                truth = replace(truth, alive=False)
-        return self._with(local, source, truth)
+                seen = replace(seen, alive=False)
+        return self._with(local, source, seen)
 
     def _finds_no_place(self, local: ReceiverLocal, event: Event) -> bool:
         """It is of a source of which nothing is known, and of as many as may be something is."""
-        if not isinstance(event, Sample | Heartbeat | Appeared) or dict(local.truths)[event.source].is_kept():
+        if not isinstance(event, Sample | Heartbeat | Appeared) or dict(local.seen)[event.source].is_kept:
             return False
-        return sum(truth.is_kept() for _, truth in local.truths) >= self.recovery.sources
+        return sum(seen.is_kept for _, seen in local.seen) >= self.recovery.sources
 
     def _history_over(self, local: ReceiverLocal) -> ReceiverLocal:
-        truths = tuple((source, replace(truth, waits=False)) for source, truth in local.truths)
-        return replace(local, history=False, paused=False, truths=truths)
+        seen = tuple((source, replace(one, waits=False)) for source, one in local.seen)
+        return replace(local, history=False, paused=False, seen=seen)
 
     def _was_last(self, local: ReceiverLocal) -> bool:
         return local.tries > self.recovery.retries
@@ -207,10 +197,8 @@ class Receiver(Actor):
                 informed = replace(local, paused=True)
             return self._step(informed, local, QueryEnded(EVERY_SOURCE, local.tries, event.brought), watch)
         n, at = self._query(local, event)
-        truth = dict(local.truths)[event.source]
-        informed = local
-        if any(one.place == at for one in truth.open):
-            informed = self._with(local, event.source, query_over(truth, at, event.brought, self.recovery))
+        seen = dict(local.seen)[event.source].observe_query_end(at, event.brought, self.recovery)
+        informed = self._with(local, event.source, seen)
         return self._step(informed, local, QueryEnded(event.source, n, event.brought), watch)
 
     def _gone_on(self, local: ReceiverLocal, event: GoesOn, watch: Watch | None) -> Reaction:
@@ -247,10 +235,10 @@ class Receiver(Actor):
         found |= self._misplaced(before, local, event, effects)
         local, forgotten = self._judge_forgotten(local, before, event)
         found |= forgotten
-        if isinstance(event, Sample):
-            local = self._with(local, event.source, no_query(dict(local.truths)[event.source]))
-        for _, truth in local.truths:
-            found |= faults_after(truth, self.recovery)
+        for source, seen in local.seen:
+            if seen.has_hole and seen.next >= self.count:
+                raise ValueError(f"{source} is waited for {seen.next}, and there are {self.count} numbers")
+            found |= name_violations(seen.judge_step(self.recovery) + seen.judge_convicted(self.recovery))
         if self.rules.counts and set(local.party.timers) != self._timers(local):
             found.add(SampleViolation.TIMERS)
         broken = tuple(one for one in SampleViolation if one in local.broken or one in found)
@@ -258,66 +246,51 @@ class Receiver(Actor):
 
     def _waiting(self, local: ReceiverLocal) -> ReceiverLocal:
         """A source that is met while the first query is open waits, until it holds too much."""
-        truths = []
-        for source, truth in local.truths:
-            waits = local.history and truth.count_held() <= self.recovery.history_limit
-            truths.append((source, replace(truth, waits=waits if truth.began < 0 or truth.waits else False)))
-        return replace(local, truths=tuple(truths))
+        seen = []
+        for source, one in local.seen:
+            waits = local.history and one.held_count <= self.recovery.history_limit
+            seen.append((source, replace(one, waits=waits and (one.began < 0 or one.waits))))
+        return replace(local, seen=tuple(seen))
 
     def _judge_tell(self, local: ReceiverLocal, told: Deliver | Missed) -> tuple[ReceiverLocal, set[SampleViolation]]:
         first = self._count(wrap_number(told.first, self.width))
         last = first + told.last - told.first
-        if last >= self.count:
-            return local, {SampleViolation.INVENTED}
-        truth = dict(local.truths)[told.source]
+        seen = dict(local.seen)[told.source]
         if isinstance(told, Deliver):
-            truth, wrong = note_delivered(truth, first, last)
+            after, broken = seen.observe_delivered(first, last)
         else:
-            truth, wrong = note_missed(truth, first, last, self.recovery)
-        return self._with(local, told.source, truth), wrong
+            after, broken = seen.observe_missed(first, last, self.recovery)
+        exists = last < self.count
+        return self._with(local, told.source, after) if exists else local, name_violations(broken)
 
     def _judge_query(
         self, local: ReceiverLocal, query: Query, event: Event, calls: list[Envelope]
     ) -> tuple[ReceiverLocal, set[SampleViolation]]:
         if query.source == EVERY_SOURCE:
             calls.append(Envelope(self.name, QUERY, Asked(self._places * len(self.sources), query)))
-            wanted = self.history or History()
-            right = self._asks and (query.newest, query.age_ms) == (wanted.newest, wanted.age_ms)
-            right = right and isinstance(event, Subscribe | HistoryRested) and query.n == local.tries + 1
-            return replace(local, tries=query.n), set() if right else {SampleViolation.ASKED}
+            broken = judge_unwanted(local.history and isinstance(event, Subscribe | HistoryRested))
+            broken += judge_first_query(query, self.history or History(), local.tries)
+            return replace(local, tries=query.n), name_violations(broken)
         place = self.sources.index(query.source)
-        truth = dict(local.truths)[query.source]
-        looks, found = bool(query.newest) and not query.has_end, set()
-        missing = truth.missing()
-        asked = sum(one.range for one in truth.open)
-        lowest = (missing & -missing).bit_length() - 1 if missing else truth.next
+        seen = dict(local.seen)[query.source]
         first = self._count(wrap_number(query.first, self.width))
-        last = first + query.last - query.first if query.has_end else self.count - 1
-        met = looks and truth.began < 0 and truth.alive and (truth.new or self.recovery.past) and not truth.waits
-        if not met:
-            if len(truth.open) >= self.recovery.windows or truth.waits:
-                found.add(SampleViolation.ASKED)
-            if not missing and not isinstance(event, PeriodOver):
-                found.add(SampleViolation.QUIET)
-            if first != lowest if looks or not truth.open else not (missing & ~asked) >> first & 1:
-                found.add(SampleViolation.ASKED)
+        last = min(first + query.last - query.first, self.count - 1) if query.has_end else first - 1
         numbers = list(local.places[place])
-        taken = {one.place for one in truth.open}
+        taken = {one.n for one in seen.open}
         at = min((one for one in range(self._places) if one not in taken), key=lambda one: (numbers[one] != 0, one))
         numbers[at] = query.n
         calls.append(Envelope(self.name, QUERY, Asked(self._places * place + at, query)))
         places = (*local.places[:place], tuple(numbers), *local.places[place + 1 :])
-        if not met:
-            truth = query_sent(truth, at, first, first - 1 if looks else min(last, self.count - 1), query.newest)
-        return self._with(replace(local, places=places), query.source, truth), found
+        asked = AskedNumbers(at, first, last, query.newest, periodic=isinstance(event, PeriodOver))
+        seen, broken = seen.observe_query(asked, self.recovery)
+        return self._with(replace(local, places=places), query.source, seen), name_violations(broken)
 
     def _unasked(self, before: ReceiverLocal, event: Event, effects: Effects) -> set[SampleViolation]:
         """Who is met by a token, and all of whose samples are ours, is asked."""
         if not isinstance(event, Appeared) or before.history or self._finds_no_place(before, event):
             return set()
-        truth = dict(before.truths)[event.source]
-        met = truth.began < 0 and not truth.alive and (event.new or self.recovery.past)
-        return {SampleViolation.ASKED} if met and not any(isinstance(one, Ask) for one in effects) else set()
+        asked = any(isinstance(one, Ask) for one in effects)
+        return name_violations(dict(before.seen)[event.source].judge_token(event.new, asked, self.recovery))
 
     # -- what else the judge looks at -------------------------------------------------------------------------------
 
@@ -335,10 +308,10 @@ class Receiver(Actor):
             if isinstance(effect, SetTimer):
                 due = wanted.get(effect.timer)
                 if effect.timer == "rest":
-                    truth = dict(local.truths)[effect.key]
-                    if isinstance(event, QueryEnded) and not truth.tries[truth.next]:
+                    seen = dict(local.seen)[effect.key]
+                    if isinstance(event, QueryEnded) and not seen.attempts:
                         return {SampleViolation.TIMING}
-                    due = backoff_ms(truth, recovery)
+                    due = seen.pause_ms(recovery)
                 if effect.deadline_ns != (due or 0) * MS:
                     return {SampleViolation.TIMING}
         return set()
@@ -348,18 +321,18 @@ class Receiver(Actor):
         if event.source == EVERY_SOURCE:
             return local.history and not local.paused
         numbers = local.places[self.sources.index(event.source)]
-        return any(numbers[one.place] == event.n for one in dict(local.truths)[event.source].open)
+        return any(numbers[one.n] == event.n for one in dict(local.seen)[event.source].open)
 
     def _timers(self, local: ReceiverLocal) -> set[tuple[str, str]]:
         """Those that should run."""
         wanted = {("pause" if local.paused else "history", "")} if local.history else set()
-        for source, truth in local.truths:
-            if truth.began < 0 or truth.waits:
+        for source, seen in local.seen:
+            if seen.began < 0 or seen.waits:
                 continue
             wanted.add(("retention", source))
-            if truth.open:
+            if seen.open:
                 wanted.add(("query", source))
-            elif truth.missing():
+            elif seen.is_missing_any:
                 wanted.add(("rest", source))
             elif self.recovery.period_ms:
                 wanted.add(("period", source))
@@ -369,58 +342,54 @@ class Receiver(Actor):
         """Whether what was not new was counted."""
         if not isinstance(event, Sample) or not self.rules.counts or self._finds_no_place(before, event):
             return set()
-        truth = dict(before.truths)[event.source]
-        first = self._count(event.first)
-        _, new = came(truth, first, first + event.last - event.first, self.recovery)
-        was = self.rules.count_dropped(before.party.record, event.source)
-        now = self.rules.count_dropped(local.party.record, event.source)
-        return set() if now - was == event.last - event.first + 1 - new else {SampleViolation.COUNT}
+        counted = self.rules.count_dropped(local.party.record, event.source)
+        return name_violations(dict(local.seen)[event.source].judge_count(counted))
 
     def _misplaced(
         self, before: ReceiverLocal, local: ReceiverLocal, event: Event, effects: Effects
     ) -> set[SampleViolation]:
         """Whether those and only those were turned away for whom there is no place, counted, and told of samples."""
-        told = [one.event for one in effects if isinstance(one, Tell) and isinstance(one.event, TurnedAway)]
-        wanted, count = [], 0
-        if self._finds_no_place(before, event):
-            count = event.last - event.first + 1 if isinstance(event, Sample) else 1
-            if isinstance(event, Sample):
-                first = event.first + (0 if self.width == 64 else 1 << self.width)
-                wanted = [TurnedAway(event.source, first, first + count - 1)]
         if not self.rules.counts:
             return set()
-        counted = self.rules.count_turned_away(local.party.record) - self.rules.count_turned_away(before.party.record)
-        kept = {source for source, truth in local.truths if self.rules.keeps(local.party.record, source)}
-        known = {source for source, truth in local.truths if truth.is_kept()}
-        gone = isinstance(event, RetentionOver | Disappeared)  # whether it should be is judged elsewhere
-        return set() if (told, counted) == (wanted, count) and (gone or kept == known) else {SampleViolation.PLACES}
+        seen = ObservedStrangers()
+        if self._finds_no_place(before, event):
+            seen = seen.observe_stranger(event, self.width)
+        broken: Broken = ()
+        for one in effects:
+            if isinstance(one, Tell) and isinstance(one.event, TurnedAway):
+                seen, wrong = seen.observe_told(one.event)
+                broken += wrong
+        now, was = (self.rules.count_turned_away(one.party.record) for one in (local, before))
+        broken += seen.judge_silence() + seen.judge_count(now - was)
+        if not isinstance(event, RetentionOver | Disappeared):  # whether it should be kept is judged elsewhere
+            kept = {source for source in self.sources if self.rules.keeps(local.party.record, source)}
+            known = {source for source, one in local.seen if one.is_kept}
+            broken += judge_places(len(kept), len(known), kept ^ known)
+        return name_violations(broken, COUNT_OF_PLACES)
 
     def _judge_forgotten(
         self, local: ReceiverLocal, before: ReceiverLocal, event: Event
     ) -> tuple[ReceiverLocal, set[SampleViolation]]:  # fmt: skip
         """Sources that are forgotten, and whether they should be."""
         found: set[SampleViolation] = set()
-        for source, truth in local.truths:
+        for source, seen in local.seen:
             had, has = (self.rules.keeps(one.party.record, source) for one in (before, local))
-            silent = isinstance(event, RetentionOver) and event.key == source and not truth.heard and not truth.alive
-            goes = had and (
-                (silent and not truth.missing())
-                or (isinstance(event, Disappeared) and event.source == source and truth.began < 0)
-            )
-            if goes is has and had:
-                found.add(SampleViolation.FORGOTTEN)
+            retained = isinstance(event, RetentionOver) and event.key == source
+            gone = isinstance(event, Disappeared) and event.source == source and seen.began < 0
+            if had:
+                found |= name_violations(seen.judge_forgotten(gone or (retained and not seen.heard), kept=has))
             if had and not has:
-                local = self._with(local, source, Truth(tries=(0,) * self.count, waits=local.history))
-            elif isinstance(event, RetentionOver) and event.key == source:
-                local = self._with(local, source, replace(truth, heard=False))
+                local = self._with(local, source, ObservedSource(waits=local.history))
+            elif retained:
+                local = self._with(local, source, replace(seen, heard=False))
         return local, found
 
     # -- reading it ---------------------------------------------------------------------------------------------
 
     def describe(self, local: ReceiverLocal) -> str:
         words = [
-            f"{source} next {truth.next} of {truth.top}" + (f", missed {truth.missed:b}" if truth.missed else "")
-            for source, truth in local.truths
+            f"{source} next {seen.next} of {seen.top}" + (", missed some" if seen.missed else "")
+            for source, seen in local.seen
         ]
         timers = list(timer_words(local.party))
         words += [f"timers {', '.join(timers)}"] if timers else []
@@ -444,7 +413,7 @@ class Receiver(Actor):
 
     def has_missed(self) -> View:
         """Whether anything was reported missed."""
-        return View(SUBSCRIBER, 2, lambda local: int(any(truth.missed for _, truth in local.truths)))
+        return View(SUBSCRIBER, 2, lambda local: int(any(seen.missed for _, seen in local.seen)))
 
     def has_turned_away(self) -> View:
         """Whether a source was turned away."""
@@ -454,7 +423,7 @@ class Receiver(Actor):
         """Whether a source is known that was turned away before."""
 
         def read(local: ReceiverLocal) -> int:
-            return int(any(truth.is_kept() for source, truth in local.truths if source in local.turned))
+            return int(any(seen.is_kept for source, seen in local.seen if source in local.turned))
 
         return View(SUBSCRIBER, 2, read)
 
@@ -462,24 +431,25 @@ class Receiver(Actor):
         """Whether something is missing (of these sources; none: of any), or has come and waits."""
 
         def read(local: ReceiverLocal) -> int:
-            return int(any(truth.next < truth.top for source, truth in local.truths
-                           if source in (sources or self.sources)))  # fmt: skip
+            return int(any(seen.has_hole for source, seen in local.seen if source in (sources or self.sources)))
 
         return View(SUBSCRIBER, 2, read)
 
     def is_settled(self) -> View:
         """How many numbers of its first source are delivered or reported."""
-        return View(SUBSCRIBER, self.count + 1, lambda local: local.truths[0][1].next)
+        return View(SUBSCRIBER, self.count + 1, lambda local: local.seen[0][1].next)
 
     def has_recovered(self) -> View:
         """Whether everything of some source was delivered."""
-        full = bits(0, self.count - 1)
-        return View(SUBSCRIBER, 2, lambda local: int(any(t.next == self.count and not t.missed & full and t.began == 0
-                                                         for _, t in local.truths)))  # fmt: skip
+
+        def read(local: ReceiverLocal) -> int:
+            return int(any(one.next == self.count and not one.missed and one.began == 0 for _, one in local.seen))
+
+        return View(SUBSCRIBER, 2, read)
 
     def has_doubted(self) -> View:
         """Whether a number was too far ahead."""
-        return View(SUBSCRIBER, 2, lambda local: int(any(truth.doubt >= 0 for _, truth in local.truths)))
+        return View(SUBSCRIBER, 2, lambda local: int(any(seen.doubt >= 0 for _, seen in local.seen)))
 
     def has_asked_twice(self) -> View:
         """Whether the first query was sent again."""
@@ -487,12 +457,12 @@ class Receiver(Actor):
 
     def is_asking(self) -> View:
         """Whether a query is waited for."""
-        return View(SUBSCRIBER, 2, lambda local: int(any(truth.open != () for _, truth in local.truths)))
+        return View(SUBSCRIBER, 2, lambda local: int(any(seen.open != () for _, seen in local.seen)))
 
     def _count(self, sn: int) -> int:
         """Which number of the system it is."""
         return sn - self.begin if self.width == 64 else wrap_number(sn - self.begin, self.width)
 
     @staticmethod
-    def _with(local: ReceiverLocal, source: str, truth: Truth) -> ReceiverLocal:
-        return replace(local, truths=tuple((one, truth if one == source else old) for one, old in local.truths))
+    def _with(local: ReceiverLocal, source: str, seen: ObservedSource) -> ReceiverLocal:
+        return replace(local, seen=tuple((one, seen if one == source else old) for one, old in local.seen))

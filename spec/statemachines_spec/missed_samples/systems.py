@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from statemachines.missed_samples.cache import CrowdedOver
 from statemachines.missed_samples.message import QUERY
+from statemachines.missed_samples.properties import judge_whole, owes_tail
 from statemachines.missed_samples.publisher import (
     CLOSED,
     NEW,
@@ -43,7 +44,7 @@ from statemachines_spec.missed_samples.fabric import (
 )
 from statemachines_spec.missed_samples.receiver import Receiver
 from statemachines_spec.missed_samples.rules import SHIPPED
-from statemachines_spec.missed_samples.truth import SampleViolation
+from statemachines_spec.missed_samples.violations import SampleViolation
 
 
 class SampleSetting(msgspec.Struct, frozen=True, kw_only=True):
@@ -355,7 +356,7 @@ def properties(receiver: Receiver, fabric: Fabric, setting: SampleSetting) -> li
     found: list[Property] = [never(receiver, how) for how in SampleViolation if how not in of_cache]
     found += [Always(how.name, f"never: {how.value}", (fabric.is_broken(how),), _not) for how in of_cache]
     if setting.whole:
-        found.append(Always("WHOLE", "nothing that the cache has is missed", (receiver.has_missed(),), _not))
+        found.append(Always("WHOLE", "nothing that the cache has is missed", (receiver.has_missed(),), _is_whole))
     shown = {
         "missed": receiver.has_missed(),
         "recovered": receiver.has_recovered(),
@@ -389,8 +390,12 @@ def obligations(receiver: Receiver, senders: tuple[FsmActor, ...], setting: Samp
         begin, size = setting.begin, setting.samples + 1
         sent = senders[0].view(lambda record: record.next - begin, size, gone=0)
         text = "everything that is published is delivered or reported"
-        found.append(Eventually("TAIL", text, (sent, receiver.is_settled()), lambda sent, settled: sent > settled))
+        found.append(Eventually("TAIL", text, (sent, receiver.is_settled()), owes_tail))
     return tuple(found)
+
+
+def _is_whole(missed: int) -> bool:
+    return not judge_whole(bool(missed))
 
 
 def _not(value: int) -> bool:

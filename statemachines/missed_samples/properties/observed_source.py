@@ -1,0 +1,371 @@
+"""ObservedSource: what an onlooker knows of one source at a subscriber, and what breaks there.
+
+It is fed what comes, what is asked for, and what is told, and sees nothing of any record:
+
+    seen = seen.observe_samples(first, last, recovery)            a sample comes
+    seen, broken = seen.observe_query(asked, recovery)            the subscriber sends a query
+    seen = seen.observe_query_end(n, brought, recovery)           the query ends
+    seen, broken = seen.observe_delivered(first, last)            the application is given samples
+    seen, broken = seen.observe_missed(first, last, recovery)     the application is told of a loss
+    broken = seen.judge_step(recovery)                            the step is over
+
+Numbers are those that the publisher has counted, whatever they are on the wire.  A set of numbers is an int: its bit 0
+is the number `next`, so that no event costs more than what is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+
+import msgspec
+from msgspec.structs import replace
+
+from statemachines.kernel import BrokenProperty
+from statemachines.missed_samples.properties.asked_numbers import AskedNumbers, OpenQuery
+from statemachines.missed_samples.properties.settled_numbers import Broken, judge_range
+from statemachines.missed_samples.properties.subscriber_rules import owes_tail
+from statemachines.missed_samples.recovery import Recovery
+
+
+class ObservedSource(msgspec.Struct, frozen=True, gc=False):
+    """`began`: the first number that is ours (-1: no contact yet); `next`: the first that is not settled; `top`: the
+    first never heard of.  `arrived`: what has come (bits from `next` on, as all sets here); `missed`: something was
+    reported.  `tries`: what was asked for in vain once, twice, and so on (empty: nothing); `answered`: a query for it
+    ended well, and brought something above it.  `open`: the queries that are waited for; `in_vain`: what those of the
+    same round were for that brought nothing; `round`: what was missing when it began.  `doubt`: a number that is too
+    far ahead (-1: none).  `dropped`: so many samples were not new.  `waits`: the first query of the subscriber is open;
+    `alive`, `new`: its token, and that it came up while we were there; `heard`: since the last retention."""
+
+    began: int = -1
+    next: int = 0
+    top: int = 0
+    arrived: int = 0
+    missed: bool = False
+    tries: tuple[int, ...] = ()
+    answered: int = 0
+    open: tuple[OpenQuery, ...] = ()
+    in_vain: int = 0
+    round: int = 0
+    doubt: int = -1
+    dropped: int = 0
+    waits: bool = False
+    new: bool = False
+    alive: bool = False
+    heard: bool = False
+
+    # -- reading it ---------------------------------------------------------------------------------------------------
+
+    @property
+    def missing(self) -> int:
+        """The numbers that are known to exist, are ours, and have neither come nor been settled."""
+        return self.select(self.next, self.top - 1) & ~self.arrived if self.began >= 0 else 0
+
+    @property
+    def is_missing_any(self) -> bool:
+        """Whether any number is missing."""
+        return self.began >= 0 and self.top - self.next > self.arrived.bit_count()
+
+    @property
+    def has_hole(self) -> bool:
+        """LIVE, TAIL: something is known to exist and is not settled."""
+        return self.began >= 0 and self.next < self.top
+
+    @property
+    def is_kept(self) -> bool:
+        """Something is known of the source."""
+        return self.began >= 0 or self.alive
+
+    @property
+    def held_count(self) -> int:
+        """How many have come and are not settled."""
+        return self.arrived.bit_count()
+
+    @property
+    def attempts(self) -> int:
+        """How often the first number that is not settled was asked for in vain."""
+        return sum(one & 1 for one in self.tries)
+
+    def has_come(self, number: int) -> bool:
+        """NOGAP: whether it is settled, or has come; while the first query is open nothing is settled."""
+        at = number - self.next
+        return not self.waits if at < 0 else bool(self.arrived >> at & 1)
+
+    def select(self, first: int, last: int) -> int:
+        """The numbers `first` to `last` that are not settled."""
+        low, high = max(first - self.next, 0), last - self.next + 1
+        return (1 << high) - (1 << low) if low < high else 0
+
+    def list_convicted(self, recovery: Recovery) -> int:
+        """The numbers that were asked for often enough, or that an answer would have brought."""
+        return self.answered | (self.tries[recovery.retries] if self.tries else 0)
+
+    def is_from_start(self, recovery: Recovery) -> bool:
+        """What was before the first contact is ours."""
+        return self.new or (recovery.past and not self.waits)
+
+    def is_met_by_token(self, recovery: Recovery) -> bool:
+        """It is known by its token alone, and all that it has sent is ours."""
+        return self.began < 0 and self.alive and not self.waits and self.is_from_start(recovery)
+
+    def can_forget(self, silent: bool) -> bool:
+        """FORGOTTEN: it may be forgotten, and then it is; `silent`: nothing came of it for a retention."""
+        return silent and not self.alive and not self.is_missing_any
+
+    def is_doubted(self, number: int, least: int, recovery: Recovery) -> bool:
+        """It is far ahead, and nothing so far ahead was said shortly before."""
+        if self.began < 0 or number - self.top <= recovery.jump:
+            return False
+        return self.doubt < 0 or not least <= number - self.doubt <= recovery.jump
+
+    def pause_ms(self, recovery: Recovery) -> int:
+        """TIMING: the pause before the first number that is missing is asked for again: it doubles."""
+        pause = recovery.backoff_ms
+        for _ in range(self.attempts - 1):
+            pause = min(2 * pause, recovery.backoff_max_ms)
+        return pause
+
+    # -- what comes ---------------------------------------------------------------------------------------------------
+
+    def observe_samples(self, first: int, last: int, recovery: Recovery) -> ObservedSource:
+        """Samples came."""
+        if first == last and self.is_doubted(first, 1, recovery):
+            return replace(self, doubt=first, dropped=self.dropped + 1)
+        seen = self._begin(first, recovery)
+        began, begin, arrived = seen.began, seen.next, seen.arrived
+        if seen.waits and first < begin:  # a source begins with the lowest that came
+            began, arrived, begin = first, arrived << (begin - first), first
+            seen = replace(seen, next=first)
+        new = seen.select(first, last) & ~arrived
+        after = replace(
+            seen,
+            began=began,
+            top=max(seen.top, last + 1),
+            arrived=arrived | new,
+            open=seen._fill_queries(new) if seen.open else (),
+            doubt=-1 if new else seen.doubt,
+            dropped=seen.dropped + last - first + 1 - new.bit_count(),
+            heard=True,
+        )
+        return after._forget_queries()
+
+    def observe_heartbeat(self, last: int, recovery: Recovery) -> ObservedSource:
+        """Its publisher says that it has sent everything up to `last`."""
+        if self.is_doubted(last, 0, recovery):
+            return replace(self, doubt=last, heard=True)
+        seen = self._begin(last + 1, recovery)
+        return replace(seen, top=max(seen.top, last + 1), heard=True)
+
+    def _begin(self, first: int, recovery: Recovery) -> ObservedSource:
+        """The first contact decides where the source begins."""
+        if self.began >= 0:
+            return self
+        begin = 0 if self.is_from_start(recovery) else first
+        return replace(self, began=begin, next=begin, top=begin)
+
+    def _fill_queries(self, new: int) -> tuple[OpenQuery, ...]:
+        """What was missing of these fills the queries that were sent for it."""
+        found = []
+        for one in self.open:
+            count = (new & self.select(one.first, min(one.last, self.top - 1))).bit_count()
+            found.append(replace(one, filled=one.filled + count) if count else one)
+        return tuple(found)
+
+    def _forget_queries(self) -> ObservedSource:
+        """With nothing missing no query is waited for."""
+        if not (self.open or self.in_vain or self.round) or self.is_missing_any:
+            return self
+        return replace(self, open=(), in_vain=0, round=0)
+
+    # -- queries ------------------------------------------------------------------------------------------------------
+
+    def observe_query(self, asked: AskedNumbers, recovery: Recovery) -> tuple[ObservedSource, Broken]:
+        """The subscriber sent a query: QUIET and ASKED."""
+        if not asked.has_end and self.is_met_by_token(recovery):
+            return self, ()
+        broken = []
+        missing, first = self.missing, asked.first
+        where = f"query {asked.n} from {first} on"
+        if not missing and (asked.has_end or not asked.periodic):
+            broken.append(BrokenProperty("QUIET", f"{where}, and nothing is missing"))
+        if len(self.open) >= recovery.windows or self.waits:
+            broken.append(BrokenProperty("ASKED", f"{where}, and other queries are waited for"))
+        elif asked.has_end and self.open:
+            left = missing
+            for one in self.open:
+                left &= ~self.select(one.first, one.last)
+            if not left & self.select(first, first):
+                broken.append(BrokenProperty("ASKED", f"{where}, which is not missing, or asked for already"))
+        elif first != self.next + (missing & -missing).bit_length() - (1 if missing else 0):
+            broken.append(BrokenProperty("ASKED", f"{where}, and it is not the first that is missing"))
+        tried = move_bits(missing & self.select(first, asked.last), self.next - first)
+        one = OpenQuery(asked.n, first, asked.last, asked.newest, tried)
+        others = (other for other in self.open if other.n != one.n)  # of two with one number the later counts
+        opened = tuple(sorted((*others, one), key=lambda one: one.n))
+        begun = self.round if self.open or self.in_vain else missing
+        return replace(self, open=opened, round=begun), tuple(broken)
+
+    def observe_query_end(self, n: int, brought: int, recovery: Recovery) -> ObservedSource:
+        """The query has ended; `brought` as in `QueryEnded`.  One that is not waited for changes nothing."""
+        seen = self.close_query(n, brought, recovery)
+        return seen if seen is self or seen.open else seen.end_round(False, recovery)
+
+    def observe_timeout(self, recovery: Recovery) -> ObservedSource:
+        """Nobody has said a word for so long that no query is waited for any more."""
+        return self.silence_queries().end_round(not any(one.filled for one in self.open), recovery)
+
+    def close_query(self, n: int, brought: int, recovery: Recovery) -> ObservedSource:
+        """What it was sent for is answered, or was asked for in vain."""
+        one = next((one for one in self.open if one.n == n), None)
+        if one is None:
+            return self
+        left = tuple(other for other in self.open if other is not one)
+        if brought and recovery.reliable and one.is_whole:
+            answered = self.select(one.first, min(one.last, one.first + brought - 1))
+            return replace(self, open=left, answered=self.answered | answered)
+        return replace(self, open=left, in_vain=self.in_vain | self._list_in_vain(one))
+
+    def silence_queries(self) -> ObservedSource:
+        """All that is open was asked for in vain, but for queries that brought something."""
+        in_vain = self.in_vain
+        for one in self.open:
+            in_vain |= self._list_in_vain(one)
+        return replace(self, open=(), in_vain=in_vain)
+
+    def _list_in_vain(self, one: OpenQuery) -> int:
+        return 0 if one.filled else move_bits(one.tried, one.first - self.next)
+
+    def end_round(self, silent: bool, recovery: Recovery) -> ObservedSource:
+        """The lowest numbers for which all was in vain were tried once more: of a silent round, all that was missing
+        when it began."""
+        missing = self.missing & ~self.answered
+        left = missing & ~self.in_vain
+        tried = missing & ((left & -left) - 1 if left else -1)
+        if silent and tried:
+            tried = missing & (tried | self.round)
+        tries = self.tries or (0,) * (recovery.retries + 1)
+        tries = tuple(one | (tried & below) for one, below in zip(tries, (-1, *tries), strict=False))
+        return replace(self, in_vain=0, round=0, tries=tries if tries[0] else ())
+
+    # -- what is told -------------------------------------------------------------------------------------------------
+
+    def observe_delivered(self, first: int, last: int) -> tuple[ObservedSource, Broken]:
+        """The application was given samples: HISTORY, ORDER, ONCE, REPORT and INVENTED."""
+        broken = self._judge_told(first, last)
+        if self.select(first, last) & ~self.arrived:
+            broken += (BrokenProperty("INVENTED", f"{first}..{last} is delivered, and not all of it has come"),)
+        return self._settle(last), broken
+
+    def observe_missed(self, first: int, last: int, recovery: Recovery) -> tuple[ObservedSource, Broken]:
+        """The application was told that samples will not come: HISTORY, ORDER, ONCE, REPORT, INVENTED, NOGAP, HASTY."""
+        broken = self._judge_told(first, last)
+        told = self.select(first, last)
+        if told & self.arrived:
+            broken += (BrokenProperty("NOGAP", f"{first}..{last} is reported missed, and has come"),)
+        known = told & self.select(self.next, self.top - 1)
+        if known & ~self.list_convicted(recovery) and self.held_count <= recovery.pending:
+            broken += (BrokenProperty("HASTY", f"{first}..{last} is given up, and was not asked for often enough"),)
+        return replace(self._settle(last), missed=True), broken
+
+    def _judge_told(self, first: int, last: int) -> Broken:
+        if not self.is_kept:
+            return (BrokenProperty("INVENTED", f"{first}..{last} is told, and nothing is known of its source"),)
+        broken = judge_range(self.began, self.next, first, last)
+        if self.waits:
+            broken = (BrokenProperty("HISTORY", f"{first}..{last} is told while the first query is open"), *broken)
+        if last >= self.top:
+            broken += (BrokenProperty("INVENTED", f"{first}..{last} is told, and {self.top} was never heard of"),)
+        return broken
+
+    def _settle(self, last: int) -> ObservedSource:
+        """Up to here everything is delivered or reported: nothing depends on it any more."""
+        by = last + 1 - self.next
+        if by <= 0:
+            return self
+        tries = tuple(one >> by for one in self.tries)
+        after = replace(
+            self,
+            next=last + 1,
+            arrived=self.arrived >> by,
+            answered=self.answered >> by,
+            in_vain=self.in_vain >> by,
+            round=self.round >> by,
+            tries=tries if tries and tries[0] else (),
+        )
+        return after._forget_queries()
+
+    # -- when a step is over ------------------------------------------------------------------------------------------
+
+    def judge_step(self, recovery: Recovery) -> Broken:
+        """BOUND and ISOLATION."""
+        if self.began < 0:
+            return ()
+        most = recovery.history_limit if self.waits else recovery.pending
+        broken: Broken = ()
+        if self.held_count > most:
+            broken = (BrokenProperty("BOUND", f"{self.held_count} samples are held in place of {most}"),)
+        if not self.waits and self.arrived & 1 and self.has_hole:
+            broken += (BrokenProperty("ISOLATION", f"{self.next} has come, and waits"),)
+        return broken
+
+    def judge_convicted(self, recovery: Recovery) -> Broken:
+        """PROMPT: what is convicted does not wait."""
+        if self.waits or not self.has_hole or not self.list_convicted(recovery) & 1:
+            return ()
+        return (BrokenProperty("PROMPT", f"{self.next} is convicted, and waits"),)
+
+    def judge_count(self, counted: int) -> Broken:
+        """COUNT: the subscriber counts so many samples as dropped."""
+        if counted == self.dropped:
+            return ()
+        return (BrokenProperty("COUNT", f"{counted} samples are counted as dropped in place of {self.dropped}"),)
+
+    def judge_forgotten(self, silent: bool, kept: bool = False) -> Broken:
+        """FORGOTTEN: it is forgotten now, or `kept` although it may be forgotten; `silent` as in `can_forget`."""
+        if self.can_forget(silent) is not kept:
+            return ()
+        what = f"silent: {silent}, alive: {self.alive}, missing: {self.is_missing_any}"
+        return (BrokenProperty("FORGOTTEN", f"it is {'kept' if kept else 'forgotten'}; {what}"),)
+
+    def judge_idle(self, rests: bool) -> Broken:
+        """ASKED: something is missing, and neither is a query waited for nor does it rest before the next."""
+        if rests or self.waits or self.open or not self.is_missing_any:
+            return ()
+        return (BrokenProperty("ASKED", f"{self.next} is missing, and nobody is asked"),)
+
+    def judge_token(self, new: bool, asked: bool, recovery: Recovery) -> Broken:
+        """ASKED: its token appears, and it is asked where that is all that is known of it."""
+        if asked or self.alive or not replace(self, alive=True, new=new).is_met_by_token(recovery):
+            return ()
+        return (BrokenProperty("ASKED", "it is met by its token, and nobody is asked"),)
+
+    def judge_owed(self, numbers: AbstractSet[int]) -> Broken:
+        """NOGAP: a query has ended, and caches that it reached had these numbers."""
+        left = sorted(one for one in numbers if not self.has_come(one))
+        if not left:
+            return ()
+        return (BrokenProperty("NOGAP", f"a query has ended, and a cache that it reached had {left[:5]}"),)
+
+    # -- when all is quiet --------------------------------------------------------------------------------------------
+
+    def judge_settled(self) -> Broken:
+        """LIVE: every hole is settled, once the first query is over."""
+        if self.waits or not self.has_hole:
+            return ()
+        return (BrokenProperty("LIVE", f"{self.next} is waited for"),)
+
+    def judge_tail(self, sent: int) -> Broken:
+        """TAIL: everything that was sent is delivered or reported."""
+        if self.began < 0 or not owes_tail(sent, self.next):
+            return ()
+        return (BrokenProperty("TAIL", f"{self.next} of {sent} are heard of"),)
+
+    def judge_reached(self, last: int) -> Broken:
+        """NOGAP: a cache has numbers up to `last`, and was asked unprompted."""
+        if self.began < 0 or last < self.next:
+            return ()
+        return (BrokenProperty("NOGAP", f"a cache has {last}, and {self.next} are heard of"),)
+
+
+def move_bits(numbers: int, by: int) -> int:
+    """The same numbers, where bit 0 is the number `by` lower."""
+    return numbers << by if by >= 0 else numbers >> -by
