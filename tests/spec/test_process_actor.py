@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from statemachines_spec.bug import change_rows
 from statemachines_spec.explorer.actor import Actor, Crash, Envelope, Hear, Pause, Reaction, Restart, Wake
-from statemachines_spec.explorer.entries import Nondeterministic
+from statemachines_spec.explorer.entry_tables import Nondeterministic
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.explorer.fsm_actor import PAUSED
 from statemachines_spec.explorer.network import Network

@@ -33,7 +33,7 @@ from statemachines.kernel import (
 from statemachines.kernel.process import PROCESS
 from statemachines.kernel.turn import Leaving, ProcessTurn
 from statemachines_spec.explorer.actor import SeenStep, Watch
-from statemachines_spec.explorer.entries import Nondeterministic, encode_value
+from statemachines_spec.explorer.entry_tables import Nondeterministic, encode_value
 from statemachines_spec.explorer.party import (
     DueRank,
     InternedParty,
