@@ -18,13 +18,15 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from statemachines.kernel.effect import Effects
+from statemachines.kernel.effect import Begin, Effects
 from statemachines.kernel.errors import DeclarationError, LocalProtocolError
 from statemachines.kernel.event import Call, Event, Message, name_of
 from statemachines.kernel.fsm import Fsm
 from statemachines.kernel.identity import life_of
 from statemachines.kernel.node import NodeState
 from statemachines.kernel.pmap import dec_hook, enc_hook
+from statemachines.kernel.record_fields import find_unfit
+from statemachines.kernel.rule_reach import NamedValue, can_change, list_inside, list_named, list_rules
 
 R = TypeVar("R", bound=msgspec.Struct)
 
@@ -68,7 +70,8 @@ class LookAt(Call, frozen=True, gc=False):
 class PartyKind(msgspec.Struct, frozen=True):
     """A kind of parties.  `most`: how many at a time; `prefix` and `suffix` of the running number in their ids
     (`c1~1/declare-3`, `n1~1/3/life`); `number`: the one id of a kind that has one party at most, a number or a word
-    (`n1~1/collector`); `view`: what a `LookAt` shows of the record."""
+    (`n1~1/collector`); `view`: what a `LookAt` shows of the record; `given`:
+    what embeds the process begins parties of this kind (`ProcessRunner.begin`), and no rule of it does."""
 
     name: str
     fsm: Fsm[Any]
@@ -77,6 +80,7 @@ class PartyKind(msgspec.Struct, frozen=True):
     number: int | str | None = None
     view: Callable[[Any], Any] | None = None
     suffix: str = ""
+    given: bool = False
 
     def id_of(self, life: str, number: int | str | None = None) -> str:
         """The id of the party with this running number in this life of the process."""
@@ -165,6 +169,7 @@ class Process(Generic[R]):
         self.table: dict[tuple[str, type[Event]], tuple[EventRoute, ...]] = {}
         for route in routes:
             self._add(route)
+        self._check_rules()
 
     @property
     def machines(self) -> tuple[Fsm[Any], ...]:
@@ -238,6 +243,40 @@ class Process(Generic[R]):
             for other in kinds:
                 if other is not kind and other.prefix == kind.prefix and other.fsm is kind.fsm:
                     raise DeclarationError(f"{self.name}: kinds {kind.name} and {other.name} are the same; drop one")
+
+        for fsm in self.machines:
+            unfit = find_unfit(fsm.record_type)
+            if unfit:
+                raise DeclarationError(f"{self.name}: a process is a value that is written and read, and {unfit}")
+
+    def _check_rules(self) -> None:
+        """They read nothing but what they are given and what never changes; and some rule begins each kind."""
+        shown = (kind.view for kind in self.kinds.values())
+        guards = (rule for route in self.routes for rule in (route.when, route.change))
+        own = list_named((*list_rules(self.fsm), self.begin, self.diverts, *guards, *shown))
+        self._check_values(own)
+        for kind in self.kinds.values():
+            self._check_values(list_named(list_rules(kind.fsm)))
+        words = {one.value.name if isinstance(one.value, PartyKind) else str(one.value) for one in own}
+        can_begin = any(one.value is Begin for one in own)
+        for name, kind in self.kinds.items():
+            if not (kind.given or (can_begin and name in words)):
+                events = [name_of(event) for route in self.routes if route.to == name for event in route.on]
+                led = f", to which {', '.join(events)} should go" if events else ""
+                raise DeclarationError(
+                    f"{self.name}: no rule begins a {name}{led}; return a Begin for it, drop it, or give it given=True "
+                    "if what embeds the process begins it"
+                )
+
+    def _check_values(self, named: list[NamedValue]) -> None:
+        records: Any = (ProcessState, PartyState, NodeState, *(fsm.record_type for fsm in self.machines))
+        for function, name, value in named:
+            for one in list_inside(value):
+                where = f"{self.name}: {function} reads {name}, where a {type(one).__name__} is"
+                if isinstance(one, records):
+                    raise DeclarationError(f"{where}; what it may know of a party is shown by a LookAt and its view")
+                if can_change(one):
+                    raise DeclarationError(f"{where} that can change; keep it in the record, or make it a tuple or Map")
 
     def _add(self, route: EventRoute) -> None:
         where = f"{self.name}: the route of {', '.join(map(name_of, route.on))} to {route.to}"

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from statemachines.kernel import ConfigurationError, GaplessError, Message, identity
+from statemachines.kernel import ConfigurationError, GaplessError, Message, Request, identity
 from statemachines.kernel.pmap import enc_hook
 from statemachines_spec.explorer.actor import Actor, Envelope, Observer, Reaction, Watch
 from statemachines_spec.explorer.invariants import RecordCheck
@@ -187,7 +187,7 @@ class EntryTables:
         node = identity.node_of(envelope.to)
         dest = self.place.get(node)
         if dest is None:
-            raise ConfigurationError(envelope.to, envelope.event, f"no component is called {node!r}")
+            raise self._find_nobody(envelope, node)
         number = self._numbers[data] = len(self.envelopes)
         self.envelopes.append(envelope)
         self.digests.append(digest(b"to " + data))
@@ -196,6 +196,15 @@ class EntryTables:
         channel = (identity.node_of(envelope.sender), node)
         self.channel.append(self._channels.setdefault(channel, len(self._channels) + 1))
         return number
+
+    def _find_nobody(self, envelope: Envelope, node: str) -> ConfigurationError:
+        """Nobody is there to take it."""
+        said, mend = "tells", "add a component of that name, or change the `route` or `tells` that names it"
+        if isinstance(envelope.event, Request):
+            said, mend = "asks", "add a ServiceActor of that name"
+        mend += f" (there are: {', '.join(self.place)})"
+        rule = f"{envelope.sender or 'the environment'} {said} it, and no component is called {node!r}; {mend}"
+        return ConfigurationError(envelope.to, envelope.event, rule)
 
     def _same(self, number: int, envelope: Envelope) -> int:
         """The number, if the envelope that has it is this one.  What an event carries is encoded without its type: of

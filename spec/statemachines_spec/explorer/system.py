@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import ConfigurationError, Fsm
+from statemachines.kernel.record_fields import find_unfit
 from statemachines_spec.explorer import symmetry
 from statemachines_spec.explorer.actor import EVERYBODY, Actor, Envelope, Observer, Reaction
 from statemachines_spec.explorer.clock import Clock
@@ -87,12 +88,17 @@ class System(msgspec.Struct, frozen=True, dict=True):
     obligations: tuple[Eventually, ...] = ()
 
     def check(self) -> System:
-        """Itself; raises `ConfigurationError` where names clash or a property reads what is not there."""
+        """Itself; raises `ConfigurationError` where names clash, a record has no one encoding, or a property reads what
+        is not there."""
         self.network.check()
         names = [actor.name for actor in self.actors]
         for name in names:
             if names.count(name) > 1:
-                raise ConfigurationError("actors", name, "two components have this name")
+                raise ConfigurationError("actors", name, "two components have this name; rename one")
+        for fsm in self.machines:
+            unfit = find_unfit(fsm.record_type)
+            if unfit:
+                raise ConfigurationError("record", fsm.full_name, f"its states have no one form in bytes: {unfit}")
         self._check_time()
         symmetry.check(self.symmetries, names)
         for budget in self.budgets:
