@@ -14,7 +14,8 @@ from statemachines_spec.explorer.moves import Moves
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.path import along
 from statemachines_spec.script.path_to_script import script_of
-from statemachines_spec.shared_subscriptions.systems import SYSTEMS, GroupSetting, build, system
+from statemachines_spec.shared_subscriptions.group_setting import GroupSetting
+from statemachines_spec.shared_subscriptions.systems import SYSTEMS, build, system
 
 NETWORKS = ("late-copies", "without-copies", "reordering")
 """In each of them the source's rules let two consumers hold one stream."""

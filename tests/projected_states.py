@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statemachines_spec.explorer.entries import encode_value
+from statemachines_spec.explorer.entry_tables import encode_value
 from statemachines_spec.explorer.moves import Moves
 
 

@@ -299,9 +299,8 @@ class NodeLife(ABC):
         device = self.world.devices.get(effect.service)
         if device is None:
             known = ", ".join(self.world.devices) or "none"
-            raise ConfigurationError(
-                "service", effect.service, f"{party} asks it, and there is no such device: {known}"
-            )
+            rule = f"{party} asks it, and there is no such device ({known}); add a `Fixture` of that name"
+            raise ConfigurationError("service", effect.service, rule)
         device.ask(self, party, effect.request, lambda answer: self._run(lambda: self._answer(party, answer)))
 
     def _answer(self, party: str, answer: Any) -> None:

@@ -36,7 +36,7 @@ from statemachines.kernel.errors import (
     ProtocolError,
     RemoteProtocolError,
 )
-from statemachines.kernel.event import Event, Message, TimerFired, column_fields, name_of
+from statemachines.kernel.event import Answer, Event, Message, TimerFired, column_fields, name_of
 from statemachines.kernel.row import ANY, STAY, AnyRow, ChildStep, Delegate, Ignore, R, Refuse, Row
 from statemachines.kernel.timer import Timer
 
@@ -431,6 +431,8 @@ class Fsm(Generic[R]):
     def _unknown(self, record: R, event: Event) -> ProtocolError:
         status: Enum = record.status  # type: ignore[attr-defined]
         why = "the machine has stopped" if status in self.final else f"{self.name} does not take this event"
+        if isinstance(event, Answer) and status not in self.final:
+            why += ", which answers what it asked; give the answer a row or an Ignore"
         return _blame(event)(self.name, str(status.value), name_of(type(event)), "", why)
 
 

@@ -4,11 +4,13 @@ A process decides by a table, like any machine: whom to believe, whom to begin, 
 more effects: `Begin` and `Forget` a party, `Feed` an event to one.  A route says where a message that arrives, or a
 `Tell` of a party, goes.  One without a guard is a look-up and costs no step.
 
-    AGENT = Process("agent", AGENT_MACHINE, kinds=(PartyKind("borrower", BORROWER, most=1_000), ...), routes=(
-        EventRoute((ClaimRead,), of=("witness",), to=PROCESS, clause="SS-245"), ...))
+    OFFICE = Process("office", OFFICE_MACHINE, kinds=(PartyKind("clerk", CLERK, most=1_000), ...), routes=(
+        EventRoute((Served,), of=("clerk",), to=PROCESS, clause="OF-7"), ...))
 
 A guard or an action of the process reads the event and the record of the process.  What it may read of a party, it is
-shown in the event (`LookAt`).  `ProcessRunner` runs a process; a `ProcessState` is one as a value.
+shown in the event (`LookAt`).  Everything else that a rule names is a constant (`rule_reach`), and every record is a
+value that can be encoded (`record_fields`).  What is not so is refused when it is declared.  `ProcessRunner` runs a
+process; a `ProcessState` is one as a value.
 """
 
 from __future__ import annotations
@@ -18,13 +20,15 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from statemachines.kernel.effect import Effects
+from statemachines.kernel.effect import Begin, Effects
 from statemachines.kernel.errors import DeclarationError, LocalProtocolError
 from statemachines.kernel.event import Call, Event, Message, name_of
 from statemachines.kernel.fsm import Fsm
 from statemachines.kernel.identity import life_of
 from statemachines.kernel.node import NodeState
 from statemachines.kernel.pmap import dec_hook, enc_hook
+from statemachines.kernel.record_fields import find_unfit
+from statemachines.kernel.rule_reach import NamedValue, can_change, list_inside, list_named, list_rules
 
 R = TypeVar("R", bound=msgspec.Struct)
 
@@ -67,8 +71,9 @@ class LookAt(Call, frozen=True, gc=False):
 
 class PartyKind(msgspec.Struct, frozen=True):
     """A kind of parties.  `most`: how many at a time; `prefix` and `suffix` of the running number in their ids
-    (`c1~1/declare-3`, `n1~1/3/life`); `number`: the one id of a kind that has one party at most, a number or a word
-    (`n1~1/collector`); `view`: what a `LookAt` shows of the record."""
+    (`o1~1/clerk-3`, `o1~1/3/desk`); `number`: the one id of a kind that has one party at most, a number or a word
+    (`o1~1/porter`); `view`: what a `LookAt` shows of the record; `given`:
+    what embeds the process begins parties of this kind (`ProcessRunner.begin`), and no rule of it does."""
 
     name: str
     fsm: Fsm[Any]
@@ -77,6 +82,7 @@ class PartyKind(msgspec.Struct, frozen=True):
     number: int | str | None = None
     view: Callable[[Any], Any] | None = None
     suffix: str = ""
+    given: bool = False
 
     def id_of(self, life: str, number: int | str | None = None) -> str:
         """The id of the party with this running number in this life of the process."""
@@ -165,6 +171,7 @@ class Process(Generic[R]):
         self.table: dict[tuple[str, type[Event]], tuple[EventRoute, ...]] = {}
         for route in routes:
             self._add(route)
+        self.check_rules()
 
     @property
     def machines(self) -> tuple[Fsm[Any], ...]:
@@ -238,6 +245,44 @@ class Process(Generic[R]):
             for other in kinds:
                 if other is not kind and other.prefix == kind.prefix and other.fsm is kind.fsm:
                     raise DeclarationError(f"{self.name}: kinds {kind.name} and {other.name} are the same; drop one")
+        for fsm in self.machines:
+            unfit = find_unfit(fsm.record_type)
+            if unfit:
+                raise DeclarationError(f"{self.name}: a process is a value that is written and read, and {unfit}")
+
+    def check_rules(self) -> None:
+        """Rules read nothing but what they are given and what never changes, and some rule begins each kind."""
+        shown = (kind.view for kind in self.kinds.values())
+        guards = (rule for route in self.routes for rule in (route.when, route.change))
+        own = list_named((*list_rules(self.fsm), self.begin, self.diverts, *guards, *shown))
+        self._check_values(own)
+        for kind in self.kinds.values():
+            self._check_values(list_named(list_rules(kind.fsm)))
+        values = [one.value for one in own]
+        can_begin = any(one is Begin for one in values)
+        words = {one.name if isinstance(one, PartyKind) else one for one in values if isinstance(one, str | PartyKind)}
+        for name, kind in self.kinds.items():
+            if not (kind.given or (can_begin and name in words)):
+                events = [name_of(event) for route in self.routes if route.to == name for event in route.on]
+                led = f", to which {', '.join(events)} should go" if events else ""
+                raise DeclarationError(
+                    f"{self.name}: no rule begins a {name}{led}; return a Begin for it, drop it, or give it given=True "
+                    "if what embeds the process begins it"
+                )
+
+    def _check_values(self, named: list[NamedValue]) -> None:
+        families = (one for fsm in self.machines for one in fsm.family())
+        records: Any = (ProcessState, PartyState, NodeState, *(one.record_type for one in families))
+        for function, name, value in named:
+            for one in list_inside(value):
+                if isinstance(one, records):
+                    mend = "; what it may know of a party is shown by a LookAt and its view"
+                elif can_change(one):
+                    mend = " that can change; keep it in the record, or make it a tuple or Map"
+                else:
+                    continue
+                where = f"{self.name}: {function} reads {name}, where a {type(one).__name__} is"
+                raise DeclarationError(f"{where}{mend}")
 
     def _add(self, route: EventRoute) -> None:
         where = f"{self.name}: the route of {', '.join(map(name_of, route.on))} to {route.to}"

@@ -56,11 +56,9 @@ from statemachines.persistent_sessions.takeover_message import OwnerReplaced
 from statemachines.persistent_sessions.writer_flow_record import DONE, LinkLost
 from statemachines.persistent_sessions.writer_record import LiveGone
 
-WHY_LIFE_ENDS: Final[dict[str, Event]] = {
-    "superseded": NotOwner(),
-    "absent": Discarded(),
-    "timeout": ConnectionLost(),
-}
+WHY_LIFE_ENDS: Final[Map[str, Event]] = Map(
+    {"superseded": NotOwner(), "absent": Discarded(), "timeout": ConnectionLost()}
+)
 """Why a resume has ended -> what its session life makes of it; where the host has ended it, nothing."""
 
 

@@ -11,14 +11,14 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from statemachines.kernel import Answer, ConfigurationError, Event, Request, TraceColumns
+from statemachines.kernel import Answer, ConfigurationError, Event, Map, Request, TraceColumns
 from statemachines.shared_subscriptions.acknowledged_ranges import join_ranges
 from statemachines.shared_subscriptions.group_store import FailingMessage, Value
 
 PREFIX: Final = "gapless-"
 """How the names of its headers begin."""
 
-REASONS: Final = {False: "given back, or not acknowledged in time", True: "its member ended without a last word"}
+REASONS: Final = Map({False: "given back, or not acknowledged in time", True: "its member ended without a last word"})
 """Why the message failed last, by whether its member was lost."""
 
 

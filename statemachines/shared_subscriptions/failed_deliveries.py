@@ -7,11 +7,11 @@ progress.  A message that failed `max_deliver` times is set aside: its stream is
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final, Protocol
 
 from msgspec.structs import replace
 
-from statemachines.kernel import Ask, Effects, Event, Tell, TraceColumns, in_order
+from statemachines.kernel import Ask, Effect, Effects, Event, Tell, TraceColumns, in_order
 from statemachines.shared_subscriptions.acknowledged_ranges import join_ranges
 from statemachines.shared_subscriptions.assignment import GRANTING
 from statemachines.shared_subscriptions.claim import PAGE, stage
@@ -21,11 +21,33 @@ from statemachines.shared_subscriptions.message import END_OF_STREAM, Ranges, Re
 from statemachines.shared_subscriptions.names import FAILING
 from statemachines.shared_subscriptions.stream_store import StreamsListed
 
-if TYPE_CHECKING:
-    from statemachines.shared_subscriptions.plan import Draft
-
 COUNT_MAX: Final = 2**30
 """Nothing is counted further."""
+
+
+class ProgressDraft(Protocol):
+    """The part of `plan.Draft` that failed deliveries read and change."""
+
+    @property
+    def record(self) -> LeaderRecord:
+        """As far as the step has come."""
+
+    @record.setter
+    def record(self, record: LeaderRecord) -> None: ...
+
+    @property
+    def now_ns(self) -> int:
+        """When the step is taken."""
+
+    @property
+    def effects(self) -> list[Effect]:
+        """Of the step, in order."""
+
+    def keep_progress(self, stream: str, progress: int) -> None:
+        """Where the next owner of the stream begins."""
+
+    def note_progress(self, stream: str, progress: int, acked: Ranges = ()) -> None:
+        """Stage it."""
 
 
 class StreamParked(Event, frozen=True, gc=False):
@@ -65,7 +87,14 @@ def count_failures(record: LeaderRecord, stream: str) -> int:
 
 
 def note_failed(
-    draft: Draft, stream: str, progress: int, count: int, *, is_sure: bool, is_lost: bool = False, reason: str = ""
+    draft: ProgressDraft,
+    stream: str,
+    progress: int,
+    count: int,
+    *,
+    is_sure: bool,
+    is_lost: bool = False,
+    reason: str = "",
 ) -> None:
     """Keep the count.  `is_sure`: no other message can be what failed, so that it may be set aside; `is_lost`: its
     member went without a word; `reason`: why it was given back."""
@@ -84,7 +113,7 @@ def note_failed(
     draft.effects.extend(effects)
 
 
-def note_loss(draft: Draft, stream: str) -> None:
+def note_loss(draft: ProgressDraft, stream: str) -> None:
     """The owner of the stream went without a final word.  The first time it may have had the next message in hand, and
     others as well.  A message that failed before counts again only where its owner said that it had it in hand: it
     waits for its turn, and its owner may have died of another.  Where deliveries are bounded it was in hand alone."""
@@ -97,14 +126,14 @@ def note_loss(draft: Draft, stream: str) -> None:
         note_failed(draft, stream, assignment.progress, assignment.failed + 1, is_sure=is_sure, is_lost=True)
 
 
-def note_report(draft: Draft, report: Report) -> None:
+def note_report(draft: ProgressDraft, report: Report) -> None:
     """A last word says that the next message was given back."""
     known = draft.record.streams.get(report.stream)
     if known is not None and report.failed > count_failures(draft.record, report.stream):
         note_failed(draft, report.stream, report.progress, report.failed, is_sure=True, reason=report.reason)
 
 
-def stage_progress(draft: Draft, stream: str, progress: int, acked: Ranges = ()) -> None:
+def stage_progress(draft: ProgressDraft, stream: str, progress: int, acked: Ranges = ()) -> None:
     """Progress ends the count of the message that it has passed; a parked stream goes on.  `acked`: what is
     acknowledged behind it."""
     record = draft.record
@@ -123,7 +152,7 @@ def stage_progress(draft: Draft, stream: str, progress: int, acked: Ranges = ())
         unpark(draft, stream)
 
 
-def stage_ranges(draft: Draft, stream: str, progress: int, acked: Ranges) -> None:
+def stage_ranges(draft: ProgressDraft, stream: str, progress: int, acked: Ranges) -> None:
     """The same, with ranges; where the progress is what it was, so is the count."""
     record, before = draft.record, draft.record.failing.get(stream)
     is_same = before is not None and before.progress == progress
@@ -153,7 +182,7 @@ def is_set_aside(record: LeaderRecord, stream: str) -> bool:
     return held is not None and held.borrower == "" and stream not in record.assignments and is_spent(record, stream)
 
 
-def set_aside(draft: Draft, stream: str) -> None:
+def set_aside(draft: ProgressDraft, stream: str) -> None:
     """Nobody holds the stream any more: it is parked, or goes on behind the message."""
     record = draft.record
     failing = record.failing[stream]
@@ -164,7 +193,7 @@ def set_aside(draft: Draft, stream: str) -> None:
         draft.effects.append(Tell(StreamParked(record.id, stream, failing.progress, failing.count)))
 
 
-def drop_message(draft: Draft, stream: str, *, asked: bool, topic: str = "") -> None:
+def drop_message(draft: ProgressDraft, stream: str, *, asked: bool, topic: str = "") -> None:
     """The group goes on behind the message; the stream is free.  `topic`: where its dead letter stands."""
     failing = draft.record.failing[stream]
     draft.effects.append(Tell(MessageDropped(draft.record.id, stream, failing.progress, failing.count, asked, topic)))
@@ -173,7 +202,7 @@ def drop_message(draft: Draft, stream: str, *, asked: bool, topic: str = "") -> 
     draft.note_progress(stream, progress, acked)
 
 
-def unpark(draft: Draft, stream: str) -> None:
+def unpark(draft: ProgressDraft, stream: str) -> None:
     record = draft.record
     held = record.held.get(stream)
     if held is None or held.borrower or stream in record.assignments:
@@ -197,7 +226,7 @@ def parked_streams(record: LeaderRecord, event: StreamsListed) -> tuple[Tell, ..
     return tuple(told) if record.configuration.spent == "park" else ()
 
 
-def settle_parked(draft: Draft) -> None:
+def settle_parked(draft: ProgressDraft) -> None:
     """Streams that were parked go on where that was said, or where nothing is parked any more."""
     for stream, failing in in_order(draft.record.failing):
         if is_set_aside(draft.record, stream) and (failing.skip or draft.record.configuration.spent == "drop"):
@@ -216,7 +245,7 @@ def is_look_at_parked(record: LeaderRecord, event: Scanned) -> bool:
     return event.n == record.parked_n
 
 
-def note_skips(draft: Draft, event: Scanned) -> None:
+def note_skips(draft: ProgressDraft, event: Scanned) -> None:
     """What stands in the store of the parked streams, by whoever wrote it."""
     prefix = len(draft.record.key(FAILING))
     for key, stored in event.records:

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 
 from statemachines.kernel import ConfigurationError
 from statemachines.testing.closed_run import Pair, pair_digest
-from statemachines_spec.explorer.entries import CUT, WAITS, Entries
+from statemachines_spec.explorer.entries import Entries
+from statemachines_spec.explorer.entry_tables import CUT, WAITS
 from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore
 from statemachines_spec.explorer.system import System
 

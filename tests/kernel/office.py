@@ -180,7 +180,13 @@ OFFICE_ROWS = (
     Ignore((CheckClerk,), OPEN, "T-8"),
 )
 # fmt: on
-OFFICE_MACHINE = Fsm("office", record=OfficeRecord, states=OfficeStatus, initial=OPEN, rows=OFFICE_ROWS)
+
+
+def make_machine(rows):
+    return Fsm("office", record=OfficeRecord, states=OfficeStatus, initial=OPEN, rows=rows)
+
+
+OFFICE_MACHINE = make_machine(OFFICE_ROWS)
 CLERKS = PartyKind("clerk", CLERK, most=2, view=lambda record: record.asked)
 ROUTES = (
     EventRoute((Question,), (OUTSIDE,), ADDRESSEE, "T-2"),
@@ -189,5 +195,5 @@ ROUTES = (
 OFFICE = Process("office", OFFICE_MACHINE, kinds=(CLERKS,), routes=ROUTES)
 
 
-def declare(kinds=(CLERKS,), routes=ROUTES):
-    return Process("office", OFFICE_MACHINE, kinds=kinds, routes=routes)
+def declare(kinds=(CLERKS,), routes=ROUTES, rows=OFFICE_ROWS):
+    return Process("office", make_machine(rows), kinds=kinds, routes=routes)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Literal
+
+import msgspec
 import office
 import pytest
 from msgspec.structs import replace
@@ -22,6 +26,7 @@ from office import (
 )
 
 from statemachines import kernel
+from statemachines.kernel.node import NodeState
 
 KIND = kernel.PartyKind("clerk", CLERK, most=2)
 
@@ -142,6 +147,138 @@ BAD = {
     "nothing there takes busy; add a row": {"routes": (kernel.EventRoute((Busy,), ("clerk",), "process", "T-1"),)},
     "never taken, since one before it has no guard": {"routes": (*ROUTES, ROUTES[1])},
 }
+
+
+SEEN = kernel.Map({"o~1/1": office.ClerkRecord("o~1/1")})
+"""What somebody knows of another party."""
+NOTES: dict[str, int] = {}
+
+
+def is_noted(record, event):
+    return event.visitor in NOTES
+
+
+def make_guards():
+    """Guards that read something beside the record and the event, each with what is said of it."""
+    clerk = office.ClerkRecord("o~1/1")
+    state = kernel.ProcessState(NodeState("o~1", OfficeRecord("o~1")))
+    runner = open_office()
+    notes, kept = [], set()
+    return {
+        "reads clerk, where a ClerkRecord is; what it may know of a party is shown by a LookAt and its view":
+            lambda record, event: clerk.asked > 0,
+        "reads state, where a ProcessState is;": lambda record, event: bool(state.parties),
+        "reads runner, where a ProcessRunner is that can change": lambda record, event: bool(runner.nodes),
+        "reads self, where a ProcessRunner is that can change": runner.kind_of,
+        "reads notes, where a list is that can change; keep it in the record, or make it a tuple or Map":
+            lambda record, event: bool(notes),
+        "reads an argument, where a dict is that can change": partial(max, NOTES),
+        "reads a default of <lambda>, where a set is that can change": lambda record, event, known=kept: event in known,
+        "is_noted reads NOTES, where a dict is that can change": lambda record, event: is_noted(record, event),
+        "reads SEEN, where a ClerkRecord is": lambda record, event: event.visitor in SEEN,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", ["row", "route"])
+@pytest.mark.parametrize("why", make_guards())
+def test_a_guard_that_reads_another_party_is_refused(why, rule):
+    guard = make_guards()[why]
+    rows, routes = office.OFFICE_ROWS, ROUTES
+    if rule == "row":
+        rows = tuple(replace_guard(row, guard) if row.on is Served else row for row in rows)
+    else:
+        routes = (kernel.EventRoute((Served,), ("clerk",), "process", "T-7", when=guard), *ROUTES)
+    with pytest.raises(kernel.DeclarationError) as refused:
+        declare(routes=routes, rows=rows)
+    assert why in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_action_of_a_party_that_reads_a_list_is_refused():
+    heard = []
+    rows = tuple(replace_action(row, lambda *given: heard.append(given)) for row in CLERK.declared[:1])
+    clerk = kernel.Fsm(
+        "clerk", record=CLERK.record_type, states=office.ClerkStatus, initial=office.IDLE,
+        rows=(*rows, kernel.Ignore((office.GoHome, Question), kernel.ANY, "T-4"),
+              kernel.Ignore((office.Serve,), (office.BUSY, office.GONE), "T-4")),
+    )  # fmt: skip
+    with pytest.raises(kernel.DeclarationError, match="reads heard, where a list is that can change"):
+        declare(kinds=(replace(CLERKS, fsm=clerk),), routes=())
+
+
+def test_a_rule_may_read_constants_and_functions():
+    limits = (1, kernel.Map({"v": 2}), CLERKS, OPEN_HOURS)
+    guard = partial(lambda most, record, event: len(most) > 0 and record.gone < 9, limits)
+    declare(routes=(kernel.EventRoute((Served,), ("clerk",), "process", "T-7", when=guard),))
+
+
+def test_a_route_to_parties_that_nothing_begins_is_refused():
+    never = (kernel.PartyKind("porter", CLERK, most=1, prefix="p", number=1),)
+    routes = (*ROUTES, kernel.EventRoute((office.Serve,), ("clerk",), "porter", "T-1"))
+    with pytest.raises(kernel.DeclarationError) as refused:
+        declare(kinds=(CLERKS, *never), routes=routes)
+    assert str(refused.value) == (
+        "office: no rule begins a porter, to which serve should go; return a Begin for it, drop it, or give it "
+        "given=True if what embeds the process begins it"
+    )
+    with pytest.raises(kernel.DeclarationError, match="no rule begins a porter; return a Begin"):
+        declare(kinds=(CLERKS, *never))
+
+
+def test_parties_that_what_embeds_the_process_begins_are_given():
+    porters = kernel.PartyKind("porter", CLERK, most=1, prefix="p", number=1, given=True)
+    process = declare(kinds=(CLERKS, porters))
+    runner = kernel.ProcessRunner(process, OfficeRecord("o~1"))
+    runner.begin("porter", "o~1/p1", office.ClerkRecord("o~1/p1"), 0)
+    assert list(runner.nodes) == ["o~1/p1"]
+
+
+class Drawer(msgspec.Struct, frozen=True):
+    of: str
+    papers: tuple[str, ...] = ()
+
+
+class Cell(msgspec.Struct):
+    of: str
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        (set[str], "DeskRecord.extra holds a set; make it a tuple in order or a Map"),
+        (frozenset[str], "DeskRecord.extra holds a frozenset; make it a tuple in order or a Map"),
+        (dict[str, int], "DeskRecord.extra holds a dict; make it a Map"),
+        (tuple[list[int], ...], "DeskRecord.extra holds a list; make it a tuple"),
+        (kernel.Map[str, Cell], "DeskRecord.extra holds a Cell; make it a frozen struct"),
+        (object | None, "DeskRecord.extra does not say what it holds; name the types, as tuple[int, ...] does"),
+        (tuple, "DeskRecord.extra does not say what it holds"),
+        (tuple[kernel.Map[str, Drawer | None], int | Literal["x"], float, bytes, office.OfficeStatus], ""),
+    ],
+)
+def test_a_process_whose_value_cannot_be_encoded_is_refused(kind, why):
+    record = msgspec.defstruct("DeskRecord", [("extra", kind | None, None)], bases=(OfficeRecord,), frozen=True)
+    machine = kernel.Fsm(
+        "office", record=record, states=office.OfficeStatus, initial=office.OPEN, rows=office.OFFICE_ROWS
+    )
+    if not why:
+        kernel.Process("office", machine, kinds=(CLERKS,), routes=ROUTES)
+        return
+    with pytest.raises(kernel.DeclarationError) as refused:
+        kernel.Process("office", machine, kinds=(CLERKS,), routes=ROUTES)
+    assert why in str(refused.value)
+    assert str(refused.value).startswith("office: a process is a value that is written and read, and ")
+    assert "\n" not in str(refused.value)
+
+
+OPEN_HOURS = kernel.Map({"monday": (8, 16)})
+
+
+def replace_guard(row, guard):
+    return kernel.Row(row.on, row.source, row.to, row.do, guard, row.clause)
+
+
+def replace_action(row, action):
+    return kernel.Row(row.on, row.source, row.to, action, row.when, row.clause)
 
 
 @pytest.mark.parametrize("why", BAD)

@@ -55,6 +55,20 @@ def test_a_machine_becomes_a_process_without_glue():
     assert server.record == ServerRecord("server-1~1")
 
 
+def test_a_service_that_is_not_in_the_world_is_refused():
+    world, _, client = by_hand(remote_store(Chairs(), failed=lambda request: PutFailed()))
+    client.feed(Count())
+    with pytest.raises(ConfigurationError) as refused:
+        world.run(until_ns=S)
+    assert str(refused.value) == (
+        "service = 'table': server-1~1 asks it, and there is no such device (chairs); add a `Fixture` of that name"
+    )
+
+
+class Chairs(Table):
+    name = "chairs"
+
+
 def test_an_application_drives_its_machine():
     def once_more(process, event):
         if event.n < 4:

@@ -17,20 +17,17 @@ class ShellStatus(Status):
 
 
 class ShellRecord(msgspec.Struct, frozen=True):
-    """`first`: the record that its party begins with."""
-
     id: str
-    first: Any = None
     status: ShellStatus = ShellStatus.OPEN
 
 
-SHELL = Machine(
-    "shell",
-    record=ShellRecord,
-    states=ShellStatus,
-    initial=ShellStatus.OPEN,
-    rows=(Ignore((Arrived,), ShellStatus.OPEN, "T-1"),),
-)
+def make_shell(record):
+    """A machine that drops all that arrives."""
+    rows = (Ignore((Arrived,), ShellStatus.OPEN, "T-1"),)
+    return Machine("shell", record=record, states=ShellStatus, initial=ShellStatus.OPEN, rows=rows)
+
+
+SHELL = make_shell(ShellRecord)
 
 
 def with_id(record: Any, party: str) -> Any:
@@ -44,20 +41,23 @@ def with_id(record: Any, party: str) -> Any:
 
 
 def wrap(fsm: Machine) -> Process:
-    """A process that hands all that arrives to its one party."""
+    """A process that hands all that arrives to its one party; `first` in its record is what that begins with."""
+    first = ("first", fsm.record_type)
+    record = msgspec.defstruct("WrapRecord", [first], bases=(ShellRecord,), frozen=True, kw_only=True)
     messages = tuple(one for one in fsm.alphabet if issubclass(one, Message))
     routes = (EventRoute(messages, (OUTSIDE,), "one", "T-1"),) if messages else ()
     kinds = (PartyKind("one", fsm, most=1, number=1),)
-    return Process("shell", SHELL, kinds=kinds, routes=routes,
+    return Process("shell", make_shell(record), kinds=kinds, routes=routes,
                    begin=lambda record: (Begin(f"{record.id}/1", "one", record.first),))  # fmt: skip
 
 
 def make_single(name, fsm, record, *, calls=None, timing=None, bound=None, disk=None, **options):
     """What `FsmActor(name, fsm, record, ...)` is, as a process."""
+    process = wrap(fsm)
     return ProcessActor(
         name,
-        wrap(fsm),
-        lambda life: ShellRecord(life, with_id(record, f"{life}/1")),
+        process,
+        lambda life: process.fsm.record_type(life, first=with_id(record, f"{life}/1")),
         inputs_of={} if calls is None else {"one": calls},
         timings={} if timing is None else {"one": timing},
         bound=None if bound is None else lambda parts: bound(party_of(parts)),

@@ -9,7 +9,8 @@ from projected_states import projected
 from statemachines.kernel import Event, Fifo, Message
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction
 from statemachines_spec.explorer.direct import search
-from statemachines_spec.explorer.entries import Entries, Nondeterministic
+from statemachines_spec.explorer.entries import Entries
+from statemachines_spec.explorer.entry_tables import Nondeterministic
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.explorer.naming import by_first_use, rebase_queue
 from statemachines_spec.explorer.network import Network

@@ -8,6 +8,7 @@ from lock_by_hand import lock_by_hand
 from lock_toy import (
     HELD,
     HOLDER,
+    HOLDING,
     IDLE,
     Granted,
     HolderRecord,
@@ -15,6 +16,7 @@ from lock_toy import (
     Store,
     TokenStore,
     Want,
+    Written,
     Wrote,
     lock_system,
     wrote_system,
@@ -23,7 +25,7 @@ from msgspec.structs import replace
 from small_machines import OVER, STAMPER, TWO_TIMERS, End, Stamp, StampRecord, Two, TwoRecord
 from toy_system import toy
 
-from statemachines.kernel import ConfigurationError, Fsm, GaplessError, Timer
+from statemachines.kernel import ConfigurationError, Fsm, GaplessError, Ignore, Timer
 from statemachines_spec import (
     Always,
     Clock,
@@ -303,8 +305,40 @@ def test_a_send_goes_where_the_route_says():
     actor = FsmActor("holder-1", HOLDER, HolderRecord("holder-1"), route=lambda to: (f"{to}-a", f"{to}-b"))
     sends = actor.react(actor.initial(), Envelope("", "holder-1", Want())).sends
     assert [one.to for one in sends] == ["lock-a", "lock-b"]
-    with pytest.raises(ConfigurationError, match="no component is called 'lock-a'"):
+    with pytest.raises(ConfigurationError, match=f"{TELLS}; add a component of that name, or change the `route`"):
         explore(System("s", "", (replace_calls(actor),), Network(2)), **PLAIN)
+
+
+TELLS = "holder-1 tells it, and no component is called 'lock-a'"
+
+
+def test_a_service_that_is_not_in_the_system_is_refused():
+    record = HolderRecord("holder-1", HOLDING)
+    actor = FsmActor("holder-1", HOLDER, record, calls=lambda record: (Store(),))
+    with pytest.raises(ConfigurationError) as refused:
+        explore(System("s", "", (actor,), Network(2)), **PLAIN)
+    assert str(refused.value) == (
+        "store = Write(token=0): holder-1 asks it, and no component is called 'store'; add a ServiceActor of that name"
+        " (there are: holder-1)"
+    )
+
+
+def test_an_ask_whose_answer_nobody_takes_is_found_at_once():
+    rows = tuple(row for row in HOLDER.declared if Written not in (row.on if isinstance(row, Ignore) else (row.on,)))
+    deaf = Fsm("holder", record=HolderRecord, states=type(IDLE), initial=IDLE, rows=rows, timers=HOLDER.timers)
+    actor = FsmActor("holder-1", deaf, HolderRecord("holder-1", HOLDING), calls=lambda record: (Store(),))
+    result = explore(System("s", "", (actor, ServiceActor(TokenStore())), Network(2)), **PLAIN)
+    assert "answers what it asked; give the answer a row or an Ignore" in result.path.why
+
+
+def test_a_machine_whose_record_has_no_one_encoding_is_refused():
+    record = msgspec.defstruct("SeenRecord", [("seen", set[int] | None, None)], bases=(TwoRecord,), frozen=True)
+    machine = Fsm(
+        "two", record=record, states=TWO_TIMERS.states[0].__class__, initial=TWO_TIMERS.initial,
+        rows=TWO_TIMERS.declared, final=TWO_TIMERS.final, timers=TWO_TIMERS.timers,
+    )  # fmt: skip
+    with pytest.raises(ConfigurationError, match=r"SeenRecord\.seen holds a set; make it a tuple in order or a Map"):
+        explore(System("s", "", (FsmActor("a", machine, record()),), Network(2)), **PLAIN)
 
 
 def replace_calls(actor):

@@ -9,7 +9,8 @@ import pytest
 from impure_system import forgetting, iterating
 
 from statemachines_spec.explorer import purity
-from statemachines_spec.explorer.entries import Entries, Nondeterministic
+from statemachines_spec.explorer.entries import Entries
+from statemachines_spec.explorer.entry_tables import Nondeterministic
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.explorer.purity import recheck
 from statemachines_spec.protocol import system_at

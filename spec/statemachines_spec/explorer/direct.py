@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from statemachines.kernel import Message, identity
 from statemachines_spec.explorer.actor import Envelope
-from statemachines_spec.explorer.entries import encode_envelope
+from statemachines_spec.explorer.entry_tables import encode_envelope
 from statemachines_spec.explorer.property import Always
 from statemachines_spec.explorer.system import System
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
-from statemachines_spec.explorer.entries import CUT, FAILED, FREE, WAITS, Entries
+from statemachines_spec.explorer.entries import Entries
+from statemachines_spec.explorer.entry_tables import CUT, FAILED, FREE, WAITS
 from statemachines_spec.explorer.network import Network
 
 State = tuple[int, ...]

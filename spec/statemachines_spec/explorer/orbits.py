@@ -13,15 +13,13 @@ in all of them or in none.
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from statemachines.kernel import identity
 from statemachines_spec.explorer.actor import Envelope
+from statemachines_spec.explorer.entry_tables import Entry, EntryTables
 from statemachines_spec.explorer.property import Always, Sometimes, View, combinations
 from statemachines_spec.explorer.symmetry import Asymmetric, differences, one_after_another, renamings
-
-if TYPE_CHECKING:
-    from statemachines_spec.explorer.entries import Entries, Entry
 
 Row = tuple[int, ...]
 """One number for each renaming."""
@@ -31,10 +29,10 @@ SHOWN = 5
 
 
 class Orbits:
-    """The tables of one `Entries`; `places` by renaming and component: where it goes; `locals` by component and local
+    """The tables of one system; `places` by renaming and component: where it goes; `locals` by component and local
     state, `envelopes` by envelope: the renamed ones; `digests` and `envelope_digests`: theirs."""
 
-    def __init__(self, entries: Entries) -> None:
+    def __init__(self, entries: EntryTables) -> None:
         system = entries.system
         self.entries = entries
         self.renamings = renamings(system.symmetries)
@@ -209,7 +207,7 @@ class Orbits:
         entry, component = entries.entries[number], entries.dest[entries.pairs[number][0]]
         if entry.local <= 0:
             return entry
-        changed = type(entry)(
+        changed = Entry(
             self.locals[component][entry.local][turn],
             tuple(self.envelopes[one][turn] for one in entry.sends),
             tuple(self.envelopes[one][turn] for one in entry.calls),
@@ -274,9 +272,9 @@ def _differing(one: Any, other: Any) -> str:
     return "; ".join(islice(differences(one, other), SHOWN))
 
 
-def _in_order(entries: Entries, entry: Entry) -> Entry:
+def _in_order(entries: EntryTables, entry: Entry) -> Entry:
     """The same outcome, whatever the order of messages on different channels (and of all where the network keeps
     none); calls are taken one after another, so their order stays."""
     kept = entries.system.network.ordered
     sends = tuple(sorted(entry.sends, key=entries.channel.__getitem__ if kept else None))
-    return type(entry)(entry.local, sends, entry.calls, entry.broken)
+    return Entry(entry.local, sends, entry.calls, entry.broken)

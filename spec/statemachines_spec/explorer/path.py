@@ -10,7 +10,8 @@ import msgspec
 
 from statemachines.kernel import GaplessError, identity
 from statemachines_spec.explorer.actor import Actor, Envelope, SeenStep
-from statemachines_spec.explorer.entries import WAITS, Entries
+from statemachines_spec.explorer.entries import Entries
+from statemachines_spec.explorer.entry_tables import WAITS
 from statemachines_spec.explorer.moves import Action, Kind, Move, Moves, State
 from statemachines_spec.explorer.property import NO_ERROR, Always, combinations
 from statemachines_spec.explorer.system import System

@@ -33,7 +33,7 @@ from statemachines.kernel import (
 from statemachines.kernel.process import PROCESS
 from statemachines.kernel.turn import Leaving, ProcessTurn
 from statemachines_spec.explorer.actor import SeenStep, Watch
-from statemachines_spec.explorer.entries import Nondeterministic, encode_value
+from statemachines_spec.explorer.entry_tables import Nondeterministic, encode_value
 from statemachines_spec.explorer.party import (
     DueRank,
     InternedParty,
@@ -427,4 +427,12 @@ def use_machine(process: Process[Any], kind: str, fsm: Fsm[Any]) -> Process[Any]
 
 def copy_process(process: Process[Any], fsm: Fsm[Any], kinds: tuple[PartyKind, ...]) -> Process[Any]:
     """The declaration with another machine, and other kinds of parties."""
-    return Process(process.name, fsm, kinds=kinds, routes=process.routes, begin=process.begin, diverts=process.diverts)
+    parts: dict[str, Any] = {"routes": process.routes, "begin": process.begin, "diverts": process.diverts}
+    return ProcessCopy(process.name, fsm, kinds=kinds, **parts)
+
+
+class ProcessCopy(Process[Any]):
+    """A declared process with other machines, perhaps mistaken ones.  Its rules were read when it was declared."""
+
+    def check_rules(self) -> None:
+        """Not again."""

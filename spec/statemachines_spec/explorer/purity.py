@@ -16,7 +16,8 @@ from contextlib import suppress
 from importlib import import_module
 from typing import IO, Any, NamedTuple
 
-from statemachines_spec.explorer.entries import FAILED, Entries, Nondeterministic, digest, outcome
+from statemachines_spec.explorer.entries import Entries
+from statemachines_spec.explorer.entry_tables import FAILED, Nondeterministic, digest, outcome
 from statemachines_spec.explorer.system import System
 
 SAMPLE = 2_000

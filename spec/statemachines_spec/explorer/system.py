@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import ConfigurationError, Fsm
+from statemachines.kernel.record_fields import find_unfit
 from statemachines_spec.explorer import symmetry
 from statemachines_spec.explorer.actor import EVERYBODY, Actor, Envelope, Observer, Reaction
 from statemachines_spec.explorer.clock import Clock
@@ -42,8 +43,8 @@ def nothing(envelope: Envelope) -> Iterable[Hashable]:
 class Due(msgspec.Struct, frozen=True):
     """When an event with a budget is no fault: as long as nobody speaks for whom it is `about`.
 
-    `about(actor, local, event)`: the subject, such as the client whose expiry it is (None: it stays a fault);
-    `kept(actor, local)`: the subjects that a component speaks for in a local state, such as the client that runs there;
+    `about(actor, local, event)`: the subject, such as the holder whose lease it is (None: it stays a fault);
+    `kept(actor, local)`: the subjects that a component speaks for in a local state, such as the holder that runs there;
     `carried(envelope)`: those that what is on its way between components speaks for.  It matters to `liveness` alone:
     once faults have stopped, an event that is due happens sooner or later, whatever is left of the budget, and one that
     is not due never does.
@@ -87,12 +88,17 @@ class System(msgspec.Struct, frozen=True, dict=True):
     obligations: tuple[Eventually, ...] = ()
 
     def check(self) -> System:
-        """Itself; raises `ConfigurationError` where names clash or a property reads what is not there."""
+        """Itself; raises `ConfigurationError` where names clash, a record has no one encoding, or a property reads what
+        is not there."""
         self.network.check()
         names = [actor.name for actor in self.actors]
         for name in names:
             if names.count(name) > 1:
-                raise ConfigurationError("actors", name, "two components have this name")
+                raise ConfigurationError("actors", name, "two components have this name; rename one")
+        for fsm in self.machines:
+            unfit = find_unfit(fsm.record_type)
+            if unfit:
+                raise ConfigurationError("record", fsm.full_name, f"its states have no one form in bytes: {unfit}")
         self._check_time()
         symmetry.check(self.symmetries, names)
         for budget in self.budgets:
@@ -212,6 +218,8 @@ class System(msgspec.Struct, frozen=True, dict=True):
         for actor in self.actors:
             if actor.silent:
                 lines[f"{actor.name}: timers that never fire"] = ", ".join(sorted(actor.silent))
+            for one in actor.environments:
+                lines[f"{actor.name}: in place of {one.parties}"] = one.tells
             timed = {} if actor.timing is None else actor.timing.describe_timing()
             for key, value in (*actor.bounds().items(), *timed.items()):
                 lines[f"{actor.name}: {key}"] = value

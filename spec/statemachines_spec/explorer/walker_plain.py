@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from statemachines_spec.explorer.entries import CUT, FAILED, FREE, WAITS, Entries
+from statemachines_spec.explorer.entries import Entries
+from statemachines_spec.explorer.entry_tables import CUT, FAILED, FREE, WAITS
 from statemachines_spec.explorer.moves import BUDGET_DIGEST, CALLS_MAX, WORD, Moves, State, endless, mix_edge
 from statemachines_spec.explorer.property import Always, Sometimes, combinations
 

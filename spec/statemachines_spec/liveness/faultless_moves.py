@@ -13,7 +13,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from statemachines.kernel import ConfigurationError, TimerFired
-from statemachines_spec.explorer.entries import FREE, Entries
+from statemachines_spec.explorer.entries import Entries
+from statemachines_spec.explorer.entry_tables import FREE
 from statemachines_spec.explorer.moves import Action, Kind, Move, Moves, State
 from statemachines_spec.explorer.system import Budget
 

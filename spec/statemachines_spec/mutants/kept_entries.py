@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from statemachines_spec.explorer.entries import Component, Entries, Nondeterministic, encode_value
+from statemachines_spec.explorer.entries import Entries
+from statemachines_spec.explorer.entry_tables import Component, Nondeterministic, encode_value
 from statemachines_spec.mutants.original import Original, TracedEntries
 
 _LISTS = ("locals", "digests", "inputs", "pending", "seen", "unsound")

@@ -7,7 +7,7 @@ the account of what applications get, faults, properties, bounds.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -24,13 +24,15 @@ from statemachines_spec.explorer.system import Budget, System
 from statemachines_spec.shared_subscriptions import deliveries
 from statemachines_spec.shared_subscriptions.account import Account
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP, Consumer
+<<<<<<< HEAD
+=======
+from statemachines_spec.shared_subscriptions.deliveries import topic_matches
+from statemachines_spec.shared_subscriptions.group_setting import GroupSetting
+>>>>>>> ops
 from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
 from statemachines_spec.shared_subscriptions.session_consumer import SessionConsumer, Unheard
 from statemachines_spec.shared_subscriptions.stores import Store, make_declared_store, streams
 from statemachines_spec.shared_subscriptions.variants import configuration
-
-if TYPE_CHECKING:
-    from statemachines_spec.shared_subscriptions.systems import GroupSetting
 
 FAULTS: dict[str, tuple[str, str, type[Event]]] = {
     "disconnects": ("disconnect of a client", "consumer", OnDisconnect),

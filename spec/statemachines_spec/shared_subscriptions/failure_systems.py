@@ -28,10 +28,11 @@ from statemachines_spec.explorer.property import Always, Sometimes, Stepwise, Vi
 from statemachines_spec.explorer.system import System, at_most
 from statemachines_spec.hunt import Hunt
 from statemachines_spec.shared_subscriptions.account import Account, AccountLocal, bits
+from statemachines_spec.shared_subscriptions.group_setting import GroupSetting
 from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
 from statemachines_spec.shared_subscriptions.session_consumer import ACCOUNT, SessionConsumer
 from statemachines_spec.shared_subscriptions.stores import Store, StoreLocal
-from statemachines_spec.shared_subscriptions.systems import GroupSetting, build
+from statemachines_spec.shared_subscriptions.systems import build
 
 TOPIC: Final = "$dead"
 LETTERS: Final = f"0.0/{TOPIC}"

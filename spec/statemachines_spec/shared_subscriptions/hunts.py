@@ -27,8 +27,9 @@ from statemachines_spec.shared_subscriptions import (
 )
 from statemachines_spec.shared_subscriptions.consumer import Consumer
 from statemachines_spec.shared_subscriptions.election import Election
+from statemachines_spec.shared_subscriptions.group_setting import GroupSetting
 from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
-from statemachines_spec.shared_subscriptions.systems import GroupSetting, build, obligations_of
+from statemachines_spec.shared_subscriptions.systems import build, obligations_of
 
 STREAM = "0.0/a"
 """The stream whose progress is compared: there is one in every system."""

@@ -27,6 +27,7 @@ from statemachines_spec.shared_subscriptions import claims, leader_progress, lea
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP, Consumer
 from statemachines_spec.shared_subscriptions.election import CandidateHost
 from statemachines_spec.shared_subscriptions.failing_store import OPEN, REFUSED, Fail, FailingStore
+from statemachines_spec.shared_subscriptions.group_setting import GroupSetting
 from statemachines_spec.shared_subscriptions.leader_host import QUIET_TIMERS, HostLocal, LeaderHost
 from statemachines_spec.shared_subscriptions.leader_stores import (
     Again,
@@ -38,7 +39,7 @@ from statemachines_spec.shared_subscriptions.leader_stores import (
     ReplayingStore,
 )
 from statemachines_spec.shared_subscriptions.stores import Store, StoreLocal, holder, make_declared_store, streams
-from statemachines_spec.shared_subscriptions.systems import GroupSetting, build, obligations_of
+from statemachines_spec.shared_subscriptions.systems import build, obligations_of
 from statemachines_spec.shared_subscriptions.variants import configuration
 
 STREAM: Final = "0.0/a"

@@ -63,13 +63,14 @@ from statemachines_spec.shared_subscriptions import claims, leader_progress, pro
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP, Consumer, ConsumerLocal
 from statemachines_spec.shared_subscriptions.election import CandidateHost
 from statemachines_spec.shared_subscriptions.failing_store import DROPPED, OPEN, REFUSED, Fail, FailingStore, Failure
+from statemachines_spec.shared_subscriptions.group_setting import GroupSetting
 from statemachines_spec.shared_subscriptions.leader_host import QUIET_TIMERS, LeaderHost
 from statemachines_spec.shared_subscriptions.leader_stores import ConcurrentlyModifiedStore, Meddle
 from statemachines_spec.shared_subscriptions.pace import AGAIN, BEAT, BEGIN, END, HIT, NOTHING, Beat, Pace
 from statemachines_spec.shared_subscriptions.silent_consumer import Mute
 from statemachines_spec.shared_subscriptions.step_properties import leader_of
 from statemachines_spec.shared_subscriptions.stores import Store, StoreLocal, holder, make_declared_store, streams
-from statemachines_spec.shared_subscriptions.systems import GroupSetting, build
+from statemachines_spec.shared_subscriptions.systems import build
 from statemachines_spec.shared_subscriptions.timings import TICK_NS, TIMES, of_leader
 
 TIMES_PACED: Final = replace(

@@ -25,9 +25,10 @@ from statemachines_spec.explorer.system import System
 from statemachines_spec.hunt import Hunt
 from statemachines_spec.shared_subscriptions import leader_belief, leader_progress, step_properties
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP
+from statemachines_spec.shared_subscriptions.group_setting import GroupSetting
 from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
 from statemachines_spec.shared_subscriptions.stores import Store, make_declared_store, streams
-from statemachines_spec.shared_subscriptions.systems import GroupSetting, build
+from statemachines_spec.shared_subscriptions.systems import build
 from statemachines_spec.shared_subscriptions.variants import configuration
 
 STREAM: Final = "0.0/a"

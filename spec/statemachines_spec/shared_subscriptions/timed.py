@@ -34,6 +34,7 @@ from statemachines_spec.shared_subscriptions import (
 )
 from statemachines_spec.shared_subscriptions.consumer import Consumer
 from statemachines_spec.shared_subscriptions.election import Election
+from statemachines_spec.shared_subscriptions.group_setting import GroupSetting
 from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
 from statemachines_spec.shared_subscriptions.orders import (
     CLAIM_END_BEFORE_AGE,
@@ -41,7 +42,7 @@ from statemachines_spec.shared_subscriptions.orders import (
     LEASE_BEFORE_HAND_OVER,
 )
 from statemachines_spec.shared_subscriptions.stores import Store, make_declared_store
-from statemachines_spec.shared_subscriptions.systems import SIZES, GroupSetting
+from statemachines_spec.shared_subscriptions.systems import SIZES
 from statemachines_spec.shared_subscriptions.timings import TICK_NS, TIMES, of_borrower, of_leader
 from statemachines_spec.shared_subscriptions.variants import configuration
 

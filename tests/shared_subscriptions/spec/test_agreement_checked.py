@@ -15,7 +15,8 @@ from statemachines_spec.explorer.explore import explore
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.replay import replay
 from statemachines_spec.shared_subscriptions.consumer import Consumer
-from statemachines_spec.shared_subscriptions.systems import SYSTEMS, GroupSetting, build, system
+from statemachines_spec.shared_subscriptions.group_setting import GroupSetting
+from statemachines_spec.shared_subscriptions.systems import SYSTEMS, build, system
 from statemachines_spec.shared_subscriptions.variants import borrower
 
 NEW = ("S10 at rest", "L10 at work")

@@ -13,7 +13,8 @@ from statemachines_spec.liveness.judge import live
 from statemachines_spec.shared_subscriptions.account import bits, prefix
 from statemachines_spec.shared_subscriptions.deliveries import decode_progress, encode_progress
 from statemachines_spec.shared_subscriptions.delivery_systems import acknowledging
-from statemachines_spec.shared_subscriptions.systems import SYSTEMS, GroupSetting, build, system
+from statemachines_spec.shared_subscriptions.group_setting import GroupSetting
+from statemachines_spec.shared_subscriptions.systems import SYSTEMS, build, system
 
 PLAIN = {"engine": "plain", "hashing": False}
 

@@ -16,7 +16,8 @@ from statemachines_spec.bug import change_rows, plant_bug, redeclare, replace_ca
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.explorer.replay import replay
 from statemachines_spec.shared_subscriptions import generations
-from statemachines_spec.shared_subscriptions.systems import SYSTEMS, GroupSetting, build
+from statemachines_spec.shared_subscriptions.group_setting import GroupSetting
+from statemachines_spec.shared_subscriptions.systems import SYSTEMS, build
 
 PAGING = GroupSetting(script=("A", "rotate", "a"), grants=4, topics=2, page=1, asks_travel=True, consumers=1)
 

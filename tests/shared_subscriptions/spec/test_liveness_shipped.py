@@ -13,8 +13,9 @@ from statemachines.shared_subscriptions.leader import LEADER
 from statemachines_spec.explorer.variant import substitute_rows
 from statemachines_spec.liveness.fair_graph import TooLarge
 from statemachines_spec.liveness.judge import graph_of, judge_obligation, live
+from statemachines_spec.shared_subscriptions.group_setting import GroupSetting
 from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
-from statemachines_spec.shared_subscriptions.systems import GroupSetting, build, obligations_of, system
+from statemachines_spec.shared_subscriptions.systems import build, obligations_of, system
 
 
 @pytest.mark.parametrize(

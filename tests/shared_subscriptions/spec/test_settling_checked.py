@@ -17,8 +17,9 @@ from statemachines_spec.bug import change_rows, plant_bug, replace_call
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.liveness.judge import live
+from statemachines_spec.shared_subscriptions.group_setting import GroupSetting
 from statemachines_spec.shared_subscriptions.quiescent_properties import number_of
-from statemachines_spec.shared_subscriptions.systems import SYSTEMS, GroupSetting, build, obligations_of
+from statemachines_spec.shared_subscriptions.systems import SYSTEMS, build, obligations_of
 
 CRASH = GroupSetting(consumers=1, crashes=1)
 FAIL_OVER = GroupSetting(

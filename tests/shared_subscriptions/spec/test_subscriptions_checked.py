@@ -21,10 +21,11 @@ from statemachines_spec.explorer.property import NO_ERROR
 from statemachines_spec.explorer.replay import replay
 from statemachines_spec.explorer.variant import substitute_rows
 from statemachines_spec.shared_subscriptions.consumer import Consumer
+from statemachines_spec.shared_subscriptions.group_setting import GroupSetting
 from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
 from statemachines_spec.shared_subscriptions.orders import ORDERS
 from statemachines_spec.shared_subscriptions.stores import Store
-from statemachines_spec.shared_subscriptions.systems import SYSTEMS, GroupSetting, build, system
+from statemachines_spec.shared_subscriptions.systems import SYSTEMS, build, system
 
 PLAIN = {"engine": "plain"}
 

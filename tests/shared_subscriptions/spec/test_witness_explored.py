@@ -16,7 +16,8 @@ from statemachines.shared_subscriptions.witness import Doubt, RestTimer, StoreFa
 from statemachines_spec.bug import change_rows, redeclare, replace_call
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.liveness.judge import live
-from statemachines_spec.shared_subscriptions.systems import GroupSetting, build, obligations_of, system
+from statemachines_spec.shared_subscriptions.group_setting import GroupSetting
+from statemachines_spec.shared_subscriptions.systems import build, obligations_of, system
 from statemachines_spec.shared_subscriptions.witness_consumer import LIAR, Lie, WitnessedConsumer
 
 LIED_TO = GroupSetting(consumers=1, pretends=1, lives=2)
