@@ -135,18 +135,13 @@ def refusal_of(event: Any) -> tuple[str, TakeoverRefused] | None:
     return event.to, TakeoverRefused(event.client, event.token)
 
 
-<<<<<<< HEAD
-class OwnersLocal(ClientLocal, frozen=True, gc=False):
-    """The owners that were replaced (`senders`)."""
-=======
 Hosted.environments = (
     Environment("the process of its node", "a takeover of an owner that is gone is refused", (Hosted, refusal_of)),
 )
 
 
-class OnceSplit(ClientLocal, frozen=True, gc=False):
-    """`heard`: the last of the owners that have sent something; `split`: one before it has sent something since."""
->>>>>>> ops
+class OwnersLocal(ClientLocal, frozen=True, gc=False):
+    """The owners that were replaced (`senders`)."""
 
     senders: SendingOwners = SendingOwners()
 

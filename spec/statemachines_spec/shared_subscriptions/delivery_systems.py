@@ -24,11 +24,7 @@ from statemachines_spec.explorer.system import Budget, System
 from statemachines_spec.shared_subscriptions import deliveries
 from statemachines_spec.shared_subscriptions.account import Account
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP, Consumer
-<<<<<<< HEAD
-=======
-from statemachines_spec.shared_subscriptions.deliveries import topic_matches
 from statemachines_spec.shared_subscriptions.group_setting import GroupSetting
->>>>>>> ops
 from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
 from statemachines_spec.shared_subscriptions.session_consumer import SessionConsumer, Unheard
 from statemachines_spec.shared_subscriptions.stores import Store, make_declared_store, streams
