@@ -25,11 +25,11 @@ from statemachines.cursor_recovery.operation import READ, WRITE
 from statemachines.cursor_recovery.properties import PROPERTIES, delivered_blocks, memory_rules
 from statemachines.cursor_recovery.properties.delivered_blocks import DeliveredBlocks
 from statemachines.cursor_recovery.properties.reserved_blocks import (
-    Passing,
+    BlockClaim,
+    BlockSkip,
     ProcessDied,
     Reservation,
     ReservedBlocks,
-    Taking,
 )
 from statemachines.cursor_recovery.reader import ReadDone, ReadOutcome, Skipped
 from statemachines.cursor_recovery.writer import Outcome, Write, WriteDone
@@ -136,9 +136,9 @@ class QueueWatch(cluster.Watch):
         self._check_heads(end, self.word(WRITE_HEAD))
         cursor = int(self._cursors[life].split("/")[1])
         if self.word(position_of(READ, cursor)) == start:
-            self.observe(life, Taking(start, end))
+            self.observe(life, BlockClaim(start, end))
         else:
-            self.observe(life, Passing(start, end))
+            self.observe(life, BlockSkip(start, end))
 
     def _own(self, life: str, address: str, value: int) -> None:
         """A cursor is taken when it is free, and freed by its owner, or when that is dead."""

@@ -3,8 +3,8 @@ SPACE, and by its `deliveries` all that `DeliveredBlocks` judges.
 
     seen, broken = seen.observe("writer-1", Reservation(0, 20, (b"AAAA", 1)))     it moves the write head
     seen, broken = seen.observe("writer-1", Reserved(0, 19))                      and all that its host is told
-    seen, broken = seen.observe("reader-1", Taking(0, 20))                        it moves the read head over a block
-    seen, broken = seen.observe("reader-1", Passing(20, 40))                      and over what it takes for none
+    seen, broken = seen.observe("reader-1", BlockClaim(0, 20))                    it moves the read head over a block
+    seen, broken = seen.observe("reader-1", BlockSkip(20, 40))                    and over what it takes for none
     seen, broken = seen.observe("reader-1", ProcessDied())
     seen.check_copy("writer-1", 16, 4)
 """
@@ -38,14 +38,14 @@ class Reservation(Event, frozen=True, gc=False):
     block: Message
 
 
-class Taking(Event, frozen=True, gc=False):
+class BlockClaim(Event, frozen=True, gc=False):
     """A reader that has its position at `start` has moved the read head from there to `end`."""
 
     start: int
     end: int
 
 
-class Passing(Event, frozen=True, gc=False):
+class BlockSkip(Event, frozen=True, gc=False):
     """A reader that has no position there has moved the read head from `start` to `end`."""
 
     start: int
@@ -78,9 +78,9 @@ class ReservedBlocks(msgspec.Struct, frozen=True, gc=False):
         match event:
             case Reservation(start, end, block):
                 return self._reserve(party, ReservedBlock(start, end, block))
-            case Taking(start, end):
+            case BlockClaim(start, end):
                 return self._take(party, start, end)
-            case Passing(start, end):
+            case BlockSkip(start, end):
                 return self._judge(party, Skipped(start, end - 1))
             case Reserved(first, last):
                 return self, _check_range(party, filling, first, last)

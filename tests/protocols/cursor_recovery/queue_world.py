@@ -14,11 +14,11 @@ from statemachines.cursor_recovery.observers import Observers
 from statemachines.cursor_recovery.properties import memory_rules
 from statemachines.cursor_recovery.properties.delivered_blocks import ACK, DeliveredBlocks
 from statemachines.cursor_recovery.properties.reserved_blocks import (
-    Passing,
+    BlockClaim,
+    BlockSkip,
     ProcessDied,
     Reservation,
     ReservedBlocks,
-    Taking,
 )
 from statemachines.cursor_recovery.reader import OWNING as READER_OWNING
 from statemachines.cursor_recovery.reader import (
@@ -262,7 +262,7 @@ class World:
 
     def move(self, reader, request):
         """The read head goes over one whole block that is taken, or over what is skipped."""
-        kind = Taking if reader.status.value[0] == "6" else Passing
+        kind = BlockClaim if reader.status.value[0] == "6" else BlockSkip
         self.observe(reader.slot, kind(request.expected, request.value))
 
     def consume(self):

@@ -9,11 +9,11 @@ import pytest
 from statemachines.cursor_recovery.properties.delivered_blocks import Acknowledged, Delivered, DeliveredBlocks, Gone
 from statemachines.cursor_recovery.properties.memory_rules import check_heads, check_lap, check_lost, check_owner
 from statemachines.cursor_recovery.properties.reserved_blocks import (
-    Passing,
+    BlockClaim,
+    BlockSkip,
     ProcessDied,
     Reservation,
     ReservedBlocks,
-    Taking,
 )
 from statemachines.cursor_recovery.reader import ReadDone, ReadOutcome, Skipped, Taken
 from statemachines.cursor_recovery.writer import Outcome, Reserved, WriteDone
@@ -109,7 +109,7 @@ def test_READ_what_is_acknowledged_is_open_until_it_comes_or_is_taken_along(even
 
 
 WRITE = ((W, Reservation(0, 20, A)), (W, Reserved(0, 19)), (W, WriteDone(Outcome.WRITTEN, 0)))
-READ = ((R, Taking(0, 20)), (R, Taken(0, 19)), (R, ReadDone(ReadOutcome.DELIVERED, 0, 1, b"AAAA")))
+READ = ((R, BlockClaim(0, 20)), (R, Taken(0, 19)), (R, ReadDone(ReadOutcome.DELIVERED, 0, 1, b"AAAA")))
 
 
 @pytest.mark.parametrize(
@@ -121,10 +121,10 @@ READ = ((R, Taking(0, 20)), (R, Taken(0, 19)), (R, ReadDone(ReadOutcome.DELIVERE
         ((*WRITE, *READ[:1], (R, Taken(0, 23))), ["SPACE"]),
         ((*WRITE[:1], (W, WriteDone(Outcome.WRITTEN, 20))), ["INTEG"]),
         ((*WRITE[:1], (W, WriteDone(Outcome.FENCED))), []),
-        ((*WRITE, (R, Taking(0, 16))), ["INTEG"]),
+        ((*WRITE, (R, BlockClaim(0, 16))), ["INTEG"]),
         ((*WRITE, READ[2]), ["INTEG"]),
-        ((*WRITE[:1], (R, Passing(0, 20))), ["ACK"]),
-        ((*WRITE[:1], (W, ProcessDied()), (R, Passing(0, 20))), []),
+        ((*WRITE[:1], (R, BlockSkip(0, 20))), ["ACK"]),
+        ((*WRITE[:1], (W, ProcessDied()), (R, BlockSkip(0, 20))), []),
         ((*WRITE, *READ[:1], (R, Skipped(0, 19))), ["ACK"]),
         ((*WRITE, (R, Skipped(0, 19))), []),
     ],
