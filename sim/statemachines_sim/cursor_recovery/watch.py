@@ -68,7 +68,7 @@ class QueueWatch(cluster.Watch):
     def __init__(self, own: Section, judge: Judge) -> None:
         super().__init__(judge)
         self.queue = own.queue
-        self.blocks = ReservedBlocks(deliveries=DeliveredBlocks(awaits_skipped=False))
+        self.blocks = ReservedBlocks(deliveries=DeliveredBlocks(awaits_broken=False))
         self._calls: dict[str, Write] = {}
         self._holders: dict[str, str] = {}  # state word of a cursor -> the life that holds it
         self._cursors: dict[str, str] = {}  # life -> the state word that it took last

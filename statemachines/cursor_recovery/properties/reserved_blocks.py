@@ -64,6 +64,9 @@ class ReservedBlock(msgspec.Struct, frozen=True, gc=False):
     block: Message
 
 
+Judged = tuple["ReservedBlocks", Broken]
+
+
 class ReservedBlocks(msgspec.Struct, frozen=True, gc=False):
     """`blocks` by their start; by process the block that it is `filling`, or has `taken`."""
 
@@ -72,7 +75,7 @@ class ReservedBlocks(msgspec.Struct, frozen=True, gc=False):
     taken: Map[str, ReservedBlock] = Map()
     deliveries: DeliveredBlocks = DeliveredBlocks()
 
-    def observe(self, party: str, event: Event) -> tuple[ReservedBlocks, Broken]:
+    def observe(self, party: str, event: Event) -> Judged:
         """What is known behind this event of the process, and what it breaks."""
         filling, taken = self.filling.get(party), self.taken.get(party)
         match event:
@@ -126,27 +129,25 @@ class ReservedBlocks(msgspec.Struct, frozen=True, gc=False):
             return ()
         return (BrokenProperty(SPACE, f"{party} writes cell {cell}, which is not in a header of its own"),)
 
-    def _reserve(self, party: str, block: ReservedBlock) -> tuple[ReservedBlocks, Broken]:
+    def _reserve(self, party: str, block: ReservedBlock) -> Judged:
         after = replace(self, blocks=self.blocks.set(block.start, block), filling=self.filling.set(party, block))
         if block.end - block.start == length_of(len(data_of(*block.block))):
             return after, ()
         return after, (BrokenProperty(SPACE, f"{party} reserves {block.start}..{block.end - 1} for {block.block}"),)
 
-    def _take(self, party: str, start: int, end: int) -> tuple[ReservedBlocks, Broken]:
+    def _take(self, party: str, start: int, end: int) -> Judged:
         block = self.blocks.get(start)
         if block is not None and block.end == end:
             return replace(self, taken=self.taken.set(party, block)), ()
         return self, (BrokenProperty(INTEG, f"{party} takes {start}..{end - 1}, which is no block"),)
 
-    def _end(
-        self, party: str, block: ReservedBlock | None, position: int, event: Event
-    ) -> tuple[ReservedBlocks, Broken]:
+    def _end(self, party: str, block: ReservedBlock | None, position: int, event: Event) -> Judged:
         """It is told of the block that it has."""
         if block is not None and block.start == position:
             return self._judge(party, event, block)
         return self, (BrokenProperty(INTEG, f"{party} is told of a block at {position}, and has {block}"),)
 
-    def _judge(self, party: str, event: Event, block: ReservedBlock | None = None) -> tuple[ReservedBlocks, Broken]:
+    def _judge(self, party: str, event: Event, block: ReservedBlock | None = None) -> Judged:
         """What the deliveries say of it."""
         filling = self.list_filling() if isinstance(event, Skipped) else ()
         deliveries, broken = self.deliveries.observe(party, event, (block.block,) if block else (), filling)

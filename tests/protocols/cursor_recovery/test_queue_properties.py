@@ -104,8 +104,15 @@ def test_where_positions_come_round_they_say_nothing_and_where_messages_repeat_t
 def test_READ_what_is_acknowledged_is_open_until_it_comes_or_is_taken_along(events, is_open):
     seen = reduce(lambda seen, one: seen.observe(*one, WRITTEN)[0], events, DeliveredBlocks())
     assert bool(seen.open) is is_open
-    forgetful = DeliveredBlocks(awaits_skipped=False)
-    assert not (is_open and events[1:] and reduce(lambda seen, one: seen.observe(*one)[0], events, forgetful).open)
+
+
+@pytest.mark.parametrize("event", [skip(0, 19), deliver(block=B)])
+def test_READ_what_was_skipped_or_came_wrong_is_awaited_unless_the_run_is_to_go_on(event):
+    for awaits in (True, False):
+        seen, _ = DeliveredBlocks(awaits_broken=awaits).observe(*acknowledge())
+        seen, broken = seen.observe(*event, WRITTEN)
+        assert broken
+        assert bool(seen.open) is awaits
 
 
 WRITE = ((W, Reservation(0, 20, A)), (W, Reserved(0, 19)), (W, WriteDone(Outcome.WRITTEN, 0)))
