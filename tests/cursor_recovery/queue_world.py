@@ -1,14 +1,25 @@
 """Writers and readers over one shared memory, interleaved at every access, killed between any two; and what must hold.
 
-The world keeps books of its own: which positions were reserved with what in them, who was told what, what the dead had
-taken.  It reads the words of memory; of a machine it reads the accesses, and what it tells.
+What must hold is judged by the observers of `statemachines.cursor_recovery.properties`.  The world reads the words of
+memory; of a machine it reads the accesses, and what it tells.
 """
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from statemachines.cursor_recovery import memory
 from statemachines.cursor_recovery.block import checksum, commit_word, length_of, size_in
 from statemachines.cursor_recovery.observers import Observers
+from statemachines.cursor_recovery.properties import memory_rules
+from statemachines.cursor_recovery.properties.delivered_blocks import ACK, DeliveredBlocks
+from statemachines.cursor_recovery.properties.reserved_blocks import (
+    BlockClaim,
+    BlockSkip,
+    ProcessDied,
+    Reservation,
+    ReservedBlocks,
+)
 from statemachines.cursor_recovery.reader import OWNING as READER_OWNING
 from statemachines.cursor_recovery.reader import (
     READER,
@@ -17,10 +28,9 @@ from statemachines.cursor_recovery.reader import (
     ReadDone,
     ReadOutcome,
     Skipped,
-    Taken,
     new_reader,
 )
-from statemachines.cursor_recovery.writer import OWNING, WRITER, Outcome, Reserved, Write, new_writer
+from statemachines.cursor_recovery.writer import OWNING, WRITER, Outcome, Write, WriteDone, new_writer
 from statemachines.kernel import Ask, Node, Tell
 
 GUARD = 2_000
@@ -62,10 +72,9 @@ class Operation:
                 self.hear(effect.event)
 
     def hear(self, event):
-        if isinstance(event, Reserved | Taken):
-            self.world.compare_range(self, event)
-            return
-        self.outcome, self.position = event.outcome, event.position
+        self.world.observe(self.slot, event)
+        if isinstance(event, WriteDone | ReadDone):
+            self.outcome, self.position = event.outcome, event.position
 
     @property
     def status(self):
@@ -94,13 +103,12 @@ class Writer(Operation):
 
 
 class Reader(Operation):
-    """`taken`: the block it has moved the head over (position, end); `skipped`: the ranges it told of."""
+    """`skipped`: the ranges it told of."""
 
     owning = READER_OWNING
     node_fsm = READER
 
     def __init__(self, world, slot):
-        self.taken = None
         self.skipped = []
         self.payload = b""
         self.messages = 0
@@ -108,17 +116,17 @@ class Reader(Operation):
         super().__init__(world, slot, READER, new_reader(world.queue, slot, life, world.slice_bytes), Read())
 
     def hear(self, event):
+        super().hear(event)
         if isinstance(event, Skipped):
             self.skipped.append((event.first, event.last))
-            self.world.skip(self, event.first, event.last)
-            return
-        super().hear(event)
-        if isinstance(event, ReadDone):
+            self.world.skips.append((event.first, event.last))
+        elif isinstance(event, ReadDone):
             self.payload, self.messages = event.payload, event.messages
 
 
 class World:
-    """The memory of a queue, the processes that live, and what was reserved, published, taken and delivered."""
+    """The memory of a queue, the processes that live, and what was reserved, published and delivered; `blocks` is the
+    observer of all that."""
 
     def __init__(self, slice_bytes=SLICE_BYTES, **queue):
         self.slice_bytes = slice_bytes
@@ -130,11 +138,9 @@ class World:
         self.living = {}
         self.reserved = []
         self.published = []
-        self.written = {}
         self.delivered = {}
-        self.last_of = {}
-        self.lost = {}
         self.skips = []
+        self.blocks = ReservedBlocks(deliveries=DeliveredBlocks(repeats=True))
         self.observers = None
 
     def watch(self):
@@ -175,8 +181,7 @@ class World:
         if dead is not None:
             if isinstance(dead.asked, memory.CopyIn):
                 self.state = self.memory.fill(self.state, dead.asked.position, dead.asked.data, cells * memory.CELL)
-            if isinstance(dead, Reader) and dead.taken is not None:
-                self.lose(dead)
+            self.observe(slot, ProcessDied())
         self.put(memory.lock_of(slot), 0)
         if self.observers is not None:
             self.observers.observe_death(slot, self.word(memory.incarnation_of(slot)))
@@ -226,56 +231,39 @@ class World:
             came.append(one.payload)
         return came
 
-    # -- books ------------------------------------------------------------------------------------------------------
+    # -- what is observed -------------------------------------------------------------------------------------------
+
+    def observe(self, slot, event):
+        """What a process is told, or does to the heads; by age alone what is acknowledged may be skipped."""
+        self.blocks, broken = self.blocks.observe(str(slot), event)
+        self.expect_none(broken, but=(ACK,) if self.queue.threshold_only else ())
+
+    def expect_none(self, broken, but=()):
+        assert [one for one in broken if one.name not in but] == []
+
+    @property
+    def lost(self):
+        """Where the blocks lay that readers took along."""
+        return sorted(self.blocks.deliveries.gone_blocks)
 
     def end(self, slot, one):
         del self.living[slot]
         if one.outcome is Outcome.WRITTEN:
             self.published.append((one.position, one.payload))
         elif one.outcome is ReadOutcome.DELIVERED:
-            self.deliver(slot, one)
-        elif one.outcome is ReadOutcome.DISCARDED:
-            self.lose(one)
+            self.delivered[one.position] = one.payload
 
     def reserve(self, writer, request):
         end = self.reserved[-1][1] if self.reserved else 0
         assert request.expected == end, "positions go on without a gap"
-        assert request.value == end + writer.length
         self.reserved.append((request.expected, request.value))
-        self.written[request.expected] = (writer.payload, writer.messages)
+        self.observe(writer.slot, Reservation(request.expected, request.value, (writer.payload, writer.messages)))
         writer.start = request.expected
 
     def move(self, reader, request):
         """The read head goes over one whole block that is taken, or over what is skipped."""
-        if reader.status.value[0] == "6":
-            start, end = request.expected, request.value
-            assert (start, end) in self.reserved, "a block that somebody wrote"
-            reader.taken = (start, end)
-
-    def compare_range(self, one, event):
-        """What an operation says it has is what it has just moved a head over."""
-        start, end = self.reserved[-1] if isinstance(event, Reserved) else one.taken
-        assert (event.first, event.last) == (start, end - 1)
-
-    def deliver(self, slot, reader):
-        position = reader.position
-        assert position not in self.delivered, "ONCE"
-        assert position > self.last_of.get(slot, -1), "ORDER"
-        assert (reader.payload, reader.messages) == self.written[position], "INTEG, KEPT"
-        self.delivered[position] = reader.payload
-        self.last_of[slot] = position
-
-    def lose(self, reader):
-        self.lost[reader.taken[0]] = reader.node.record.messages
-
-    def skip(self, reader, first, last):
-        """ACK: nothing acknowledged, and nothing that a living writer is busy with, is skipped."""
-        self.skips.append((first, last))
-        reader.taken = None
-        if not self.queue.threshold_only:
-            told = {position for position, _ in self.published}
-            busy = {one.start for one in self.living.values() if isinstance(one, Writer) and one.start is not None}
-            assert not [at for at in told | busy if first <= at <= last]
+        kind = BlockClaim if reader.status.value[0] == "6" else BlockSkip
+        self.observe(reader.slot, kind(request.expected, request.value))
 
     def consume(self):
         """Readers take or skip, in one stroke, all that no living writer is busy with; returns how far they got."""
@@ -290,49 +278,47 @@ class World:
 
     def check(self):
         """BOUND and EXCL, after every access."""
-        read, written = self.word(memory.READ_HEAD), self.word(memory.WRITE_HEAD)
-        assert read <= written <= read + self.queue.capacity
+        heads = self.word(memory.READ_HEAD), self.word(memory.WRITE_HEAD)
+        self.expect_none(memory_rules.check_heads(*heads, self.queue.capacity))
         if not self.queue.threshold_only:
-            owners = [one.node.record for one in self.living.values() if one.owns]
-            cursors = {(record.pool, record.own) for record in owners}
-            assert len(cursors) == len(owners), "a cursor has one owner"
-            assert all(self.word(memory.state_of(record.pool, record.own)) == record.token for record in owners)
+            users = {}
+            for one in self.living.values():
+                if one.owns:
+                    state = memory.state_of(one.node.record.pool, one.node.record.own)
+                    users.setdefault(state, []).append(one.node.record.token)
+            for state, tokens in users.items():
+                self.expect_none(memory_rules.check_owner(state, self.word(state), tokens))
 
     def check_space(self, one, request):
         """SPACE: what is written into the data area hits the writer's own block, and nothing unread or in use."""
-        hit = self.cells_of(request)
-        if not hit:
-            return
-        assert isinstance(one, Writer)
-        assert one.start is not None
-        end = one.start + one.length
-        assert hit <= {self.queue.address(position) for position in range(one.start, end, memory.CELL)}
-        if not self.queue.threshold_only:
-            taking = [r.taken[0] for r in self.living.values() if isinstance(r, Reader) and r.taken is not None]
-            assert end <= min(taking, default=self.word(memory.READ_HEAD)) + self.queue.capacity
-
-    def cells_of(self, request):
-        """The cells that a request writes."""
+        slot = str(one.slot)
         if isinstance(request, memory.CopyIn):
-            return {self.queue.address(request.position + at) for at in range(0, len(request.data), memory.CELL)}
-        if isinstance(request, memory.Store) and request.address.startswith("data/"):
-            return {request.address}
-        return set()
+            self.expect_none(self.blocks.check_copy(slot, request.position, len(request.data)))
+        elif isinstance(request, memory.Store) and request.address.startswith("data/"):
+            self.expect_none(self.blocks.check_header(slot, int(request.address[5:]), self.queue.capacity))
+        else:
+            return
+        if not self.queue.threshold_only:
+            needed = self.blocks.find_needed(self.word(memory.READ_HEAD))
+            self.expect_none(memory_rules.check_lap(self.blocks.filling[slot].end, needed, self.queue.capacity))
 
     def check_published(self):
         """INTEG and ACK: what was acknowledged was delivered, or was lost with a reader, or is there, whole."""
+        taken = [block.start for _, block in self.blocks.taken.items()]
         for position, payload in self.published:
-            if position in self.delivered or position in self.lost:
-                continue
-            taken = [one for one in self.living.values() if isinstance(one, Reader) and one.taken is not None]
-            if position in [one.taken[0] for one in taken]:
-                continue
-            assert position >= self.word(memory.READ_HEAD), "ACK"
-            assert self.block(position) == payload
+            if position not in self.delivered and position not in self.lost and position not in taken:
+                assert position >= self.word(memory.READ_HEAD), "ACK"
+                assert self.block(position) == payload
+
+    def forget_published(self):
+        """What was acknowledged is damaged by hand: nobody is promised anything of it any more."""
+        self.published.clear()
+        self.blocks = replace(self.blocks, deliveries=DeliveredBlocks(repeats=True))
 
     def check_lost(self):
         """What the dead had taken is counted: at least that, once their cursors are free."""
-        assert self.word(memory.LOST) >= sum(self.lost.values())
+        along = self.blocks.deliveries.taken_along
+        self.expect_none(memory_rules.check_lost(along, self.word(memory.LOST), is_reclaimed=True))
 
     def block(self, position):
         """The data of the block at `position`; None: it is not whole."""

@@ -83,6 +83,5 @@ def test_CR_55_a_reader_dies_before_any_access_and_costs_at_most_the_block_it_ha
         world.crash(1)
         world.now += LATER
         world.drain()
-        lost = list(world.lost)
-        assert len(delivered(world)) + len(lost) == 2
-        assert len(lost) <= 1 - taken
+        assert len(delivered(world)) + len(world.lost) == 2
+        assert len(world.lost) <= 1 - taken

@@ -76,12 +76,11 @@ def test_positions_are_conserved_under_deaths():
     for seed in range(2):
         world = World(find_scenario(f"{SIM.name}/deaths"), seed)
         assert world.run().is_held
-        blocks = world.watch.books.blocks.values()
-        head = memory_of(world).state[READ_HEAD]
-        assert sum(block.end - block.start for block in blocks if block.end <= head) == head
-        fates = {block.fate.name for block in blocks if block.end <= head}
-        assert fates <= {"DELIVERED", "SKIPPED", "LOST"}
-        assert memory_of(world).state.get(LOST, 0) >= sum(one.messages for one in blocks if one.fate.name == "LOST")
+        told, head = world.watch.blocks.deliveries, memory_of(world).state[READ_HEAD]
+        blocks = [block for at, block in world.watch.blocks.blocks.items() if at < head]
+        assert sum(block.end - block.start for block in blocks) == head
+        assert {block.start for block in blocks} <= {*told.delivered, *told.skipped, *told.gone_blocks}
+        assert not told.gone_blocks or memory_of(world).state.get(LOST, 0) >= told.taken_along > 0
 
 
 # -- faults ---------------------------------------------------------------------------------------------------------

@@ -174,7 +174,7 @@ def test_CR_06_by_age_alone_the_owner_does_not_matter(pool):
 )
 def test_CR_44_what_has_not_this_mark_or_ends_beyond_the_write_head_is_no_block(word, value):
     world = world_at(written=[b"AAAA"])
-    world.published.clear()
+    world.forget_published()
     world.put(word, value)
     reader = world.read(1)
     assert (reader.outcome, reader.skipped) == (ReadOutcome.EMPTY, [(0, 19)])
@@ -407,7 +407,7 @@ def test_CR_31_CR_53_a_record_that_breaks_them_is_told_from_one_that_does_not():
 
 def test_a_size_that_lies_takes_nothing_beyond_the_write_head():
     world = world_at(written=[b"AAAA"], capacity=40)
-    world.published.clear()
+    world.forget_published()
     world.put("data/0", 0xFFFF_FFFF)
     world.put("data/4", checksum(0, 0xFFFF_FFFF, b""))
     assert world.read(1).skipped == [(0, 19)]

@@ -35,7 +35,7 @@ def with_dead_owners(**queue):
     world.put(state_of("read", 0), token(7, 1, world.now))
     world.put(position_of("read", 0), 0)
     world.put(state_of("write", 0), token(8, 1, world.now))
-    world.published.clear()
+    world.forget_published()
     world.now += LATER
     return world
 

@@ -15,9 +15,10 @@ SETTINGS = MqttSettings(receive_maximum=3, topic_alias_maximum=2, keep_alive_max
 class MqttClient:
     """`sent`: packets that came back, through the codec; `events`: what the host was told."""
 
-    def __init__(self, version=5, settings=SETTINGS):
+    def __init__(self, version=5, settings=SETTINGS, observe=None):
         self.version = MqttVersion(version)
-        self.node = Node(MQTT_CONNECTION, MqttConnectionRecord("client", settings), name="c", now_ns=0, check=True)
+        record = MqttConnectionRecord("client", settings)
+        self.node = Node(MQTT_CONNECTION, record, name="c", now_ns=0, check=True, observe=observe)
         self.server = Decoder(max_packet=settings.max_packet)
         self.now = 0
 

@@ -80,7 +80,7 @@ def played():
 def test_MQ_210_of_a_run_each_counts_until_one_is_unexpected(played):
     played.play(CONNECTION, pubacks(FIRST, UNKNOWN, EXACTLY, SECOND))
     assert played.waiting == [SECOND, EXACTLY]
-    assert not played.locals["judge"].faults
+    assert not played.locals["judge"].broken
 
 
 def test_MQ_171_what_a_packet_of_a_run_brings_about_comes_before_the_next(played):
@@ -88,7 +88,7 @@ def test_MQ_171_what_a_packet_of_a_run_brings_about_comes_before_the_next(played
     taken = played.play(CONNECTION, run)
     assert taken == ["puback_message", "puback_message", "unexpected_answer", "pingreq_message"]
     assert played.waiting == [FIRST, EXACTLY]
-    assert not played.locals["judge"].faults
+    assert not played.locals["judge"].broken
 
 
 @pytest.mark.parametrize(
@@ -105,6 +105,6 @@ def test_MQ_210_the_judge_reads_every_packet_id_of_a_run(played, sent, told):
     judge, local = played.actors["judge"], played.locals["judge"]
     step = StepSeen(CONNECTION, "puback_message", pubacks(FIRST, SECOND))
     right = (s.DeliveryAnswered(FIRST, "puback", 0, (SECOND,)),)
-    assert not judge.react(replace(local, told=right), Envelope("", "judge", step)).local.faults
+    assert not judge.react(replace(local, told=right), Envelope("", "judge", step)).local.broken
     wrong = judge.react(replace(local, sent=sent, told=told), Envelope("", "judge", step)).local
-    assert "ANSWERED" in wrong.faults
+    assert "ANSWERED" in wrong.broken

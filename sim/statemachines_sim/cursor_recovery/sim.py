@@ -7,7 +7,7 @@ from statemachines_sim.cursor_recovery.faults import FAULTS
 from statemachines_sim.cursor_recovery.queue_memory import queue_memory
 from statemachines_sim.cursor_recovery.queue_process import QueueReader, QueueWriter
 from statemachines_sim.cursor_recovery.section import Section, check
-from statemachines_sim.cursor_recovery.watch import PROPERTIES, QueueWatch
+from statemachines_sim.cursor_recovery.watch import JUDGED, QueueWatch
 from statemachines_sim.judge import Judge
 from statemachines_sim.node_life import NodeLife
 from statemachines_sim.protocol import SimProtocol
@@ -23,7 +23,7 @@ class QueueSim(SimProtocol[Section]):
 
     name = "cursor_recovery"
     section = Section
-    properties = PROPERTIES
+    properties = JUDGED
     faults = FAULTS
     scenarios = "statemachines_sim:scenarios/cursor_recovery"
 

@@ -1,16 +1,15 @@
 """Watch: the properties of the queue, judged in every run, from every access that was made and all that was told.
 
-It reads the words of memory, and keeps books of its own (`books.py`); the records of the machines are not asked.
+It feeds the observers of `statemachines.cursor_recovery.properties`, reads the words of memory, and knows who holds
+which cursor; the records of the machines are not asked.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from statemachines.cursor_recovery.block import data_of, length_of
 from statemachines.cursor_recovery.memory import (
     FREE,
-    HEADER,
     LOST,
     READ_HEAD,
     SERVICE,
@@ -23,20 +22,28 @@ from statemachines.cursor_recovery.memory import (
     position_of,
 )
 from statemachines.cursor_recovery.operation import READ, WRITE
-from statemachines.cursor_recovery.reader import ReadDone, ReadOutcome, Skipped, Taken
-from statemachines.cursor_recovery.writer import Outcome, Reserved, Write, WriteDone
-from statemachines.kernel import Answer, Event, Node, Request, Step
+from statemachines.cursor_recovery.properties import PROPERTIES, delivered_blocks, memory_rules
+from statemachines.cursor_recovery.properties.delivered_blocks import DeliveredBlocks
+from statemachines.cursor_recovery.properties.reserved_blocks import (
+    BlockClaim,
+    BlockSkip,
+    ProcessDied,
+    Reservation,
+    ReservedBlocks,
+)
+from statemachines.cursor_recovery.reader import ReadDone, ReadOutcome, Skipped
+from statemachines.cursor_recovery.writer import Outcome, Write, WriteDone
+from statemachines.kernel import Answer, BrokenProperty, Event, Node, Request, Step
 from statemachines_sim import cluster
 from statemachines_sim.cluster import SimCluster
-from statemachines_sim.cursor_recovery.books import Block, Books, Fate
 from statemachines_sim.cursor_recovery.queue_process import QueueWriter
 from statemachines_sim.cursor_recovery.section import Section
 from statemachines_sim.judge import Judge
 from statemachines_sim.node_life import NodeLife
 
-PROPERTIES = (
-    "INTEG", "ONCE", "ORDER", "ACK", "KEPT", "LOST", "SPACE", "EXCL", "BOUND", "READ", "WRITE", "STALE",
-)  # fmt: skip
+WRITE_ENDS, STALE = "WRITE", "STALE"
+"""Judged here alone."""
+JUDGED = (*PROPERTIES, WRITE_ENDS, STALE)
 COUNTED = {
     Outcome.WRITTEN: "written",
     Outcome.FULL: "full",
@@ -61,16 +68,13 @@ class QueueWatch(cluster.Watch):
     def __init__(self, own: Section, judge: Judge) -> None:
         super().__init__(judge)
         self.queue = own.queue
-        self.books = Books()
+        self.blocks = ReservedBlocks(deliveries=DeliveredBlocks(awaits_broken=False))
         self._calls: dict[str, Write] = {}
         self._holders: dict[str, str] = {}  # state word of a cursor -> the life that holds it
         self._cursors: dict[str, str] = {}  # life -> the state word that it took last
         self._dead: dict[str, int] = {}  # state word that a dead life held -> what it holds
         self._begun_before: dict[str, set[str]] = {}  # the same word -> operations under way at that death
         self._began: dict[str, int] = {}  # operation -> when it made its first access, by its own clock
-        self._delivered: set[bytes] = set()
-        self._last: dict[str, int] = {}
-        self._taken_along = 0
         self._counts = dict.fromkeys((*COUNTED.values(), "lost", "skipped_bytes"), 0)
 
     def begin(self, world: SimCluster) -> None:
@@ -80,6 +84,18 @@ class QueueWatch(cluster.Watch):
         """As it is now."""
         found: int = self._memory.state.get(address, 0)
         return found
+
+    def report(self, broken: tuple[BrokenProperty, ...]) -> bool:
+        """Whether something is broken; the judge is told."""
+        for one in broken:
+            self.judge.report_broken(one.name, one.detail)
+        return bool(broken)
+
+    def observe(self, life: str, event: Event) -> None:
+        """`blocks` is behind this event of a life."""
+        self.blocks, broken = self.blocks.observe(life, event)
+        if broken:
+            self.report(broken)
 
     # -- accesses ---------------------------------------------------------------------------------------------------
 
@@ -105,94 +121,58 @@ class QueueWatch(cluster.Watch):
             case CopyIn(position, data):
                 self._check_space(life, position, len(data))
             case Store(address, _) if address.startswith("data/"):
-                self._check_header(life, int(address.partition("/")[2]))
+                self.report(self.blocks.check_header(life, int(address.partition("/")[2]), self.queue.capacity))
+
+    def _check_heads(self, read_head: int, write_head: int) -> None:
+        self.report(memory_rules.check_heads(read_head, write_head, self.queue.capacity))
 
     def _reserve(self, life: str, start: int, end: int) -> None:
         call = self._calls[life]
-        if end > self.word(READ_HEAD) + self.queue.capacity:
-            self.judge.report_broken("BOUND", f"{life} moves the write head to {end}, read head {self.word(READ_HEAD)}")
-        if end - start != length_of(len(data_of(call.payload, call.messages))):
-            self.judge.report_broken("SPACE", f"{life} reserves {start}..{end - 1} for {call.payload!r}")
-        self.books.reserve(Block(start, end, life, call.payload, call.messages))
+        self._check_heads(self.word(READ_HEAD), end)
+        self.observe(life, Reservation(start, end, (call.payload, call.messages)))
 
     def _move(self, life: str, start: int, end: int) -> None:
         """The read head goes over a block that is taken (the cursor says so), or over what is skipped."""
-        if end > self.word(WRITE_HEAD):
-            self.judge.report_broken(
-                "BOUND", f"{life} moves the read head to {end}, write head {self.word(WRITE_HEAD)}"
-            )
+        self._check_heads(end, self.word(WRITE_HEAD))
         cursor = int(self._cursors[life].split("/")[1])
         if self.word(position_of(READ, cursor)) == start:
-            self._take(life, start, end)
-            return
-        for block in self.books.within(start, end):
-            self._skip(life, block)
-
-    def _take(self, life: str, start: int, end: int) -> None:
-        block = self.books.blocks.get(start)
-        if block is None or block.end != end:
-            self.judge.report_broken("INTEG", f"{life} takes {start}..{end - 1}, which is no block")
-            return
-        block.fate = Fate.TAKEN
-        self.books.taken[life] = block
-
-    def _skip(self, life: str, block: Block) -> None:
-        if block.acknowledged:
-            self.judge.report_broken("ACK", f"{life} skips {block}, which is acknowledged")
-        if self.books.writing.get(block.life) is block:
-            self.judge.report_broken("ACK", f"{life} skips {block}, which its writer is about to fill")
-        self.books.settle(block, Fate.SKIPPED)
+            self.observe(life, BlockClaim(start, end))
+        else:
+            self.observe(life, BlockSkip(start, end))
 
     def _own(self, life: str, address: str, value: int) -> None:
         """A cursor is taken when it is free, and freed by its owner, or when that is dead."""
         holder = self._holders.pop(address, None)
         dead = self._dead.pop(address, None) is not None
+        users = [life] if value != FREE else []
         if holder is not None and (value != FREE or (holder != life and not dead)):
-            self.judge.report_broken("EXCL", f"{life} {'takes' if value else 'frees'} {address}, which {holder} holds")
+            users.append(holder)
+        self.report(memory_rules.check_owner(address, life if value != FREE else "nobody", users))
         if value != FREE:
             self._holders[address] = life
             self._cursors[life] = address
 
     def _check_space(self, life: str, position: int, size: int) -> None:
-        block = self.books.writing.get(life)
-        if block is None or not block.start + HEADER <= position <= position + size <= block.end:
-            self.judge.report_broken("SPACE", f"{life} writes {size} bytes at {position}, beside its block")
-        elif block.end > self.books.furthest(self.word(READ_HEAD)) + self.queue.capacity:
-            self.judge.report_broken("SPACE", f"{life} writes over what is not read yet, or is being read")
-
-    def _check_header(self, life: str, cell: int) -> None:
-        block = self.books.writing.get(life)
-        if block is None or (cell - block.start) % self.queue.capacity >= HEADER:
-            self.judge.report_broken("SPACE", f"{life} writes cell {cell}, which is not in a header of its own")
+        if not self.report(self.blocks.check_copy(life, position, size)):
+            needed = self.blocks.find_needed(self.word(READ_HEAD))
+            self.report(memory_rules.check_lap(self.blocks.filling[life].end, needed, self.queue.capacity))
 
     # -- what is told -----------------------------------------------------------------------------------------------
 
     def tell(self, process: NodeLife, party: str, event: Event, now_ns: int) -> None:
-        life = process.life
-        match event:
-            case Reserved(first, last):
-                self._check_range(life, self.books.writing.get(life), first, last)
-            case Taken(first, last):
-                self._check_range(life, self.books.taken.get(life), first, last)
-            case Skipped(first, last):
-                self._counts["skipped_bytes"] += last + 1 - first
-                if (block := self.books.taken.pop(life, None)) is not None:
-                    self._skip(life, block)  # its copy was not whole
-            case WriteDone() | ReadDone():
-                self._counts[COUNTED[event.outcome]] += 1
-                began_ns = self._began.pop(party, 0)
-                if event.outcome in (Outcome.NO_CURSOR, ReadOutcome.NO_CURSOR):
-                    self._check_dead(party, WRITE if isinstance(event, WriteDone) else READ, began_ns)
-                for parties in self._begun_before.values():
-                    parties.discard(party)
-                if isinstance(event, WriteDone):
-                    self._write_done(life, event)
-                else:
-                    self._read_done(life, event)
+        if isinstance(event, Skipped):
+            self._counts["skipped_bytes"] += event.last + 1 - event.first
+        elif isinstance(event, WriteDone | ReadDone):
+            self._end(party, event)
+        self.observe(process.life, event)
 
-    def _check_range(self, life: str, block: Block | None, first: int, last: int) -> None:
-        if block is None or (block.start, block.end) != (first, last + 1):
-            self.judge.report_broken("SPACE", f"{life} says that {first}..{last} is its own, and has {block}")
+    def _end(self, party: str, event: WriteDone | ReadDone) -> None:
+        self._counts[COUNTED[event.outcome]] += 1
+        began_ns = self._began.pop(party, 0)
+        if event.outcome in (Outcome.NO_CURSOR, ReadOutcome.NO_CURSOR):
+            self._check_dead(party, WRITE if isinstance(event, WriteDone) else READ, began_ns)
+        for parties in self._begun_before.values():
+            parties.discard(party)
 
     def _check_dead(self, party: str, pool: str, began_ns: int) -> None:
         """STALE: nobody goes without a cursor while one who was dead when it began holds one that was aged then."""
@@ -200,49 +180,15 @@ class QueueWatch(cluster.Watch):
         for address, word in self._dead.items():
             held = address.startswith(pool) and self.word(address) == word and party not in self._begun_before[address]
             if held and is_aged(word, self.queue.threshold_ns, began_ns):
-                self.judge.report_broken("STALE", f"{life} finds no cursor, and {address} is a dead one's")
-
-    def _write_done(self, life: str, event: WriteDone) -> None:
-        if event.outcome is not Outcome.WRITTEN:
-            self.books.writing.pop(life, None)
-            return
-        block = self.books.acknowledge(life)
-        if block is None or block.start != event.position:
-            self.judge.report_broken("INTEG", f"{life} is told that it wrote at {event.position}, and had {block}")
-        elif block.fate is Fate.SKIPPED:
-            self.judge.report_broken("ACK", f"{life} is told WRITTEN of {block}, which was skipped")
-
-    def _read_done(self, life: str, event: ReadDone) -> None:
-        block = self.books.taken.pop(life, None)
-        if event.outcome is ReadOutcome.DISCARDED and block is not None:
-            self.books.settle(block, Fate.LOST)
-        elif event.outcome is ReadOutcome.DELIVERED:
-            self._deliver(life, event, block)
-
-    def _deliver(self, life: str, event: ReadDone, block: Block | None) -> None:
-        if block is None or block.start != event.position:
-            self.judge.report_broken("INTEG", f"{life} gets a block at {event.position}, and had taken {block}")
-            return
-        if (event.payload, event.messages) != (block.payload, block.messages):
-            name = "KEPT" if block.acknowledged else "INTEG"
-            self.judge.report_broken(name, f"{life} gets {event.payload!r} of {block}")
-        if event.payload in self._delivered:
-            self.judge.report_broken("ONCE", f"{life} gets {event.payload!r} again")
-        if event.position <= self._last.get(life, -1):
-            self.judge.report_broken("ORDER", f"{life} gets {event.position} after {self._last[life]}")
-        self._delivered.add(event.payload)
-        self._last[life] = event.position
-        self.books.settle(block, Fate.DELIVERED)
+                self.judge.report_broken(STALE, f"{life} finds no cursor, and {address} is a dead one's")
 
     # -- the dead -----------------------------------------------------------------------------------------------------
 
     def observe_death(self, process: NodeLife, now_ns: int) -> None:
         life = process.life
-        self.books.writing.pop(life, None)
-        if (block := self.books.taken.pop(life, None)) is not None:
-            self.books.settle(block, Fate.LOST)
-            self._taken_along += block.messages
-            self._counts["lost"] += block.messages
+        if (block := self.blocks.taken.get(life)) is not None:
+            self._counts["lost"] += block.block[1]
+        self.observe(life, ProcessDied())
         for address, holder in self._holders.items():
             if holder == life:
                 self._dead[address] = self.word(address)
@@ -251,12 +197,12 @@ class QueueWatch(cluster.Watch):
     def missing(self, world: SimCluster) -> cluster.Missing | None:
         for node, process in sorted(world.processes.items()):
             if isinstance(process, QueueWriter) and process.unwritten_count:
-                return "WRITE", f"{node} has {process.unwritten_count} messages left"
-        if self.books.open:
-            return "READ", f"{self.books.open} acknowledged blocks have not come"
-        if self.word(LOST) < self._taken_along and not any(one.startswith(READ) for one in self._dead):
-            return "LOST", f"readers took {self._taken_along} messages along, and {self.word(LOST)} are counted"
-        return None
+                return WRITE_ENDS, f"{node} has {process.unwritten_count} messages left"
+        if self.blocks.deliveries.open:
+            return delivered_blocks.READ, f"{len(self.blocks.deliveries.open)} acknowledged blocks have not come"
+        is_reclaimed = not any(one.startswith(READ) for one in self._dead)
+        broken = memory_rules.check_lost(self.blocks.deliveries.taken_along, self.word(LOST), is_reclaimed=is_reclaimed)
+        return (broken[0].name, broken[0].detail) if broken else None
 
     def tally(self) -> dict[str, int]:
         return self._counts

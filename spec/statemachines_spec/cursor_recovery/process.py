@@ -28,10 +28,11 @@ from statemachines.cursor_recovery.memory import (
     lock_of,
 )
 from statemachines.cursor_recovery.operation import READ, Operation
+from statemachines.cursor_recovery.properties.delivered_blocks import Acknowledged, Delivered, Gone
 from statemachines.cursor_recovery.reader import Read, ReadDone, ReaderRecord, ReadOutcome, Skipped
 from statemachines.cursor_recovery.writer import Outcome, Write, WriteDone, WriterRecord
 from statemachines.kernel import Ask, Event, Fsm, Request, Tell
-from statemachines_spec.cursor_recovery.ledger import LEDGER, Acknowledged, Delivered, Gone, Lied
+from statemachines_spec.cursor_recovery.ledger import LEDGER, Lied
 from statemachines_spec.explorer.actor import Actor, At, Crash, Envelope, Reaction, Watch
 from statemachines_spec.explorer.party import Party, step_party
 from statemachines_spec.explorer.property import View

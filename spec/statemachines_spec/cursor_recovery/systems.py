@@ -28,11 +28,12 @@ from statemachines.cursor_recovery.memory import (
     token,
 )
 from statemachines.cursor_recovery.operation import READ, WRITE
+from statemachines.cursor_recovery.properties import delivered_blocks, memory_rules
 from statemachines.cursor_recovery.reader import READER, SLICE_BYTES, ReadOutcome, new_reader
 from statemachines.cursor_recovery.writer import WRITER, Outcome, new_writer
 from statemachines_spec import Always, Clock, Crash, Eventually, Network, Sometimes, System, View, at_most
 from statemachines_spec.cursor_recovery.as_written import OLD_READER, OLD_WRITER, old_reader, old_writer
-from statemachines_spec.cursor_recovery.ledger import Ledger, QueueViolation
+from statemachines_spec.cursor_recovery.ledger import BROKEN, Ledger
 from statemachines_spec.cursor_recovery.process import Cut, QueueActor, has_taken
 from statemachines_spec.cursor_recovery.word import Word
 from statemachines_spec.explorer.property import Property
@@ -248,7 +249,10 @@ def obligations(writers: list[QueueActor], readers: list[QueueActor], ledger: Le
         return bool(owes and any(reading))
 
     reads = Eventually(
-        "READ", "what is acknowledged is delivered, or lost with a reader", (ledger.open(), *lives), owed
+        delivered_blocks.READ,
+        "what is acknowledged is delivered, or lost with a reader",
+        (ledger.open(), *lives),
+        owed,
     )
     writes = (
         Eventually(f"WRITE {one.name}", "who lives gets its messages out", (one.owes(), *lives), owed)
@@ -270,11 +274,17 @@ def properties(
     room = setting.begin // CELL + queue.capacity // CELL * (many + 1) + 2
     heads = (View(READ_HEAD, room, _cells), View(WRITE_HEAD, room, _cells))
     lap = queue.capacity // CELL
-    asked = [how for how in QueueViolation if how is not QueueViolation.ACK or not setting.by_age]
     found: list[Property] = [
-        Always(how.name, how.value, (ledger.is_broken(how),), lambda broken: not broken) for how in asked
+        Always(name, text, (ledger.is_broken(name),), lambda broken: not broken)
+        for name, text in BROKEN.items()
+        if name != delivered_blocks.ACK or not setting.by_age
     ]
-    bound = Always("BOUND", "the heads keep their distance", heads, lambda read, written: read <= written <= read + lap)
+    bound = Always(
+        memory_rules.BOUND,
+        "the heads keep their distance",
+        heads,
+        lambda read, written: not memory_rules.check_heads(read, written, lap),
+    )
     found += [] if old else [bound, account_for_all(readers, ledger, room)]
     pools = ((WRITE, queue.write_cursors, writers), (READ, queue.read_cursors, readers))
     for pool, count, processes in pools:
@@ -288,20 +298,26 @@ def properties(
         found.append(count_lost(queue, readers, ledger, owners))
     found.append(Sometimes("all delivered", "every message comes", (ledger.count("delivered"),), lambda n: n == many))
     if setting.crashes:
-        found.append(Sometimes("lost", "a reader takes one along", (ledger.count("lost"),), bool))
+        found.append(Sometimes("lost", "a reader takes one along", (ledger.count("gone_blocks"),), bool))
     return found
 
 
 def space(writers: list[QueueActor], readers: list[QueueActor], room: int, lap: int) -> Iterator[Always]:
     """SPACE: who writes a block is at most a lap ahead of the read head, and of every block that is being read."""
+
+    def is_within_a_lap(needed: int, end: int) -> bool:
+        return not memory_rules.check_lap(end, needed, lap)
+
+    def is_within_a_lap_of_block(start: int, end: int) -> bool:
+        return not start or is_within_a_lap(start - 1, end)
+
     for writer in writers:
         to = writer.view(_writes_to, room)
-        text = "nobody writes where somebody has to read"
-        yield Always(f"SPACE {writer.name}", text, (View(READ_HEAD, room, _cells), to), lambda at, end: end <= at + lap)
+        name, text = f"{memory_rules.SPACE} {writer.name}", "nobody writes where somebody has to read"
+        yield Always(name, text, (View(READ_HEAD, room, _cells), to), is_within_a_lap)
         for reader in readers:
             starts = reader.view(_reads_from, room)
-            name = f"SPACE {writer.name}, {reader.name}"
-            yield Always(name, text, (starts, to), lambda at, end: not at or end <= at - 1 + lap)
+            yield Always(f"{name}, {reader.name}", text, (starts, to), is_within_a_lap_of_block)
 
 
 def account_for_all(readers: list[QueueActor], ledger: Ledger, room: int) -> Always:
@@ -319,7 +335,12 @@ def account_for_all(readers: list[QueueActor], ledger: Ledger, room: int) -> Alw
 def exclusive(pool: str, cursor: int, processes: list[QueueActor]) -> Always:
     """EXCL: one process at a time uses the cursor."""
     uses = tuple(one.view(_uses(cursor)) for one in processes)
-    return Always(f"EXCL {pool}/{cursor}", "a cursor has one owner", uses, lambda *using: sum(using) <= 1)
+    name = f"{pool}/{cursor}"
+
+    def holds(*using: int) -> bool:
+        return not memory_rules.check_owner(name, None, [place for place, uses_it in enumerate(using) if uses_it])
+
+    return Always(f"{memory_rules.EXCL} {name}", "a cursor has one owner", uses, holds)
 
 
 def check_ownership(pool: str, cursor: int, processes: list[QueueActor], owners: int) -> Always:
@@ -327,10 +348,13 @@ def check_ownership(pool: str, cursor: int, processes: list[QueueActor], owners:
     word = View(state_of(pool, cursor), owners, _owner)
     uses = tuple(one.view(_uses(cursor)) for one in processes)
 
-    def holds(owner: int, *using: int) -> bool:
-        return all(owner == one.slot + 1 for one, uses_it in zip(processes, using, strict=True) if uses_it)
+    name = f"{pool}/{cursor}"
 
-    return Always(f"EXCL {pool}/{cursor} owned", "nobody frees what the living use", (word, *uses), holds)
+    def holds(owner: int, *using: int) -> bool:
+        users = [one.slot + 1 for one, uses_it in zip(processes, using, strict=True) if uses_it]
+        return not memory_rules.check_owner(name, owner, users)
+
+    return Always(f"{memory_rules.EXCL} {name} owned", "nobody frees what the living use", (word, *uses), holds)
 
 
 def count_lost(queue: Queue, readers: list[QueueActor], ledger: Ledger, owners: int) -> Always:
@@ -341,11 +365,10 @@ def count_lost(queue: Queue, readers: list[QueueActor], ledger: Ledger, owners: 
 
     def holds(taken: int, count: int, *rest: int) -> bool:
         dead = {one.slot + 1 for one, living in zip(readers, rest[len(cursors) :], strict=True) if not living}
-        return bool(dead & {*rest[: len(cursors)]}) or count >= taken
+        return not memory_rules.check_lost(taken, count, is_reclaimed=not dead & {*rest[: len(cursors)]})
 
-    return Always(
-        "LOST", "what the dead had taken is counted", (ledger.count_taken_along(), word, *cursors, *lives), holds
-    )
+    views = (ledger.count_taken_along(), word, *cursors, *lives)
+    return Always(memory_rules.LOST, "what the dead had taken is counted", views, holds)
 
 
 def _cells(local: Any) -> int:

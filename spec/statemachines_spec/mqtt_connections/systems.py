@@ -22,11 +22,12 @@ from statemachines.mqtt_connections.connection_record import (
     MqttSettings,
 )
 from statemachines.mqtt_connections.connection_rules import fits_run
+from statemachines.mqtt_connections.properties.connection_history import RULES
+from statemachines.mqtt_connections.properties.connection_model import OPEN, IdUse
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Always, Property, Sometimes
 from statemachines_spec.explorer.system import System
-from statemachines_spec.mqtt_connections.client_judge import CLIENT, JUDGE, ClientJudge, ConnectionFault
-from statemachines_spec.mqtt_connections.connection_model import OPEN, IdUse
+from statemachines_spec.mqtt_connections.client_judge import CLIENT, JUDGE, ClientJudge
 from statemachines_spec.mqtt_connections.packet_run import RunActor, run_of
 from statemachines_spec.mqtt_connections.session import OUTGOING, PAYLOAD, SessionActor
 
@@ -309,8 +310,8 @@ def list_properties(
 ) -> list[Property]:
     """What must hold, and what must happen sometimes."""
     found: list[Property] = [
-        Always(fault.name, f"never: {fault.value}", (judge.has_found(fault),), lambda is_found: not is_found)
-        for fault in ConnectionFault
+        Always(name, f"never: {how}", (judge.is_broken(name),), lambda is_broken: not is_broken)
+        for name, (how, _) in RULES.items()
     ]
     connected = tuple(one.is_in(CONNECTED) for one in connections)
     text = "at most one connection of a session is connected"
