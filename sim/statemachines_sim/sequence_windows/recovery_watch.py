@@ -157,8 +157,8 @@ class RecoveryWatch:
         self._report((*broken, *unsaid, *brought_so), process.life, one)
         line.handed = handed
         self.counts["recovered"] += one.recovered
-        still = line.handed.list_open(line.holes)
-        line.holes = {hole: line.holes[hole] for hole in still}
+        line.holes = {hole: line.holes[hole] for hole in handed.list_open(line.holes)}
+        line.brought = set(handed.list_open(line.brought))
 
     def look(self, process: NodeLife) -> None:
         """SETTLED: nothing is waited for too long, while answers bring nothing."""

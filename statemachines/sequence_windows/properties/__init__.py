@@ -8,24 +8,10 @@ asks no record of a machine:
 
 from __future__ import annotations
 
-from statemachines.sequence_windows.properties.names import (
-    CROWD,
-    DETECT,
-    EXACT,
-    JOIN,
-    MONO,
-    NOFALSE,
-    NOGAP,
-    NOTIFY,
-    ONCE,
-    ORDER,
-    QUIET,
-    REPORT,
-    SETTLED,
-    THROTTLE,
-)
+from statemachines.sequence_windows.properties import names
 
 PROPERTIES: tuple[str, ...] = (
-    MONO, ONCE, EXACT, NOFALSE, DETECT, CROWD, JOIN, THROTTLE, NOTIFY, ORDER, REPORT, NOGAP, SETTLED, QUIET,
+    names.MONO, names.ONCE, names.EXACT, names.NOFALSE, names.DETECT, names.CROWD, names.JOIN, names.THROTTLE,
+    names.NOTIFY, names.ORDER, names.REPORT, names.NOGAP, names.SETTLED, names.QUIET,
 )  # fmt: skip
 """Each is on the page of properties."""
