@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import ConfigurationError, Event, Fsm
+from statemachines_spec.explorer.environment import Environment
 from statemachines_spec.explorer.timing import Timing
 
 
@@ -124,6 +125,9 @@ class Actor(ABC):
 
     timing: Timing | None = None
     """Of a system with a tick: its timed timers and its stamps."""
+
+    environments: tuple[Environment, ...] = ()
+    """What it does in place of parties that are left out (a bound, and printed as one)."""
 
     def __init__(
         self,

@@ -218,6 +218,8 @@ class System(msgspec.Struct, frozen=True, dict=True):
         for actor in self.actors:
             if actor.silent:
                 lines[f"{actor.name}: timers that never fire"] = ", ".join(sorted(actor.silent))
+            for one in actor.environments:
+                lines[f"{actor.name}: in place of {one.parties}"] = one.tells
             timed = {} if actor.timing is None else actor.timing.describe_timing()
             for key, value in (*actor.bounds().items(), *timed.items()):
                 lines[f"{actor.name}: {key}"] = value

@@ -11,6 +11,7 @@ from statemachines.kernel import Call, Event
 from statemachines.mqtt_codec.packet import PublishPacket
 from statemachines.mqtt_connections import session_event as s
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
+from statemachines_spec.explorer.environment import Environment
 from statemachines_spec.explorer.property import View
 
 SESSION = "session"
@@ -164,3 +165,12 @@ def _note(local: MqttSessionLocal, packet_ids: tuple[int, ...], **fields: bool) 
 def _settle(local: MqttSessionLocal, packet_id: int) -> MqttSessionLocal:
     """Without a message that is acknowledged."""
     return replace(local, outgoing=tuple(one for one in local.outgoing if one.packet_id != packet_id))
+
+
+SessionActor.environments = (
+    Environment(
+        "the node of sessions",
+        "it answers one request at a time, in any order, and delivers its messages in order, some of them together",
+        (SessionActor, _answer, _note, _settle),
+    ),
+)

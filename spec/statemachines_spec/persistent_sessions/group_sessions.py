@@ -41,6 +41,7 @@ from statemachines.persistent_sessions.in_flight_record import DONE, RECEIVED, R
 from statemachines.persistent_sessions.message import Puback, Pubcomp, Publish, Pubrec, Queued
 from statemachines.persistent_sessions.request import StateCommitted
 from statemachines_spec.explorer.actor import Crash, Envelope, Observer, Reaction, Watch
+from statemachines_spec.explorer.environment import Environment
 from statemachines_spec.explorer.property import View
 
 CLIENT: Final = "client"
@@ -481,3 +482,12 @@ def has_lost(local: GroupsLocal) -> bool:
         or (one.place is DROPPED and one.qos != 2)
         for offset, one in enumerate(local.messages)
     )
+
+
+GroupSessions.environments = (
+    Environment(
+        "the group's leader, its store, deliveries and clients",
+        "requests are carried out at any moment, leases end, clients acknowledge late, connect anew or end",
+        (GroupSessions, put, seat_with, withdraw, end_lease, acknowledge, step_flight, answer, reconnect, end_session),
+    ),
+)

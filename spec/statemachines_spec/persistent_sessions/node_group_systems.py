@@ -23,6 +23,7 @@ from statemachines.persistent_sessions.session_host_parties import owner_of
 from statemachines.persistent_sessions.session_host_record import RoutedMessage
 from statemachines.persistent_sessions.writer_record import Hand, HandRange
 from statemachines_spec.explorer.actor import Envelope, Observer, Reaction, Watch
+from statemachines_spec.explorer.environment import Environment
 from statemachines_spec.explorer.fsm_actor import FsmActor
 from statemachines_spec.explorer.process_actor import ProcessActorLocal
 from statemachines_spec.explorer.property import Always, Eventually, Sometimes, View
@@ -195,6 +196,15 @@ class GroupStream(Observer):
 def tell(local: StreamLocal, one: int, *events: Event) -> Reaction:
     """The member at this node is told so."""
     return Reaction(local, (), tuple(Envelope(member.GROUPS, MEMBERS[one], event) for event in events))
+
+
+GroupStream.environments = (
+    Environment(
+        "the group's leader and its store",
+        "one member at a time is given the stream of two messages, which its driver hands over piece by piece",
+        (GroupStream, tell),
+    ),
+)
 
 
 class GroupNode(SessionNodeActor):

@@ -15,6 +15,7 @@ from statemachines.persistent_sessions.resume_record import NORMAL, YIELDING, Re
 from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover, TakeoverRefused
 from statemachines.persistent_sessions.takeover_record import CONFIRMING, BeginTimeout, EndTimeout
 from statemachines_spec.explorer.actor import Actor, Crash, Envelope, Reaction, Watch
+from statemachines_spec.explorer.environment import Environment
 from statemachines_spec.explorer.fsm_actor import ENDED, FsmLocal
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, View
@@ -131,6 +132,11 @@ def refusal_of(event: Any) -> tuple[str, TakeoverRefused] | None:
     if not isinstance(event, BeginTakeover | EndTakeover):
         return None
     return event.to, TakeoverRefused(event.client, event.token)
+
+
+Hosted.environments = (
+    Environment("the process of its node", "a takeover of an owner that is gone is refused", (Hosted, refusal_of)),
+)
 
 
 class OnceSplit(ClientLocal, frozen=True, gc=False):

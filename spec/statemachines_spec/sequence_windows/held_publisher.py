@@ -17,6 +17,7 @@ from statemachines.sequence_windows.held_stream_record import stream_of
 from statemachines.sequence_windows.message import Numbered
 from statemachines.sequence_windows.sequence import number_of
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
+from statemachines_spec.explorer.environment import Environment
 
 HOST = "host"
 FRAME = 2
@@ -189,6 +190,15 @@ class HeldPublisher(Actor):
 
     def bounds(self) -> dict[str, str]:
         return {"history": str(self.history)}
+
+
+HeldPublisher.environments = (
+    Environment(
+        "the publisher and its cache",
+        "messages are sent and lost, queries are answered from the history, end without an answer, or never end",
+        (HeldPublisher,),
+    ),
+)
 
 
 def runs_asked(actor: str, local: Any) -> tuple[str, ...]:

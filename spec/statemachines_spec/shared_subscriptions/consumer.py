@@ -50,11 +50,12 @@ from statemachines_spec.explorer.actor import (
     Wake,
     Watch,
 )
+from statemachines_spec.explorer.environment import Environment
 from statemachines_spec.explorer.party import InternedParty, LateFiring
 from statemachines_spec.explorer.process_component import ProcessComponent
 from statemachines_spec.explorer.process_steps import PartsTurn, ProcessParts, ProcessSteps, use_machine
 from statemachines_spec.explorer.timing import Timing
-from statemachines_spec.shared_subscriptions.process_variants import leave_out_witness
+from statemachines_spec.shared_subscriptions.process_variants import NAMED_SPEAKERS, leave_out_witness
 
 GROUP, FILTER = "g", "#"
 
@@ -105,6 +106,8 @@ class Consumer(ProcessComponent):
     """`pings`: how many each borrower sends (0: any number, and a borrower beyond `lives` is cut); `offsets`: the
     messages of each stream; `faults` may happen; `late`: timers that were taken back may still fire; `registries`: the
     hosts that it asks in turn."""
+
+    environments: tuple[Environment, ...] = (NAMED_SPEAKERS,)
 
     def __init__(
         self,

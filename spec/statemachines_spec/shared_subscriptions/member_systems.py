@@ -43,6 +43,7 @@ from statemachines.shared_subscriptions.message import (
 from statemachines.shared_subscriptions.progress_cover import MeasureTimer
 from statemachines.shared_subscriptions.stream_store import FetchFailed, StreamStore
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
+from statemachines_spec.explorer.environment import Environment
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Property, Sometimes, View
 from statemachines_spec.explorer.system import System, at_most
@@ -157,6 +158,15 @@ class Willing(Talker):
 
     def _to(self, leader: str, message: Message) -> Envelope:
         return Envelope(self.id, leader, message)
+
+
+Talker.environments = (
+    Environment(
+        "the process of the member",
+        "it asks, pings, and says of its streams what the system has it say, at any time",
+        (Talker, Willing),
+    ),
+)
 
 
 # -- what members say -----------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from statemachines.shared_subscriptions.agent_process import WITNESSES, is_for_l
 from statemachines.shared_subscriptions.agent_record import AgentRecord
 from statemachines.shared_subscriptions.borrower import Destroyed
 from statemachines.shared_subscriptions.message import Undeclared
+from statemachines_spec.explorer.environment import Environment
 from statemachines_spec.explorer.process_steps import copy_process
 
 
@@ -55,3 +56,10 @@ def raise_epoch(record: AgentRecord, event: Destroyed) -> AgentRecord:
     claim = record.claims[place]
     claim = replace(claim, epoch=max(claim.epoch, event.epoch))
     return replace(record, claims=record.claims.set(place, claim))
+
+
+NAMED_SPEAKERS = Environment(
+    "the witness",
+    "the claim names whoever speaks, and the epoch that the last borrower had seen",
+    (leave_out_witness, NamedSpeakers, raise_epoch),
+)

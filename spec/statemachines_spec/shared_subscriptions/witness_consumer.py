@@ -112,6 +112,8 @@ class WitnessedLocal(ConsumerLocal, frozen=True, gc=False):
 class WitnessedConsumer(Consumer):
     """`lies`: the highest epoch that is lied about; `fails`: reads of the claim may fail."""
 
+    environments = ()
+
     def __init__(
         self, name: str, configuration: Configuration, *, lies: int, fails: bool = False, **options: Any
     ) -> None:
