@@ -2,7 +2,7 @@
 
 An observer is a frozen value.  `observe` takes what happened, and returns the observer behind it and what broke there:
 
-    seen, broken = seen.observe("reader-1", Delivered(...))
+    seen, broken = seen.observe("server-1", Delivered(...))
 
 Simulator, explorer and Hypothesis judge by the same observers.
 """

@@ -2,7 +2,7 @@
 
 Four kinds, by who is at fault when one arrives where it is illegal: a `Message` comes from a peer, a `Call` from
 the host application, an `Answer` from a service, a `TimerFired` from the driver's clock.  The name of an event, as it
-stands in traces, diagrams and on the wire, is its class name in snake case (`LeaderWanted` -> `leader_wanted`).
+stands in traces, diagrams and on the wire, is its class name in snake case (`LockGranted` -> `lock_granted`).
 
 An event about numbered things (offsets, samples, positions) carries a contiguous range `first`..`last`, so that one
 step can stand for a batch.
@@ -24,7 +24,7 @@ from statemachines.kernel.errors import DeclarationError
 
 
 def snake(name: str) -> str:
-    """`LeaderWanted` -> `leader_wanted`."""
+    """`LockGranted` -> `lock_granted`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 

@@ -1,8 +1,8 @@
 """Identity: a new id is (host incarnation from configuration, running number in the record).
 
-`consumer-2~5/3` is the third thing that incarnation 5 of node `consumer-2` made.  No clock and no chance take part,
+`server-2~5/3` is the third thing that incarnation 5 of node `server-2` made.  No clock and no chance take part,
 so the same run gives the same ids; an incarnation number must never be used twice.  A real node adds bits of chance to
-it (`consumer-2~5.00f3a1c29e8d4b67/3`), so that even a number that comes twice makes no two ids alike.
+it (`server-2~5.00f3a1c29e8d4b67/3`), so that even a number that comes twice makes no two ids alike.
 """
 
 from __future__ import annotations

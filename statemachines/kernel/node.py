@@ -1,6 +1,6 @@
 """Node = record + machine + armed timers: what an application embeds.
 
-    node = Node(fsm, record, name="consumer-1", now_ns=now)
+    node = Node(fsm, record, name="server-1", now_ns=now)
     for effect in node.feed(event, now): ...        # Send, Ask, Tell, Stop; timers stay inside
     wake me at node.deadline()                      # then node.fire(now)
 

@@ -4,8 +4,8 @@ A process decides by a table, like any machine: whom to believe, whom to begin, 
 more effects: `Begin` and `Forget` a party, `Feed` an event to one.  A route says where a message that arrives, or a
 `Tell` of a party, goes.  One without a guard is a look-up and costs no step.
 
-    AGENT = Process("agent", AGENT_MACHINE, kinds=(PartyKind("borrower", BORROWER, most=1_000), ...), routes=(
-        EventRoute((ClaimRead,), of=("witness",), to=PROCESS, clause="SS-245"), ...))
+    OFFICE = Process("office", OFFICE_MACHINE, kinds=(PartyKind("clerk", CLERK, most=1_000), ...), routes=(
+        EventRoute((Served,), of=("clerk",), to=PROCESS, clause="OF-7"), ...))
 
 A guard or an action of the process reads the event and the record of the process.  What it may read of a party, it is
 shown in the event (`LookAt`).  `ProcessRunner` runs a process; a `ProcessState` is one as a value.
@@ -69,8 +69,8 @@ class LookAt(Call, frozen=True, gc=False):
 
 class PartyKind(msgspec.Struct, frozen=True):
     """A kind of parties.  `most`: how many at a time; `prefix` and `suffix` of the running number in their ids
-    (`c1~1/declare-3`, `n1~1/3/life`); `number`: the one id of a kind that has one party at most, a number or a word
-    (`n1~1/collector`); `view`: what a `LookAt` shows of the record; `given`:
+    (`o1~1/clerk-3`, `o1~1/3/desk`); `number`: the one id of a kind that has one party at most, a number or a word
+    (`o1~1/porter`); `view`: what a `LookAt` shows of the record; `given`:
     what embeds the process begins parties of this kind (`ProcessRunner.begin`), and no rule of it does."""
 
     name: str

@@ -18,7 +18,7 @@ from statemachines.kernel.turn import ProcessTurn
 
 
 class ProcessRunner(ProcessTurn, Host):
-    """`record` is that of the process; its `id` is the life of the process (`consumer-1~3`); `nodes`: its parties.
+    """`record` is that of the process; its `id` is the life of the process (`server-1~3`); `nodes`: its parties.
 
     `observe` sees the steps of parties, `observe_own` those of the process; with `check=True` the invariants of both
     are checked.

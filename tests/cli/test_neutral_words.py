@@ -9,6 +9,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 from statemachines import registry
 from statemachines.drivers import protocol as drivers
 
@@ -34,6 +36,8 @@ EXPLORING = ("spec/statemachines_spec", "statemachines/commands/check.py")
 SIMULATING = ("sim/statemachines_sim", "statemachines/commands/simulation.py")
 ONLY_ONE_USES = {"consumer", "borrower", "leader", "assignment", "subscription"}
 """Words of one protocol, which are here no part of a name or string."""
+IN_EVERY_LINE = ("statemachines/kernel", "spec/statemachines_spec/explorer")
+"""Here they stand in no line, be it of a docstring."""
 
 
 def neutral_files():
@@ -67,9 +71,10 @@ def words_of(tree):
             yield from found.lower().split("_")
 
 
-def names_in(file):
-    """Protocols that the file names anywhere, machines and roles that are a string of it, words of one protocol."""
-    text = (HOME / file).read_text(encoding="utf-8")
+def names_in(file, text=""):
+    """Protocols that the file names anywhere, machines and roles that are a string of it, words of one protocol.
+    `text` stands in the file's place."""
+    text = text or (HOME / file).read_text(encoding="utf-8")
     tree = ast.parse(text)
     texts = set(texts_of(tree))
     found = {*re.findall("|".join(PROTOCOLS), text)}
@@ -79,6 +84,9 @@ def names_in(file):
         found |= {value.partition("-")[0] for value in texts} & MACHINES
     if file.startswith(SIMULATING):
         found |= ONLY_ONE_USES & {word.removesuffix("s") for word in words_of(tree)}
+    if file.startswith(IN_EVERY_LINE):
+        words = {word.lower().removesuffix("s") for word in re.findall("[A-Z]?[a-z]+|[A-Z]+", text)}
+        found |= (ONLY_ONE_USES | {"agent", "witness"}) & words
     return sorted(found)
 
 
@@ -87,6 +95,25 @@ FILES = tuple(neutral_files())
 
 def test_a_neutral_file_names_nobody():
     assert {file: names for file in FILES if (names := names_in(file))} == {}
+
+
+@pytest.mark.parametrize(
+    ("file", "planted", "names"),
+    [
+        ("statemachines/kernel/turn.py", '"""What the Borrower does."""', ["borrower"]),
+        ("statemachines/kernel/turn.py", "def find_leaders(): ...", ["leader"]),
+        ("spec/statemachines_spec/explorer/tick.py", "# as an agent does", ["agent"]),
+        ("spec/statemachines_spec/certificate_set.py", 'SIZE = {"leader-1": 2}', ["leader"]),
+        ("sim/statemachines_sim/world.py", "consumers = 3", ["consumer"]),
+        ("statemachines/show.py", "# of shared_subscriptions", ["shared_subscriptions"]),
+        ("statemachines/show.py", 'NAME = "shared_subscriptions/borrower"', ["borrower", "shared_subscriptions"]),
+    ],
+)
+def test_a_name_that_is_planted_in_a_neutral_file_is_found(file, planted, names):
+    text = (HOME / file).read_text(encoding="utf-8")
+    assert file in FILES
+    assert names_in(file, text) == []
+    assert names_in(file, f"{text}\n{planted}\n") == names
 
 
 def test_there_are_neutral_files_in_every_area_and_the_words_are_real():

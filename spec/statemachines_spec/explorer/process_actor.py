@@ -1,7 +1,7 @@
 """ProcessActor: a declared process as a component of a closed system, with no glue.
 
-    member = ProcessActor("c1", AGENT, lambda life: AgentRecord(life, ...), faults=(Crash, Pause), lives=2,
-                          calls=lambda record: (SubscribeShared(...),) if not record.subscriptions else ())
+    office = ProcessActor("o1", OFFICE, lambda life: OfficeRecord(life, ...), faults=(Crash, Pause), lives=2,
+                          calls=lambda record: (Check(),) if record.clerks else ())
 
 It is an `FsmActor` for a machine with its parties.  What any of them sends goes into the network, to the nodes that
 `route` names; what it asks goes to the component that is called like the service; what leaves the process as a `Tell`

@@ -43,8 +43,8 @@ def nothing(envelope: Envelope) -> Iterable[Hashable]:
 class Due(msgspec.Struct, frozen=True):
     """When an event with a budget is no fault: as long as nobody speaks for whom it is `about`.
 
-    `about(actor, local, event)`: the subject, such as the client whose expiry it is (None: it stays a fault);
-    `kept(actor, local)`: the subjects that a component speaks for in a local state, such as the client that runs there;
+    `about(actor, local, event)`: the subject, such as the holder whose lease it is (None: it stays a fault);
+    `kept(actor, local)`: the subjects that a component speaks for in a local state, such as the holder that runs there;
     `carried(envelope)`: those that what is on its way between components speaks for.  It matters to `liveness` alone:
     once faults have stopped, an event that is due happens sooner or later, whatever is left of the budget, and one that
     is not due never does.

@@ -1,6 +1,6 @@
 """TickClock: the time of a timed system: it passes in ticks, for all components that keep time.
 
-    TickClock(4_000_000, drift={"leader": Drift(4, 1)})     # a tick of 4 ms; in any 4 ticks 1 more or fewer
+    TickClock(4_000_000, drift={"server": Drift(4, 1)})     # a tick of 4 ms; in any 4 ticks 1 more or fewer
 
 At a tick every component that keeps time is told, within one transition, how many ticks of its own clock have passed:
 one, or, where its clock drifts, none or two.  One that has something to do first, such as a timer that is due, refuses,
