@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
+from statemachines import catalogue, registry
 from statemachines.cli import app
 from statemachines.kernel import ConfigurationError, Protocol
 
@@ -54,6 +55,16 @@ def test_a_process_and_a_machine_of_one_name_are_refused():
         Protocol("p", "PP", {"m": "a:B"}, processes={"m": "a:C"})
     with pytest.raises(ConfigurationError, match="must be module:ATTRIBUTE"):
         Protocol("p", "PP", {"m": "a:B"}, processes={"n": "nowhere"})
+
+
+def test_two_processes_of_one_name_are_refused(monkeypatch):
+    place = catalogue.find_process("registry").protocol + ".registry_process:REGISTRY"
+    two = tuple(Protocol(name, "PP", {}, processes={"registry": f"statemachines.{place}"}) for name in ("one", "two"))
+    monkeypatch.setattr(registry, "protocols", lambda: two)
+    with pytest.raises(ConfigurationError, match="several protocols have one: say one/registry or two/registry"):
+        catalogue.find_process("registry")
+    with pytest.raises(ConfigurationError, match="calls itself 'shared_subscriptions/registry': both must be the same"):
+        catalogue.find_process("one/registry")
 
 
 def test_a_process_is_listed_with_the_machines_of_its_protocol():

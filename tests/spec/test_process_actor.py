@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from statemachines.kernel import ConfigurationError
 from statemachines_spec.bug import change_rows
 from statemachines_spec.explorer.actor import Actor, Crash, Envelope, Hear, Pause, Reaction, Restart, Wake
 from statemachines_spec.explorer.entry_tables import Nondeterministic
@@ -70,6 +71,19 @@ def build(*properties, **options):
 
 def agrees(parts):
     return sorted(parts.own.record.clerks) == [one.party.record.id for one in parts.parties]
+
+
+def test_a_kind_that_exceeds_its_bound_is_refused_in_the_first_exploration():
+    actor = ProcessActor("o", OFFICE, lambda life: OfficeRecord(life, limit=3), bound=lambda parts: True)
+    result = explore(System("office", "", (actor, Visitor("v")), Network(1)), engine="plain")
+    assert "office: begins more than 2 of clerk at a time; guard the row that begins them, or declare more" in (
+        result.path.why
+    )
+
+
+def test_two_processes_of_one_name_are_refused():
+    with pytest.raises(ConfigurationError, match="'o': two components have this name; rename one"):
+        System("office", "", (make_actor(), make_actor()), Network(1)).check()
 
 
 def test_a_process_is_explored_with_its_parties():
