@@ -8,7 +8,9 @@ more effects: `Begin` and `Forget` a party, `Feed` an event to one.  A route say
         EventRoute((Served,), of=("clerk",), to=PROCESS, clause="OF-7"), ...))
 
 A guard or an action of the process reads the event and the record of the process.  What it may read of a party, it is
-shown in the event (`LookAt`).  `ProcessRunner` runs a process; a `ProcessState` is one as a value.
+shown in the event (`LookAt`).  Everything else that a rule names is a constant (`rule_reach`), and every record is a
+value that can be encoded (`record_fields`).  What is not so is refused when it is declared.  `ProcessRunner` runs a
+process; a `ProcessState` is one as a value.
 """
 
 from __future__ import annotations
@@ -243,7 +245,6 @@ class Process(Generic[R]):
             for other in kinds:
                 if other is not kind and other.prefix == kind.prefix and other.fsm is kind.fsm:
                     raise DeclarationError(f"{self.name}: kinds {kind.name} and {other.name} are the same; drop one")
-
         for fsm in self.machines:
             unfit = find_unfit(fsm.record_type)
             if unfit:
@@ -257,8 +258,9 @@ class Process(Generic[R]):
         self._check_values(own)
         for kind in self.kinds.values():
             self._check_values(list_named(list_rules(kind.fsm)))
-        words = {one.value.name if isinstance(one.value, PartyKind) else str(one.value) for one in own}
-        can_begin = any(one.value is Begin for one in own)
+        values = [one.value for one in own]
+        can_begin = any(one is Begin for one in values)
+        words = {one.name if isinstance(one, PartyKind) else one for one in values if isinstance(one, str | PartyKind)}
         for name, kind in self.kinds.items():
             if not (kind.given or (can_begin and name in words)):
                 events = [name_of(event) for route in self.routes if route.to == name for event in route.on]
@@ -269,14 +271,18 @@ class Process(Generic[R]):
                 )
 
     def _check_values(self, named: list[NamedValue]) -> None:
-        records: Any = (ProcessState, PartyState, NodeState, *(fsm.record_type for fsm in self.machines))
+        families = (one for fsm in self.machines for one in fsm.family())
+        records: Any = (ProcessState, PartyState, NodeState, *(one.record_type for one in families))
         for function, name, value in named:
             for one in list_inside(value):
-                where = f"{self.name}: {function} reads {name}, where a {type(one).__name__} is"
                 if isinstance(one, records):
-                    raise DeclarationError(f"{where}; what it may know of a party is shown by a LookAt and its view")
-                if can_change(one):
-                    raise DeclarationError(f"{where} that can change; keep it in the record, or make it a tuple or Map")
+                    mend = "; what it may know of a party is shown by a LookAt and its view"
+                elif can_change(one):
+                    mend = " that can change; keep it in the record, or make it a tuple or Map"
+                else:
+                    continue
+                where = f"{self.name}: {function} reads {name}, where a {type(one).__name__} is"
+                raise DeclarationError(f"{where}{mend}")
 
     def _add(self, route: EventRoute) -> None:
         where = f"{self.name}: the route of {', '.join(map(name_of, route.on))} to {route.to}"

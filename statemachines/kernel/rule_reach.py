@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, MutableMapping, MutableSequence,
 from contextlib import suppress
 from enum import Enum
 from functools import partial
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType, NoneType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,6 +21,7 @@ from statemachines.kernel.pmap import Map
 from statemachines.kernel.row import Delegate
 
 KERNEL = __name__.rpartition(".")[0]
+PLAIN = (type, str, int, float, bytes, NoneType, ModuleType, Fsm, Map, tuple, Enum)
 
 
 class NamedValue(NamedTuple):
@@ -73,7 +74,7 @@ def list_inside(value: Any) -> Iterator[Any]:
 def can_change(value: Any) -> bool:
     """Whether it is a list, a dictionary, a set, or an object with attributes that is no frozen struct.  A declared
     machine does not change."""
-    if isinstance(value, type | ModuleType | Fsm | Map | tuple | Enum) or _is_function(value):
+    if isinstance(value, PLAIN) or _is_function(value):
         return False
     if isinstance(value, msgspec.Struct):
         return not value.__struct_config__.frozen
