@@ -171,7 +171,7 @@ class Process(Generic[R]):
         self.table: dict[tuple[str, type[Event]], tuple[EventRoute, ...]] = {}
         for route in routes:
             self._add(route)
-        self._check_rules()
+        self.check_rules()
 
     @property
     def machines(self) -> tuple[Fsm[Any], ...]:
@@ -250,8 +250,8 @@ class Process(Generic[R]):
             if unfit:
                 raise DeclarationError(f"{self.name}: a process is a value that is written and read, and {unfit}")
 
-    def _check_rules(self) -> None:
-        """They read nothing but what they are given and what never changes; and some rule begins each kind."""
+    def check_rules(self) -> None:
+        """Rules read nothing but what they are given and what never changes, and some rule begins each kind."""
         shown = (kind.view for kind in self.kinds.values())
         guards = (rule for route in self.routes for rule in (route.when, route.change))
         own = list_named((*list_rules(self.fsm), self.begin, self.diverts, *guards, *shown))

@@ -427,4 +427,12 @@ def use_machine(process: Process[Any], kind: str, fsm: Fsm[Any]) -> Process[Any]
 
 def copy_process(process: Process[Any], fsm: Fsm[Any], kinds: tuple[PartyKind, ...]) -> Process[Any]:
     """The declaration with another machine, and other kinds of parties."""
-    return Process(process.name, fsm, kinds=kinds, routes=process.routes, begin=process.begin, diverts=process.diverts)
+    parts: dict[str, Any] = {"routes": process.routes, "begin": process.begin, "diverts": process.diverts}
+    return ProcessCopy(process.name, fsm, kinds=kinds, **parts)
+
+
+class ProcessCopy(Process[Any]):
+    """A declared process with other machines, perhaps mistaken ones.  Its rules were read when it was declared."""
+
+    def check_rules(self) -> None:
+        """Not again."""
