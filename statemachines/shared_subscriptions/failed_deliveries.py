@@ -28,9 +28,20 @@ COUNT_MAX: Final = 2**30
 class ProgressDraft(Protocol):
     """The part of `plan.Draft` that failed deliveries read and change."""
 
-    record: LeaderRecord
-    now_ns: int
-    effects: list[Effect]
+    @property
+    def record(self) -> LeaderRecord:
+        """As far as the step has come."""
+
+    @record.setter
+    def record(self, record: LeaderRecord) -> None: ...
+
+    @property
+    def now_ns(self) -> int:
+        """When the step is taken."""
+
+    @property
+    def effects(self) -> list[Effect]:
+        """Of the step, in order."""
 
     def keep_progress(self, stream: str, progress: int) -> None:
         """Where the next owner of the stream begins."""

@@ -175,9 +175,11 @@ def make_pair(timing, **options):
     from statemachines.kernel import Begin, PartyKind, Process
 
     kinds = (PartyKind("two", TWO_TIMERS, most=2),)
-    parties = ("n~1/1", with_id(TwoRecord(), "n~1/1")), ("n~1/2", with_id(TwoRecord(), "n~1/2"))
-    process = Process("pair", SHELL, kinds=kinds,
-                      begin=lambda record: tuple(Begin(party, "two", first) for party, first in parties))  # fmt: skip
+
+    def begin(record):
+        return tuple(Begin(name, "two", with_id(TwoRecord(), name)) for name in ("n~1/1", "n~1/2"))
+
+    process = Process("pair", SHELL, kinds=kinds, begin=begin)
     return ProcessActor("n", process, lambda life: ShellRecord(life), timings={"two": timing}, **options)
 
 
