@@ -60,6 +60,6 @@ def raise_epoch(record: AgentRecord, event: Destroyed) -> AgentRecord:
 
 NAMED_SPEAKERS = Environment(
     "the witness",
-    "the claim names whoever speaks, and the epoch that the last borrower had seen",
+    "the claim names each speaker, and the highest epoch that the last borrower had seen",
     (leave_out_witness, NamedSpeakers, raise_epoch),
 )
