@@ -138,13 +138,6 @@ def refusal_of(event: Any) -> tuple[str, TakeoverRefused] | None:
 Hosted.environments = (
     Environment("the process of its node", "a takeover of an owner that is gone is refused", (Hosted, refusal_of)),
 )
-<<<<<<< HEAD
-=======
-
-
-class OnceSplit(ClientLocal, frozen=True, gc=False):
-    """`heard`: the last of the owners that have sent something; `split`: one before it has sent something since."""
->>>>>>> ops
 
 
 class OwnersLocal(ClientLocal, frozen=True, gc=False):
