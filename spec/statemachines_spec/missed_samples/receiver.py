@@ -274,7 +274,8 @@ class Receiver(Actor):
         place = self.sources.index(query.source)
         seen = dict(local.seen)[query.source]
         first = self._count(wrap_number(query.first, self.width))
-        last = min(first + query.last - query.first, self.count - 1) if query.has_end else first - 1
+        last = first + query.last - query.first if query.has_end else first - 1
+        last = min(last, self.count - 1) if query.has_end or query.newest else self.count - 1
         numbers = list(local.places[place])
         taken = {one.n for one in seen.open}
         at = min((one for one in range(self._places) if one not in taken), key=lambda one: (numbers[one] != 0, one))
