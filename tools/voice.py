@@ -1,7 +1,8 @@
-"""Count what shared rules of names and prose forbid: bare participles, class names used twice, sentences too long.
+"""Count what shared rules of names and prose forbid: participles, functions without a verb, shared class names.
 
     python tools/voice.py            the counts, and what is over its limit
     python tools/voice.py --write    lower each limit in tools/voice.toml to what there is now
+    python tools/voice.py --verbless the public functions whose first word is not in tools/verbs.txt
 
 Limits only fall.  `tests/cli/test_voice.py` compares them with the tree.
 """
@@ -21,6 +22,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMITS = ROOT / "tools/voice.toml"
+VERBS = ROOT / "tools/verbs.txt"
+PREDICATES = {"is", "has", "can", "may", "was", "must", "does", "did", "had", "will", "should"}
+CONVENTIONS = {"from", "to", "as", "with", "without", "of", "on", "main"}
+"""First words that Python programmers expect: conversions, copies with a change, other constructors, callbacks."""
 BARE = set(
     re.findall(
         r"\w+",
@@ -68,6 +73,28 @@ def find_bare_names() -> tuple[list[str], list[str]]:
     return public, others
 
 
+def read_verbs() -> set[str]:
+    """The words with which a public function may begin."""
+    lines = VERBS.read_text().splitlines()
+    return PREDICATES | CONVENTIONS | {word for line in lines if not line.startswith("#") for word in line.split()}
+
+
+def find_verbless() -> list[str]:
+    """Public functions and methods of the product whose first word is no verb; properties are nouns and stay out."""
+    verbs, found = read_verbs(), []
+    for path in list_product():
+        classes: list[tuple[str, list[ast.stmt]]] = [("", ast.parse(path.read_text()).body)]
+        for owner, body in classes:
+            for one in body:
+                if isinstance(one, ast.ClassDef):
+                    classes.append((f"{owner}{one.name}.", one.body))
+                elif isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and not one.name.startswith("_"):
+                    is_noun = any(re.search(r"property$|\.setter$", ast.unparse(mark)) for mark in one.decorator_list)
+                    if not is_noun and one.name.partition("_")[0] not in verbs:
+                        found.append(f"{path.relative_to(ROOT)}:{one.lineno}: {owner}{one.name}")
+    return found
+
+
 def find_shared_classes() -> list[str]:
     """Names that two classes of the product have."""
     counts: Counter[str] = Counter()
@@ -102,7 +129,8 @@ def count_prose() -> dict[str, int]:
 def count_all() -> dict[str, int]:
     public, others = find_bare_names()
     bare = {"bare names": len(public), "bare private names": len(others)}
-    return {**bare, "shared classes": len(find_shared_classes()), **count_prose()}
+    found = {"functions without a verb": len(find_verbless()), "shared classes": len(find_shared_classes())}
+    return {**bare, **found, **count_prose()}
 
 
 def read_limits() -> dict[str, int]:
@@ -112,7 +140,13 @@ def read_limits() -> dict[str, int]:
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--write", action="store_true", help="lower the limits")
+    arguments.add_argument(
+        "--verbless", action="store_true", help="list the public functions whose first word is no verb"
+    )
     given = arguments.parse_args()
+    if given.verbless:
+        print(*find_verbless(), sep="\n")
+        return 0
     counts, limits = count_all(), read_limits()
     if given.write:
         lines = [f'"{name}" = {min(count, limits.get(name, count))}' for name, count in sorted(counts.items())]

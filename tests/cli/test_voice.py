@@ -21,6 +21,23 @@ def test_no_more_class_names_are_used_twice_than_the_limit_says():
     assert len(VOICE.find_shared_classes()) <= VOICE.read_limits()["shared classes"], VOICE.find_shared_classes()
 
 
+def test_no_more_public_functions_begin_without_a_verb_than_the_limit_says():
+    """`python tools/voice.py --verbless` names them all; a verb that is missing in `tools/verbs.txt` may be added."""
+    found = VOICE.find_verbless()
+    assert len(found) <= VOICE.read_limits()["functions without a verb"], "\n".join(found)
+
+
+def test_a_function_without_a_verb_is_named_with_its_file(tmp_path, monkeypatch):
+    (tmp_path / "one.py").write_text(
+        "def table(): ...\ndef read_table(): ...\ndef _over(): ...\ndef is_over(): ...\nclass One:\n"
+        "    @property\n    def rows(self): ...\n    def rows_of(self): ...\n"
+        "    class Two:\n        async def rest(self): ...\n"
+    )
+    monkeypatch.setattr(VOICE, "ROOT", tmp_path)
+    monkeypatch.setattr(VOICE, "list_files", lambda *patterns: sorted(tmp_path.glob("*.py")))
+    assert VOICE.find_verbless() == ["one.py:1: table", "one.py:8: One.rows_of", "one.py:10: One.Two.rest"]
+
+
 def test_no_page_has_more_long_sentences_and_riddles_than_its_limit():
     """A new page has none: `python tools/voice.py --write` gives it a limit, which then is to fall."""
     limits = VOICE.read_limits()
