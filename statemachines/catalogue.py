@@ -19,7 +19,7 @@ from statemachines.kernel import ConfigurationError, Fsm, Process, Protocol
 from statemachines.pages import Clause as Clause
 from statemachines.pages import Decision, Property, Term, parse_decisions, parse_properties, parse_terms
 from statemachines.pages import parse_clauses as parse_clauses
-from statemachines.registry import unknown
+from statemachines.registry import make_unknown_error
 
 
 def names() -> tuple[str, ...]:
@@ -42,7 +42,7 @@ def full_name(name: str) -> str:
         return found[0]
     lost = "".join(f"; protocol {one} does not load" for one in registry.find_broken())
     short = tuple(one.partition("/")[2] for one in known)
-    raise unknown("machine", name, known if "/" in name else short, f"or give module:ATTRIBUTE{lost}")
+    raise make_unknown_error("machine", name, known if "/" in name else short, f"or give module:ATTRIBUTE{lost}")
 
 
 def protocol_of(machine_name: str) -> Protocol:

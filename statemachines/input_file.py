@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from statemachines.kernel import ConfigurationError
-from statemachines.registry import unknown
+from statemachines.registry import make_unknown_error
 
 BYTES_MAX: Final = 64 * 2**20
 """Bytes of a file that is decoded as a whole."""
@@ -93,7 +93,7 @@ def convert_input(plain: Any, kind: type[T]) -> T:
         key, value, path = match.groups()
         place = (path or "").removeprefix(".")
         what = place or "value" if key is None else f"key {key!r} in {place}" if place else f"key {key!r}"
-        rule = unknown("", key or value, _list_known(kind, place)).rule
+        rule = make_unknown_error("", key or value, _list_known(kind, place)).rule
         raise msgspec.ValidationError(f"{what} is {rule}" if key else f"{what} = {value!r} is {rule}") from error
 
 

@@ -60,7 +60,7 @@ def protocol(name: str) -> Protocol:
         return _REGISTERED[name]
     if name in _entries():
         return _loaded(name)
-    raise unknown("protocol", name, names(), "or give module:ATTRIBUTE")
+    raise make_unknown_error("protocol", name, names(), "or give module:ATTRIBUTE")
 
 
 def protocols() -> tuple[Protocol, ...]:
@@ -82,13 +82,13 @@ def find_broken() -> dict[str, ConfigurationError]:
     return found
 
 
-def area(name: str, of: str) -> Any:
+def load_area(name: str, of: str) -> Any:
     """What the protocol `name` has for the area `of` (one of `AREAS`).
 
     Raises `ConfigurationError` where it has nothing there, naming the protocols that do.
     """
     if of not in AREAS:
-        raise unknown("area", of, AREAS)
+        raise make_unknown_error("area", of, AREAS)
     one = protocol(name)
     if of not in one.areas:
         having = [other.name for other in protocols() if of in other.areas]
@@ -136,7 +136,7 @@ def load(place: str, kind: type[T], what: str) -> T:
     return found
 
 
-def unknown(kind: str, name: str, known: Iterable[str], also: str = "") -> ConfigurationError:
+def make_unknown_error(kind: str, name: str, known: Iterable[str], also: str = "") -> ConfigurationError:
     """The error for a name that is not there: what was meant perhaps, and what there is."""
     known = tuple(dict.fromkeys(known))
     close = get_close_matches(name, known, n=1)

@@ -34,7 +34,7 @@ def write(shown: RenderableType, file: IO[str] | None = None) -> None:
     stream.write("".join(line.rstrip() + "\n" for line in captured.get().splitlines()))
 
 
-def listing() -> RenderableType:
+def render_listing() -> RenderableType:
     """The machines by protocol, from the registrations alone: none of them is imported."""
     parts: list[RenderableType] = []
     for one in registry.protocols():
@@ -57,7 +57,7 @@ def listing_json() -> bytes:
     )
 
 
-def overview(protocol: str) -> RenderableType:
+def render_overview(protocol: str) -> RenderableType:
     """The machines of a protocol, and its processes, a line each."""
     one = registry.protocol(protocol)
     table = Table.grid(padding=(0, 3))
@@ -86,7 +86,7 @@ def overview_json(protocol: str) -> bytes:
     )
 
 
-def description(name: str) -> RenderableType:
+def render_description(name: str) -> RenderableType:
     """One machine: what it is, its table, its timers, and the text of every clause that it carries out."""
     fsm = catalogue.machine(name)
     clauses = _clauses_of(fsm, _page_of(fsm))

@@ -35,7 +35,7 @@ def write_whole(path: Path, data: bytes) -> None:
 def whole_file(path: Path) -> Iterator[Path]:
     """Where to write meanwhile: beside its place.  What was at `path` stays there if anything goes wrong."""
     partial = partial_of(path)
-    with naming(path):
+    with name_file(path):
         try:
             yield partial
             if isinstance(path, S3Path):
@@ -134,7 +134,7 @@ def _unusable(path: Path, key: str, why: str | None) -> ConfigurationError:
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
+def name_file(path: Path) -> Iterator[None]:
     """An error of the system says that it is about this file: to write to one that is open tells only what went wrong,
     and libraries have words of their own for it."""
     try:

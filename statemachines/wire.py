@@ -82,7 +82,7 @@ class Hello(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return life_number(self.life)
 
 
-class Codec(Generic[M]):
+class PacketCodec(Generic[M]):
     """Encodes any packet; decodes those whose message is of `accepts`, a union of message types."""
 
     def __init__(self, accepts: Any, frame_max: int = FRAME_MAX) -> None:

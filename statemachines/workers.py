@@ -38,7 +38,7 @@ SPAWNED: Final = _Spawning()
 
 
 @contextmanager
-def workers(count: int, begin: Callable[..., None] | None = None, *given: Any) -> Iterator[ProcessPoolExecutor]:
+def open_workers(count: int, begin: Callable[..., None] | None = None, *given: Any) -> Iterator[ProcessPoolExecutor]:
     """So many processes, each of which calls `begin(*given)` first.  They are begun anew, not forked: the caller may
     hold threads (a progress bar).  Who leaves with an exception, as Ctrl-C is one, does not wait for what they are at.
     """

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from statemachines import catalogue, registry
 from statemachines.kernel import ConfigurationError
-from statemachines.testing.bug_search import METHODS, Found, find, methods_of
+from statemachines.testing.bug_search import METHODS, BugSearchResult, find, methods_of
 from statemachines_spec.bug import Bug, find_bug
 from statemachines_spec.protocol import all_parts, of_protocol
 
@@ -39,7 +39,7 @@ def page_of(protocol: str) -> Path:
     return catalogue.page(protocol).with_name(NAME)
 
 
-def cell(found: Found) -> str:
+def cell(found: BugSearchResult) -> str:
     """What broke where, and how soon."""
     last = found.last
     if not found.what:
@@ -82,7 +82,7 @@ class Most(NamedTuple):
     tries: int
 
 
-def search_bug(protocol: str, bug: Bug | None, method: str, most: Most) -> Found:
+def search_bug(protocol: str, bug: Bug | None, method: str, most: Most) -> BugSearchResult:
     """What a method finds."""
     return find(protocol, bug, method, cpu_s=most.seconds, tries=most.tries)
 

@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 from statemachines.drivers.shared_subscriptions.open_stores import open_stores
-from statemachines.drivers.shared_subscriptions.store import GroupStore
-from statemachines.shared_subscriptions.group_store import Claim, Commit, Committed, Stored
+from statemachines.drivers.shared_subscriptions.store import RecordDatabase
+from statemachines.shared_subscriptions.group_store import Claim, Commit, Committed, StoredRecord
 from statemachines.shared_subscriptions.names import CLAIM, record_key
 from statemachines.testing.postgres import PostgresServer
 
@@ -28,9 +28,9 @@ def list_keys(group: int) -> tuple[str, str]:
     return record_key(f"g{group}", "#", CLAIM), record_key(f"g{group}", "#", "root")
 
 
-async def renew(store: GroupStore, group: int, root: int, stamp: int | None) -> int:
+async def renew(store: RecordDatabase, group: int, root: int, stamp: int | None) -> int:
     """Commit the claim and the next root; the stamp of the batch."""
-    before = (None, None) if stamp is None else (Stored(OURS, stamp), Stored(root - 1, stamp))
+    before = (None, None) if stamp is None else (StoredRecord(OURS, stamp), StoredRecord(root - 1, stamp))
     keys = list_keys(group)
     request = Commit(root, tuple(zip(keys, before, strict=True)), tuple(zip(keys, (OURS, root), strict=True)))
     (answer,) = await store.ask(request)

@@ -1,8 +1,9 @@
 """Rows that no explored system takes: python tools/rows_reached.py PROTOCOL [--states-max N] [--write]
 
-Explores the hunts and the systems of a protocol at their first size, each up to so many states, and counts the rows of
-its machines that were taken.  `--write` puts the table in the place of the one in spec/PROTOCOL/systems.md that has the
-same head.  Rows that refuse an event are not counted: a system that holds cannot take them.
+Explores the directed systems and the systems of a protocol at their first size, each up to so many states, and counts
+the rows of its machines that were taken.  `--write` puts the table in the place of the one in
+spec/PROTOCOL/systems.md that has the same head.  Rows that refuse an event are not counted: a system that holds
+cannot take them.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import typer
 
 from statemachines import catalogue
 from statemachines.whole_file import write_whole
-from statemachines_spec.coverage import Cell, Reached, find_reached
+from statemachines_spec.coverage import Cell, RowsReached, find_reached
 from statemachines_spec.explorer.explore import explore
-from statemachines_spec.mutants.campaign import Field, Shape
+from statemachines_spec.mutants.campaign import CampaignScope, CampaignShape
 
 HEAD = "| machine | taken | never, by clause |"
 
@@ -29,17 +30,17 @@ def main(
 ) -> None:
     """Count the rows that are taken."""
     cells: set[Cell] = set()
-    hunts = Field(Shape(protocol)).hunts()
-    for number, hunt in enumerate(hunts, 1):
-        typer.echo(f"{number} of {len(hunts)}: {hunt.name}", err=True)
-        cells |= set(explore(hunt.make(), engine="plain", hashing=False, states_max=states_max).cells)
+    directed_systems = CampaignScope(CampaignShape(protocol)).list_directed()
+    for number, directed in enumerate(directed_systems, 1):
+        typer.echo(f"{number} of {len(directed_systems)}: {directed.name}", err=True)
+        cells |= set(explore(directed.make(), engine="plain", hashing=False, states_max=states_max).cells)
     lines = table(find_reached(catalogue.machines(protocol), cells))
     typer.echo("\n".join(lines))
     if write:
         put(catalogue.page(protocol).with_name("systems.md"), lines)
 
 
-def table(found: tuple[Reached, ...]) -> list[str]:
+def table(found: tuple[RowsReached, ...]) -> list[str]:
     """In Markdown: of each machine, of how many rows so many were taken, and how many of each clause never were."""
     lines = [HEAD, "|---|---|---|"]
     for one in found:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from statemachines.testing.conformance.campaign import Campaign, Outcome
+from statemachines.testing.conformance.campaign import Campaign, ConformanceOutcome
 from statemachines.testing.conformance.child_process import ChildProcess
 from statemachines.testing.conformance.role import ConformanceRole, role_of
 from statemachines.testing.conformance.tour import tour_of
@@ -114,7 +114,7 @@ def find_mistakes(title: str, tries: Iterator[tuple[str, Callable[[], Any]]]) ->
     took, missed = [], []
     for name, act in tries:
         verdict, seconds = take_time(act)
-        is_found = verdict.outcome is Outcome.FAIL
+        is_found = verdict.outcome is ConformanceOutcome.FAIL
         took.append(seconds)
         missed += [] if is_found else [f"{title}: {name}"]
         print(f"  {'found' if is_found else 'NOT FOUND':9} {seconds:6.2f} s  {name}", flush=True)
@@ -151,13 +151,13 @@ def soak_foreign(seeds: int) -> list[str]:
         print(f"{one.file}: the tour of its role is planned in {planned:.1f} s, once in a process", flush=True)
         verdict, seconds = take_time(lambda one=one: judge_foreign(one, HERE, seeds))  # type: ignore[misc]
         print(f"{one.file}: {verdict.outcome.value}, {seeds:,} seeds in {seconds:.1f} s", flush=True)
-        wrong += [] if verdict.outcome is Outcome.PASS else [f"{one.file}: {verdict.why}"]
+        wrong += [] if verdict.outcome is ConformanceOutcome.PASS else [f"{one.file}: {verdict.why}"]
         wrong += find_mistakes(one.file, try_foreign(one))
     for role, mistakes, arguments in NODES:
         command = (sys.executable, "-m", "statemachines", *arguments)
         verdict = judge_node(role_of(role), command, 30.0, tolerance_s=5.0)
         print(f"{role} over the wire: {verdict.outcome.value}, the shipped node", flush=True)
-        wrong += [] if verdict.outcome is Outcome.PASS else [f"{role} over the wire: {verdict.why}"]
+        wrong += [] if verdict.outcome is ConformanceOutcome.PASS else [f"{role} over the wire: {verdict.why}"]
         wrong += find_mistakes(f"{role} over the wire", try_node(role, mistakes, arguments))
     return wrong
 

@@ -20,7 +20,7 @@ from statemachines.testing.shared_subscriptions.group import GROUP, GroupTest, P
 from statemachines.testing.shared_subscriptions.readers import READERS
 from statemachines.testing.system_test import CLOSED, SystemTest
 from statemachines.testing.system_test import PropertyBroken as SystemBroken
-from statemachines.testing.two_judges import disagreements
+from statemachines.testing.two_judges import list_disagreements
 from statemachines_reports.damage.damage_matrix import count_cells, try_all
 from statemachines_reports.damage.damage_trial import open_trial
 from statemachines_sim.campaign import campaign
@@ -116,7 +116,7 @@ def judge_twice(totals: Totals, scenarios: int) -> None:
     ]
     for place in range(totals.seed * scenarios, (totals.seed + 1) * scenarios):
         scenario = find_scenario(names[place % len(names)])
-        totals.count_violations(*disagreements([scenario], (totals.seed,), OUT / "judges"))
+        totals.count_violations(*list_disagreements([scenario], (totals.seed,), OUT / "judges"))
 
 
 def damage_traces(totals: Totals, tries: int) -> None:
@@ -136,13 +136,13 @@ def damage_traces(totals: Totals, tries: int) -> None:
 
 def explore_again(totals: Totals, states_max: int) -> None:
     """One system of some protocol, the next one in the next round, against its certificate; and one planted bug, by
-    all hunts.  They are so many that `make test` has only those which take seconds."""
+    all directed systems.  They are so many that `make test` has only those which take seconds."""
     kept = [one for one in certificates_of_all() if one.states <= states_max]
     certificate = kept[totals.seed % len(kept)]
     result = explore(certificates.system_of(certificate))
     totals.explored += result.states
     about = f"{certificate.protocol}, {certificate.system}, {certificate.size}"
-    totals.count_violations(*(f"{about}: {one}" for one in certificates.differences(certificate, result)))
+    totals.count_violations(*(f"{about}: {one}" for one in certificates.list_differences(certificate, result)))
     bugs = [(name, bug) for name, part in all_parts().items() for bug in part.bugs]
     protocol, bug = bugs[totals.seed % len(bugs)]
     if find(protocol, bug, "exploration").what:

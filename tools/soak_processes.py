@@ -51,7 +51,7 @@ def break_off(totals: Totals, places: int) -> None:
         second = [first + chance.randint(1, 60)] if chance.random() < 0.5 else []
         try:
             interrupted_run.play(kind, first, *second)
-        except interrupted_run.NotKept as error:
+        except interrupted_run.PromiseBroken as error:
             totals.count_violations(f"a call that was broken off: {error}")
     totals.calls_broken_off += places
 

@@ -18,7 +18,7 @@ from statemachines.drivers.shared_subscriptions.roles import LEADER
 from statemachines.drivers.tcp import parse_address
 from statemachines.kernel import GaplessError
 from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines.testing.fault_proxy import FaultProxy, in_thread
+from statemachines.testing.fault_proxy import FaultProxy, run_in_thread
 from statemachines.testing.frames import attack
 from statemachines.testing.process_harness import free_port
 from statemachines.testing.shared_subscriptions.nodes import GroupHarness
@@ -60,7 +60,7 @@ class RealRound:
         for topic, lines in self.topics.items():
             (folder / topic).write_bytes(b"".join(line + b"\n" for line in lines))
         self.nodes.leader(listen=self.listen)
-        with in_thread(parse_address(self.listen), seed=self.totals.seed) as self.proxy:
+        with run_in_thread(parse_address(self.listen), seed=self.totals.seed) as self.proxy:
             for name in CONSUMERS:
                 self.consume(name)
             self.nodes.publisher("publisher-1", "--input", str(folder), "--rate", str(RATE), "--batch", "10")
@@ -172,7 +172,7 @@ def play_real(totals: Totals) -> None:
 def judge(totals: Totals, real: RealRound) -> None:
     """Nobody ended badly; every message was acknowledged with its own content; every step and delivery was legal."""
     wrong = list(real.nodes.wrong)
-    content = account.Account()
+    content = account.GroupAccount()
     got = [
         line for path in real.files.values() for line in consumer_file.read_file(path) if line.what == consumer_file.GOT
     ]

@@ -15,7 +15,7 @@ from typing import Any
 
 from transitions import Machine, MachineError
 
-from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 
 CALLS: tuple[tuple[str, tuple[int, ...]], ...] = (
     *(("pay", (amount,)) for amount in (1, 2)),
@@ -28,7 +28,7 @@ PREFIX = (400, 60)
 """States that the plainest search of a product explores."""
 
 
-class Order:
+class ShopOrder:
     """An order of a shop."""
 
     def __init__(self) -> None:
@@ -48,9 +48,9 @@ class Order:
         self.paid -= self.price
 
 
-def make_order() -> Order:
+def make_order() -> ShopOrder:
     """An order on a machine of its own."""
-    order = Order()
+    order = ShopOrder()
     states = ["new", "paying", "shipped", "cancelled", "refunded"]
     machine = Machine(order, states, initial="new", auto_transitions=False)
     machine.add_transition("pay", ["new", "paying"], "paying", before="take")
@@ -149,48 +149,48 @@ def _key(models: Iterable[Any]) -> tuple[Any, ...]:
     return tuple((one.state, one.paid, one.price) for one in models)
 
 
-def prepare_one(size: Size) -> Pair:
+def prepare_one(size: Size) -> TurnPair:
     limit = size.pick(*LIMITS)
-    return Pair(partial(rate_adopted, limit), partial(rate_plainest, 1, limit, 1_000_000))
+    return TurnPair(partial(rate_adopted, limit), partial(rate_plainest, 1, limit, 1_000_000))
 
 
-def prepare_minicheck(size: Size) -> Pair:
+def prepare_minicheck(size: Size) -> TurnPair:
     limit = size.pick(*LIMITS)
-    return Pair(partial(rate_adopted, limit), partial(rate_minicheck, limit))
+    return TurnPair(partial(rate_adopted, limit), partial(rate_minicheck, limit))
 
 
-def prepare_product(size: Size) -> Pair:
+def prepare_product(size: Size) -> TurnPair:
     limit, prefix = size.pick(*PRODUCT_LIMITS), size.pick(*PREFIX)
     baseline: Callable[[], float] = partial(rate_plainest, 3, limit, prefix)
-    return Pair(partial(rate_product, limit), baseline)
+    return TurnPair(partial(rate_product, limit), baseline)
 
 
 ROWS = (
-    Row(
+    BenchRow(
         name="adopt-explore",
         about="searching one plain transitions machine: each step on a fresh model, its value set and read back",
         unit="transitions / s",
         baseline_name="plain Python search by deepcopy of the model",
         prepare=prepare_one,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_least=0.5,
     ),
-    Row(
+    BenchRow(
         name="adopt-minicheck",
         about="the same search beside a model of minicheck that drives a fresh machine for every call, unchecked",
         unit="transitions / s",
         baseline_name="minicheck 0.4",
         prepare=prepare_minicheck,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         aim="0.5 times",
     ),
-    Row(
+    BenchRow(
         name="adopt-product",
         about="exploring three adopted instances side by side by tables, the steps that make them included",
         unit="transitions / s",
         baseline_name=f"plain Python search by deepcopy of the models, first {PREFIX[0]:,} states",
         prepare=prepare_product,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_least=10,
     ),
 )

@@ -14,7 +14,7 @@ from typing import ParamSpec
 P = ParamSpec("P")
 
 
-def alone(measure: Callable[P, float], *given: P.args, **named: P.kwargs) -> float:
+def run_alone(measure: Callable[P, float], *given: P.args, **named: P.kwargs) -> float:
     """What `measure` says in a fresh process; making the process is not part of it."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(measure, *given, **named).result()

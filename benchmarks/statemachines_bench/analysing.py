@@ -16,8 +16,8 @@ from time import perf_counter
 from typing import Final
 
 from statemachines_bench.judge_baselines import polars_judge
-from statemachines_bench.judging import seconds, session
-from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.judging import measure_seconds, session
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 
 SMALL_SEEDS: Final = 16
 """Some 0.6 million rows."""
@@ -67,16 +67,18 @@ def time_campaign(run: Callable[[Path], object]) -> float:
     return spent
 
 
-def prepare_small(size: Size) -> Pair:
+def prepare_small(size: Size) -> TurnPair:
     """The engine that is chosen by the rows against Polars, which does three of the checks and nothing else."""
     from statemachines import catalogue
 
     trace = make_small_trace(size)
     files, machines = sorted(trace.glob("trace-*.parquet")), catalogue.machines("shared_subscriptions")
-    return Pair(lambda: time_analysis(trace, spark=None), lambda: seconds(lambda: polars_judge(files, machines)))
+    return TurnPair(
+        lambda: time_analysis(trace, spark=None), lambda: measure_seconds(lambda: polars_judge(files, machines))
+    )
 
 
-def prepare_campaign(size: Size) -> Pair:
+def prepare_campaign(size: Size) -> TurnPair:
     """Tasks of Spark against two processes."""
     from statemachines_sim.campaign import campaign
     from statemachines_sim.campaign_spark import run_campaign
@@ -85,29 +87,29 @@ def prepare_campaign(size: Size) -> Pair:
 
     scenario = override(find_scenario("quiet"), (f"shared_subscriptions.load.messages={MESSAGES}",))
     opened, seeds = session(size), range(size.pick(RUNS, 2))
-    return Pair(
+    return TurnPair(
         lambda: time_campaign(lambda out: list(run_campaign(opened, scenario, seeds, out=out))),
         lambda: time_campaign(lambda out: campaign(scenario, seeds, out=out)),
     )
 
 
 ROWS: Final = (
-    Row(
+    BenchRow(
         name="analyze-small",
         about="a whole analysis of 0.6 million rows by the engine that they choose; beside it Polars with three checks",
         unit="s",
         baseline_name="Polars, three checks",
         prepare=prepare_small,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         aim="2.5 s",
     ),
-    Row(
+    BenchRow(
         name="campaign-spark",
         about=f"a campaign of {RUNS} runs with its trace: tasks of Spark, started before, against two processes",
         unit="s",
         baseline_name="--engine local",
         prepare=prepare_campaign,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=1.15,
     ),
 )

@@ -34,12 +34,12 @@ def stream_name(number: int) -> str:
     return f"orders/{number:06}"
 
 
-def connecting() -> list[Fed]:
+def list_connecting() -> list[Fed]:
     """From the start until the first ping is answered."""
     return [(Start(), 0), (LeaderConnectResponse(BORROWER_ID, LEADER_ID, 1, 1), MS), (PingResponse(*PAIR, 1), 2 * MS)]
 
 
-def granting(streams: int) -> list[Fed]:
+def list_granting(streams: int) -> list[Fed]:
     """Each stream is granted, in order: stream i under grant i + 1."""
     return [(Grant(*PAIR, stream_name(number), number + 1, 0), 3 * MS) for number in range(streams)]
 
@@ -47,19 +47,19 @@ def granting(streams: int) -> list[Fed]:
 def make_held_record(streams: int) -> BorrowerRecord:
     """A connected borrower that holds so many streams."""
     record = new_record()
-    for event, now_ns in connecting() + granting(streams):
+    for event, now_ns in list_connecting() + list_granting(streams):
         record = BORROWER.step(record, event, now_ns).record
     return record
 
 
-def progressing(streams: int, events: int, seed: int = 1) -> list[Fed]:
+def list_progressing(streams: int, events: int, seed: int = 1) -> list[Fed]:
     """Progress of streams drawn uniformly among those that `held_record(streams)` holds."""
     chance = Random(seed)
     drawn = [chance.randrange(streams) for _ in range(events)]
     return [(StreamProgress(stream_name(number), number + 1, at + 1), 4 * MS) for at, number in enumerate(drawn)]
 
 
-class Life:
+class BorrowerLife:
     """Seconds of a connected borrower."""
 
     def __init__(self, streams: int, seed: int = 1) -> None:
@@ -95,8 +95,8 @@ class Life:
 
 def mix(*, streams: int = 100, seconds: int = 12, progresses: int = 500, moves: int = 2) -> list[Fed]:
     """A whole life, from the start on: what the rows `dispatch` and `dispatch-hand` run."""
-    life = Life(streams)
-    events = connecting() + granting(streams)
+    life = BorrowerLife(streams)
+    events = list_connecting() + list_granting(streams)
     for number in range(1, seconds + 1):
         events += life.second(number, progresses=progresses, moves=moves)
     return events

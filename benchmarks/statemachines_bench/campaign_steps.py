@@ -13,8 +13,8 @@ from pathlib import Path
 from time import process_time
 from typing import Final
 
-from statemachines_bench.row import Pair, Ratio, Row, Size
-from statemachines_bench.simulation import MESSAGES, UNDER_WAY, bare
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
+from statemachines_bench.simulation import MESSAGES, UNDER_WAY, measure_bare
 
 SCENARIOS: Final = {
     "cursor_recovery": ("deaths", 2),
@@ -73,22 +73,22 @@ def measure_replay(protocol: str, scenario: str, seeds: int) -> float:
         return steps / (process_time() - began)
 
 
-def prepare_campaign(protocol: str, size: Size) -> Pair:
+def prepare_campaign(protocol: str, size: Size) -> TurnPair:
     """A campaign against bare callbacks of SimPy."""
     scenario, seeds = SCENARIOS[protocol]
     messages = size.pick(MESSAGES, 2 * UNDER_WAY)
-    return Pair(
+    return TurnPair(
         lambda: measure_campaign(f"{protocol}/{scenario}", size.pick(seeds, 1)),
-        lambda: 1e9 / bare(messages),
+        lambda: 1e9 / measure_bare(messages),
     )
 
 
-def prepare_replay(size: Size) -> Pair:
+def prepare_replay(size: Size) -> TurnPair:
     """A replay against the campaign that made the trace."""
     protocol = "shared_subscriptions"
     scenario, seeds = SCENARIOS[protocol]
     seeds = size.pick(seeds, 1)
-    return Pair(
+    return TurnPair(
         lambda: measure_replay(protocol, scenario, seeds),
         lambda: measure_campaign(f"{protocol}/{scenario}", seeds),
     )
@@ -96,24 +96,24 @@ def prepare_replay(size: Size) -> Pair:
 
 ROWS: Final = (
     *(
-        Row(
+        BenchRow(
             name=f"campaign-{protocol.replace('_', '-')}",
             about=f"steps of a campaign of {protocol}/{scenario}, one core, watched and traced, beside bare callbacks",
             unit="steps / s",
             baseline_name="SimPy timeout + callback",
             prepare=partial(prepare_campaign, protocol),
-            ratio=Ratio.BASELINE_OVER_OURS,
+            ratio=RatioKind.BASELINE_OVER_OURS,
             aim="20 000 steps/s",
         )
         for protocol, (scenario, _) in SCENARIOS.items()
     ),
-    Row(
+    BenchRow(
         name="replay",
         about="steps of level replay on one core, with reading, of shared subscriptions under all faults",
         unit="steps / s",
         baseline_name="the campaign",
         prepare=prepare_replay,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         aim="150 000 steps/s",
     ),
 )

@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from time import perf_counter
 from typing import Final
 
-from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 
 SEEDS: Final = 80
 """Four jobs of a campaign, two for each process: enough that their start weighs little."""
@@ -34,8 +34,8 @@ class Gains:
             list(pool.map(spin, [1_000_000] * PROCESSES))
             for processes in (1, PROCESSES):
                 shares = [self._turns // processes] * processes
-                loop = seconds(lambda shares=shares: list(pool.map(spin, shares)))  # type: ignore[misc]
-                spent.append((loop, seconds(lambda processes=processes: run(self._seeds, processes))))  # type: ignore[misc]
+                loop = measure_seconds(lambda shares=shares: list(pool.map(spin, shares)))  # type: ignore[misc]
+                spent.append((loop, measure_seconds(lambda processes=processes: run(self._seeds, processes))))  # type: ignore[misc]
         alone, together = spent
         self._loop = alone[0] / together[0]
         return alone[1] / together[1]
@@ -53,7 +53,7 @@ def run(seeds: int, processes: int) -> None:
     campaign(find_scenario("storm"), range(seeds), processes=processes)
 
 
-def seconds(work: Callable[[], object]) -> float:
+def measure_seconds(work: Callable[[], object]) -> float:
     """How long it takes."""
     began = perf_counter()
     work()
@@ -66,20 +66,20 @@ def spin(turns: int) -> None:
         pass
 
 
-def prepare(size: Size) -> Pair:
+def prepare(size: Size) -> TurnPair:
     """Ours measures both."""
     gains = Gains(size)
-    return Pair(gains.campaign, gains.loop)
+    return TurnPair(gains.campaign, gains.loop)
 
 
 ROWS: Final = (
-    Row(
+    BenchRow(
         name="campaign-scale",
         about=f"a campaign of {SEEDS} stormy runs on two processes against one; beside it two empty loops against one",
         unit="times sooner",
         baseline_name="two empty loops",
         prepare=prepare,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_least=0.9,
         aim="2",
     ),

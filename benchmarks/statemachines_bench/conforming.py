@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 
 INPUTS: Final = 20_000
 BORROWER: Final = Path(__file__).parents[2] / "tests" / "foreign" / "borrower.py"
@@ -25,7 +25,7 @@ LINE: Final = (
 )
 
 
-def prepare(size: Size) -> Pair:
+def prepare(size: Size) -> TurnPair:
     from statemachines.testing.conformance.role import role_of
     from statemachines.testing.conformance.role_graph import RoleGraph
     from statemachines.testing.conformance.tour import Tour
@@ -50,7 +50,7 @@ def prepare(size: Size) -> Pair:
                         break
             return (run.inputs - first) / (time.perf_counter() - begun)
 
-    return Pair(judged, partial(measure_echo, inputs))
+    return TurnPair(judged, partial(measure_echo, inputs))
 
 
 def measure_echo(inputs: int) -> float:
@@ -68,13 +68,13 @@ def measure_echo(inputs: int) -> float:
 
 
 ROWS = (
-    Row(
+    BenchRow(
         name="conform-lockstep",
         about="inputs to a Borrower in plain Python, fed and judged, against a child that echoes a constant line",
         unit="inputs / s",
         baseline_name="echo over the same pipe",
         prepare=prepare,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_least=0.25,
         aim="5 000 inputs/s",
     ),

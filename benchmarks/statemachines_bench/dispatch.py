@@ -12,11 +12,19 @@ from statemachines.kernel import Effect, Event, Fsm, Node, Step
 from statemachines.kernel.fsm import Model
 from statemachines.shared_subscriptions.borrower import BORROWER, BorrowerRecord
 from statemachines.shared_subscriptions.stream import STREAM
-from statemachines_bench.borrower_mix import Fed, connecting, granting, make_held_record, mix, new_record, progressing
+from statemachines_bench.borrower_mix import (
+    Fed,
+    list_connecting,
+    list_granting,
+    list_progressing,
+    make_held_record,
+    mix,
+    new_record,
+)
 from statemachines_bench.hand_borrower import HandBorrower
-from statemachines_bench.leader_mix import hand_leader, leading_record, updating
+from statemachines_bench.leader_mix import hand_leader, leading_record, list_updating
 from statemachines_bench.measure import bytes_each, ns_per_event
-from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 
 SMALL, LARGE = 10, 100_000
 """Between so many streams `step-scale` looks at growth."""
@@ -77,11 +85,11 @@ def hand_borrower(record: BorrowerRecord) -> HandBorrower:
 def make_held_hand(streams: int) -> HandBorrower:
     """As `held_record`: connected, with so many streams."""
     hand = hand_borrower(new_record())
-    run_hand(hand.feed, connecting() + granting(streams))
+    run_hand(hand.feed, list_connecting() + list_granting(streams))
     return hand
 
 
-def own_ns(record: BorrowerRecord, events: list[Fed], size: Size) -> float:
+def measure_own_ns(record: BorrowerRecord, events: list[Fed], size: Size) -> float:
     """Nanoseconds a step of ours, over the whole mix, some times over."""
     times = size.pick(TIMES, 1)
     return ns_per_event(lambda: [run_steps(BORROWER.step, record, events) for _ in range(times)], times * len(events))
@@ -90,26 +98,26 @@ def own_ns(record: BorrowerRecord, events: list[Fed], size: Size) -> float:
 # -- the rows -------------------------------------------------------------------------------------------------------
 
 
-def prepare_dispatch(size: Size) -> Pair:
+def prepare_dispatch(size: Size) -> TurnPair:
     events = events_of(size)
     record = new_record()
 
     def ours() -> float:
-        return own_ns(record, events, size)
+        return measure_own_ns(record, events, size)
 
     def baseline() -> float:
         with by_transitions(BORROWER, STREAM):
             return ns_per_event(lambda: run_steps(BORROWER.step, record, events), len(events))
 
-    return Pair(ours, baseline)
+    return TurnPair(ours, baseline)
 
 
-def prepare_dispatch_hand(size: Size) -> Pair:
+def prepare_dispatch_hand(size: Size) -> TurnPair:
     events = events_of(size)
     record = new_record()
 
     def ours() -> float:
-        return own_ns(record, events, size)
+        return measure_own_ns(record, events, size)
 
     def baseline() -> float:
         times = size.pick(TIMES, 1)
@@ -121,13 +129,13 @@ def prepare_dispatch_hand(size: Size) -> Pair:
 
         return ns_per_event(run, times * len(events))
 
-    return Pair(ours, baseline)
+    return TurnPair(ours, baseline)
 
 
-def prepare_step_scale(size: Size) -> Pair:
+def prepare_step_scale(size: Size) -> TurnPair:
     """Every record and every hand-written borrower holds its streams before anything is timed."""
     large, count = size.pick(LARGE, LITTLE), size.pick(SCALE_EVENTS, 200)
-    events = {streams: progressing(streams, count) for streams in (SMALL, large)}
+    events = {streams: list_progressing(streams, count) for streams in (SMALL, large)}
     records = {streams: make_held_record(streams) for streams in (SMALL, large)}
 
     def ours(streams: int) -> float:
@@ -137,15 +145,15 @@ def prepare_step_scale(size: Size) -> Pair:
         hand = make_held_hand(streams)
         return ns_per_event(lambda: run_hand(hand.feed, events[streams]), count)
 
-    return Pair(lambda: ours(large) / ours(SMALL), lambda: by_hand(large) / by_hand(SMALL))
+    return TurnPair(lambda: ours(large) / ours(SMALL), lambda: by_hand(large) / by_hand(SMALL))
 
 
-def prepare_step_scale_leader(size: Size) -> Pair:
+def prepare_step_scale_leader(size: Size) -> TurnPair:
     from statemachines.shared_subscriptions.leader import LEADER
 
     large, count = size.pick(LARGE, LITTLE), size.pick(SCALE_EVENTS, 200)
     records = {streams: leading_record(streams) for streams in (SMALL, large)}
-    events = {streams: updating(record, count) for streams, record in records.items()}
+    events = {streams: list_updating(record, count) for streams, record in records.items()}
 
     def ours(streams: int) -> float:
         return ns_per_event(lambda: run_steps(LEADER.step, records[streams], events[streams]), count)
@@ -154,10 +162,10 @@ def prepare_step_scale_leader(size: Size) -> Pair:
         hand = hand_leader(records[streams])
         return ns_per_event(lambda: run_hand(hand.feed, events[streams]), count)
 
-    return Pair(lambda: ours(large) / ours(SMALL), lambda: by_hand(large) / by_hand(SMALL))
+    return TurnPair(lambda: ours(large) / ours(SMALL), lambda: by_hand(large) / by_hand(SMALL))
 
 
-def prepare_idle(size: Size) -> Pair:
+def prepare_idle(size: Size) -> TurnPair:
     """A machine that waits: our node, against a model that a prebuilt `transitions` machine looks after."""
     count = size.pick(IDLE, 20)
     record = new_record()
@@ -173,54 +181,54 @@ def prepare_idle(size: Size) -> Pair:
         machine.add_model(made)
         return made
 
-    return Pair(lambda: bytes_each(node, count), lambda: bytes_each(model, count))
+    return TurnPair(lambda: bytes_each(node, count), lambda: bytes_each(model, count))
 
 
 ROWS = (
-    Row(
+    BenchRow(
         name="dispatch",
         about="a whole Borrower step, against the same rows through prebuilt transitions machines",
         unit="ns / event",
         baseline_name="transitions.Machine",
         prepare=prepare_dispatch,
-        ratio=Ratio.BASELINE_OVER_OURS,
+        ratio=RatioKind.BASELINE_OVER_OURS,
         at_least=8,
         aim="12",
     ),
-    Row(
+    BenchRow(
         name="dispatch-hand",
         about="a whole Borrower step, against a mutable class written by hand",
         unit="ns / event",
         baseline_name="HandBorrower",
         prepare=prepare_dispatch_hand,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=4,
     ),
-    Row(
+    BenchRow(
         name="step-scale",
         about="growth of the Borrower's step from 10 to 100 000 streams, against that of a hand-written class",
         unit="x",
         baseline_name="HandBorrower",
         prepare=prepare_step_scale,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=1.5,
     ),
-    Row(
+    BenchRow(
         name="step-scale-leader",
         about="growth of the Leader's step from 10 to 100 000 streams, against that of a hand-written class",
         unit="x",
         baseline_name="HandLeader",
         prepare=prepare_step_scale_leader,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=1.5,
     ),
-    Row(
+    BenchRow(
         name="idle",
         about="memory of a Borrower that waits, its record and timers included",
         unit="bytes",
         baseline_name="add_model of transitions",
         prepare=prepare_idle,
-        ratio=Ratio.BASELINE_OVER_OURS,
+        ratio=RatioKind.BASELINE_OVER_OURS,
         aim="at most 1 000 bytes",
     ),
 )

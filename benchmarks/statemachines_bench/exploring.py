@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 
 if TYPE_CHECKING:
     from statemachines_spec.explorer.entries import Entries
@@ -43,7 +43,7 @@ def rate(name: str, size: str, engine: str) -> float:
     return result.states / result.seconds
 
 
-def plainest(name: str, size: str, prefix: int) -> float:
+def measure_plainest(name: str, size: str, prefix: int) -> float:
     """States a second of the plainest search, on a prefix."""
     from statemachines_spec.explorer.direct import search
     from statemachines_spec.shared_subscriptions.systems import system
@@ -52,18 +52,18 @@ def plainest(name: str, size: str, prefix: int) -> float:
     return counts.states / counts.seconds
 
 
-def prepare_compiled(size: Size) -> Pair:
+def prepare_compiled(size: Size) -> TurnPair:
     rate("revoke-timeout", "small", "compiled")  # compiles the kernel, or loads it
     large, prefix = size.pick((LARGE, PREFIX), (LITTLE, 200))
-    return Pair(lambda: rate(*large, "compiled"), lambda: plainest(*large, prefix))
+    return TurnPair(lambda: rate(*large, "compiled"), lambda: measure_plainest(*large, prefix))
 
 
-def prepare_plain(size: Size) -> Pair:
+def prepare_plain(size: Size) -> TurnPair:
     medium, prefix = size.pick((MEDIUM, PREFIX), (LITTLE, 200))
-    return Pair(lambda: rate(*medium, "plain"), lambda: plainest(*medium, prefix))
+    return TurnPair(lambda: rate(*medium, "plain"), lambda: measure_plainest(*medium, prefix))
 
 
-def prepare_spin(size: Size) -> Pair:
+def prepare_spin(size: Size) -> TurnPair:
     from statemachines_spec.explorer.entries import Entries
     from statemachines_spec.explorer.explore import explore
     from statemachines_spec.explorer.promela import judge
@@ -79,7 +79,7 @@ def prepare_spin(size: Size) -> Pair:
         assert counts.states == states
         return counts.states / counts.seconds
 
-    return Pair(lambda: rate(*large, "compiled"), spin)
+    return TurnPair(lambda: rate(*large, "compiled"), spin)
 
 
 def walk_all(entries: Entries, threads: int) -> int:
@@ -93,7 +93,7 @@ def walk_all(entries: Entries, threads: int) -> int:
     return walker.count
 
 
-def prepare_two(size: Size) -> Pair:
+def prepare_two(size: Size) -> TurnPair:
     """Entries are made before: the walk is shared out.  By the clock on the wall, since who waits is not faster."""
     from statemachines_spec.explorer.entries import Entries
     from statemachines_spec.shared_subscriptions.systems import system
@@ -112,48 +112,48 @@ def prepare_two(size: Size) -> Pair:
             assert list(pool.map(walk_all, (entries, entries), (1, 1))) == [states, states]
         return 2 * states / (perf_counter() - began)
 
-    return Pair(shared_out, side_by_side)
+    return TurnPair(shared_out, side_by_side)
 
 
 ROWS = (
-    Row(
+    BenchRow(
         name="explore",
         about=f"exploring {LARGE[0]} ({LARGE[1]}: at least {LARGE_STATES:,} states, at most {LARGE_BYTES} bytes each) "
         "by compiled tables, calls of the machines included",
         unit="states / s",
         baseline_name=f"plain Python search, first {PREFIX:,} states",
         prepare=prepare_compiled,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_least=10,
         aim="1 000 000 states / s",
     ),
-    Row(
+    BenchRow(
         name="explore-python",
         about=f"exploring {MEDIUM[0]} ({MEDIUM[1]}) by tables in pure Python",
         unit="states / s",
         baseline_name=f"plain Python search, first {PREFIX:,} states",
         prepare=prepare_plain,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_least=3,
         aim="70 000 states / s",
     ),
-    Row(
+    BenchRow(
         name="explore-spin",
         about=f"exploring {LARGE[0]} ({LARGE[1]}), against SPIN's search alone (generated C, breadth first)",
         unit="states / s",
         baseline_name=f"SPIN on the entries of {SPIN[0]} ({SPIN[1]})",
         prepare=prepare_spin,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_least=3,
         aim="1 000 000 states / s",
     ),
-    Row(
+    BenchRow(
         name="explore-two",
         about=f"walking {SPIN[0]} ({SPIN[1]}) in two threads, each with the states that fall to it by their digests",
         unit="states / s",
         baseline_name="two walkers side by side, each with all states",
         prepare=prepare_two,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_least=0.8,
     ),
 )

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 
 TOPICS: Final = tuple(f"t{number}" for number in range(8))
 FASTER: Final = 10
@@ -64,7 +64,7 @@ class DeliveryTimes:
         return {topic for topic, at in self.at.items() if at > moment}
 
 
-async def until(holds: Callable[[], bool]) -> None:
+async def wait_until(holds: Callable[[], bool]) -> None:
     """Wait for it; a minute at most."""
     async with asyncio.timeout(PATIENCE_S):
         while not holds():
@@ -87,7 +87,7 @@ async def publish(publisher: Any) -> None:
 
 
 @asynccontextmanager
-async def running(work: Any) -> AsyncIterator[None]:
+async def run_meanwhile(work: Any) -> AsyncIterator[None]:
     """A task for as long as this is open; its failure is ours."""
     task = asyncio.ensure_future(work)
     try:
@@ -100,7 +100,7 @@ async def running(work: Any) -> AsyncIterator[None]:
             await task
 
 
-async def halves(one: DeliveryTimes, other: DeliveryTimes) -> set[str]:
+async def wait_for_halves(one: DeliveryTimes, other: DeliveryTimes) -> set[str]:
     """Wait until each serves its half, and nobody the other's; the topics of `one`."""
 
     def steady() -> bool:
@@ -108,7 +108,7 @@ async def halves(one: DeliveryTimes, other: DeliveryTimes) -> set[str]:
         mine, theirs = one.since(moment), other.since(moment)
         return len(mine) == len(theirs) == len(TOPICS) // 2 and not mine & theirs
 
-    await until(steady)
+    await wait_until(steady)
     return one.since(monotonic() - STEADY_S)
 
 
@@ -130,23 +130,23 @@ async def failover_s(directory: Path) -> float:
         await stack.enter_async_context(node)
         leader = "{}:{}".format(*node.address)
         publisher = await stack.enter_async_context(Publisher(store))
-        await stack.enter_async_context(running(publish(publisher)))
+        await stack.enter_async_context(run_meanwhile(publish(publisher)))
         messages = SharedSubscription(
             "$shared/bench/#", leader=leader, store=store, configuration=times, start="beginning"
         )
         await stack.enter_async_context(messages)
-        await stack.enter_async_context(running(read(messages, survivor)))
+        await stack.enter_async_context(run_meanwhile(read(messages, survivor)))
         arguments = ["node", "consumer", "$shared/bench/#", "--name", "victim", "--leader", leader]
         arguments += ["--store", str(store), "--start", "beginning", "--config", str(directory / "times.toml")]
         child = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "statemachines", *arguments, stdout=asyncio.subprocess.PIPE
         )
-        await stack.enter_async_context(running(listen(child, victim)))
+        await stack.enter_async_context(run_meanwhile(listen(child, victim)))
         try:
-            streams = await halves(victim, survivor)
+            streams = await wait_for_halves(victim, survivor)
             child.kill()
             killed = monotonic()
-            await until(lambda: streams <= survivor.since(killed))
+            await wait_until(lambda: streams <= survivor.since(killed))
             return monotonic() - killed
         finally:
             with suppress(ProcessLookupError):
@@ -166,11 +166,11 @@ def run_failover() -> float:
         return asyncio.run(failover_s(Path(directory)))
 
 
-def prepare_failover(size: Size) -> Pair:
+def prepare_failover(size: Size) -> TurnPair:
     """The times of a group are what they are: both sizes are one."""
     times = configuration()
     unit = (times.validity_ms + times.resend_interval_ms) / 1000
-    return Pair(run_failover, lambda: unit)
+    return TurnPair(run_failover, lambda: unit)
 
 
 # -- a leader host is gone ------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ async def next_leader_s(directory: Path, blow: signal.Signals, times: Any) -> fl
     async with AsyncExitStack() as stack:
         hosts = [await stack.enter_async_context(leader_host(directory, name)) for name in NAMES]
         publisher = await stack.enter_async_context(Publisher(store))
-        await stack.enter_async_context(running(publish(publisher)))
+        await stack.enter_async_context(run_meanwhile(publish(publisher)))
         messages = SharedSubscription(
             "$shared/bench/#",
             leader=[address for _, address in hosts],
@@ -198,17 +198,17 @@ async def next_leader_s(directory: Path, blow: signal.Signals, times: Any) -> fl
             start="beginning",
         )
         await stack.enter_async_context(messages)
-        await stack.enter_async_context(running(read(messages, seen)))
-        await until(lambda: len(seen.since(monotonic() - STEADY_S)) == len(TOPICS))
+        await stack.enter_async_context(run_meanwhile(read(messages, seen)))
+        await wait_until(lambda: len(seen.since(monotonic() - STEADY_S)) == len(TOPICS))
         await asyncio.sleep(STEADY_S)
         ((borrower, epoch, leader),) = list_links(messages)
         child, _ = hosts[NAMES.index(node_of(leader))]
         child.send_signal(blow)
         struck = monotonic()
         asyncio.get_running_loop().call_later(2 * times.claim_ttl_ms / 1000, resume, child)
-        await until(lambda: any(now > epoch and other != borrower for other, now, _ in list_links(messages)))
+        await wait_until(lambda: any(now > epoch and other != borrower for other, now, _ in list_links(messages)))
         granted = monotonic()
-        await until(lambda: len(seen.since(granted)) == len(TOPICS))
+        await wait_until(lambda: len(seen.since(granted)) == len(TOPICS))
         return monotonic() - struck
 
 
@@ -249,13 +249,13 @@ def run_next_leader(blow: signal.Signals, times: Any = None) -> float:
         return asyncio.run(next_leader_s(Path(directory), blow, times or configuration()))
 
 
-def prepare_next_leader(size: Size) -> Pair:
+def prepare_next_leader(size: Size) -> TurnPair:
     """With the default times; the bound is what a claim and the leases under it last, and two seconds."""
     from statemachines.shared_subscriptions.configuration import MS, Configuration
 
     times = Configuration()
     bound_s = times.claim_ttl_ms / 1_000 + times.lease_by_other_clock_ns() / MS / 1_000 + SLACK_S
-    return Pair(lambda: run_next_leader(signal.SIGKILL, times), lambda: bound_s)
+    return TurnPair(lambda: run_next_leader(signal.SIGKILL, times), lambda: bound_s)
 
 
 # -- a consumer leaves ----------------------------------------------------------------------------------------------
@@ -315,15 +315,15 @@ async def leave_ms(directory: Path) -> float:
                 "$shared/bench/#", leader=leader, store=store, configuration=times, node=name, start="beginning"
             )
             subscriptions.append(await stack.enter_async_context(messages))
-            await stack.enter_async_context(running(read(messages, seen)))
-        async with running(publish(publisher)):
-            streams = await halves(leaver, stayer)
+            await stack.enter_async_context(run_meanwhile(read(messages, seen)))
+        async with run_meanwhile(publish(publisher)):
+            streams = await wait_for_halves(leaver, stayer)
         await asyncio.sleep(STEADY_S)
         left = monotonic()
         await subscriptions[0].unsubscribe()
         for topic in streams:
             await publisher.publish(topic, [b"x" * 64])
-        await until(lambda: streams <= stayer.since(left))
+        await wait_until(lambda: streams <= stayer.since(left))
         return (max(stayer.at[topic] for topic in streams) - left) * 1000
 
 
@@ -354,41 +354,41 @@ def run_leave() -> float:
 
 
 ROWS = (
-    Row(
+    BenchRow(
         name="failover",
         about="SIGKILL of one of two consumers, until all its streams flow again; a tenth of the default times",
         unit="s",
         baseline_name="validity + resend interval",
         prepare=prepare_failover,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=1.2,
     ),
-    Row(
+    BenchRow(
         name="failover-leader",
         about="SIGKILL of the leading one of two hosts, until all streams flow; the default times",
         unit="s",
         baseline_name="claim TTL + lease grace + 2 s",
         prepare=prepare_next_leader,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=1.0,
         aim="8 s",
     ),
-    Row(
+    BenchRow(
         name="failover-pause",
         about="SIGSTOP of the leading host beyond its claim, until all streams flow; a tenth of the default times",
         unit="s",
         baseline_name="the same with SIGKILL",
-        prepare=lambda size: Pair(lambda: run_next_leader(signal.SIGSTOP), lambda: run_next_leader(signal.SIGKILL)),
-        ratio=Ratio.OURS_OVER_BASELINE,
+        prepare=lambda size: TurnPair(lambda: run_next_leader(signal.SIGSTOP), lambda: run_next_leader(signal.SIGKILL)),
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=1.2,
     ),
-    Row(
+    BenchRow(
         name="graceful-leave",
         about="unsubscribe of one of two consumers, until all its streams flow elsewhere; the ratio counts round trips",
         unit="ms",
         baseline_name="a round trip to the leader, 20 ms each way",
-        prepare=lambda size: Pair(run_leave, lambda: asyncio.run(round_trip_ms())),
-        ratio=Ratio.OURS_OVER_BASELINE,
+        prepare=lambda size: TurnPair(run_leave, lambda: asyncio.run(round_trip_ms())),
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=4.5,
         aim="2 round trips + resend interval, which makes 4.5",
     ),

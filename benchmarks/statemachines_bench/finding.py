@@ -7,7 +7,7 @@ from statistics import mean
 from typing import Final
 
 from statemachines_bench.measure import ns_per_event
-from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 
 EXAMPLES: Final = 20
 MOVES: Final = 20_000
@@ -37,9 +37,9 @@ def measure_groups(examples: int) -> float:
 
 def time_move(moves: int) -> float:
     """Nanoseconds a move of one group that nobody disturbs."""
-    from statemachines.testing.shared_subscriptions.system import System
+    from statemachines.testing.shared_subscriptions.system import GroupSystem
 
-    system = System()
+    system = GroupSystem()
     for number in (1, 2, 3):
         system.subscribe(f"consumer-{number}")
     for topic in "abc":
@@ -57,39 +57,39 @@ def seconds_to_find(method: str, bugs: tuple[str, ...]) -> float:
     return mean(find(PROTOCOL, find_bug(name), method, cpu_s=CPU_S_MAX).cpu_s for name in bugs)
 
 
-def prepare_steps(size: Size) -> Pair:
+def prepare_steps(size: Size) -> TurnPair:
     examples, moves = size.pick((EXAMPLES, MOVES), (2, 500))
-    return Pair(lambda: measure_groups(examples), lambda: time_move(moves))
+    return TurnPair(lambda: measure_groups(examples), lambda: time_move(moves))
 
 
-def against_simulation(method: str, size: Size) -> Pair:
+def against_simulation(method: str, size: Size) -> TurnPair:
     bugs = size.pick(BUGS, BUGS[2:3])  # the soonest found of them
-    return Pair(lambda: seconds_to_find(method, bugs), lambda: seconds_to_find("simulation", bugs))
+    return TurnPair(lambda: seconds_to_find(method, bugs), lambda: seconds_to_find("simulation", bugs))
 
 
 ROWS = (
-    Row(
+    BenchRow(
         name="hypothesis-steps",
         about="a move of a whole group as Hypothesis drives it, against the same group left alone",
         unit="ns / move",
         baseline_name="System.run",
         prepare=prepare_steps,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
     ),
-    Row(
+    BenchRow(
         name="bug-time",
         about="processor time until a planted bug is found, mean of five: exploration against simulation",
         unit="CPU s / bug",
         baseline_name="simulation",
         prepare=partial(against_simulation, "exploration"),
-        ratio=Ratio.BASELINE_OVER_OURS,
+        ratio=RatioKind.BASELINE_OVER_OURS,
     ),
-    Row(
+    BenchRow(
         name="bug-time-hypothesis",
         about="processor time until a planted bug is found, mean of five: Hypothesis against simulation",
         unit="CPU s / bug",
         baseline_name="simulation",
         prepare=partial(against_simulation, "hypothesis"),
-        ratio=Ratio.BASELINE_OVER_OURS,
+        ratio=RatioKind.BASELINE_OVER_OURS,
     ),
 )

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from statemachines.kernel import GaplessError
-from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 
 MACHINE: Final = "shared_subscriptions/borrower"
 STEPS: Final = 200
@@ -127,13 +127,13 @@ def rate_polars(path: Path, rows: int) -> float:
     return rows / spent
 
 
-def prepare(size: Size) -> Pair:
+def prepare(size: Size) -> TurnPair:
     instances = size.pick(*INSTANCES)
     path, rows = make_log(instances), instances * STEPS
-    return Pair(partial(rate_ours, path, rows), partial(rate_polars, path, rows))
+    return TurnPair(partial(rate_ours, path, rows), partial(rate_polars, path, rows))
 
 
-def prepare_text(size: Size) -> Pair:
+def prepare_text(size: Size) -> TurnPair:
     """The same as NDJSON."""
     instances = size.pick(*TEXT_INSTANCES)
     path, rows = make_log(instances).with_suffix(".ndjson"), instances * STEPS
@@ -141,26 +141,26 @@ def prepare_text(size: Size) -> Pair:
         import polars as pl
 
         pl.read_parquet(make_log(instances)).cast(pl.String).write_ndjson(path)
-    return Pair(partial(rate_ours, path, rows), partial(rate_polars, path, rows))
+    return TurnPair(partial(rate_ours, path, rows), partial(rate_polars, path, rows))
 
 
 ROWS: Final = (
-    Row(
+    BenchRow(
         name="judge-foreign",
         about="8 million events of a foreign log in Parquet, judged by the sets of states that are possible",
         unit="rows / s",
         baseline_name="Polars, the same look-up with the states known",
         prepare=prepare,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_least=0.5,
         aim="2 M rows/s on two cores",
     ),
-    Row(
+    BenchRow(
         name="judge-foreign-ndjson",
         about="1 million events of a foreign log in NDJSON, judged in the same way",
         unit="rows / s",
         baseline_name="Polars, the same look-up with the states known",
         prepare=prepare_text,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
     ),
 )

@@ -28,7 +28,7 @@ LONG_S = 60.0
 """A pull of JetStream waits so long for a message."""
 
 
-class Count:
+class AcknowledgedCount:
     """What was acknowledged, and what of it was said."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ async def ours(leader: str, store: str, name: str) -> None:
     """A member of our group."""
     from statemachines.drivers.shared_subscriptions import SharedSubscription
 
-    count = Count()
+    count = AcknowledgedCount()
     async with SharedSubscription(
         "$shared/bench/#", leader=leader, start="beginning", store=store, node=name
     ) as messages:
@@ -81,7 +81,7 @@ def redis_group(port: str, streams: str, name: str) -> None:
 
     client: Any = redis.Redis(port=int(port))
     wanted = dict.fromkeys([f"s{number}" for number in range(int(streams))], ">")
-    count = Count()
+    count = AcknowledgedCount()
     while True:
         answer = client.xreadgroup("bench", name, wanted, count=BATCH, block=QUIET_MS)
         if not answer:
@@ -98,7 +98,7 @@ async def jetstream_consumer(url: str, name: str) -> None:
 
     connection: Any = await nats.connect(url, name=name)
     pull = await connection.jetstream().pull_subscribe_bind("bench", "bench")
-    count = Count()
+    count = AcknowledgedCount()
     while True:
         try:
             batch = await pull.fetch(BATCH, timeout=LONG_S)

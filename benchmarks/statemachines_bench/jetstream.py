@@ -21,17 +21,17 @@ from typing import Any, Final
 from statemachines.kernel import ConfigurationError, GaplessError
 from statemachines.testing.process_harness import free_port
 from statemachines_bench.failover import FASTER, run_failover
-from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 from statemachines_bench.throughput import (
     MESSAGES,
     PATIENCE_S,
     STREAMS,
-    consumers,
     fill,
     leader_host,
-    parts,
+    list_parts,
     per_second,
     run_ours,
+    start_consumers,
 )
 
 ACK_WAIT_S: Final = 30.0
@@ -89,15 +89,15 @@ async def fill_stream(server: NatsServer, messages: int, streams: int) -> None:
     """The same messages in one stream of as many subjects."""
     async with server.client() as (connection, jetstream):
         await jetstream.add_stream(name="bench", subjects=["bench.*"])
-        for payloads in parts(messages // streams):
+        for payloads in list_parts(messages // streams):
             for stream in range(streams):
                 for payload in payloads:
                     await connection.publish(f"bench.s{stream}", payload)
             await connection.flush()
-        await until_count(lambda: stored(jetstream), messages)
+        await until_count(lambda: count_stored(jetstream), messages)
 
 
-async def stored(jetstream: Any) -> int:
+async def count_stored(jetstream: Any) -> int:
     """Messages of the stream."""
     return int((await jetstream.stream_info("bench")).state.messages)
 
@@ -138,13 +138,13 @@ def run_jetstream(server: NatsServer, messages: int) -> float:
             await until_count(acknowledged, messages)
 
     asyncio.run(begin())
-    with consumers("jetstream", server.url) as children:
+    with start_consumers("jetstream", server.url) as children:
         value = per_second(children, messages)
         asyncio.run(check())
         return value
 
 
-def prepare_throughput(size: Size) -> Pair:
+def prepare_throughput(size: Size) -> TurnPair:
     messages = size.pick(MESSAGES, 2_400)
     directory = Path(tempfile.mkdtemp(prefix="gapless-bench-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
@@ -152,13 +152,13 @@ def prepare_throughput(size: Size) -> Pair:
     fill(filled, messages, STREAMS)
     server = NatsServer()
     asyncio.run(fill_stream(server, messages, STREAMS))
-    return Pair(lambda: run_ours(filled, messages), lambda: run_jetstream(server, messages))
+    return TurnPair(lambda: run_ours(filled, messages), lambda: run_jetstream(server, messages))
 
 
 # -- latency --------------------------------------------------------------------------------------------------------
 
 
-def middle(seconds: list[float]) -> float:
+def find_median_ms(seconds: list[float]) -> float:
     """The median, in milliseconds."""
     return sorted(seconds)[len(seconds) // 2] * 1e3
 
@@ -183,7 +183,7 @@ async def latency_of_ours(count: int) -> float:
                         message = await anext(each)
                         found.append(perf_counter() - began)
                         await message.ack()
-    return middle(found)
+    return find_median_ms(found)
 
 
 async def latency_of_jetstream(server: NatsServer, count: int) -> float:
@@ -200,13 +200,15 @@ async def latency_of_jetstream(server: NatsServer, count: int) -> float:
             found.append(perf_counter() - began)
             await message.ack()
         await jetstream.delete_stream("bench")
-    return middle(found)
+    return find_median_ms(found)
 
 
-def prepare_latency(size: Size) -> Pair:
+def prepare_latency(size: Size) -> TurnPair:
     count = size.pick(PACED, 3)
     server = NatsServer()
-    return Pair(lambda: asyncio.run(latency_of_ours(count)), lambda: asyncio.run(latency_of_jetstream(server, count)))
+    return TurnPair(
+        lambda: asyncio.run(latency_of_ours(count)), lambda: asyncio.run(latency_of_jetstream(server, count))
+    )
 
 
 # -- fail-over ------------------------------------------------------------------------------------------------------
@@ -244,35 +246,35 @@ async def redelivery_s(server: NatsServer, ack_wait_s: float) -> float:
             await jetstream.delete_stream("bench")
 
 
-def prepare_failover(size: Size) -> Pair:
+def prepare_failover(size: Size) -> TurnPair:
     server, ack_wait_s = NatsServer(), size.pick(ACK_WAIT_S / FASTER, 0.3)
-    return Pair(run_failover, lambda: asyncio.run(redelivery_s(server, ack_wait_s)))
+    return TurnPair(run_failover, lambda: asyncio.run(redelivery_s(server, ack_wait_s)))
 
 
 ROWS = (
-    Row(
+    BenchRow(
         name="group-jetstream",
         about="a group empties 8 streams: 200 000 stored messages of 64 bytes, 2 consumer processes, batches of 100",
         unit="messages / s",
         baseline_name=f"{BASELINE}, explicit acknowledgements",
         prepare=prepare_throughput,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_least=1,
     ),
-    Row(
+    BenchRow(
         name="group-jetstream-latency",
         about="a message of 64 bytes from its publish to a member that waits for it, median of 200",
         unit="ms",
         baseline_name=BASELINE,
         prepare=prepare_latency,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
     ),
-    Row(
+    BenchRow(
         name="group-jetstream-failover",
         about="SIGKILL of one of two consumers, until another gets what it had in hand; a tenth of both default times",
         unit="s",
         baseline_name=f"{BASELINE}, ack_wait 3 s",
         prepare=prepare_failover,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
     ),
 )

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from statemachines.kernel import GaplessError
 from statemachines_bench.judge_baselines import Counts, duckdb_judge, our_judge, polars_judge
-from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 
 SEEDS: Final = 35
 """Stormy runs, some 0.7 million steps."""
@@ -84,7 +84,7 @@ def spark_judge(opened: Any, files: tuple[Path, ...]) -> Counts:
     return {line["check"]: line["sum(wrong)"] for line in judged.groupBy("check").sum("wrong").collect()}
 
 
-def seconds(judge: Callable[[], Counts]) -> float:
+def measure_seconds(judge: Callable[[], Counts]) -> float:
     """How long it takes; the trace is right, and a judge that says otherwise is not measured."""
     began = perf_counter()
     wrong = judge()
@@ -94,35 +94,35 @@ def seconds(judge: Callable[[], Counts]) -> float:
     return spent
 
 
-def prepare(baseline: Callable[[list[Path], Any], Counts], size: Size) -> Pair:
+def prepare(baseline: Callable[[list[Path], Any], Counts], size: Size) -> TurnPair:
     """Ours by Spark, the baseline in this process, which also has all cores."""
     from statemachines import catalogue
 
     files, opened = trace(size), session(size)
-    return Pair(
-        lambda: seconds(lambda: spark_judge(opened, files)),
-        lambda: seconds(lambda: baseline(list(files), catalogue.machines("shared_subscriptions"))),
+    return TurnPair(
+        lambda: measure_seconds(lambda: spark_judge(opened, files)),
+        lambda: measure_seconds(lambda: baseline(list(files), catalogue.machines("shared_subscriptions"))),
     )
 
 
 ROWS: Final = (
-    Row(
+    BenchRow(
         name="judge-steps",
         about="conformance, continuity, exclusivity and messages of 20 million steps: Spark tasks against Polars",
         unit="s",
         baseline_name="Polars",
         prepare=partial(prepare, polars_judge),
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=1.0,
         aim="5 M steps/s",
     ),
-    Row(
+    BenchRow(
         name="judge-steps-duckdb",
         about="conformance, continuity, exclusivity and messages of 20 million steps: Spark tasks against DuckDB's SQL",
         unit="s",
         baseline_name="DuckDB SQL",
         prepare=partial(prepare, duckdb_judge),
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=1.0,
         aim="5 M steps/s",
     ),

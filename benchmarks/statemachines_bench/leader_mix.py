@@ -28,26 +28,26 @@ def leading_record(streams: int) -> LeaderRecord:
     infos = tuple(StreamInfo(stream_name(number), 0, 0, 0, 2**40) for number in range(streams))
     listed = LEADER.step(record, StreamsListed(1, infos, False), 2 * MS)
     record = listed.record
-    waiting = deque(answers(listed.effects))
+    waiting = deque(list_answers(listed.effects))
     while waiting:  # an answer makes room for the next grant
         step = LEADER.step(record, waiting.popleft(), 3 * MS)
         record = step.record
-        waiting += answers(step.effects)
+        waiting += list_answers(step.effects)
     return record
 
 
-def answers(effects: Effects) -> list[UpdateProgress]:
+def list_answers(effects: Effects) -> list[UpdateProgress]:
     """What the borrowers say to the grants among the effects."""
     messages = [effect.message for effect in effects if isinstance(effect, Send)]
-    return [progress(grant, grant.progress) for grant in messages if isinstance(grant, Grant)]
+    return [make_progress(grant, grant.progress) for grant in messages if isinstance(grant, Grant)]
 
 
-def progress(grant: Grant, offset: int) -> UpdateProgress:
+def make_progress(grant: Grant, offset: int) -> UpdateProgress:
     """The progress of a grant, from its borrower."""
     return UpdateProgress(grant.borrower, grant.epoch, grant.registration, grant.stream, grant.grant, offset, False)
 
 
-def updating(record: LeaderRecord, events: int, seed: int = 1) -> list[Fed]:
+def list_updating(record: LeaderRecord, events: int, seed: int = 1) -> list[Fed]:
     """Progress of streams drawn uniformly, each from its owner."""
     chance = Random(seed)
     held = [assignment for _, assignment in in_order(record.assignments)]

@@ -17,7 +17,7 @@ from typing import Final
 
 from statemachines_bench.analysing import make_folder
 from statemachines_bench.command_cost import CommandCost, measure_command
-from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 
 TRACES: Final = os.environ.get("GAPLESS_BENCH_TRACES", "")
 NAME, COPIES = ("100m", 129) if TRACES else ("24m", 32)
@@ -98,85 +98,85 @@ def measure_slope_us(size: Size, fewer: int, more: int) -> float:
     return max(LEAST_US, spent_s / rows * 1e6)
 
 
-def prepare_analysis(size: Size) -> Pair:
+def prepare_analysis(size: Size) -> TurnPair:
     """The command against reading."""
     make_trace(size, COPIES)
-    return Pair(lambda: measure_analysis(size, COPIES, "auto").wall_s, lambda: read_files(size, COPIES))
+    return TurnPair(lambda: measure_analysis(size, COPIES, "auto").wall_s, lambda: read_files(size, COPIES))
 
 
-def prepare_slope(size: Size) -> Pair:
+def prepare_slope(size: Size) -> TurnPair:
     """Three sizes: the upper two against the lower two."""
     half, quarter = COPIES // 2, COPIES // 4
-    return Pair(partial(measure_slope_us, size, half, COPIES), partial(measure_slope_us, size, quarter, half))
+    return TurnPair(partial(measure_slope_us, size, half, COPIES), partial(measure_slope_us, size, quarter, half))
 
 
-def prepare_memory(size: Size) -> Pair:
+def prepare_memory(size: Size) -> TurnPair:
     """All rows against a quarter of them."""
-    return Pair(
+    return TurnPair(
         lambda: find_cost(size, COPIES).memory_bytes / 1e9, lambda: find_cost(size, COPIES // 4).memory_bytes / 1e9
     )
 
 
-def prepare_spark(size: Size) -> Pair:
+def prepare_spark(size: Size) -> TurnPair:
     """Spark without its start, against this process."""
     start_s = measure_analysis(size, START, "spark").wall_s
-    return Pair(
+    return TurnPair(
         lambda: abs(measure_analysis(size, COPIES, "spark").wall_s - start_s),
         lambda: measure_analysis(size, COPIES).wall_s,
     )
 
 
-def prepare_start(size: Size) -> Pair:
+def prepare_start(size: Size) -> TurnPair:
     """One short run."""
-    return Pair(
+    return TurnPair(
         lambda: measure_analysis(size, START, "spark").wall_s, lambda: measure_analysis(size, START, "local").wall_s
     )
 
 
 ROWS: Final = (
-    Row(
+    BenchRow(
         name=f"analyze-{NAME}",
         about=f"the whole command `analyze` on {NAME} rows by the engine that it chooses",
         unit="s",
         baseline_name="reading its columns",
         prepare=prepare_analysis,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         aim="45 s for 100m",
     ),
-    Row(
+    BenchRow(
         name=f"analyze-{NAME}-slope",
         about=f"processor time of a row in one process, from a half of {NAME} rows to all",
         unit="us",
         baseline_name="from a quarter to a half",
         prepare=prepare_slope,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=1.25,
     ),
-    Row(
+    BenchRow(
         name=f"analyze-{NAME}-memory",
         about="memory of all processes of the command, as proportional set size",
         unit="GB",
         baseline_name="a quarter of the rows",
         prepare=prepare_memory,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=2.0,
         aim="2 GB",
     ),
-    Row(
+    BenchRow(
         name=f"analyze-{NAME}-spark",
         about=f"the whole command on {NAME} rows with --engine spark and local[2], without the seconds of its start",
         unit="s",
         baseline_name="--engine local",
         prepare=prepare_spark,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=2.0,
     ),
-    Row(
+    BenchRow(
         name="analyze-spark-start",
         about="the whole command on one short run with --engine spark and local[2]",
         unit="s",
         baseline_name="--engine local",
         prepare=prepare_start,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
     ),
 )

@@ -9,8 +9,8 @@ from time import perf_counter, process_time_ns
 from tracemalloc import get_traced_memory, start, stop
 from typing import Final
 
-from statemachines_bench.result import Result
-from statemachines_bench.row import Pair, Row, Size
+from statemachines_bench.result import RowResult
+from statemachines_bench.row import BenchRow, Size, TurnPair
 
 Progress = Callable[[str], None]
 
@@ -22,7 +22,7 @@ SMALL_SPREAD: Final = 1.1
 """Two rounds are enough if the greater ratio is at most so many times the lesser."""
 
 
-def measure_all(rows: Iterable[Row], progress: Progress) -> Iterator[Result]:
+def measure_all(rows: Iterable[BenchRow], progress: Progress) -> Iterator[RowResult]:
     """Measure each row, and give its result as soon as it is there; `progress` is told what is being done.  A row that
     fails is a result that says so: the others are measured all the same."""
     for row in rows:
@@ -34,28 +34,28 @@ def measure_all(rows: Iterable[Row], progress: Progress) -> Iterator[Result]:
         yield result
 
 
-def make_failed_result(row: Row, error: Exception) -> Result:
+def make_failed_result(row: BenchRow, error: Exception) -> RowResult:
     """What became of a row that did not come to an end: the error, and where it was raised."""
     where = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{where.filename.rpartition('/')[2]}:{where.lineno}"
-    return Result(row, (), (), f"{type(error).__name__}: {error} ({place})")
+    return RowResult(row, (), (), f"{type(error).__name__}: {error} ({place})")
 
 
-def measure(row: Row, clock: Callable[[], float] = perf_counter) -> Result:
+def measure(row: BenchRow, clock: Callable[[], float] = perf_counter) -> RowResult:
     """Ours, baseline, ours, ...: as many rounds as the first one, timed by `clock` in seconds, leaves time for; fewer
     where the rounds agree about the target."""
     began = clock()
     pair = row.prepare(Size.FULL)
     prepared = clock()
-    values = [one_round(pair)]
+    values = [run_round(pair)]
     rounds = rounds_for(clock() - prepared)
     while len(values) < rounds and not is_decided(row, values):
-        values.append(one_round(pair))
+        values.append(run_round(pair))
     ours, baseline = zip(*values, strict=True)
-    return Result(row, ours, baseline, seconds=clock() - began)
+    return RowResult(row, ours, baseline, seconds=clock() - began)
 
 
-def is_decided(row: Row, rounds: Sequence[tuple[float, float]]) -> bool:
+def is_decided(row: BenchRow, rounds: Sequence[tuple[float, float]]) -> bool:
     """Whether the rounds are enough: each says the same of the target, and there are three, or two with a small
     spread."""
     ratios = [row.ratio.of(*values) for values in rounds]
@@ -64,7 +64,7 @@ def is_decided(row: Row, rounds: Sequence[tuple[float, float]]) -> bool:
     return len(ratios) >= ROUNDS_ENOUGH or (len(ratios) > 1 and max(ratios) <= SMALL_SPREAD * min(ratios))
 
 
-def one_round(pair: Pair) -> tuple[float, float]:
+def run_round(pair: TurnPair) -> tuple[float, float]:
     """One value of each."""
     return pair.ours(), pair.baseline()
 

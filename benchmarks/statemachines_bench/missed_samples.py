@@ -16,20 +16,20 @@ from statemachines.missed_samples.subscriber import SUBSCRIBER
 from statemachines.missed_samples.subscriber_record import Subscribe, SubscriberRecord
 from statemachines.testing.missed_samples.own_process import run_apart
 from statemachines_bench.measure import bytes_each, ns_per_event
-from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 
 PATIENCE_S: Final = 100.0
 """A process that measures has ended by then, or hangs."""
 
 
-def child(what: str, **options: object) -> dict[str, float]:
+def run_child(what: str, **options: object) -> dict[str, float]:
     """What a process of its own has measured; raises `GaplessError` if it fails, hangs, or says nothing."""
     command = [sys.executable, "-m", "statemachines_bench.zenoh_child", what, json.dumps(options)]
     figures: dict[str, float] = json.loads(run_apart(command, f"{what} over zenoh", PATIENCE_S))
     return figures
 
 
-class Turns:
+class TurnValues:
     """Both values of one run, in which ours and theirs took turns on the same link."""
 
     def __init__(self, run: Callable[[], dict[str, float]]) -> None:
@@ -47,30 +47,30 @@ class Turns:
         return self._theirs.pop() * 1_000
 
 
-def recovery(delay_ms: float, pairs: int, size: Size) -> Pair:
+def recovery(delay_ms: float, pairs: int, size: Size) -> TurnPair:
     """Milliseconds from the put of a sample that is lost to its delivery."""
-    turns = Turns(partial(child, "recovery", pairs=size.pick(pairs, 5), delay_ms=delay_ms))
-    return Pair(turns.ours, turns.theirs)
+    turns = TurnValues(partial(run_child, "recovery", pairs=size.pick(pairs, 5), delay_ms=delay_ms))
+    return TurnPair(turns.ours, turns.theirs)
 
 
-def throughput(size: Size) -> Pair:
+def throughput(size: Size) -> TurnPair:
     """In-order samples a second."""
     samples = size.pick(100_000, 1_000)
 
     def measured(whose: str) -> float:
-        return child("throughput", whose=whose, samples=samples)["per_second"]
+        return run_child("throughput", whose=whose, samples=samples)["per_second"]
 
-    return Pair(partial(measured, "ours"), partial(measured, "theirs"))
+    return TurnPair(partial(measured, "ours"), partial(measured, "theirs"))
 
 
-def cache_query(size: Size) -> Pair:
+def cache_query(size: Size) -> TurnPair:
     """Milliseconds of one query, the median of several."""
     kept, asked, queries = size.pick((100_000, 1_000, 20), (200, 20, 2))
 
     def measured(whose: str) -> float:
-        return 1_000 * child("cache-query", whose=whose, kept=kept, asked=asked, queries=queries)["seconds"]
+        return 1_000 * run_child("cache-query", whose=whose, kept=kept, asked=asked, queries=queries)["seconds"]
 
-    return Pair(partial(measured, "ours"), partial(measured, "theirs"))
+    return TurnPair(partial(measured, "ours"), partial(measured, "theirs"))
 
 
 # -- the machine alone ----------------------------------------------------------------------------------------------
@@ -110,13 +110,13 @@ def sample_ns(count: int, samples: int) -> float:
     return cost
 
 
-def sources(size: Size) -> Pair:
+def sources(size: Size) -> TurnPair:
     """Of many sources and of few."""
     many, samples = size.pick((10_000, 50_000), (100, 200))
-    return Pair(partial(sample_ns, many, samples), partial(sample_ns, 10, samples))
+    return TurnPair(partial(sample_ns, many, samples), partial(sample_ns, 10, samples))
 
 
-def sources_memory(size: Size) -> Pair:
+def sources_memory(size: Size) -> TurnPair:
     """Bytes of each source, its name included."""
     count = size.pick(10_000, 100)
 
@@ -128,18 +128,18 @@ def sources_memory(size: Size) -> Pair:
             bytes_each(lambda number: {name: [index, index + 1] for index, name in enumerate(names(count))}, 1) / count
         )
 
-    return Pair(ours, plain)
+    return TurnPair(ours, plain)
 
 
 ROWS = (
     *(
-        Row(
+        BenchRow(
             name,
             f"put of a sample that is lost to its delivery, a link of {delay_ms} ms, {pairs} pairs in turns",
             "ms",
             "zenoh's own AdvancedSubscriber",
             partial(recovery, delay_ms, pairs),
-            Ratio.OURS_OVER_BASELINE,
+            RatioKind.OURS_OVER_BASELINE,
             at_most=at_most,
         )
         for name, delay_ms, pairs, at_most in (
@@ -148,39 +148,39 @@ ROWS = (
             ("zenoh-recovery-50ms", 50, 30, 1.05),
         )
     ),
-    Row(
+    BenchRow(
         "zenoh-throughput",
         "samples in order from zenoh's own publisher in another process, to a callback",
         "samples/s",
         "zenoh's own AdvancedSubscriber",
         throughput,
-        Ratio.OURS_OVER_BASELINE,
+        RatioKind.OURS_OVER_BASELINE,
         at_least=0.6,
         aim="0.8",
     ),
-    Row(
+    BenchRow(
         "cache-query",
         "1 000 of 100 000 samples from our publisher's cache, until the query has ended",
         "ms",
         "the cache of zenoh's own AdvancedPublisher",
         cache_query,
-        Ratio.OURS_OVER_BASELINE,
+        RatioKind.OURS_OVER_BASELINE,
     ),
-    Row(
+    BenchRow(
         "sources",
         "a sample in order of one of 10 000 sources, the machine alone",
         "ns / sample",
         "of 10 sources",
         sources,
-        Ratio.OURS_OVER_BASELINE,
+        RatioKind.OURS_OVER_BASELINE,
         at_most=1.5,
     ),
-    Row(
+    BenchRow(
         "sources-memory",
         "bytes of a source at a subscriber that has delivered one sample of it, its name included",
         "bytes",
         "a plain dict of lists of two numbers",
         sources_memory,
-        Ratio.OURS_OVER_BASELINE,
+        RatioKind.OURS_OVER_BASELINE,
     ),
 )

@@ -19,9 +19,9 @@ from typing import Final
 from statemachines.testing.mqtt_connections.mqtt_broker import KINDS, MqttBroker, find_program
 from statemachines.testing.mqtt_connections.mqtt_socket import MqttSocket, publish_all
 from statemachines_bench.mqtt_traffic import run_broker
-from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 from statemachines_bench.session_idle import read_cpu_s, run_child
-from statemachines_bench.sessions import PAYLOAD, PENDING, take_over_tcp, waiting
+from statemachines_bench.sessions import PAYLOAD, PENDING, open_waiting_store, take_over_tcp
 
 CLIENT: Final = "c"
 TOPIC: Final = "t"
@@ -42,7 +42,7 @@ def take_backlog(port: int, rows: int) -> float:
 
 def take_from_ours(rows: int) -> float:
     """A node that begins on a copy of the database."""
-    with waiting(rows).copy_store() as path, tempfile.TemporaryDirectory(prefix="gapless-bench-") as name:
+    with open_waiting_store(rows).copy_store() as path, tempfile.TemporaryDirectory(prefix="gapless-bench-") as name:
         folder = Path(name)
         (folder / "s.db").symlink_to(path)
         with MqttBroker("ours-process", folder) as broker:
@@ -59,12 +59,12 @@ def take_from_mosquitto(take: Callable[[MqttBroker], float], rows: int) -> float
         return take(broker)
 
 
-def prepare(size: Size) -> Pair:
+def prepare(size: Size) -> TurnPair:
     """Both with as many messages."""
     rows = size.pick(PENDING, 40)
-    waiting(rows)
+    open_waiting_store(rows)
     baseline = partial(take_from_mosquitto, lambda broker: take_backlog(broker.port, rows), rows)
-    return Pair(partial(take_from_ours, rows), baseline)
+    return TurnPair(partial(take_from_ours, rows), baseline)
 
 
 # -- what the broker spends -------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ def prepare(size: Size) -> Pair:
 
 def spend_of_ours(rows: int) -> float:
     """Microseconds of the node's processor time a message, from the connect to the last acknowledgement."""
-    with waiting(rows).copy_store() as path, ExitStack() as stack:
+    with open_waiting_store(rows).copy_store() as path, ExitStack() as stack:
         command = ("statemachines", "node", "sessions", "--store", str(path), "--name", "a", "--listen", "127.0.0.1:0")
         pid, address = stack.enter_context(run_child(*command))
         before = read_cpu_s(pid)
@@ -91,30 +91,30 @@ def spend_of_mosquitto(rows: int) -> float:
     return take_from_mosquitto(take, rows)
 
 
-def prepare_cpu(size: Size) -> Pair:
+def prepare_cpu(size: Size) -> TurnPair:
     """Both with as many messages."""
     rows = size.pick(PENDING, 2_000)
-    waiting(rows)
-    return Pair(partial(spend_of_ours, rows), partial(spend_of_mosquitto, rows))
+    open_waiting_store(rows)
+    return TurnPair(partial(spend_of_ours, rows), partial(spend_of_mosquitto, rows))
 
 
 ROWS: Final = (
-    Row(
+    BenchRow(
         name="mqtt-resume",
         about=f"`mosquitto_sub -c -C {PENDING}`: as many stored messages of QoS 1 wait for it in our database",
         unit="s",
         baseline_name=f"{KINDS['mosquitto-memory'].title}: they wait in its memory",
         prepare=prepare,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=3,
     ),
-    Row(
+    BenchRow(
         name="resume-cpu",
         about=f"processor time of the node a message while a client of ours takes {PENDING} that wait, over TCP",
         unit="us",
         baseline_name=f"{KINDS['mosquitto-memory'].title}, `mosquitto_sub`",
         prepare=prepare_cpu,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=8,
     ),
 )

@@ -17,7 +17,7 @@ from statemachines.testing.mqtt_connections.mqtt_broker import MqttBroker
 from statemachines.testing.mqtt_connections.mqtt_socket import MqttSocket, publish_all
 from statemachines.testing.process_harness import free_port
 from statemachines_bench.mqtt_traffic import PAYLOAD, PUBLISHERS, TOPIC
-from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 from statemachines_bench.session_idle import read_cpu_s
 
 MESSAGES: Final = 4_000
@@ -44,21 +44,23 @@ def spend_on_message(topic_filter: str, messages: int) -> float:
     return spent / messages * 1e6
 
 
-def prepare(size: Size) -> Pair:
+def prepare(size: Size) -> TurnPair:
     """The same topic, in a group and alone."""
     messages = size.pick(MESSAGES, 300)
-    return Pair(partial(spend_on_message, f"$share/g/{TOPIC}", messages), partial(spend_on_message, TOPIC, messages))
+    return TurnPair(
+        partial(spend_on_message, f"$share/g/{TOPIC}", messages), partial(spend_on_message, TOPIC, messages)
+    )
 
 
 ROWS: Final = (
-    Row(
+    BenchRow(
         name="mqtt-share",
         about=f"processor time of a node a message of a $share group with one member: {PUBLISHERS} publishers, "
         f"{MESSAGES:,} messages of QoS 1, which are all there before the member's client reads",
         unit="us / message",
         baseline_name="the same with a plain subscription",
         prepare=prepare,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=3.0,
     ),
 )

@@ -7,7 +7,7 @@ from functools import partial
 from time import process_time
 from typing import Final
 
-from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 
 TOPIC: Final = "sensors/7"
 PAYLOAD: Final = b"x" * 100
@@ -45,19 +45,19 @@ def rate_by_hand(packets: int) -> float:
     return packets / spent
 
 
-def prepare(size: Size) -> Pair:
+def prepare(size: Size) -> TurnPair:
     """Ours and the baseline with as many packets."""
     packets = size.pick(200_000, 500)
-    return Pair(partial(rate_codec, packets), partial(rate_by_hand, packets))
+    return TurnPair(partial(rate_codec, packets), partial(rate_by_hand, packets))
 
 
 ROWS: Final = (
-    Row(
+    BenchRow(
         "mqtt-codec",
         "PUBLISH of QoS 1 with 100 bytes, encoded and decoded",
         "packets/s",
         "by hand, unchecked",
         prepare,
-        Ratio.OURS_OVER_BASELINE,
+        RatioKind.OURS_OVER_BASELINE,
     ),
 )

@@ -18,7 +18,7 @@ from typing import Final
 
 from statemachines.testing.mqtt_connections.mqtt_broker import KINDS, MqttBroker
 from statemachines.testing.mqtt_connections.mqtt_socket import PATIENCE_S, MqttSocket, make_publish, publish_all
-from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 from statemachines_bench.shared_runs import SharedRuns
 
 PAYLOAD: Final = b"x" * 100
@@ -72,25 +72,25 @@ def drain(port: int, messages: int) -> None:
             messages -= len(found)
 
 
-def prepare_publish(ours: str, baseline: str, publishers: int, size: Size) -> Pair:
+def prepare_publish(ours: str, baseline: str, publishers: int, size: Size) -> TurnPair:
     """Both in as many rounds."""
     full = ROUNDS if publishers > 1 else ROUNDS_ALONE
     rounds, messages = size.pick((full, WAITING_MAX), (1, 2 * publishers))
     runs = (partial(rate_publishes, kind, publishers, rounds, messages) for kind in (ours, baseline))
-    return Pair(*runs)
+    return TurnPair(*runs)
 
 
-def build_publish_row(name: str, ours: str, baseline: str, publishers: int, at_least: float | None = None) -> Row:
+def build_publish_row(name: str, ours: str, baseline: str, publishers: int, at_least: float | None = None) -> BenchRow:
     """A row that says what both flush when."""
     count = "1 publisher" if publishers == 1 else f"{publishers} publishers"
-    return Row(
+    return BenchRow(
         name=name,
         about=f"messages of QoS 1 with 100 bytes for one absent session, {count}, at most {WAITING_MAX} waiting; "
         f"{KINDS[ours].title} (fsync {KINDS[ours].fsync})",
         unit="messages / s",
         baseline_name=f"{KINDS[baseline].title} (fsync {KINDS[baseline].fsync})",
         prepare=partial(prepare_publish, ours, baseline, publishers),
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_least=at_least,
     )
 
@@ -137,15 +137,15 @@ def share_latencies(clients: int, size: Size) -> LatencyRuns:
     )
 
 
-def read_shares(shared: LatencyRuns, share: float) -> Pair:
+def read_shares(shared: LatencyRuns, share: float) -> TurnPair:
     """The same share of the messages at both brokers."""
-    return Pair(
+    return TurnPair(
         shared.read(lambda values: pick_share(values[0], share)),
         shared.read(lambda values: pick_share(values[1], share)),
     )
 
 
-def prepare_latency(clients: int, share: float, size: Size) -> Pair:
+def prepare_latency(clients: int, share: float, size: Size) -> TurnPair:
     """Rows of several shares read the same runs."""
     return read_shares(share_latencies(clients, size), share)
 
@@ -178,11 +178,11 @@ def rate_fan_out(kind: str, subscribers: int, messages: int) -> float:
         return subscribers * messages / (perf_counter() - began)
 
 
-def prepare_fan_out(size: Size) -> Pair:
+def prepare_fan_out(size: Size) -> TurnPair:
     """Ours and mosquitto with as many subscribers."""
     subscribers, messages = size.pick((SUBSCRIBERS, 20), (5, 2))
     runs = (partial(rate_fan_out, kind, subscribers, messages) for kind in ("ours-process", "mosquitto-memory"))
-    return Pair(*runs)
+    return TurnPair(*runs)
 
 
 def rate_fan_out_absent(kind: str, sessions: int, messages: int) -> float:
@@ -198,11 +198,11 @@ def rate_fan_out_absent(kind: str, sessions: int, messages: int) -> float:
         return messages / (perf_counter() - began)
 
 
-def prepare_fan_out_absent(size: Size) -> Pair:
+def prepare_fan_out_absent(size: Size) -> TurnPair:
     """Ours and mosquitto with as many sessions."""
     sessions, messages = size.pick((SUBSCRIBERS, 320), (5, PUBLISHERS))
     kinds = ("ours-process", "mosquitto-memory")
-    return Pair(*(partial(rate_fan_out_absent, kind, sessions, messages) for kind in kinds))
+    return TurnPair(*(partial(rate_fan_out_absent, kind, sessions, messages) for kind in kinds))
 
 
 # -- idle clients -----------------------------------------------------------------------------------------------------
@@ -226,14 +226,14 @@ def read_memory(pid: int) -> int:
     return int(found.split()[1]) * 1_024
 
 
-def prepare_idle(size: Size) -> Pair:
+def prepare_idle(size: Size) -> TurnPair:
     """Ours and mosquitto with as many clients."""
     runs = (partial(measure_idle, kind, size.pick(SUBSCRIBERS, 50)) for kind in ("ours-process", "mosquitto-memory"))
-    return Pair(*runs)
+    return TurnPair(*runs)
 
 
 MEMORY: Final = KINDS["mosquitto-memory"].title
-PREPARE_LATENCY: Final[tuple[tuple[str, int, str, Callable[[Size], Pair]], ...]] = tuple(
+PREPARE_LATENCY: Final[tuple[tuple[str, int, str, Callable[[Size], TurnPair]], ...]] = tuple(
     (f"mqtt-live-{clients}-{name}", clients, name, partial(prepare_latency, clients, share))
     for clients in (1, SUBSCRIBERS)
     for name, share in (("p50", 0.5), ("p99", 0.99))
@@ -246,38 +246,38 @@ ROWS: Final = (
     build_publish_row("mqtt-publish-nats", "ours-process", "nats", PUBLISHERS),
     build_publish_row("mqtt-publish-rabbitmq", "ours-power", "rabbitmq", PUBLISHERS),
     *(
-        Row(
+        BenchRow(
             name=name,
             about=f"publish to delivery, QoS 1 with 100 bytes, {clients} connected clients with a topic each: {what}",
             unit="ms",
             baseline_name=MEMORY,
             prepare=prepare,
-            ratio=Ratio.OURS_OVER_BASELINE,
+            ratio=RatioKind.OURS_OVER_BASELINE,
         )
         for name, clients, what, prepare in PREPARE_LATENCY
     ),
-    Row(
+    BenchRow(
         name="mqtt-fan-out",
         about=f"one publisher of QoS 1, {SUBSCRIBERS} connected subscribers, the next message when all have this one",
         unit="deliveries / s",
         baseline_name=MEMORY,
         prepare=prepare_fan_out,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
     ),
-    Row(
+    BenchRow(
         name="mqtt-fan-out-absent",
         about=f"messages of {PUBLISHERS} publishers of QoS 1 that are stored for {SUBSCRIBERS} absent sessions each",
         unit="messages / s",
         baseline_name=MEMORY,
         prepare=prepare_fan_out_absent,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
     ),
-    Row(
+    BenchRow(
         name="mqtt-connections",
         about=f"memory of a node for each of {SUBSCRIBERS} idle clients with one subscription",
         unit="bytes / client",
         baseline_name=MEMORY,
         prepare=prepare_idle,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
     ),
 )

@@ -7,45 +7,45 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 
 if TYPE_CHECKING:
-    from statemachines_spec.mutants.campaign import Field
+    from statemachines_spec.mutants.campaign import CampaignScope
     from statemachines_spec.mutants.mutant import Mutant
 
 PROTOCOL: Final = "cursor_recovery"
-HUNTS: Final = ("left by the dead", "alone", "one of each", "two readers")
+DIRECTED_SYSTEMS: Final = ("left by the dead", "alone", "one of each", "two readers")
 SAMPLE, SEED = 60, 1
 
 
-def an_hour(field: Field, some: list[Mutant], jobs: int) -> float:
+def an_hour(field: CampaignScope, some: list[Mutant], jobs: int) -> float:
     """Mutants an hour, by the clock: what the processes make ready before included."""
-    from statemachines_spec.mutants.campaign import Head, Results, judge_mutants
+    from statemachines_spec.mutants.campaign import CampaignHead, CampaignResults, judge_mutants
 
     with TemporaryDirectory() as folder:
-        results = Results(Path(folder) / "verdicts.jsonl", Head(PROTOCOL, ""))
+        results = CampaignResults(Path(folder) / "verdicts.jsonl", CampaignHead(PROTOCOL, ""))
         began = perf_counter()
         done = sum(1 for _ in judge_mutants(field, some, results, jobs, lambda text: None))
         return done / (perf_counter() - began) * 3600
 
 
-def prepare(size: Size) -> Pair:
-    from statemachines_spec.mutants.campaign import Field, Shape, pick_mutants
+def prepare(size: Size) -> TurnPair:
+    from statemachines_spec.mutants.campaign import CampaignScope, CampaignShape, pick_mutants
 
-    hunts, sample = size.pick((HUNTS, SAMPLE), (HUNTS[:1], 4))
-    field = Field(Shape(PROTOCOL, hunts))
+    directed_systems, sample = size.pick((DIRECTED_SYSTEMS, SAMPLE), (DIRECTED_SYSTEMS[:1], 4))
+    field = CampaignScope(CampaignShape(PROTOCOL, directed_systems))
     some = pick_mutants(field.mutants, (), (), sample, SEED)
-    return Pair(lambda: an_hour(field, some, 2), lambda: an_hour(field, some, 1))
+    return TurnPair(lambda: an_hour(field, some, 2), lambda: an_hour(field, some, 1))
 
 
 ROWS = (
-    Row(
+    BenchRow(
         name="mutants",
-        about=f"mutants of a queue judged in an hour by two processes: {SAMPLE} in {len(HUNTS)} hunts, "
+        about=f"mutants of a queue judged in an hour by two processes: {SAMPLE} in {len(DIRECTED_SYSTEMS)} systems, "
         "what is made ready before included",
         unit="mutants / h",
         baseline_name="one process",
         prepare=prepare,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
     ),
 )

@@ -6,7 +6,7 @@ from itertools import pairwise
 from time import process_time
 from typing import Any
 
-from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 
 MEDIUM = ("leader-crash", "small")
 """System and size whose graph without faults has about 100 000 states."""
@@ -16,7 +16,7 @@ LITTLE = ("late-copies", "small")
 """In place of either at the small size."""
 
 
-def prepare_search(size: Size) -> Pair:
+def prepare_search(size: Size) -> TurnPair:
     from statemachines_spec.explorer.property import Eventually, View
     from statemachines_spec.liveness.judge import graph_of, worst_parts
     from statemachines_spec.shared_subscriptions.systems import system
@@ -41,7 +41,7 @@ def prepare_search(size: Size) -> Pair:
         return process_time() - began
 
     expected = _tally(digraph, links)
-    return Pair(ours, baseline)
+    return TurnPair(ours, baseline)
 
 
 def _links(graph: Any) -> list[list[tuple[int, int]]]:
@@ -76,7 +76,7 @@ def _tally(digraph: Any, links: list[list[tuple[int, int]]]) -> list[int]:
     return tally
 
 
-def prepare_large(size: Size) -> Pair:
+def prepare_large(size: Size) -> TurnPair:
     from statemachines_spec.liveness.judge import graph_of, judge_obligation
     from statemachines_spec.shared_subscriptions.systems import obligations_of, system
 
@@ -93,26 +93,26 @@ def prepare_large(size: Size) -> Pair:
         return process_time() - marks[0]
 
     prepare_search(size)  # compiles the loops, or loads them
-    return Pair(ours, lambda: explored[-1])
+    return TurnPair(ours, lambda: explored[-1])
 
 
 ROWS = (
-    Row(
+    BenchRow(
         name="liveness",
         about=f"parts that a fair run can stay in, of the graph of {MEDIUM[0]} ({MEDIUM[1]}) without faults",
         unit="s",
         baseline_name="the same search with networkx, its graph made before",
         prepare=prepare_search,
-        ratio=Ratio.BASELINE_OVER_OURS,
+        ratio=RatioKind.BASELINE_OVER_OURS,
         at_least=20,
     ),
-    Row(
+    BenchRow(
         name="liveness-large",
         about=f"every obligation of {LARGE[0]} ({LARGE[1]}), more than a million states, once it is explored",
         unit="s",
         baseline_name="exploring it",
         prepare=prepare_large,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         aim="10 s for 1 000 000 states",
     ),
 )

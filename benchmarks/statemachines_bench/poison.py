@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import msgspec
 
-from statemachines_bench.failover import configuration, running
-from statemachines_bench.row import Pair, Ratio, Row, Size
-from statemachines_bench.throughput import parts
+from statemachines_bench.failover import configuration, run_meanwhile
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
+from statemachines_bench.throughput import list_parts
 
 MEMBERS: Final = 2
 OTHERS: Final = 7
@@ -37,7 +37,7 @@ def fill(path: Path, messages: int) -> None:
     async def work() -> None:
         store = SqliteStreamStore(path)
         await store.append(POISON, [POISON.encode()])
-        for payloads in parts(messages):
+        for payloads in list_parts(messages):
             for stream in range(OTHERS):
                 await store.append(f"s{stream}", payloads)
         await store.close()
@@ -89,7 +89,7 @@ async def others_per_s(filled: Path, poison: str, window_s: float) -> float:
         leader = "{}:{}".format(*node.address)
         for number in range(MEMBERS):
             member = keep_running(leader, str(store), f"member-{number + 1}", str(given), poison)
-            await stack.enter_async_context(running(member))
+            await stack.enter_async_context(run_meanwhile(member))
         async with asyncio.timeout(PATIENCE_S):
             while not (before := await count_others(groups)):
                 await asyncio.sleep(0.05)
@@ -98,7 +98,7 @@ async def others_per_s(filled: Path, poison: str, window_s: float) -> float:
         return (await count_others(groups) - before) / (monotonic() - began)
 
 
-def prepare(size: Size) -> Pair:
+def prepare(size: Size) -> TurnPair:
     directory = Path(tempfile.mkdtemp(prefix="gapless-bench-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     filled = directory / "messages.db"
@@ -108,17 +108,17 @@ def prepare(size: Size) -> Pair:
     def run(poison: str) -> float:
         return asyncio.run(others_per_s(filled, poison, window_s))
 
-    return Pair(lambda: run(POISON), lambda: run("nothing dies of this"))
+    return TurnPair(lambda: run(POISON), lambda: run("nothing dies of this"))
 
 
 ROWS = (
-    Row(
+    BenchRow(
         name="poison",
         about="7 streams, 2 members, and a message that kills its member until it is parked; a tenth of the times",
         unit="messages / s",
         baseline_name="the same, and nobody dies of it",
         prepare=prepare,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_least=0.8,
     ),
 )

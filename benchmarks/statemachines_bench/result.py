@@ -13,16 +13,16 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from statemachines_bench.row import Row
+from statemachines_bench.row import BenchRow
 
 
-class Result(msgspec.Struct, frozen=True):
+class RowResult(msgspec.Struct, frozen=True):
     """The values of every round, ours and the baseline's, in the unit of the row.
 
     `error`: why there are none ("": there are); then the values are NaN.
     """
 
-    row: Row
+    row: BenchRow
     ours_rounds: tuple[float, ...]
     baseline_rounds: tuple[float, ...]
     error: str = ""
@@ -50,7 +50,7 @@ class Result(msgspec.Struct, frozen=True):
         return not self.error and self.row.holds(self.ratio)
 
 
-class Written(msgspec.Struct, frozen=True, omit_defaults=True):
+class ResultJson(msgspec.Struct, frozen=True, omit_defaults=True):
     """A result as it stands in JSON; of a row that failed the values are null, and `error` says why."""
 
     name: str
@@ -71,10 +71,10 @@ class Written(msgspec.Struct, frozen=True, omit_defaults=True):
     baseline_rounds: tuple[float, ...] = ()
 
 
-def make_written(result: Result, commit: str = "") -> Written:
+def make_written(result: RowResult, commit: str = "") -> ResultJson:
     """The result as one object, four significant digits; with all rounds where a `commit` is given."""
     row = result.row
-    return Written(
+    return ResultJson(
         row.name,
         row.unit,
         round_value(result.ours),
@@ -92,12 +92,12 @@ def make_written(result: Result, commit: str = "") -> Written:
     )
 
 
-def results_json(results: Iterable[Result]) -> bytes:
+def results_json(results: Iterable[RowResult]) -> bytes:
     """A list of objects, one a row, indented."""
     return msgspec.json.format(msgspec.json.encode([make_written(result) for result in results]), indent=2)
 
 
-def render_results(results: Sequence[Result]) -> RenderableType:
+def render_results(results: Sequence[RowResult]) -> RenderableType:
     """A table; each value is a median with the spread of its rounds; below it why a row failed."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("row")
@@ -129,7 +129,7 @@ def render_results(results: Sequence[Result]) -> RenderableType:
     return Group(table, notes, *failures)
 
 
-def summarize_result(result: Result) -> str:
+def summarize_result(result: RowResult) -> str:
     """The row in one line, as it is printed when it ends."""
     if result.error:
         return f"{result.row.name}: FAILED: {result.error}"
@@ -137,7 +137,7 @@ def summarize_result(result: Result) -> str:
     return f"{result.row.name}: {result.ratio:.2f} ({result.row.target_text}: {verdict})"
 
 
-def _verdict(result: Result) -> Text:
+def _verdict(result: RowResult) -> Text:
     if result.error:
         return Text("FAILED", style="bold red")
     return Text("yes", style="green") if result.holds else Text("NO", style="bold red")

@@ -27,14 +27,14 @@ class Size(Enum):
         return full if self is Size.FULL else small
 
 
-class Pair(NamedTuple):
+class TurnPair(NamedTuple):
     """What one row runs in turns."""
 
     ours: Measure
     baseline: Measure
 
 
-class Ratio(Enum):
+class RatioKind(Enum):
     """Which way the two values are divided."""
 
     BASELINE_OVER_OURS = "baseline / ours"
@@ -44,10 +44,10 @@ class Ratio(Enum):
 
     def of(self, ours: float, baseline: float) -> float:
         """The ratio of two values."""
-        return baseline / ours if self is Ratio.BASELINE_OVER_OURS else ours / baseline
+        return baseline / ours if self is RatioKind.BASELINE_OVER_OURS else ours / baseline
 
 
-class Row(msgspec.Struct, frozen=True):
+class BenchRow(msgspec.Struct, frozen=True):
     """One row of the table.
 
     `about`: the claim in one line; `unit` of both values; `prepare(size)` makes ready (not timed) and gives what is run
@@ -59,8 +59,8 @@ class Row(msgspec.Struct, frozen=True):
     about: str
     unit: str
     baseline_name: str
-    prepare: Callable[[Size], Pair]
-    ratio: Ratio
+    prepare: Callable[[Size], TurnPair]
+    ratio: RatioKind
     at_least: float | None = None
     at_most: float | None = None
     aim: str = ""

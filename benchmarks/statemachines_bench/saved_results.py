@@ -12,8 +12,8 @@ import msgspec
 
 from statemachines.kernel import ConfigurationError
 from statemachines.whole_file import write_whole
-from statemachines_bench.result import Result, Written, make_written
-from statemachines_bench.row import Row
+from statemachines_bench.result import ResultJson, RowResult, make_written
+from statemachines_bench.row import BenchRow
 
 BYTES_MAX: Final = 16 * 2**20
 """No file of results is larger."""
@@ -28,12 +28,12 @@ class SavedResults:
         self._path = path
         self._commit = commit
 
-    def write(self, results: Iterable[Result]) -> None:
+    def write(self, results: Iterable[RowResult]) -> None:
         """The file has these rows, and no others."""
         rows = [make_written(one, self._commit) for one in results]
         write_whole(self._path, msgspec.json.format(msgspec.json.encode(rows), indent=2) + b"\n")
 
-    def read(self, rows: Iterable[Row]) -> dict[str, Result]:
+    def read(self, rows: Iterable[BenchRow]) -> dict[str, RowResult]:
         """Those of `rows`, by name, that were measured on this commit, and did not fail.
 
         Raises:
@@ -47,12 +47,12 @@ class SavedResults:
         try:
             if self._path.stat().st_size > BYTES_MAX:
                 raise ConfigurationError("--save", str(self._path), f"is larger than {BYTES_MAX} bytes: {rule}")
-            there = msgspec.json.decode(self._path.read_bytes(), type=list[Written])
+            there = msgspec.json.decode(self._path.read_bytes(), type=list[ResultJson])
         except (OSError, msgspec.MsgspecError) as error:
             raise ConfigurationError("--save", str(self._path), f"{rule} ({error})") from error
         known = {row.name: row for row in rows}
         return {
-            one.name: Result(known[one.name], one.ours_rounds, one.baseline_rounds, seconds=one.seconds)
+            one.name: RowResult(known[one.name], one.ours_rounds, one.baseline_rounds, seconds=one.seconds)
             for one in there
             if one.name in known and one.commit == self._commit and one.ours_rounds and not one.error
         }

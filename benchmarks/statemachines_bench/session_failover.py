@@ -23,8 +23,8 @@ from time import monotonic, sleep
 from typing import Final
 
 from statemachines.testing.postgres import PostgresServer
-from statemachines_bench.alone import alone
-from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.alone import run_alone
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 
 PATIENCE_S: Final = 60.0
 BACKLOG: Final = 100
@@ -195,11 +195,11 @@ def run_amid_work(url: str, after_s: float) -> float:
     return asyncio.run(fail_over_amid_work(url, after_s))
 
 
-def prepare_amid_work(size: Size) -> Pair:
+def prepare_amid_work(size: Size) -> TurnPair:
     """A database for each turn, and another moment."""
     chance, numbers = random.Random(1), count()
-    return Pair(
-        lambda: alone(run_amid_work, serve_postgres().database(f"f{next(numbers)}"), chance.uniform(0, WORK_S)),
+    return TurnPair(
+        lambda: run_alone(run_amid_work, serve_postgres().database(f"f{next(numbers)}"), chance.uniform(0, WORK_S)),
         leave_time_s,
     )
 
@@ -218,19 +218,19 @@ def leave_time_s() -> float:
     return PING_S * (SILENT_PINGS + 1)
 
 
-def prepare(measure: Callable[[Path, signal.Signals], object], blow: signal.Signals, size: Size) -> Pair:
+def prepare(measure: Callable[[Path, signal.Signals], object], blow: signal.Signals, size: Size) -> TurnPair:
     """Both sizes are one: periods are what they are."""
-    return Pair(partial(alone, fail_over, measure, blow), leave_time_s)
+    return TurnPair(partial(run_alone, fail_over, measure, blow), leave_time_s)
 
 
 STRUCK_ROWS: Final = tuple(
-    Row(
+    BenchRow(
         name=f"session-failover-{name}{suffix}",
         about=f"SIG{name.upper()} of the node of a session {when}, until its first message comes from another node",
         unit="s",
         baseline_name="the longest time after which a client leaves a silent node",
         prepare=partial(prepare, measure, blow),
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=1.4,
         aim=f"at most {TARGET_S:g} s",
     )
@@ -242,14 +242,14 @@ STRUCK_ROWS: Final = tuple(
 )
 ROWS: Final = (
     *STRUCK_ROWS,
-    Row(
+    BenchRow(
         name="session-failover-stop-postgres",
         about=f"SIGSTOP of the node of a session on PostgreSQL in its first {WORK_S * 1e3:g} ms of deliveries, within "
         "a transaction or between two, until a message comes from another node",
         unit="s",
         baseline_name="the longest time after which a client leaves a silent node",
         prepare=prepare_amid_work,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         aim=f"at most {TARGET_S:g} s",
     ),
 )

@@ -16,7 +16,7 @@ from time import sleep
 from typing import Final, NamedTuple
 
 from statemachines_bench.mqtt_traffic import read_memory
-from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 from statemachines_bench.shared_runs import SharedRuns
 
 SESSIONS: Final = 2_000
@@ -106,34 +106,34 @@ async def connect_all(address: str, count: int) -> None:
     await asyncio.Event().wait()
 
 
-def prepare_cpu(size: Size) -> Pair:
+def prepare_cpu(size: Size) -> TurnPair:
     """Many sessions and one."""
     watch_s = size.pick(WATCH_S, 0.5)
-    return Pair(share_idle(size).read(lambda cost: cost.cpu), lambda: measure_idle(1, watch_s).cpu)
+    return TurnPair(share_idle(size).read(lambda cost: cost.cpu), lambda: measure_idle(1, watch_s).cpu)
 
 
-def prepare_memory(size: Size) -> Pair:
+def prepare_memory(size: Size) -> TurnPair:
     """Many sessions, and a twentieth of them."""
     few = size.pick(SESSIONS, 20) // 20
-    return Pair(share_idle(size).read(lambda cost: cost.memory), lambda: measure_idle(few, 0.0).memory)
+    return TurnPair(share_idle(size).read(lambda cost: cost.memory), lambda: measure_idle(few, 0.0).memory)
 
 
 ROWS: Final = (
-    Row(
+    BenchRow(
         name="session-idle",
         about=f"processor time of a node with {SESSIONS} idle sessions, each of which its client asks once a second",
         unit="% of a core",
         baseline_name="the same with one session",
         prepare=prepare_cpu,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
     ),
-    Row(
+    BenchRow(
         name="session-idle-memory",
         about=f"memory of a node for each of {SESSIONS} idle sessions with one subscription",
         unit="bytes / session",
         baseline_name=f"the same with {SESSIONS // 20} sessions, which share what the node takes for any",
         prepare=prepare_memory,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
     ),
 )
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from statemachines.testing.mqtt_connections.mqtt_broker import KINDS
 from statemachines_bench.mqtt_traffic import PAYLOAD, TOPIC, LatencyRuns, read_shares, run_broker
-from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 from statemachines_bench.shared_runs import SharedRuns
 
 if TYPE_CHECKING:
@@ -79,20 +79,20 @@ def share_latencies(size: Size) -> LatencyRuns:
     )
 
 
-def prepare(share: float, size: Size) -> Pair:
+def prepare(share: float, size: Size) -> TurnPair:
     """Rows of several shares read the same runs."""
     return read_shares(share_latencies(size), share)
 
 
 ROWS: Final = tuple(
-    Row(
+    BenchRow(
         name=f"session-latency-{name}",
         about=f"publish to delivery on a connected session that is kept, QoS 1 with 100 bytes, both clients paho-mqtt: "
         f"{name}; {OURS.title} (fsync {OURS.fsync})",
         unit="ms",
         baseline_name=f"{MOSQUITTO.title} (fsync {MOSQUITTO.fsync})",
         prepare=partial(prepare, share),
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=at_most,
     )
     for name, share, at_most in SHARES

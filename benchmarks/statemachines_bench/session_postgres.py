@@ -18,8 +18,8 @@ from time import perf_counter
 from typing import Final
 
 from statemachines.testing.postgres import PostgresServer, find_binaries, run_as
-from statemachines_bench.alone import alone
-from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.alone import run_alone
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 
 PUBLISHERS: Final = 16
 PUBLISHED: Final = 8_000
@@ -72,7 +72,7 @@ def rate_inserts(server: PostgresServer, url: str, messages: int) -> float:
     return float(found[1])
 
 
-def prepare_publish(nodes: int, size: Size) -> Pair:
+def prepare_publish(nodes: int, size: Size) -> TurnPair:
     """A server for both sides; a database for each turn of ours."""
     messages = size.pick(PUBLISHED, 2 * PUBLISHERS)
     server = PostgresServer()
@@ -80,21 +80,21 @@ def prepare_publish(nodes: int, size: Size) -> Pair:
     atexit.register(server.__exit__, None, None, None)
     numbers = count()
     plain = server.database("plain")
-    return Pair(
-        lambda: alone(rate_publishes, server.database(f"ours{next(numbers)}"), nodes, messages),
+    return TurnPair(
+        lambda: run_alone(rate_publishes, server.database(f"ours{next(numbers)}"), nodes, messages),
         lambda: rate_inserts(server, plain, messages),
     )
 
 
 ROWS: Final = tuple(
-    Row(
+    BenchRow(
         name=name,
         about=f"messages of {PUBLISHERS} publishers, each of which waits for its answer, for one absent session, over "
         f"{nodes} {'node' if nodes == 1 else 'nodes'} on PostgreSQL",
         unit="messages / s",
         baseline_name=f"pgbench -c {PUBLISHERS}, one INSERT a transaction",
         prepare=partial(prepare_publish, nodes),
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_least=at_least,
     )
     for name, nodes, at_least in (("session-publish-postgres", 1, 0.5), ("session-publish-postgres-2", 2, None))

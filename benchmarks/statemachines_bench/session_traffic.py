@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from statemachines.testing.mqtt_connections.mqtt_broker import KINDS
 from statemachines.testing.mqtt_connections.mqtt_socket import IN_FLIGHT
-from statemachines_bench.alone import alone
+from statemachines_bench.alone import run_alone
 from statemachines_bench.kept_store import KeptStore
 from statemachines_bench.mqtt_traffic import (
     PUBLISHERS,
@@ -30,7 +30,7 @@ from statemachines_bench.mqtt_traffic import (
     rate_fan_out_absent,
     rate_publishes,
 )
-from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 from statemachines_bench.session_failover import run_node
 
 PAGE: Final = 500
@@ -101,10 +101,10 @@ def run_publishes(sessions: int, count: int) -> float:
     return asyncio.run(measure_publishes(sessions, count))
 
 
-def prepare_publish(sessions: int, size: Size) -> Pair:
+def prepare_publish(sessions: int, size: Size) -> TurnPair:
     count = size.pick(max(PUBLISHED // (10 if sessions > 1 else 1) // max(1, sessions // 100), 1), 20)
-    ours = partial(alone, run_publishes, sessions, count)
-    return Pair(ours, partial(alone, measure_inserts, sessions, count))
+    ours = partial(run_alone, run_publishes, sessions, count)
+    return TurnPair(ours, partial(run_alone, measure_inserts, sessions, count))
 
 
 # -- beside a broker --------------------------------------------------------------------------------------------------
@@ -157,25 +157,25 @@ def rate_stored(durability: str, sessions: int, rounds: int, messages: int) -> f
     return asyncio.run(measure_stored(durability, sessions, rounds, messages))
 
 
-def prepare_stored(durability: str, baseline: str, size: Size) -> Pair:
+def prepare_stored(durability: str, baseline: str, size: Size) -> TurnPair:
     """Both in as many rounds, for one absent session."""
     rounds, messages = size.pick((ROUNDS, WAITING_MAX), (1, 2 * PUBLISHERS))
-    ours = partial(alone, rate_stored, durability, 1, rounds, messages)
-    return Pair(ours, partial(rate_publishes, baseline, PUBLISHERS, rounds, messages))
+    ours = partial(run_alone, rate_stored, durability, 1, rounds, messages)
+    return TurnPair(ours, partial(rate_publishes, baseline, PUBLISHERS, rounds, messages))
 
 
-def prepare_fan_out(size: Size) -> Pair:
+def prepare_fan_out(size: Size) -> TurnPair:
     """Both with as many sessions."""
     sessions, messages = size.pick((SUBSCRIBERS, 320), (5, PUBLISHERS))
-    ours = partial(alone, rate_stored, "process", sessions, 1, messages)
-    return Pair(ours, partial(rate_fan_out_absent, MEMORY, sessions, messages))
+    ours = partial(run_alone, rate_stored, "process", sessions, 1, messages)
+    return TurnPair(ours, partial(rate_fan_out_absent, MEMORY, sessions, messages))
 
 
 # -- resumes at once --------------------------------------------------------------------------------------------------
 
 
 @cache
-def stormy(sessions: int, pending: int) -> KeptStore:
+def open_stormy_store(sessions: int, pending: int) -> KeptStore:
     """A database in which so many messages wait for each of so many sessions, of the clients `c0`, `c1`, ..., and
     `other` has a session that nothing waits for; made once."""
     return KeptStore(partial(fill, sessions=sessions, pending=pending))
@@ -227,71 +227,71 @@ async def p99_of_publishers(path: Path, sessions: int, pending: int, calm_s: flo
         for one in publishers:
             one.cancel()
         await asyncio.gather(*publishers, return_exceptions=True)
-    return p99(took) * 1e3
+    return find_p99(took) * 1e3
 
 
-def p99(values: Sequence[float]) -> float:
+def find_p99(values: Sequence[float]) -> float:
     """99 of 100 are at most this."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
 
 
-def latency(path: Path, sessions: int, pending: int, calm_s: float) -> float:
+def measure_latency(path: Path, sessions: int, pending: int, calm_s: float) -> float:
     """The same, on a loop of its own."""
     return asyncio.run(p99_of_publishers(path, sessions, pending, calm_s))
 
 
-def prepare_storm(size: Size) -> Pair:
+def prepare_storm(size: Size) -> TurnPair:
     sessions, pending, calm_s = size.pick((STORM_SESSIONS, STORM_PENDING, STORM_CALM_S), (3, 2, 0.2))
-    kept = stormy(sessions, pending)
+    kept = open_stormy_store(sessions, pending)
 
     def turn(at_once: int) -> float:
         with kept.copy_store() as path:
-            return alone(latency, path, at_once, pending, calm_s)
+            return run_alone(measure_latency, path, at_once, pending, calm_s)
 
-    return Pair(partial(turn, sessions), partial(turn, 0))
+    return TurnPair(partial(turn, sessions), partial(turn, 0))
 
 
 ROWS: Final = (
     *(
-        Row(
+        BenchRow(
             name=f"session-publish-{sessions}",
             about=f"messages that are for {sessions} sessions each, stored and answered",
             unit="messages / s",
             baseline_name=f"the same rows inserted in transactions of {PAGE} messages",
             prepare=partial(prepare_publish, sessions),
-            ratio=Ratio.OURS_OVER_BASELINE,
+            ratio=RatioKind.OURS_OVER_BASELINE,
         )
         for sessions in (0, 1, 100)
     ),
     *(
-        Row(
+        BenchRow(
             name=name,
             about=f"messages of 100 bytes of {PUBLISHERS} publishers for one absent session, at most {WAITING_MAX} "
             f"waiting; --durability {durability}, our own client",
             unit="messages / s",
             baseline_name=f"{KINDS[baseline].title} (fsync {KINDS[baseline].fsync})",
             prepare=partial(prepare_stored, durability, baseline),
-            ratio=Ratio.OURS_OVER_BASELINE,
+            ratio=RatioKind.OURS_OVER_BASELINE,
             at_least=at_least,
         )
         for name, durability, baseline, at_least in BESIDE
     ),
-    Row(
+    BenchRow(
         name="session-fan-out",
         about=f"messages of {PUBLISHERS} publishers for {SUBSCRIBERS} absent sessions each, our own client",
         unit="messages / s",
         baseline_name=KINDS[MEMORY].title,
         prepare=prepare_fan_out,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
     ),
-    Row(
+    BenchRow(
         name="resume-storm",
         about=f"{STORM_PUBLISHERS} publishers while {STORM_SESSIONS} sessions resume at once: 99 of 100 messages are "
         "stored within",
         unit="ms",
         baseline_name="while none resumes",
         prepare=prepare_storm,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
     ),
 )

@@ -20,9 +20,9 @@ from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any, Final
 
-from statemachines_bench.alone import alone
+from statemachines_bench.alone import run_alone
 from statemachines_bench.kept_store import KeptStore
-from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 
 PENDING: Final = 100_000
 """Rows that wait for a session."""
@@ -50,7 +50,7 @@ MARK: Final = "INSERT INTO session_rows VALUES (?, ?, ?, ?, 1, ?, ?, 1, 0, 0, 0,
 
 
 @cache
-def waiting(rows: int) -> KeptStore:
+def open_waiting_store(rows: int) -> KeptStore:
     """A database in which so many rows wait for the session of the client `c`; made once."""
     return KeptStore(partial(fill, rows=rows))
 
@@ -86,8 +86,8 @@ async def fill(path: Path | str, rows: int) -> None:
 
 def measure_resume(rows: int) -> float:
     """Microseconds a row, from the connect to the last acknowledgement."""
-    with waiting(rows).copy_store() as path:
-        return alone(resume_of, path, rows) / rows * 1e6
+    with open_waiting_store(rows).copy_store() as path:
+        return run_alone(resume_of, path, rows) / rows * 1e6
 
 
 def resume_of(path: Path, rows: int) -> float:
@@ -113,8 +113,8 @@ async def take_all(path: Path, rows: int) -> float:
 
 def read_and_marked(rows: int) -> float:
     """Microseconds a row: select them and their messages in pages, insert for each the row that marks it."""
-    with waiting(rows).copy_store() as path:
-        return alone(read_and_mark, path) / rows * 1e6
+    with open_waiting_store(rows).copy_store() as path:
+        return run_alone(read_and_mark, path) / rows * 1e6
 
 
 def read_and_mark(path: Path) -> float:
@@ -139,10 +139,10 @@ def read_and_mark(path: Path) -> float:
         return perf_counter() - began
 
 
-def prepare_resume(size: Size) -> Pair:
+def prepare_resume(size: Size) -> TurnPair:
     rows = size.pick(PENDING, 100)
-    waiting(rows)
-    return Pair(partial(measure_resume, rows), partial(read_and_marked, rows))
+    open_waiting_store(rows)
+    return TurnPair(partial(measure_resume, rows), partial(read_and_marked, rows))
 
 
 async def take_over_tcp(address: str, messages: int, clock: Callable[[], float] = perf_counter) -> float:
@@ -181,9 +181,9 @@ def measure_return(messages: int) -> float:
         return asyncio.run(come_back(Path(folder) / "s.db", messages))
 
 
-def prepare_scale(size: Size) -> Pair:
+def prepare_scale(size: Size) -> TurnPair:
     many, few = size.pick((PENDING, PENDING_FEW), (200, 100))
-    return Pair(partial(alone, measure_return, many), partial(alone, measure_return, few))
+    return TurnPair(partial(run_alone, measure_return, many), partial(run_alone, measure_return, few))
 
 
 async def resume_backlog(store: Path | str, messages: int, clock: Callable[[], float] = perf_counter) -> float:
@@ -201,14 +201,14 @@ def run_backlog(store: Path | str, messages: int) -> float:
 
 def measure_backlog(messages: int) -> float:
     """The same, of a file that is filled before, in a process of its own."""
-    with waiting(messages).copy_store() as path:
-        return alone(run_backlog, path, messages)
+    with open_waiting_store(messages).copy_store() as path:
+        return run_alone(run_backlog, path, messages)
 
 
-def prepare_million(size: Size) -> Pair:
+def prepare_million(size: Size) -> TurnPair:
     many, few = size.pick((PENDING_MANY, PENDING), (200, 100))
-    waiting(many), waiting(few)
-    return Pair(partial(measure_backlog, many), partial(measure_backlog, few))
+    open_waiting_store(many), open_waiting_store(few)
+    return TurnPair(partial(measure_backlog, many), partial(measure_backlog, few))
 
 
 def measure_on_postgres(messages: int) -> float:
@@ -223,10 +223,10 @@ def measure_on_postgres(messages: int) -> float:
         return asyncio.run(main(server.database("bench")))
 
 
-def prepare_on_postgres(full: tuple[int, int], size: Size) -> Pair:
+def prepare_on_postgres(full: tuple[int, int], size: Size) -> TurnPair:
     """`full`: the many and the few messages."""
     many, few = size.pick(full, (200, 100))
-    return Pair(partial(alone, measure_on_postgres, many), partial(alone, measure_on_postgres, few))
+    return TurnPair(partial(run_alone, measure_on_postgres, many), partial(run_alone, measure_on_postgres, few))
 
 
 # -- routes -----------------------------------------------------------------------------------------------------------
@@ -255,71 +255,71 @@ def measure_matching(filters: int, lookups: int) -> float:
     return (perf_counter() - began) / lookups * 1e9
 
 
-def prepare_match(size: Size) -> Pair:
+def prepare_match(size: Size) -> TurnPair:
     many, lookups = size.pick((FILTERS, LOOKUPS), (3_000, 100))
     trie_of(many), trie_of(FILTERS_FEW)
-    return Pair(lambda: measure_matching(many, lookups), lambda: measure_matching(FILTERS_FEW, lookups))
+    return TurnPair(lambda: measure_matching(many, lookups), lambda: measure_matching(FILTERS_FEW, lookups))
 
 
 ROWS: Final = (
-    Row(
+    BenchRow(
         name="resume",
         about=f"a session resumes with {PENDING:,} rows that wait, receive maximum {RECEIVE_MAXIMUM:,}, until the last "
         "is acknowledged",
         unit="us / row",
         baseline_name=f"select them in pages, insert a mark for each in transactions of {PAGE}",
         prepare=prepare_resume,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=4.0,
     ),
-    Row(
+    BenchRow(
         name="resume-scale",
         about=f"a session comes back, over TCP, to the node that has stored {PENDING:,} messages for it",
         unit="us / message",
         baseline_name=f"with {PENDING_FEW:,} messages",
         prepare=prepare_scale,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=1.1,
     ),
-    Row(
+    BenchRow(
         name="resume-scale-postgres",
         about=f"the same on PostgreSQL, where an earlier life of the node has stored {ON_POSTGRES:,} messages",
         unit="us / message",
         baseline_name=f"with {ON_POSTGRES_FEW:,} messages",
         prepare=partial(prepare_on_postgres, (ON_POSTGRES, ON_POSTGRES_FEW)),
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=1.1,
     ),
-    Row(
+    BenchRow(
         name="resume-million",
         about="processor time of node and client: a session resumes over TCP, where an earlier life of the node has "
         f"stored {PENDING_MANY:,} messages",
         unit="us / message",
         baseline_name=f"with {PENDING:,} messages",
         prepare=prepare_million,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=1.25,
         aim="1.1",
         is_long=True,
     ),
-    Row(
+    BenchRow(
         name="resume-postgres-100000",
         about=f"a session resumes over TCP, where {PENDING:,} messages wait on PostgreSQL",
         unit="us / message",
         baseline_name=f"with {PENDING_FEW:,} messages",
         prepare=partial(prepare_on_postgres, (PENDING, PENDING_FEW)),
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=1.25,
         aim="1.1",
         is_long=True,
     ),
-    Row(
+    BenchRow(
         name="route-match",
         about=f"what a topic costs to be matched with {FILTERS:,} filters",
         unit="ns / topic",
         baseline_name=f"with {FILTERS_FEW:,} filters",
         prepare=prepare_match,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=3.0,
     ),
 )

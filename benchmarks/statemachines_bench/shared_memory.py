@@ -21,7 +21,7 @@ from typing import Any
 from statemachines.cursor_recovery.memory import WRITE_HEAD, CompareAndSwap
 from statemachines.drivers.cursor_recovery import CircularQueue, Instruments, attachment, short_way
 from statemachines.kernel import GaplessError, Request
-from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 
 BODY = b"x" * 64
 BATCH = [bytes([number]) * 64 for number in range(64)]
@@ -96,7 +96,7 @@ def theirs(count: int, what: object, each: int) -> float:
         queue.close()
 
 
-def pipe(count: int) -> float:
+def measure_pipe(count: int) -> float:
     """Messages a second through a bare pipe."""
     here, there = CONTEXT.Pipe(duplex=False)
     with here, there:
@@ -162,7 +162,7 @@ def consume(get: Callable[[], bytes], begin: Any, end: Any) -> None:
     end.wait()
 
 
-def many(put: Callable[[bytes], object], get: Callable[[], bytes], count: int) -> float:
+def measure_many(put: Callable[[bytes], object], get: Callable[[], bytes], count: int) -> float:
     """Messages a second from all producers to all consumers."""
     begin, end = CONTEXT.Barrier(2 * EACH + 1), CONTEXT.Barrier(EACH + 1)
     producers = [CONTEXT.Process(target=produce, args=(put, count, begin)) for _ in range(EACH)]
@@ -185,14 +185,14 @@ def many(put: Callable[[bytes], object], get: Callable[[], bytes], count: int) -
 def ours_many(count: int) -> float:
     """Messages a second; each consumer has its own end of the queue."""
     with make_queue() as queue:
-        return many(queue.put, queue.get, count)
+        return measure_many(queue.put, queue.get, count)
 
 
 def theirs_many(count: int) -> float:
     """Messages a second through a `multiprocessing.Queue`."""
     queue = CONTEXT.Queue()
     try:
-        return many(queue.put, queue.get, count)
+        return measure_many(queue.put, queue.get, count)
     finally:
         queue.close()
 
@@ -242,10 +242,10 @@ def pipe_trip_us(count: int, percent: int) -> float:
         return value
 
 
-def latency_pair(percent: int, size: Size) -> Pair:
+def latency_pair(percent: int, size: Size) -> TurnPair:
     """The percentile, ours and the pipe's."""
     count = size.pick(1_000, 5)
-    return Pair(partial(ours_trip_us, count, percent), partial(pipe_trip_us, count, percent))
+    return TurnPair(partial(ours_trip_us, count, percent), partial(pipe_trip_us, count, percent))
 
 
 # -- recovery -------------------------------------------------------------------------------------------------------
@@ -280,10 +280,10 @@ def recovery_ms(threshold: float) -> float:
         return max(spent * 1_000, 0.001)
 
 
-def recovery_pair(threshold: float, size: Size) -> Pair:
+def recovery_pair(threshold: float, size: Size) -> TurnPair:
     """The time, and what it may be."""
     threshold = size.pick(threshold, 0.02)
-    return Pair(lambda: recovery_ms(threshold), lambda: 1_100 * threshold + 5)
+    return TurnPair(lambda: recovery_ms(threshold), lambda: 1_100 * threshold + 5)
 
 
 # -- pools ----------------------------------------------------------------------------------------------------------
@@ -301,92 +301,92 @@ def cursor_ns(cursors: int, count: int) -> float:
 
 def pair(
     ours: Callable[[int], float], baseline: Callable[..., float], *more: object, full: int, small: int
-) -> Callable[[Size], Pair]:
+) -> Callable[[Size], TurnPair]:
     """What is run in turns: each with how many calls, and what else the baseline takes."""
 
-    def prepare(size: Size) -> Pair:
+    def prepare(size: Size) -> TurnPair:
         count = size.pick(full, small)
-        return Pair(partial(ours, count), partial(baseline, count, *more))
+        return TurnPair(partial(ours, count), partial(baseline, count, *more))
 
     return prepare
 
 
 ROWS = (
-    Row(
+    BenchRow(
         name="queue-single",
         about="shared memory, one message of 64 bytes a call, one producer and one consumer process",
         unit="messages/s",
         baseline_name="multiprocessing.Queue",
         prepare=pair(ours_single, theirs, BODY, 1, full=20_000, small=50),
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_least=1.2,
         aim="1.5",
     ),
-    Row(
+    BenchRow(
         name="queue-single-pipe",
         about="the same against a bare pipe, which has one reader, no bound and no recovery",
         unit="messages/s",
         baseline_name="multiprocessing.Pipe",
-        prepare=pair(ours_single, pipe, full=20_000, small=50),
-        ratio=Ratio.OURS_OVER_BASELINE,
+        prepare=pair(ours_single, measure_pipe, full=20_000, small=50),
+        ratio=RatioKind.OURS_OVER_BASELINE,
     ),
-    Row(
+    BenchRow(
         name="queue-single-bare",
         about="one message a call without checksums and without looking whether a cursor is still its owner's",
         unit="messages/s",
         baseline_name="multiprocessing.Queue",
         prepare=pair(bare_single, theirs, BODY, 1, full=20_000, small=50),
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
     ),
-    Row(
+    BenchRow(
         name="queue-many",
         about="one message of 64 bytes a call, four producer and four consumer processes",
         unit="messages/s",
         baseline_name="multiprocessing.Queue",
         prepare=pair(ours_many, theirs_many, full=4_000, small=10),
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
     ),
-    Row(
+    BenchRow(
         name="queue-batch",
         about="shared memory, blocks of 64 messages of 64 bytes",
         unit="messages/s",
         baseline_name="multiprocessing.Queue of lists of 64",
         prepare=pair(ours_batch, theirs, BATCH, len(BATCH), full=40_000, small=10),
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_least=1.0,
         aim="1 000 000 messages/s",
     ),
     *(
-        Row(
+        BenchRow(
             name=f"queue-latency-{name}",
             about=f"a message to a consumer that waits, {name}",
             unit="us",
             baseline_name="multiprocessing.Pipe",
             prepare=partial(latency_pair, percent),
-            ratio=Ratio.OURS_OVER_BASELINE,
+            ratio=RatioKind.OURS_OVER_BASELINE,
         )
         for name, percent in (("p50", 50), ("p99", 99))
     ),
     *(
-        Row(
+        BenchRow(
             name=name,
             about=f"SIGKILL of a positioned writer to the next delivery, threshold {text}",
             unit="ms",
             baseline_name="1.1 thresholds + 5 ms",
             prepare=partial(recovery_pair, threshold),
-            ratio=Ratio.OURS_OVER_BASELINE,
+            ratio=RatioKind.OURS_OVER_BASELINE,
             at_most=1.0,
         )
         for name, threshold, text in (("queue-recovery", 2.0, "2 s"), ("queue-recovery-short", 0.02, "20 ms"))
     ),
-    Row(
+    BenchRow(
         name="queue-pool",
         about="one operation and cursor, pools of 1 024",
         unit="ns",
         baseline_name="pools of 4",
-        prepare=lambda size: Pair(
+        prepare=lambda size: TurnPair(
             partial(cursor_ns, 1_024, size.pick(300, 3)), partial(cursor_ns, 4, size.pick(10_000, 3))
         ),
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
     ),
 )

@@ -11,7 +11,7 @@ from typing import Any
 
 from statemachines_bench.measure import ns_per_event
 from statemachines_bench.rally import PLAYER, Ball, PlayerRecord
-from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 
 MESSAGES = 100_000
 UNDER_WAY = 1_000
@@ -19,7 +19,7 @@ DELAY_NS = (1_000_000, 5_000_000)
 SEEDS = range(6)
 
 
-def bare(messages: int) -> float:
+def measure_bare(messages: int) -> float:
     """Nanoseconds a callback of plain SimPy: `timeout(d).callbacks.append(f)`, each followed by the next."""
     import simpy
 
@@ -77,7 +77,7 @@ class Court:
         return ns_per_event(lambda: run_until(self.env, lambda: network.sent_count >= messages), messages)
 
 
-def naive(messages: int) -> float:
+def measure_naive(messages: int) -> float:
     """Nanoseconds a message, as one would write it first: a `transitions` trigger, a process and a `Store` a message,
     a dict a row."""
     import simpy
@@ -133,19 +133,19 @@ def whole_runs(seeds: range, monitors: bool) -> float:
     return spent / sum(world.network.sent_count for world in worlds)
 
 
-def prepare_message(size: Size) -> Pair:
+def prepare_message(size: Size) -> TurnPair:
     messages = messages_of(size)
-    return Pair(lambda: Court().play(messages), lambda: bare(messages))
+    return TurnPair(lambda: Court().play(messages), lambda: measure_bare(messages))
 
 
-def prepare_naive(size: Size) -> Pair:
+def prepare_naive(size: Size) -> TurnPair:
     messages = messages_of(size)
-    return Pair(lambda: Court().play(messages), lambda: naive(messages))
+    return TurnPair(lambda: Court().play(messages), lambda: measure_naive(messages))
 
 
-def prepare_monitored(size: Size) -> Pair:
+def prepare_monitored(size: Size) -> TurnPair:
     seeds = size.pick(SEEDS, range(1))
-    return Pair(lambda: whole_runs(seeds, True), lambda: whole_runs(seeds, False))
+    return TurnPair(lambda: whole_runs(seeds, True), lambda: whole_runs(seeds, False))
 
 
 def messages_of(size: Size) -> int:
@@ -154,31 +154,31 @@ def messages_of(size: Size) -> int:
 
 
 ROWS = (
-    Row(
+    BenchRow(
         name="sim-message",
         about="a message: send, network with faults, deliver, step, three trace rows; against one bare SimPy callback",
         unit="ns / message",
         baseline_name="SimPy timeout + callback",
         prepare=prepare_message,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=4,
         aim="3",
     ),
-    Row(
+    BenchRow(
         name="sim-monitored",
         about="whole stormy runs with every monitor and invariant on, against the same runs without",
         unit="ns / packet",
         baseline_name="monitors off",
         prepare=prepare_monitored,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=2,
     ),
-    Row(
+    BenchRow(
         name="sim-naive",
         about="the same message as one would write it first: transitions trigger, process and Store, dict rows",
         unit="ns / message",
         baseline_name="transitions + process + Store",
         prepare=prepare_naive,
-        ratio=Ratio.BASELINE_OVER_OURS,
+        ratio=RatioKind.BASELINE_OVER_OURS,
     ),
 )

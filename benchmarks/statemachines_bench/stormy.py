@@ -15,7 +15,7 @@ import msgspec
 
 from statemachines.kernel import Fsm, Node, ProtocolError
 from statemachines_bench.measure import ns_per_event
-from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 
 SEEDS: Final = range(4)
 
@@ -40,7 +40,7 @@ class Fed(msgspec.Struct, frozen=True):
     arguments: tuple[Any, ...]
 
 
-class Life:
+class StormRun:
     """What all nodes of a run were asked for, in order; and the nodes, as they were in the end."""
 
     def __init__(self) -> None:
@@ -60,9 +60,9 @@ class Life:
 
 
 @contextmanager
-def note_lives() -> Iterator[Life]:
+def note_lives() -> Iterator[StormRun]:
     """Within, whatever becomes of any node is noted down."""
-    life = Life()
+    life = StormRun()
     numbers: dict[int, int] = {}
     inside = False
     make, methods = Node.__init__, {name: getattr(Node, name) for name in CALLS}
@@ -103,7 +103,7 @@ def stormy_run(seed: int) -> Any:
     return world
 
 
-def prepare(size: Size) -> Pair:
+def prepare(size: Size) -> TurnPair:
     seeds = size.pick(SEEDS, range(1))
     lives, rows = [], 0
     for seed in seeds:
@@ -121,16 +121,16 @@ def prepare(size: Size) -> Pair:
     def baseline() -> float:
         return per_second(ns_per_event(lambda: [life.replay() for life in lives], 1))
 
-    return Pair(ours, baseline)
+    return TurnPair(ours, baseline)
 
 
 ROWS: Final = (
-    Row(
+    BenchRow(
         name="sim-storm",
         about="whole stormy runs, every monitor and the trace on, against their machines' steps alone",
         unit="trace rows / s",
         baseline_name="the same calls of bare Nodes, in a loop",
         prepare=prepare,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
     ),
 )

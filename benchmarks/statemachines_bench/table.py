@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from statemachines.kernel import ConfigurationError
-from statemachines_bench.row import Row
+from statemachines_bench.row import BenchRow
 
 THEMES: Final = (
     "dispatch", "simulation", "stormy", "tracing", "campaigns", "transport", "reassigning", "throughput",
@@ -25,12 +25,12 @@ THEMES: Final = (
 """The modules of this package that have rows, in the order in which they are measured."""
 
 
-def all_rows() -> tuple[Row, ...]:
+def all_rows() -> tuple[BenchRow, ...]:
     """Every row, by theme."""
     return tuple(row for theme in THEMES for row in import_module(f"statemachines_bench.{theme}").ROWS)
 
 
-def choose(names: Sequence[str], has_long: bool = False) -> tuple[Row, ...]:
+def choose(names: Sequence[str], has_long: bool = False) -> tuple[BenchRow, ...]:
     """The rows called so, in the order of the table; without names all, and the long ones only if `has_long`.  Raises
     `ConfigurationError` for others."""
     rows = all_rows()
@@ -43,7 +43,7 @@ def choose(names: Sequence[str], has_long: bool = False) -> tuple[Row, ...]:
     return tuple(row for row in rows if (row.name in names if names else has_long or not row.is_long))
 
 
-def list_rows(rows: Iterable[Row]) -> RenderableType:
+def list_rows(rows: Iterable[BenchRow]) -> RenderableType:
     """A line for each row."""
     table = Table.grid(padding=(0, 3))
     for row in rows:
@@ -52,7 +52,7 @@ def list_rows(rows: Iterable[Row]) -> RenderableType:
     return table
 
 
-def list_json(rows: Iterable[Row]) -> bytes:
+def list_json(rows: Iterable[BenchRow]) -> bytes:
     """The rows as a list of objects: name, about, unit, baseline_name, target."""
     objects = [
         {

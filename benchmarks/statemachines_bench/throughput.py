@@ -18,7 +18,7 @@ from typing import Any, Final
 from statemachines.kernel import ConfigurationError, GaplessError
 from statemachines.shared_subscriptions.names import record_name
 from statemachines.testing.process_harness import free_port
-from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 
 MESSAGES: Final = 200_000
 SIZE: Final = 64
@@ -55,14 +55,14 @@ def per_second(children: list[subprocess.Popen[str]], wanted: int) -> float:
     return wanted * 1e9 / (max(last_ns) - min(ns for ns in first_ns if ns))
 
 
-def parts(messages: int) -> Iterator[list[bytes]]:
+def list_parts(messages: int) -> Iterator[list[bytes]]:
     """The payloads of one stream, LOADED at a time."""
     for begin in range(0, messages, LOADED):
         yield [b"%0*d" % (SIZE, number) for number in range(begin, min(begin + LOADED, messages))]
 
 
 @contextmanager
-def consumers(*arguments: str) -> Iterator[list[subprocess.Popen[str]]]:
+def start_consumers(*arguments: str) -> Iterator[list[subprocess.Popen[str]]]:
     """The consumers, told to begin."""
     children = []
     try:
@@ -92,7 +92,7 @@ def fill(path: Path, messages: int, streams: int) -> None:
 
     async def work() -> None:
         store = SqliteStreamStore(path)
-        for payloads in parts(messages // streams):
+        for payloads in list_parts(messages // streams):
             for stream in range(streams):
                 await store.append(f"s{stream}", payloads)
         await store.close()
@@ -121,7 +121,7 @@ def run_ours(filled: Path, messages: int) -> float:
     with tempfile.TemporaryDirectory() as directory:
         store = Path(directory) / "messages.db"
         shutil.copy(filled, store)
-        with leader_host(store) as address, consumers("ours", address, str(store)) as children:
+        with leader_host(store) as address, start_consumers("ours", address, str(store)) as children:
             value = per_second(children, messages)
             check_committed(store, messages)
             return value
@@ -189,7 +189,7 @@ class RedisServer:
 
 def fill_redis(client: Any, messages: int, streams: int) -> None:
     """The same messages."""
-    for payloads in parts(messages // streams):
+    for payloads in list_parts(messages // streams):
         pipeline = client.pipeline(transaction=False)
         for stream in range(streams):
             for payload in payloads:
@@ -203,11 +203,11 @@ def run_redis(server: RedisServer, messages: int) -> float:
         for stream in range(STREAMS):
             client.xgroup_destroy(f"s{stream}", "bench")
             client.xgroup_create(f"s{stream}", "bench", id="0")
-    with consumers("redis", str(server.port), str(STREAMS)) as children:
+    with start_consumers("redis", str(server.port), str(STREAMS)) as children:
         return per_second(children, messages)
 
 
-def prepare(size: Size) -> Pair:
+def prepare(size: Size) -> TurnPair:
     messages = size.pick(MESSAGES, 2_400)
     directory = Path(tempfile.mkdtemp(prefix="gapless-bench-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
@@ -216,17 +216,17 @@ def prepare(size: Size) -> Pair:
     server = RedisServer()
     with server.client() as client:
         fill_redis(client, messages, STREAMS)
-    return Pair(lambda: run_ours(filled, messages), lambda: run_redis(server, messages))
+    return TurnPair(lambda: run_ours(filled, messages), lambda: run_redis(server, messages))
 
 
 ROWS = (
-    Row(
+    BenchRow(
         name="group-throughput",
         about="a group empties 8 streams: 200 000 stored messages of 64 bytes, 2 consumer processes, batches of 100",
         unit="messages / s",
         baseline_name="Redis group, redis-py (AOF everysec)",
         prepare=prepare,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_least=1,
     ),
 )

@@ -10,7 +10,7 @@ from functools import cache, partial
 from time import process_time
 from typing import TYPE_CHECKING
 
-from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 from statemachines_bench.shared_runs import SharedRuns
 
 if TYPE_CHECKING:
@@ -74,19 +74,19 @@ def share_walks(size: Size) -> SharedRuns[tuple[Result, Result]]:
     return SharedRuns(lambda: (walk(timed), walk(untimed)))
 
 
-def prepare_walk(count: Callable[[Result], int], size: Size) -> Pair:
+def prepare_walk(count: Callable[[Result], int], size: Size) -> TurnPair:
     """Of what is counted, a second of processor time."""
     shared = share_walks(size)
-    return Pair(
+    return TurnPair(
         shared.read(lambda results: count(results[0]) / results[0].seconds),
         shared.read(lambda results: count(results[1]) / results[1].seconds),
     )
 
 
-def prepare_entries(size: Size) -> Pair:
+def prepare_entries(size: Size) -> TurnPair:
     timed, untimed = both(size)
     fill_entries(*timed), fill_entries(*untimed)
-    return Pair(lambda: measure_entries(timed), lambda: measure_entries(untimed))
+    return TurnPair(lambda: measure_entries(timed), lambda: measure_entries(untimed))
 
 
 def states(result: Result) -> int:
@@ -100,30 +100,30 @@ def lookups(result: Result) -> int:
 _NAMES = f"{TIMED[0]} ({TIMED[1]})", f"{UNTIMED[0]} ({UNTIMED[1]}), which has no tick"
 
 ROWS = (
-    Row(
+    BenchRow(
         name="explore-timed",
         about=f"walking {_NAMES[0]}, 25.6 million states, over entries that were made before",
         unit="states / s",
         baseline_name=_NAMES[1],
         prepare=partial(prepare_walk, states),
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_least=0.5,
     ),
-    Row(
+    BenchRow(
         name="explore-timed-lookups",
         about=f"the same: look-ups of entries, one a transition and one a call (a tick makes many), of {_NAMES[0]}",
         unit="lookups / s",
         baseline_name=_NAMES[1],
         prepare=partial(prepare_walk, lookups),
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_least=0.9,
     ),
-    Row(
+    BenchRow(
         name="explore-timed-entries",
         about=f"making the entries of {_NAMES[0]}: each is made again a tick later",
         unit="entries / s",
         baseline_name=_NAMES[1],
         prepare=prepare_entries,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
     ),
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from statemachines_bench.measure import ns_per_event
-from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 from statemachines_bench.shared_runs import SharedRuns
 
 SEEDS: Final = range(3)
@@ -22,7 +22,7 @@ STEP_BYTES: Final = 10.0
 """The room that a step may take, everything else of its run included."""
 
 
-def runs(size: Size, traced: bool, written: bool) -> float:
+def measure_runs(size: Size, traced: bool, written: bool) -> float:
     """Milliseconds a run: with rows or without, written as Parquet or dropped."""
     seeds = size.pick(SEEDS, range(1))
     from statemachines.trace.parquet import TraceWriter
@@ -49,13 +49,15 @@ def runs(size: Size, traced: bool, written: bool) -> float:
 @cache
 def share_runs(size: Size) -> SharedRuns[tuple[float, float, float]]:
     """The three one behind the other."""
-    return SharedRuns(lambda: (runs(size, False, False), runs(size, True, False), runs(size, True, True)))
+    return SharedRuns(
+        lambda: (measure_runs(size, False, False), measure_runs(size, True, False), measure_runs(size, True, True))
+    )
 
 
-def prepare_cost(ours: int, baseline: int, size: Size) -> Pair:
+def prepare_cost(ours: int, baseline: int, size: Size) -> TurnPair:
     """Two of the three."""
     shared = share_runs(size)
-    return Pair(shared.read(lambda values: values[ours]), shared.read(lambda values: values[baseline]))
+    return TurnPair(shared.read(lambda values: values[ours]), shared.read(lambda values: values[baseline]))
 
 
 @cache
@@ -84,38 +86,38 @@ def _count_kinds(pq, pc, path: Path) -> list[dict[str, int]]:  # type: ignore[no
 
 
 ROWS: Final = (
-    Row(
+    BenchRow(
         name="trace-cost",
         about="whole stormy runs with their trace made and written as Parquet, against the same runs without a row",
         unit="ms / run",
         baseline_name="no trace",
         prepare=partial(prepare_cost, WRITTEN, NONE),
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=1.4,
     ),
-    Row(
+    BenchRow(
         name="trace-rows",
         about="the part of it that is making the rows: kept in memory, and dropped",
         unit="ms / run",
         baseline_name="no trace",
         prepare=partial(prepare_cost, ROWS_MADE, NONE),
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
     ),
-    Row(
+    BenchRow(
         name="trace-write",
         about="the part of it that is writing them: made and written, against made and dropped",
         unit="ms / run",
         baseline_name="rows made and dropped",
         prepare=partial(prepare_cost, WRITTEN, ROWS_MADE),
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
     ),
-    Row(
+    BenchRow(
         name="trace-size",
         about="the trace files of 20 stormy runs, without data, sends and everything else included",
         unit="bytes / step",
         baseline_name=f"{STEP_BYTES:g} bytes",
-        prepare=lambda size: Pair(lambda: bytes_per_step(size), lambda: STEP_BYTES),
-        ratio=Ratio.OURS_OVER_BASELINE,
+        prepare=lambda size: TurnPair(lambda: bytes_per_step(size), lambda: STEP_BYTES),
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=1.0,
     ),
 )

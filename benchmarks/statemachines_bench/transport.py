@@ -7,7 +7,7 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
 
-from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 
 ONE_WAY = 50_000
 PING_PONG = 4_000
@@ -17,7 +17,7 @@ IN_A_TURN = 64
 LOCAL = ("127.0.0.1", 0)
 
 
-def packet(number: int) -> Any:
+def make_packet(number: int) -> Any:
     """A packet of some 64 bytes, as a borrower sends them."""
     from statemachines.shared_subscriptions.message import UpdateProgress
     from statemachines.wire import Packet
@@ -26,12 +26,12 @@ def packet(number: int) -> Any:
     return Packet("consumer-1~1/1", "leader", number, update)
 
 
-def codecs() -> tuple[Any, Any]:
+def make_codecs() -> tuple[Any, Any]:
     """Of the leader's side and of the consumer's; both take both roles' messages, so that a packet can be sent back."""
     from statemachines.shared_subscriptions.message import BorrowerMessage
-    from statemachines.wire import Codec
+    from statemachines.wire import PacketCodec
 
-    return Codec(BorrowerMessage), Codec(BorrowerMessage)
+    return PacketCodec(BorrowerMessage), PacketCodec(BorrowerMessage)
 
 
 class Bare(asyncio.Protocol):
@@ -61,7 +61,7 @@ async def pump(send: Callable[[Any], None], count: int, done: asyncio.Event) -> 
     """Nanoseconds a message, from the first send until the last has arrived."""
     began = perf_counter_ns()
     for number in range(count):
-        send(packet(number))
+        send(make_packet(number))
         if number % IN_A_TURN == 0:
             await asyncio.sleep(0)
     await done.wait()
@@ -71,14 +71,14 @@ async def pump(send: Callable[[Any], None], count: int, done: asyncio.Event) -> 
 async def bounce(send: Callable[[Any], None], count: int, done: asyncio.Event) -> float:
     """Nanoseconds a round trip."""
     began = perf_counter_ns()
-    send(packet(0))
+    send(make_packet(0))
     await done.wait()
     return (perf_counter_ns() - began) / count
 
 
 async def bare_one_way(count: int) -> float:
     loop, done = asyncio.get_running_loop(), asyncio.Event()
-    here, there = codecs()
+    here, there = make_codecs()
 
     def receive(end: Bare, one: Any) -> None:
         if one.msg == count - 1:
@@ -95,16 +95,16 @@ async def bare_one_way(count: int) -> float:
 
 async def bare_ping_pong(count: int) -> float:
     loop, done = asyncio.get_running_loop(), asyncio.Event()
-    here, there = codecs()
+    here, there = make_codecs()
 
     def back(end: Bare, one: Any) -> None:
-        end.send(packet(one.msg + 1))
+        end.send(make_packet(one.msg + 1))
 
     def forth(end: Bare, one: Any) -> None:
         if one.msg >= 2 * count:
             done.set()
         else:
-            end.send(packet(one.msg + 1))
+            end.send(make_packet(one.msg + 1))
 
     server = await loop.create_server(lambda: Bare(here, back), *LOCAL)
     _, client = await loop.create_connection(lambda: Bare(there, forth), *server.sockets[0].getsockname())
@@ -121,7 +121,7 @@ async def ours(play: Callable[[Any, Any, asyncio.Event], Any]) -> float:
     from statemachines.drivers.tcp import TcpTransport
 
     done = asyncio.Event()
-    here, there = codecs()
+    here, there = make_codecs()
     leader = TcpTransport(life="leader-1~1", role=LEADER, codec=here, receive=print, listen=LOCAL)
     async with leader:
         consumer = TcpTransport(
@@ -157,7 +157,7 @@ async def our_ping_pong(count: int) -> float:
             if one.msg >= 2 * count:
                 done.set()
             else:
-                consumer.send(packet(one.msg + 1))
+                consumer.send(make_packet(one.msg + 1))
 
         leader.receive, consumer.receive = back, forth
         return await bounce(consumer.send, count, done)
@@ -165,33 +165,33 @@ async def our_ping_pong(count: int) -> float:
     return await ours(play)
 
 
-def prepare_one_way(size: Size) -> Pair:
+def prepare_one_way(size: Size) -> TurnPair:
     count = size.pick(ONE_WAY, 500)
-    return Pair(lambda: asyncio.run(our_one_way(count)), lambda: asyncio.run(bare_one_way(count)))
+    return TurnPair(lambda: asyncio.run(our_one_way(count)), lambda: asyncio.run(bare_one_way(count)))
 
 
-def prepare_ping_pong(size: Size) -> Pair:
+def prepare_ping_pong(size: Size) -> TurnPair:
     count = size.pick(PING_PONG, 50)
-    return Pair(lambda: asyncio.run(our_ping_pong(count)), lambda: asyncio.run(bare_ping_pong(count)))
+    return TurnPair(lambda: asyncio.run(our_ping_pong(count)), lambda: asyncio.run(bare_ping_pong(count)))
 
 
 ROWS = (
-    Row(
+    BenchRow(
         name="tcp",
         about="one way, 64 messages a turn of the loop, until the last has been decoded",
         unit="ns / message",
         baseline_name="bare asyncio.Protocol, same codec",
         prepare=prepare_one_way,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=2,
     ),
-    Row(
+    BenchRow(
         name="tcp-pingpong",
         about="one message under way, there and back",
         unit="ns / round trip",
         baseline_name="bare asyncio.Protocol, same codec",
         prepare=prepare_ping_pong,
-        ratio=Ratio.OURS_OVER_BASELINE,
+        ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=2,
     ),
 )

@@ -16,7 +16,7 @@ from statemachines.sequence_windows.message import fold
 from statemachines.sequence_windows.rotation import SUBSCRIBER_OVERHEAD, Window
 from statemachines.sequence_windows.sequence import BASE_BITS, BASE_MAX, number_of
 from statemachines.sequence_windows.subscriber_table import SubscriberTable
-from statemachines_bench.row import Pair, Ratio, Row, Size
+from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 
 S = 1_000_000_000
 T = 1659131646 * S
@@ -102,13 +102,13 @@ def hand_classify(messages: list[Message]) -> float:
     return rate(len(messages), run)
 
 
-def classify(size: Size) -> Pair:
+def classify(size: Size) -> TurnPair:
     """Single messages."""
     messages = mix_messages(size.pick(300_000, 3_000), 1_000)
-    return Pair(lambda: ours_classify(messages), lambda: hand_classify(messages))
+    return TurnPair(lambda: ours_classify(messages), lambda: hand_classify(messages))
 
 
-def batch(size: Size) -> Pair:
+def batch(size: Size) -> TurnPair:
     """A thousand numbers at a time, of which two in a hundred are missing; ours folds them first."""
     rounds = size.pick(300, 3)
     chance, number, batches = Random(2), BEGIN, []
@@ -131,7 +131,7 @@ def batch(size: Size) -> Pair:
             for one in numbers:
                 receive("s", "p~1", one, 0, 0)
 
-    return Pair(lambda: rate(1_000 * rounds, ours), lambda: rate(1_000 * rounds, by_hand))
+    return TurnPair(lambda: rate(1_000 * rounds, ours), lambda: rate(1_000 * rounds, by_hand))
 
 
 # -- many subjects --------------------------------------------------------------------------------------------------
@@ -177,19 +177,19 @@ def touch_dict(subjects: list[str]) -> Callable[[str], object]:
     return touch
 
 
-def growth(touch: Callable[[list[str]], Callable[[str], object]], most: int, count: int) -> float:
+def measure_growth(touch: Callable[[list[str]], Callable[[str], object]], most: int, count: int) -> float:
     """How many times more an access costs with so many subjects than with one."""
     few, many = names(1), names(most)
     return cost_ns(many, touch(many), count) / cost_ns(few, touch(few), count)
 
 
-def scale(size: Size) -> Pair:
+def scale(size: Size) -> TurnPair:
     """From 1 to 1 million subjects."""
     most, count = size.pick((1_000_000, 200_000), (1_000, 1_000))
-    return Pair(lambda: growth(touch_ours, most, count), lambda: growth(touch_dict, most, count))
+    return TurnPair(lambda: measure_growth(touch_ours, most, count), lambda: measure_growth(touch_dict, most, count))
 
 
-def memory(size: Size) -> Pair:
+def memory(size: Size) -> TurnPair:
     """Bytes a subject, its name included."""
     count = size.pick(100_000, 500)
 
@@ -202,7 +202,7 @@ def memory(size: Size) -> Pair:
 
         return measure_allocation(fill) / count
 
-    return Pair(ours, lambda: float(SUBSCRIBER_OVERHEAD + len(names(1)[0])))
+    return TurnPair(ours, lambda: float(SUBSCRIBER_OVERHEAD + len(names(1)[0])))
 
 
 def measure_allocation(make: Callable[[], object]) -> int:
@@ -262,56 +262,56 @@ def dict_forget(count: int) -> float:
     return longest_ms(step)
 
 
-def rotation(size: Size) -> Pair:
+def rotation(size: Size) -> TurnPair:
     """The longest stop."""
     count = size.pick(1_000_000, 2_000)
-    return Pair(lambda: ours_forget(count), lambda: dict_forget(count))
+    return TurnPair(lambda: ours_forget(count), lambda: dict_forget(count))
 
 
 ROWS = (
-    Row(
+    BenchRow(
         "window-classify",
         "what a message is, by its number: 1 000 subjects, losses and repeats among them",
         "messages/s",
         "a class written by hand",
         classify,
-        Ratio.OURS_OVER_BASELINE,
+        RatioKind.OURS_OVER_BASELINE,
         at_least=0.4,
         aim="0.5",
     ),
-    Row(
+    BenchRow(
         "window-batch",
         "1 000 numbers of a subject at a time, folded into ranges",
         "messages/s",
         "the class by hand, number by number",
         batch,
-        Ratio.OURS_OVER_BASELINE,
+        RatioKind.OURS_OVER_BASELINE,
         at_least=0.8,
     ),
-    Row(
+    BenchRow(
         "window-scale",
         "growth of the cost of a message, 1 to 1 000 000 subjects",
         "times",
         "growth of the cost of an access to a dictionary",
         scale,
-        Ratio.OURS_OVER_BASELINE,
+        RatioKind.OURS_OVER_BASELINE,
         at_most=1.5,
     ),
-    Row(
+    BenchRow(
         "window-memory",
         "bytes of a subject at a receiver, with one publisher",
         "bytes",
         "what the source reckons",
         memory,
-        Ratio.OURS_OVER_BASELINE,
+        RatioKind.OURS_OVER_BASELINE,
     ),
-    Row(
+    BenchRow(
         "rotation",
         "the longest stop while a generation of 1 000 000 subjects is dropped and freed",
         "ms",
         "a dictionary of as many is dropped",
         rotation,
-        Ratio.OURS_OVER_BASELINE,
+        RatioKind.OURS_OVER_BASELINE,
         at_most=0.3,
         aim="10 ms",
     ),

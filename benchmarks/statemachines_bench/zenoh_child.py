@@ -69,7 +69,7 @@ def their_subscriber(session: zenoh.Session, key: str, handler: Callable[[zenoh.
 # -- recovery -------------------------------------------------------------------------------------------------------
 
 
-class Recovered:
+class RecoveredSamples:
     """One of the two subscribers: numbers and times of what it delivers, in the order of delivery."""
 
     def __init__(self, publisher: Any, whose: str) -> None:
@@ -119,9 +119,11 @@ def recovery(pairs: int, delay_ms: float) -> Figures:
         between, linked = stack.enter_context(link_processes(delay_ms))
         apart: dict[str, Any] = {"priority": zenoh.Priority.DATA_HIGH, "express": True}
 
-        def publisher(whose: str) -> Recovered:
+        def publisher(whose: str) -> RecoveredSamples:
             kept = 4 * pairs + 20_000  # more than is put, the first samples included
-            return Recovered(stack.enter_context(their_publisher(linked.near, f"k/{whose}", kept, **apart)), whose)
+            return RecoveredSamples(
+                stack.enter_context(their_publisher(linked.near, f"k/{whose}", kept, **apart)), whose
+            )
 
         ours, theirs = publisher("ours"), publisher("theirs")
         linked.thread.enter(
@@ -190,7 +192,7 @@ def link(port: int, delay_ms: float) -> Figures:
     return {"lost": asyncio.run(work())}
 
 
-def warm_up(one: Recovered) -> None:
+def warm_up(one: RecoveredSamples) -> None:
     """Until samples arrive."""
     put_until_heard(lambda number: one.put(), lambda number: number in one.came)
 
@@ -198,7 +200,7 @@ def warm_up(one: Recovered) -> None:
 # -- throughput -----------------------------------------------------------------------------------------------------
 
 
-class Counted:
+class SampleCounter:
     """Samples as they are delivered, the first and the last with their times; each must be the next."""
 
     def __init__(self, wanted: int) -> None:
@@ -237,7 +239,7 @@ class Counted:
 def throughput(whose: str, samples: int) -> Figures:
     """In-order samples a second from zenoh's own publisher in another process."""
     endpoint = f"tcp/127.0.0.1:{free_port()}"
-    counted = Counted(samples)
+    counted = SampleCounter(samples)
     with ExitStack() as stack:
         session = stack.enter_context(zenoh.open(session_config(listen=[endpoint])))
         thread = stack.enter_context(LoopThread())

@@ -11,9 +11,9 @@ import msgspec
 from statemachines.kernel import ConfigurationError
 from statemachines.whole_file import write_whole
 from statemachines_reports.pipeline import Analysis, write_tables
-from statemachines_reports.protocol import Ratio
+from statemachines_reports.protocol import AmountRatio
 from statemachines_reports.tables import ALL, amounts_of
-from statemachines_reports.trace_set import TraceSet, parameters
+from statemachines_reports.trace_set import TraceSet, read_parameters
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ def settings_of(trace: TraceSet) -> dict[str, str]:
     """What the runs of a trace were made with: key -> value, "several" where they differ, nothing where none says."""
     found: dict[str, str] = {}
     for run in trace.runs.values():
-        for key, value in _flat(parameters(run).get("settings", {})):
+        for key, value in _flat(read_parameters(run).get("settings", {})):
             text = msgspec.json.encode(value).decode()
             if found.setdefault(key, text) != text:
                 found[key] = "several"
@@ -96,5 +96,5 @@ def _line(name: str, analysis: Analysis) -> dict[str, Any]:
     return line
 
 
-def _ratio(ratio: Ratio, line: dict[str, Any]) -> float | None:
+def _ratio(ratio: AmountRatio, line: dict[str, Any]) -> float | None:
     return sum(line[name] for name in ratio.above) / line[ratio.below] if line[ratio.below] else None

@@ -13,7 +13,7 @@ Pairs = set[tuple[int, int]]
 Records = list[dict[str, Any]]
 
 
-class Coverage(msgspec.Struct, frozen=True):
+class RowCoverage(msgspec.Struct, frozen=True):
     """How many rows of a machine's table were taken, and how many pairs of consecutive rows of an instance.
 
     Rows that refuse an event cannot be taken and do not count.  A pair counts where the second row begins in a state
@@ -27,7 +27,7 @@ class Coverage(msgspec.Struct, frozen=True):
     pairs: int
 
 
-def coverage_of(used: Records, pairs: Records, family: list[Fsm[Any]]) -> list[Coverage]:
+def coverage_of(used: Records, pairs: Records, family: list[Fsm[Any]]) -> list[RowCoverage]:
     """Per machine, from the tables `coverage` and `pairs`."""
     rows = {(line["machine"], line["row"]) for line in used}
     found: dict[str, Pairs] = {}
@@ -37,10 +37,10 @@ def coverage_of(used: Records, pairs: Records, family: list[Fsm[Any]]) -> list[C
     for fsm in family:
         possible = pairs_of(fsm)
         covered.append(
-            Coverage(
+            RowCoverage(
                 fsm.full_name,
-                sum((fsm.full_name, line.number) in rows for line in takeable(fsm)),
-                len(takeable(fsm)),
+                sum((fsm.full_name, line.number) in rows for line in list_takeable(fsm)),
+                len(list_takeable(fsm)),
                 len(possible & found.get(fsm.full_name, set())),
                 len(possible),
             )
@@ -54,7 +54,7 @@ def list_untaken(used: Records, family: list[Fsm[Any]]) -> Records:
     return [
         {"machine": fsm.full_name, "row": line.number, **describe_line(line)}
         for fsm in family
-        for line in takeable(fsm)
+        for line in list_takeable(fsm)
         if (fsm.full_name, line.number) not in rows
     ]
 
@@ -71,7 +71,7 @@ def describe_line(line: Line) -> dict[str, str]:
     }
 
 
-def takeable(fsm: Fsm[Any]) -> list[Line]:
+def list_takeable(fsm: Fsm[Any]) -> list[Line]:
     """The rows that a step can take."""
     return [line for line in fsm.lines if line.kind != "refuse"]
 
@@ -82,8 +82,8 @@ def pairs_of(fsm: Fsm[Any]) -> Pairs:
 
 
 def _pairs(fsm: Fsm[Any]) -> Iterator[tuple[int, int]]:
-    for first in takeable(fsm):
+    for first in list_takeable(fsm):
         ends = set(first.sources) if first.dest is None else {first.dest}
-        for second in takeable(fsm):
+        for second in list_takeable(fsm):
             if not ends.isdisjoint(second.sources):
                 yield first.number, second.number

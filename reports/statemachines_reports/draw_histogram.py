@@ -36,16 +36,16 @@ def draw(name: str, bins: dict[int, int], marks: dict[str, float]) -> Markup:
     for power in range(low, high + 1):
         place = x(power * BINS)
         parts.append(f'<line class="axis" x1="{place:.1f}" x2="{place:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
-        parts.append(f'<text class="tick" x="{place:.0f}" y="{HEIGHT - 12}">{duration(10.0**power)}</text>')
+        parts.append(f'<text class="tick" x="{place:.0f}" y="{HEIGHT - 12}">{format_ns(10.0**power)}</text>')
     parts.append(f'<text class="tick" x="{LEFT - 8}" y="{TOP + 4}" text-anchor="end">{most:,}</text>')
     for number, (label, value) in enumerate(marks.items()):
         place = x(math.log10(max(value, 1)) * BINS)
         parts.append(f'<line class="mark" x1="{place:.1f}" x2="{place:.1f}" y1="{TOP - 6}" y2="{HEIGHT - BOTTOM}"/>')
-        parts.append(f'<text class="mark" x="{place:.1f}" y="{11 + 12 * number}">{label} {duration(value)}</text>')
+        parts.append(f'<text class="mark" x="{place:.1f}" y="{11 + 12 * number}">{label} {format_ns(value)}</text>')
     return Markup("".join(parts) + "</svg>")
 
 
-def duration(value_ns: float) -> str:
+def format_ns(value_ns: float) -> str:
     """Nanoseconds as people read them."""
     if value_ns >= 999.5e9:
         return f"{value_ns / 1e9:,.0f} s"

@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 
 from statemachines.trace.parquet import TEXTS
 from statemachines_reports.columns import read_run
-from statemachines_reports.draw_histogram import duration
+from statemachines_reports.draw_histogram import format_ns
 from statemachines_reports.protocol import Story
 
 ARROWS = 60
@@ -76,7 +76,7 @@ def draw(path: Path, run: int, story: Story, seq: int | None = None) -> Picture 
     marks, nodes, end = _marks(shown, begin, seq, story)
     first, last = shown[begin]["t_ns"], shown[end - 1]["t_ns"]
     start = rows[0]["t_ns"]
-    caption = f"run {run}, {duration(max(first - start, 0))} to {duration(last - start)} after its beginning; {left}"
+    caption = f"run {run}, {format_ns(max(first - start, 0))} to {format_ns(last - start)} after its beginning; {left}"
     return Picture(_svg(marks, sorted(nodes)), title, caption) if marks else None
 
 
@@ -119,7 +119,7 @@ def _enters(row: dict[str, Any], *, machine: str, state: str) -> bool:
 
 def _marks(rows: list[dict[str, Any]], begin: int, seq: int | None, story: Story) -> tuple[list[Mark], set[str], int]:
     """The marks from row `begin` on, the nodes they are on, and where the picture ends."""
-    window = Window(seq, story)
+    window = SequenceMarks(seq, story)
     number = begin
     for number in range(begin, len(rows)):
         if not window.add(rows[number]):
@@ -127,7 +127,7 @@ def _marks(rows: list[dict[str, Any]], begin: int, seq: int | None, story: Story
     return window.marks, window.nodes, number + 1
 
 
-class Window:
+class SequenceMarks:
     """The marks so far.  A message that a node sends again because nobody answered is counted on its first arrow,
     which ends where the first of them arrives; a copy made by the network is an arrow of its own.  `seq`: the row that
     is a counterexample."""

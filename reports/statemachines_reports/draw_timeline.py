@@ -7,8 +7,8 @@ from typing import Final
 
 from markupsafe import Markup, escape
 
-from statemachines_reports.draw_histogram import duration
-from statemachines_reports.protocol import Drawing
+from statemachines_reports.draw_histogram import format_ns
+from statemachines_reports.protocol import PageDrawing
 from statemachines_reports.run_story import DeliveredRange, RunStory
 
 WIDTH, LEFT, RIGHT, LANE, RATE, ROWS = 1060, 200, 14, 18, 70, 3
@@ -37,7 +37,7 @@ COLOURS: Final = 8
 PIXELS: Final = WIDTH - LEFT - RIGHT
 
 
-def draw(story: RunStory, broken_ns: int | None = None) -> Drawing | None:
+def draw(story: RunStory, broken_ns: int | None = None) -> PageDrawing | None:
     """None where nothing is delivered and no fault happens; `broken_ns`: when the first violation was."""
     if not story.deliveries and not story.faults:
         return None
@@ -57,10 +57,10 @@ def draw(story: RunStory, broken_ns: int | None = None) -> Drawing | None:
         f"; {len(streams) - len(shown)} streams with fewer deliveries are left out" if len(streams) > len(shown) else ""
     )
     caption = (
-        f"{duration(story.end_ns - story.begin_ns)} from left to right. A lane is a stream, and its colour the node "
+        f"{format_ns(story.end_ns - story.begin_ns)} from left to right. A lane is a stream, and its colour the node "
         f"that delivered it; the bars are deliveries a second. A mark is a fault, a pale one its end{left}."
     )
-    return Drawing("Who delivered what, and when", caption, picture.finish())
+    return PageDrawing("Who delivered what, and when", caption, picture.finish())
 
 
 END: Final = ' style="text-anchor:end"'
@@ -103,7 +103,7 @@ class _Timeline:
         for fault in self.story.faults[:MOST_FAULTS]:
             x = self.x(fault.t_ns)
             text = f"{fault.kind} {fault.node}".strip()
-            at = duration(fault.t_ns - self.story.begin_ns)
+            at = format_ns(fault.t_ns - self.story.begin_ns)
             width = NAME * len(text) + 5
             left = x - width if x + width > WIDTH - RIGHT else x  # at the right edge the name stands before its mark
             row = next((number for number, end in enumerate(ends) if end <= left), None)
@@ -155,7 +155,7 @@ class _Timeline:
         return runs
 
     def _since(self, one: DeliveredRange) -> str:
-        return duration(one.t_ns - self.story.begin_ns)
+        return format_ns(one.t_ns - self.story.begin_ns)
 
     def draw_rate(self) -> None:
         """Deliveries a second, in a hundred bars."""
@@ -181,7 +181,7 @@ class _Timeline:
     def mark_violation(self, t_ns: int) -> None:
         """A line from top to bottom."""
         x = self.x(min(max(t_ns, self.story.begin_ns), self.story.end_ns))
-        at = duration(max(0, t_ns - self.story.begin_ns))
+        at = format_ns(max(0, t_ns - self.story.begin_ns))
         end = "end" if x > WIDTH - 200 else "start"
         self.marks.append(
             f'<g class="first"><line x1="{x:.1f}" x2="{x:.1f}" y1="{self.top - 8}" y2="BOTTOM"/>'
@@ -194,7 +194,7 @@ class _Timeline:
         bottom = self.y + 18
         ticks = "".join(
             f'<text class="tick" x="{LEFT + PIXELS * part / 5:.0f}" y="{bottom + 12}"{END if part == 5 else ""}>'
-            f"{duration(self.span * part / 5)}</text>"
+            f"{format_ns(self.span * part / 5)}</text>"
             for part in range(6)
         )
         marks = "".join(self.marks).replace('"BOTTOM"', f'"{self.y}"')

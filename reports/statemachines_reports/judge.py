@@ -23,7 +23,7 @@ from statemachines_reports.neutral.message_check import messages_check
 from statemachines_reports.neutral.replay_check import replay_check
 from statemachines_reports.neutral.step_checks import CONTINUITY, ROWS
 from statemachines_reports.neutral.turn_check import turns_check
-from statemachines_reports.protocol import Check, Finding, ReportProtocol, Verdict, reports_of
+from statemachines_reports.protocol import Check, CheckVerdict, Finding, ReportProtocol, reports_of
 from statemachines_reports.trace_set import TraceSet
 
 FAULT, NOTE = "fault", "note"
@@ -43,7 +43,7 @@ class RunRows(msgspec.Struct, frozen=True):
     rows: int
 
 
-class Found(msgspec.Struct, frozen=True):
+class CheckOutcome(msgspec.Struct, frozen=True):
     """What a check came to in a segment: `waived` counts what would be wrong, had the configuration of its run promised
     it."""
 
@@ -53,21 +53,21 @@ class Found(msgspec.Struct, frozen=True):
     waived: int
 
 
-class Unjudged(msgspec.Struct, frozen=True):
+class UnjudgedSteps(msgspec.Struct, frozen=True):
     """Steps of machines of a protocol that is not installed here."""
 
     missing: str
     count: int
 
 
-class Absent(msgspec.Struct, frozen=True):
+class MissingLog(msgspec.Struct, frozen=True):
     """A run of which a log is missing, and whose."""
 
     run: int
     log: str
 
 
-class Used(msgspec.Struct, frozen=True):
+class RowUse(msgspec.Struct, frozen=True):
     """How often a row of a machine was taken (`row` -1: none was), leading from `source` to `dest`."""
 
     machine: str
@@ -77,7 +77,7 @@ class Used(msgspec.Struct, frozen=True):
     count: int
 
 
-class Pair(msgspec.Struct, frozen=True):
+class RowPair(msgspec.Struct, frozen=True):
     """How often an instance of a machine took row `second` next after row `first`."""
 
     machine: str
@@ -86,7 +86,7 @@ class Pair(msgspec.Struct, frozen=True):
     count: int
 
 
-class Count(msgspec.Struct, frozen=True):
+class EventCount(msgspec.Struct, frozen=True):
     """Rows of a kind and event in a run: packets sent, faults, messages delivered."""
 
     run: int
@@ -105,7 +105,7 @@ class RunPart(msgspec.Struct, frozen=True):
     summary: bytes
 
 
-NEUTRAL: Final = (RunRows, Found, Finding, Unjudged, Absent, Used, Pair, Count, RunPart)
+NEUTRAL: Final = (RunRows, CheckOutcome, Finding, UnjudgedSteps, MissingLog, RowUse, RowPair, EventCount, RunPart)
 """What is found in a trace of any protocol."""
 
 Result = tuple[str, msgspec.Struct]
@@ -160,13 +160,13 @@ class Judges:
         yield from self.conclude(segment, waived, lambda shown, check: check.judge(segment))
         yield from (("", one) for one in count_rows(segment))
         yield from (("", one) for one in list_used_pairs(segment.steps, segment.lookup))
-        yield from (("", one) for one in counts(row_counts(segment.columns), segment))
+        yield from (("", one) for one in count_events(row_counts(segment.columns), segment))
 
     def conclude(
         self,
         segment: Segment,
         waived: Mapping[str, frozenset[int]],
-        verdict_of: Callable[[str, Check], Verdict],
+        verdict_of: Callable[[str, Check], CheckVerdict],
     ) -> Iterator[Result]:
         """What is found in a segment, but for what is counted; `verdict_of`: that of a check, by its name as shown."""
         absent = self._absent(segment)
@@ -180,13 +180,13 @@ class Judges:
         for name, report in self.reports.items():
             yield from ((name, one) for one in report.find(segment))
 
-    def _absent(self, segment: Segment) -> list[tuple[str, Absent]]:
+    def _absent(self, segment: Segment) -> list[tuple[str, MissingLog]]:
         """Whose logs are missing, and for the checks of which protocol ("": of all)."""
         silent = tuple(find_silent_nodes(segment.columns, self._unlogged))
         cut = (one for one in find_lacking_logs(segment, self._unlogged) if (one[0], node_of(one[1])) not in silent)
         told = [(name, one) for name, report in self.reports.items() for one in report.absent(segment)]
         found = dict.fromkeys([*(("", one) for one in (*silent, *cut)), *told])
-        return [(name, Absent(run, log)) for name, (run, log) in found]
+        return [(name, MissingLog(run, log)) for name, (run, log) in found]
 
     def list_speakers(self, segment: Segment) -> np.ndarray:
         """The rows of a run that say whose logs are there, and whose messages came."""
@@ -198,23 +198,23 @@ class Judges:
         return tuple(event for report in self.reports.values() for event in report.unlogged)
 
 
-def _without(verdict: Verdict, runs: list[int]) -> Verdict:
+def _without(verdict: CheckVerdict, runs: list[int]) -> CheckVerdict:
     """The verdict, but for what it says of some runs."""
     places = np.flatnonzero(~np.isin(verdict.run, runs))
     describe = verdict.describe
-    return Verdict(verdict.checked, verdict.run[places], verdict.seq[places], lambda n: describe(int(places[n])))
+    return CheckVerdict(verdict.checked, verdict.run[places], verdict.seq[places], lambda n: describe(int(places[n])))
 
 
-def _split(check: str, verdict: Verdict, waived: frozenset[int]) -> Iterator[msgspec.Struct]:
+def _split(check: str, verdict: CheckVerdict, waived: frozenset[int]) -> Iterator[msgspec.Struct]:
     """A verdict, and findings: some of those that are wrong, and some of those that nobody promised."""
     promised = ~np.isin(verdict.run, list(waived)) if waived else np.ones(len(verdict.run), bool)
-    yield Found(check, verdict.checked, int(promised.sum()), int((~promised).sum()))
+    yield CheckOutcome(check, verdict.checked, int(promised.sum()), int((~promised).sum()))
     for kept in (True, False):
         for place in _first_places(verdict, np.flatnonzero(promised == kept)):
             yield Finding(check, int(verdict.run[place]), int(verdict.seq[place]), verdict.describe(place), kept)
 
 
-def _first_places(verdict: Verdict, places: np.ndarray) -> list[int]:
+def _first_places(verdict: CheckVerdict, places: np.ndarray) -> list[int]:
     """The places of the first rows, and all that are about the row of the last of these: however a trace is cut into
     segments, the first findings of all are among them."""
     run, seq = verdict.run[places], verdict.seq[places]
@@ -224,7 +224,7 @@ def _first_places(verdict: Verdict, places: np.ndarray) -> list[int]:
     return [int(place) for place in places[order[: min(SHOWN - 1 + int(equal.sum()), SHOWN + MOST_EQUAL)]]]
 
 
-def list_used_rows(steps: Steps, lookup: Lookup) -> list[Used]:
+def list_used_rows(steps: Steps, lookup: Lookup) -> list[RowUse]:
     """Every (machine, row, source, dest) that occurs; a row that no table can have is left out (`rows` says so)."""
     states = len(lookup.states) + 1
     code = ((steps.machine * 1_024 + steps.row + 1) * states + steps.source) * states + steps.dest
@@ -232,7 +232,7 @@ def list_used_rows(steps: Steps, lookup: Lookup) -> list[Used]:
     codes, counts = np.unique(code, return_counts=True)
     machines, names = [*lookup.machines, "?"], [*lookup.states, "?"]
     return [
-        Used(
+        RowUse(
             machines[value // states // states // 1_024],
             value // states // states % 1_024 - 1,
             names[value // states % states],
@@ -243,7 +243,7 @@ def list_used_rows(steps: Steps, lookup: Lookup) -> list[Used]:
     ]
 
 
-def list_used_pairs(steps: Steps, lookup: Lookup) -> list[Pair]:
+def list_used_pairs(steps: Steps, lookup: Lookup) -> list[RowPair]:
     """Every pair of consecutive rows of an instance that occurs; steps that took no row change nothing and are
     skipped."""
     order = steps.order[steps.row[steps.order] >= 0]
@@ -255,7 +255,7 @@ def list_used_pairs(steps: Steps, lookup: Lookup) -> list[Pair]:
     found = np.bincount(code[same])
     machines = [*lookup.machines, "?"]
     return [
-        Pair(
+        RowPair(
             machines[place // lookup.width // lookup.width],
             place // lookup.width % lookup.width,
             place % lookup.width,
@@ -268,11 +268,11 @@ def list_used_pairs(steps: Steps, lookup: Lookup) -> list[Pair]:
 def count_rows(segment: Segment) -> Iterator[msgspec.Struct]:
     """What adds up: rows of each run, rows of machines that were taken, steps that cannot be judged."""
     yield from (RunRows(run, rows) for run, rows in segment.columns.runs())
-    yield from (Unjudged(missing, count) for missing, count in segment.steps.unjudged.items() if count)
+    yield from (UnjudgedSteps(missing, count) for missing, count in segment.steps.unjudged.items() if count)
     yield from list_used_rows(segment.steps, segment.lookup)
 
 
-def counts(found: Iterable[Count], segment: Segment) -> Iterator[Count]:
+def count_events(found: Iterable[EventCount], segment: Segment) -> Iterator[EventCount]:
     """How many rows of each kind and event each run has (`found`), steps and questions to stores left out.
 
     How many faults a simulated run had its parameters say, as they took effect: what its rows note besides (a node that
@@ -281,14 +281,16 @@ def counts(found: Iterable[Count], segment: Segment) -> Iterator[Count]:
     runs = [run for run, _ in segment.columns.runs()]
     said = {run: faults for run in runs if isinstance(faults := segment.parameters(run).get("faults"), dict)}
     for run, faults in said.items():
-        yield from (Count(run, FAULT, str(kind), count) for kind, count in faults.items() if isinstance(count, int))
+        yield from (
+            EventCount(run, FAULT, str(kind), count) for kind, count in faults.items() if isinstance(count, int)
+        )
     for one in found:
         is_fault = one.kind == FAULT and one.run not in said and not one.event.startswith("end_")
         is_fault = is_fault and one.event not in NO_FAULTS
         yield one if is_fault or one.kind != FAULT else msgspec.structs.replace(one, kind=NOTE)
 
 
-def row_counts(columns: Columns) -> Iterator[Count]:
+def row_counts(columns: Columns) -> Iterator[EventCount]:
     """How many rows of each kind and event each run has, as its rows say."""
     events = [*columns.texts["event"], ""]
     others = np.flatnonzero(~columns.is_one_of("kind", (*STEPS, "ask")))
@@ -299,10 +301,10 @@ def row_counts(columns: Columns) -> Iterator[Count]:
     )
 
 
-def count_of(run: np.ndarray, code: np.ndarray, names: list[tuple[str, str]]) -> Iterator[Count]:
+def count_of(run: np.ndarray, code: np.ndarray, names: list[tuple[str, str]]) -> Iterator[EventCount]:
     """How often each code occurs in each run; `names` of the codes: (kind, event)."""
     numbers, place = np.unique(run, return_inverse=True)
     found = np.bincount(place * len(names) + code)
     for value in np.flatnonzero(found).tolist():
         kind, event = names[value % len(names)]
-        yield Count(int(numbers[value // len(names)]), kind, event, int(found[value]))
+        yield EventCount(int(numbers[value // len(names)]), kind, event, int(found[value]))

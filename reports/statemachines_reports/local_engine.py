@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from statemachines.interrupts import defer_interrupts
 from statemachines.registry import check_importable
-from statemachines.workers import workers
+from statemachines.workers import open_workers
 from statemachines_reports.judge import Judges
 from statemachines_reports.piece_judge import give_judges, judge_parts, judge_piece, make_judges
 from statemachines_reports.protocol import Records, Tables
@@ -67,7 +67,7 @@ def judge_each(trace: TraceSet, judges: Judges, pieces: list[TracePiece]) -> Ite
         return
     for one in judges.protocols.values():
         check_importable(one, "analyze in one process")
-    with workers(processes, _begin, give_judges(trace, judges)) as pool:
+    with open_workers(processes, _begin, give_judges(trace, judges)) as pool:
         yield from pool.map(_judge, pieces)
 
 

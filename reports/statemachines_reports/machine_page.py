@@ -8,7 +8,7 @@ from typing import Any, Final
 from statemachines import diagrams
 from statemachines.kernel import Fsm
 from statemachines.step_page import EntryNumbers, PageMove, PageState, StepPage
-from statemachines_reports.coverage import describe_line, takeable
+from statemachines_reports.coverage import describe_line, list_takeable
 from statemachines_reports.draw_machine import draw
 
 LABEL_MAX: Final = 12
@@ -21,7 +21,7 @@ def make_page(fsm: Fsm[Any], about: str) -> StepPage:
     names = [first, *(str(one.value) for one in fsm.states if str(one.value) != first)]
     events = EntryNumbers[tuple[str, str]]()
     moves: dict[str, list[PageMove]] = {name: [] for name in names}
-    for line in takeable(fsm):
+    for line in list_takeable(fsm):
         said = describe_line(line)
         words = [said["event"], f"[{said['guard']}]" if said["guard"] else "", f"/ {said['action']}"]
         shown = " ".join(word for word in (*words[:2], words[2] if said["action"] else "") if word)

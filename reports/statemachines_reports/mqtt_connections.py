@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from statemachines_reports.columns import STEPS
-from statemachines_reports.protocol import Check, ReportProtocol, Segment, Verdict, verdict
+from statemachines_reports.protocol import Check, CheckVerdict, ReportProtocol, Segment, verdict
 from statemachines_reports.trace_roles import TraceRoles
 
 MACHINE = "mqtt_connections/mqtt_connection"
 
 
-def judge_owners(segment: Segment) -> Verdict:
+def judge_owners(segment: Segment) -> CheckVerdict:
     """A connection is accepted only when the one before it, of the same client id, is closed (ONEOWNER)."""
     columns = segment.columns
     rows = columns.rows_of(*STEPS)

@@ -14,8 +14,8 @@ from statemachines.plain_text import plain_lines
 from statemachines.whole_file import write_whole
 from statemachines_reports import draw_bars, draw_histogram, draw_machine
 from statemachines_reports.comparison import Comparison
-from statemachines_reports.coverage import Coverage, coverage_of, describe_line, takeable
-from statemachines_reports.draw_histogram import duration
+from statemachines_reports.coverage import RowCoverage, coverage_of, describe_line, list_takeable
+from statemachines_reports.draw_histogram import format_ns
 from statemachines_reports.judge import Judges
 from statemachines_reports.page_head import PageHead, head_of
 from statemachines_reports.pipeline import (
@@ -25,7 +25,7 @@ from statemachines_reports.pipeline import (
     NOT_PROMISED,
     VIOLATED,
     Analysis,
-    Check,
+    CheckSummary,
     own_tables,
 )
 from statemachines_reports.protocol import FaultColumns, Measure, Section
@@ -37,7 +37,7 @@ NOTHING = "\N{EN DASH}"
 """Stands where nothing was measured."""
 
 
-class Part(msgspec.Struct):
+class PageSection(msgspec.Struct):
     """A section of the page: one analysis, and the trace it is of."""
 
     name: str
@@ -49,7 +49,7 @@ class Part(msgspec.Struct):
     sections: list[Section]
     head: PageHead
     shown: ShownRun
-    groups: list[tuple[str, list[Check]]]
+    groups: list[tuple[str, list[CheckSummary]]]
     """Protocol ("": what is asked of every protocol, or of the only one) -> its checks."""
 
 
@@ -61,10 +61,10 @@ class Beside(msgspec.Struct):
     charts: list[tuple[str, Any]]
 
 
-def part_of(name: str, analysis: Analysis) -> Part:
+def part_of(name: str, analysis: Analysis) -> PageSection:
     """Make ready what the page shows of an analysis."""
     reports = analysis.judges.reports
-    return Part(
+    return PageSection(
         name,
         analysis,
         _totals(analysis),
@@ -85,12 +85,12 @@ def part_of(name: str, analysis: Analysis) -> Part:
     )
 
 
-def _groups(analysis: Analysis) -> list[tuple[str, list[Check]]]:
+def _groups(analysis: Analysis) -> list[tuple[str, list[CheckSummary]]]:
     """The checks, protocol by protocol where there are several."""
     if len(analysis.judges.reports) < 2:
         return [("", analysis.checks)]
     owners = {shown: protocol for shown, protocol, _ in analysis.judges.checks}
-    groups: dict[str, list[Check]] = {name: [] for name in ("", *analysis.judges.reports)}
+    groups: dict[str, list[CheckSummary]] = {name: [] for name in ("", *analysis.judges.reports)}
     for check in analysis.checks:
         groups[owners.get(check.name, "")].append(check)
     return list(groups.items())
@@ -100,7 +100,7 @@ def write_page(
     path: Path,
     title: str,
     lead: str,
-    parts: list[Part],
+    parts: list[PageSection],
     beside: Beside | None = None,
 ) -> None:
     """Write the page; it appears whole.  `beside`: the parts compared."""
@@ -186,7 +186,7 @@ def beside_of(comparison: Comparison, judges: Judges) -> Beside:
 
 
 def _time(value_ns: float | None) -> str:
-    return NOTHING if value_ns is None else duration(value_ns)
+    return NOTHING if value_ns is None else format_ns(value_ns)
 
 
 def _spread(line: dict[str, Any]) -> dict[str, str]:
@@ -225,7 +225,7 @@ def _histograms(analysis: Analysis) -> list[tuple[str, str, Any]]:
             one["bin"]: one["measured"] for one in analysis.tables["histograms"] if one["measure"] == line["measure"]
         }
         marks = {percentile: line[f"{percentile}_ns"] for percentile in ("p50", "p90", "p99")}
-        caption = f"{measure.about}; {line['measured']:,} measured, the longest {duration(line['max_ns'])}"
+        caption = f"{measure.about}; {line['measured']:,} measured, the longest {format_ns(line['max_ns'])}"
         shown.append((measure.title, caption, draw_histogram.draw(measure.title, bins, marks)))
     return shown
 
@@ -250,7 +250,7 @@ def _faults(analysis: Analysis) -> Section:
     return Section("Faults against outcomes", (*heads, *(head for one in more for head in one.heads)), lines, captions)
 
 
-def _covered(fsm: Fsm[Any], parts: list[Part]) -> Coverage:
+def _covered(fsm: Fsm[Any], parts: list[PageSection]) -> RowCoverage:
     """What all parts together have taken of a machine."""
     used = [line for part in parts for line in part.analysis.tables["coverage"]]
     pairs = [line for part in parts for line in part.analysis.tables["pairs"]]
@@ -258,7 +258,7 @@ def _covered(fsm: Fsm[Any], parts: list[Part]) -> Coverage:
     return covered
 
 
-def _machine(fsm: Fsm[Any], parts: list[Part]) -> dict[str, Any]:
+def _machine(fsm: Fsm[Any], parts: list[PageSection]) -> dict[str, Any]:
     uses: dict[tuple[str, str], int] = {}
     taken: dict[int, int] = {}
     for part in parts:
@@ -268,7 +268,8 @@ def _machine(fsm: Fsm[Any], parts: list[Part]) -> dict[str, Any]:
                 uses[edge] = uses.get(edge, 0) + line["count"]
                 taken[line["row"]] = taken.get(line["row"], 0) + line["count"]
     rows = [
-        {"number": line.number, **describe_line(line), "count": taken.get(line.number, 0)} for line in takeable(fsm)
+        {"number": line.number, **describe_line(line), "count": taken.get(line.number, 0)}
+        for line in list_takeable(fsm)
     ]
     return {
         "rows": rows,

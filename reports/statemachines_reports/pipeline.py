@@ -16,7 +16,7 @@ from statemachines.plain_text import plain_json
 from statemachines.spark.spark_settings import NO_SETTINGS, SparkSettings
 from statemachines.trace.parquet import describe_table
 from statemachines.whole_file import check_folder, make_folder, store_path, whole_file, write_whole
-from statemachines_reports.coverage import Coverage, coverage_of, list_untaken
+from statemachines_reports.coverage import RowCoverage, coverage_of, list_untaken
 from statemachines_reports.judge import MONITORS, Judges
 from statemachines_reports.local_engine import duckdb_tables
 from statemachines_reports.neutral.replay_check import LEVEL as REPLAY
@@ -54,7 +54,7 @@ class EngineChoice(msgspec.Struct, frozen=True):
 AS_NAMED: Final = EngineChoice(LOCAL, "as named")
 
 
-class Check(msgspec.Struct, frozen=True):
+class CheckSummary(msgspec.Struct, frozen=True):
     """A verdict over everything: `level` rows or properties; `checked` in what the check looks at; `protocol` whose
     check it is ("": of any).
 
@@ -82,8 +82,8 @@ class Analysis(msgspec.Struct):
     runs: int
     rows: int
     torn: int
-    checks: list[Check]
-    coverage: list[Coverage]
+    checks: list[CheckSummary]
+    coverage: list[RowCoverage]
     tables: Tables
     engine: EngineChoice = AS_NAMED
 
@@ -232,7 +232,7 @@ def judge(trace: TraceSet, out: Path, tables_of: Judge, say: Say) -> Analysis:
     return analysis
 
 
-def checks_of(tables: Tables, judges: Judges, trace: TraceSet) -> list[Check]:
+def checks_of(tables: Tables, judges: Judges, trace: TraceSet) -> list[CheckSummary]:
     """The checks in the order of the judges, then what the monitors said while the runs were made."""
     by_name = {line["check"]: line for line in tables["verdicts"]}
     waived = judges.list_waived_runs(trace)
@@ -251,10 +251,10 @@ def checks_of(tables: Tables, judges: Judges, trace: TraceSet) -> list[Check]:
         elif check.level == REPLAY and not line["checked"] and not line["wrong"]:
             verdict = NO_DATA
         counts = line["checked"], line["wrong"], line["waived"]
-        checks.append(Check(shown, check.level, check.claim, not line["wrong"], *counts, verdict, protocol))
+        checks.append(CheckSummary(shown, check.level, check.claim, not line["wrong"], *counts, verdict, protocol))
     wrong = sum(run.outcome != "held" for run in trace.runs.values())
     verdict = VIOLATED if wrong else HELD
-    return [*checks, Check("monitors", "properties", MONITORS, not wrong, len(trace.runs), wrong, 0, verdict)]
+    return [*checks, CheckSummary("monitors", "properties", MONITORS, not wrong, len(trace.runs), wrong, 0, verdict)]
 
 
 def _absent_of(tables: Tables, protocol: str) -> str:

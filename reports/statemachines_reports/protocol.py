@@ -31,8 +31,25 @@ from statemachines_reports.columns import Columns, Segment
 from statemachines_reports.sealed_numbers import SealedNumbers
 from statemachines_reports.trace_roles import NO_ROLES, TraceRoles
 
-__all__ = ["Amount", "Chart", "Check", "Drawing", "FaultColumns", "Finding", "Latency", "Measure", "Ratio",
-           "ReportProtocol", "Section", "Segment", "Story", "Tally", "TraceRoles", "Verdict", "verdict"]  # fmt: skip
+__all__ = [
+    "Amount",
+    "AmountRatio",
+    "Chart",
+    "Check",
+    "CheckVerdict",
+    "FaultColumns",
+    "Finding",
+    "Latency",
+    "Measure",
+    "PageDrawing",
+    "ReportProtocol",
+    "Section",
+    "Segment",
+    "Story",
+    "Tally",
+    "TraceRoles",
+    "verdict",
+]  # fmt: skip
 
 Parameters = Mapping[str, Any]
 """The parameters of a run, as its line of the table of runs has them."""
@@ -41,7 +58,7 @@ Records = list[dict[str, Any]]
 Tables = dict[str, Records]
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class CheckVerdict(msgspec.Struct, frozen=True):
     """What a check found in a segment: how much it looked at, and where it does not hold: (run, seq) each, seq -1 for a
     whole run.  `describe(n)` says what is wrong at the nth place."""
 
@@ -51,9 +68,9 @@ class Verdict(msgspec.Struct, frozen=True):
     describe: Callable[[int], str]
 
 
-def verdict(columns: Columns, checked: int, rows: np.ndarray, describe: Callable[[int], str]) -> Verdict:
+def verdict(columns: Columns, checked: int, rows: np.ndarray, describe: Callable[[int], str]) -> CheckVerdict:
     """A verdict on rows of the segment: `rows` are wrong, `describe(row)` says how."""
-    return Verdict(checked, columns["run"][rows], columns["seq"][rows], lambda place: describe(int(rows[place])))
+    return CheckVerdict(checked, columns["run"][rows], columns["seq"][rows], lambda place: describe(int(rows[place])))
 
 
 def always(parameters: Parameters) -> bool:
@@ -89,7 +106,7 @@ class Joint(NamedTuple):
     numbers)`: kept rows do not say that they must be known again.  If they do, the check is judged by the whole run.
     """
 
-    judge: Callable[[Segment], Verdict]
+    judge: Callable[[Segment], CheckVerdict]
     keep: Callable[[Segment], KeptRows]
     seal: Callable[[Segment], np.ndarray] = seal_nothing
     is_sealed: Callable[[Segment, SealedNumbers], bool] = can_forget
@@ -112,7 +129,7 @@ class Check(msgspec.Struct, frozen=True):
 
     name: str
     claim: str
-    judge: Callable[[Segment], Verdict]
+    judge: Callable[[Segment], CheckVerdict]
     level: str = "properties"
     promised: Callable[[Parameters], bool] = always
     whole: bool = False
@@ -158,7 +175,7 @@ class Amount(msgspec.Struct, frozen=True):
     compared: str = ""
 
 
-class Ratio(msgspec.Struct, frozen=True):
+class AmountRatio(msgspec.Struct, frozen=True):
     """A column of `scenarios`: the sum of some amounts to another."""
 
     name: str
@@ -175,7 +192,7 @@ class Section(msgspec.Struct, frozen=True):
     caption: str = ""
 
 
-class Drawing(msgspec.Struct, frozen=True):
+class PageDrawing(msgspec.Struct, frozen=True):
     """A picture on the page, as SVG that is safe to put there, with what it shows in words."""
 
     title: str
@@ -232,7 +249,7 @@ def no_sections(tables: Tables) -> Iterable[Section]:
     return ()
 
 
-def no_pictures(columns: Columns, parameters: Parameters, seq: int | None) -> Iterable[Drawing]:
+def no_pictures(columns: Columns, parameters: Parameters, seq: int | None) -> Iterable[PageDrawing]:
     """No picture of its own."""
     return ()
 
@@ -258,7 +275,7 @@ class ReportProtocol(msgspec.Struct, frozen=True):
     checks: tuple[Check, ...] = ()
     measures: tuple[Measure, ...] = ()
     amounts: tuple[Amount, ...] = ()
-    ratios: tuple[Ratio, ...] = ()
+    ratios: tuple[AmountRatio, ...] = ()
     find: Callable[[Segment], Iterable[msgspec.Struct]] = find_nothing
     results: tuple[type[msgspec.Struct], ...] = ()
     absent: Callable[[Segment], Iterable[tuple[int, str]]] = nobody
@@ -270,7 +287,7 @@ class ReportProtocol(msgspec.Struct, frozen=True):
     unit: str = ""
     sections: Callable[[Tables], Iterable[Section]] = no_sections
     fault_columns: Callable[[Tables], FaultColumns | None] = no_fault_columns
-    pictures: Callable[[Columns, Parameters, int | None], Iterable[Drawing]] = no_pictures
+    pictures: Callable[[Columns, Parameters, int | None], Iterable[PageDrawing]] = no_pictures
     """Drawings of the run that the page tells of: its columns and parameters, and the row it is about (None: none)."""
     charts: tuple[Chart, ...] = ()
     story: Story = Story()
@@ -285,7 +302,7 @@ def reports_of(protocol: Protocol) -> ReportProtocol:
     """What the protocol has for reports; raises `ConfigurationError` where that is no `ReportProtocol`."""
     if "reports" not in protocol.areas:
         return NONE
-    found = registry.area(protocol.name, "reports")
+    found = registry.load_area(protocol.name, "reports")
     if not isinstance(found, ReportProtocol):
         rule = f"is no ReportProtocol, but a {type(found).__name__}"
         raise ConfigurationError(f"{protocol.name}, reports", protocol.areas["reports"], rule)

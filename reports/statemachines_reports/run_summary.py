@@ -18,18 +18,18 @@ from statemachines.kernel import ConfigurationError
 from statemachines_reports.columns import Columns, Segment, join_columns
 from statemachines_reports.judge import (
     SHOWN,
-    Count,
+    EventCount,
     Judges,
     Result,
+    RowUse,
     RunRows,
-    Unjudged,
-    Used,
+    UnjudgedSteps,
+    count_events,
     count_rows,
-    counts,
     list_used_pairs,
     row_counts,
 )
-from statemachines_reports.protocol import Check, Joint, Verdict
+from statemachines_reports.protocol import Check, CheckVerdict, Joint
 from statemachines_reports.sealed_numbers import SealedNumbers
 
 Waived = Mapping[str, frozenset[int]]
@@ -79,7 +79,7 @@ class JointSummary:
             verdict = joint.judge(Segment(self.columns, judges.lookup, parameters))
             self._note(verdict, self.columns["seq"][self.is_open])
 
-    def _settle(self, joint: Joint, segment: Segment, verdict: Verdict) -> None:
+    def _settle(self, joint: Joint, segment: Segment, verdict: CheckVerdict) -> None:
         """Open rows that the joint does not leave open are judged; of the rest what it keeps stays."""
         if not joint.is_sealed(segment, self.sealed):
             self.is_lost = True
@@ -95,7 +95,7 @@ class JointSummary:
         rows = np.flatnonzero(needed)
         self.columns, self.is_open = segment.columns.select(rows), self.is_open[rows]
 
-    def _note(self, verdict: Verdict, judged: np.ndarray) -> None:
+    def _note(self, verdict: CheckVerdict, judged: np.ndarray) -> None:
         """What is wrong with rows that are judged now."""
         places = np.flatnonzero(np.isin(verdict.seq, judged))
         seq = verdict.seq[places]
@@ -182,9 +182,9 @@ def finish(
         summary.joints[key].end(joint, judges, parameters)
     segment = Segment(summary.rows, judges.lookup, parameters)
     totals = list(_amounts(summary.totals))
-    has_steps = any(isinstance(one, Used | Unjudged) for one in totals)
+    has_steps = any(isinstance(one, RowUse | UnjudgedSteps) for one in totals)
 
-    def verdict_of(shown: str, check: Check) -> Verdict:
+    def verdict_of(shown: str, check: Check) -> CheckVerdict:
         found = [summary.joints[shown, number] for number in range(len(check.joints))]
         if any(one.is_lost for one in found):
             return check.judge(Segment(read_run(), judges.lookup, parameters))
@@ -192,8 +192,8 @@ def finish(
         return _join_verdicts(summary.run, [] if is_silent else found) if found else check.judge(segment)
 
     yield from judges.conclude(segment, waived, verdict_of)
-    yield from (("", one) for one in totals if not isinstance(one, Count))
-    yield from (("", one) for one in counts([one for one in totals if isinstance(one, Count)], segment))
+    yield from (("", one) for one in totals if not isinstance(one, EventCount))
+    yield from (("", one) for one in count_events([one for one in totals if isinstance(one, EventCount)], segment))
     yield from (("", one) for one in _amounts(summary.pairs))
 
 
@@ -203,13 +203,15 @@ def _joints_of(judges: Judges) -> Iterator[tuple[tuple[str, int], Joint]]:
         yield from (((shown, number), joint) for number, joint in enumerate(check.joints))
 
 
-def _join_verdicts(run: int, found: list[JointSummary]) -> Verdict:
+def _join_verdicts(run: int, found: list[JointSummary]) -> CheckVerdict:
     """The verdict of a check: a row is wrong once, in the words of the last joint that says so."""
     seq = np.unique(np.concatenate([np.zeros(0, np.int64), *(one.seq for one in found)]))
     words: dict[int, str] = {}
     for one in found:
         words |= one.words
-    return Verdict(found[0].checked if found else 0, np.full(len(seq), run), seq, lambda place: words[int(seq[place])])
+    return CheckVerdict(
+        found[0].checked if found else 0, np.full(len(seq), run), seq, lambda place: words[int(seq[place])]
+    )
 
 
 def _find_ends(segment: Segment) -> np.ndarray:

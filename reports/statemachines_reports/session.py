@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from statemachines.registry import check_importable
-from statemachines.spark.spark_session import SharedSpark, refusals
+from statemachines.spark.spark_session import SharedSpark, raise_refusals
 from statemachines.spark.spark_task import make_task
 from statemachines_reports.judge import Judges, RunPart
 from statemachines_reports.piece_judge import give_judges, judge_parts, judge_piece, make_judges
@@ -48,7 +48,7 @@ class Session(SharedSpark):
     def tables(self, trace: TraceSet, judges: Judges, *, partly: bool = False) -> Tables:
         """Judge the trace; every table as a list of records.  Where Ctrl-C comes and some of its files are judged, of
         those alone (`partly`)."""
-        with refusals():
+        with raise_refusals():
             self.ship_code(judges.protocols.values())
             jobs = self.plan(trace)
             results = [self.judge(trace, judges, job).cache() for job in jobs]

@@ -8,10 +8,10 @@ import msgspec
 
 from statemachines_reports import draw_sequence, draw_timeline
 from statemachines_reports.columns import Columns, columns_of_run, read_run
-from statemachines_reports.draw_histogram import duration
+from statemachines_reports.draw_histogram import format_ns
 from statemachines_reports.page_head import list_violations
 from statemachines_reports.pipeline import Analysis
-from statemachines_reports.protocol import Drawing, Story, no_pictures
+from statemachines_reports.protocol import PageDrawing, Story, no_pictures
 from statemachines_reports.run_story import RunStory, read_story, time_of
 
 
@@ -22,9 +22,9 @@ class ShownRun(msgspec.Struct):
     name: str
     violations: list[dict[str, Any]] = []
     repeated: dict[str, int] = {}
-    timeline: Drawing | None = None
+    timeline: PageDrawing | None = None
     picture: draw_sequence.Picture | None = None
-    drawings: list[Drawing] = []
+    drawings: list[PageDrawing] = []
 
 
 def show_run(analysis: Analysis) -> ShownRun:
@@ -78,11 +78,11 @@ def _timed(violations: list[dict[str, Any]], columns: Columns, told: RunStory) -
     """With the time since the run began, where a row says it."""
     for line in violations:
         at = time_of(columns, line["seq"]) if line["seq"] >= 0 else None
-        line["at"] = "" if at is None else duration(max(0, at - told.begin_ns))
+        line["at"] = "" if at is None else format_ns(max(0, at - told.begin_ns))
     return violations
 
 
-def _drawings(analysis: Analysis, columns: Columns, number: int, seq: int | None) -> list[Drawing]:
+def _drawings(analysis: Analysis, columns: Columns, number: int, seq: int | None) -> list[PageDrawing]:
     """What the protocols draw of a run, if any of them draws."""
     parameters = analysis.trace.parameters[number]
     drawing = [report for report in analysis.judges.reports.values() if report.pictures is not no_pictures]

@@ -86,7 +86,7 @@ class TraceSet:
     @cached_property
     def parameters(self) -> dict[int, dict[str, Any]]:
         """Run -> its parameters."""
-        return {number: parameters(run) for number, run in self.runs.items()}
+        return {number: read_parameters(run) for number, run in self.runs.items()}
 
     def runs_of(self, protocol: str) -> list[int]:
         """The runs that hold machines of the protocol ("": all): nobody else knows their parameters."""
@@ -113,7 +113,7 @@ def _read_footer(path: Path) -> tuple[tuple[int, ...], list[RowSpan]]:
         return groups, [] if has_data(file) else find_long_runs(file)
 
 
-def parameters(run: Run) -> dict[str, Any]:
+def read_parameters(run: Run) -> dict[str, Any]:
     """The parameters of a run; its settings are those that it had, with what its seed drew.  Raises
     `ConfigurationError` where they are no object, or those of a simulated run count no faults."""
     try:
@@ -164,7 +164,7 @@ class RunParameters:
 
     def __call__(self, run: int) -> dict[str, Any]:
         if run not in self._found:
-            self._found[run] = parameters(self._find_run(run))
+            self._found[run] = read_parameters(self._find_run(run))
         return self._found[run]
 
     def _find_run(self, run: int) -> Run:

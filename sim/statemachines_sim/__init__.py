@@ -20,7 +20,7 @@ from statemachines_sim.judge import Judge as Judge
 from statemachines_sim.judge import Violation as Violation
 from statemachines_sim.machine_process import MachineProcess as MachineProcess
 from statemachines_sim.machine_process import machine_role as machine_role
-from statemachines_sim.machine_process import single as single
+from statemachines_sim.machine_process import make_single_host as make_single_host
 from statemachines_sim.node_life import Device as Device
 from statemachines_sim.node_life import NodeLife as NodeLife
 from statemachines_sim.protocol import SimProtocol as SimProtocol
@@ -33,5 +33,5 @@ from statemachines_sim.scenario import Scenario as Scenario
 from statemachines_sim.scenario import Swarm as Swarm
 from statemachines_sim.units import MS as MS
 from statemachines_sim.units import S as S
-from statemachines_sim.world import Outcome as Outcome
+from statemachines_sim.world import RunOutcome as RunOutcome
 from statemachines_sim.world import World as World

@@ -17,7 +17,7 @@ from statemachines_sim.held_store import Work
 from statemachines_sim.stepped_loop import SteppedLoop, Time
 from statemachines_spec.script.conductor import Conductor
 from statemachines_spec.script.script import Script
-from statemachines_spec.script.stage import CannotFollow, Stage
+from statemachines_spec.script.stage import CannotFollow, PartyStage
 
 
 class AsyncioNode:
@@ -43,7 +43,7 @@ class AsyncioNode:
         return str(self.node.machines.id)
 
 
-class AsyncioStage(Stage):
+class AsyncioStage(PartyStage):
     """The stage of a conductor; `work`: what stores have to carry out, on the loop `store_loop`, when no other runs."""
 
     def __init__(self, script: Script) -> None:

@@ -22,20 +22,20 @@ from statemachines.s3_path import file_system_of, show_path
 from statemachines.trace.parquet import TraceWriter
 from statemachines.trace.row import Run
 from statemachines.whole_file import store_path
-from statemachines.workers import workers
+from statemachines.workers import open_workers
 from statemachines_sim.fault import Fault
 from statemachines_sim.keys import settings as settings_of
 from statemachines_sim.runfile import tables
 from statemachines_sim.scenario import Scenario
 from statemachines_sim.schedule import draw
 from statemachines_sim.swarm import draw_values
-from statemachines_sim.world import Outcome, World
+from statemachines_sim.world import RunOutcome, World
 
 SEEDS_PER_FILE = 20
 """Runs in one trace file: the unit of work of a process."""
 
 
-class Job(msgspec.Struct, frozen=True):
+class CampaignJob(msgspec.Struct, frozen=True):
     """Some seeds for one process; `first_run` numbers its runs, `out` is where the trace goes ("" = nowhere).
 
     `settings`: what was set to another value than the scenario's file has (`KEY=VALUE`), for the table of runs.
@@ -64,12 +64,12 @@ def campaign(
     first_run: int = 0,
     progress: Callable[[int], None] | None = None,
     settings: tuple[str, ...] = (),
-) -> list[Outcome]:
+) -> list[RunOutcome]:
     """The outcomes in the order of the seeds; `progress(n)` is called as n more runs are done.
 
     `settings`: what the caller has set in the scenario (`override`), kept with the runs.
     """
-    outcomes: list[Outcome] = []
+    outcomes: list[RunOutcome] = []
     for done in campaign_parts(scenario, seeds, out=out, processes=processes, first_run=first_run, settings=settings):
         outcomes += done
         if progress is not None:
@@ -86,7 +86,7 @@ def campaign_parts(
     first_run: int = 0,
     settings: tuple[str, ...] = (),
     is_resumed: bool = False,
-) -> Iterator[list[Outcome]]:
+) -> Iterator[list[RunOutcome]]:
     """As `campaign`, some outcomes at a time: who is interrupted has those that came before, and their trace.
 
     `is_resumed`: what an earlier campaign has left in `out` is not run again.
@@ -96,11 +96,11 @@ def campaign_parts(
         yield from map(run_job, jobs)
         return
     check_sendable(jobs[0])
-    with workers(processes) as pool:
+    with open_workers(processes) as pool:
         yield from pool.map(run_job, jobs)
 
 
-def check_sendable(job: Job) -> None:
+def check_sendable(job: CampaignJob) -> None:
     """Another process can be given the job; raises `ConfigurationError` for a scenario whose protocol was made at run
     time, or stands in a notebook."""
     rule = (
@@ -117,13 +117,13 @@ def check_sendable(job: Job) -> None:
         registry.check_importable(registry.protocol(job.scenario.protocol), "run it in this process: processes=1")
 
 
-def run_job(job: Job) -> list[Outcome]:
+def run_job(job: CampaignJob) -> list[RunOutcome]:
     """Run its seeds one after the other; the trace file appears when all are done."""
     done = read_outcomes(job) if job.is_resumed and job.out else None
     return [outcome for _, outcome in run_worlds(job)] if done is None else done
 
 
-def run_worlds(job: Job) -> Iterator[tuple[World, Outcome]]:
+def run_worlds(job: CampaignJob) -> Iterator[tuple[World, RunOutcome]]:
     """Each run of a job, when it has ended; their file is whole when no more is asked for."""
     with TraceWriter(store_path(job.out, "--trace"), job.name) if job.out else nullcontext() as writer:
         for number, seed in enumerate(job.seeds):
@@ -134,7 +134,7 @@ def run_worlds(job: Job) -> Iterator[tuple[World, Outcome]]:
             yield world, outcome
 
 
-def read_outcomes(job: Job) -> list[Outcome] | None:
+def read_outcomes(job: CampaignJob) -> list[RunOutcome] | None:
     """The outcomes of a job whose files are there, whole, and what the job would write; None for any others."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -154,22 +154,22 @@ def read_outcomes(job: Job) -> list[Outcome] | None:
     return outcomes if is_same and rows == sum(one.rows for one in outcomes) else None
 
 
-def read_outcome(run: Run) -> Outcome:
+def read_outcome(run: Run) -> RunOutcome:
     """The outcome that `run_row` wrote.  What the watch counted stands behind the fields, and before the protocol; a
     count that is called like a field stands in its place, and the field under `outcome`."""
     facts = msgspec.json.decode(run.parameters, type=dict[str, Any])
     names = list(facts)
     counted = names[: names.index("protocol") if "protocol" in names else 0]
     hidden = facts.get("outcome", {})
-    own = set(Outcome.__struct_fields__)
+    own = set(RunOutcome.__struct_fields__)
     tally = {name: facts[name] for name in counted if name in hidden or name not in (*own, "outcome")}
     fields = {name: facts[name] for name in own & facts.keys()} | hidden
-    return msgspec.convert(fields | {"tally": tally}, Outcome)
+    return msgspec.convert(fields | {"tally": tally}, RunOutcome)
 
 
 def run_row(
     scenario: Scenario,
-    outcome: Outcome,
+    outcome: RunOutcome,
     run: int,
     settings: tuple[str, ...] = (),
     schedule: tuple[Fault, ...] | None = None,
@@ -205,8 +205,10 @@ def list_jobs(
     first_run: int,
     settings: tuple[str, ...],
     is_resumed: bool = False,
-) -> Iterator[Job]:
+) -> Iterator[CampaignJob]:
     """A job for each file."""
     for begin in range(0, len(seeds), SEEDS_PER_FILE):
         part = tuple(seeds[begin : begin + SEEDS_PER_FILE])
-        yield Job(scenario, part, first_run + begin, "" if out is None else show_path(out), settings, is_resumed)
+        yield CampaignJob(
+            scenario, part, first_run + begin, "" if out is None else show_path(out), settings, is_resumed
+        )

@@ -11,10 +11,10 @@ import msgspec
 import pyarrow as pa
 
 from statemachines import registry
-from statemachines.spark.spark_session import SharedSpark, refusals
+from statemachines.spark.spark_session import SharedSpark, raise_refusals
 from statemachines_sim.campaign import check_sendable, list_jobs, run_job
 from statemachines_sim.scenario import Scenario
-from statemachines_sim.world import Outcome
+from statemachines_sim.world import RunOutcome
 
 TASKS_A_CORE: Final = 2
 """Tasks of one job of Spark, for each core.  What a job has done is told when it ends."""
@@ -41,7 +41,7 @@ def run_campaign(
     first_run: int = 0,
     settings: tuple[str, ...] = (),
     is_resumed: bool = False,
-) -> Iterator[list[Outcome]]:
+) -> Iterator[list[RunOutcome]]:
     """As `campaign_parts`, in tasks of Spark, and in the order in which they end.
 
     `out` is a folder that every executor reaches by the same name.
@@ -49,14 +49,14 @@ def run_campaign(
     place = None if out is None else out.resolve()
     jobs = list(list_jobs(scenario, seeds, place, first_run, settings, is_resumed))
     check_sendable(jobs[0])
-    with refusals():
+    with raise_refusals():
         protocol = scenario.protocol
         session.ship_code([registry.protocol(protocol)] if isinstance(protocol, str) else [])
         size = TASKS_A_CORE * session.link.count_cores()
         parts = [range(begin, min(begin + size, len(jobs))) for begin in range(0, len(jobs), size)]
         for _, lines in session.run_jobs([_collect(session, {n: jobs[n] for n in part}) for part in parts]):
             for line in sorted(lines):
-                yield msgspec.json.decode(line["outcomes"], type=list[Outcome])
+                yield msgspec.json.decode(line["outcomes"], type=list[RunOutcome])
 
 
 def _collect(session: SharedSpark, jobs: dict[int, Any]) -> Callable[[], list[Any]]:

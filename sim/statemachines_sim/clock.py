@@ -12,7 +12,7 @@ from typing import Any
 import simpy
 
 
-class Clock(simpy.Environment):
+class SimulatedClock(simpy.Environment):
     """Events at equal times are processed in the order in which they were scheduled: a total order.
 
     A tuple in the queue is a packet.  Its last item names its node, and `receivers[node]` takes it when it is due.

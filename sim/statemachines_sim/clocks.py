@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from statemachines_sim.clock import Clock
+from statemachines_sim.clock import SimulatedClock
 from statemachines_sim.fault import Fault
 from statemachines_sim.local_clock import LocalClock
 
@@ -13,7 +13,7 @@ class Clocks:
     """By the name of a node or a device; the clock of a node outlives its processes.  `set_clock` gives a node or a
     device the clock that it goes by from now on."""
 
-    def __init__(self, env: Clock, set_clock: Callable[[str, LocalClock], None]) -> None:
+    def __init__(self, env: SimulatedClock, set_clock: Callable[[str, LocalClock], None]) -> None:
         self._env = env
         self._set_clock = set_clock
         self._clocks: dict[str, LocalClock] = {}

@@ -13,12 +13,12 @@ import msgspec
 
 from statemachines.kernel import Answer, ConfigurationError, Event, Request
 from statemachines.trace import TraceRow
-from statemachines_sim.clock import Clock
+from statemachines_sim.clock import SimulatedClock
 from statemachines_sim.clocks import Clocks
 from statemachines_sim.fault import Fault
 from statemachines_sim.judge import Judge
 from statemachines_sim.local_clock import LocalClock
-from statemachines_sim.network import Network
+from statemachines_sim.network import SimulatedNetwork
 from statemachines_sim.node_life import Device, NodeLife
 from statemachines_sim.recorder import Recorder
 from statemachines_sim.run_observer import RunObserver
@@ -147,7 +147,7 @@ class SimCluster:
     ) -> None:
         self.scenario = scenario
         self.seed = seed
-        self.env = Clock()
+        self.env = SimulatedClock()
         self.judging = judging
         self.watch = watch
         self.watching = judging or watch.always_hears
@@ -157,7 +157,7 @@ class SimCluster:
         self.devices: dict[str, Device] = {}
         self.fixtures: dict[str, Fixture] = {}
         self.clocks = Clocks(self.env, self._set_clock)
-        self.network = Network(self.env, scenario.network, seed, recorder, self.processes, self.earlier_lives)
+        self.network = SimulatedNetwork(self.env, scenario.network, seed, recorder, self.processes, self.earlier_lives)
         self.bits: dict[str, int] = {}
         self._cast = {role.name: role for role in cast}
         self._roles: dict[str, Role] = {}

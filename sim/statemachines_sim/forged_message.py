@@ -120,7 +120,7 @@ class Sends(Protocol):
         ...
 
 
-class Forging:
+class ForgingTransport:
     """In the place of what a process sends by (`beneath`): of what it sends a share `rate` is forged."""
 
     def __init__(self, beneath: Sends, recorder: Recorder, forger: Forger, rate: float, chance: Random) -> None:

@@ -50,7 +50,7 @@ def from_plain(plain: dict[str, Any]) -> Scenario:
         if key in registry.names():
             rule = f"is a section of another protocol: the scenario says protocol = {common.protocol!r}"
             raise ConfigurationError(key, "...", rule)
-        raise registry.unknown("key", key, (*KEYS, sim.name), f"keys of the protocol stand in [{sim.name}]")
+        raise registry.make_unknown_error("key", key, (*KEYS, sim.name), f"keys of the protocol stand in [{sim.name}]")
     own = convert_input(plain.get(sim.name, {}), sim.section)
     return Scenario(own=own, **{key: getattr(common, key) for key in KEYS})
 

@@ -79,7 +79,7 @@ class MachineProcess(NodeLife):
         self.perform(self.host.feed(party, event, self.local_now()), self._env.now)
 
 
-def single(process: MachineProcess, fsm: Fsm[Any], record: msgspec.Struct) -> Host:
+def make_single_host(process: MachineProcess, fsm: Fsm[Any], record: msgspec.Struct) -> Host:
     """A host of one machine, which goes by the name of its life; recorded, and its invariants checked."""
     host, world = Host(), process.world
     now_ns = process.local_now()
@@ -103,7 +103,7 @@ def machine_role(
 
     def make(world: SimCluster, node: str, number: int) -> NodeLife:
         def host(process: MachineProcess) -> Host:
-            return single(process, fsm, record(process.life))
+            return make_single_host(process, fsm, record(process.life))
 
         return MachineProcess(world, node, number, host, start=start, application=application)
 

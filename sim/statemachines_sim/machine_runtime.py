@@ -17,17 +17,17 @@ from typing import Any
 from msgspec.structs import replace
 
 from statemachines import registry
-from statemachines.drivers.environment import Environment
+from statemachines.drivers.environment import NodeEnvironment
 from statemachines.drivers.memory import MemoryTransport
 from statemachines.drivers.node import MachineNode, NodeHost
 from statemachines.drivers.port import Feed
-from statemachines.drivers.role import Role
+from statemachines.drivers.role import NodeRole
 from statemachines.kernel import Answer, ConfigurationError, Event, Message, Node, Request, Step, node_of
 from statemachines.kernel.node import Observer
 from statemachines.wire import Packet
 from statemachines_sim.asyncio_stage import AsyncioNode, AsyncioStage
-from statemachines_sim.machine_stage import Judge, MachineStage, components_of, local_of
-from statemachines_sim.replay_result import Replayed, carry_out
+from statemachines_sim.machine_stage import MachineStage, StageJudge, components_of, local_of
+from statemachines_sim.replay_result import ReplayedScript, carry_out
 from statemachines_spec.explorer.fsm_actor import FsmActor
 from statemachines_spec.explorer.service_actor import ServiceActor
 from statemachines_spec.explorer.system import System
@@ -35,7 +35,7 @@ from statemachines_spec.script.origin import system_of
 from statemachines_spec.script.script import Script
 
 
-def run_live(script: Script, variant: str = "", trace: Path | None = None) -> Replayed:
+def run_live(script: Script, variant: str = "", trace: Path | None = None) -> ReplayedScript:
     """Follow the script on the asyncio runtime, by the rules of `variant` ("" = its own); the nodes' logs go to the
     directory `trace`.  Raises `ConfigurationError` as `machine_world.simulate` does, and for logs of machines whose
     protocol is not registered."""
@@ -60,7 +60,7 @@ class MachineRuntime(MachineStage, AsyncioStage):
             raise ConfigurationError("protocol", min(unknown) or "(none)", rule)
         super().__init__(script)
         self.states = {one.name: one.initial().state for one in self.actors.values() if isinstance(one, ServiceActor)}
-        self.judge = Judge(system)
+        self.judge = StageJudge(system)
         self.transports: dict[str, MemoryTransport] = {}
         self._directory = directory
         self._trace = trace
@@ -144,7 +144,7 @@ class MachineRuntime(MachineStage, AsyncioStage):
         actor, read_ns = one.actor, self.time.read_ns
         services = [name for name, other in self.actors.items() if isinstance(other, ServiceActor)]
         return MachineNode(
-            Role(actor.fsm.protocol, actor.fsm.name, self._takes, dialled_by=(actor.fsm.name,)),
+            NodeRole(actor.fsm.protocol, actor.fsm.name, self._takes, dialled_by=(actor.fsm.name,)),
             one.make_host,
             node=actor.name,
             state=self._directory,
@@ -152,7 +152,7 @@ class MachineRuntime(MachineStage, AsyncioStage):
             begin=() if actor.start is None else (actor.start,),
             tell=one.tell,
             trace=self._trace,
-            environment=Environment(
+            environment=NodeEnvironment(
                 transport=partial(self._open, one),
                 steady_ns=read_ns,
                 time_ns=read_ns,
@@ -161,7 +161,7 @@ class MachineRuntime(MachineStage, AsyncioStage):
             ),
         )
 
-    def _open(self, one: MachineOnLoop, *, life: str, role: Role, receive: Any, **_: Any) -> MemoryTransport:
+    def _open(self, one: MachineOnLoop, *, life: str, role: NodeRole, receive: Any, **_: Any) -> MemoryTransport:
         """Nobody dials: every node is reached by its name."""
         name = one.actor.name
         self.transports[name] = RoutedTransport(self, one.actor, life, role, receive)
@@ -203,7 +203,7 @@ class MachineOnLoop(AsyncioNode):
 class RoutedTransport(MemoryTransport):
     """Sends a message to all that its route names."""
 
-    def __init__(self, stage: MachineRuntime, actor: FsmActor, life: str, role: Role, receive: Any) -> None:
+    def __init__(self, stage: MachineRuntime, actor: FsmActor, life: str, role: NodeRole, receive: Any) -> None:
         super().__init__(stage.network, life, role, role.codec(), receive, None, {}, "")
         self._stage = stage
         self._route = actor.route

@@ -33,8 +33,8 @@ from statemachines_spec.explorer.property import Always, Stepwise, View
 from statemachines_spec.explorer.service_actor import Asked, ServiceActor, ServiceLocal
 from statemachines_spec.explorer.system import System
 from statemachines_spec.script.script import Script
-from statemachines_spec.script.script import Step as ScriptStep
-from statemachines_spec.script.stage import CannotFollow, Stage
+from statemachines_spec.script.script import ScriptStep as ScriptStep
+from statemachines_spec.script.stage import CannotFollow, PartyStage
 
 
 class MachineLife(Protocol):
@@ -51,13 +51,13 @@ class MachineLife(Protocol):
     def machine(self) -> Node[Any]: ...
 
 
-class MachineStage(Stage):
+class MachineStage(PartyStage):
     """The components of a system and what judges them; `begin_machines` is called once.  It goes before the class that
     runs the nodes."""
 
     actors: Mapping[str, FsmActor | ServiceActor]
     states: dict[str, Any]
-    judge: Judge
+    judge: StageJudge
     launch: Callable[[str], None]
 
     # -- what runs the nodes --------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def timers_after(armed: dict[tuple[str, str], int], effects: Effects) -> dict[tu
     return after
 
 
-class Judge:
+class StageJudge:
     """The properties of a system over its real nodes: `broken` keeps what happened first."""
 
     def __init__(self, system: System) -> None:

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Answer, Ask, Event, Fsm, Host, Message, Node, Outgoing, Request, Send, Step, node_of
 from statemachines.kernel.loop import Feed
-from statemachines_sim.machine_stage import Judge, MachineStage, components_of
+from statemachines_sim.machine_stage import MachineStage, StageJudge, components_of
 from statemachines_sim.recorder import Recorder
-from statemachines_sim.replay_result import Simulated, carry_out, parameters_of
+from statemachines_sim.replay_result import SimulatedReplay, carry_out, parameters_of
 from statemachines_sim.script_world import ScriptProcess, ScriptWorld
 from statemachines_spec.explorer.fsm_actor import FsmActor
 from statemachines_spec.explorer.service_actor import ServiceActor
@@ -19,13 +19,13 @@ from statemachines_spec.script.origin import system_of
 from statemachines_spec.script.script import Script
 
 
-def simulate(script: Script, variant: str = "", *, data: bool = False) -> Simulated:
+def simulate(script: Script, variant: str = "", *, data: bool = False) -> SimulatedReplay:
     """Follow the script in the simulator; `variant`: by these rules ("" = its own).  Raises `ConfigurationError` where
     its system cannot be made again, or has components that are no declared machines."""
     with script.part.rules(script, variant):
         world = MachineWorld(script, system_of(script, variant), data)
         replayed = carry_out(world, world.conductor, world.judge.broken, world.check)
-    return Simulated(replayed, world.recorder.rows, parameters_of(script, replayed, variant, world.machines))
+    return SimulatedReplay(replayed, world.recorder.rows, parameters_of(script, replayed, variant, world.machines))
 
 
 class MachineWorld(MachineStage, ScriptWorld):
@@ -48,12 +48,12 @@ class MachineWorld(MachineStage, ScriptWorld):
         """The declarations that its nodes run."""
         return [one.fsm for one in self.actors.values() if isinstance(one, FsmActor)]
 
-    def make_judge(self, system: System) -> Judge:
+    def make_judge(self, system: System) -> StageJudge:
         """Of what the system promises."""
-        return Judge(system)
+        return StageJudge(system)
 
     def make_process(self, node: str, number: int) -> ScriptProcess:
-        return MachineProcess(self, node, number)
+        return ScriptMachineProcess(self, node, number)
 
     def check(self) -> None:
         """After each step: every invariant, every property of the system."""
@@ -62,9 +62,9 @@ class MachineWorld(MachineStage, ScriptWorld):
 
     # -- what runs the nodes --------------------------------------------------------------------------------------
 
-    def find_life(self, name: str) -> MachineProcess | None:
+    def find_life(self, name: str) -> ScriptMachineProcess | None:
         process = self.processes.get(name)
-        assert process is None or isinstance(process, MachineProcess)
+        assert process is None or isinstance(process, ScriptMachineProcess)
         return process
 
     def feed(self, name: str, event: Event) -> None:
@@ -88,7 +88,7 @@ class MachineWorld(MachineStage, ScriptWorld):
         return answers
 
 
-class MachineProcess(ScriptProcess):
+class ScriptMachineProcess(ScriptProcess):
     """One life of a node with one machine."""
 
     world: MachineWorld

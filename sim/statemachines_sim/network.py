@@ -16,10 +16,10 @@ import numpy as np
 from simpy.events import NORMAL
 
 from statemachines.kernel import Message, life_of, node_of
-from statemachines_sim.clock import Clock
+from statemachines_sim.clock import SimulatedClock
 from statemachines_sim.fault import Fault
 from statemachines_sim.recorder import NodesByParty, Recorder
-from statemachines_sim.rules import Rule
+from statemachines_sim.rules import MessageRule
 from statemachines_sim.run_settings import Net
 from statemachines_sim.slow_link import SlowLink
 from statemachines_sim.units import MS
@@ -79,14 +79,14 @@ class PacketReceiver(Protocol):
         ...
 
 
-class Network:
+class SimulatedNetwork:
     """Between `processes`, by node; a packet for a node that is not there, or dead, is dropped.  `elders`: processes
     beside which a newer one goes by the same name;
     `lasting`: cuts that nothing heals."""
 
     def __init__(
         self,
-        env: Clock,
+        env: SimulatedClock,
         net: Net,
         seed: int,
         recorder: Recorder,
@@ -105,7 +105,7 @@ class Network:
         self._nodes = NodesByParty()
         self._faults: list[tuple[Fault, Delays]] = []
         self._reach = 0
-        self._rules: list[Rule] = []
+        self._rules: list[MessageRule] = []
         self._route: Route | None = None
         self._last: dict[tuple[str, str], int] | None = {} if net.fifo else None
         if net.fifo:
@@ -143,7 +143,7 @@ class Network:
         self._keep(packet)
         return packet
 
-    def rule(self, rule: Rule) -> Rule:
+    def rule(self, rule: MessageRule) -> MessageRule:
         """From now on this becomes of the messages that the rule hits; the first rule that hits one counts."""
         self._rules.append(rule)
         self.send = self._send_by_rules  # type: ignore[method-assign]
@@ -209,7 +209,7 @@ class Network:
         for dest in dests:
             self._carry(("send", now_ns, node, party, to, msg, message, dest), rule)
 
-    def _carry(self, packet: Packet, rule: Rule | None) -> None:
+    def _carry(self, packet: Packet, rule: MessageRule | None) -> None:
         """One packet on its way to one node."""
         node, dest = packet[2], packet[-1]
         delay, share = next(self._draws)

@@ -25,11 +25,11 @@ from statemachines.kernel import (
     Send,
     incarnation,
 )  # fmt: skip
-from statemachines_sim.clock import Clock
+from statemachines_sim.clock import SimulatedClock
 from statemachines_sim.clocks import Clocks
-from statemachines_sim.forged_message import Forger, Forging, Sends
+from statemachines_sim.forged_message import Forger, ForgingTransport, Sends
 from statemachines_sim.local_clock import LocalClock
-from statemachines_sim.network import Network, Packet
+from statemachines_sim.network import Packet, SimulatedNetwork
 from statemachines_sim.recorder import DELIVER, Recorder
 from statemachines_sim.run_settings import RunSettings
 from statemachines_sim.units import MS, S
@@ -68,9 +68,9 @@ class Surroundings(Protocol):
     seed: int
     scenario: RunSettings
     bits: dict[str, int]
-    env: Clock
+    env: SimulatedClock
     clocks: Clocks
-    network: Network
+    network: SimulatedNetwork
     recorder: Recorder
     devices: dict[str, Device]
 
@@ -237,17 +237,17 @@ class NodeLife(ABC):
     def begin_forging(self, forger: Forger, rate: float) -> None:
         """From now on so large a share of what it sends has a field that says something else."""
         chance = random.Random(f"{self.world.seed}/{self.life}/{self._env.now}/forge")
-        self._network = Forging(self._network, self._recorder, forger, rate, chance)
+        self._network = ForgingTransport(self._network, self._recorder, forger, rate, chance)
 
     def end_forging(self) -> None:
         """It says what is so."""
-        if isinstance(self._network, Forging):
+        if isinstance(self._network, ForgingTransport):
             self._network = self._network.beneath
 
     @property
     def forges(self) -> bool:
         """It lies."""
-        return isinstance(self._network, Forging)
+        return isinstance(self._network, ForgingTransport)
 
     @property
     def is_paused(self) -> bool:

@@ -119,7 +119,7 @@ class Scenario(RunSettings, frozen=True):
 def sim_of(protocol: str) -> SimProtocol[Any]:
     """What a protocol, by its name or `module:ATTRIBUTE`, says to the simulator."""
     name = registry.protocol(protocol).name
-    sim = registry.area(name, "sim")
+    sim = registry.load_area(name, "sim")
     if not isinstance(sim, SimProtocol) or sim.name != name:
         called = getattr(sim, "name", type(sim).__name__)
         raise ConfigurationError("protocol", name, f"its area sim must be a SimProtocol of that name, not {called!r}")

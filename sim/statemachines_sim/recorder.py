@@ -14,7 +14,7 @@ import msgspec
 
 from statemachines.kernel import Event, Message, Node, Step, node_of
 from statemachines.trace import TraceRow, child_row, event_makers, event_row, fault_row, part_rows, step_makers
-from statemachines_sim.clock import Clock
+from statemachines_sim.clock import SimulatedClock
 from statemachines_sim.run_observer import RunObserver
 
 Entry = tuple[Any, ...]
@@ -51,7 +51,7 @@ class Recorder:
 
     def __init__(self, monitors: RunObserver | None, data: bool = False) -> None:
         self.msg = -1
-        self.true_clock: Clock | None = None
+        self.true_clock: SimulatedClock | None = None
         self._monitors = monitors
         self._data = data
         self._rows: list[TraceRow] = []

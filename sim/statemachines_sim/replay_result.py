@@ -11,18 +11,18 @@ from statemachines import catalogue
 from statemachines.kernel import Fsm, InvariantViolated
 from statemachines.trace import TraceRow
 from statemachines_spec.explorer.property import NO_ERROR
-from statemachines_spec.script.conductor import Conductor, Followed
+from statemachines_spec.script.conductor import Conductor, FollowedScript
 from statemachines_spec.script.script import Script
-from statemachines_spec.script.stage import Stage
+from statemachines_spec.script.stage import PartyStage
 
 Refusals = Sequence[Exception]
 
 
-class Replayed(msgspec.Struct, frozen=True):
+class ReplayedScript(msgspec.Struct, frozen=True):
     """`followed` so far; `breaks`: the property that the script says, `name`: what it is called here; `broken`:
     property -> what happened first, `name` among them where it is `reached`."""
 
-    followed: Followed
+    followed: FollowedScript
     breaks: str
     name: str
     broken: dict[str, str]
@@ -31,21 +31,21 @@ class Replayed(msgspec.Struct, frozen=True):
     """The property by which a step raised, which ended the run: nothing was judged after it."""
 
 
-class Simulated(msgspec.Struct, frozen=True):
+class SimulatedReplay(msgspec.Struct, frozen=True):
     """What came of it in the simulator, the rows of its trace, and the run's `parameters` for the table of runs."""
 
-    replayed: Replayed
+    replayed: ReplayedScript
     rows: list[TraceRow]
     parameters: dict[str, Any]
 
 
 def carry_out(
-    stage: Stage,
+    stage: PartyStage,
     conductor: Conductor,
     broken: Mapping[str, str],
     check: Callable[[], None],
     refused: Refusals = (),
-) -> Replayed:
+) -> ReplayedScript:
     """The whole script, `check` after each step, then what the stage does at its end.  What any step raises ends the
     run.  `broken`: what judges have noted; `refused`: what a table did not take, where nothing was raised for it."""
     error: Exception | None = None
@@ -56,10 +56,12 @@ def carry_out(
             followed = conductor.list_followed("")
     except Exception as raised:  # that no step raises is a property, too
         error, followed = raised, conductor.list_followed(str(raised))
-    return verdict(conductor.script, followed, broken, error or next(iter(refused), None))
+    return make_verdict(conductor.script, followed, broken, error or next(iter(refused), None))
 
 
-def verdict(script: Script, followed: Followed, noted: Mapping[str, str], error: Exception | None) -> Replayed:
+def make_verdict(
+    script: Script, followed: FollowedScript, noted: Mapping[str, str], error: Exception | None
+) -> ReplayedScript:
     """What judges noted, and what a step raised."""
     broken = dict(noted)
     ended = ""
@@ -69,11 +71,11 @@ def verdict(script: Script, followed: Followed, noted: Mapping[str, str], error:
     elif error is not None:
         ended = NO_ERROR
         broken[ended] = f"{type(error).__name__}: {error}"
-    return Replayed(followed, script.breaks, script.breaks, broken, script.breaks in broken, ended)
+    return ReplayedScript(followed, script.breaks, script.breaks, broken, script.breaks in broken, ended)
 
 
 def parameters_of(
-    script: Script, replayed: Replayed, variant: str, machines: Iterable[Fsm[Any]] = ()
+    script: Script, replayed: ReplayedScript, variant: str, machines: Iterable[Fsm[Any]] = ()
 ) -> dict[str, Any]:
     """What the table of runs says of the run; `other_rules`: some of its `machines` are not
     those of a protocol."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from statemachines.kernel import ConfigurationError, Message, name_of, node_of
 
 
-class Rule:
+class MessageRule:
     """Hits a message; `seen` counts those that it is about, `hit` those that it has hit."""
 
     def __init__(
@@ -40,19 +40,19 @@ class Rule:
         return hits
 
 
-def drop(event: str = "", *, nth: int = 1, sender: str = "", to: str = "") -> Rule:
+def drop(event: str = "", *, nth: int = 1, sender: str = "", to: str = "") -> MessageRule:
     """It never arrives.  `event`: the name of the message ("" = any); `sender`, `to`: a node or a party."""
-    return Rule(event, lambda delay: (), nth, sender, to)
+    return MessageRule(event, lambda delay: (), nth, sender, to)
 
 
-def delay(event: str = "", *, by_ns: int, nth: int = 1, sender: str = "", to: str = "") -> Rule:
+def delay(event: str = "", *, by_ns: int, nth: int = 1, sender: str = "", to: str = "") -> MessageRule:
     """It comes so much later."""
-    return Rule(event, lambda delay: (delay + by_ns,), nth, sender, to)
+    return MessageRule(event, lambda delay: (delay + by_ns,), nth, sender, to)
 
 
-def duplicate(event: str = "", *, late_ns: int = 0, nth: int = 1, sender: str = "", to: str = "") -> Rule:
+def duplicate(event: str = "", *, late_ns: int = 0, nth: int = 1, sender: str = "", to: str = "") -> MessageRule:
     """It comes twice, the copy so much later."""
-    return Rule(event, lambda delay: (delay + late_ns, delay), nth, sender, to)
+    return MessageRule(event, lambda delay: (delay + late_ns, delay), nth, sender, to)
 
 
 def is_of(party: str, wanted: str) -> bool:

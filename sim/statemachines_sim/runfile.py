@@ -12,8 +12,8 @@ import msgspec
 from statemachines import registry
 from statemachines.input_file import decode_input, read_input
 from statemachines.kernel import ConfigurationError
-from statemachines.trace import fingerprints
-from statemachines.whole_file import make_folder, naming, write_whole
+from statemachines.trace import list_fingerprints
+from statemachines.whole_file import make_folder, name_file, write_whole
 from statemachines_sim.fault import Fault
 from statemachines_sim.scenario import Scenario, check_bounds, check_scenario, check_seeds, from_plain, to_plain
 
@@ -65,7 +65,7 @@ def keep(folder: Path, run: RunFile) -> Path:
         if path.is_file() and path.read_bytes() == data:
             return path
         try:
-            with naming(path), path.open("xb"):
+            with name_file(path), path.open("xb"):
                 pass
         except FileExistsError:
             continue
@@ -104,12 +104,12 @@ def _names_of(scenario: Scenario, seed: int) -> list[str]:
 def _check_fault(scenario: Scenario, fault: Fault, known: list[str]) -> None:
     """A fault that may have been written by hand; `known`: whom it may name, if it is of a neutral kind."""
     if fault.kind not in scenario.kinds:
-        raise registry.unknown("fault", fault.kind, scenario.kinds)
+        raise registry.make_unknown_error("fault", fault.kind, scenario.kinds)
     own = scenario.kinds[fault.kind] in scenario.sim.faults
     for name in () if own else ("target", "peer"):
         node = getattr(fault, name)
         if node and node not in known:
-            raise registry.unknown(f"{name} of a fault {fault.kind}", node, known)
+            raise registry.make_unknown_error(f"{name} of a fault {fault.kind}", node, known)
     check_bounds(
         ("at_ns", fault.at_ns, 0, MOST_NS),
         ("for_ns", fault.for_ns, 0, MOST_NS),
@@ -120,4 +120,4 @@ def _check_fault(scenario: Scenario, fault: Fault, known: list[str]) -> None:
 
 def tables(protocol: str) -> dict[str, str]:
     """The fingerprints of the tables of a protocol, and of those that it rests on, as they are."""
-    return fingerprints([protocol, *registry.protocol(protocol).rests_on])
+    return list_fingerprints([protocol, *registry.protocol(protocol).rests_on])

@@ -95,7 +95,9 @@ def find_scenario(name: str) -> Scenario:
         return read(known[found[0]])
     names = known if "/" in name else tuple(one.partition("/")[2] for one in known)
     lost = "".join(f"; protocol {one} does not load" for one in registry.find_broken())
-    raise registry.unknown("scenario", name, names, f"`gapless simulate list` lists them; or give a .toml file{lost}")
+    raise registry.make_unknown_error(
+        "scenario", name, names, f"`gapless simulate list` lists them; or give a .toml file{lost}"
+    )
 
 
 def _is_input(name: str) -> bool:

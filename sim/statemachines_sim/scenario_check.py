@@ -41,7 +41,7 @@ def check_scenario(scenario: Scenario) -> Scenario:
     check_ranges(("network.delay_ms", scenario.network.delay_ms))
     for kind, bounds in scenario.faults.items():
         if kind not in scenario.kinds:
-            raise registry.unknown("faults", kind, scenario.kinds)
+            raise registry.make_unknown_error("faults", kind, scenario.kinds)
         check_ranges((f"faults.{kind}", bounds))
         most = max(FAULTS_AT_LEAST, int(FAULTS_A_SECOND * scenario.phases.safety_s))
         if bounds[1] > most:
@@ -71,7 +71,7 @@ def _check_pairs(scenario: Scenario) -> None:
         ends = split_pair(text)
         for end in ends:
             if end not in known:
-                raise registry.unknown("unreachable", end, known, "write ROLE -> ROLE")
+                raise registry.make_unknown_error("unreachable", end, known, "write ROLE -> ROLE")
         if not {*ends} & {*count, *nodes} or any(count.get(end, 1) < ends.count(end) for end in ends):
             raise ConfigurationError("unreachable", text, "needs two ends, one of them a node or a role of some")
 
@@ -89,7 +89,7 @@ def _check_swarm(scenario: Scenario, swarm: Swarm) -> None:
     known = values(replace(scenario, swarm=None))
     for key, (low, high) in swarm.draw.items():
         if key not in known:
-            raise registry.unknown("swarm.draw", key, known)
+            raise registry.make_unknown_error("swarm.draw", key, known)
         if not _is_number(known[key]) and not is_range(known[key]):
             raise ConfigurationError(f"swarm.draw.{key}", [low, high], "is of a key that is no number and no range")
         if low > high:

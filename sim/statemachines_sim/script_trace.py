@@ -11,18 +11,18 @@ from statemachines import registry
 from statemachines.kernel.pmap import enc_hook
 from statemachines.trace.parquet import TraceWriter
 from statemachines.trace.row import Run
-from statemachines_sim.replay_result import Simulated
+from statemachines_sim.replay_result import SimulatedReplay
 from statemachines_sim.runfile import tables
 from statemachines_spec.script.script import Script
 
 
-def write_trace(to: Path, script: Script, run: Simulated) -> None:
+def write_trace(to: Path, script: Script, run: SimulatedReplay) -> None:
     """The trace, in the directory `to`."""
     with TraceWriter(to, f"script-{script.system}") as writer:
         writer.add(run_row(script, run), run.rows)
 
 
-def run_row(script: Script, run: Simulated) -> Run:
+def run_row(script: Script, run: SimulatedReplay) -> Run:
     """The line of the run in the table of runs."""
     broken = run.replayed.broken
     return Run(
@@ -36,7 +36,7 @@ def run_row(script: Script, run: Simulated) -> Run:
     )
 
 
-def _tables(run: Simulated) -> dict[str, str]:
+def _tables(run: SimulatedReplay) -> dict[str, str]:
     """The fingerprints of the tables of every registered protocol that a machine in the trace is of."""
     named = {owner for row in run.rows if (owner := row[2].rpartition("/")[0])}
     found: dict[str, str] = {}

@@ -33,8 +33,8 @@ from statemachines.kernel.loop import Feed
 from statemachines_sim.recorder import Recorder
 from statemachines_spec.script.conductor import Conductor
 from statemachines_spec.script.script import Script
-from statemachines_spec.script.stage import CannotFollow, Stage
-from statemachines_spec.script.words import Words
+from statemachines_spec.script.stage import CannotFollow, PartyStage
+from statemachines_spec.script.words import MessageName
 
 
 class ScriptProcess(ABC):
@@ -125,7 +125,7 @@ class ScriptProcess(ABC):
         return None if self.standing or not self.alive else self.loop.deadline()
 
 
-class ScriptWorld(Stage, ABC):
+class ScriptWorld(PartyStage, ABC):
     """The stage of its conductor; a protocol's stage says what processes there are and what words of its own mean.
 
     `services` by name, with their `states`; `broken`: what judges have noted.
@@ -275,7 +275,7 @@ class ScriptWorld(Stage, ABC):
 
         def travelled() -> None:
             for answer in self.apply(party, service, request):
-                back: Words = self._part.words_of(answer, service, node)
+                back: MessageName = self._part.words_of(answer, service, node)
                 self.conductor.send_message(back, partial(self._reply, (answer,), reply), lambda: None)
 
         if self.is_played(node) and service in self._travelling:

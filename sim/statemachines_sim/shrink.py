@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from statemachines_sim.fault import Fault
 from statemachines_sim.scenario import Scenario
-from statemachines_sim.world import Outcome, World
+from statemachines_sim.world import RunOutcome, World
 
 RUNS_MAX = 400
 """At most so many runs are spent on one failure."""
@@ -22,8 +22,11 @@ T = TypeVar("T")
 
 
 def shrink(
-    scenario: Scenario, failed: Outcome, schedule: tuple[Fault, ...], progress: Callable[[int, int], None] | None = None
-) -> tuple[tuple[Fault, ...], Outcome]:
+    scenario: Scenario,
+    failed: RunOutcome,
+    schedule: tuple[Fault, ...],
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[tuple[Fault, ...], RunOutcome]:
     """A smaller schedule and the outcome of its run; `progress(runs, faults left)` is called after each run."""
     attempts = 0
     best = failed

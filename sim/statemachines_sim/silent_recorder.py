@@ -10,7 +10,7 @@ from statemachines_sim.recorder import Entry, Recorder
 from statemachines_sim.run_observer import RunObserver
 
 
-class Silent(Recorder):
+class SilentRecorder(Recorder):
     """In place of `Recorder`: `rows` stays empty."""
 
     def __init__(self, monitors: RunObserver | None, data: bool = False) -> None:

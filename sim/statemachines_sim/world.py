@@ -30,7 +30,7 @@ from statemachines_sim.nemesis import Nemesis
 from statemachines_sim.protocol import NOTHING, Scenario, SimProtocol
 from statemachines_sim.recorder import Recorder
 from statemachines_sim.schedule import draw
-from statemachines_sim.silent_recorder import Silent
+from statemachines_sim.silent_recorder import SilentRecorder
 from statemachines_sim.swarm import settle
 from statemachines_sim.units import S
 
@@ -38,7 +38,7 @@ TICK = S // 4
 """How often the liveness phase looks whether it is done."""
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class RunOutcome(msgspec.Struct, frozen=True):
     """What a run came to.  `monitor` and `detail`: the property that broke ("" = everything held).
 
     `tally`: what the watch counted; `sent`, `dropped` count packets; `faults` by kind; `lasted_ns` of simulated time;
@@ -90,7 +90,7 @@ class World(SimCluster):
         watch: Watch = scenario.sim.watch(scenario.own, Judge(scenario.out_of_scope, judging=monitors))
         watch.judging = monitors
         heard = watch if monitors or watch.always_hears else None
-        recorder = Silent(heard) if not trace else DataRecorder(heard) if data else Recorder(heard)
+        recorder = SilentRecorder(heard) if not trace else DataRecorder(heard) if data else Recorder(heard)
         super().__init__(scenario, seed, cast, watch, recorder, monitors)
         for fixture in scenario.sim.devices(scenario.own):
             self.add_device(fixture)
@@ -102,7 +102,7 @@ class World(SimCluster):
 
     # -- running ------------------------------------------------------------------------------------------------
 
-    def run(self, until_ns: int | None = None) -> Outcome:
+    def run(self, until_ns: int | None = None) -> RunOutcome:
         """Both phases, until every goal is reached; what breaks, or any error, is the outcome.
 
         With `until_ns` time only passes until then, and what breaks is raised: for tests that go step by step.
@@ -144,8 +144,8 @@ class World(SimCluster):
 
     # -- inside -------------------------------------------------------------------------------------------------
 
-    def _outcome(self, monitor: str, detail: str) -> Outcome:
-        return Outcome(
+    def _outcome(self, monitor: str, detail: str) -> RunOutcome:
+        return RunOutcome(
             self.scenario.name,
             self.seed,
             monitor,

@@ -9,6 +9,7 @@ found; `CheckProtocol` is what a protocol gives to all of them.
 """
 
 from statemachines_spec.bug import Bug as Bug
+from statemachines_spec.directed_system import DirectedSystem as DirectedSystem
 from statemachines_spec.explorer.actor import Actor as Actor
 from statemachines_spec.explorer.actor import Crash as Crash
 from statemachines_spec.explorer.actor import Envelope as Envelope
@@ -44,5 +45,4 @@ from statemachines_spec.explorer.tick import TickClock as TickClock
 from statemachines_spec.explorer.tick import drift_of as drift_of
 from statemachines_spec.explorer.timing import Stamp as Stamp
 from statemachines_spec.explorer.timing import Timing as Timing
-from statemachines_spec.hunt import Hunt as Hunt
 from statemachines_spec.protocol import CheckProtocol as CheckProtocol

@@ -61,19 +61,19 @@ def find_bug(name: str) -> Bug:
     """The bug called so (`bug`, or `protocol/bug`); raises `ConfigurationError` with the known names, and where two
     protocols have one of this name."""
     owner, _, short = name.rpartition("/")
-    known = bugs(owner)
+    known = list_bugs(owner)
     found = [one for one in known if one.rpartition("/")[2] == short]
     if len(found) > 1:
         raise ConfigurationError("bug", name, f"several protocols have one: say {' or '.join(found)}")
     if not found:
-        raise registry.unknown("bug", name, [one.rpartition("/")[2] for one in known])
+        raise registry.make_unknown_error("bug", name, [one.rpartition("/")[2] for one in known])
     return known[found[0]]
 
 
-def bugs(protocol: str = "") -> dict[str, Bug]:
+def list_bugs(protocol: str = "") -> dict[str, Bug]:
     """`protocol/bug` -> the bug, of one protocol, or of all that can be loaded and have any."""
     owners = [registry.protocol(protocol)] if protocol else [one for one in registry.protocols() if "spec" in one.areas]
-    return {f"{owner.name}/{bug.name}": bug for owner in owners for bug in registry.area(owner.name, "spec").bugs}
+    return {f"{owner.name}/{bug.name}": bug for owner in owners for bug in registry.load_area(owner.name, "spec").bugs}
 
 
 # -- how to patch ---------------------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ def wrap_call(owner: Any, name: str, wrap: Callable[[Any], Any]) -> Apply:
     return lambda stack: swap(stack, owner, name, wrap(getattr(owner, name)))
 
 
-def both(*parts: Apply) -> Apply:
+def combine(*parts: Apply) -> Apply:
     """All of them."""
 
     def apply(stack: ExitStack) -> None:

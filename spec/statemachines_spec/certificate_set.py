@@ -27,7 +27,7 @@ ROOM = 4
 STATES_MIN = 20_000_000
 
 
-class Kept(msgspec.Struct, frozen=True):
+class StoredCertificate(msgspec.Struct, frozen=True):
     """One certificate: its file, the system that it is about, its `states` (0: there is none yet)."""
 
     path: Path
@@ -53,7 +53,7 @@ class Recheck(msgspec.Struct, frozen=True):
     """What exploring again came to: `differences` from the certificate, one line each; `broken`: why the system has no
     certificate now ("": it may have one); whether it was `written` anew."""
 
-    kept: Kept
+    kept: StoredCertificate
     differences: tuple[str, ...]
     broken: str
     written: bool
@@ -77,24 +77,24 @@ def protocols() -> tuple[str, ...]:
     return tuple(name for name in named if folder_of(name).is_dir())
 
 
-def list_certificates(names: Iterable[str] = ()) -> tuple[Kept, ...]:
+def list_certificates(names: Iterable[str] = ()) -> tuple[StoredCertificate, ...]:
     """Those of the protocols called so (none named: of all), the smallest first; missing ones before them."""
-    found: list[Kept] = []
+    found: list[StoredCertificate] = []
     for protocol in tuple(names) or protocols():
         part, folder = of_protocol(protocol), folder_of(protocol)
         size, variant = part.sizes[0], next(iter(part.variants))
         there = {path: certificates.read(path) for path in sorted(folder.glob("*.json"))}
         for path, one in there.items():
             in_full = path.stem.endswith("in-full") and SYMMETRY not in one.bounds
-            found.append(Kept(path, protocol, one.system, one.size, one.variant, one.states, in_full))
+            found.append(StoredCertificate(path, protocol, one.system, one.size, one.variant, one.states, in_full))
         for system in part.systems:
             path = folder / certificates.file_name(system, size)
             if path not in there:
-                found.append(Kept(path, protocol, system, size, variant))
+                found.append(StoredCertificate(path, protocol, system, size, variant))
     return tuple(sorted(found, key=lambda one: (one.states, one.name)))
 
 
-def is_stale(kept: Kept) -> bool:
+def is_stale(kept: StoredCertificate) -> bool:
     """Whether it has to be written anew: the code that it rests on has changed, or it is missing, or its system is."""
     if not kept.states:
         return True
@@ -104,7 +104,7 @@ def is_stale(kept: Kept) -> bool:
         return True
 
 
-def recheck(kept: Kept, *, write: bool = False) -> Recheck:
+def recheck(kept: StoredCertificate, *, write: bool = False) -> Recheck:
     """Explore its system again; with `write` the certificate is written anew, where everything holds."""
     began = time.monotonic()
     try:
@@ -113,7 +113,7 @@ def recheck(kept: Kept, *, write: bool = False) -> Recheck:
         return Recheck(kept, (), f"cannot be explored: {error}", False, 0, time.monotonic() - began)
 
 
-def recheck_all(some: Iterable[Kept], *, write: bool = False, jobs: int = 1) -> Iterator[Recheck]:
+def recheck_all(some: Iterable[StoredCertificate], *, write: bool = False, jobs: int = 1) -> Iterator[Recheck]:
     """Each of them, as they come to an end, in so many processes."""
     tasks = [(one, write) for one in some]
     if jobs == 1:
@@ -123,17 +123,17 @@ def recheck_all(some: Iterable[Kept], *, write: bool = False, jobs: int = 1) -> 
         yield from pool.imap_unordered(_task, tasks)
 
 
-def _task(task: tuple[Kept, bool]) -> Recheck:
+def _task(task: tuple[StoredCertificate, bool]) -> Recheck:
     return recheck(task[0], write=task[1])
 
 
-def _recheck(kept: Kept, write: bool, began: float) -> Recheck:
+def _recheck(kept: StoredCertificate, write: bool, began: float) -> Recheck:
     old = certificates.read(kept.path) if kept.states else None
     new = certificates.find_system(
         kept.protocol, kept.system, size=kept.size, variant=kept.variant, in_full=kept.in_full
     )
     result = explore(new, states_max=max(STATES_MIN, ROOM * kept.states))
-    differences = ("there is no certificate yet",) if old is None else tuple(certificates.differences(old, result))
+    differences = ("there is no certificate yet",) if old is None else tuple(certificates.list_differences(old, result))
     broken = ""
     if result.path is not None:
         broken = f"VIOLATED {result.path.broken}: {result.path.why}"

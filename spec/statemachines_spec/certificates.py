@@ -13,7 +13,7 @@ from statemachines.whole_file import make_folder, write_whole
 from statemachines_spec.explorer.explore import Result
 from statemachines_spec.explorer.system import SYMMETRY, System
 from statemachines_spec.fingerprint import fingerprint, modules_of
-from statemachines_spec.protocol import Chosen, choose_systems, is_alone
+from statemachines_spec.protocol import SystemSelection, choose_systems, is_alone
 
 COMPARED = (
     "bounds", "states", "transitions", "cuts", "terminal", "levels", "edges", "entries", "locals", "messages", "always",
@@ -109,11 +109,11 @@ def fingerprint_now(kept: Certificate) -> str:
     return fingerprint(_module_of(picked, made), {**bounds, **names})
 
 
-def _module_of(picked: Chosen, made: System) -> str:
+def _module_of(picked: SystemSelection, made: System) -> str:
     """The module whose code makes the system: that of the protocol's `build`, unless the system comes from a module
     which that one does not import."""
     place = "" if made.origin is None else made.origin[0].partition(":")[0]
-    is_apart = place not in ("", Chosen.__module__) and place not in modules_of(picked.module)
+    is_apart = place not in ("", SystemSelection.__module__) and place not in modules_of(picked.module)
     return place if is_apart else picked.module
 
 
@@ -127,7 +127,7 @@ def _name_system(kept: Certificate) -> tuple[str, ...]:
     return () if is_alone(kept.protocol) else (kept.system,)
 
 
-def differences(kept: Certificate, result: Result) -> list[str]:
+def list_differences(kept: Certificate, result: Result) -> list[str]:
     """Where a second exploration does not agree, one line each."""
     lines = []
     for field in COMPARED:

@@ -24,7 +24,7 @@ from statemachines_spec.explorer.party import (
     begin,
     clear_timers,
     fire_next,
-    firings,
+    list_firings,
     pass_time,
     step_party,
     waits,
@@ -105,7 +105,7 @@ class Machine(Actor):
         return Running(begin(self.fsm, self.record, timing=self.timing))
 
     def inputs(self, local: Running) -> tuple[Any, ...]:
-        return tuple(firings(self.fsm, local.party, self.silent, self.timing))
+        return tuple(list_firings(self.fsm, local.party, self.silent, self.timing))
 
     def react(self, local: Running, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         event = envelope.event
@@ -155,7 +155,7 @@ class Last(msgspec.Struct, frozen=True, gc=False):
     rules: int = 0
 
 
-class Tally(Actor):
+class RuleTally(Actor):
     """Remembers by which rules the machine was bound last: a component of its own, since it tells the counterpart
     nothing."""
 
@@ -269,5 +269,5 @@ def contract(name: str, about: str, machine: Machine, counterpart: Counterpart, 
     agrees = View(MACHINE, 2, lambda local: int(local.agrees))
     ends = (Always(counterpart.ends, text, (agrees,), bool),) if machine.says_so else ()
     bounds = {"counterpart": (type(counterpart).__doc__ or "").partition("\n")[0]}
-    actors = (machine, counterpart, Tally(), *others)
+    actors = (machine, counterpart, RuleTally(), *others)
     return System(name, about, actors, Network(1), (*ends, *counterpart.properties()), bounds=bounds)

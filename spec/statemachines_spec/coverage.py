@@ -18,7 +18,7 @@ Cell = tuple[str, int, str]
 """Machine by its full name, number of the row, state before."""
 
 
-class Unreached(msgspec.Struct, frozen=True):
+class UnreachedRow(msgspec.Struct, frozen=True):
     """A row of a machine (by its full name) that was not taken in `states`; `partly`: it was in another of its
     states."""
 
@@ -31,7 +31,7 @@ class Unreached(msgspec.Struct, frozen=True):
     clause: str
 
 
-class Reached(msgspec.Struct, frozen=True):
+class RowsReached(msgspec.Struct, frozen=True):
     """One machine: of `rows`, `taken` were; `unreached` are those that were not, or not in every state."""
 
     machine: str
@@ -39,10 +39,10 @@ class Reached(msgspec.Struct, frozen=True):
     taken: int
     cells: int
     cells_taken: int
-    unreached: tuple[Unreached, ...]
+    unreached: tuple[UnreachedRow, ...]
 
 
-def find_reached(machines: Iterable[Fsm[Any]], cells: Iterable[Cell]) -> tuple[Reached, ...]:
+def find_reached(machines: Iterable[Fsm[Any]], cells: Iterable[Cell]) -> tuple[RowsReached, ...]:
     """What of each machine these cells are."""
     known = set(cells)
     return tuple(_reached(machine, known) for machine in machines)
@@ -55,7 +55,7 @@ def machines_in(systems: Iterable[System]) -> tuple[Fsm[Any], ...]:
     return tuple({machine.full_name: machine for machine in found}.values())
 
 
-def _reached(fsm: Fsm[Any], known: set[Cell]) -> Reached:
+def _reached(fsm: Fsm[Any], known: set[Cell]) -> RowsReached:
     machine = fsm.full_name
     rows = taken = all_cells = cells_taken = 0
     unreached = []
@@ -69,11 +69,11 @@ def _reached(fsm: Fsm[Any], known: set[Cell]) -> Reached:
         all_cells, cells_taken = all_cells + len(states), cells_taken + len(states) - len(left)
         if left:
             does = line.action_name or ("" if line.kind == "row" else line.kind)
-            unreached.append(Unreached(machine, line.number, name_of(line.event), left, some, does, line.clause))
-    return Reached(machine, rows, taken, all_cells, cells_taken, tuple(unreached))
+            unreached.append(UnreachedRow(machine, line.number, name_of(line.event), left, some, does, line.clause))
+    return RowsReached(machine, rows, taken, all_cells, cells_taken, tuple(unreached))
 
 
-def text(found: tuple[Reached, ...], *, cells: bool = False) -> str:
+def describe_coverage(found: tuple[RowsReached, ...], *, cells: bool = False) -> str:
     """For people: what was never reached, by machine; with `cells` also rows that were reached in some states only."""
     ends = [one.machine.rpartition("/")[2] for one in found]
 

@@ -22,7 +22,7 @@ from statemachines.kernel import (
     RemoteProtocolError,
     name_of,
 )
-from statemachines_spec.contract import COUNTERPART, MACHINE, Counterpart, Did, HeardEvent, Say, Tally
+from statemachines_spec.contract import COUNTERPART, MACHINE, Counterpart, Did, HeardEvent, RuleTally, Say
 from statemachines_spec.explorer.actor import Actor, Envelope, Passed, Reaction, Watch
 from statemachines_spec.explorer.fsm_actor import RUNNING
 from statemachines_spec.explorer.network import Network
@@ -102,7 +102,7 @@ def process_contract(
 ) -> System:
     """The closed system of the two; `others`: a clock, where time is counted."""
     bounds = {"counterpart": (type(counterpart).__doc__ or "").partition("\n")[0]}
-    actors = (process, counterpart, Tally(), *others)
+    actors = (process, counterpart, RuleTally(), *others)
     return System(name, about, actors, Network(1), counterpart.properties(), bounds=bounds)
 
 

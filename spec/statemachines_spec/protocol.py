@@ -21,16 +21,16 @@ from msgspec.structs import replace
 from statemachines import registry
 from statemachines.kernel import ConfigurationError, Protocol
 from statemachines_spec.bug import Bug
+from statemachines_spec.directed_system import DirectedSystem
 from statemachines_spec.explorer.order import Order
 from statemachines_spec.explorer.property import Eventually
 from statemachines_spec.explorer.system import System
-from statemachines_spec.hunt import Hunt
 
 Build = Callable[[str, str, str, tuple[str, ...]], System]
 """(name, size, variant, deadline orders that are switched off) -> the closed system; all four are known names."""
 
 
-class Allowed(msgspec.Struct, frozen=True):
+class AllowedMutants(msgspec.Struct, frozen=True):
     """Mutants (by name, or a pattern with *) that may live, since the `clause` allows what they do; `why`."""
 
     mutants: tuple[str, ...]
@@ -46,8 +46,8 @@ def list_obligations(system: System) -> tuple[Eventually, ...]:
 class CheckProtocol(msgspec.Struct, frozen=True, kw_only=True):
     """`systems`: name -> what happens in it; `build` makes one; `sizes` and `variants` (name -> what it is): the first
     is meant where none is given; `orders`: deadline orders that may be switched off; `bugs` that can be planted;
-    `obligations_of(system)`: what must be met sooner or later; `hunted`: small systems in which planted bugs are looked
-    for (none: every system at its first size); `allowed`: mutants that no judge need notice; `script`: how
+    `obligations_of(system)`: what must be met sooner or later; `directed`: small systems in which planted bugs are
+    looked for (none: every system at its first size); `allowed`: mutants that no judge need notice; `script`: how
     counterexamples become runs of real hosts (None: they do not); `aside`: systems like `systems`, explored only where
     they are named: those in which something is to break."""
 
@@ -58,8 +58,8 @@ class CheckProtocol(msgspec.Struct, frozen=True, kw_only=True):
     orders: tuple[Order, ...] = ()
     bugs: tuple[Bug, ...] = ()
     obligations_of: Callable[[System], tuple[Eventually, ...]] = list_obligations
-    hunted: tuple[Hunt, ...] = ()
-    allowed: tuple[Allowed, ...] = ()
+    directed: tuple[DirectedSystem, ...] = ()
+    allowed: tuple[AllowedMutants, ...] = ()
     script: Any = None
     aside: dict[str, str] = msgspec.field(default_factory=dict)
 
@@ -77,22 +77,23 @@ class CheckProtocol(msgspec.Struct, frozen=True, kw_only=True):
         """What must be met sooner or later in one of these systems, once faults have stopped."""
         return self.obligations_of(system)
 
-    def hunts(self) -> tuple[Hunt, ...]:
+    def list_directed(self) -> tuple[DirectedSystem, ...]:
         """Small systems in which planted bugs are looked for, in turn."""
-        return self.hunted or tuple(
-            Hunt(name, about, partial(self.system, name), self.obligations_of) for name, about in self.systems.items()
+        return self.directed or tuple(
+            DirectedSystem(name, about, partial(self.system, name), self.obligations_of)
+            for name, about in self.systems.items()
         )
 
 
 def _check(key: str, name: str, known: Any) -> None:
     if name not in known:
-        raise registry.unknown(key, name, known) if known else ConfigurationError(key, name, "there is none")
+        raise registry.make_unknown_error(key, name, known) if known else ConfigurationError(key, name, "there is none")
 
 
 # -- by name --------------------------------------------------------------------------------------------------------
 
 
-class Chosen(msgspec.Struct, frozen=True, kw_only=True):
+class SystemSelection(msgspec.Struct, frozen=True, kw_only=True):
     """What a name stands for: a protocol's `part` with its `systems` at one size and variant, or (without a part) the
     one system that stands at `module:ATTRIBUTE`.  `owner`: the name of the registered protocol ("": none)."""
 
@@ -120,7 +121,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
 
 def choose_systems(
     name: str, systems: tuple[str, ...] = (), size: str = "", variant: str = "", without: tuple[str, ...] = ()
-) -> Chosen:
+) -> SystemSelection:
     """The `systems` (none named: all) of the protocol called `name`; or, where `name` is the `module:ATTRIBUTE` of a
     `System` or of a function that makes one, that system.
 
@@ -132,13 +133,13 @@ def choose_systems(
             raise ConfigurationError("system", systems[0], f"{name} is one system, and has no others")
         given: dict[str, Any] = {"size": size, "variant": variant, "without": without}
         made = system_at(name, **{key: value for key, value in given.items() if value})
-        return Chosen(name=name, owner="", size=size, variant=variant, systems=(made,))
+        return SystemSelection(name=name, owner="", size=size, variant=variant, systems=(made,))
     size, variant = size or part.sizes[0], variant or next(iter(part.variants))
     place = registry.protocol(owner).areas["spec"] if owner else name
     arguments: dict[str, Any] = {"size": size, "variant": variant}
     arguments |= {"without": without} if without else {}
     made_all = tuple(system_at(place, name=one, **arguments) for one in systems or part.systems)
-    return Chosen(name=name, owner=owner, size=size, variant=variant, systems=made_all, part=part)
+    return SystemSelection(name=name, owner=owner, size=size, variant=variant, systems=made_all, part=part)
 
 
 def is_alone(name: str) -> bool:
@@ -149,7 +150,7 @@ def is_alone(name: str) -> bool:
 def of_protocol(name: str) -> CheckProtocol:
     """What the protocol gives; raises `ConfigurationError` where it gives nothing, naming those that do."""
     one = registry.protocol(name)
-    found = registry.area(one.name, "spec")
+    found = registry.load_area(one.name, "spec")
     if not isinstance(found, CheckProtocol):
         rule = f"at {one.areas['spec']} stands a {type(found).__name__}, and no CheckProtocol"
         raise ConfigurationError("protocol", one.name, rule)

@@ -9,7 +9,7 @@ from statemachines.step_page import BEYOND, NOWHERE, EntryNumbers, PageMove, Pag
 from statemachines_spec.explorer.counterexample import describe_event
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.moves import Move, Moves, State
-from statemachines_spec.explorer.path import Path as Run
+from statemachines_spec.explorer.path import ExploredPath as Run
 from statemachines_spec.explorer.property import NO_ERROR, Always, combinations
 from statemachines_spec.explorer.system import System
 from statemachines_spec.itf.state_values import StateValues

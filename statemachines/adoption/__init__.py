@@ -4,7 +4,7 @@
 """
 
 from statemachines.adoption.adopted_machine import AdoptedMachine as AdoptedMachine
-from statemachines.adoption.adopted_machine import Verdict as Verdict
+from statemachines.adoption.adopted_machine import AdoptionVerdict as AdoptionVerdict
 from statemachines.adoption.adopted_machine import adopt as adopt
 from statemachines.adoption.model_factory import NotRepeatable as NotRepeatable
 from statemachines.adoption.production_log import ProductionLog as ProductionLog

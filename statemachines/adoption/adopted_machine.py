@@ -26,20 +26,28 @@ from statemachines.adoption.second_search import (
     search_again,
     summarize,
 )
-from statemachines.adoption.state_search import Bounds, Found, FoundViolation, Leg, Progress, StateSearch, StepDigests
+from statemachines.adoption.state_search import (
+    Bounds,
+    FoundViolation,
+    Progress,
+    SearchResult,
+    SearchStep,
+    StateSearch,
+    StepDigests,
+)
 from statemachines.adoption.trigger_arguments import Calls, list_calls
 from statemachines.kernel import ConfigurationError
-from statemachines.registry import unknown
+from statemachines.registry import make_unknown_error
 
 STATES_MAX = 100_000
 SECONDS = 60.0
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class AdoptionVerdict(msgspec.Struct, frozen=True):
     """What a search came to, with its bounds.  `repeated`: steps that were taken again, `elsewhere`: in another process
     under another hash seed."""
 
-    found: Found
+    found: SearchResult
     repeated: int
     elsewhere: bool
     seconds: float
@@ -79,7 +87,7 @@ class AdoptedMachine:
         seconds: float = SECONDS,
         elsewhere: bool = True,
         progress: Progress | None = None,
-    ) -> Verdict:
+    ) -> AdoptionVerdict:
         """Take every step from every value that can be reached, and look for one that breaks a promise.
 
         Args:
@@ -119,14 +127,14 @@ class AdoptedMachine:
                 self._compare(digests, theirs, None)
         found.unexplored = self.unexplored
         repeated = len(digests.made.keys() & (theirs or {}).keys())
-        return Verdict(found, repeated, elsewhere, perf_counter() - began, states_max, seconds)
+        return AdoptionVerdict(found, repeated, elsewhere, perf_counter() - began, states_max, seconds)
 
     def follow(self, calls: Iterable[str]) -> FoundViolation | None:
         """Take the calls of a run one after the other, each as it is printed; what breaks on the way, or None.
 
         Raises `ConfigurationError` for a call that cannot happen there.
         """
-        stepper, legs = self.stepper, list[Leg]()
+        stepper, legs = self.stepper, list[SearchStep]()
         value = stepper.initial
         with stepper.install():
             broken = self._judge(value, ())
@@ -135,9 +143,9 @@ class AdoptedMachine:
                     break
                 actions = {name_action(stepper, one): one for one in stepper.actions_in(value, self.request.calls)}
                 if call not in actions:
-                    raise unknown("call", call, actions)
+                    raise make_unknown_error("call", call, actions)
                 outcome = stepper.step(value, actions[call])
-                legs.append(Leg(actions[call], value, outcome))
+                legs.append(SearchStep(actions[call], value, outcome))
                 value = outcome.value
                 if outcome.kind == "raised" and outcome.error_type not in self.request.raises:
                     broken = FoundViolation(f"raises {outcome.error_type}", outcome.error, tuple(legs))
@@ -145,7 +153,7 @@ class AdoptedMachine:
                     broken = self._judge(value, tuple(legs))
         return broken
 
-    def _judge(self, value: ModelValue, legs: tuple[Leg, ...]) -> FoundViolation | None:
+    def _judge(self, value: ModelValue, legs: tuple[SearchStep, ...]) -> FoundViolation | None:
         for one in self.properties:
             with self.stepper.sandbox.enclose():
                 place = one.find_broken(value.origin)

@@ -11,9 +11,9 @@ from typing import Any, Final
 import msgspec
 
 from statemachines.adoption.declared_table import event_name, machine_name, protocol_name, protocol_of
-from statemachines.adoption.live_machine import Subject, read_rows
-from statemachines.adoption.model_step import Action, ModelStepper, Outcome
-from statemachines.trace import TraceRow, fingerprints
+from statemachines.adoption.live_machine import AdoptedSubject, read_rows
+from statemachines.adoption.model_step import ModelAction, ModelStepper, StepOutcome
+from statemachines.trace import TraceRow, list_fingerprints
 from statemachines.trace.row import ROW, Run
 
 _DEFAULTS: Final = {column.name: column.default for column in ROW}
@@ -27,13 +27,13 @@ def make_row(**cells: Any) -> TraceRow:
 
 def table_fingerprints(place: str) -> dict[str, str]:
     """The fingerprints that a trace of the machine at `place` carries."""
-    return fingerprints([protocol_of(place).name])
+    return list_fingerprints([protocol_of(place).name])
 
 
 class RowMaker:
     """Makes the rows of one subject; `node`: the process that it is in."""
 
-    def __init__(self, subject: Subject, place: str, node: str) -> None:
+    def __init__(self, subject: AdoptedSubject, place: str, node: str) -> None:
         protocol = protocol_name(place)
         self._machines = [f"{protocol}/{machine_name(subject, one)}" for one in range(len(subject.machines))]
         self._names = [name.lower() for name in subject.names]
@@ -59,7 +59,7 @@ class RowMaker:
         )
 
     def rows_of(
-        self, t_ns: int, instance: str, stepper: ModelStepper, action: Action, outcome: Outcome
+        self, t_ns: int, instance: str, stepper: ModelStepper, action: ModelAction, outcome: StepOutcome
     ) -> list[TraceRow]:
         """The rows of a step: those that were taken (or that none was), then what was called on ports."""
         rows = [

@@ -13,7 +13,14 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
-from statemachines.adoption.live_machine import Row, Subject, name_state, read_rows, read_subject, walk_states
+from statemachines.adoption.live_machine import (
+    AdoptedSubject,
+    TransitionRow,
+    name_state,
+    read_rows,
+    read_subject,
+    walk_states,
+)
 from statemachines.kernel import STAY, Call, ConfigurationError, Fsm, Ignore, Protocol, Refuse
 from statemachines.kernel import Row as TableRow
 from statemachines.kernel.event import snake
@@ -31,7 +38,7 @@ class AdoptedRecord(msgspec.Struct, frozen=True):
     status: Enum
 
 
-def build_fsm(subject: Subject, machine: int, *, protocol: str = "", automatic: bool = True) -> Fsm[Any]:
+def build_fsm(subject: AdoptedSubject, machine: int, *, protocol: str = "", automatic: bool = True) -> Fsm[Any]:
     """The table of one machine of a subject; raises `ConfigurationError` for one with parallel states.
 
     A row of a state with substates is taken in each of them, and a destination is the state that is entered in the end.
@@ -66,7 +73,7 @@ def _check_names(triggers: Iterable[str]) -> None:
             raise ConfigurationError("trigger", one, rule)
 
 
-def machine_name(subject: Subject, machine: int) -> str:
+def machine_name(subject: AdoptedSubject, machine: int) -> str:
     """How a table is called: after the model that its machine is on."""
     live = subject.machines[machine]
     kind = re.sub(r"\W", "_", snake(type(live.models[0] if live.models else live).__name__)).strip("_") or "machine"
@@ -74,14 +81,14 @@ def machine_name(subject: Subject, machine: int) -> str:
     return name if len(subject.machines) == 1 else f"{name}_{machine + 1}"
 
 
-def _named_in(rows: list[Row]) -> Iterator[str]:
+def _named_in(rows: list[TransitionRow]) -> Iterator[str]:
     for row in rows:
         yield row.source
         if row.dest:
             yield row.dest
 
 
-def _table_row(live: Any, row: Row, events: dict[str, Any], by_name: dict[str, Any]) -> TableRow:
+def _table_row(live: Any, row: TransitionRow, events: dict[str, Any], by_name: dict[str, Any]) -> TableRow:
     sources = tuple(state for name, state in by_name.items() if _is_in(live, name, row.source))
     dest = by_name[_entered(live, row.dest)] if row.dest else STAY
     return TableRow(events[row.trigger], sources, dest, _action(row), _guard(row), CLAUSE)
@@ -146,12 +153,12 @@ def event_name(trigger: str) -> str:
     return snake(trigger)
 
 
-def _guard(row: Row) -> Callable[..., bool]:
+def _guard(row: TransitionRow) -> Callable[..., bool]:
     """Every row has a guard, so that rows behind it stand in the table as well; "" is one that always holds."""
     return _make_callback(" and ".join(row.guards))
 
 
-def _action(row: Row) -> Callable[..., Any] | None:
+def _action(row: TransitionRow) -> Callable[..., Any] | None:
     return _make_callback(", ".join(row.actions)) if row.actions else None
 
 
@@ -186,7 +193,7 @@ def protocol_name(place: str) -> str:
     return f"adopted_{re.sub(r'[^a-z0-9]+', '_', place.lower()).strip('_')}"[:64]
 
 
-def subject_at(place: str) -> Subject:
+def subject_at(place: str) -> AdoptedSubject:
     """What the factory at a place makes."""
     factory: Any = load(place, object, "factory")
     if not callable(factory):

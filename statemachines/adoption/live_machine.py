@@ -22,7 +22,7 @@ from transitions.extensions.nesting import FunctionWrapper, HierarchicalMachine
 from statemachines.kernel import ConfigurationError
 
 
-class Row(msgspec.Struct, frozen=True):
+class TransitionRow(msgspec.Struct, frozen=True):
     """One Transition of a machine.  `machine`: its place among those of the subject; `source`, `dest`: full names of
     states ("": internal, the state stays); `guards` as they are named, those of `unless` with "not " before."""
 
@@ -49,7 +49,7 @@ class Trigger(msgspec.Struct, frozen=True):
     name: str
 
 
-class Subject:
+class AdoptedSubject:
     """What one call of the factory has made."""
 
     def __init__(self, models: list[Any], machines: list[Any]) -> None:
@@ -122,7 +122,7 @@ def is_bound_by_machine(value: Any) -> bool:
     return isinstance(owner, Machine | MachineEvent)
 
 
-def read_subject(made: Any) -> Subject:
+def read_subject(made: Any) -> AdoptedSubject:
     """The models and machines in what a factory returned; raises `ConfigurationError` where there is none."""
     things = list(made) if isinstance(made, tuple | list) else [made]
     models: list[Any] = []
@@ -146,7 +146,7 @@ def read_subject(made: Any) -> Subject:
                 _add(machines, machine)
     if not models:
         raise ConfigurationError("factory", type(made).__name__, "made a machine without a model; give it one")
-    return Subject(models, machines)
+    return AdoptedSubject(models, machines)
 
 
 def _add(things: list[Any], thing: Any) -> None:
@@ -233,7 +233,7 @@ def _transitions_of(events: Any, prefix: str) -> Iterator[tuple[str, str, Transi
                 yield event.name, prefix, transition
 
 
-def read_rows(subject: Subject) -> tuple[tuple[Row, ...], tuple[int, ...]]:
+def read_rows(subject: AdoptedSubject) -> tuple[tuple[TransitionRow, ...], tuple[int, ...]]:
     """The rows of all machines, those of `auto_transitions` last; and for each Transition, in the order of
     `walk_transitions`, the number of its row."""
     rows = _rows_of(subject)
@@ -242,10 +242,10 @@ def read_rows(subject: Subject) -> tuple[tuple[Row, ...], tuple[int, ...]]:
     return tuple(rows[place] for place in order), tuple(numbers[place] for place in range(len(rows)))
 
 
-def _rows_of(subject: Subject) -> list[Row]:
+def _rows_of(subject: AdoptedSubject) -> list[TransitionRow]:
     automatic = [automatic_triggers(machine) for machine in subject.machines]
     return [
-        Row(
+        TransitionRow(
             place,
             trigger,
             prefix + transition.source,
@@ -267,7 +267,7 @@ def automatic_triggers(machine: Any) -> frozenset[str]:
     return frozenset(prefix + name for name, _ in walk_states(machine))
 
 
-def find_transition(subject: Subject, transition: Transition) -> int:
+def find_transition(subject: AdoptedSubject, transition: Transition) -> int:
     """The place of a Transition that runs in the order of `walk_transitions`; -1: it is not declared (`to_state`)."""
     number = 0
     for machine in subject.machines:
@@ -290,7 +290,7 @@ def callback_name(callback: Any) -> str:
 # -- triggers -------------------------------------------------------------------------------------------------------
 
 
-def read_triggers(subject: Subject, automatic: bool) -> tuple[Trigger, ...]:
+def read_triggers(subject: AdoptedSubject, automatic: bool) -> tuple[Trigger, ...]:
     """The triggers of all machines for each of their models; those of `auto_transitions` only where asked for."""
     found = []
     for place, machine in enumerate(subject.machines):
@@ -303,7 +303,7 @@ def read_triggers(subject: Subject, automatic: bool) -> tuple[Trigger, ...]:
     return tuple(found)
 
 
-def check_bound(subject: Subject, triggers: Iterable[Trigger]) -> None:
+def check_bound(subject: AdoptedSubject, triggers: Iterable[Trigger]) -> None:
     """Every trigger can be called by its name; raises `ConfigurationError` for one that a method of the model hides."""
     for one in triggers:
         model = subject.models[one.model]

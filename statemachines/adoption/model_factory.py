@@ -13,9 +13,9 @@ from typing import Any, Final
 from transitions import Machine
 
 from statemachines.adoption.canonical_value import own_attributes
-from statemachines.adoption.live_machine import Subject, read_subject
+from statemachines.adoption.live_machine import AdoptedSubject, read_subject
 from statemachines.adoption.port_recorder import PortCall, PortRecorder
-from statemachines.adoption.sandbox import Blocked, Sandbox
+from statemachines.adoption.sandbox import BlockedCall, Sandbox
 from statemachines.kernel import ConfigurationError
 
 Factory = Callable[[], Any]
@@ -44,9 +44,9 @@ class ModelFactory:
         """The factory returns one model, and neither a machine nor several."""
         self._sandbox = sandbox
         self._calls = calls
-        self._first: Subject | None = None
+        self._first: AdoptedSubject | None = None
 
-    def begin(self) -> tuple[Subject, Subject]:
+    def begin(self) -> tuple[AdoptedSubject, AdoptedSubject]:
         """Two subjects, which are apart, without recorders."""
         first, second = self.make_raw(), self.make_raw()
         self._check_apart(first, second)
@@ -62,12 +62,12 @@ class ModelFactory:
         with self._sandbox.enclose(), contextlib.redirect_stdout(_NOWHERE), contextlib.redirect_stderr(_NOWHERE):
             yield
 
-    def make_raw(self) -> Subject:
+    def make_raw(self) -> AdoptedSubject:
         """What the factory makes, ports as they are; raises `ConfigurationError` where it fails."""
         try:
             with self.enclose():
                 made = self.factory()
-        except Blocked as blocked:
+        except BlockedCall as blocked:
             raise self.describe_blocked(blocked, "the factory") from blocked
         except ConfigurationError:
             raise
@@ -86,17 +86,17 @@ class ModelFactory:
         self.made_model = not isinstance(made, Machine | tuple | list)
         return self._find_subject(made)
 
-    def _find_subject(self, made: Any) -> Subject:
+    def _find_subject(self, made: Any) -> AdoptedSubject:
         """The subject in what the factory made: soon found where it is one model on one machine, as the first was."""
         first = self._first
         if first is not None and self.made_model and len(first.models) == len(first.machines) == 1:
             bound = getattr(made, "__dict__", {}).get("trigger")
             machine: Any = getattr(bound.func, "__self__", None) if isinstance(bound, partial) else None
             if type(machine) is type(first.machines[0]) and machine.models and machine.models[0] is made:
-                return Subject([made], [machine])
+                return AdoptedSubject([made], [machine])
         return read_subject(made)
 
-    def make(self) -> Subject:
+    def make(self) -> AdoptedSubject:
         """A fresh subject."""
         subject = self.make_raw()
         self.plug_ports(subject)
@@ -112,7 +112,7 @@ class ModelFactory:
         rule = f"raised {type(error).__name__}: {error}{where}; it must make a machine each time it is called"
         return ConfigurationError("factory", self.place, rule)
 
-    def plug_ports(self, subject: Subject) -> None:
+    def plug_ports(self, subject: AdoptedSubject) -> None:
         """Put recorders in the place of attributes."""
         for owner in subject.owners if self.ports else ():
             for name in dict(own_attributes(owner)):
@@ -120,14 +120,14 @@ class ModelFactory:
                     recorder = PortRecorder(name, self._calls, self.ports[name], getattr(owner, name))
                     object.__setattr__(owner, name, recorder)
 
-    def _check_apart(self, first: Subject, second: Subject) -> None:
+    def _check_apart(self, first: AdoptedSubject, second: AdoptedSubject) -> None:
         known = {id(one) for one in (*first.owners, *first.machines)}
         for one in (*second.owners, *second.machines):
             if id(one) in known:
                 rule = f"returned the same {type(one).__name__} twice; it must make a new one each time it is called"
                 raise ConfigurationError("factory", self.place, rule)
 
-    def describe_blocked(self, blocked: Blocked, where: str) -> NotRepeatable:
+    def describe_blocked(self, blocked: BlockedCall, where: str) -> NotRepeatable:
         """The error for something that reached for what is blocked."""
         mend = f"replace what it uses by a recorder (--port NAME), or allow it (--allow {blocked.kind})"
         if where == "the factory":

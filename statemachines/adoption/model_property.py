@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from statemachines.adoption.expression import Expression, parse_expression
-from statemachines.adoption.live_machine import Subject, state_of
+from statemachines.adoption.live_machine import AdoptedSubject, state_of
 from statemachines.kernel import ConfigurationError
 
 Promise = str | Callable[[Any], Any]
@@ -23,7 +23,7 @@ class ModelProperty:
         self._expression: Expression | None = parse_expression(holds, key) if isinstance(holds, str) else None
         self._function = None if isinstance(holds, str) else holds
 
-    def check_names(self, subject: Subject) -> None:
+    def check_names(self, subject: AdoptedSubject) -> None:
         """Raises `ConfigurationError` where the expression names an attribute that no model has."""
         if self._expression is None:
             return
@@ -45,7 +45,7 @@ class ModelProperty:
             rule = f"{kinds} has no attribute {name!r}; {hint}there are: {', '.join(there)}"
             raise ConfigurationError(self.key, self._expression.text, rule)
 
-    def find_broken(self, subject: Subject) -> int | None:
+    def find_broken(self, subject: AdoptedSubject) -> int | None:
         """The place of the first model for which it does not hold (-1: it is about all); None: it holds for all.
 
         Raises `ConfigurationError` where it cannot be told.
@@ -63,7 +63,7 @@ class ModelProperty:
                 return -1 if is_about_all else place
         return None
 
-    def _holds(self, subject: Subject, model: Any) -> bool:
+    def _holds(self, subject: AdoptedSubject, model: Any) -> bool:
         if self._function is not None:
             try:
                 held = self._function(model)
@@ -81,7 +81,7 @@ class ModelProperty:
         return self._expression.evaluate(look_up)
 
 
-def _name_state(subject: Subject, model: Any) -> Any:
+def _name_state(subject: AdoptedSubject, model: Any) -> Any:
     """The state as text; where no machine keeps it in `state`, the attribute of that name."""
     for machine in subject.machines:
         if machine.model_attribute == "state" and any(model is one for one in machine.models):
@@ -89,7 +89,7 @@ def _name_state(subject: Subject, model: Any) -> Any:
     return getattr(model, "state")  # noqa: B009
 
 
-def _numbered(subject: Subject) -> dict[str, Any]:
+def _numbered(subject: AdoptedSubject) -> dict[str, Any]:
     """Several models by name, for an expression about more than one of them."""
     return dict(zip(subject.names, subject.models, strict=False)) if len(subject.models) > 1 else {}
 

@@ -23,8 +23,8 @@ from transitions.extensions.nesting import resolve_order
 
 from statemachines.adoption.canonical_value import Encoder, NoEncoding, hide_addresses, own_attributes
 from statemachines.adoption.live_machine import (
-    Row,
-    Subject,
+    AdoptedSubject,
+    TransitionRow,
     Trigger,
     check_bound,
     is_bound_by_machine,
@@ -36,7 +36,7 @@ from statemachines.adoption.live_machine import (
 from statemachines.adoption.model_factory import Factory, ModelFactory, NotRepeatable
 from statemachines.adoption.model_value import Key, ModelValue, ValueReader, has_state_data, runner_of
 from statemachines.adoption.port_recorder import PortCall
-from statemachines.adoption.sandbox import Blocked, Sandbox
+from statemachines.adoption.sandbox import BlockedCall, Sandbox
 from statemachines.adoption.step_recorder import CrashPoint, StepRecorder
 from statemachines.adoption.virtual_time import NeverEnds, VirtualLoop, install_timers
 from statemachines.adoption.watched_objects import (
@@ -50,7 +50,7 @@ from statemachines.adoption.watched_objects import (
 from statemachines.kernel import ConfigurationError
 
 
-class Action(msgspec.Struct, frozen=True):
+class ModelAction(msgspec.Struct, frozen=True):
     """What may happen to a subject: a trigger with its arguments, or (`timeout`) the timer of that state fires."""
 
     machine: int
@@ -69,7 +69,7 @@ class Action(msgspec.Struct, frozen=True):
         return f"{self.name}({', '.join(said)})"
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class StepOutcome(msgspec.Struct, frozen=True):
     """What came of a step.  `kind`: taken, nothing (no row ran), refused (MachineError) or raised; `error` in words;
     `rows` in the order of their states; `effects`: what was called on ports."""
 
@@ -128,7 +128,7 @@ class ModelStepper:
         self.reader = ValueReader(
             self.shared, frozenset(self.ports), self._key, frozenset(bound), has_state_data(first)
         )
-        self.rows: tuple[Row, ...]
+        self.rows: tuple[TransitionRow, ...]
         self.rows, self.recorder.numbers = read_rows(first)
         self.triggers: tuple[Trigger, ...] = read_triggers(first, self._automatic)
         check_bound(first, self.triggers)
@@ -179,7 +179,7 @@ class ModelStepper:
             self._loop.close()
             self._loop = None
 
-    def _attribute_names(self, subject: Subject) -> list[str]:
+    def _attribute_names(self, subject: AdoptedSubject) -> list[str]:
         return sorted(
             {
                 name
@@ -191,7 +191,7 @@ class ModelStepper:
 
     # -- a step -------------------------------------------------------------------------------------------------
 
-    def restore(self, value: ModelValue) -> Subject:
+    def restore(self, value: ModelValue) -> AdoptedSubject:
         """A fresh subject that has this value; raises `NotRepeatable` where the value does not survive it."""
         subject = self.maker.make()
         with self.maker.enclose():
@@ -209,13 +209,13 @@ class ModelStepper:
         return subject
 
     def step(
-        self, value: ModelValue, action: Action, crash_at: int | None = None, fail_at: int | None = None
-    ) -> Outcome:
+        self, value: ModelValue, action: ModelAction, crash_at: int | None = None, fail_at: int | None = None
+    ) -> StepOutcome:
         """Take one step on a fresh subject; raises `NotRepeatable` or `ConfigurationError` where it is none."""
         with self.maker.enclose():
             return self._step(value, action, crash_at, fail_at)
 
-    def _step(self, value: ModelValue, action: Action, crash_at: int | None, fail_at: int | None) -> Outcome:
+    def _step(self, value: ModelValue, action: ModelAction, crash_at: int | None, fail_at: int | None) -> StepOutcome:
         subject = self.restore(value)
         own = watch_callbacks(subject, self._own_functions(subject)) if self._has_own else None
         outcome = self.act(subject, action, crash_at, fail_at)
@@ -237,7 +237,9 @@ class ModelStepper:
             return True
         return self.reader.read(self.canary).code == self._canary_code
 
-    def act(self, subject: Subject, action: Action, crash_at: int | None = None, fail_at: int | None = None) -> Outcome:
+    def act(
+        self, subject: AdoptedSubject, action: ModelAction, crash_at: int | None = None, fail_at: int | None = None
+    ) -> StepOutcome:
         """Let `action` happen to a subject, and read it back."""
         recorder = self.recorder
         self._calls.clear()
@@ -248,7 +250,7 @@ class ModelStepper:
                 self._perform(subject, action)
         except MachineError as refusal:
             kind, error, error_type = "refused", hide_addresses(str(refusal.value)), "MachineError"
-        except Blocked:
+        except BlockedCall:
             pass
         except CrashPoint:
             pass
@@ -271,9 +273,9 @@ class ModelStepper:
             kind = "nothing"
         with self.maker.enclose():
             value = self.reader.read(subject)
-        return Outcome(kind, error, error_type, rows, tuple(self._calls), value)
+        return StepOutcome(kind, error, error_type, rows, tuple(self._calls), value)
 
-    def _perform(self, subject: Subject, action: Action) -> None:
+    def _perform(self, subject: AdoptedSubject, action: ModelAction) -> None:
         model = subject.models[action.model]
         machine = subject.machines[action.machine]
         if action.timeout:
@@ -290,7 +292,7 @@ class ModelStepper:
         if inspect.isawaitable(result):
             self._await(result, action)
 
-    def _await(self, result: Any, action: Action) -> None:
+    def _await(self, result: Any, action: ModelAction) -> None:
         if self._loop is None:
             with _opened(self.sandbox):
                 self._loop = VirtualLoop()
@@ -320,13 +322,13 @@ class ModelStepper:
             rule = f"{action.call} leaves a task running ({names}): await it, or replace what begins it by a port"
             raise NotRepeatable("machine", self.place, rule)
 
-    def actions_in(self, value: ModelValue, calls: tuple[Action, ...]) -> Iterator[Action]:
+    def actions_in(self, value: ModelValue, calls: tuple[ModelAction, ...]) -> Iterator[ModelAction]:
         """What may happen in a value: the calls, and timers that are set."""
         yield from calls
         for machine, state, model in sorted(value.timers):
-            yield Action(machine, model, "", timeout=state)
+            yield ModelAction(machine, model, "", timeout=state)
 
-    def has_row(self, value: ModelValue, action: Action) -> bool:
+    def has_row(self, value: ModelValue, action: ModelAction) -> bool:
         """Whether a row of the trigger leaves the state that its model is in, or a state around it."""
         machine = self.first.machines[action.machine]
         state = value.states.get((action.machine, action.model))
@@ -356,13 +358,13 @@ class ModelStepper:
         with self.maker.enclose():
             return self.reader.detach(value, self.first)
 
-    def _own_functions(self, subject: Subject) -> list[FunctionType]:
+    def _own_functions(self, subject: AdoptedSubject) -> list[FunctionType]:
         """The functions that were made with this subject, and not before."""
         return [one for one in find_functions(subject) if id(one) not in self._common]
 
     # -- what is not sound --------------------------------------------------------------------------------------
 
-    def compare(self, value: ModelValue, action: Action, first: Outcome, second: Outcome) -> None:
+    def compare(self, value: ModelValue, action: ModelAction, first: StepOutcome, second: StepOutcome) -> None:
         """Raises `NotRepeatable` where a step came out differently; names attribute and callback."""
         if first.code == second.code:
             return
@@ -375,7 +377,7 @@ class ModelStepper:
             what = f"sets attribute {name}{by} to different values"
         raise NotRepeatable("machine", self.place, f"{action.call} {what}: {NOT_ALIKE}")
 
-    def find_callback(self, value: ModelValue, action: Action, name: str) -> str:
+    def find_callback(self, value: ModelValue, action: ModelAction, name: str) -> str:
         """The callback after which an attribute had changed; "": none of them."""
         subject = self.restore(value)
         before = dict(value.parts).get(name)
@@ -392,7 +394,7 @@ class ModelStepper:
             self.recorder.around = None
         return found[0] if found else ""
 
-    def _changes(self, value: ModelValue, action: Action, what: str) -> NotRepeatable:
+    def _changes(self, value: ModelValue, action: ModelAction, what: str) -> NotRepeatable:
         callbacks = ", ".join(dict.fromkeys(self.recorder.callbacks)) or "a condition"
         rule = (
             f"{action.call} changes {what} ({callbacks} ran): that is no attribute of the model, so no step could be "
@@ -405,7 +407,7 @@ class ModelStepper:
         rule = f"the factory makes models that differ in {name}: {NOT_ALIKE}"
         return NotRepeatable("factory", self.place, rule)
 
-    def _check_structure(self, subject: Subject, action: Action) -> None:
+    def _check_structure(self, subject: AdoptedSubject, action: ModelAction) -> None:
         if count_structure(subject) != self._structure:
             rule = f"{action.call} adds or removes states, transitions, callbacks or models; declare all in the factory"
             raise NotRepeatable("machine", self.place, rule)
@@ -414,7 +416,7 @@ class ModelStepper:
                 rule = f"{action.call} leaves triggers in the queue of the machine"
                 raise NotRepeatable("machine", self.place, rule)
 
-    def _check_aliases(self, subject: Subject) -> None:
+    def _check_aliases(self, subject: AdoptedSubject) -> None:
         """An object that a closure holds is no attribute as well: set on a fresh model it would be two."""
         encoder = Encoder(subject.known)
         for owner in subject.owners:
@@ -433,7 +435,7 @@ class ModelStepper:
                         raise NotRepeatable("machine", self.place, rule)
 
 
-def name_action(stepper: ModelStepper, action: Action) -> str:
+def name_action(stepper: ModelStepper, action: ModelAction) -> str:
     """The call, with its model where there are several."""
     model = stepper.first.name_model(action.model)
     return f"{model}: {action.call}" if model else action.call
@@ -480,7 +482,7 @@ def _differing(one: ModelValue, other: ModelValue) -> str | None:
     return next((name for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)), None)
 
 
-def _summary(outcome: Outcome) -> str:
+def _summary(outcome: StepOutcome) -> str:
     if outcome.error:
         return outcome.error
     rows = ", ".join(f"{source} -> {dest}" for _, _, _, source, dest in outcome.rows)
@@ -488,7 +490,7 @@ def _summary(outcome: Outcome) -> str:
     return "; ".join(filter(None, (rows or outcome.kind, effects)))
 
 
-def _find_shared(first: Subject, second: Subject, ports: frozenset[str]) -> dict[str, Any]:
+def _find_shared(first: AdoptedSubject, second: AdoptedSubject, ports: frozenset[str]) -> dict[str, Any]:
     """Objects that two separately made subjects both hold, by name; what has no encoding is refused later."""
     inside = []
     for subject in (first, second):

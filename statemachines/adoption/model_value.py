@@ -17,7 +17,7 @@ from transitions import EventData, Machine
 from transitions.core import Event as MachineEvent
 
 from statemachines.adoption.canonical_value import ATOMS, Encoder, NoEncoding, read_attributes, slot_names
-from statemachines.adoption.live_machine import MACHINE_ATTRIBUTES, Subject, walk_states
+from statemachines.adoption.live_machine import MACHINE_ATTRIBUTES, AdoptedSubject, walk_states
 from statemachines.adoption.virtual_time import VirtualTimer
 from statemachines.kernel import ConfigurationError
 
@@ -36,7 +36,7 @@ class ModelValue(msgspec.Struct, frozen=True):
     retries: dict[tuple[int, str, int], int]
     timers: dict[tuple[int, str, int], tuple[str, tuple[Any, ...], dict[str, Any]]]
     states: dict[tuple[int, int], Any]
-    origin: Subject
+    origin: AdoptedSubject
     is_atomic: bool
     """No attribute can be changed in place: they need not be copied."""
 
@@ -69,7 +69,7 @@ class ValueReader:
         self.ports = ports
         self.key = key
 
-    def read(self, subject: Subject) -> ModelValue:
+    def read(self, subject: AdoptedSubject) -> ModelValue:
         """The value of a subject; raises `ConfigurationError` that names what has no encoding."""
         encoder = Encoder({**self._shared_names, **subject.known}, subject.name_part)
         attributes = tuple(self._attributes_of(subject, owner) for owner in subject.owners)
@@ -89,14 +89,14 @@ class ValueReader:
         states = _states_of(subject)
         return ModelValue(tuple(parts), attributes, retries, timers, states, subject, is_atomic, code)
 
-    def detach(self, value: ModelValue, origin: Subject) -> ModelValue:
+    def detach(self, value: ModelValue, origin: AdoptedSubject) -> ModelValue:
         """The same value without the subject that it was read from: what is kept for long shares one origin."""
         attributes, timers = value.attributes, value.timers
         if not value.is_atomic:
             attributes, timers = deepcopy((attributes, timers), self._memo(origin, value))
         return replace(value, attributes=attributes, timers=timers, origin=origin)
 
-    def set(self, subject: Subject, value: ModelValue) -> None:
+    def set(self, subject: AdoptedSubject, value: ModelValue) -> None:
         """Give a fresh subject this value.  Objects are copied, and models and machines in them are the fresh ones."""
         attributes, timers = value.attributes, value.timers
         if not value.is_atomic:
@@ -108,7 +108,7 @@ class ValueReader:
                 for number, model in enumerate(subject.models):
                     _set_state_data(machine, state, model, (place, name, number), value.retries, timers)
 
-    def _attributes_of(self, subject: Subject, owner: Any) -> dict[str, Any]:
+    def _attributes_of(self, subject: AdoptedSubject, owner: Any) -> dict[str, Any]:
         if isinstance(owner, Machine) and owner.__dict__.keys() <= MACHINE_ATTRIBUTES:
             return {}
         found = read_attributes(owner)
@@ -124,7 +124,7 @@ class ValueReader:
         ]
         return {name: found[name] for name in sorted(names)}
 
-    def _memo(self, subject: Subject, value: ModelValue) -> dict[int, Any]:
+    def _memo(self, subject: AdoptedSubject, value: ModelValue) -> dict[int, Any]:
         """What `deepcopy` takes in place of a copy: fresh models and machines, and what is shared."""
         memo: dict[int, Any] = {id(old): fresh for old, fresh in zip(value.origin.owners, subject.owners, strict=True)}
         memo |= {id(old): fresh for old, fresh in zip(value.origin.machines, subject.machines, strict=True)}
@@ -136,13 +136,13 @@ class ValueReader:
 _BOUND_KINDS: Final = frozenset({partial, type(None)})
 
 
-def has_state_data(subject: Subject) -> bool:
+def has_state_data(subject: AdoptedSubject) -> bool:
     """Whether a state of its machines counts retries, or has a timer."""
     states = [state for machine in subject.machines for _, state in walk_states(machine)]
     return any(getattr(state, "retries", 0) or getattr(state, "timeout", 0) for state in states)
 
 
-def _states_of(subject: Subject) -> dict[tuple[int, int], Any]:
+def _states_of(subject: AdoptedSubject) -> dict[tuple[int, int], Any]:
     found = {}
     for place, machine in enumerate(subject.machines):
         for number, model in enumerate(subject.models):
@@ -168,13 +168,13 @@ def unreadable(error: NoEncoding) -> ConfigurationError:
     return ConfigurationError("attribute", error.path, rule)
 
 
-def _label(subject: Subject, what: str, found: Mapping[tuple[int, str, int], Any]) -> Iterator[tuple[str, Any]]:
+def _label(subject: AdoptedSubject, what: str, found: Mapping[tuple[int, str, int], Any]) -> Iterator[tuple[str, Any]]:
     for (_, state, model), value in sorted(found.items()):
         of = subject.name_model(model)
         yield f"{what} of {state}{f' of {of}' if of else ''}", value
 
 
-def _counts_of(subject: Subject) -> dict[tuple[int, str, int], int]:
+def _counts_of(subject: AdoptedSubject) -> dict[tuple[int, str, int], int]:
     found = {}
     for place, machine in enumerate(subject.machines):
         for name, state in walk_states(machine):
@@ -185,7 +185,7 @@ def _counts_of(subject: Subject) -> dict[tuple[int, str, int], int]:
     return found
 
 
-def _timers_of(subject: Subject) -> dict[tuple[int, str, int], tuple[str, tuple[Any, ...], dict[str, Any]]]:
+def _timers_of(subject: AdoptedSubject) -> dict[tuple[int, str, int], tuple[str, tuple[Any, ...], dict[str, Any]]]:
     found = {}
     for place, machine in enumerate(subject.machines):
         for name, state in walk_states(machine):

@@ -19,7 +19,7 @@ from typing import Any
 from zlib import crc32
 
 from statemachines.adoption.adopted_trace import RowMaker, table_fingerprints
-from statemachines.adoption.live_machine import Subject, read_rows, read_subject, state_of, walk_transitions
+from statemachines.adoption.live_machine import AdoptedSubject, read_rows, read_subject, state_of, walk_transitions
 from statemachines.adoption.step_recorder import TakenRow
 from statemachines.kernel import ConfigurationError
 from statemachines.trace.log import FORMAT, Head, TraceLog
@@ -31,7 +31,9 @@ LIVES_MAX = 100_000
 class ProductionLog:
     """Writes the rows of the machines of one model (or several) until it is closed; made by `logged`."""
 
-    def __init__(self, subject: Subject, place: str, directory: Path, node: str, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, subject: AdoptedSubject, place: str, directory: Path, node: str, clock: Callable[[], int]
+    ) -> None:
         self._subject = subject
         self._clock = clock
         self._lock = Lock()

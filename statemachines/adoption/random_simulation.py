@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from statemachines.adoption.adopted_machine import AdoptedMachine
 from statemachines.adoption.adopted_trace import RowMaker
-from statemachines.adoption.model_step import Outcome, name_action
+from statemachines.adoption.model_step import StepOutcome, name_action
 from statemachines.adoption.model_value import ModelValue
-from statemachines.adoption.state_search import FoundViolation, Leg
+from statemachines.adoption.state_search import FoundViolation, SearchStep
 from statemachines.trace import TraceRow, fault_row
 
 MEAN_NS: Final = 1_000_000_000
@@ -54,7 +54,7 @@ class Simulation(msgspec.Struct):
 class _Instance(msgspec.Struct):
     name: str
     value: ModelValue
-    legs: list[Leg]
+    legs: list[SearchStep]
 
 
 def simulate(
@@ -114,7 +114,7 @@ def _step(
     elif stepper.recorder.failed:
         fault = f"{stepper.recorder.failed} raises"
     kept = replace(outcome, value=stepper.detach(outcome.value))
-    leg = Leg(action, one.value, kept, fault)
+    leg = SearchStep(action, one.value, kept, fault)
     one.legs.append(leg)
     found.steps += 1
     found.kinds[outcome.kind] += 1
@@ -133,7 +133,7 @@ def _step(
     return True
 
 
-def _judge(adopted: AdoptedMachine, found: Simulation, one: _Instance, outcome: Outcome, failed: bool) -> None:
+def _judge(adopted: AdoptedMachine, found: Simulation, one: _Instance, outcome: StepOutcome, failed: bool) -> None:
     legs = tuple(one.legs)
     if outcome.kind == "raised" and not failed and outcome.error_type not in adopted.request.raises:
         found.broken = FoundViolation(f"raises {outcome.error_type}", outcome.error.partition(": ")[2], legs)
@@ -152,7 +152,7 @@ def _draw_faults(chance: Random) -> tuple[int | None, int | None]:
     return None, place if drawn < 2 * FAULT_PROBABILITY else None
 
 
-def _rows(maker: RowMaker, now: int, one: _Instance, stepper: Any, leg: Leg) -> list[TraceRow]:
+def _rows(maker: RowMaker, now: int, one: _Instance, stepper: Any, leg: SearchStep) -> list[TraceRow]:
     """The rows of a step; of one that a crash cut, nothing was saved."""
     rows = [fault_row(now, NODE, "crash" if leg.outcome.kind == "crashed" else "raise")] if leg.fault else []
     if leg.outcome.kind == "crashed":

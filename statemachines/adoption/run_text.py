@@ -11,7 +11,7 @@ from statemachines.adoption.adopted_machine import AdoptedMachine
 from statemachines.adoption.canonical_value import hide_addresses
 from statemachines.adoption.model_step import ModelStepper, name_action
 from statemachines.adoption.model_value import ModelValue
-from statemachines.adoption.state_search import FoundViolation, Leg
+from statemachines.adoption.state_search import FoundViolation, SearchStep
 
 SHOWN_MAX: Final = 60
 """Characters of a value that are shown."""
@@ -27,7 +27,7 @@ def describe_run(stepper: ModelStepper, broken: FoundViolation) -> str:
     return "\n".join(lines)
 
 
-def _leg_lines(stepper: ModelStepper, leg: Leg) -> Iterator[str]:
+def _leg_lines(stepper: ModelStepper, leg: SearchStep) -> Iterator[str]:
     outcome = leg.outcome
     if leg.fault:
         yield f"fault: {leg.fault}"

@@ -70,7 +70,7 @@ EXEMPT: Final = frozenset({"logging", "asyncio", "warnings", "threading", "impor
 """Packages that may read a clock or a file for themselves: a log line is stamped, a module is imported."""
 
 
-class Blocked(BaseException):
+class BlockedCall(BaseException):
     """A callback reached for what is blocked: `kind`, and `what` it called.  No `except Exception` catches it."""
 
     def __init__(self, kind: str, what: str, where: str) -> None:
@@ -88,7 +88,7 @@ class Sandbox:
             if kind not in KINDS:
                 raise ConfigurationError("--allow", kind, f"must be one of: {', '.join(KINDS)}")
         self.blocked_kinds = frozenset(KINDS) - frozenset(allow)
-        self.reached: list[Blocked] = []
+        self.reached: list[BlockedCall] = []
         """What was reached for since the last `enclose()` began."""
         self._owner = 0
         self._patched: list[tuple[Any, str, Any]] = []
@@ -130,7 +130,7 @@ class Sandbox:
 
     def refuse(self, kind: str, what: str, frame: FrameType | None) -> None:
         """Raise `Blocked`, and remember it."""
-        blocked = Blocked(kind, what, _function_of(frame))
+        blocked = BlockedCall(kind, what, _function_of(frame))
         self.reached.append(blocked)
         raise blocked
 

@@ -17,7 +17,7 @@ from typing import IO, Any, Final, NoReturn
 import msgspec
 
 from statemachines.adoption.model_property import Promise, read_properties
-from statemachines.adoption.model_step import Action, ModelStepper, Outcome
+from statemachines.adoption.model_step import ModelAction, ModelStepper, StepOutcome
 from statemachines.adoption.model_value import Key
 from statemachines.adoption.state_search import Bounds, StateSearch, StepDigests
 from statemachines.interrupts import not_interrupted
@@ -33,7 +33,7 @@ class SearchRequest(msgspec.Struct, frozen=True):
     """All that a search needs, as another process can make it."""
 
     place: str
-    calls: tuple[Action, ...]
+    calls: tuple[ModelAction, ...]
     holds: dict[str, Promise]
     within: dict[str, Promise]
     states_max: int
@@ -179,7 +179,7 @@ def main() -> NoReturn:
     sys.exit(0)
 
 
-def summarize(outcome: Outcome) -> tuple[str, tuple[tuple[str, bytes], ...]]:
+def summarize(outcome: StepOutcome) -> tuple[str, tuple[tuple[str, bytes], ...]]:
     """What two processes compare of a step that came out differently."""
     said = outcome.error or f"{outcome.kind} {[row[0] for row in outcome.rows]} {[str(one) for one in outcome.effects]}"
     return said, outcome.value.parts

@@ -16,9 +16,9 @@ from typing import Final
 import msgspec
 
 from statemachines.adoption.model_property import ModelProperty
-from statemachines.adoption.model_step import Action, ModelStepper, Outcome
+from statemachines.adoption.model_step import ModelAction, ModelStepper, StepOutcome
 from statemachines.adoption.model_value import ModelValue
-from statemachines.adoption.trigger_arguments import Unexplored
+from statemachines.adoption.trigger_arguments import UnexploredTrigger
 
 Progress = Callable[[int, float], None]
 
@@ -37,13 +37,13 @@ class Bounds(msgspec.Struct, frozen=True):
     seconds: float = 60.0
 
 
-class Leg(msgspec.Struct, frozen=True):
+class SearchStep(msgspec.Struct, frozen=True):
     """One step of a run: what happened, from which value, and what came of it; `fault`: what was done to it ("":
     nothing)."""
 
-    action: Action
+    action: ModelAction
     before: ModelValue
-    outcome: Outcome
+    outcome: StepOutcome
     fault: str = ""
 
 
@@ -52,10 +52,10 @@ class FoundViolation(msgspec.Struct, frozen=True):
 
     name: str
     why: str
-    legs: tuple[Leg, ...]
+    legs: tuple[SearchStep, ...]
 
 
-class Found(msgspec.Struct):
+class SearchResult(msgspec.Struct):
     """What a search has found.  `ended`: complete, states (too many), time, broken or interrupted."""
 
     states: int = 0
@@ -71,7 +71,7 @@ class Found(msgspec.Struct):
     odd: dict[str, int] = msgspec.field(default_factory=dict)
     """Remarkable things that are legal in transitions -> how often."""
     states_seen: set[str] = msgspec.field(default_factory=set)
-    unexplored: tuple[Unexplored, ...] = ()
+    unexplored: tuple[UnexploredTrigger, ...] = ()
     is_whole: bool = False
     """Every value within the bounds was looked at, also after something broke."""
     expected: dict[str, int] = msgspec.field(default_factory=dict)
@@ -81,7 +81,7 @@ class Found(msgspec.Struct):
 class _Seen(msgspec.Struct):
     value: ModelValue
     parent: int
-    action: Action | None
+    action: ModelAction | None
     depth: int
 
 
@@ -91,13 +91,13 @@ class StateSearch:
     def __init__(
         self,
         stepper: ModelStepper,
-        calls: tuple[Action, ...],
+        calls: tuple[ModelAction, ...],
         properties: tuple[ModelProperty, ...],
         bounds: Bounds,
         *,
         raises: frozenset[str] = frozenset(),
         backwards: bool = False,
-        record: Callable[[ModelValue, Action, Outcome], None] | None = None,
+        record: Callable[[ModelValue, ModelAction, StepOutcome], None] | None = None,
         progress: Progress | None = None,
     ) -> None:
         self._stepper = stepper
@@ -110,10 +110,10 @@ class StateSearch:
         self._progress = progress
         self._seen: list[_Seen] = []
         self._numbers: dict[bytes, int] = {}
-        self._legs: dict[tuple[int, int], Leg] = {}
-        self.found = Found()
+        self._legs: dict[tuple[int, int], SearchStep] = {}
+        self.found = SearchResult()
 
-    def run(self) -> Found:
+    def run(self) -> SearchResult:
         """Search until everything is found, something breaks, or a bound is reached."""
         with self._stepper.install():
             try:
@@ -148,7 +148,7 @@ class StateSearch:
             level = following
         self.found.is_whole = True
 
-    def _take(self, number: int, action: Action, following: list[int]) -> bool:
+    def _take(self, number: int, action: ModelAction, following: list[int]) -> bool:
         """One step; whether the search goes on."""
         found, one = self.found, self._seen[number]
         if perf_counter() > self._until:
@@ -186,7 +186,7 @@ class StateSearch:
             self.found.ended = why
         return False
 
-    def _note(self, outcome: Outcome, before: ModelValue) -> None:
+    def _note(self, outcome: StepOutcome, before: ModelValue) -> None:
         """Legal, and worth a line."""
         if outcome.kind in ("refused", "nothing") and outcome.value.code != before.code:
             how = "refused" if outcome.kind == "refused" else "that took no row"
@@ -202,7 +202,7 @@ class StateSearch:
     def _is_flat(self, machine: int) -> bool:
         return not hasattr(self._stepper.first.machines[machine], "prefix_path")
 
-    def _add(self, value: ModelValue, parent: int, action: Action | None, depth: int) -> int:
+    def _add(self, value: ModelValue, parent: int, action: ModelAction | None, depth: int) -> int:
         number = self._numbers[value.code] = len(self._seen)
         self._seen.append(_Seen(self._stepper.detach(value), parent, action, depth))
         self.found.depth = max(self.found.depth, depth)
@@ -216,7 +216,7 @@ class StateSearch:
         with self._stepper.sandbox.enclose():
             return one.find_broken(value.origin)
 
-    def _judge(self, value: ModelValue, by: tuple[int, Action, Outcome] | tuple[()]) -> None:
+    def _judge(self, value: ModelValue, by: tuple[int, ModelAction, StepOutcome] | tuple[()]) -> None:
         """Look whether a property breaks here, unless one has broken before."""
         for one in self._properties if self.found.broken is None else ():
             place = self._find_broken(one, value)
@@ -230,15 +230,15 @@ class StateSearch:
                 self._end(FoundViolation(one.name, why, ()))
             return
 
-    def _break(self, name: str, why: str, number: int, action: Action, outcome: Outcome) -> None:
+    def _break(self, name: str, why: str, number: int, action: ModelAction, outcome: StepOutcome) -> None:
         if self.found.broken is not None:
             return
-        legs = [Leg(action, self._seen[number].value, outcome)]
+        legs = [SearchStep(action, self._seen[number].value, outcome)]
         while self._seen[number].action is not None:
             one = self._seen[number]
             assert one.action is not None
             before = self._seen[one.parent].value
-            legs.append(Leg(one.action, before, self._stepper.step(before, one.action)))
+            legs.append(SearchStep(one.action, before, self._stepper.step(before, one.action)))
             number = one.parent
         self._end(FoundViolation(name, why, tuple(reversed(legs))))
 
@@ -253,9 +253,9 @@ class StepDigests:
 
     def __init__(self) -> None:
         self.made: dict[bytes, bytes] = {}
-        self.where: dict[bytes, tuple[ModelValue, Action]] = {}
+        self.where: dict[bytes, tuple[ModelValue, ModelAction]] = {}
 
-    def record(self, value: ModelValue, action: Action, outcome: Outcome) -> None:
+    def record(self, value: ModelValue, action: ModelAction, outcome: StepOutcome) -> None:
         """Keep one step."""
         key = step_key(value, action)
         self.made[key] = digest(outcome.code)
@@ -266,7 +266,7 @@ class StepDigests:
         return (key for key, made in self.made.items() if other.get(key, made) != made)
 
 
-def step_key(value: ModelValue, action: Action) -> bytes:
+def step_key(value: ModelValue, action: ModelAction) -> bytes:
     """What identifies a step."""
     said = f"{action.machine} {action.model} {action.call}".encode("utf-8", "surrogatepass")
     return digest(value.code + b"\0" + said)

@@ -16,7 +16,7 @@ from transitions.core import Condition
 from transitions.extensions.asyncio import AsyncCondition, AsyncMachine, AsyncTransition
 from transitions.extensions.nesting import HierarchicalMachine
 
-from statemachines.adoption.live_machine import Subject, callback_name, find_transition, state_of
+from statemachines.adoption.live_machine import AdoptedSubject, callback_name, find_transition, state_of
 
 
 class TakenRow(msgspec.Struct):
@@ -49,7 +49,7 @@ class StepRecorder:
     """
 
     def __init__(self) -> None:
-        self.subject: Subject | None = None
+        self.subject: AdoptedSubject | None = None
         self.numbers: tuple[int, ...] = ()
         """Place of a Transition -> number of its row."""
         self.rows: list[TakenRow] = []
@@ -65,7 +65,7 @@ class StepRecorder:
         self.around: Callable[[str], None] | None = None
         """Called after every callback with its name, by who looks for the one that changed something."""
 
-    def begin(self, subject: Subject, crash_at: int | None = None, fail_at: int | None = None) -> None:
+    def begin(self, subject: AdoptedSubject, crash_at: int | None = None, fail_at: int | None = None) -> None:
         """A step of `subject` begins."""
         self.subject = subject
         self.rows, self.order, self.callbacks = [], [], []

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import msgspec
 
-from statemachines.adoption.live_machine import Subject, callback_name, walk_states, walk_transitions
-from statemachines.adoption.model_step import Action, ModelStepper
+from statemachines.adoption.live_machine import AdoptedSubject, callback_name, walk_states, walk_transitions
+from statemachines.adoption.model_step import ModelAction, ModelStepper
 from statemachines.adoption.watched_objects import MACHINE_LISTS
 from statemachines.kernel import ConfigurationError
-from statemachines.registry import unknown
+from statemachines.registry import make_unknown_error
 
 CALLS_MAX: Final = 1_000
 """Combinations of values of one trigger."""
@@ -25,7 +25,7 @@ Calls = Mapping[str, Iterable[Any]]
 """Trigger -> argument tuples (or dictionaries of named arguments) that it is called with."""
 
 
-class Unexplored(msgspec.Struct, frozen=True):
+class UnexploredTrigger(msgspec.Struct, frozen=True):
     """A trigger that is not called: `needs` what nobody gave, `callback` that asks for it."""
 
     trigger: str
@@ -88,36 +88,38 @@ def _literal(text: str) -> Any:
         return text
 
 
-def list_calls(stepper: ModelStepper, calls: Calls) -> tuple[tuple[Action, ...], tuple[Unexplored, ...]]:
+def list_calls(stepper: ModelStepper, calls: Calls) -> tuple[tuple[ModelAction, ...], tuple[UnexploredTrigger, ...]]:
     """Every call that is explored, and the triggers that are not.  Raises `ConfigurationError` for unknown triggers."""
     names = dict.fromkeys(one.name for one in stepper.triggers)
     for name in calls:
         if name not in names:
-            raise unknown("trigger", name, names)
-    actions: list[Action] = []
-    missing: dict[str, Unexplored] = {}
+            raise make_unknown_error("trigger", name, names)
+    actions: list[ModelAction] = []
+    missing: dict[str, UnexploredTrigger] = {}
     for trigger in stepper.triggers:
         if trigger.name in calls:
             actions += [_action(trigger.machine, trigger.model, trigger.name, one) for one in calls[trigger.name]]
             continue
         lacking = _find_lacking(stepper.first, trigger.machine, trigger.model, trigger.name)
         if lacking is None:
-            actions.append(Action(trigger.machine, trigger.model, trigger.name))
+            actions.append(ModelAction(trigger.machine, trigger.model, trigger.name))
         else:
             missing.setdefault(trigger.name, lacking)
     return tuple(actions), tuple(missing.values())
 
 
-def _action(machine: int, model: int, name: str, given: Any) -> Action:
+def _action(machine: int, model: int, name: str, given: Any) -> ModelAction:
     if isinstance(given, Mapping):
-        return Action(machine, model, name, (), dict(given))
+        return ModelAction(machine, model, name, (), dict(given))
     if isinstance(given, tuple | list):
-        return Action(machine, model, name, tuple(given))
+        return ModelAction(machine, model, name, tuple(given))
     rule = f"{given!r} must be a tuple of arguments, or a dictionary of named ones"
     raise ConfigurationError("triggers", name, rule)
 
 
-def _find_lacking(subject: Subject, machine_place: int, model_place: int, trigger: str) -> Unexplored | None:
+def _find_lacking(
+    subject: AdoptedSubject, machine_place: int, model_place: int, trigger: str
+) -> UnexploredTrigger | None:
     """The first callback of a trigger that cannot be called without arguments."""
     machine, model = subject.machines[machine_place], subject.models[model_place]
     if machine.send_event:
@@ -134,7 +136,7 @@ def _find_lacking(subject: Subject, machine_place: int, model_place: int, trigge
             if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
         )
         if needs:
-            return Unexplored(trigger, needs, callback_name(callback))
+            return UnexploredTrigger(trigger, needs, callback_name(callback))
     return None
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from statemachines.adoption.adopted_machine import AdoptedMachine, Verdict
-from statemachines.adoption.model_step import Action, name_action
+from statemachines.adoption.adopted_machine import AdoptedMachine, AdoptionVerdict
+from statemachines.adoption.model_step import ModelAction, name_action
 from statemachines.adoption.run_text import describe_run, draw_run, write_test
 
 ROWS_SHOWN: Final = 40
@@ -18,7 +18,7 @@ ENDS: Final = {
 }
 
 
-def describe_verdict(adopted: AdoptedMachine, verdict: Verdict) -> str:
+def describe_verdict(adopted: AdoptedMachine, verdict: AdoptionVerdict) -> str:
     """The verdict in lines: machine, bounds, counts, a shortest run that breaks it, what nothing took."""
     found = verdict.found
     lines = [describe_head(adopted)]
@@ -52,7 +52,7 @@ def describe_head(adopted: AdoptedMachine) -> str:
     return f"{adopted.place}: {models} on {kinds}, {len(rows)} transitions"
 
 
-def list_bounds(adopted: AdoptedMachine, verdict: Verdict) -> dict[str, str]:
+def list_bounds(adopted: AdoptedMachine, verdict: AdoptionVerdict) -> dict[str, str]:
     """What bounds the search, a line each."""
     request, stepper = adopted.request, adopted.stepper
     lines = {"holds": "; ".join(one.name for one in adopted.properties) or "(no --holds: only exceptions are errors)"}
@@ -84,7 +84,7 @@ def _calls(adopted: AdoptedMachine) -> str:
     return ", ".join(names[:CALLS_SHOWN]) + rest if names else "none"
 
 
-def _claim(adopted: AdoptedMachine, verdict: Verdict) -> str:
+def _claim(adopted: AdoptedMachine, verdict: AdoptionVerdict) -> str:
     names = ", ".join([*(one.name for one in adopted.properties), "no exception"])
     ended = verdict.found.ended
     if ended == "complete":
@@ -95,7 +95,7 @@ def _claim(adopted: AdoptedMachine, verdict: Verdict) -> str:
     return f"PARTIAL ({why}): nothing broke so far: {names}"
 
 
-def list_untaken(adopted: AdoptedMachine, verdict: Verdict) -> list[str]:
+def list_untaken(adopted: AdoptedMachine, verdict: AdoptionVerdict) -> list[str]:
     """The transitions that nothing took, as lines."""
     found, stepper = verdict.found, adopted.stepper
     rows = [
@@ -125,7 +125,7 @@ def _reason(adopted: AdoptedMachine, row: Any) -> str:
     return ""
 
 
-def list_verdict(adopted: AdoptedMachine, verdict: Verdict) -> dict[str, Any]:
+def list_verdict(adopted: AdoptedMachine, verdict: AdoptionVerdict) -> dict[str, Any]:
     """The same for programs."""
     found, broken = verdict.found, verdict.found.broken
     made: dict[str, Any] = {
@@ -154,4 +154,4 @@ def list_verdict(adopted: AdoptedMachine, verdict: Verdict) -> dict[str, Any]:
     return made
 
 
-__all__ = ["Action", "describe_verdict", "list_bounds", "list_verdict"]
+__all__ = ["ModelAction", "describe_verdict", "list_bounds", "list_verdict"]

@@ -19,7 +19,7 @@ from typing import Any, Final
 from transitions import Machine
 
 from statemachines.adoption.canonical_value import Encoder, NoEncoding, own_attributes
-from statemachines.adoption.live_machine import Subject, callback_name, walk_states, walk_transitions
+from statemachines.adoption.live_machine import AdoptedSubject, callback_name, walk_states, walk_transitions
 
 FUNCTIONS_MAX: Final = 2_000
 """Functions that are followed from callback to callback."""
@@ -32,7 +32,7 @@ STATE_LISTS: Final = ("on_enter", "on_exit", "on_timeout", "on_final")
 TRANSITION_LISTS: Final = ("prepare", "before", "after")
 
 
-def walk_callbacks(subject: Subject) -> Iterator[tuple[str, Any]]:
+def walk_callbacks(subject: AdoptedSubject) -> Iterator[tuple[str, Any]]:
     """(where, callback) of everything that a machine may call."""
     for machine in subject.machines:
         for name in MACHINE_LISTS:
@@ -53,7 +53,7 @@ def walk_callbacks(subject: Subject) -> Iterator[tuple[str, Any]]:
                 yield f"a condition of {trigger}", condition.func
 
 
-def find_functions(subject: Subject) -> list[types.FunctionType]:
+def find_functions(subject: AdoptedSubject) -> list[types.FunctionType]:
     """Every Python function of the user's that callbacks and methods of the models reach by name."""
     found: dict[int, types.FunctionType] = {}
     todo: list[Any] = [callback for _, callback in walk_callbacks(subject)]
@@ -118,7 +118,7 @@ class WatchedObjects:
             return None
 
 
-def watch_callbacks(subject: Subject, functions: list[types.FunctionType]) -> WatchedObjects:
+def watch_callbacks(subject: AdoptedSubject, functions: list[types.FunctionType]) -> WatchedObjects:
     """What belongs to one subject and is no attribute of it: what closures and defaults of `functions` hold, objects
     whose methods are callbacks, and what somebody has put on a state or a transition."""
     known = _known_in(subject)
@@ -148,7 +148,7 @@ def find_handles(functions: list[types.FunctionType]) -> Iterator[tuple[str, str
                     yield callback_name(function), name, kind
 
 
-def check_callbacks(subject: Subject) -> None:
+def check_callbacks(subject: AdoptedSubject) -> None:
     """Raises `NoEncoding` for a callback on an object that cannot be read."""
     known = _known_in(subject)
     for where, callback in walk_callbacks(subject):
@@ -157,7 +157,7 @@ def check_callbacks(subject: Subject) -> None:
             Encoder(known, subject.name_part).encode(holder, f"{callback_name(callback)} ({where})")
 
 
-def count_structure(subject: Subject) -> tuple[int, ...]:
+def count_structure(subject: AdoptedSubject) -> tuple[int, ...]:
     """Numbers that change where a step adds a state, a row, a callback or an attribute of one of them."""
     found = []
     for machine in subject.machines:
@@ -209,7 +209,7 @@ def _holder_of(callback: Any, known: Mapping[int, str]) -> tuple[Any, ...]:
 
 
 def watch_everywhere(
-    subject: Subject, functions: list[types.FunctionType], shared: Mapping[str, Any]
+    subject: AdoptedSubject, functions: list[types.FunctionType], shared: Mapping[str, Any]
 ) -> WatchedObjects:  # fmt: skip
     """What all subjects of a factory have in common: globals that callbacks name, attributes of classes, what is
     `shared`."""
@@ -230,7 +230,7 @@ def watch_everywhere(
     return WatchedObjects(_known_in(subject), places.items())
 
 
-def _known_in(subject: Subject) -> dict[int, str]:
+def _known_in(subject: AdoptedSubject) -> dict[int, str]:
     return subject.known | {id(one): "machine" for one in subject.machines}
 
 

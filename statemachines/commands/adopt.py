@@ -14,7 +14,7 @@ from statemachines.kernel import ConfigurationError
 from statemachines.plain_text import plain_json, plain_lines
 
 if TYPE_CHECKING:
-    from statemachines.adoption import AdoptedMachine, Verdict
+    from statemachines.adoption import AdoptedMachine, AdoptionVerdict
 
 
 def adopt(
@@ -170,7 +170,7 @@ def _simulate(adopted: AdoptedMachine, instances: int, seed: int, trace: Path | 
         raise typer.Exit(Exit.INCONCLUSIVE)
 
 
-def _trace_run(adopted: AdoptedMachine, verdict: Verdict, trace: Path) -> None:
+def _trace_run(adopted: AdoptedMachine, verdict: AdoptionVerdict, trace: Path) -> None:
     """Write the counterexample."""
     from statemachines.adoption.adopted_trace import RowMaker, write_runs
 
@@ -197,7 +197,7 @@ def _progress(states: int, steps: float) -> None:
     print(f"\r{states:,} states, {steps:,.0f} steps\033[K", end="", file=sys.stderr, flush=True)
 
 
-def _end(verdict: Verdict) -> None:
+def _end(verdict: AdoptionVerdict) -> None:
     if verdict.found.ended == "interrupted":
         raise typer.Exit(Exit.INTERRUPTED)
     if not verdict.is_held:
@@ -206,13 +206,13 @@ def _end(verdict: Verdict) -> None:
         raise typer.Exit(Exit.INCONCLUSIVE)
 
 
-def _describe(adopted: AdoptedMachine, verdict: Verdict) -> str:
+def _describe(adopted: AdoptedMachine, verdict: AdoptionVerdict) -> str:
     from statemachines.adoption.verdict_text import describe_verdict
 
     return describe_verdict(adopted, verdict)
 
 
-def _for_programs(adopted: AdoptedMachine, verdict: Verdict) -> dict[str, Any]:
+def _for_programs(adopted: AdoptedMachine, verdict: AdoptionVerdict) -> dict[str, Any]:
     from statemachines.adoption.verdict_text import list_verdict
 
     return list_verdict(adopted, verdict)

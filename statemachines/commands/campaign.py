@@ -31,7 +31,7 @@ from statemachines.whole_file import check_folder, store_path
 
 if TYPE_CHECKING:
     from statemachines_sim.scenario import Scenario
-    from statemachines_sim.world import Outcome
+    from statemachines_sim.world import RunOutcome
 
 SEEDS_MAX: Final = 1_000_000
 """Of one campaign."""
@@ -120,7 +120,7 @@ def campaign(
         parts = campaign_parts(chosen, numbers, out=trace, processes=processes, settings=given, is_resumed=resume)
     if not json:
         print(f"scenario {chosen.name}, seeds {first} to {first + seeds - 1}{''.join(f', {one}' for one in given)}")
-    outcomes: list[Outcome] = []
+    outcomes: list[RunOutcome] = []
     with bar("seeds") as advance, suppress(KeyboardInterrupt):
         for done in parts:
             outcomes += done
@@ -140,7 +140,7 @@ def campaign(
 
 def run_on_spark(
     scenario: Scenario, seeds: range, options: CampaignOptions, settings: SparkSettings
-) -> Iterator[list[Outcome]]:
+) -> Iterator[list[RunOutcome]]:
     """The outcomes of a campaign on Spark, some at a time."""
     from statemachines.spark.spark_session import SharedSpark
     from statemachines_sim.campaign_spark import run_campaign
@@ -156,7 +156,7 @@ def run_on_spark(
         )
 
 
-def totals(outcomes: list[Outcome]) -> str:
+def totals(outcomes: list[RunOutcome]) -> str:
     """A campaign in a few lines."""
     if not outcomes:
         return "no run has come to its end"

@@ -19,11 +19,11 @@ from statemachines.plain_text import plain_json
 from statemachines.timer_registry import check_timers
 
 if TYPE_CHECKING:
-    from statemachines_spec.coverage import Reached
+    from statemachines_spec.coverage import RowsReached
     from statemachines_spec.explorer.explore import Result, Walker
     from statemachines_spec.explorer.system import System
-    from statemachines_spec.liveness.judge import Live
-    from statemachines_spec.protocol import Chosen
+    from statemachines_spec.liveness.judge import LivenessVerdict
+    from statemachines_spec.protocol import SystemSelection
 
 
 def check(
@@ -143,7 +143,7 @@ def check(
     _end(results, met, judged)
 
 
-def _write_graph(picked: Chosen, path: Path) -> None:
+def _write_graph(picked: SystemSelection, path: Path) -> None:
     from statemachines_spec.state_graph import state_graph, write_graph
 
     if len(picked.systems) != 1:
@@ -164,7 +164,7 @@ def _end(results: list[Result], met: bool, judged: bool) -> None:
 
 def _picked(
     protocol: str, names: tuple[str, ...], size: str, variant: str, without: tuple[str, ...]
-) -> Chosen:  # fmt: skip
+) -> SystemSelection:  # fmt: skip
     from statemachines_spec.coverage import machines_in
     from statemachines_spec.protocol import all_parts, choose_systems
 
@@ -217,9 +217,9 @@ def _show(system: System, result: Result, mermaid: bool, test: bool) -> None:
         print(f"  sometimes {name}: {f'in {count:,} states' if count else 'NEVER'}")
     if result.path is not None:
         print(f"  VIOLATED {result.path.broken}: {result.path.why}; a shortest run, {len(result.path.legs)} steps:")
-        shown = counterexample.text(result.path)
+        shown = counterexample.describe_path(result.path)
         if mermaid:
-            shown = counterexample.mermaid(system, result.path)
+            shown = counterexample.draw_mermaid(system, result.path)
         elif test:
             shown = counterexample.pytest_function(system, result.path)
         print(shown)
@@ -234,7 +234,7 @@ def _show(system: System, result: Result, mermaid: bool, test: bool) -> None:
         print(f"  most entries: {most}, {result.entries[most]:,}; what only grows needs a bound (FsmActor(bound=))")
 
 
-def _reached(picked: Chosen, results: list[Result]) -> tuple[Reached, ...]:
+def _reached(picked: SystemSelection, results: list[Result]) -> tuple[RowsReached, ...]:
     """After all systems: which rows of the machines they reached."""
     from statemachines_spec.coverage import find_reached, machines_in
 
@@ -242,7 +242,7 @@ def _reached(picked: Chosen, results: list[Result]) -> tuple[Reached, ...]:
     return find_reached(machines, (cell for result in results for cell in result.cells))
 
 
-def _show_all(results: list[Result], rows: tuple[Reached, ...], cells: bool, json: bool) -> None:
+def _show_all(results: list[Result], rows: tuple[RowsReached, ...], cells: bool, json: bool) -> None:
     """Print what there is to say after all systems."""
     if json:
         print(plain_json([*map(_for_programs, results), *_reached_for_programs(results, rows)]))
@@ -250,13 +250,13 @@ def _show_all(results: list[Result], rows: tuple[Reached, ...], cells: bool, jso
         _show_reached(results, rows, cells)
 
 
-def _reached_for_programs(results: list[Result], rows: tuple[Reached, ...]) -> list[dict[str, object]]:
+def _reached_for_programs(results: list[Result], rows: tuple[RowsReached, ...]) -> list[dict[str, object]]:
     """The same, and entries by component."""
     entries = {result.system: result.entries for result in results}
     return [{"systems": [result.system for result in results], "reached": rows, "entries": entries}] if rows else []
 
 
-def _show_reached(results: list[Result], rows: tuple[Reached, ...], cells: bool) -> None:
+def _show_reached(results: list[Result], rows: tuple[RowsReached, ...], cells: bool) -> None:
     """Print the same."""
     from statemachines_spec import coverage
 
@@ -265,12 +265,12 @@ def _show_reached(results: list[Result], rows: tuple[Reached, ...], cells: bool)
         by_component = ", ".join(f"{name} {number:,}" for name, number in result.entries.items())
         print(f"  {result.system}: {sum(result.entries.values()):,}: {by_component}")
     print(f"rows reached in these {len(results)} systems (those that refuse an event apart):")
-    print(coverage.text(rows, cells=cells))
+    print(coverage.describe_coverage(rows, cells=cells))
 
 
 def _live(
-    picked: Chosen, system: System, engine: str, states_max: int, json: bool
-) -> tuple[list[Live] | None, bool]:  # fmt: skip
+    picked: SystemSelection, system: System, engine: str, states_max: int, json: bool
+) -> tuple[list[LivenessVerdict] | None, bool]:  # fmt: skip
     """Judge the obligations, and print what came of it (on stderr, where stdout is for programs).  None: the graph is
     too large, or Ctrl-C, which is said besides: nothing more is to be done then."""
     from statemachines_spec.liveness.fair_graph import TooLarge
@@ -303,7 +303,7 @@ def _live(
     return results, False
 
 
-def _show_live(one: Live, out: TextIO) -> None:
+def _show_live(one: LivenessVerdict, out: TextIO) -> None:
     from statemachines_spec.explorer import counterexample
 
     claimed = f", nothing claimed of {one.bounded:,} parts at the bounds" if one.bounded else ""
@@ -312,7 +312,7 @@ def _show_live(one: Live, out: TextIO) -> None:
         return
     print(f"  VIOLATED {one.name}: {one.text}; a run after which it never happens:", file=out)
     for title, path in (("", one.way), ("without faults:", one.then), ("again and again:", one.round)):
-        print("\n".join(filter(None, (title, counterexample.text(path)))), file=out)
+        print("\n".join(filter(None, (title, counterexample.describe_path(path)))), file=out)
 
 
 def _for_programs(result: Result) -> dict[str, object]:
@@ -324,7 +324,7 @@ def _for_programs(result: Result) -> dict[str, object]:
     if path is not None:
         made["broken"] = path.broken
         made["script"] = path.script
-        made["counterexample"] = counterexample.text(path).splitlines()
+        made["counterexample"] = counterexample.describe_path(path).splitlines()
     return made
 
 
@@ -370,7 +370,7 @@ def _again(path: Path, engine: str, threads: int, json: bool) -> None:
     kept = certificates.read(path)
     system = certificates.system_of(kept)
     result = _explore(system, engine, kept.states + 1_000_000, threads)
-    differences = certificates.differences(kept, result)
+    differences = certificates.list_differences(kept, result)
     if json:
         print(plain_json({"compared": certificates.COMPARED, "differences": differences}))
     else:

@@ -71,7 +71,7 @@ def conform(
         rule = "is missing; put -- and what starts the implementation behind the role, or test over the wire: --listen "
         raise ConfigurationError("COMMAND", "", f"{rule}or --connect")
     from statemachines.testing.conformance import report, script_file
-    from statemachines.testing.conformance.campaign import Campaign, Outcome
+    from statemachines.testing.conformance.campaign import Campaign, ConformanceOutcome
     from statemachines.testing.conformance.child_process import ChildProcess
     from statemachines.testing.conformance.role import role_of
 
@@ -94,14 +94,14 @@ def conform(
     campaign = Campaign(found, lambda: ChildProcess(argv, patience))
     verdict = campaign.judge(runs, seed, tour=not no_tour) if moves is None else campaign.replay(moves)
     print(plain_json(report.json_of(verdict, found)) if json else report.text_of(verdict, found))
-    if verdict.outcome is Outcome.FAIL:
+    if verdict.outcome is ConformanceOutcome.FAIL:
         path = save or script or OUT / f"{found.fsm.name}.jsonl"
         if path != script:
             script_file.save(path, verdict.moves)
         if not json:
             print(f"  repeat    {report.repeat_of(role, path, argv)}")
         raise typer.Exit(Exit.VIOLATED)
-    if verdict.outcome is Outcome.INCONCLUSIVE:
+    if verdict.outcome is ConformanceOutcome.INCONCLUSIVE:
         raise typer.Exit(Exit.INCONCLUSIVE)
 
 

@@ -16,7 +16,7 @@ from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
 from statemachines.plain_text import plain_json
 from statemachines.testing.conformance import wire_report
-from statemachines.testing.conformance.campaign import Outcome
+from statemachines.testing.conformance.campaign import ConformanceOutcome
 from statemachines.testing.conformance.role import ConformanceRole
 from statemachines.testing.conformance.wire_run import WireRun
 from statemachines.testing.conformance.wire_shrink import (
@@ -28,7 +28,11 @@ from statemachines.testing.conformance.wire_shrink import (
 )
 from statemachines.testing.conformance.wire_verdict import WireOptions, WireVerdict
 
-EXITS = {Outcome.PASS: 0, Outcome.FAIL: Exit.VIOLATED, Outcome.INCONCLUSIVE: Exit.INCONCLUSIVE}
+EXITS = {
+    ConformanceOutcome.PASS: 0,
+    ConformanceOutcome.FAIL: Exit.VIOLATED,
+    ConformanceOutcome.INCONCLUSIVE: Exit.INCONCLUSIVE,
+}
 
 
 class WirePlan(msgspec.Struct, frozen=True):
@@ -61,17 +65,17 @@ def run(role: ConformanceRole, options: WireOptions, command: tuple[str, ...], p
     begin_work()
     verdict = asyncio.run(test.judge(announce))
     told = ""
-    if plan.script is not None and verdict.outcome is not Outcome.FAIL and command:
+    if plan.script is not None and verdict.outcome is not ConformanceOutcome.FAIL and command:
         verdict, played = asyncio.run(replay_script(role, options, command))
         told = f"  played    {played + 1} times"
-    elif verdict.outcome is Outcome.FAIL and verdict.violation is not None and command and plan.shrink_s:
+    elif verdict.outcome is ConformanceOutcome.FAIL and verdict.violation is not None and command and plan.shrink_s:
         shrunk = asyncio.run(shrink_run(role, options, command, verdict, plan.shrink_s))
         before, verdict, options = verdict, shrunk.verdict, shrunk.options
         told = describe_shrinking(before, shrunk)
     print(plain_json(wire_report.json_of(verdict, role)) if json else wire_report.text_of(verdict, role))
     if not json and told:
         print(told)
-    if verdict.outcome is Outcome.FAIL and command and plan.script is None:
+    if verdict.outcome is ConformanceOutcome.FAIL and command and plan.script is None:
         save_script(plan.save, role.fsm.full_name, options)
         if not json:
             side = "--connect" if test.wire.dials else "--listen"

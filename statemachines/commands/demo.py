@@ -29,7 +29,7 @@ def demo(
     `gapless demo list` names them.  Exit code 0 only if every verdict held.
     """
     from statemachines.demo import show
-    from statemachines.demo.protocol import Given
+    from statemachines.demo.protocol import DemoArguments
 
     begin_work()
     protocol, words = read_words(context.args)
@@ -42,7 +42,7 @@ def demo(
         if not any(word in options for options in known.values()):
             listed = ", ".join(sorted({*OWN, *(option for options in known.values() for option in options)}))
             raise ConfigurationError("option", word, f"unknown; there are: {listed}")
-    given = {name: Given(seeds, show.read_options(name, words)) for name in protocols}
+    given = {name: DemoArguments(seeds, show.read_options(name, words)) for name in protocols}
 
     def say(text: str) -> None:
         print(text, file=sys.stderr if json else sys.stdout, flush=True)

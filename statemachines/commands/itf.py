@@ -17,7 +17,7 @@ from statemachines.trace.itf import ItfTrace, read_itf
 
 if TYPE_CHECKING:
     from statemachines_spec.itf.matching import Match
-    from statemachines_spec.protocol import Chosen
+    from statemachines_spec.protocol import SystemSelection
 
 
 def itf(
@@ -78,7 +78,7 @@ def _machine(target: str) -> Fsm[Any] | None:
     return None if target in registry.names() else catalogue.machine(target)
 
 
-def _system(target: str, name: str, size: str, variant: str) -> Chosen:
+def _system(target: str, name: str, size: str, variant: str) -> SystemSelection:
     from statemachines_spec.protocol import choose_systems
 
     picked = choose_systems(target, (name,) if name else (), size, variant)
@@ -104,7 +104,7 @@ def _judge_machine(fsm: Fsm[Any], trace: ItfTrace, state: str, event: str, json:
 
 
 def _follow(
-    trace: ItfTrace, picked: Chosen, maps: list[str], ignored: list[str], script: Path | None, json: bool
+    trace: ItfTrace, picked: SystemSelection, maps: list[str], ignored: list[str], script: Path | None, json: bool
 ) -> None:
     from statemachines_spec.itf.matching import match_run
 

@@ -18,10 +18,10 @@ from statemachines.plain_text import plain_json
 from statemachines.whole_file import check_folder
 
 if TYPE_CHECKING:
-    from statemachines.testing.mutant_queue import Asked
-    from statemachines_spec.mutants.account import Account
-    from statemachines_spec.mutants.campaign import Field, Head, Results
-    from statemachines_spec.mutants.judging import Verdict
+    from statemachines.testing.mutant_queue import JudgeRequest
+    from statemachines_spec.mutants.account import MutantAccount
+    from statemachines_spec.mutants.campaign import CampaignHead, CampaignResults, CampaignScope
+    from statemachines_spec.mutants.judging import MutantVerdict
     from statemachines_spec.mutants.mutant import Mutant
     from statemachines_spec.mutants.notice import Notices
 
@@ -35,7 +35,7 @@ def mutate(
     ] = None,
     group: Annotated[list[str] | None, typer.Option(metavar="GROUP", help="Only row, guard, timer or code.")] = None,
     systems: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only in this system or hunt; may be repeated.")
+        list[str] | None, typer.Option(metavar="NAME", help="Only in this system or directed system; may be repeated.")
     ] = None,
     states_max: Annotated[int, typer.Option(min=100, help="Leave out larger systems.")] = 100_000,
     sample: Annotated[int, typer.Option(min=0, help="Only so many, drawn by --seed (0: all).")] = 0,
@@ -80,19 +80,19 @@ def mutate(
     unknown = [one for one in group or () if one not in GROUPS]
     if unknown:
         raise ConfigurationError("group", unknown[0], f"unknown; there are: {', '.join(GROUPS)}")
-    field = campaign.Field(campaign.Shape(protocol, tuple(systems or ()), states_max))
+    field = campaign.CampaignScope(campaign.CampaignShape(protocol, tuple(systems or ()), states_max))
     mutants = campaign.pick_mutants(field.mutants, tuple(only or ()), tuple(group or ()), sample, seed)
     if listed:
         _list(mutants, json)
         return
     _count(field, mutants)
     names = {one.name: one for one in mutants}
-    head = campaign.Head(field.protocol.name, field.print())
+    head = campaign.CampaignHead(field.protocol.name, field.print())
     path = out / f"{field.protocol.name}.jsonl"
     if again:
         path.unlink(missing_ok=True)
         path.with_suffix(".others.jsonl").unlink(missing_ok=True)
-    results = campaign.Results(path, head, names if survivors else () if report else None)
+    results = campaign.CampaignResults(path, head, names if survivors else () if report else None)
     stopped = False if report else _judge(field, mutants, results, jobs)
     found = [results.verdicts[name] for name in names if name in results.verdicts]
     drawn = campaign.pick_mutants(mutants, (), (), beside, 0) if beside else []
@@ -119,7 +119,7 @@ def mutate(
     _end(said, stopped)
 
 
-def _judge(field: Field, mutants: list[Mutant], results: Results, jobs: int) -> bool:
+def _judge(field: CampaignScope, mutants: list[Mutant], results: CampaignResults, jobs: int) -> bool:
     """Judge what has no verdict yet; whether it was stopped."""
     from statemachines_spec.mutants import campaign
 
@@ -134,13 +134,13 @@ def _judge(field: Field, mutants: list[Mutant], results: Results, jobs: int) -> 
     return False
 
 
-def _ask_judges(tests: tuple[Path, ...], seconds: float, drawn: Iterable[Mutant], jobs: int) -> Asked:
-    from statemachines.testing.mutant_queue import Asked
+def _ask_judges(tests: tuple[Path, ...], seconds: float, drawn: Iterable[Mutant], jobs: int) -> JudgeRequest:
+    from statemachines.testing.mutant_queue import JudgeRequest
 
-    return Asked(tests, seconds, frozenset(one.name for one in drawn), jobs)
+    return JudgeRequest(tests, seconds, frozenset(one.name for one in drawn), jobs)
 
 
-def _notices(path: Path, head: Head, asked: Asked | None, *, kept: bool) -> Notices:
+def _notices(path: Path, head: CampaignHead, asked: JudgeRequest | None, *, kept: bool) -> Notices:
     """What other judges noticed before, beside the verdicts of exploration; `asked`: what they are asked now."""
     from statemachines_spec.mutants.notice import Notices, Rests
 
@@ -148,7 +148,7 @@ def _notices(path: Path, head: Head, asked: Asked | None, *, kept: bool) -> Noti
     return Notices(path.with_suffix(".others.jsonl"), rests, kept=kept)
 
 
-def _ask_others(name: str, mutants: list[Mutant], alive: set[str], notices: Notices, asked: Asked) -> bool:
+def _ask_others(name: str, mutants: list[Mutant], alive: set[str], notices: Notices, asked: JudgeRequest) -> bool:
     """Show those alive to the other judges until one notices; whether it was stopped."""
     notices.begin()
     try:
@@ -165,7 +165,7 @@ def _say(text: str) -> None:
         print(text, file=sys.stderr)
 
 
-def _count(field: Field, mutants: list[Mutant]) -> None:
+def _count(field: CampaignScope, mutants: list[Mutant]) -> None:
     """Before anything is judged: how many there are."""
     counts = field.counts(mutants)
     kinds = "; ".join(
@@ -184,7 +184,7 @@ def _list(mutants: list[Mutant], json: bool) -> None:
         print(f"{one.name}  {one.what}")
 
 
-def _write(field: Field, said: Account, found: list[Verdict], judged_in: tuple[str, ...]) -> None:
+def _write(field: CampaignScope, said: MutantAccount, found: list[MutantVerdict], judged_in: tuple[str, ...]) -> None:
     from statemachines_spec.mutants import account
 
     path = catalogue.page(field.protocol.name).with_name("mutants.md")
@@ -193,7 +193,7 @@ def _write(field: Field, said: Account, found: list[Verdict], judged_in: tuple[s
     print(f"written: {path}", file=sys.stderr)
 
 
-def _end(said: Account, stopped: bool) -> None:
+def _end(said: MutantAccount, stopped: bool) -> None:
     if stopped or any(one.verdict == "not judged" for one in said.alive):
         raise typer.Exit(Exit.INCONCLUSIVE)
     if said.alive:

@@ -14,8 +14,8 @@ from statemachines.commands.exits import Exit
 from statemachines.plain_text import plain_json
 
 if TYPE_CHECKING:
-    from statemachines_sim.replay_result import Replayed
-    from statemachines_spec.explorer.path import Path as Run
+    from statemachines_sim.replay_result import ReplayedScript
+    from statemachines_spec.explorer.path import ExploredPath as Run
     from statemachines_spec.explorer.system import System
     from statemachines_spec.script.script import Script
 
@@ -96,7 +96,7 @@ def replay(path: Path, content: bytes, variant: str, runtime: bool, trace: Path 
         raise typer.Exit(Exit.INCONCLUSIVE)
 
 
-def simulate_script(made: Script, variant: str, trace: Path | None, *, data: bool) -> Replayed:
+def simulate_script(made: Script, variant: str, trace: Path | None, *, data: bool) -> ReplayedScript:
     """In the simulator; its trace goes to the directory `trace`."""
     follow = registry.load(made.part.simulator, object, "scripts in the simulator")
     run = follow(made, variant, data=data)  # type: ignore[operator]
@@ -104,26 +104,26 @@ def simulate_script(made: Script, variant: str, trace: Path | None, *, data: boo
         from statemachines_sim.script_trace import write_trace
 
         write_trace(trace, made, run)
-    replayed: Replayed = run.replayed
+    replayed: ReplayedScript = run.replayed
     return replayed
 
 
-def on_asyncio(made: Script, variant: str, trace: Path | None) -> Replayed:
+def on_asyncio(made: Script, variant: str, trace: Path | None) -> ReplayedScript:
     """On the asyncio runtime; the logs of its nodes go to the directory `trace`."""
     follow = registry.load(made.part.asyncio, object, "scripts on the asyncio runtime")
-    replayed: Replayed = follow(made, variant, trace)  # type: ignore[operator]
+    replayed: ReplayedScript = follow(made, variant, trace)  # type: ignore[operator]
     return replayed
 
 
 def _check_variant(made: Script, variant: str) -> None:
     if not variant or not made.protocol:
         return
-    known = getattr(registry.area(made.protocol, "spec"), "variants", {})
+    known = getattr(registry.load_area(made.protocol, "spec"), "variants", {})
     if variant not in known:
-        raise registry.unknown("variant", variant, known)
+        raise registry.make_unknown_error("variant", variant, known)
 
 
-def show(replayed: Replayed) -> None:
+def show(replayed: ReplayedScript) -> None:
     """What came of a script, for people."""
     followed = replayed.followed
     print(f"followed {followed.steps} of {followed.of} steps" + (f"; {followed.stopped}" if followed.stopped else ""))

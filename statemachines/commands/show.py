@@ -58,11 +58,11 @@ def show(
     elif drawings:
         print(drawings[0](catalogue.machine(machine)), end="")
     elif machine in registry.names():
-        _print_json(shown.overview_json(machine)) if json else shown.write(shown.overview(machine))
+        _print_json(shown.overview_json(machine)) if json else shown.write(shown.render_overview(machine))
     elif json:
         _print_json(shown.description_json(machine) if machine else shown.listing_json())
     else:
-        shown.write(shown.description(machine) if machine else shown.listing())
+        shown.write(shown.render_description(machine) if machine else shown.render_listing())
 
 
 def _write_page(path: Path, machine: str) -> None:

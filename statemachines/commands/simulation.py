@@ -23,7 +23,7 @@ from statemachines.whole_file import check_folder
 if TYPE_CHECKING:
     from statemachines_sim.fault import Fault
     from statemachines_sim.scenario import Scenario
-    from statemachines_sim.world import Outcome
+    from statemachines_sim.world import RunOutcome
 
 JSON = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")]
 ScenarioName = Annotated[
@@ -137,9 +137,12 @@ def replay(
             print(f"  {describe(run.scenario, fault)}")
     tables = runfile.tables(run.scenario.sim.name)
     if run.fingerprints and run.fingerprints != tables:
-        from statemachines.trace.tables import in_words
+        from statemachines.trace.tables import describe_tables
 
-        print(f"note: kept with tables {in_words(run.fingerprints)}; these are {in_words(tables)}", file=sys.stderr)
+        print(
+            f"note: kept with tables {describe_tables(run.fingerprints)}; these are {describe_tables(tables)}",
+            file=sys.stderr,
+        )
     outcome = run_one(run.scenario, run.seed, run.schedule, trace, data)
     show(outcome, json)
     if not outcome.is_held:
@@ -167,7 +170,7 @@ def run_one(
     trace: Path | None,
     data: bool,
     settings: tuple[str, ...] = (),
-) -> Outcome:
+) -> RunOutcome:
     """One run, its trace in `trace`."""
     from statemachines_sim.campaign import run_row
     from statemachines_sim.world import World
@@ -187,7 +190,7 @@ def run_one(
     return outcome
 
 
-def show(outcome: Outcome, json: bool) -> None:
+def show(outcome: RunOutcome, json: bool) -> None:
     """The outcome of a run."""
     if json:
         print(plain_json(outcome))
@@ -211,7 +214,7 @@ def show_swarm(scenario: Scenario, seed: int) -> None:
         print(f"  {name}: {text or 'none'}")
 
 
-def keep_failure(scenario: Scenario, failed: Outcome, schedule: tuple[Fault, ...]) -> None:
+def keep_failure(scenario: Scenario, failed: RunOutcome, schedule: tuple[Fault, ...]) -> None:
     """Shrink the schedule, keep the run, and say last how to repeat it."""
     from statemachines_sim import runfile
     from statemachines_sim.shrink import RUNS_MAX, shrink

@@ -102,7 +102,7 @@ class WriteDone(Event, frozen=True, gc=False):
         return self.outcome.value
 
 
-class WriterStatus(Status):
+class QueueWriterStatus(Status):
     """Steps 1 to 8, an access each, and between them what is done about an aged cursor (r); then the outcomes."""
 
     IDLE = "idle"
@@ -139,7 +139,7 @@ class WriterStatus(Status):
     OVERSIZE = "oversize"
 
 
-S = WriterStatus
+S = QueueWriterStatus
 FINAL = (S.WRITTEN, S.FULL, S.NO_CURSOR, S.FENCED, S.OVERSIZE)
 LOADS = (
     S.LOAD_CURSOR, S.LOAD_READ_HEAD, S.LOAD_WRITE_HEAD, S.CHECK_CURSOR, S.CHECK_POSITION, S.LOAD_LOCK, S.LOAD_LIFE,
@@ -152,7 +152,7 @@ STORES = (
 SWAPS = (S.TAKE_CURSOR, S.LOST_ADD, S.RECLAIM, S.GIVE_BACK, S.MOVE_HEAD, S.RELEASE)
 
 
-class WriterRecord(Operation, frozen=True, gc=False):
+class QueueWriterRecord(Operation, frozen=True, gc=False):
     """One write; `data`: what its block holds."""
 
     pool = WRITE
@@ -160,7 +160,7 @@ class WriterRecord(Operation, frozen=True, gc=False):
 
     data: bytes = b""
     messages: int = 1
-    status: WriterStatus = S.IDLE
+    status: QueueWriterStatus = S.IDLE
 
     @property
     def end(self) -> int:
@@ -177,94 +177,94 @@ class WriterRecord(Operation, frozen=True, gc=False):
         return self.queue.address(self.write_head + offset)
 
 
-Done = tuple[WriterRecord, Effects]
+Done = tuple[QueueWriterRecord, Effects]
 
 
 # -- guards ---------------------------------------------------------------------------------------------------------
 
 
-def is_oversize(record: WriterRecord, event: Write) -> bool:
+def is_oversize(record: QueueWriterRecord, event: Write) -> bool:
     return length_of(len(data_of(event.payload, event.messages))) > record.queue.capacity
 
 
-def has_no_room(record: WriterRecord, event: Loaded) -> bool:
+def has_no_room(record: QueueWriterRecord, event: Loaded) -> bool:
     return event.value + length_of(len(record.data)) > record.read_head + record.queue.capacity
 
 
-def leaves_room(record: WriterRecord, event: Loaded) -> bool:
+def leaves_room(record: QueueWriterRecord, event: Loaded) -> bool:
     return event.value == NONE or record.end <= event.value + record.queue.capacity
 
 
-def leaves_room_and_more(record: WriterRecord, event: Loaded) -> bool:
+def leaves_room_and_more(record: QueueWriterRecord, event: Loaded) -> bool:
     return leaves_room(record, event) and record.has_more_others
 
 
-def has_data(record: WriterRecord, event: Stored) -> bool:
+def has_data(record: QueueWriterRecord, event: Stored) -> bool:
     return bool(record.data)
 
 
 # -- actions --------------------------------------------------------------------------------------------------------
 
 
-def look_for_cursor(record: WriterRecord, event: Write, now_ns: int) -> Done:
+def look_for_cursor(record: QueueWriterRecord, event: Write, now_ns: int) -> Done:
     data = data_of(event.payload, event.messages)
     return load(replace(record, data=data, messages=event.messages), own_state(record))
 
 
-def look_at_readers(record: WriterRecord, event: Loaded, now_ns: int) -> Done:
+def look_at_readers(record: QueueWriterRecord, event: Loaded, now_ns: int) -> Done:
     return load(replace(record, write_head=event.value, other=0), state_of(READ, 0))
 
 
-def set_position(record: WriterRecord, event: Loaded, now_ns: int) -> Done:
+def set_position(record: QueueWriterRecord, event: Loaded, now_ns: int) -> Done:
     return store(record, position_of(WRITE, record.own), record.write_head)
 
 
-def move_head(record: WriterRecord, event: Loaded, now_ns: int) -> Done:
+def move_head(record: QueueWriterRecord, event: Loaded, now_ns: int) -> Done:
     return swap(record, WRITE_HEAD, record.write_head, record.end)
 
 
-def store_size(record: WriterRecord, event: Swapped, now_ns: int) -> Done:
+def store_size(record: QueueWriterRecord, event: Swapped, now_ns: int) -> Done:
     record, effects = store(record, record.address(0), record.size)
     return record, (Tell(Reserved(record.write_head, record.end - 1)), *effects)
 
 
-def store_checksum(record: WriterRecord, event: Stored, now_ns: int) -> Done:
+def store_checksum(record: QueueWriterRecord, event: Stored, now_ns: int) -> Done:
     return store(record, record.address(CELL), checksum(record.write_head, record.size, record.data))
 
 
-def store_commit_low(record: WriterRecord, event: Stored, now_ns: int) -> Done:
+def store_commit_low(record: QueueWriterRecord, event: Stored, now_ns: int) -> Done:
     return store(record, record.address(2 * CELL), commit_word(record.write_head)[0])
 
 
-def store_commit_high(record: WriterRecord, event: Stored, now_ns: int) -> Done:
+def store_commit_high(record: QueueWriterRecord, event: Stored, now_ns: int) -> Done:
     return store(record, record.address(3 * CELL), commit_word(record.write_head)[1])
 
 
-def copy_data(record: WriterRecord, event: Stored, now_ns: int) -> Done:
+def copy_data(record: QueueWriterRecord, event: Stored, now_ns: int) -> Done:
     return copy_in(record, record.write_head + HEADER, record.data)
 
 
-def release(record: WriterRecord, event: Stored, now_ns: int) -> Done:
+def release(record: QueueWriterRecord, event: Stored, now_ns: int) -> Done:
     return swap(record, own_state(record), record.token, FREE)
 
 
-def tell_written(record: WriterRecord, event: Swapped, now_ns: int) -> Done:
+def tell_written(record: QueueWriterRecord, event: Swapped, now_ns: int) -> Done:
     return record, (Tell(WriteDone(Outcome.WRITTEN, record.write_head)),)
 
 
-def tell_full(record: WriterRecord, event: Swapped, now_ns: int) -> Done:
+def tell_full(record: QueueWriterRecord, event: Swapped, now_ns: int) -> Done:
     return record, (Tell(WriteDone(Outcome.FULL)),)
 
 
-def tell_no_cursor(record: WriterRecord, event: Event, now_ns: int) -> Done:
+def tell_no_cursor(record: QueueWriterRecord, event: Event, now_ns: int) -> Done:
     return record, (Tell(WriteDone(Outcome.NO_CURSOR)),)
 
 
-def tell_fenced(record: WriterRecord, event: Event, now_ns: int) -> Done:
+def tell_fenced(record: QueueWriterRecord, event: Event, now_ns: int) -> Done:
     return record, (Tell(WriteDone(Outcome.FENCED)),)
 
 
-def tell_oversize(record: WriterRecord, event: Write, now_ns: int) -> Done:
+def tell_oversize(record: QueueWriterRecord, event: Write, now_ns: int) -> Done:
     return record, (Tell(WriteDone(Outcome.OVERSIZE)),)
 
 
@@ -319,12 +319,12 @@ OWNING = tuple(state for state in S if state is S.CLEAR_POSITION or state.value[
 RESERVING = tuple(state for state in S if state.value[0] in "45678")
 
 
-def owns_what_it_writes_through(record: WriterRecord) -> bool:
+def owns_what_it_writes_through(record: QueueWriterRecord) -> bool:
     """From the clearing of the position to the release there is a token."""
     return record.token != FREE or record.status not in OWNING
 
 
-def stays_within_a_lap(record: WriterRecord) -> bool:
+def stays_within_a_lap(record: QueueWriterRecord) -> bool:
     """From step 4 on the block ends at most one lap behind the read head that was loaded."""
     return record.status not in RESERVING or record.end <= record.read_head + record.queue.capacity
 
@@ -332,8 +332,8 @@ def stays_within_a_lap(record: WriterRecord) -> bool:
 WRITER = Fsm(
     "writer",
     protocol="cursor_recovery",
-    record=WriterRecord,
-    states=WriterStatus,
+    record=QueueWriterRecord,
+    states=QueueWriterStatus,
     initial=S.IDLE,
     final=FINAL,
     rows=ROWS,
@@ -344,7 +344,7 @@ WRITER = Fsm(
 )
 
 
-def new_writer(queue: Queue, slot: int, incarnation: int) -> WriterRecord:
+def new_writer(queue: Queue, slot: int, incarnation: int) -> QueueWriterRecord:
     """The record of one write; `ConfigurationError` where the owner has no room in a cursor's word."""
     check_owner(slot, incarnation)
-    return WriterRecord(queue, slot, incarnation)
+    return QueueWriterRecord(queue, slot, incarnation)

@@ -25,14 +25,14 @@ Advance = Callable[[int, int], None]
 """(done so far, of how many): within the long parts."""
 
 
-class Given(msgspec.Struct, frozen=True):
+class DemoArguments(msgspec.Struct, frozen=True):
     """What the command was given: `seeds` of simulated runs, and the protocol's own `options`."""
 
     seeds: int
     options: Any = None
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class DemoVerdict(msgspec.Struct, frozen=True):
     """A line of the table at the end: a `check` of a `part`, whether it held, and a figure."""
 
     part: str
@@ -49,7 +49,7 @@ class Trace(msgspec.Struct, frozen=True):
     folder: Path
 
 
-class Played(msgspec.Struct, frozen=True):
+class PlayedDemo(msgspec.Struct, frozen=True):
     """What a protocol's demo came to.
 
     `lead`: what was done, in a sentence or two, for the page; `wrong`: what does not hold, in words (with it a verdict
@@ -57,7 +57,7 @@ class Played(msgspec.Struct, frozen=True):
     """
 
     lead: str
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[DemoVerdict, ...]
     traces: tuple[Trace, ...] = ()
     wrong: tuple[str, ...] = ()
     figures: dict[str, Any] = {}
@@ -69,10 +69,10 @@ class DemoProtocol(Protocol):
     title: str
     options: type[msgspec.Struct]
 
-    def check(self, given: Given) -> None:
+    def check(self, given: DemoArguments) -> None:
         """Raises `ConfigurationError` for an option that is wrong: asked of all before any is played."""
         ...
 
-    def play(self, out: Path, given: Given, say: Say, advance: Advance) -> Played:
+    def play(self, out: Path, given: DemoArguments, say: Say, advance: Advance) -> PlayedDemo:
         """Play it, its files below `out`.  Raises `ConfigurationError` for an option that is wrong."""
         ...

@@ -11,15 +11,15 @@ import msgspec
 from msgspec import inspect
 
 from statemachines import registry
-from statemachines.demo.protocol import Advance, DemoProtocol, Given, Say, Verdict
+from statemachines.demo.protocol import Advance, DemoArguments, DemoProtocol, DemoVerdict, Say
 from statemachines.kernel import ConfigurationError
 
 
-class Shown(msgspec.Struct, frozen=True):
+class DemoResult(msgspec.Struct, frozen=True):
     """What one protocol's demo came to, the verdicts of Spark with its own."""
 
     protocol: str
-    verdicts: list[Verdict]
+    verdicts: list[DemoVerdict]
     wrong: list[str]
     figures: dict[str, Any]
 
@@ -28,7 +28,7 @@ class Demo(msgspec.Struct, frozen=True):
     """Everything; `held` decides the exit status."""
 
     held: bool
-    played: list[Shown]
+    played: list[DemoResult]
     page: str
     seconds: float
 
@@ -40,7 +40,7 @@ def having_demo() -> tuple[str, ...]:
 
 def demo_of(protocol: str) -> DemoProtocol:
     """The demo of a protocol.  Raises `ConfigurationError` where it has none, naming those that do."""
-    found: DemoProtocol = registry.area(protocol, "demo")
+    found: DemoProtocol = registry.load_area(protocol, "demo")
     return found
 
 
@@ -73,7 +73,7 @@ def read_options(protocol: str, words: dict[str, str]) -> Any:
     return msgspec.convert(own, kind, strict=False)
 
 
-def run(protocols: tuple[str, ...], out: Path, given: dict[str, Given], say: Say, advance: Advance) -> Demo:
+def run(protocols: tuple[str, ...], out: Path, given: dict[str, DemoArguments], say: Say, advance: Advance) -> Demo:
     """Play the demos of these protocols; what an earlier one left in `out` is replaced."""
     from statemachines_reports.page import part_of, write_page
     from statemachines_reports.pipeline import analyze_all
@@ -90,12 +90,14 @@ def run(protocols: tuple[str, ...], out: Path, given: dict[str, Given], say: Say
     say(f"spark: judging every step of the {', the '.join(trace.name for _, trace in traces)}")
     folders = [(trace.folder, out / "report" / name / trace.part) for name, trace in traces]
     analyses = analyze_all(folders, are_compared=False)
-    played = {name: Shown(name, list(came.verdicts), list(came.wrong), came.figures) for name, came in done.items()}
+    played = {
+        name: DemoResult(name, list(came.verdicts), list(came.wrong), came.figures) for name, came in done.items()
+    }
     parts = []
     for (name, trace), analysis in zip(traces, analyses, strict=True):
         played[name].wrong.extend(f"{trace.part}: there is no log of {log}" for log in analysis.absent)
         played[name].verdicts.extend(
-            Verdict(trace.part, f"{one.name} ({one.level})", one.held, f"{one.checked:,} looked at")
+            DemoVerdict(trace.part, f"{one.name} ({one.level})", one.held, f"{one.checked:,} looked at")
             for one in analysis.checks
         )
         parts.append(part_of(trace.name if len(protocols) == 1 else f"{name}: {trace.name}", analysis))

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from statemachines.demo.protocol import Advance, Say, Verdict
+from statemachines.demo.protocol import Advance, DemoVerdict, Say
 
 if TYPE_CHECKING:
-    from statemachines_sim.world import Outcome
+    from statemachines_sim.world import RunOutcome
 
 
-class Simulated(msgspec.Struct, frozen=True):
+class SimulatedDemo(msgspec.Struct, frozen=True):
     """What it came to; `wrong` lists what does not hold."""
 
     runs: int
@@ -28,8 +28,8 @@ class Simulated(msgspec.Struct, frozen=True):
 
 
 def simulate(
-    scenario: str, out: Path, seeds: int, say: Say, advance: Advance, too_tame: Callable[[Outcome], str]
-) -> tuple[Simulated, list[Outcome]]:
+    scenario: str, out: Path, seeds: int, say: Say, advance: Advance, too_tame: Callable[[RunOutcome], str]
+) -> tuple[SimulatedDemo, list[RunOutcome]]:
     """Run it; `too_tame(outcome)` says what a run that shows too little lacks ("": nothing)."""
     from statemachines_sim.campaign import campaign
     from statemachines_sim.scenario import find_scenario
@@ -52,10 +52,10 @@ def simulate(
     for one in outcomes:
         faults.update(one.faults)
     rows = sum(one.rows for one in outcomes)
-    return Simulated(len(outcomes), dict(sorted(faults.items())), rows, time.monotonic() - begin, wrong), outcomes
+    return SimulatedDemo(len(outcomes), dict(sorted(faults.items())), rows, time.monotonic() - begin, wrong), outcomes
 
 
-def verdict(came: Simulated, properties: str) -> Verdict:
+def verdict(came: SimulatedDemo, properties: str) -> DemoVerdict:
     """The line of the table: every monitor held in every run."""
     figure = f"{came.runs} runs, {sum(came.faults.values()):,} faults"
-    return Verdict("simulated", f"every monitor ({properties})", not came.wrong, figure)
+    return DemoVerdict("simulated", f"every monitor ({properties})", not came.wrong, figure)

@@ -19,11 +19,11 @@ from statemachines.drivers.clock import steady_ns as system_steady_ns
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.lives import chance_bits
 from statemachines.drivers.port import Transport
-from statemachines.drivers.role import Role
+from statemachines.drivers.role import NodeRole
 from statemachines.drivers.tcp import Address, TcpTransport
 from statemachines.kernel import RemoteProtocolError
 from statemachines.kernel.node import Observer
-from statemachines.wire import Codec, Packet
+from statemachines.wire import Packet, PacketCodec
 
 
 class NodeTransport(Transport, Protocol):
@@ -54,9 +54,9 @@ class TransportMaker(Protocol):
         self,
         *,
         life: str,
-        role: Role,
+        role: NodeRole,
         receive: Callable[[Packet[Any]], None],
-        codec: Codec[Any] | None = None,
+        codec: PacketCodec[Any] | None = None,
         listen: Address | None = None,
         dial: Mapping[str, Address] | None = None,
         credentials: Credentials = NONE,
@@ -64,7 +64,7 @@ class TransportMaker(Protocol):
     ) -> NodeTransport: ...
 
 
-class Environment(msgspec.Struct, frozen=True):
+class NodeEnvironment(msgspec.Struct, frozen=True):
     """`transport` makes a node's transport; `open_stores` opens what it keeps things in, in place of what its protocol
     would open; `bits` gives each life its bits of chance (0: none, and no store counts it: for runs that are to be
     repeated); `steady_ns`, `time_ns`: its clocks, of which the second is only for logs; `observe` sees every step of
@@ -80,5 +80,5 @@ class Environment(msgspec.Struct, frozen=True):
     refused: Callable[[RemoteProtocolError], None] | None = None
 
 
-REAL: Final = Environment()
+REAL: Final = NodeEnvironment()
 """The machine that the process runs on: TCP, its stores, its clocks."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from statemachines.kernel import ConfigurationError, incarnation, node_of
-from statemachines.trace import fingerprints
+from statemachines.trace import list_fingerprints
 from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines.trace.log_segments import find_segments
 
@@ -139,5 +139,5 @@ def begin_log(
     segments (`log_segments`).  Raises as `TraceLog` does."""
     run = os.environ.get(RUN_VARIABLE, "").encode(errors="replace").decode()
     number = node_number(life) if number is None else number
-    head = Head(FORMAT, node_of(life), life, number, fingerprints(protocols), {}, run, dict(stores or {}))
+    head = Head(FORMAT, node_of(life), life, number, list_fingerprints(protocols), {}, run, dict(stores or {}))
     return TraceLog(directory, head, find_segments())

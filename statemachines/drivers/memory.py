@@ -17,12 +17,12 @@ from types import TracebackType
 from typing import Any
 
 from statemachines.drivers.credentials import NONE, Credentials
-from statemachines.drivers.environment import Environment
+from statemachines.drivers.environment import NodeEnvironment
 from statemachines.drivers.greeting import check_store
-from statemachines.drivers.role import Role
+from statemachines.drivers.role import NodeRole
 from statemachines.drivers.tcp import BUFFER_MAX, Address
 from statemachines.kernel import ConfigurationError, life_of, node_of
-from statemachines.wire import LENGTH_SIZE, Codec, FrameError, Packet, quote_for_log
+from statemachines.wire import LENGTH_SIZE, FrameError, Packet, PacketCodec, quote_for_log
 
 logger = logging.getLogger("gapless")
 
@@ -42,17 +42,17 @@ class MemoryNetwork:
         self._refused: dict[str, tuple[str, str]] = {}
 
     @property
-    def environment(self) -> Environment:
+    def environment(self) -> NodeEnvironment:
         """This network, and otherwise the machine that the process runs on."""
-        return Environment(transport=self.transport)
+        return NodeEnvironment(transport=self.transport)
 
     def transport(
         self,
         *,
         life: str,
-        role: Role,
+        role: NodeRole,
         receive: Callable[[Packet[Any]], None],
-        codec: Codec[Any] | None = None,
+        codec: PacketCodec[Any] | None = None,
         listen: Address | None = None,
         dial: Mapping[str, Address] | None = None,
         credentials: Credentials = NONE,
@@ -143,8 +143,8 @@ class MemoryTransport:
         self,
         network: MemoryNetwork,
         life: str,
-        role: Role,
-        codec: Codec[Any],
+        role: NodeRole,
+        codec: PacketCodec[Any],
         receive: Callable[[Packet[Any]], None],
         listen: Address | None,
         dial: dict[str, Address],

@@ -23,10 +23,10 @@ from typing import Self, TypeVar
 import msgspec
 
 from statemachines.drivers.credentials import NONE, Credentials
-from statemachines.drivers.environment import REAL, Environment
+from statemachines.drivers.environment import REAL, NodeEnvironment
 from statemachines.drivers.lives import begin_life
 from statemachines.drivers.port import Service
-from statemachines.drivers.role import Role
+from statemachines.drivers.role import NodeRole
 from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.tcp import Address
 from statemachines.kernel import Answer, Event, Fsm, Host, Message, Node, Outgoing
@@ -78,7 +78,7 @@ class MachineNode:
 
     def __init__(
         self,
-        role: Role,
+        role: NodeRole,
         make: HostMaker,
         *,
         node: str,
@@ -93,7 +93,7 @@ class MachineNode:
         trace: Path | None = None,
         number: int | None = None,
         credentials: Credentials = NONE,
-        environment: Environment = REAL,
+        environment: NodeEnvironment = REAL,
     ) -> None:
         self.role = role
         self.node = node

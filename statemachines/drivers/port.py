@@ -33,7 +33,7 @@ class Transport(Protocol):
         ...
 
 
-def replies(ask: Callable[[Any], Awaitable[Iterable[Answer]]]) -> Service:
+def serve_replies(ask: Callable[[Any], Awaitable[Iterable[Answer]]]) -> Service:
     """The service that feeds what `ask(request)` returns."""
 
     async def serve(party: str, request: Any, feed: Feed) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from statemachines import registry
 from statemachines.kernel import ConfigurationError
-from statemachines.registry import unknown
+from statemachines.registry import make_unknown_error
 
 Command = Callable[..., Any]
 """A command as typer takes it: its parameters are the options, its documentation is the help."""
@@ -48,13 +48,13 @@ def command(name: str) -> Command:
         raise ConfigurationError("role", name, f"several protocols have one: say {several}")
     if not having:
         errors = "".join(f"; {protocol} does not load: {error}" for protocol, error in lost.items())
-        raise unknown("role", name, names(), f"or protocol/role{errors}")
+        raise make_unknown_error("role", name, names(), f"or protocol/role{errors}")
     return _command(having[0], name, found[having[0]])
 
 
 def _drivers(protocol: str) -> DriverProtocol:
     try:
-        found = registry.area(protocol, "drivers")
+        found = registry.load_area(protocol, "drivers")
     except ImportError as error:
         rule = f"its drivers need {error.name!r}, which is missing; pip install 'gapless[all]' brings what ours need"
         raise ConfigurationError("protocol", protocol, rule) from error
@@ -78,7 +78,7 @@ def _loaded() -> tuple[dict[str, DriverProtocol], dict[str, ConfigurationError]]
 
 def _command(protocol: str, role: str, drivers: DriverProtocol) -> Command:
     if role not in drivers.roles:
-        raise unknown(f"role of {protocol}", role, drivers.roles)
+        raise make_unknown_error(f"role of {protocol}", role, drivers.roles)
     command = drivers.roles[role]
     if not isinstance(command, str):
         return command

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from statemachines.kernel import ConfigurationError, RemoteProtocolError, name_of
-from statemachines.wire import Codec
+from statemachines.wire import PacketCodec
 
 
-class Role(msgspec.Struct, frozen=True):
+class NodeRole(msgspec.Struct, frozen=True):
     """`takes`: a type of message, or a union of some; `dials`: the roles at the other end of connections that we make,
     `dialled_by`: of those that we accept (a name alone is of the same protocol, `protocol/name` of any); `speaker`: the
     field of our messages that names who speaks, which must be the sender ("": they name none); `proved`: the roles of
@@ -61,9 +61,9 @@ class Role(msgspec.Struct, frozen=True):
         """Whether a node with this (full) role must work on our store."""
         return not {role, self.full_name} & {self.full(name) for name in self.storeless}
 
-    def codec(self) -> Codec[Any]:
+    def codec(self) -> PacketCodec[Any]:
         """Decodes what this role takes, and nothing else."""
-        return Codec(self.takes)
+        return PacketCodec(self.takes)
 
     def check_speaker(self, sender: str, message: Any) -> None:
         """Nobody speaks for another: raises `RemoteProtocolError` for a message that names somebody else."""

@@ -22,7 +22,7 @@ import msgspec
 from statemachines.drivers import options
 from statemachines.drivers.credentials import Credentials
 from statemachines.drivers.node import HostMaker, MachineNode
-from statemachines.drivers.role import Role
+from statemachines.drivers.role import NodeRole
 from statemachines.drivers.signals import run_until_signal
 from statemachines.drivers.tcp import Address, parse_address
 from statemachines.kernel import ConfigurationError
@@ -31,7 +31,7 @@ from statemachines.kernel import ConfigurationError
 class Start(msgspec.Struct, frozen=True):
     """With what the command line starts a node: everything that is not the protocol's."""
 
-    role: Role
+    role: NodeRole
     name: str
     state: Path
     trace: Path | None
@@ -68,7 +68,7 @@ COMMON: Final[dict[str, tuple[Any, Any]]] = {
 
 
 def simple_role(
-    role: Role,
+    role: NodeRole,
     make: Callable[..., MachineNode],
     *,
     name: str = "",

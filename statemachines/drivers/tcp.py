@@ -25,14 +25,14 @@ from statemachines.drivers.complaint_log import ComplaintLog
 from statemachines.drivers.credentials import NONE, Credentials, names_in, tls_reason, units_in
 from statemachines.drivers.greeting import GREETING_MAX, NONCE_SIZE, Greeting, Terms
 from statemachines.drivers.rate_limited_log import RateLimitedLog
-from statemachines.drivers.role import Role
+from statemachines.drivers.role import NodeRole
 from statemachines.kernel import ConfigurationError, life_of, node_of
 from statemachines.wire import (
-    Codec,
     FrameError,
     Frames,
     Hello,
     Packet,
+    PacketCodec,
     choose_version,
     encode_refusal,
     hello_of,
@@ -118,9 +118,9 @@ class TcpTransport:
         self,
         *,
         life: str,
-        role: Role,
+        role: NodeRole,
         receive: Callable[[Packet[Any]], None],
-        codec: Codec[Any] | None = None,
+        codec: PacketCodec[Any] | None = None,
         listen: Address | None = None,
         dial: Mapping[str, Address] | None = None,
         buffer_max: int = BUFFER_MAX,

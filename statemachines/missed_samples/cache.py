@@ -180,7 +180,7 @@ def read(record: CacheRecord, event: CacheQuery) -> Selector | Malformed:
         return error
 
 
-def answers(record: CacheRecord, event: CacheQuery, selector: Selector) -> list[Effect]:
+def list_answers(record: CacheRecord, event: CacheQuery, selector: Selector) -> list[Effect]:
     """The samples that are asked for, by source and key, in the order of their numbers."""
     found: list[Effect] = []
     for (source, key), queue in in_order(record.queues):
@@ -261,7 +261,7 @@ def refuse(record: CacheRecord, event: CacheQuery, now_ns: int) -> Done:
 def answer(record: CacheRecord, event: CacheQuery, now_ns: int) -> Done:
     selector = read(record, event)
     assert isinstance(selector, Selector)
-    return record, (*answers(record, event, selector), Send(event.asker, ReplyEnded(event.n)))
+    return record, (*list_answers(record, event, selector), Send(event.asker, ReplyEnded(event.n)))
 
 
 # fmt: off

@@ -32,7 +32,7 @@ class BadKey(ValueError):
         super().__init__(f"{what} {seen[:80]!r}: expected {expected}")
 
 
-class Place(msgspec.Struct, frozen=True):
+class KeyPlace(msgspec.Struct, frozen=True):
     """What a key says: the `source` (`EVERY_SOURCE`: all) and the `expression` that its samples go under."""
 
     source: str
@@ -72,11 +72,11 @@ def plain_key(source: str, expression: str) -> str:
     return f"{source}/{check_expression(expression)}"
 
 
-def read_plain(key: str) -> Place:
+def read_plain(key: str) -> KeyPlace:
     """What the key of a query says; raises `BadKey`."""
     source, _, expression = key.partition("/")
     plain_key(source, expression)
-    return Place(source, expression)
+    return KeyPlace(source, expression)
 
 
 # -- advanced -------------------------------------------------------------------------------------------------------
@@ -104,17 +104,17 @@ def make_heartbeat_key(expression: str) -> str:
     return f"{check_expression(expression)}/@adv/pub/**"
 
 
-def read_advanced(key: str) -> Place:
+def read_advanced(key: str) -> KeyPlace:
     """Whose key it is: of a heartbeat, a token or a query; raises `BadKey`."""
     expression, found, rest = key.rpartition(_ADVANCED)
     check_expression(expression if found else "")
     if rest == "**":
-        return Place(EVERY_SOURCE, expression)
+        return KeyPlace(EVERY_SOURCE, expression)
     parts = rest.split("/")
     if len(parts) < 4 or parts[0] not in ("pub", "*"):
         raise BadKey("advanced key", key, "<key expression>/@adv/pub/<zid>/<eid>/_")
     check_expression(rest)
-    return Place(_checked_source(f"{parts[1]}/{parts[2]}"), expression)
+    return KeyPlace(_checked_source(f"{parts[1]}/{parts[2]}"), expression)
 
 
 def _checked_source(source: str) -> str:

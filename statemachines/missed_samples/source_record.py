@@ -72,7 +72,7 @@ class WindowStatus(Status):
     FAILED = "failed"
 
 
-class Window(msgspec.Struct, frozen=True, gc=False):
+class QueryWindow(msgspec.Struct, frozen=True, gc=False):
     """A query `n` for the numbers `first`..`last` (`last` below `first`: it looks for the newest there is); of those it
     wants the `newest` so many (0: all).  `top`: that of its source when it was sent; `filled`: so many numbers that
     were missing have come since; `below`: it ended well, and what is missing below this number is in no cache."""
@@ -87,7 +87,7 @@ class Window(msgspec.Struct, frozen=True, gc=False):
     status: WindowStatus = WindowStatus.OPEN
 
 
-class Asking(msgspec.Struct, frozen=True, gc=False):
+class OpenQueries(msgspec.Struct, frozen=True, gc=False):
     """What a source remembers of its queries.  `windows`: those of this round, in the order of their numbers;
     `asked_top`: `top` when the round began.  `asked`: for what is missing below each of these a query failed, the
     highest of them, sorted.  A missing number has been asked for by those above it: the lower of two at least as often
@@ -95,7 +95,7 @@ class Asking(msgspec.Struct, frozen=True, gc=False):
     `silent`: so many rounds on end nobody said a word; `spoke_ns`: when a reply came last, or the round began;
     `silence_ns`: the longest silence of late that a reply ended."""
 
-    windows: tuple[Window, ...] = ()
+    windows: tuple[QueryWindow, ...] = ()
     asked_top: int = 0
     asked: tuple[int, ...] = ()
     vain: int = 0
@@ -104,7 +104,7 @@ class Asking(msgspec.Struct, frozen=True, gc=False):
     silence_ns: int = 0
 
 
-NOTHING_ASKED = Asking()
+NOTHING_ASKED = OpenQueries()
 
 
 class SourceRecord(msgspec.Struct, frozen=True, gc=False):
@@ -123,7 +123,7 @@ class SourceRecord(msgspec.Struct, frozen=True, gc=False):
     held: Ranges = ()
     held_count: int = 0
     query_n: int = 0
-    asking: Asking = NOTHING_ASKED
+    asking: OpenQueries = NOTHING_ASKED
     doubt: int = -1
     dropped: int = 0
     history: bool = False
@@ -143,7 +143,7 @@ class SourceRecord(msgspec.Struct, frozen=True, gc=False):
         return sum(top > self.expected for top in self.asking.asked)
 
     @property
-    def windows(self) -> tuple[Window, ...]:
+    def windows(self) -> tuple[QueryWindow, ...]:
         """The queries of this round."""
         return self.asking.windows
 

@@ -15,7 +15,7 @@ from statemachines.kernel import Ask, Effects
 from statemachines.missed_samples.message import QUERY, Query
 from statemachines.missed_samples.ranges import overlap
 from statemachines.missed_samples.recovery import MS
-from statemachines.missed_samples.source_record import SourceRecord, Window, WindowStatus, with_asking
+from statemachines.missed_samples.source_record import QueryWindow, SourceRecord, WindowStatus, with_asking
 
 OPEN, WELL, FAILED = WindowStatus
 
@@ -56,7 +56,7 @@ def open_windows(record: SourceRecord) -> tuple[SourceRecord, Effects]:
     return record, tuple(ask_for(record, one) for one in opened)
 
 
-def _windows_to_open(record: SourceRecord) -> Iterator[Window]:
+def _windows_to_open(record: SourceRecord) -> Iterator[QueryWindow]:
     windows, place, n = list(record.windows), record.expected, record.query_n
     count = 1 if record.asking.silent else record.recovery.windows
     while len(windows) < count:
@@ -70,7 +70,7 @@ def _windows_to_open(record: SourceRecord) -> Iterator[Window]:
         last, newest = _reach(record, first)
         above = min((one.first for one in windows if one.first > first), default=last + 1)
         n += 1
-        window = Window(n, first, min(last, above - 1), newest, record.top)
+        window = QueryWindow(n, first, min(last, above - 1), newest, record.top)
         windows.append(window)
         yield window
         place = window.last + 1
@@ -87,7 +87,7 @@ def _reach(record: SourceRecord, first: int) -> tuple[int, int]:
     return first + window - 1, 0
 
 
-def ask_for(record: SourceRecord, window: Window) -> Ask:
+def ask_for(record: SourceRecord, window: QueryWindow) -> Ask:
     """The query of a window."""
     return Ask(QUERY, Query(record.source, window.n, window.first, window.newest, 0, window.last))
 
@@ -95,7 +95,7 @@ def ask_for(record: SourceRecord, window: Window) -> Ask:
 def look_for_newest(record: SourceRecord) -> tuple[SourceRecord, Effects]:
     """Ask for the newest samples from the expected one on: whatever they show to be missing is asked for then."""
     record = replace(record, query_n=record.query_n + 1)
-    window = Window(record.query_n, record.expected, record.expected - 1, NEWEST, record.top)
+    window = QueryWindow(record.query_n, record.expected, record.expected - 1, NEWEST, record.top)
     record = with_asking(record, windows=(window,), asked_top=record.top)
     return record, (ask_for(record, window),)
 
@@ -150,7 +150,7 @@ def end_window(record: SourceRecord, n: int, brought: int) -> SourceRecord:
     return with_asking(record, windows=tuple(one for one in windows if one is not None))
 
 
-def _end_window(record: SourceRecord, one: Window, brought: int) -> Window | None:
+def _end_window(record: SourceRecord, one: QueryWindow, brought: int) -> QueryWindow | None:
     """None: there is nothing more to say of it."""
     whole = not one.newest or one.filled < one.newest - 1
     if brought and record.recovery.reliable and whole:
@@ -158,7 +158,7 @@ def _end_window(record: SourceRecord, one: Window, brought: int) -> Window | Non
     return None if one.filled or one.last < one.first else replace(one, status=FAILED)
 
 
-def ready_window(record: SourceRecord) -> Window | None:
+def ready_window(record: SourceRecord) -> QueryWindow | None:
     """One that ended well, when nothing before it is missing any more."""
     first = missing_from(record, record.expected)
     return next((one for one in record.windows if one.status is WELL and one.first <= first), None)

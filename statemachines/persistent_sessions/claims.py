@@ -27,19 +27,19 @@ CLAIMS_MAX: Final = 32
 Claiming = MarkerWanted | BeginTakeover | OwnerReplaced
 
 
-class Claim(msgspec.Struct, frozen=True, gc=False):
+class SessionClaim(msgspec.Struct, frozen=True, gc=False):
     """A message that is not believed yet, the party that it was sent `to`, and the `look` that judges it."""
 
     to: str
     message: Claiming
     look: int = 0
 
-    def replaces(self, other: Claim) -> bool:
+    def replaces(self, other: SessionClaim) -> bool:
         """It is of the same node, and of the same kind."""
         same_kind = type(self.message) is type(other.message)
         return same_kind and node_of(self.message.to) == node_of(other.message.to)
 
-    def repeats(self, other: Claim) -> bool:
+    def repeats(self, other: SessionClaim) -> bool:
         """It says of the same owner what the other one has said."""
         return (self.to, self.message.to, self.message.token) == (other.to, other.message.to, other.message.token)
 
@@ -48,7 +48,7 @@ class SessionClaims(msgspec.Struct, frozen=True, gc=False):
     """Those of one session, the first one first, and the `look` that is open for them."""
 
     look: int = 0
-    waiting: tuple[Claim, ...] = ()
+    waiting: tuple[SessionClaim, ...] = ()
 
 
 NO_CLAIMS: Final = SessionClaims()
@@ -63,7 +63,7 @@ class Claims(msgspec.Struct, frozen=True, gc=False):
         """The look that the database is being asked for because of claims (0: none)."""
         return self.of.get(session, NO_CLAIMS).look
 
-    def hold(self, session: str, claim: Claim) -> Claims:
+    def hold(self, session: str, claim: SessionClaim) -> Claims:
         """With this claim, if there is room, and no later one of its node waits.  What is said again keeps its look."""
         had = self.of.get(session, NO_CLAIMS)
         if not had.look and len(self.of) >= SESSIONS_MAX:
@@ -74,7 +74,7 @@ class Claims(msgspec.Struct, frozen=True, gc=False):
         if place >= CLAIMS_MAX or (is_held and is_older(claim.message, waiting[place].message)):
             return self
         again = is_held and claim.repeats(waiting[place])
-        held = Claim(claim.to, claim.message, waiting[place].look if again else had.look + 1)
+        held = SessionClaim(claim.to, claim.message, waiting[place].look if again else had.look + 1)
         kept = (*waiting[:place], held, *waiting[place + 1 :])
         return Claims(self.of.set(session, SessionClaims(had.look or 1, kept)))
 
@@ -86,7 +86,7 @@ class Claims(msgspec.Struct, frozen=True, gc=False):
         later = tuple(one for one in self.of[session].waiting if one.look > look)
         return Claims(self.of.set(session, SessionClaims(look + 1, later)) if later else self.of.delete(session))
 
-    def proved_by(self, found: OwnerFound) -> tuple[Claim, ...]:
+    def proved_by(self, found: OwnerFound) -> tuple[SessionClaim, ...]:
         """Those of its session that this look was for, and that the database bears out."""
         waiting = self.of.get(found.session, NO_CLAIMS).waiting
         return tuple(one for one in waiting if one.look <= found.look and is_true(one, found))
@@ -102,7 +102,7 @@ def order_of(said: Claiming) -> tuple[int, int]:
     return said.token, said.n if isinstance(said, MarkerWanted) else 0
 
 
-def is_true(claim: Claim, found: OwnerFound) -> bool:
+def is_true(claim: SessionClaim, found: OwnerFound) -> bool:
     """An owner that asks for a marker is subscribed.  One that takes over has opened the session, and is not
     subscribed yet.  One that is replaced has it no more."""
     said = claim.message

@@ -47,7 +47,7 @@ def place_of(one: InFlightRecord) -> int:
     return one.place
 
 
-def in_places(packets: Map[int, InFlightRecord]) -> list[InFlightRecord]:
+def sort_by_sending(packets: Map[int, InFlightRecord]) -> list[InFlightRecord]:
     """What is in flight, in the order in which it was sent first."""
     return sorted(packets.values(), key=place_of)
 
@@ -273,7 +273,7 @@ def finish_delivered(record: DeliveryRecord, event: StateCommitted, now_ns: int)
 
 
 def resend(record: DeliveryRecord, event: Resend, now_ns: int) -> Delegated:
-    return step_packets(record, in_places(record.state.packets), event, now_ns)
+    return step_packets(record, sort_by_sending(record.state.packets), event, now_ns)
 
 
 def resend_and_commit(record: DeliveryRecord, event: Resend, now_ns: int) -> Delegated:

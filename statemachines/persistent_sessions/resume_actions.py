@@ -38,10 +38,10 @@ from statemachines.persistent_sessions.row_merge import add_take, may_pass, need
 from statemachines.persistent_sessions.times import MS
 from statemachines.persistent_sessions.writer_flow import WRITER_FLOW
 from statemachines.persistent_sessions.writer_flow_actions import (
-    contiguous,
     is_full,
     is_next,
     next_live,
+    select_contiguous,
     with_read,
     with_rows,
 )
@@ -162,7 +162,7 @@ def take_prefix(record: ResumeRecord, writer: str) -> ResumeRecord:
     if is_crowded(record):
         return replace(record, flows=record.flows.set(writer, flow))
     pending = tuple(one for one in record.pending if one.writer == writer)
-    rows = contiguous((row for one in pending if one.epoch == flow.epoch for row in one.rows), flow.taken)
+    rows = select_contiguous((row for one in pending if one.epoch == flow.epoch for row in one.rows), flow.taken)
     flow = with_read(with_rows(flow, rows), pending, record.complete_ns)
     record = replace(record, flows=record.flows.set(writer, flow))
     return add_take(record, Take(writer, flow.epoch, rows), None) if rows else record

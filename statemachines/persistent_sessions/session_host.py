@@ -22,10 +22,10 @@ from statemachines.persistent_sessions.session_host_record import (
     WRITERS_MAX,
     CommitAcknowledged,
     ConnectClient,
+    ConnectedOwner,
     HandMessages,
     LeaveClient,
     LoseClient,
-    Owner,
     RoutedMessage,
     RowsSeen,
     SessionHostRecord,
@@ -121,9 +121,9 @@ class SessionHost(ProcessRunner):
         return name
 
     @property
-    def owners(self) -> Mapping[str, Owner]:
+    def owners(self) -> Mapping[str, ConnectedOwner]:
         """Owners whose clients are connected."""
-        owners: Mapping[str, Owner] = self.record.owners
+        owners: Mapping[str, ConnectedOwner] = self.record.owners
         return owners
 
     @property

@@ -37,6 +37,7 @@ from statemachines.persistent_sessions.session_host_record import (
     CommitAcknowledged,
     CommitOf,
     ConnectClient,
+    ConnectedOwner,
     EndResume,
     ForgetResume,
     LeaveClient,
@@ -44,7 +45,6 @@ from statemachines.persistent_sessions.session_host_record import (
     MeetWriter,
     Overtake,
     OwnedSession,
-    Owner,
     OwnerClosed,
     OwnerEnded,
     OwnerOpened,
@@ -91,7 +91,7 @@ def with_life(record: Record, event: ConnectClient) -> tuple[Record, Begin, str]
     owner, party = RESUMES.id_of(record.id, number), LIVES.id_of(record.id, number)
     times = replace(record.times, receive_maximum=min(event.receive_maximum, record.times.receive_maximum))
     life = LifeRecord(owner, event.client, record.life_times, most=record.sessions_max)
-    owners = record.owners.set(owner, Owner(event.client, times))
+    owners = record.owners.set(owner, ConnectedOwner(event.client, times))
     record = replace(record, number=number, owners=owners, newest=record.newest.set(event.client, owner))
     return record, Begin(party, LIVES.name, life), owner
 

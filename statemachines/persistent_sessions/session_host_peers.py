@@ -17,7 +17,7 @@ from statemachines.kernel import (
     name_of,
     node_of,
 )
-from statemachines.persistent_sessions.claims import Claim, Claims
+from statemachines.persistent_sessions.claims import Claims, SessionClaim
 from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWanted
 from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
 from statemachines.persistent_sessions.request import DATABASE
@@ -123,10 +123,10 @@ def look_at_writer(record: Record, event: Arrived, now_ns: int) -> Done:
 
 
 def hold_marker(record: Record, event: Arrived | MarkerAsked, now_ns: int) -> Done:
-    return hold(record, event.message.session, Claim(event.to, event.message))
+    return hold(record, event.message.session, SessionClaim(event.to, event.message))
 
 
-def hold(record: Record, session: str, claim: Claim) -> Done:
+def hold(record: Record, session: str, claim: SessionClaim) -> Done:
     """It counts when the database says the same."""
     return with_claims(record, record.claims.hold(session, claim), session)
 
@@ -192,7 +192,7 @@ def pass_on(record: Record, event: TakeoverAsked | TakeoverAnswered, now_ns: int
 
 def hold_takeover(record: Record, event: TakeoverAsked, now_ns: int) -> Done:
     assert isinstance(event.message, BeginTakeover)  # an end is believed
-    return hold(record, event.seen.session, Claim(event.party, event.message))
+    return hold(record, event.seen.session, SessionClaim(event.party, event.message))
 
 
 def is_answer_here(record: Record, event: Arrived) -> bool:
@@ -213,7 +213,7 @@ def is_replaced(record: Record, event: Arrived) -> bool:
 
 
 def hold_replaced(record: Record, event: Arrived, now_ns: int) -> Done:
-    return hold(record, record.resumes[event.to].session, Claim(event.to, event.message))
+    return hold(record, record.resumes[event.to].session, SessionClaim(event.to, event.message))
 
 
 def is_takeover(record: Record, event: Undelivered) -> bool:

@@ -32,7 +32,7 @@ UNSEEN: Final[Any] = None
 """In place of what an event gets before it is taken; every event to the process itself is given all of it."""
 
 
-class Handed(msgspec.Struct, frozen=True, gc=False):
+class MatchedMessage(msgspec.Struct, frozen=True, gc=False):
     """A message is for this session, by this subscription; from `until_ns` on, by the clock of the database, it is over
     (0: it does not expire)."""
 
@@ -81,7 +81,7 @@ class RoutedMessage(msgspec.Struct, frozen=True, gc=False):
     """A message that is stored, and the sessions that it is for: at least one; `since_ns` as of `Live`."""
 
     id: str
-    handed: tuple[Handed, ...]
+    handed: tuple[MatchedMessage, ...]
     since_ns: int = 0
 
 
@@ -236,7 +236,7 @@ class SessionHostStatus(Status):
 UP = SessionHostStatus.UP
 
 
-class Owner(msgspec.Struct, frozen=True, gc=False):
+class ConnectedOwner(msgspec.Struct, frozen=True, gc=False):
     """A client that is connected here, and how long its parties wait."""
 
     client: str
@@ -269,7 +269,7 @@ class SessionHostRecord(msgspec.Struct, frozen=True, gc=False):
     sessions_max: int = 0
     status: SessionHostStatus = UP
     number: int = 0
-    owners: Map[str, Owner] = Map()
+    owners: Map[str, ConnectedOwner] = Map()
     resumes: Map[str, OwnedSession] = Map()
     newest: Map[str, str] = Map()
     acknowledged: Map[str, bool] = Map()

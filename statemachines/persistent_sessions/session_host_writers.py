@@ -25,9 +25,9 @@ from statemachines.persistent_sessions.request import DATABASE
 from statemachines.persistent_sessions.session_host_parties import WRITERS, Done, Record
 from statemachines.persistent_sessions.session_host_record import (
     ForgetIdle,
-    Handed,
     HandMessages,
     LookForOwner,
+    MatchedMessage,
     RoutedMessage,
 )
 from statemachines.persistent_sessions.writer_record import (
@@ -75,7 +75,7 @@ def group_alike(messages: Iterable[RoutedMessage]) -> Iterator[tuple[RoutedMessa
 
 def hands_of(alike: Sequence[RoutedMessage]) -> dict[str, tuple[Hand, ...]]:
     """What each session gets of messages that are for the same subscriptions: sessions that get the same share it."""
-    routes: dict[str, list[Handed]] = {}
+    routes: dict[str, list[MatchedMessage]] = {}
     for one in alike[0].handed:
         routes.setdefault(one.session, []).append(one)
     terms = {session: fold_routes(its) for session, its in routes.items()}
@@ -90,7 +90,7 @@ def hands_of(alike: Sequence[RoutedMessage]) -> dict[str, tuple[Hand, ...]]:
     return {session: made[its] for session, its in terms.items()}
 
 
-def fold_routes(routes: Sequence[Handed]) -> tuple[Terms, ...]:
+def fold_routes(routes: Sequence[MatchedMessage]) -> tuple[Terms, ...]:
     """One row for all subscriptions of a session that have the same quality, as far as their filters have room in
     one."""
     if len(routes) == 1:
@@ -109,7 +109,7 @@ def fold_routes(routes: Sequence[Handed]) -> tuple[Terms, ...]:
     return tuple(rows)
 
 
-def quality_of(route: Handed) -> tuple[int, int]:
+def quality_of(route: MatchedMessage) -> tuple[int, int]:
     """What the copies of one row have in common."""
     return route.qos, route.until_ns
 

@@ -49,7 +49,7 @@ from statemachines.persistent_sessions.request import (
 SESSION = "s1"
 
 
-class Stored(msgspec.Struct, frozen=True, gc=False):
+class StoredEntry(msgspec.Struct, frozen=True, gc=False):
     """An entry of a writer: a row, or (without `queued`) a marker; `done`: marked as delivered."""
 
     epoch: int
@@ -66,7 +66,7 @@ class StoredRows(msgspec.Struct, frozen=True, gc=False):
 
     writer: str
     epoch: int = 0
-    entries: tuple[Stored, ...] = ()
+    entries: tuple[StoredEntry, ...] = ()
     up: bool = True
     unspread: bool = False
 
@@ -130,7 +130,7 @@ class SessionService:
                 )
                 if there and find_shelf(tables, writer).epoch == epoch:
                     return tables, (RowStored(),)
-                return self._append(tables, writer, epoch, Stored(epoch, token=token, n=n))
+                return self._append(tables, writer, epoch, StoredEntry(epoch, token=token, n=n))
             case ReadRow(_, writer, epoch, number):
                 rows = _rows(find_shelf(tables, writer), epoch, lambda one: True)
                 times = [row.stored_ns for row in rows if row.number == number]
@@ -185,7 +185,7 @@ class SessionService:
         )
 
     def _append(
-        self, tables: Any, writer: str, epoch: int, *more: Stored, number: int = 0
+        self, tables: Any, writer: str, epoch: int, *more: StoredEntry, number: int = 0
     ) -> tuple[Any, tuple[Answer, ...]]:
         """Entries are stored under the newest epoch alone."""
         shelf = find_shelf(tables, writer)
@@ -254,9 +254,9 @@ class SessionService:
         return SubscribedLive(there, gone, first_open(tables) if self.stamps else 0)
 
 
-def store_range(epoch: int, rows: tuple[Queued, ...]) -> tuple[Stored, ...]:
+def store_range(epoch: int, rows: tuple[Queued, ...]) -> tuple[StoredEntry, ...]:
     """The entries of a range: all of it is one transaction."""
-    return tuple(Stored(epoch, queued) for queued in rows)
+    return tuple(StoredEntry(epoch, queued) for queued in rows)
 
 
 def first_open(tables: SessionTables) -> int:
@@ -264,7 +264,7 @@ def first_open(tables: SessionTables) -> int:
     return min(tables.open_numbers, default=tables.commits + 1)
 
 
-def stamp_row(one: Stored, stored_ns: int) -> Stored:
+def stamp_row(one: StoredEntry, stored_ns: int) -> StoredEntry:
     """The row with the time of its commit."""
     assert one.queued is not None
     return replace(one, queued=replace(one.queued, stored_ns=stored_ns))
@@ -301,6 +301,6 @@ def put_shelf(tables: Any, shelf: StoredRows) -> Any:
     return replace(tables, shelves=shelves)
 
 
-def _rows(shelf: StoredRows, epoch: int, wanted: Callable[[Stored], bool]) -> tuple[Queued, ...]:
+def _rows(shelf: StoredRows, epoch: int, wanted: Callable[[StoredEntry], bool]) -> tuple[Queued, ...]:
     rows = (one.queued for one in shelf.entries if one.epoch == epoch and one.queued is not None and wanted(one))
     return tuple(sorted(rows, key=lambda row: row.number))

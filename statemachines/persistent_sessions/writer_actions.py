@@ -23,11 +23,11 @@ from statemachines.persistent_sessions.writer_record import (
     Done,
     Hand,
     HandRange,
-    Job,
     LiveGone,
     LiveKnown,
     RangeWritten,
     Start,
+    WriterJob,
     WriterRecord,
 )
 
@@ -118,7 +118,7 @@ def put(record: WriterRecord) -> Done:
 def take_next(record: WriterRecord) -> Done:
     """The marker, if it is its turn: it is the latest from now on.  Else all that waits before it is one range."""
     if record.waiting is not None and record.place == record.head:
-        job = Job(marker=record.waiting)
+        job = WriterJob(marker=record.waiting)
         return put(replace(record, job=job, waiting=None, place=0, mark=mark_of(record.waiting), k=0))
     if not record.inbox:
         return replace(record, job=None), ()
@@ -134,7 +134,7 @@ def take_range(record: WriterRecord) -> WriterRecord:
     place = record.place
     if not inbox:
         place, behind = max(0, place - behind), 0
-    return replace(record, job=Job(hands), inbox=inbox.finish(), head=behind, place=place)
+    return replace(record, job=WriterJob(hands), inbox=inbox.finish(), head=behind, place=place)
 
 
 def send_stored(record: WriterRecord, stored_ns: int) -> tuple[WriterRecord, Effects]:
@@ -173,7 +173,7 @@ def begin_epoch(record: WriterRecord, event: EpochBegun, now_ns: int) -> Done:
 
 
 def store(record: WriterRecord, event: Hand, now_ns: int) -> Done:
-    return put(replace(record, job=Job((event,))))
+    return put(replace(record, job=WriterJob((event,))))
 
 
 def queue(record: WriterRecord, event: Hand, now_ns: int) -> Done:
@@ -183,7 +183,7 @@ def queue(record: WriterRecord, event: Hand, now_ns: int) -> Done:
 def store_range(record: WriterRecord, event: HandRange, now_ns: int) -> Done:
     """As many as a range may have; the others wait."""
     most = record.range_max
-    return put(queue_hands(replace(record, job=Job(event.hands[:most])), event.hands[most:]))
+    return put(queue_hands(replace(record, job=WriterJob(event.hands[:most])), event.hands[most:]))
 
 
 def queue_range(record: WriterRecord, event: HandRange, now_ns: int) -> Done:
@@ -199,7 +199,7 @@ def queue_hands(record: WriterRecord, hands: tuple[Hand, ...]) -> WriterRecord:
 
 
 def mark(record: WriterRecord, event: MarkerWanted, now_ns: int) -> Done:
-    return put(replace(record, job=Job(marker=event), mark=mark_of(event), k=0))
+    return put(replace(record, job=WriterJob(marker=event), mark=mark_of(event), k=0))
 
 
 def queue_marker(record: WriterRecord, event: MarkerWanted, now_ns: int) -> Done:
@@ -217,7 +217,7 @@ def drop_rows(record: WriterRecord, event: RowsDuplicate) -> tuple[WriterRecord,
     numbered = tuple(enumerate(record.job.hands, record.last + 1))
     kept = tuple(hand for number, hand in numbered if number not in event.numbers)
     stored = tuple(hand for number, hand in numbered if number in event.numbers)
-    return replace(record, job=Job(kept)), answer_publishers(stored)
+    return replace(record, job=WriterJob(kept)), answer_publishers(stored)
 
 
 def drop_duplicates(record: WriterRecord, event: RowsDuplicate, now_ns: int) -> Done:

@@ -21,7 +21,7 @@ from statemachines.persistent_sessions.writer_flow_record import (
 )
 
 
-def contiguous(rows: Iterable[Queued], taken: int) -> tuple[Queued, ...]:
+def select_contiguous(rows: Iterable[Queued], taken: int) -> tuple[Queued, ...]:
     """Those that follow `taken` without a hole; `rows` are in the order of their numbers."""
     found: list[Queued] = []
     for row in rows:
@@ -33,7 +33,7 @@ def contiguous(rows: Iterable[Queued], taken: int) -> tuple[Queued, ...]:
 def rows_below(record: WriterFlowRecord, found: tuple[EpochRows, ...]) -> tuple[Queued, ...]:
     """What of a read comes next, below the marker: cut by number, since ids are older than the writer's order."""
     rows = (row for one in found if one.epoch == record.epoch for row in one.rows)
-    return contiguous((row for row in rows if row.number < record.k), record.taken)
+    return select_contiguous((row for row in rows if row.number < record.k), record.taken)
 
 
 def with_rows(record: WriterFlowRecord, rows: tuple[Queued, ...]) -> WriterFlowRecord:
@@ -220,13 +220,15 @@ def take_handed(record: WriterFlowRecord, event: Handed, now_ns: int) -> Done:
     """What follows, as if the database had been read; from the marker on it is in the buffer."""
     below = [one for one in event.found if one.epoch == record.epoch]
     rows = (row for one in below for row in one.rows if not record.k or row.number < record.k)
-    found = contiguous(rows, record.taken)
+    found = select_contiguous(rows, record.taken)
     return with_rows(record, found), take(record, found, record.epoch)
 
 
 def catch_up(record: WriterFlowRecord, event: CatchUp, now_ns: int) -> Done:
     """Whatever follows, before it comes live."""
-    rows = contiguous((row for one in event.found if one.epoch == record.epoch for row in one.rows), record.taken)
+    rows = select_contiguous(
+        (row for one in event.found if one.epoch == record.epoch for row in one.rows), record.taken
+    )
     effects = take(record, rows, record.epoch)
     return with_read(with_rows(record, rows), event.found, event.complete_ns), effects
 
@@ -286,7 +288,7 @@ def take_page(record: WriterFlowRecord, event: FencedRows, now_ns: int) -> Done:
     for one in sorted(event.found, key=lambda one: one.epoch):
         if one.epoch >= record.epoch:
             taken = record.taken if one.epoch == record.epoch else 0
-            rows = contiguous(one.rows, taken)
+            rows = select_contiguous(one.rows, taken)
             effects = (*effects, *take(record, rows, one.epoch))
             record = with_rows(replace(record, epoch=one.epoch, taken=taken), rows)
     record = with_read(record, event.found, event.complete_ns)

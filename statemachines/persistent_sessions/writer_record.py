@@ -87,7 +87,7 @@ RANGE_MAX: Final = 128
 """Rows that a writer stores in one request."""
 
 
-class Job(msgspec.Struct, frozen=True, gc=False):
+class WriterJob(msgspec.Struct, frozen=True, gc=False):
     """What is under way: the messages of a range of rows, or a marker."""
 
     hands: tuple[Hand, ...] = ()
@@ -103,7 +103,7 @@ class WriterRecord(msgspec.Struct, frozen=True, gc=False):
     epoch: int = 0
     last: int = 0
     """The number of the last row that is stored under `epoch`."""
-    job: Job | None = None
+    job: WriterJob | None = None
     """What is under way (None: nothing)."""
     inbox: Map[int, Hand] = Map()
     """Messages that wait, by their places: one behind the other from `head` on."""

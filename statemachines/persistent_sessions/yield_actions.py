@@ -33,19 +33,19 @@ Place = tuple[str, int, Queued]
 # -- what it has ----------------------------------------------------------------------------------------------------
 
 
-def in_delivery(delivery: DeliveryRecord) -> Iterable[Place]:
+def list_in_delivery(delivery: DeliveryRecord) -> Iterable[Place]:
     """What belongs to a commit that is open, and may be refused, and what waits for the next."""
     waiting = (change.take for change in delivery.inbox if change.take is not None)
     for take in (*delivery.marks, *waiting):
         yield from ((take.writer, take.epoch, row) for row in take.rows)
 
 
-def places(record: ResumeRecord) -> Iterable[Place]:
+def list_places(record: ResumeRecord) -> Iterable[Place]:
     """All that came to this owner and is, as far as it knows, in no committed state."""
     for one in record.pending:
         yield from ((one.writer, one.epoch, row) for row in one.rows)
     if record.delivery is not None:
-        yield from in_delivery(record.delivery)
+        yield from list_in_delivery(record.delivery)
     for writer, rows in record.blocked_rows.items():
         yield from ((writer, row.epoch, row.queued) for row in rows)
     for flow in record.flows.values():
@@ -103,7 +103,7 @@ def fall_silent(record: ResumeRecord) -> Done:
         cancels = (*cancels, *timers_back(WRITER_FLOW, record.flows[writer].status, writer))
     if record.takeover is not None:
         cancels = (*cancels, *timers_back(TAKEOVER, record.takeover.status, record.takeover.old))
-    kept = limit_rows(gather_rows(places(record)), record.times.handover)
+    kept = limit_rows(gather_rows(list_places(record)), record.times.handover)
     record = replace(record, pending=kept, flows=Map(), delivery=None, takeover=None, blocked_rows=Map(), reads=False)
     return record, (*cancels, Tell(Yielded(record.session)))
 
@@ -130,7 +130,7 @@ def yield_to_next(record: ResumeRecord, event: BeginTakeover, now_ns: int) -> Do
 
 
 def hold_live(record: ResumeRecord, event: Live, now_ns: int) -> Done:
-    found = gather_rows((*places(record), (event.writer, event.epoch, event.queued)))
+    found = gather_rows((*list_places(record), (event.writer, event.epoch, event.queued)))
     return replace(record, pending=found), ()
 
 

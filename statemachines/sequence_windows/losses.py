@@ -17,7 +17,7 @@ HEADS = ("user", "repeat", "rep time", "not sub", "not time", "msg loss", "loss 
 WIDTHS = (4, 6, 8, 7, 8, 9, 8, 8, 8)
 
 
-class Peer(msgspec.Struct, gc=False):
+class LossPeer(msgspec.Struct, gc=False):
     """What was counted of one publisher, and when last, in nanoseconds of the wall's clock (0: never).
 
     `lost` counts an unknown loss as one; `unknown`: how many there were.  `strange`: times and chains that were
@@ -61,26 +61,26 @@ class Losses:
     """A row for each peer, `PEERS_MAX` of them and one for all the others."""
 
     def __init__(self) -> None:
-        self._peers: dict[str, Peer] = {}
+        self._peers: dict[str, LossPeer] = {}
 
-    def of(self, user: str) -> Peer:
+    def of(self, user: str) -> LossPeer:
         """The row of the peer; it is there from now on."""
         peer = self._peers.get(user)
         if peer is None:
             if len(self._peers) >= PEERS_MAX:
-                return self._peers.setdefault(OTHERS, Peer(OTHERS))
-            peer = self._peers[user] = Peer(user)
+                return self._peers.setdefault(OTHERS, LossPeer(OTHERS))
+            peer = self._peers[user] = LossPeer(user)
         return peer
 
-    def rows(self) -> tuple[Peer, ...]:
+    def rows(self) -> tuple[LossPeer, ...]:
         """All rows, by the ids of the peers."""
-        return in_id_order(self._peers.values())
+        return sort_by_id(self._peers.values())
 
 
-def in_id_order(peers: Iterable[Peer]) -> tuple[Peer, ...]:
+def sort_by_id(peers: Iterable[LossPeer]) -> tuple[LossPeer, ...]:
     """`B.1`, `D.3`, `C.4`: by the number behind the name, then by the name; those without a number come last."""
 
-    def place(peer: Peer) -> tuple[bool, int, str]:
+    def place(peer: LossPeer) -> tuple[bool, int, str]:
         number = peer.user.rpartition(".")[2]
         numbered = number.isascii() and number.isdigit() and len(number) < 20
         return not numbered, int(number) if numbered else 0, peer.user
@@ -97,7 +97,7 @@ def time_text(t_ns: int, offset_s: int = 0) -> str:
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{ms:03}"
 
 
-def cells_of(peer: Peer, offset_s: int = 0) -> tuple[str, ...]:
+def cells_of(peer: LossPeer, offset_s: int = 0) -> tuple[str, ...]:
     """The nine cells of a row."""
     counts = (
         (peer.repeat, peer.repeat_ns),
@@ -108,9 +108,9 @@ def cells_of(peer: Peer, offset_s: int = 0) -> tuple[str, ...]:
     return (peer.user, *(cell for count, t_ns in counts for cell in (str(count), time_text(t_ns, offset_s))))
 
 
-def table(peers: Iterable[Peer], offset_s: int = 0) -> str:
+def table(peers: Iterable[LossPeer], offset_s: int = 0) -> str:
     """The source's table: a head, a rule, a line a peer in the order of their ids."""
-    rows = [cells_of(peer, offset_s) for peer in in_id_order(peers)]
+    rows = [cells_of(peer, offset_s) for peer in sort_by_id(peers)]
     widths = [max(width, *(len(row[n]) for row in (HEADS, *rows))) for n, width in enumerate(WIDTHS)]
     head = " | ".join(_centred(cell, width) for cell, width in zip(HEADS, widths, strict=True)).rstrip()
     rule = "+".join("-" * (width + (1 if n in (0, len(widths) - 1) else 2)) for n, width in enumerate(widths))

@@ -31,7 +31,7 @@ HORIZON_NS = 2 * 24 * 3600 * 1_000_000_000
 NEXT, SKIP = Verdict.NEXT, Verdict.SKIP
 
 
-class Refused(ValueError):
+class ImpossibleMessage(ValueError):
     """A message that cannot be: it is dropped, and counted."""
 
 
@@ -39,7 +39,7 @@ Line = tuple[str, int]
 """A publisher's id, and which of its lives (0: it does not say)."""
 
 
-class Entry:
+class PublisherEntry:
     """One life of a publisher of a subject: the last number, when its stream began, and the run beyond a jump."""
 
     __slots__ = ("jumped", "last", "life", "other", "publisher", "time_ns")
@@ -71,21 +71,21 @@ class Subject:
 
     __slots__ = ("crowded", "lines", "newest")
 
-    def __init__(self, newest: Entry) -> None:
+    def __init__(self, newest: PublisherEntry) -> None:
         self.newest = newest
-        self.lines: dict[Line, Entry] = {(newest.publisher, newest.life): newest}
+        self.lines: dict[Line, PublisherEntry] = {(newest.publisher, newest.life): newest}
         self.crowded = False
 
     def __len__(self) -> int:
         return len(self.lines)
 
-    def move_to_the_end(self, entry: Entry) -> None:
+    def move_to_the_end(self, entry: PublisherEntry) -> None:
         """It has spoken."""
         line = (entry.publisher, entry.life)
         self.lines[line] = self.lines.pop(line)
         self.newest = entry
 
-    def add(self, entry: Entry, places: int) -> bool:
+    def add(self, entry: PublisherEntry, places: int) -> bool:
         """One more; whether another had to go for it."""
         self.newest = self.lines[entry.publisher, entry.life] = entry
         if len(self.lines) <= places:
@@ -167,7 +167,7 @@ class SubscriberTable:
         base = number & BASE_MAX
         kept = self.subjects.current.get(subject)
         if kept is not None:
-            entry: Entry | None = kept.newest
+            entry: PublisherEntry | None = kept.newest
             if entry.publisher != publisher or entry.life != life:  # type: ignore[union-attr]
                 entry = kept.lines.get((publisher, life))
             if entry is not None and base and not time_ns and not chain:
@@ -230,19 +230,19 @@ class SubscriberTable:
     def _check(self, subject: str, event: Numbered, t_ns: int) -> None:
         ahead = self._horizon_ns
         if ahead and event.frame >= frame_at(t_ns + ahead):
-            raise Refused(f"{subject[:64]!r}: frame {event.frame} is more than {ahead} ns ahead of our clock")
+            raise ImpossibleMessage(f"{subject[:64]!r}: frame {event.frame} is more than {ahead} ns ahead of our clock")
         if self.subjects.cost(subject) - SUBSCRIBER_OVERHEAD > SUBJECT_MAX:
-            raise Refused(f"{subject[:32]!r}...: a subject has at most {SUBJECT_MAX} bytes")
+            raise ImpossibleMessage(f"{subject[:32]!r}...: a subject has at most {SUBJECT_MAX} bytes")
 
     def _keep(self, line: Line, after: SubscriberWindowRecord) -> None:
         """The record of a publisher of whom something has just come; the subject is in the current generation then."""
         kept = self.subjects.current.get(after.subject) or self.subjects.move(after.subject)
         if kept is None:
-            self.subjects.add(after.subject, Subject(Entry(*line, after)))
+            self.subjects.add(after.subject, Subject(PublisherEntry(*line, after)))
             return
         entry = kept.lines.get(line)
         if entry is None:
-            self.evicted += kept.add(Entry(*line, after), self._places)
+            self.evicted += kept.add(PublisherEntry(*line, after), self._places)
             return
         entry.take(after)
         if entry is not kept.newest:

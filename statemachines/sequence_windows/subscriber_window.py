@@ -75,38 +75,38 @@ Done = tuple[SubscriberWindowRecord, Effects]
 # -- guards, in the order in which they are asked -------------------------------------------------------------------
 
 
-def since(record: SubscriberWindowRecord, event: Numbered) -> int:
+def find_since(record: SubscriberWindowRecord, event: Numbered) -> int:
     """What the message is judged by: the last number that came of its run."""
     return last_before(record.last, record.other, record.jumped, event.number, event.end)
 
 
 def is_repeat(record: SubscriberWindowRecord, event: Numbered) -> bool:
     runs = (record.last, record.other, record.jumped)
-    return event.end <= since(record, event) or has_come_ahead(*runs, event.number, event.end)
+    return event.end <= find_since(record, event) or has_come_ahead(*runs, event.number, event.end)
 
 
 def overlaps(record: SubscriberWindowRecord, event: Numbered) -> bool:
     """Some of it has come, and the rest goes on from there."""
-    return event.number <= since(record, event)
+    return event.number <= find_since(record, event)
 
 
 def is_next(record: SubscriberWindowRecord, event: Numbered) -> bool:
-    last = since(record, event)
+    last = find_since(record, event)
     return event.number == last + 1 and event.frame == frame_of(last)
 
 
 def is_of_the_stream(record: SubscriberWindowRecord, event: Numbered) -> bool:
-    return event.frame == frame_of(since(record, event))
+    return event.frame == frame_of(find_since(record, event))
 
 
 def follows(record: SubscriberWindowRecord, event: Numbered) -> bool:
     """A stream that begins where the one before ended for us, too."""
-    return event.before == since(record, event)
+    return event.before == find_since(record, event)
 
 
 def follows_later(record: SubscriberWindowRecord, event: Numbered) -> bool:
     """A stream that begins after messages of the one before that have not come."""
-    last = since(record, event)
+    last = find_since(record, event)
     return frame_of(event.before) == frame_of(last) and event.before > last
 
 
@@ -140,7 +140,7 @@ def advance_window(record: SubscriberWindowRecord, event: Numbered) -> Subscribe
     the publisher goes on before it; not so by a receiver that delivers in order."""
     time_ns = event.begin_ns or (record.time_ns if event.frame == frame_of(record.last) else 0)
     runs = (record.last, record.other, record.jumped)
-    last, other, jumped = runs_after(*runs, since(record, event), event.number, event.end)
+    last, other, jumped = runs_after(*runs, find_since(record, event), event.number, event.end)
     if record.in_order:
         other = jumped = 0
     return replace(record, last=last, time_ns=time_ns, other=other, jumped=jumped, crowded=0)
@@ -155,7 +155,7 @@ def drop_repeat(record: SubscriberWindowRecord, event: Numbered, now_ns: int) ->
 
 
 def take_rest(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
-    base = base_of(since(record, event))
+    base = base_of(find_since(record, event))
     again, rest = tell_verdict(Verdict.REPEAT, event, last=base), tell_verdict(Verdict.NEXT, event, first=base + 1)
     return advance_window(record, event), (again, rest)
 
@@ -174,12 +174,14 @@ def take_next(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> D
 
 def take_skip(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
     return advance_window(record, event), (
-        tell_verdict(Verdict.SKIP, event, lost=event.number - since(record, event) - 1),
+        tell_verdict(Verdict.SKIP, event, lost=event.number - find_since(record, event) - 1),
     )
 
 
 def take_after_tail(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
-    return advance_window(record, event), (tell_verdict(Verdict.SKIP, event, lost=event.before - since(record, event)),)
+    return advance_window(record, event), (
+        tell_verdict(Verdict.SKIP, event, lost=event.before - find_since(record, event)),
+    )
 
 
 def take_unknown(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:

@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from statemachines.shared_subscriptions.group_store import FailingMessage, Stored
+from statemachines.shared_subscriptions.group_store import FailingMessage, StoredRecord
 from statemachines.shared_subscriptions.message import END_OF_STREAM, HOLES_MAX, Ranges, Report
 
 RANGES_PER_MESSAGE: Final = 4_096
@@ -49,7 +49,7 @@ def find_reach(progress: int, acked: Ranges) -> int:
     return max([progress, *(last + 1 for _, last in acked)])
 
 
-def is_acknowledged_in(stored: Stored | None, offset: int) -> bool:
+def is_acknowledged_in(stored: StoredRecord | None, offset: int) -> bool:
     """Whether this record of a stream says that `offset` is acknowledged."""
     if stored is not None and isinstance(stored.value, FailingMessage):
         return any(first <= offset <= last for first, last in stored.value.acked)

@@ -20,10 +20,10 @@ from statemachines.shared_subscriptions.session_record import (
     ApplicationReturned,
     Deliver,
     Nack,
-    Reading,
     Ready,
     ReturnedDelivery,
     SessionRecord,
+    StreamReading,
     Take,
     keep,
     reading_key,
@@ -91,14 +91,14 @@ def take_back(record: SessionRecord, event: AcknowledgementWaitEnd, now_ns: int)
     return record, (*time_delay(before, reading, nack, now_ns), Tell(late), Tell(Ready()))
 
 
-def unspend(before: Reading, reading: Reading, offset: int, failed: int) -> Reading:
+def unspend(before: StreamReading, reading: StreamReading, offset: int, failed: int) -> StreamReading:
     """Something else may have kept the application: the message has failed no more often than before."""
     if reading.relaxed:
         return replace(reading, returned=reading.returned.set(offset, ReturnedDelivery(failed, DUE)))
     return replace(reading, failed=failed, suspect=before.suspect, delayed=False)
 
 
-def is_alone(record: SessionRecord, reading: Reading) -> bool:
+def is_alone(record: SessionRecord, reading: StreamReading) -> bool:
     """The application has nothing but one message of this stream."""
     at = find_in_hand(reading)
     others = (one for _, one in in_order(record.readings) if one is not reading)

@@ -23,7 +23,7 @@ from statemachines.shared_subscriptions.agent_record import (
     EndSubscription,
     LeaveAll,
     LeaveSubscription,
-    Shared,
+    SharedFilter,
     SubscribeShared,
 )
 from statemachines.shared_subscriptions.configuration import Configuration
@@ -53,7 +53,7 @@ class Agent(ProcessRunner):
 
     # -- calls --------------------------------------------------------------------------------------------------
 
-    def subscribe(self, wanted: Shared, now_ns: int) -> tuple[str, list[Outgoing]]:
+    def subscribe(self, wanted: SharedFilter, now_ns: int) -> tuple[str, list[Outgoing]]:
         """Begin: the id of the new subscription, and what to do.
 
         Raises `ConfigurationError` for a malformed group or filter, `LocalProtocolError` where there are too many

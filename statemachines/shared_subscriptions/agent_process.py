@@ -79,7 +79,7 @@ from statemachines.shared_subscriptions.message import (
     Undeclared,
 )
 from statemachines.shared_subscriptions.names import check_filter, check_group
-from statemachines.shared_subscriptions.stream import Link
+from statemachines.shared_subscriptions.stream import StreamLink
 from statemachines.shared_subscriptions.witness import WITNESS, ClaimRead, Doubt, WitnessRecord, is_believed, is_misled
 
 DECLARERS = PartyKind("declarer", GROUP, most=SUBSCRIPTIONS_MAX, prefix="declare-")
@@ -319,16 +319,18 @@ def doubt(record: AgentRecord, event: Arrived, now_ns: int) -> tuple[AgentRecord
 
 def say_farewell(record: AgentRecord, event: Arrived, now_ns: int) -> tuple[AgentRecord, Effects]:
     """The last word again: alone, an empty one could overtake it, and the progress in it would be lost."""
-    return record, (SendAs(speaker_of(event.sender, event.message), farewell(record, event), said_in(event).borrower),)
+    return record, (
+        SendAs(speaker_of(event.sender, event.message), make_farewell(record, event), said_in(event).borrower),
+    )
 
 
 def say_farewell_around(record: AgentRecord, event: Arrived, now_ns: int) -> tuple[AgentRecord, Effects]:
     via, borrower = event.message.via, event.message.borrower
-    relayed = RelayedToLeader(event.message.leader, via, farewell(record, event))
+    relayed = RelayedToLeader(event.message.leader, via, make_farewell(record, event))
     return record, (SendAs(via, relayed, borrower),)
 
 
-def farewell(record: AgentRecord, event: Arrived) -> Disconnect:
+def make_farewell(record: AgentRecord, event: Arrived) -> Disconnect:
     said: Any = said_in(event)
     return Disconnect(said.borrower, said.epoch, said.registration, record.words_of(said.borrower))
 
@@ -344,7 +346,7 @@ def keep_claim(record: AgentRecord, event: ClaimFound, now_ns: int) -> tuple[Age
 
 
 def invalidate(record: AgentRecord, event: CheckLink, now_ns: int) -> tuple[AgentRecord, Effects]:
-    link: Link | None = event.seen.link
+    link: StreamLink | None = event.seen.link
     pair = (0, 0) if link is None else (link.epoch, link.registration)
     return record, (Feed(event.party, Invalidate(event.party, *pair)),)
 

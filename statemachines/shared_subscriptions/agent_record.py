@@ -15,7 +15,7 @@ from statemachines.shared_subscriptions.detours import Detours
 from statemachines.shared_subscriptions.group_store import Order
 from statemachines.shared_subscriptions.message import Report, ToConsumer
 from statemachines.shared_subscriptions.private_subscription import NOW
-from statemachines.shared_subscriptions.stream import Link
+from statemachines.shared_subscriptions.stream import StreamLink
 
 LAST_WORDS_MAX: Final = 64
 """Of so many borrowers that are gone a session remembers what they said last."""
@@ -34,7 +34,7 @@ Place = tuple[str, str]
 """(group, filter)"""
 
 
-class Shared(msgspec.Struct, frozen=True, gc=False):
+class SharedFilter(msgspec.Struct, frozen=True, gc=False):
     """What a client subscribes to together with others: `$shared/GROUP/FILTER`.  `at_delivery`: messages are
     acknowledged when they are handed over (fire and forget); `start_ns`: where the group begins if this declares it,
     in store time (0: everything stored; -1: now); `order`: of its messages, as in a `Declare`."""
@@ -62,7 +62,7 @@ class Private(msgspec.Struct, frozen=True, gc=False):
 class SubscribeShared(Call, frozen=True, gc=False):
     """The application subscribes together with others; the id of the subscription is the next running number."""
 
-    wanted: Shared
+    wanted: SharedFilter
 
 
 class SubscribeAlone(Call, frozen=True, gc=False):
@@ -112,7 +112,7 @@ class ClaimFound(Call, frozen=True, gc=False):
 class BorrowerView(msgspec.Struct, frozen=True, gc=False):
     """What a process sees of a borrower: whom it follows, and the highest epoch that it knows."""
 
-    link: Link | None
+    link: StreamLink | None
     epoch: int
 
 

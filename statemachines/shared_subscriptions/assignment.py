@@ -22,7 +22,7 @@ from statemachines.shared_subscriptions.message import (
     RevokeFinished,
     UpdateProgress,
 )
-from statemachines.shared_subscriptions.stream import Link
+from statemachines.shared_subscriptions.stream import StreamLink
 
 
 class Assign(Call, frozen=True, gc=False):
@@ -72,7 +72,7 @@ class AssignmentRecord(msgspec.Struct, frozen=True, gc=False):
     how often the message there was handed over and not acknowledged, `in_hand` as in a `Report`, `most` and
     `relaxed` as in a `Grant`, `acked` as in both; `reason` as in a `Report`."""
 
-    link: Link
+    link: StreamLink
     stream: str
     grant: int
     progress: int
@@ -141,18 +141,18 @@ def send_revoked(record: AssignmentRecord, event: Event, now_ns: int) -> tuple[A
 
 
 def resend_grant(record: AssignmentRecord, event: ResendTimer, now_ns: int) -> tuple[AssignmentRecord, Effects]:
-    return record, (again(record, now_ns), grant(record))
+    return record, (make_again_timer(record, now_ns), grant(record))
 
 
 def resend_revoke(record: AssignmentRecord, event: ResendTimer, now_ns: int) -> tuple[AssignmentRecord, Effects]:
-    return record, (again(record, now_ns), revoke(record))
+    return record, (make_again_timer(record, now_ns), revoke(record))
 
 
 def resend_revoked(record: AssignmentRecord, event: ResendTimer, now_ns: int) -> tuple[AssignmentRecord, Effects]:
-    return record, (again(record, now_ns), make_revoked(record))
+    return record, (make_again_timer(record, now_ns), make_revoked(record))
 
 
-def again(record: AssignmentRecord, now_ns: int) -> SetTimer:
+def make_again_timer(record: AssignmentRecord, now_ns: int) -> SetTimer:
     return SetTimer("resend", now_ns + record.resend_ns, record.stream)
 
 

@@ -61,8 +61,8 @@ from statemachines.shared_subscriptions.stream import (
     STREAM,
     Dropped,
     Finishing,
-    Link,
     Replaced,
+    StreamLink,
     StreamProgress,
     StreamRecord,
 )
@@ -168,7 +168,7 @@ class BorrowerRecord(msgspec.Struct, frozen=True, gc=False):
     status: BorrowerStatus = CONNECTING
     turn: int = 0
     epoch: int = 0
-    link: Link | None = None
+    link: StreamLink | None = None
     ping_n: int = 0
     ping_at_ns: int = 0
     outstanding: bool = False
@@ -184,7 +184,7 @@ class BorrowerRecord(msgspec.Struct, frozen=True, gc=False):
 Paired = PingResponse | Grant | Revoke | Revoked | Invalidate | LeaderConnectResponse
 
 
-def require_link(record: BorrowerRecord) -> Link:
+def require_link(record: BorrowerRecord) -> StreamLink:
     """The link of a borrower that is connected."""
     assert record.link is not None
     return record.link
@@ -278,7 +278,7 @@ def make_leader_wanted(record: BorrowerRecord) -> tuple[BorrowerRecord, Effects]
 
 
 def adopt(record: BorrowerRecord, event: LeaderConnectResponse, now_ns: int) -> tuple[BorrowerRecord, Effects]:
-    link = Link(record.id, event.leader, event.epoch, event.registration)
+    link = StreamLink(record.id, event.leader, event.epoch, event.registration)
     record = replace(record, link=link, epoch=event.epoch)
     return send_ping(record, now_ns)
 

@@ -27,7 +27,7 @@ from statemachines.shared_subscriptions.group_store import (
     Refused,
     Scan,
     Scanned,
-    Stored,
+    StoredRecord,
     StoreFailed,
     Value,
 )
@@ -108,7 +108,7 @@ def is_undeclared(record: LeaderRecord, event: ReadDone) -> bool:
     return event.n == record.load_n and not is_declared(event.records[1])
 
 
-def is_declared(stored: Stored | None) -> bool:
+def is_declared(stored: StoredRecord | None) -> bool:
     return stored is not None and isinstance(stored.value, Properties) and not stored.value.destroyed
 
 
@@ -117,7 +117,7 @@ def differs(record: LeaderRecord, event: ReadDone) -> bool:
     return event.n == record.load_n and not agrees(record.configuration, event.records[1])
 
 
-def agrees(ours: Configuration, stored: Stored | None) -> bool:
+def agrees(ours: Configuration, stored: StoredRecord | None) -> bool:
     """Whether a group that was declared so can be led, or joined, with our times."""
     if stored is None:
         return True
@@ -199,7 +199,7 @@ def look(record: LeaderRecord, event: Event, now_ns: int) -> tuple[LeaderRecord,
     return record, (Ask(SERVICE, Read(n, (record.key("claim"), record.key("properties")))),)
 
 
-def watch(record: LeaderRecord, found: Stored | None, now_ns: int) -> LeaderRecord:
+def watch(record: LeaderRecord, found: StoredRecord | None, now_ns: int) -> LeaderRecord:
     """The claim as it was found; one that is as before has been so since then."""
     if found == record.found:
         return record
@@ -227,7 +227,7 @@ def take(record: LeaderRecord, event: ReadDone, now_ns: int) -> tuple[LeaderReco
     return record, (Ask(SERVICE, Commit(n, expect, ((record.key("claim"), claim),))),)
 
 
-def was_left_clean(found: Stored | None) -> bool:
+def was_left_clean(found: StoredRecord | None) -> bool:
     """Nobody can hold a lease: the group was never claimed, or its last leader said so."""
     return found is None or (isinstance(found.value, Claim) and found.value.leader == "" and found.value.clean)
 
@@ -270,7 +270,7 @@ def begin(record: LeaderRecord, stamp: int, now_ns: int) -> tuple[LeaderRecord, 
     configuration = record.configuration
     record = replace(
         record,
-        claim=Stored(trial.claim, stamp),
+        claim=StoredRecord(trial.claim, stamp),
         trial=None,
         holder="",
         askers=Map(),
@@ -370,7 +370,7 @@ def put_batch(
         (record.key("root"), root),
         *(put for stream, progress in staged for put in list_records(record, stream, progress)),
     )
-    expect: tuple[tuple[str, Stored | None], ...] = (
+    expect: tuple[tuple[str, StoredRecord | None], ...] = (
         (record.key("claim"), record.claim),
         (record.key("root"), record.root),
     )
@@ -409,7 +409,9 @@ def keep(record: LeaderRecord, claim_stamp: int, root_stamp: int, now_ns: int) -
     """What was tried is now what was committed last.  The next batch follows at once where this one took a heartbeat or
     longer, or had no room for all that was staged."""
     trial = trial_of(record)
-    record = replace(record, claim=Stored(trial.claim, claim_stamp), root=Stored(trial.root, root_stamp), trial=None)
+    record = replace(
+        record, claim=StoredRecord(trial.claim, claim_stamp), root=StoredRecord(trial.root, root_stamp), trial=None
+    )
     effects: Effects = (SetTimer("claim_end", trial.sent_at_ns + record.configuration.claim_by_own_clock_ns()),)
     if now_ns - trial.sent_at_ns >= record.configuration.claim_heartbeat_ms * MS:
         effects = (*effects, SetTimer("heartbeat", now_ns))

@@ -16,7 +16,7 @@ from statemachines.shared_subscriptions.acknowledged_ranges import join_ranges
 from statemachines.shared_subscriptions.assignment import GRANTING
 from statemachines.shared_subscriptions.claim import PAGE, stage
 from statemachines.shared_subscriptions.group_store import SERVICE, FailingMessage, Scan, Scanned
-from statemachines.shared_subscriptions.leader_record import Held, LeaderRecord
+from statemachines.shared_subscriptions.leader_record import LeaderRecord, UncoveredProgress
 from statemachines.shared_subscriptions.message import END_OF_STREAM, Ranges, Report
 from statemachines.shared_subscriptions.names import FAILING
 from statemachines.shared_subscriptions.stream_store import StreamsListed
@@ -186,7 +186,7 @@ def set_aside(draft: ProgressDraft, stream: str) -> None:
     """Nobody holds the stream any more: it is parked, or goes on behind the message."""
     record = draft.record
     failing = record.failing[stream]
-    draft.record = replace(record, held=record.held.set(stream, Held("", 0, failing.progress)))
+    draft.record = replace(record, held=record.held.set(stream, UncoveredProgress("", 0, failing.progress)))
     if record.configuration.spent == "drop":
         drop_message(draft, stream, asked=False)
     else:

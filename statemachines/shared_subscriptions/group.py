@@ -48,7 +48,7 @@ from statemachines.shared_subscriptions.group_store import (
     Refused,
     Scan,
     Scanned,
-    Stored,
+    StoredRecord,
     StoreFailed,
     Value,
     record_key,
@@ -134,9 +134,9 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     order: Order | Literal[""] = ""
     begins_ns: int = 0
     n: int = 0
-    mark: Stored | None = None
-    found: Stored | None = None
-    claim: Stored | None = None
+    mark: StoredRecord | None = None
+    found: StoredRecord | None = None
+    claim: StoredRecord | None = None
     claim_at_ns: int = 0
     ripe: bool = False
 
@@ -283,11 +283,11 @@ def declare(record: GroupRecord, event: ReadDone, now_ns: int) -> Outcome:
 
 def mark(record: GroupRecord, event: ReadDone, now_ns: int) -> Outcome:
     mark = replace(properties_of(event), destroyed=True)
-    record = replace(record, mark=Stored(mark, 0), found=event.records[0])
+    record = replace(record, mark=StoredRecord(mark, 0), found=event.records[0])
     return commit(record, event.records[0], ((record.key("properties"), mark),))
 
 
-def commit(record: GroupRecord, expect: Stored | None, put: tuple[tuple[str, Value | None], ...]) -> Outcome:
+def commit(record: GroupRecord, expect: StoredRecord | None, put: tuple[tuple[str, Value | None], ...]) -> Outcome:
     """One batch, if the properties are still as expected."""
     record = replace(record, n=record.n + 1)
     return record, (Ask(SERVICE, Commit(record.n, ((record.key("properties"), expect),), put)),)
@@ -372,7 +372,7 @@ def check_dead_letters(ours: Configuration, topic_filter: str) -> None:
         raise ConfigurationError("dead_letter_topic", topic, rule)
 
 
-def differing(ours: Configuration, theirs: Properties) -> ConfigurationError:
+def make_difference_error(ours: Configuration, theirs: Properties) -> ConfigurationError:
     """What an application is told whose times are not those of the group."""
     names = ("ping_interval_ms", "ping_timeout_ms", "claim_ttl_ms")
     different = [name for name in names if getattr(ours, name) != getattr(theirs, name)]

@@ -73,7 +73,7 @@ def is_value_of(name: str, value: Value) -> bool:
     return isinstance(value, int) and (name == ROOT or name.startswith(PROGRESS))
 
 
-class Stored(msgspec.Struct, frozen=True, gc=False):
+class StoredRecord(msgspec.Struct, frozen=True, gc=False):
     """A record: its value, and the stamp of the commit that wrote it: a number that the store gives no other commit."""
 
     value: Value
@@ -103,7 +103,7 @@ class Commit(Request, frozen=True, gc=False):
     """If every `expect` holds, put every `put` (None: delete): all or nothing; answered by `Committed` or `Refused`."""
 
     n: int
-    expect: tuple[tuple[str, Stored | None], ...]
+    expect: tuple[tuple[str, StoredRecord | None], ...]
     put: tuple[tuple[str, Value | None], ...]
 
 
@@ -114,7 +114,7 @@ class ReadDone(Answer, frozen=True, gc=False):
     """The records, in the order asked for (None: absent), and the store's time."""
 
     n: int
-    records: tuple[Stored | None, ...]
+    records: tuple[StoredRecord | None, ...]
     time_ns: int
 
 
@@ -122,7 +122,7 @@ class Scanned(Answer, frozen=True, gc=False):
     """One page, by key; `more`: ask again after its last key."""
 
     n: int
-    records: tuple[tuple[str, Stored], ...]
+    records: tuple[tuple[str, StoredRecord], ...]
     more: bool
 
 
@@ -156,13 +156,13 @@ class GroupStore:
 
     name = SERVICE
 
-    def initial(self) -> Map[str, Stored]:
+    def initial(self) -> Map[str, StoredRecord]:
         """No records."""
         return Map()
 
     def apply(
-        self, state: Map[str, Stored], request: Request, now_ns: int
-    ) -> tuple[Map[str, Stored], tuple[Answer, ...]]:
+        self, state: Map[str, StoredRecord], request: Request, now_ns: int
+    ) -> tuple[Map[str, StoredRecord], tuple[Answer, ...]]:
         """The store's meaning; `now_ns` is its own time, later than at any commit before: so it serves as the stamp."""
         match request:
             case Read(n, keys):
@@ -176,7 +176,7 @@ class GroupStore:
                         return state, (Refused(n, key),)
                 for key, value in put:
                     if value is not None:
-                        state = state.set(key, Stored(value, now_ns))
+                        state = state.set(key, StoredRecord(value, now_ns))
                     elif key in state:
                         state = state.delete(key)
                 return state, (Committed(n, now_ns),)

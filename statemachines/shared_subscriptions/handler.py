@@ -11,11 +11,19 @@ from __future__ import annotations
 from statemachines.kernel import ConfigurationError, Outgoing
 from statemachines.kernel.node import Observer
 from statemachines.shared_subscriptions.agent import Agent
-from statemachines.shared_subscriptions.agent_record import BUFFER, Private, Shared, SubscribeAlone
+from statemachines.shared_subscriptions.agent_record import BUFFER, Private, SharedFilter, SubscribeAlone
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.handler_process import HANDLER, SESSIONS
 from statemachines.shared_subscriptions.returned_messages import check_nack
-from statemachines.shared_subscriptions.session import Ack, Kept, Nack, SessionRecord, Take, check_ack, list_kept
+from statemachines.shared_subscriptions.session import (
+    Ack,
+    CountedBatch,
+    Nack,
+    SessionRecord,
+    Take,
+    check_ack,
+    list_kept,
+)
 from statemachines.shared_subscriptions.stream_store import Fetched
 
 
@@ -39,12 +47,12 @@ class Handler(Agent):
         super().__init__(life, registries, configuration, buffer=buffer, observe=observe, check=check)
         self.session = SESSIONS.id_of(life)
 
-    def subscribe(self, wanted: Shared | Private, now_ns: int) -> tuple[str, list[Outgoing]]:
+    def subscribe(self, wanted: SharedFilter | Private, now_ns: int) -> tuple[str, list[Outgoing]]:
         """Begin: the id of the new subscription, and what to do.
 
         Raises `ConfigurationError` for a malformed filter, `LocalProtocolError` where there are too many subscriptions.
         """
-        if isinstance(wanted, Shared):
+        if isinstance(wanted, SharedFilter):
             return super().subscribe(wanted, now_ns)
         return self._begin(SubscribeAlone(wanted), now_ns)
 
@@ -61,7 +69,7 @@ class Handler(Agent):
         """Hand over at most `limit` messages of one stream: `Tell(Deliver)` comes out, or nothing."""
         return self.feed(self.session, Take(limit), now_ns)
 
-    def take_in(self, answer: Fetched, now_ns: int) -> tuple[list[Outgoing], tuple[Kept, ...]]:
+    def take_in(self, answer: Fetched, now_ns: int) -> tuple[list[Outgoing], tuple[CountedBatch, ...]]:
         """Messages were fetched: what to do, and what of them the session has counted (their payloads are the
         driver's)."""
         out = self.fire_first(now_ns)  # it may end a lease, and then nothing is counted

@@ -144,7 +144,7 @@ def read_alone(record: AgentRecord, event: SubscribeAlone, now_ns: int) -> tuple
 def admit_first(record: AgentRecord, event: GroupReady, now_ns: int) -> tuple[AgentRecord, Effects]:
     subscription = record.parties[event.party]
     record, effects = borrow_first(record, event, now_ns)
-    return record, (*effects[:-1], admission(record, subscription), effects[-1])
+    return record, (*effects[:-1], make_admission(record, subscription), effects[-1])
 
 
 def stand_by_first(record: AgentRecord, event: GroupReady, now_ns: int) -> tuple[AgentRecord, Effects]:
@@ -156,7 +156,7 @@ def follow_borrower(record: AgentRecord, event: Destroyed, now_ns: int) -> tuple
     subscription = record.parties[event.borrower]
     record, effects = borrow_next(record, event, now_ns)
     gone = Feed(SESSIONS.id_of(record.id), Dismiss(event.borrower))
-    return record, (gone, *effects[:-1], admission(record, subscription), effects[-1])
+    return record, (gone, *effects[:-1], make_admission(record, subscription), effects[-1])
 
 
 def stand_by_next(record: AgentRecord, event: Destroyed, now_ns: int) -> tuple[AgentRecord, Effects]:
@@ -174,10 +174,10 @@ def stand_by(record: AgentRecord, subscription: str, party: str, epoch: int) -> 
         StandbyRecord(party, subscription, record.unread or record.late, epoch, is_late=record.late != ""),
     )
     record = record.serve(subscription, party, STANDBYS.name)
-    return record, (standby, admission(record, subscription), Feed(party, Start()))
+    return record, (standby, make_admission(record, subscription), Feed(party, Start()))
 
 
-def admission(record: AgentRecord, subscription: str) -> Feed:
+def make_admission(record: AgentRecord, subscription: str) -> Feed:
     """The session admits what serves the subscription now; a borrower needs a lease."""
     known = record.subscriptions[subscription]
     return Feed(SESSIONS.id_of(record.id), Admit(known.party, False, known.at_delivery))

@@ -244,7 +244,7 @@ def end_grace_and_share(record: LeaderRecord, event: GraceEnd, now_ns: int) -> O
 # -- the end --------------------------------------------------------------------------------------------------------
 
 
-def farewell(record: LeaderRecord) -> Effects:
+def make_farewells(record: LeaderRecord) -> Effects:
     """Every registered borrower is told to look for another leader."""
     return tuple(
         Send(borrower, Invalidate(borrower, record.epoch, member.link.registration))
@@ -259,7 +259,7 @@ def tell_resigned(record: LeaderRecord, why: str) -> tuple[Effect, ...]:
 
 def resign(record: LeaderRecord, event: Event, now_ns: int) -> tuple[LeaderRecord, Effects]:
     """The claim is lost, or may be."""
-    return record, (*farewell(record), *tell_resigned(record, "the claim is lost"))
+    return record, (*make_farewells(record), *tell_resigned(record, "the claim is lost"))
 
 
 def resign_unclaimed(record: LeaderRecord, event: Halt | IdleTimer, now_ns: int) -> tuple[LeaderRecord, Effects]:
@@ -276,13 +276,13 @@ def resign_released(record: LeaderRecord, event: Event, now_ns: int) -> tuple[Le
 
 def say_farewell(record: LeaderRecord, event: Halt, now_ns: int) -> tuple[LeaderRecord, Effects]:
     """A commit is under way: the claim is given up after it."""
-    return record, farewell(record)
+    return record, make_farewells(record)
 
 
 def say_farewell_and_release(
     record: LeaderRecord, event: Halt | IdleTimer | FetchFailed, now_ns: int
 ) -> tuple[LeaderRecord, Effects]:
-    told = farewell(record)
+    told = make_farewells(record)
     record, asked = claim.release(record, now_ns)
     return record, (*told, *asked)
 
@@ -299,7 +299,7 @@ def let_go_blind(record: LeaderRecord, event: FetchFailed, now_ns: int) -> tuple
 
 def say_farewell_disowned(record: LeaderRecord, event: Refused, now_ns: int) -> tuple[LeaderRecord, Effects]:
     """The group was destroyed: everybody is told, and the claim is given up."""
-    told = farewell(record)
+    told = make_farewells(record)
     record, asked = claim.release_disowned(record, event, now_ns)
     return record, (*told, *asked)
 
@@ -461,7 +461,7 @@ def counts_agree(record: LeaderRecord) -> bool:
         all(member.count == counted.get(borrower, 0) for borrower, member in in_order(record.members))
         and record.live == sum(rank.live for _, rank in in_order(record.ranks) if rank.open)
         and all(rank.live == count_unread(record, rank) for _, rank in in_order(record.ranks))
-        and record.live == len(waiting(record)) + len(list_held_streams(record) | list_unjudged_streams(record))
+        and record.live == len(list_waiting(record)) + len(list_held_streams(record) | list_unjudged_streams(record))
     )
 
 
@@ -469,7 +469,7 @@ def count_unread(record: LeaderRecord, rank: Rank) -> int:
     return sum(not has_ended(record, stream) for stream in keys_in_order(rank.streams))
 
 
-def waiting(record: LeaderRecord) -> set[str]:
+def list_waiting(record: LeaderRecord) -> set[str]:
     """Streams that are free; what has vanished since does not count."""
     return {stream for _, stream in in_order(record.free.items) if stream in record.streams}
 

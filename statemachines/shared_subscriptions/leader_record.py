@@ -7,7 +7,7 @@ import msgspec
 from statemachines.kernel import Fifo, Map, Status
 from statemachines.shared_subscriptions.assignment import AssignmentRecord
 from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines.shared_subscriptions.group_store import Claim, FailingMessage, Properties, Stored, record_key
+from statemachines.shared_subscriptions.group_store import Claim, FailingMessage, Properties, StoredRecord, record_key
 from statemachines.shared_subscriptions.member import MemberRecord
 from statemachines.shared_subscriptions.message import Ranges
 
@@ -51,7 +51,7 @@ class Trial(msgspec.Struct, frozen=True, gc=False):
     check_n: int = 0
 
 
-class Known(msgspec.Struct, frozen=True, gc=False):
+class KnownStream(msgspec.Struct, frozen=True, gc=False):
     """A stream of the group: where its next owner begins (of an assigned one: where its owner began), its rank, and
     how far it goes as far as the store has said: `count` messages, and whether it has `ended`."""
 
@@ -75,7 +75,7 @@ class Rank(msgspec.Struct, frozen=True, gc=False):
     open: bool = False
 
 
-class Held(msgspec.Struct, frozen=True, gc=False):
+class UncoveredProgress(msgspec.Struct, frozen=True, gc=False):
     """Progress that nothing that is known of the store covers: `borrower` said it of its `grant` ("": an earlier leader
     committed it, and nobody is asked).  `n`: the request that asks the store (0: not asked yet); `free`: nobody holds
     the stream any more, it only waits for that answer."""
@@ -131,15 +131,15 @@ class LeaderRecord(msgspec.Struct, frozen=True):
     number: int = 0
     epoch: int = 0
     grace: bool = False
-    found: Stored | None = None
+    found: StoredRecord | None = None
     found_at_ns: int = 0
     ripe: bool = False
     not_before_ns: int = 0
     willing: bool = True
-    claim: Stored | None = None
-    root: Stored | None = None
+    claim: StoredRecord | None = None
+    root: StoredRecord | None = None
     root_known: bool = False
-    properties: Stored | None = None
+    properties: StoredRecord | None = None
     holder: str = ""
     askers: Map[str, bool] = Map()
     load_n: int = 0
@@ -147,7 +147,7 @@ class LeaderRecord(msgspec.Struct, frozen=True):
     trial: Trial | None = None
     staged: Map[str, Staged] = Map()
     loaded: Map[str, int] = Map()
-    streams: Map[str, Known] = Map()
+    streams: Map[str, KnownStream] = Map()
     ranks: Map[tuple[int, int], Rank] = Map()
     generation: int = 0
     oldest: int = 0
@@ -163,7 +163,7 @@ class LeaderRecord(msgspec.Struct, frozen=True):
     grant: int = 0
     free: Fifo = Fifo()
     wanting: Fifo = Fifo()
-    held: Map[str, Held] = Map()
+    held: Map[str, UncoveredProgress] = Map()
     measure_n: int = 0
     failing: Map[str, FailingMessage] = Map()
     parked_n: int = 0

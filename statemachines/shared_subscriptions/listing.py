@@ -23,7 +23,7 @@ from statemachines.shared_subscriptions.failed_deliveries import (
     settle_parked,
 )
 from statemachines.shared_subscriptions.group_store import FailingMessage, Properties, Scanned
-from statemachines.shared_subscriptions.leader_record import LEADING, Held, Known, LeaderRecord, Rank
+from statemachines.shared_subscriptions.leader_record import LEADING, KnownStream, LeaderRecord, Rank, UncoveredProgress
 from statemachines.shared_subscriptions.membership import Outcome
 from statemachines.shared_subscriptions.message import END_OF_STREAM
 from statemachines.shared_subscriptions.plan import Draft, hand_out, reassign
@@ -124,7 +124,7 @@ def count_failure(record: LeaderRecord) -> LeaderRecord:
 
 
 def learn_page(record: LeaderRecord, event: StreamsListed, now_ns: int) -> tuple[LeaderRecord, Effects]:
-    told = (*behind(record, event), *parked_streams(record, event))
+    told = (*tell_listed(record, event), *parked_streams(record, event))
     record, asked = list_after(learn(record, event), event.streams[-1].stream)
     return record, (*told, *asked)
 
@@ -132,7 +132,7 @@ def learn_page(record: LeaderRecord, event: StreamsListed, now_ns: int) -> tuple
 def learn_last(record: LeaderRecord, event: StreamsListed, now_ns: int) -> tuple[LeaderRecord, Effects]:
     """All is listed; nobody is a member yet."""
     draft = Draft(learn(record, event), now_ns)
-    draft.effects.extend((*behind(record, event), *parked_streams(record, event)))
+    draft.effects.extend((*tell_listed(record, event), *parked_streams(record, event)))
     end_listing(draft)
     return draft.record, (*draft.effects, renew_later(record, now_ns), idle_later(record, now_ns))
 
@@ -140,7 +140,7 @@ def learn_last(record: LeaderRecord, event: StreamsListed, now_ns: int) -> tuple
 def learn_and_share(record: LeaderRecord, event: StreamsListed, now_ns: int) -> Outcome:
     """New streams are shared at once; the next page, or the next look."""
     draft = Draft(learn(record, event), now_ns)
-    draft.effects.extend((*behind(record, event), *parked_streams(record, event)))
+    draft.effects.extend((*tell_listed(record, event), *parked_streams(record, event)))
     if event.more:
         draft.record, asked = list_after(draft.record, event.streams[-1].stream)
         draft.effects.extend(asked)
@@ -169,7 +169,7 @@ def learn(record: LeaderRecord, event: StreamsListed) -> LeaderRecord:
         known = make_known_stream(loaded, info)
         streams = streams.set(info.stream, known)
         if is_behind(record, info.stream, known) or is_parked(record, info.stream, known):
-            held = held.set(info.stream, Held("", 0, known.progress))
+            held = held.set(info.stream, UncoveredProgress("", 0, known.progress))
         if info.stream in loaded:
             loaded = loaded.delete(info.stream)
         rank = ranks.get(known.rank) or Rank()
@@ -195,24 +195,24 @@ def learn(record: LeaderRecord, event: StreamsListed) -> LeaderRecord:
     )
 
 
-def make_known_stream(loaded: Map[str, int], info: StreamInfo) -> Known:
+def make_known_stream(loaded: Map[str, int], info: StreamInfo) -> KnownStream:
     """A stream that is new to this leader."""
     progress = max(loaded.get(info.stream, 0), info.first)
-    return Known(progress, info.shard, info.generation, info.count, info.ended)
+    return KnownStream(progress, info.shard, info.generation, info.count, info.ended)
 
 
-def is_parked(record: LeaderRecord, stream: str, known: Known) -> bool:
+def is_parked(record: LeaderRecord, stream: str, known: KnownStream) -> bool:
     """The next message failed too often, as an earlier leader has found."""
     failing = record.failing.get(stream)
     return failing is not None and failing.parked and failing.progress == known.progress
 
 
-def is_behind(record: LeaderRecord, stream: str, known: Known) -> bool:
+def is_behind(record: LeaderRecord, stream: str, known: KnownStream) -> bool:
     """More of it was read than the store has."""
     return not covers(known, find_reach(known.progress, record.find_acked(stream)))
 
 
-def behind(record: LeaderRecord, event: StreamsListed) -> tuple[Tell, ...]:
+def tell_listed(record: LeaderRecord, event: StreamsListed) -> tuple[Tell, ...]:
     """Each of those on this page is named once by a leader."""
     return tuple(
         Tell(StreamBehind(record.id, info.stream, known.progress, info.count))

@@ -38,7 +38,7 @@ from statemachines.shared_subscriptions.message import (
     Ping,
     PingResponse,
 )
-from statemachines.shared_subscriptions.stream import Link
+from statemachines.shared_subscriptions.stream import StreamLink
 
 FREED_MAX: Final = 200
 """Streams of one member that one step frees; the others follow."""
@@ -81,7 +81,7 @@ class MemberRecord(msgspec.Struct, frozen=True):
     grant -> stream.  `latest`: streams that it was granted last, the last at the end; of a member with many streams, so
     that they are not sorted for each one that is taken back; `left`: it said that it leaves."""
 
-    link: Link
+    link: StreamLink
     configuration: Configuration
     status: MemberStatus = REGISTERED
     answered: bool = False
@@ -127,7 +127,7 @@ def answer_ping(record: MemberRecord, event: Ping, now_ns: int) -> tuple[MemberR
 
 
 def invalidate(record: MemberRecord, event: Event, now_ns: int) -> tuple[MemberRecord, Effects]:
-    return record, (invalidation(record.link),)
+    return record, (make_invalidation(record.link),)
 
 
 def set_silence_timer(record: MemberRecord, now_ns: int) -> SetTimer:
@@ -137,8 +137,8 @@ def set_silence_timer(record: MemberRecord, now_ns: int) -> SetTimer:
 def wait_for_lease_end(record: MemberRecord, event: Event, now_ns: int) -> tuple[MemberRecord, Effects]:
     end = record.answered_at_ns + record.configuration.lease_by_other_clock_ns()
     if has_no_lease(record, event):
-        return record, (free_soon(record, now_ns), invalidation(record.link))
-    return record, (SetTimer("hand_over", end, record.link.borrower), invalidation(record.link))
+        return record, (free_soon(record, now_ns), make_invalidation(record.link))
+    return record, (SetTimer("hand_over", end, record.link.borrower), make_invalidation(record.link))
 
 
 def leave_in_parts(record: MemberRecord, event: Disconnect, now_ns: int) -> tuple[MemberRecord, Effects]:
@@ -154,7 +154,7 @@ def free_soon(record: MemberRecord, now_ns: int) -> SetTimer:
     return SetTimer("hand_over", now_ns + FREED_EVERY_NS, record.link.borrower)
 
 
-def invalidation(link: Link) -> Send:
+def make_invalidation(link: StreamLink) -> Send:
     """`invalidate` under the numbers of this registration."""
     return Send(link.borrower, Invalidate(link.borrower, link.epoch, link.registration))
 

@@ -23,7 +23,7 @@ from statemachines.shared_subscriptions.assignment import (
 )
 from statemachines.shared_subscriptions.configuration import MS
 from statemachines.shared_subscriptions.failed_deliveries import is_spent, note_loss, note_report
-from statemachines.shared_subscriptions.leader_record import LEADING, Held, LeaderRecord
+from statemachines.shared_subscriptions.leader_record import LEADING, LeaderRecord, UncoveredProgress
 from statemachines.shared_subscriptions.member import (
     FREED_MAX,
     GONE,
@@ -48,7 +48,7 @@ from statemachines.shared_subscriptions.message import (
 )
 from statemachines.shared_subscriptions.plan import Draft, hand_out, reassign, take_back
 from statemachines.shared_subscriptions.progress_cover import hold, is_covered
-from statemachines.shared_subscriptions.stream import Link, make_update
+from statemachines.shared_subscriptions.stream import StreamLink, make_update
 
 MEMBERS_MAX = 100_000
 """A leader registers no more borrowers than this."""
@@ -122,7 +122,7 @@ def register(record: LeaderRecord, event: LeaderWanted, now_ns: int) -> Outcome:
     """A new borrower: a fresh registration, its answer, new shares."""
     number = record.registration + 1
     first = () if record.heard or record.asked else (hear_by(record, now_ns),)
-    link = Link(event.borrower, record.id, record.epoch, number)
+    link = StreamLink(event.borrower, record.id, record.epoch, number)
     member = MemberRecord(link, record.configuration)
     members = record.members.set(event.borrower, member)
     draft = Draft(replace(record, registration=number, members=members, asked=not record.heard), now_ns)
@@ -173,10 +173,10 @@ def take_report(draft: Draft, ping: Ping, report: Report) -> bool:
     return draft.record.live < live
 
 
-def make_held(borrower: str, said: Report | UpdateProgress) -> Held:
+def make_held(borrower: str, said: Report | UpdateProgress) -> UncoveredProgress:
     """What a borrower said, to be kept until it is judged."""
     at = (borrower, said.grant, said.progress, said.finished)
-    return Held(*at, failed=said.failed, in_hand=said.in_hand, acked=said.acked, reason=said.reason)
+    return UncoveredProgress(*at, failed=said.failed, in_hand=said.in_hand, acked=said.acked, reason=said.reason)
 
 
 def take_progress(record: LeaderRecord, event: UpdateProgress, now_ns: int) -> Outcome:

@@ -212,7 +212,7 @@ def wants(member: MemberRecord) -> bool:
     )
 
 
-def shares(live: int, members: int) -> Iterator[int]:
+def split_shares(live: int, members: int) -> Iterator[int]:
     """How many streams each of so many members is to have, in the order of their ids."""
     for number in range(members):
         yield live // members + (number < live % members)
@@ -225,7 +225,7 @@ def reassign(draft: Draft) -> None:
     members = record.members.mutate()
     over: list[str] = []
     wanting = Fifo()
-    for member, share in zip(present, shares(record.live, len(present)), strict=True):
+    for member, share in zip(present, split_shares(record.live, len(present)), strict=True):
         borrower = member.link.borrower
         if member.share != share:
             member = members[borrower] = replace(member, share=share)

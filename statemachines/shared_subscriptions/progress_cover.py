@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Ask, Event, TimerFired, TraceColumns, in_order
 from statemachines.shared_subscriptions.acknowledged_ranges import find_reach, join_ranges
-from statemachines.shared_subscriptions.leader_record import Held, Known, LeaderRecord
+from statemachines.shared_subscriptions.leader_record import KnownStream, LeaderRecord, UncoveredProgress
 from statemachines.shared_subscriptions.message import END_OF_STREAM
 from statemachines.shared_subscriptions.plan import Draft
 from statemachines.shared_subscriptions.stream_store import SERVICE, Measure
@@ -51,7 +51,7 @@ class StreamBehind(Event, frozen=True, gc=False):
     count: int
 
 
-def covers(known: Known | None, progress: int) -> bool:
+def covers(known: KnownStream | None, progress: int) -> bool:
     """Whether what is known to be stored reaches so far; of a stream that vanished nothing is kept anyway."""
     if known is None:
         return True
@@ -63,7 +63,7 @@ def is_covered(record: LeaderRecord, stream: str, progress: int) -> bool:
     return covers(record.streams.get(stream), progress)
 
 
-def hold(draft: Draft, stream: str, said: Held) -> None:
+def hold(draft: Draft, stream: str, said: UncoveredProgress) -> None:
     """Keep what was said until the store has answered, and ask it at once.  Of one grant the greatest counts."""
     record = draft.record
     before = record.held.get(stream)

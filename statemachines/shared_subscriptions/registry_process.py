@@ -152,7 +152,7 @@ def has_leader(record: RegistryRecord, event: Arrived) -> bool:
 
 
 def has_bad_names(record: RegistryRecord, event: Arrived) -> bool:
-    return wants_leader(record, event) and has_room(record, event) and malformed(event.message) is not None
+    return wants_leader(record, event) and has_room(record, event) and find_malformed(event.message) is not None
 
 
 def may_start(record: RegistryRecord, event: Arrived) -> bool:
@@ -175,7 +175,7 @@ def is_answer(record: RegistryRecord, event: Departing) -> bool:
     return type(event.message) in ANSWERS
 
 
-def malformed(message: LeaderWanted) -> ConfigurationError | None:
+def find_malformed(message: LeaderWanted) -> ConfigurationError | None:
     """What is wrong with the names in it (None: nothing)."""
     try:
         check_group(message.group)
@@ -205,7 +205,7 @@ def start_leader(record: RegistryRecord, event: Arrived, now_ns: int) -> tuple[R
 
 
 def refuse_names(record: RegistryRecord, event: Arrived, now_ns: int) -> tuple[RegistryRecord, Effects]:
-    error = malformed(event.message)
+    error = find_malformed(event.message)
     raise RemoteProtocolError("registry", "-", "leader_wanted", "", str(error)) from error
 
 
@@ -228,15 +228,15 @@ def drop_detour(record: RegistryRecord, event: DetourEnd, now_ns: int) -> tuple[
 
 def say_gone(record: RegistryRecord, event: Arrived, now_ns: int) -> tuple[RegistryRecord, Effects]:
     """Under the name of the host: that leader may have been of another life."""
-    return record, (Send(event.message.borrower, invalidation(event.message)),)
+    return record, (Send(event.message.borrower, make_invalidation(event.message)),)
 
 
 def say_gone_around(record: RegistryRecord, event: Arrived, now_ns: int) -> tuple[RegistryRecord, Effects]:
     via = event.message.via
-    return record, (Send(via, RelayedToBorrower(record.id, via, invalidation(event.message.message))),)
+    return record, (Send(via, RelayedToBorrower(record.id, via, make_invalidation(event.message.message))),)
 
 
-def invalidation(message: Ping | UpdateProgress) -> Invalidate:
+def make_invalidation(message: Ping | UpdateProgress) -> Invalidate:
     return Invalidate(message.borrower, message.epoch, message.registration)
 
 
@@ -273,7 +273,7 @@ def halt_all(record: RegistryRecord, event: Event, now_ns: int) -> tuple[Registr
 
 
 def say_around(record: RegistryRecord, event: Departing, now_ns: int) -> tuple[RegistryRecord, Effects]:
-    return record, (relayed(record, event),)
+    return record, (make_relayed(record, event),)
 
 
 def say_plainly(record: RegistryRecord, event: Departing, now_ns: int) -> tuple[RegistryRecord, Effects]:
@@ -281,10 +281,10 @@ def say_plainly(record: RegistryRecord, event: Departing, now_ns: int) -> tuple[
 
 
 def say_both_ways(record: RegistryRecord, event: Departing, now_ns: int) -> tuple[RegistryRecord, Effects]:
-    return record, (SendAs(event.to, event.message, event.speaker), relayed(record, event))
+    return record, (SendAs(event.to, event.message, event.speaker), make_relayed(record, event))
 
 
-def relayed(record: RegistryRecord, event: Departing) -> SendAs:
+def make_relayed(record: RegistryRecord, event: Departing) -> SendAs:
     via = record.detours.of[event.message.borrower].via
     return SendAs(via, RelayedToBorrower(event.speaker, via, event.message), event.speaker)
 

@@ -21,17 +21,17 @@ from statemachines.shared_subscriptions.session_record import (
     IN_HAND,
     SPENT,
     Nack,
-    Reading,
     ReturnedDelivery,
     ReturnEnd,
     SessionRecord,
+    StreamReading,
     reading_key,
 )
 
 # -- what is in hand --------------------------------------------------------------------------------------------------
 
 
-def find_in_hand(reading: Reading, since: int = 0) -> int | None:
+def find_in_hand(reading: StreamReading, since: int = 0) -> int | None:
     """The first message from offset `since` on that the application has in hand."""
     at = max(reading.progress, since)
     if not reading.relaxed:
@@ -45,25 +45,25 @@ def find_in_hand(reading: Reading, since: int = 0) -> int | None:
     return at if at < reading.delivered else None
 
 
-def pass_returned(reading: Reading, at: int, end: int) -> int:
+def pass_returned(reading: StreamReading, at: int, end: int) -> int:
     """The first from `at` on that is not given back, or is handed over again; `end` at most."""
     while at < end and at in reading.returned and reading.returned[at].turn is not IN_HAND:
         at += 1
     return at
 
 
-def find_low(reading: Reading) -> int:
+def find_low(reading: StreamReading) -> int:
     """All before this offset is acknowledged, or was given back."""
     first = find_in_hand(reading)
     return reading.delivered if first is None else first
 
 
-def is_first_in_hand(reading: Reading) -> bool:
+def is_first_in_hand(reading: StreamReading) -> bool:
     """The application has the message at the progress."""
     return find_in_hand(reading) == reading.progress
 
 
-def find_held_again(readings: Mapping[str, Reading]) -> set[tuple[str, int, int]]:
+def find_held_again(readings: Mapping[str, StreamReading]) -> set[tuple[str, int, int]]:
     """Key, grant and offset of what was given back, and is fetched or in hand again."""
     return {
         (key, reading.grant, offset)
@@ -73,7 +73,7 @@ def find_held_again(readings: Mapping[str, Reading]) -> set[tuple[str, int, int]
     }
 
 
-def count_excused(reading: Reading) -> int:
+def count_excused(reading: StreamReading) -> int:
     """Messages behind the progress that take no room: acknowledged, or given back."""
     if not reading.relaxed:
         return 0
@@ -82,7 +82,7 @@ def count_excused(reading: Reading) -> int:
     return sum(max(size, 0) for size in acked) + sum(waiting)
 
 
-def is_full(reading: Reading) -> bool:
+def is_full(reading: StreamReading) -> bool:
     """It has as many holes as a stream may have: nothing new is fetched.  What is before the last acknowledged
     message is not new: a stream may be granted with all of its holes."""
     if len(reading.returned) >= HOLES_MAX:
@@ -93,7 +93,7 @@ def is_full(reading: Reading) -> bool:
 # -- giving back ------------------------------------------------------------------------------------------------------
 
 
-def put_aside(reading: Reading, event: Nack, failed: int, wait_ns: int) -> Reading:
+def put_aside(reading: StreamReading, event: Nack, failed: int, wait_ns: int) -> StreamReading:
     """The stream as it is when the message comes again after `wait_ns`; one that failed too often waits for its
     leader."""
     is_spent = 0 < reading.most <= failed
@@ -103,14 +103,14 @@ def put_aside(reading: Reading, event: Nack, failed: int, wait_ns: int) -> Readi
     return replace(reading, returned=returned, suspect=suspect, failed=before)
 
 
-def time_return(reading: Reading, event: Nack, wait_ns: int, now_ns: int) -> Effects:
+def time_return(reading: StreamReading, event: Nack, wait_ns: int, now_ns: int) -> Effects:
     """The timer of its delay."""
     if reading.returned[event.offset].turn is not DELAYED:
         return ()
     return (SetTimer("return", now_ns + wait_ns, return_key(reading, event.offset)),)
 
 
-def return_key(reading: Reading, offset: int) -> str:
+def return_key(reading: StreamReading, offset: int) -> str:
     return f"{reading_key(reading.owner, reading.stream)} {offset}"
 
 
@@ -122,7 +122,7 @@ def is_returning(record: SessionRecord, event: ReturnEnd) -> bool:
     return one is not None and one.turn is DELAYED
 
 
-def set_turn(reading: Reading, offset: int, turn: object) -> Reading:
+def set_turn(reading: StreamReading, offset: int, turn: object) -> StreamReading:
     """The message with another turn."""
     one = replace(reading.returned[offset], turn=turn)
     return replace(reading, returned=reading.returned.set(offset, one))
@@ -131,21 +131,21 @@ def set_turn(reading: Reading, offset: int, turn: object) -> Reading:
 # -- handing over again --------------------------------------------------------------------------------------------
 
 
-def find_turn(reading: Reading, *turns: object) -> int | None:
+def find_turn(reading: StreamReading, *turns: object) -> int | None:
     """The first message that was given back and has one of these turns."""
     if not reading.returned:
         return None
     return next((offset for offset, one in in_order(reading.returned) if one.turn in turns), None)
 
 
-def find_due(reading: Reading) -> int | None:
+def find_due(reading: StreamReading) -> int | None:
     """The message that is to be fetched next, before anything else; one at a time."""
     if not reading.returned or find_turn(reading, FETCHED) is not None:
         return None
     return find_turn(reading, DUE)
 
 
-def join_relaxed(reading: Reading, first: int, last: int) -> tuple[Reading, Effects]:
+def join_relaxed(reading: StreamReading, first: int, last: int) -> tuple[StreamReading, Effects]:
     """The reading with `first`..`last` acknowledged, and what ends the delays of these."""
     progress, acked = join_all_ranges(reading.progress, in_order(reading.acked), ((first, last),))
     done = [offset for offset, _ in in_order(reading.returned) if first <= offset <= last or offset < progress]

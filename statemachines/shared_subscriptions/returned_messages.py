@@ -32,9 +32,9 @@ from statemachines.shared_subscriptions.session_record import (
     IN_HAND,
     DelayEnd,
     Nack,
-    Reading,
     Ready,
     SessionRecord,
+    StreamReading,
     reading_key,
     reading_of,
 )
@@ -69,7 +69,7 @@ def find_objection(record: SessionRecord, event: Nack) -> str:
     return "it was not handed over"
 
 
-def is_acknowledged(reading: Reading, offset: int) -> bool:
+def is_acknowledged(reading: StreamReading, offset: int) -> bool:
     """Out of order."""
     return any(first <= offset <= last for first, last in in_order(reading.acked))
 
@@ -98,7 +98,7 @@ def check_reason(reason: str) -> None:
         raise ConfigurationError("reason", repr(reason[:40]), rule) from error
 
 
-def count_failures(reading: Reading, offset: int) -> int:
+def count_failures(reading: StreamReading, offset: int) -> int:
     """How often the message was handed over before and not acknowledged; known of one message of a stream, and of those
     that were given back where the stream goes on."""
     again = reading.returned.get(offset)
@@ -107,7 +107,7 @@ def count_failures(reading: Reading, offset: int) -> int:
     return reading.failed if reading.failed and reading.suspect == offset else 0
 
 
-def find_reason(reading: Reading, offset: int) -> str:
+def find_reason(reading: StreamReading, offset: int) -> str:
     """Why the message was given back last."""
     again = reading.returned.get(offset)
     if again is not None:
@@ -118,12 +118,12 @@ def find_reason(reading: Reading, offset: int) -> str:
 # -- giving back ----------------------------------------------------------------------------------------------------
 
 
-def find_wait(reading: Reading, event: Nack) -> int:
+def find_wait(reading: StreamReading, event: Nack) -> int:
     """Nanoseconds until the message comes again: as its application said, or a while where it failed before."""
     return event.delay_ns or back_off_ns(count_failures(reading, event.offset) + 1)
 
 
-def go_back(reading: Reading, event: Nack) -> Reading:
+def go_back(reading: StreamReading, event: Nack) -> StreamReading:
     """The stream as it is when this message comes next."""
     at = event.offset
     failed = count_failures(reading, at) + 1
@@ -144,7 +144,7 @@ def go_back(reading: Reading, event: Nack) -> Reading:
     )
 
 
-def time_delay(before: Reading, after: Reading, event: Nack, now_ns: int) -> Effects:
+def time_delay(before: StreamReading, after: StreamReading, event: Nack, now_ns: int) -> Effects:
     """The timer of a delay; a message that failed too often waits for its leader."""
     wait_ns, key = find_wait(before, event), reading_key(event.owner, event.stream)
     if after.relaxed:
@@ -154,7 +154,7 @@ def time_delay(before: Reading, after: Reading, event: Nack, now_ns: int) -> Eff
     return (CancelTimer("delay", key),) if after.delayed else ()
 
 
-def pass_acknowledged(reading: Reading) -> Reading:
+def pass_acknowledged(reading: StreamReading) -> StreamReading:
     """Behind a message that was given back some may be acknowledged: they are not handed over again."""
     at = max(reading.delivered, reading.progress)
     if at < reading.handed:
@@ -174,7 +174,7 @@ def pass_acknowledged(reading: Reading) -> Reading:
     )
 
 
-def last_in_row(reading: Reading, last: int) -> int:
+def last_in_row(reading: StreamReading, last: int) -> int:
     """The last message up to `last` before the next one that is acknowledged."""
     if reading.handed <= reading.delivered:
         return last
@@ -185,7 +185,7 @@ def last_in_row(reading: Reading, last: int) -> int:
 # -- delays ---------------------------------------------------------------------------------------------------------
 
 
-def mark_failed(reading: Reading, event: Install) -> Reading:
+def mark_failed(reading: StreamReading, event: Install) -> StreamReading:
     """As it is installed: where its next message failed before, that is known, and waits if it failed often."""
     if event.relaxed:
         reading = mark_relaxed(reading, event)
@@ -195,7 +195,7 @@ def mark_failed(reading: Reading, event: Install) -> Reading:
     return replace(reading, suspect=suspect, failed=event.failed, most=event.most, delayed=event.failed > 1)
 
 
-def mark_relaxed(reading: Reading, event: Install) -> Reading:
+def mark_relaxed(reading: StreamReading, event: Install) -> StreamReading:
     """What is acknowledged behind the progress is passed over; what is not was handed over before, as far as that."""
     progress, acked = join_ranges(event.progress, event.acked)
     at = {"progress": progress, "delivered": progress, "fetched": progress}

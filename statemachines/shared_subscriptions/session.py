@@ -76,8 +76,8 @@ from statemachines.shared_subscriptions.session_record import (
     FETCHING,
     IN_HAND,
     WAITING,
-    Lease,
-    Reading,
+    OwnerLease,
+    StreamReading,
     keep,
     reading_key,
     reading_of,
@@ -88,11 +88,11 @@ from statemachines.shared_subscriptions.session_record import AcknowledgementLat
 from statemachines.shared_subscriptions.session_record import AcknowledgementWaitEnd as AcknowledgementWaitEnd
 from statemachines.shared_subscriptions.session_record import Admit as Admit
 from statemachines.shared_subscriptions.session_record import ApplicationReturned as ApplicationReturned
+from statemachines.shared_subscriptions.session_record import CountedBatch as CountedBatch
 from statemachines.shared_subscriptions.session_record import DelayEnd as DelayEnd
 from statemachines.shared_subscriptions.session_record import Deliver as Deliver
 from statemachines.shared_subscriptions.session_record import Dismiss as Dismiss
 from statemachines.shared_subscriptions.session_record import Ended as Ended
-from statemachines.shared_subscriptions.session_record import Kept as Kept
 from statemachines.shared_subscriptions.session_record import Nack as Nack
 from statemachines.shared_subscriptions.session_record import PollTimer as PollTimer
 from statemachines.shared_subscriptions.session_record import Progressed as Progressed
@@ -105,7 +105,7 @@ from statemachines.shared_subscriptions.session_record import SessionStatus as S
 from statemachines.shared_subscriptions.session_record import Take as Take
 from statemachines.shared_subscriptions.session_record import UnreadableTimer as UnreadableTimer
 from statemachines.shared_subscriptions.stream import Finish, Install, Uninstall
-from statemachines.shared_subscriptions.stream_store import SERVICE, Batch, Fetch, Fetched, FetchFailed, Slice
+from statemachines.shared_subscriptions.stream_store import SERVICE, Fetch, Fetched, FetchFailed, MessageBatch, Slice
 from statemachines.shared_subscriptions.unreadable_session import (
     give_up_open_read,
     give_up_reads,
@@ -173,7 +173,7 @@ def was_delivered(record: SessionRecord, event: Ack) -> bool:
     return event.first <= event.last < count_handed(reading)
 
 
-def count_handed(reading: Reading) -> int:
+def count_handed(reading: StreamReading) -> int:
     """The offset behind all that was handed over under the grant."""
     return reading.delivered if reading.relaxed else max(reading.delivered, reading.handed)
 
@@ -216,13 +216,13 @@ def is_open(record: SessionRecord, event: Fetched | FetchFailed) -> bool:
     return event.n == record.fetch_n
 
 
-def may_fetch(record: SessionRecord, reading: Reading | None) -> bool:
+def may_fetch(record: SessionRecord, reading: StreamReading | None) -> bool:
     if reading is None or reading.delayed:
         return False
     return reading.queued and not reading.finishing and record.leases[reading.owner].held
 
 
-def wants_fetch(record: SessionRecord, reading: Reading) -> bool:
+def wants_fetch(record: SessionRecord, reading: StreamReading) -> bool:
     """It has room and a future, and its owner a lease."""
     if reading.finishing or reading.delayed or not record.leases[reading.owner].held:
         return False
@@ -233,7 +233,7 @@ def wants_fetch(record: SessionRecord, reading: Reading) -> bool:
     return 2 * (reading.fetched - reading.progress - count_excused(reading)) <= record.buffer
 
 
-def may_deliver(record: SessionRecord, reading: Reading) -> bool:
+def may_deliver(record: SessionRecord, reading: StreamReading) -> bool:
     if reading.delayed or (reading.delivered >= reading.fetched and find_turn(reading, FETCHED) is None):
         return False
     return not reading.finishing and record.leases[reading.owner].held
@@ -243,7 +243,7 @@ def may_deliver(record: SessionRecord, reading: Reading) -> bool:
 
 
 def admit(record: SessionRecord, event: Admit, now_ns: int) -> tuple[SessionRecord, Effects]:
-    lease = Lease(event.held, event.at_delivery)
+    lease = OwnerLease(event.held, event.at_delivery)
     return replace(record, leases=record.leases.set(event.owner, lease)), ()
 
 
@@ -283,7 +283,7 @@ def add(record: SessionRecord, event: Install, now_ns: int) -> tuple[SessionReco
     if event.stream not in lease.streams:
         lease = replace(lease, streams=lease.streams.set(event.stream, True))
         record = replace(record, leases=record.leases.set(event.owner, lease))
-    reading = mark_failed(Reading(event.owner, event.stream, event.grant, at, at, at), event)
+    reading = mark_failed(StreamReading(event.owner, event.stream, event.grant, at, at, at), event)
     record = tidy(keep(record, reading))
     if record.lone == reading_key(event.owner, event.stream):
         record = replace(record, lone="")
@@ -421,7 +421,7 @@ def take_in(record: SessionRecord, event: Fetched, now_ns: int) -> tuple[Session
     return record, (*effects, Tell(Ready())) if is_ready else effects
 
 
-def count_batch(reading: Reading, batch: Batch) -> Reading:
+def count_batch(reading: StreamReading, batch: MessageBatch) -> StreamReading:
     """With what came: the next messages, or one that was given back."""
     if batch.first == reading.fetched:
         if batch.last + 1 == batch.first and batch.ended == reading.ended:
@@ -430,7 +430,7 @@ def count_batch(reading: Reading, batch: Batch) -> Reading:
     return set_turn(reading, batch.first, FETCHED) if batch.last >= batch.first else reading
 
 
-def continues(record: SessionRecord, reading: Reading, batch: Batch) -> bool:
+def continues(record: SessionRecord, reading: StreamReading, batch: MessageBatch) -> bool:
     """The batch is what comes next under the grant that is installed, and its owner has a lease."""
     return (
         reading.grant == batch.grant
@@ -441,13 +441,13 @@ def continues(record: SessionRecord, reading: Reading, batch: Batch) -> bool:
     )
 
 
-def list_kept(record: SessionRecord, event: Fetched) -> tuple[Kept, ...]:
+def list_kept(record: SessionRecord, event: Fetched) -> tuple[CountedBatch, ...]:
     """What the step on this answer will count, for whoever has the payloads."""
     if record.status is not FETCHING or not is_answer(record, event):
         return ()
     parts = zip(record.asked, event.batches, strict=True)
     return tuple(
-        Kept(part, key, batch.grant, batch.first, batch.last, batch.first < record.readings[key].fetched)
+        CountedBatch(part, key, batch.grant, batch.first, batch.last, batch.first < record.readings[key].fetched)
         for part, (key, batch) in enumerate(parts)
         if key in record.readings and continues(record, record.readings[key], batch) and batch.last >= batch.first
     )
@@ -573,7 +573,7 @@ def acknowledge(record: SessionRecord, event: Ack, now_ns: int) -> tuple[Session
     return record, told + report(reading) if is_news else told
 
 
-def join(reading: Reading, first: int, last: int) -> Reading:
+def join(reading: StreamReading, first: int, last: int) -> StreamReading:
     """The reading with `first`..`last` acknowledged: the prefix grows over all that has become contiguous."""
     acked, progress = reading.acked, reading.progress
     if first > progress:
@@ -622,12 +622,12 @@ def end_return(record: SessionRecord, event: ReturnEnd, now_ns: int) -> tuple[Se
     return queue_fetch(keep(record, set_turn(record.readings[key], int(offset), DUE)), key), ()
 
 
-def has_ended(reading: Reading) -> bool:
+def has_ended(reading: StreamReading) -> bool:
     """The stream has ended, and all of it is acknowledged."""
     return reading.ended and reading.progress == reading.fetched
 
 
-def report(reading: Reading) -> Effects:
+def report(reading: StreamReading) -> Effects:
     """The progress, to the owner: final when the stream is to be finished and nothing is in hand."""
     progress = END_OF_STREAM if has_ended(reading) else reading.progress
     first = find_in_hand(reading)
@@ -717,7 +717,7 @@ def offsets_in_order(record: SessionRecord) -> bool:
     return all(keeps_order(record, reading) for _, reading in in_order(record.readings))
 
 
-def keeps_order(record: SessionRecord, reading: Reading | None) -> bool:
+def keeps_order(record: SessionRecord, reading: StreamReading | None) -> bool:
     if reading is None:
         return True
     most = reading.progress + record.buffer + count_excused(reading)

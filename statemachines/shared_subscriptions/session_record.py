@@ -80,7 +80,7 @@ class Deliver(Event, frozen=True, gc=False):
     handed: int = 0
 
 
-class Kept(msgspec.Struct, frozen=True, gc=False):
+class CountedBatch(msgspec.Struct, frozen=True, gc=False):
     """For the driver: of an answer the batch number `part` is counted, as messages `first`..`last` of the reading `key`
     under `grant`; its payloads are wanted until they are delivered.  `again`: it is one message that was given back."""
 
@@ -216,7 +216,7 @@ class ReturnedDelivery(msgspec.Struct, frozen=True, gc=False):
     reason: str = ""
 
 
-class Reading(msgspec.Struct, frozen=True, gc=False):
+class StreamReading(msgspec.Struct, frozen=True, gc=False):
     """One stream being read for one owner.  progress <= delivered <= fetched are next offsets: all below is
     acknowledged, handed over, buffered by the driver.  `acked`: ranges acknowledged out of order, first -> last.
     `queued`: its turn to be fetched will come, or it is in the open fetch; `waiting`: its turn to be delivered will.
@@ -264,7 +264,7 @@ class Reading(msgspec.Struct, frozen=True, gc=False):
         return next((offset for offset, one in in_order(self.returned) if one.turn in (FETCHED, IN_HAND)), None)
 
 
-class Lease(msgspec.Struct, frozen=True, gc=False):
+class OwnerLease(msgspec.Struct, frozen=True, gc=False):
     """What is known of an owner: whether its lease holds, how its messages are acknowledged, what is read for it."""
 
     held: bool = False
@@ -293,8 +293,8 @@ class SessionRecord(msgspec.Struct, frozen=True):
     asked: tuple[str, ...] = ()
     failing: tuple[Slice, ...] = ()
     trial: tuple[Slice, ...] = ()
-    leases: Map[str, Lease] = Map()
-    readings: Map[str, Reading] = Map()
+    leases: Map[str, OwnerLease] = Map()
+    readings: Map[str, StreamReading] = Map()
     to_fetch: Fifo = Fifo()
     idle: Fifo = Fifo()
     to_take: Fifo = Fifo()
@@ -308,11 +308,11 @@ def reading_key(owner: str, stream: str) -> str:
     return f"{owner} {stream}"
 
 
-def reading_of(record: SessionRecord, event: Install | Finish | Uninstall | Ack | Nack) -> Reading | None:
+def reading_of(record: SessionRecord, event: Install | Finish | Uninstall | Ack | Nack) -> StreamReading | None:
     """What is read of the event's stream for its owner."""
     return record.readings.get(f"{event.owner} {event.stream}")
 
 
-def keep(record: SessionRecord, reading: Reading) -> SessionRecord:
+def keep(record: SessionRecord, reading: StreamReading) -> SessionRecord:
     """With the reading as it is now."""
     return replace(record, readings=record.readings.set(f"{reading.owner} {reading.stream}", reading))

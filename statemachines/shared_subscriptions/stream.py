@@ -39,7 +39,7 @@ from statemachines.shared_subscriptions.message import (
 )
 
 
-class Link(msgspec.Struct, frozen=True, gc=False):
+class StreamLink(msgspec.Struct, frozen=True, gc=False):
     """What both sides echo once a borrower is connected: who, with whom, under which numbers."""
 
     borrower: str
@@ -138,7 +138,7 @@ class StreamRecord(msgspec.Struct, frozen=True, gc=False):
     """One stream.  `grant` is the number held or, absent, the highest seen; what follows `finished` as
     in a `Report`."""
 
-    link: Link
+    link: StreamLink
     stream: str
     status: StreamStatus = ABSENT
     grant: int = 0
@@ -281,7 +281,7 @@ def make_update(borrower: str, epoch: int, registration: int, report: Report) ->
     )
 
 
-def confirm(link: Link, stream: str, grant: int) -> Send:
+def confirm(link: StreamLink, stream: str, grant: int) -> Send:
     """`revoke_finished` for one grant, to the leader."""
     return Send(link.leader, RevokeFinished(link.borrower, link.epoch, link.registration, stream, grant))
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from statemachines.kernel import Effects, SetTimer, Tell, in_order, keys_in_order
 from statemachines.shared_subscriptions.acknowledged_ranges import find_reach
 from statemachines.shared_subscriptions.configuration import MS
-from statemachines.shared_subscriptions.leader_record import LEADING, Held, LeaderRecord
+from statemachines.shared_subscriptions.leader_record import LEADING, LeaderRecord, UncoveredProgress
 from statemachines.shared_subscriptions.member import REGISTERED, Kick
 from statemachines.shared_subscriptions.membership import HEARD, Outcome, is_of_owner, make_held, step_out, step_owned
 from statemachines.shared_subscriptions.message import Report, UpdateProgress
@@ -84,7 +84,7 @@ def learn_sizes(draft: Draft, event: Measured) -> None:
     draft.record = replace(draft.record, streams=streams)
 
 
-def believe(draft: Draft, stream: str, held: Held) -> None:
+def believe(draft: Draft, stream: str, held: UncoveredProgress) -> None:
     """It counts, for its owner as if it had just come; if its owner is gone, as its last word."""
     record = draft.record
     assignment = record.assignments.get(stream)
@@ -98,7 +98,7 @@ def believe(draft: Draft, stream: str, held: Held) -> None:
         draft.release(stream)
 
 
-def refuse(draft: Draft, stream: str, held: Held) -> None:
+def refuse(draft: Draft, stream: str, held: UncoveredProgress) -> None:
     """Nothing of it counts, and whoever said it is not believed any more."""
     record = draft.record
     count = record.streams[stream].count  # of a stream that was dropped nothing is refused

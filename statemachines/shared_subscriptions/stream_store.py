@@ -50,7 +50,7 @@ class Slice(msgspec.Struct, frozen=True, gc=False):
     limit: int
 
 
-class Batch(msgspec.Struct, frozen=True, gc=False):
+class MessageBatch(msgspec.Struct, frozen=True, gc=False):
     """Messages `first`..`last` of a stream are there (last = first - 1: none); `ended`: and nothing ever follows."""
 
     stream: str
@@ -111,7 +111,7 @@ class Fetched(Answer, frozen=True, gc=False):
     """A batch for each slice, in order; a driver keeps the payloads."""
 
     n: int
-    batches: tuple[Batch, ...]
+    batches: tuple[MessageBatch, ...]
 
 
 class FetchFailed(Answer, frozen=True, gc=False):
@@ -233,7 +233,7 @@ class StoredStream(msgspec.Struct, frozen=True, gc=False):
         return next((first for first, time_ns in self.times if time_ns >= start_ns), self.count)
 
 
-class Streams(msgspec.Struct, frozen=True):
+class StoredStreams(msgspec.Struct, frozen=True):
     """The pure store: its streams by id; `generation` is appended to, all before `oldest` are gone; `letters`: of each
     group and stream, what is behind the last message that has a dead letter."""
 
@@ -251,11 +251,11 @@ class StreamStore:
     def __init__(self, shards: int = 4) -> None:
         self.shards = shards
 
-    def initial(self) -> Streams:
+    def initial(self) -> StoredStreams:
         """No streams."""
-        return Streams()
+        return StoredStreams()
 
-    def apply(self, state: Streams, request: Request, now_ns: int) -> tuple[Streams, tuple[Answer, ...]]:
+    def apply(self, state: StoredStreams, request: Request, now_ns: int) -> tuple[StoredStreams, tuple[Answer, ...]]:
         """The store's meaning; `now_ns` is its own time."""
         match request:
             case ListStreams():
@@ -284,7 +284,7 @@ class StreamStore:
         raise TypeError(f"{self.name} does not take a {type(request).__name__}")
 
     @staticmethod
-    def _list(state: Streams, request: ListStreams) -> StreamsListed:
+    def _list(state: StoredStreams, request: ListStreams) -> StreamsListed:
         found = tuple(
             StreamInfo(
                 stream,
@@ -300,7 +300,7 @@ class StreamStore:
         more = len(found) > request.limit
         return StreamsListed(request.n, found[: request.limit], more, state.generation, state.oldest)
 
-    def _append(self, state: Streams, request: Append, now_ns: int) -> tuple[Streams, tuple[Answer, ...]]:
+    def _append(self, state: StoredStreams, request: Append, now_ns: int) -> tuple[StoredStreams, tuple[Answer, ...]]:
         topic, generation = request.topic, state.generation
         stream = stream_id(topic, self.shards, generation)
         stored = state.by_id.get(stream) or StoredStream(topic, shard_of(topic, self.shards), generation)
@@ -309,7 +309,9 @@ class StreamStore:
         state = replace(state, by_id=state.by_id.set(stream, grown))
         return state, (Appended(request.n, stream, first, first + request.count - 1),)
 
-    def _store_letter(self, state: Streams, request: StoreLetter, now_ns: int) -> tuple[Streams, tuple[Answer, ...]]:
+    def _store_letter(
+        self, state: StoredStreams, request: StoreLetter, now_ns: int
+    ) -> tuple[StoredStreams, tuple[Answer, ...]]:
         letter = request.letter
         key = record_key(letter.group, letter.filter, letter.stream)
         if letter.offset < state.letters.get(key, 0):
@@ -318,12 +320,12 @@ class StreamStore:
         return replace(state, letters=state.letters.set(key, letter.offset + 1)), (LetterStored(request.n, True),)
 
     @staticmethod
-    def _batch(state: Streams, one: Slice) -> Batch:
+    def _batch(state: StoredStreams, one: Slice) -> MessageBatch:
         stored = state.by_id.get(one.stream)
         count = 0 if stored is None else stored.count
         last = min(count, one.first + one.limit) - 1
         ended = stored is not None and stored.ended and last + 1 == count
-        return Batch(one.stream, one.grant, one.first, max(last, one.first - 1), ended)
+        return MessageBatch(one.stream, one.grant, one.first, max(last, one.first - 1), ended)
 
 
 def shard_of(topic: str, shards: int) -> int:

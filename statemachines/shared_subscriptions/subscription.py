@@ -9,7 +9,7 @@ from typing import Literal
 
 from statemachines.kernel import Outgoing
 from statemachines.kernel.node import Observer
-from statemachines.shared_subscriptions.agent_record import BUFFER, Shared
+from statemachines.shared_subscriptions.agent_record import BUFFER, SharedFilter
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import Order
 from statemachines.shared_subscriptions.handler import Handler
@@ -38,7 +38,7 @@ class Subscription(Handler):
         super().__init__(life, registries, configuration, buffer=buffer, observe=observe, check=check)
         check_group(group)
         check_filter(topic_filter, topic_filter)
-        self.wanted = Shared(group, topic_filter, at_delivery, start_ns, order)
+        self.wanted = SharedFilter(group, topic_filter, at_delivery, start_ns, order)
         self.subscription = ""
 
     @property

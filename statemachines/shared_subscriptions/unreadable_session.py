@@ -13,10 +13,10 @@ from statemachines.kernel import Ask, CancelTimer, Effects, SetTimer, Tell
 from statemachines.shared_subscriptions.relaxed_order import count_excused, find_due
 from statemachines.shared_subscriptions.session_record import (
     PollTimer,
-    Reading,
     ReadsFailed,
     ReadsSucceed,
     SessionRecord,
+    StreamReading,
     UnreadableTimer,
 )
 from statemachines.shared_subscriptions.stream_store import SERVICE, Fetch, Slice
@@ -70,7 +70,7 @@ def try_read(record: SessionRecord, event: PollTimer, now_ns: int) -> tuple[Sess
     return record, (Ask(SERVICE, Fetch(record.fetch_n, record.trial)),)
 
 
-def slice_of(record: SessionRecord, reading: Reading) -> Slice:
+def slice_of(record: SessionRecord, reading: StreamReading) -> Slice:
     """What a fetch asks for of this reading: a message that was given back comes first, and alone."""
     due = find_due(reading)
     if due is not None:

@@ -35,7 +35,7 @@ from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group_store import SERVICE, Claim, Read, ReadDone, StoreFailed, record_key
 from statemachines.shared_subscriptions.message import Invalidate, LeaderMessage, Undeclared
 from statemachines.shared_subscriptions.names import CLAIM
-from statemachines.shared_subscriptions.stream import Link
+from statemachines.shared_subscriptions.stream import StreamLink
 
 
 class Doubt(Call, frozen=True, gc=False):
@@ -94,7 +94,7 @@ class Follower(Protocol):
     """Whom a borrower follows, and the highest epoch that it knows."""
 
     @property
-    def link(self) -> Link | None: ...
+    def link(self) -> StreamLink | None: ...
     @property
     def epoch(self) -> int: ...
 

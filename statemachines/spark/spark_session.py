@@ -150,7 +150,7 @@ class SharedSpark:
 
 
 @contextmanager
-def refusals() -> Iterator[None]:
+def raise_refusals() -> Iterator[None]:
     """What a task refuses is raised as `GaplessError`, in one line."""
     from pyspark.errors import PySparkException
 

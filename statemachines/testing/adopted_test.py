@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 from statemachines.adoption import AdoptedMachine, NotRepeatable
 from statemachines.adoption.model_step import name_action
 from statemachines.adoption.run_text import describe_run
-from statemachines.adoption.state_search import FoundViolation, Leg
+from statemachines.adoption.state_search import FoundViolation, SearchStep
 
 STEPS = 30
 EXAMPLES = 50
@@ -50,7 +50,7 @@ class AdoptedTest(RuleBasedStateMachine):
         with stepper.install():
             self.subject = stepper.maker.make()
             self.value = stepper.reader.read(self.subject)
-        self.legs: list[Leg] = []
+        self.legs: list[SearchStep] = []
         self.ended = False
         """The next value would have been beyond `within`: nothing more happens in this run."""
         self._judge(None)
@@ -73,7 +73,7 @@ class AdoptedTest(RuleBasedStateMachine):
             self.ended = any(one.find_broken(expected.value.origin) is not None for one in self.adopted.within)
         if self.ended:
             return
-        self.legs.append(Leg(action, self.value, expected))
+        self.legs.append(SearchStep(action, self.value, expected))
         self.value = expected.value
         self._judge(expected)
 

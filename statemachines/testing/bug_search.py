@@ -27,8 +27,8 @@ from statemachines.testing.system_test import CLOSED, SystemTest
 from statemachines_sim.scenario import find_scenario, list_shipped_with
 from statemachines_sim.world import World
 from statemachines_spec.bug import Bug, plant_bug
+from statemachines_spec.directed_system import explore_directed
 from statemachines_spec.explorer.shift import TellsTime
-from statemachines_spec.hunt import look
 from statemachines_spec.protocol import of_protocol
 
 EXAMPLES: Final = 10
@@ -36,7 +36,7 @@ EXAMPLES: Final = 10
 PHASES: Final = (Phase.generate,)
 
 
-class Driven(msgspec.Struct, frozen=True):
+class DrivenTest(msgspec.Struct, frozen=True):
     """What Hypothesis drives: `name`, and `make()` gives a test of it, anew where a bug may be planted."""
 
     name: str
@@ -45,7 +45,7 @@ class Driven(msgspec.Struct, frozen=True):
 
 
 class Searches(msgspec.Struct, frozen=True):
-    """Where planted bugs of a protocol are looked for, beside the hunts that the explorer knows.
+    """Where planted bugs of a protocol are looked for, beside the directed systems that the explorer knows.
 
     `scenarios`, simulated in turn: each with seed 0, then each with seed 1, and so on (none: all that come with the
     protocol); `driven` by Hypothesis in the same way (none: every closed system at its first size).  `processes`, given
@@ -53,11 +53,11 @@ class Searches(msgspec.Struct, frozen=True):
     """
 
     scenarios: tuple[str, ...] = ()
-    driven: tuple[Driven, ...] = ()
+    driven: tuple[DrivenTest, ...] = ()
     processes: Callable[[int], str] | None = None
 
 
-class Try(msgspec.Struct, frozen=True):
+class BugSearchRun(msgspec.Struct, frozen=True):
     """One run: `what` broke ("" = nothing), `where`: what was run; of an exploration the `steps` of a shortest run and
     the `states` explored."""
 
@@ -67,17 +67,17 @@ class Try(msgspec.Struct, frozen=True):
     states: int = 0
 
 
-class Found(msgspec.Struct, frozen=True):
+class BugSearchResult(msgspec.Struct, frozen=True):
     """`what` broke ("" = nothing did) after so many `runs` and `cpu_s` seconds of processor time, children
     included; `last`: the run."""
 
     what: str
     runs: int
     cpu_s: float
-    last: Try
+    last: BugSearchRun
 
 
-Tries = Iterator[Try]
+Tries = Iterator[BugSearchRun]
 """Runs, one after the other; those of simulation and Hypothesis have no end."""
 
 
@@ -90,11 +90,11 @@ def searches_of(protocol: str) -> Searches:
     return Searches(scenarios, said.driven or _systems(protocol), said.processes)
 
 
-def _systems(protocol: str) -> tuple[Driven, ...]:
+def _systems(protocol: str) -> tuple[DrivenTest, ...]:
     part = of_protocol(protocol)
 
-    def driven(name: str) -> Driven:
-        return Driven(name, lambda: SystemTest.of(part.system(name)))
+    def driven(name: str) -> DrivenTest:
+        return DrivenTest(name, lambda: SystemTest.of(part.system(name)))
 
     return tuple(driven(name) for name in part.systems)
 
@@ -104,13 +104,13 @@ def _systems(protocol: str) -> tuple[Driven, ...]:
 
 def explore_systems(protocol: str) -> Tries:
     """Small systems, explored exhaustively."""
-    for hunt in of_protocol(protocol).hunts():
+    for directed in of_protocol(protocol).list_directed():
         try:
-            catch = look(hunt)
+            catch = explore_directed(directed)
         except TellsTime:  # a bug that reads the clock has no verdict in a timed system
-            yield Try("", hunt.name)
+            yield BugSearchRun("", directed.name)
         else:
-            yield Try(catch.what, hunt.name, catch.steps, catch.states)
+            yield BugSearchRun(catch.what, directed.name, catch.steps, catch.states)
 
 
 def simulate_runs(protocol: str) -> Tries:
@@ -121,13 +121,13 @@ def simulate_runs(protocol: str) -> Tries:
             yield simulation_run(protocol, f"{name}, seed {number}")
 
 
-def simulation_run(protocol: str, where: str) -> Try:
+def simulation_run(protocol: str, where: str) -> BugSearchRun:
     """One of them."""
     name, _, number = where.partition(", seed ")
-    return Try(World(find_scenario(f"{protocol}/{name}"), int(number), trace=False).run().monitor, where)
+    return BugSearchRun(World(find_scenario(f"{protocol}/{name}"), int(number), trace=False).run().monitor, where)
 
 
-def driven(protocol: str) -> Tries:
+def drive_runs(protocol: str) -> Tries:
     """Runs under Hypothesis, `EXAMPLES` at a time."""
     kinds = searches_of(protocol).driven
     for number in count() if kinds else ():
@@ -135,16 +135,16 @@ def driven(protocol: str) -> Tries:
             yield driven_run(protocol, f"{one.name}, seed {number}")
 
 
-def driven_run(protocol: str, where: str) -> Try:
+def driven_run(protocol: str, where: str) -> BugSearchRun:
     """One such batch; the same in every process."""
     name, _, number = where.partition(", seed ")
     for one in searches_of(protocol).driven:
         if one.name == name:
-            return Try(_batch(one, int(number)), where)
+            return BugSearchRun(_batch(one, int(number)), where)
     raise ConfigurationError("search", name, "is none of what Hypothesis drives for this protocol")
 
 
-def _batch(one: Driven, number: int) -> str:
+def _batch(one: DrivenTest, number: int) -> str:
     """What broke in it first: it need not be shrunk, which takes minutes."""
     kind = seed(number)(type("Seeded", (one.make(),), {"explain": False}))
     bounds = settings(one.bounds, derandomize=False, max_examples=EXAMPLES, stateful_step_count=40, phases=PHASES)
@@ -160,13 +160,13 @@ def play_processes(protocol: str) -> Tries:
     """Runs of real processes; no two are the same, whatever the seed."""
     run = searches_of(protocol).processes
     if run is not None:
-        yield from (Try(run(number), f"plan {number}") for number in count())
+        yield from (BugSearchRun(run(number), f"plan {number}") for number in count())
 
 
 METHODS: Final[dict[str, Callable[[str], Tries]]] = {
     "exploration": explore_systems,
     "simulation": simulate_runs,
-    "hypothesis": driven,
+    "hypothesis": drive_runs,
     "processes": play_processes,
 }
 
@@ -182,19 +182,19 @@ def _spent_s() -> float:
     return process_time() + children.ru_utime + children.ru_stime
 
 
-def search(protocol: str, method: str, *, cpu_s: float = 60.0, tries: int = 10**9) -> Found:
+def search(protocol: str, method: str, *, cpu_s: float = 60.0, tries: int = 10**9) -> BugSearchResult:
     """Try, with whatever is planted, until something breaks, the processor time is used up, there were so many tries,
     or there are no more."""
     began = _spent_s()
-    number, last = 0, Try("", "nothing")
+    number, last = 0, BugSearchRun("", "nothing")
     for last in METHODS[method](protocol):
         number += 1
         if last.what or _spent_s() - began > cpu_s or number >= tries:
             break
-    return Found(last.what, number, _spent_s() - began, last)
+    return BugSearchResult(last.what, number, _spent_s() - began, last)
 
 
-def find(protocol: str, bug: Bug | None, method: str, *, cpu_s: float = 60.0, tries: int = 10**9) -> Found:
+def find(protocol: str, bug: Bug | None, method: str, *, cpu_s: float = 60.0, tries: int = 10**9) -> BugSearchResult:
     """Plant a bug of the protocol (None: none, to see that nothing breaks), and search."""
     with plant_bug(f"{protocol}/{bug.name}") if bug is not None else nullcontext():
         return search(protocol, method, cpu_s=cpu_s, tries=tries)

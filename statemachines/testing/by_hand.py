@@ -27,9 +27,9 @@ from statemachines.testing.closed_run import (
     RESTART,
     WAKE,
     Choice,
-    Closed,
     ClosedRun,
-    Fate,
+    MessageFate,
+    SharedSystem,
     tell_story,
 )
 from statemachines.testing.property_broken import broken_type
@@ -40,10 +40,10 @@ CALM_MAX: Final = 1_000
 """Moves after which a system that never comes to rest is left alone."""
 
 
-class Rule:
+class HandRule:
     """What becomes of the `nth` message that it is about (0: of each), in calm; `seen` and `hit` count."""
 
-    def __init__(self, event: str, fate: Fate, nth: int = 1, sender: str = "", to: str = "") -> None:
+    def __init__(self, event: str, fate: MessageFate, nth: int = 1, sender: str = "", to: str = "") -> None:
         if nth < 0:
             raise ConfigurationError("rule: nth", nth, "must be 1 or more, or 0 for every message")
         self.event, self.fate, self.nth, self.sender, self.to = event, fate, nth, sender, to
@@ -51,7 +51,7 @@ class Rule:
 
     def applies(self, message: Envelope) -> bool:
         """Whether it hits this message, which is counted."""
-        if not fits(message, self.event, self.sender, self.to):
+        if not is_fitting(message, self.event, self.sender, self.to):
             return False
         self.seen += 1
         hits = self.nth in (0, self.seen)
@@ -59,22 +59,22 @@ class Rule:
         return hits
 
 
-def drop(event: str = "", *, nth: int = 1, sender: str = "", to: str = "") -> Rule:
+def drop(event: str = "", *, nth: int = 1, sender: str = "", to: str = "") -> HandRule:
     """It is lost.  `event`: the name of the message ("" = any); `sender`, `to`: a component, a node or a party."""
-    return Rule(event, Fate(DROP), nth, sender, to)
+    return HandRule(event, MessageFate(DROP), nth, sender, to)
 
 
-def delay(event: str = "", *, moves: int, nth: int = 1, sender: str = "", to: str = "") -> Rule:
+def delay(event: str = "", *, moves: int, nth: int = 1, sender: str = "", to: str = "") -> HandRule:
     """It comes so many moves later, or when nothing else can happen."""
-    return Rule(event, Fate(DELIVER, moves), nth, sender, to)
+    return HandRule(event, MessageFate(DELIVER, moves), nth, sender, to)
 
 
-def duplicate(event: str = "", *, moves: int = 0, nth: int = 1, sender: str = "", to: str = "") -> Rule:
+def duplicate(event: str = "", *, moves: int = 0, nth: int = 1, sender: str = "", to: str = "") -> HandRule:
     """It comes, and a copy of it so many moves later."""
-    return Rule(event, Fate(DUPLICATE, moves), nth, sender, to)
+    return HandRule(event, MessageFate(DUPLICATE, moves), nth, sender, to)
 
 
-def fits(message: Envelope, event: str, sender: str = "", to: str = "") -> bool:
+def is_fitting(message: Envelope, event: str, sender: str = "", to: str = "") -> bool:
     """Whether the message goes by these words ("" = any)."""
     if event and word_of(message) != event:
         return False
@@ -90,8 +90,8 @@ def word_of(message: Envelope) -> str:
 class ByHand:
     """One run of `system`, from its beginning."""
 
-    def __init__(self, system: System, *rules: Rule) -> None:
-        self.closed = Closed(system)
+    def __init__(self, system: System, *rules: HandRule) -> None:
+        self.closed = SharedSystem(system)
         self.rules = rules
         self.play = ClosedRun(self.closed, fate_of=self._fate_of)
 
@@ -185,7 +185,7 @@ class ByHand:
         found = [
             choice
             for choice in self.play.choices(sort)
-            if fits(self._envelope(choice), event, sender) and self._is_at(choice, to)
+            if is_fitting(self._envelope(choice), event, sender) and self._is_at(choice, to)
         ]
         different = {self._words(choice) for choice in found}
         if len(different) == 1:
@@ -207,7 +207,7 @@ class ByHand:
             name = self.play.broken[0]
             raise broken_type(name)(f"{name}\n\n{self.tell_story()}")
 
-    def _fate_of(self, message: int) -> Fate | None:
+    def _fate_of(self, message: int) -> MessageFate | None:
         envelope = self.closed.entries.envelopes[message]
         return next((rule.fate for rule in self.rules if rule.applies(envelope)), None)
 

@@ -20,7 +20,7 @@ from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.entry_tables import FREE, WAITS, digest
 from statemachines_spec.explorer.fsm_actor import Pass
 from statemachines_spec.explorer.moves import Kind, Moves, State, mix_edge
-from statemachines_spec.explorer.path import Path, ScriptLine, follow
+from statemachines_spec.explorer.path import ExploredPath, ScriptLine, follow
 from statemachines_spec.explorer.property import NO_ERROR, Always
 from statemachines_spec.explorer.system import System
 
@@ -41,7 +41,7 @@ OF_PROCESS: Final = {
 }  # fmt: skip
 
 
-class Fate(NamedTuple):
+class MessageFate(NamedTuple):
     """What becomes of a message in calm: it is handed over after so many moves, or at once and a copy of it after so
     many, or it is lost."""
 
@@ -49,7 +49,7 @@ class Fate(NamedTuple):
     moves: int = 0
 
 
-PROMPT: Final = Fate(DELIVER)
+PROMPT: Final = MessageFate(DELIVER)
 
 
 class Choice(NamedTuple):
@@ -62,10 +62,10 @@ class Choice(NamedTuple):
     kind: int
     event: int
     free: bool
-    ways: tuple[Way, ...]
+    ways: tuple[RunTransition, ...]
 
 
-class Way(NamedTuple):
+class RunTransition(NamedTuple):
     """One transition: what `path.follow` takes, where it leads (None: it raised), the step property that breaks."""
 
     line: ScriptLine
@@ -78,7 +78,7 @@ Pair = tuple[int, int]
 """An entry: the number of its component, and 64 bits of its event and local state, the same in every process."""
 
 
-class Closed:
+class SharedSystem:
     """A system as its runs share it: the entries that they need, made when the first run needs them.
 
     Under a planted bug, or after one, make a new one: entries are never made twice.
@@ -101,7 +101,7 @@ class Closed:
             known = self._choices[state] = self._find_choices(state)
         return known
 
-    def names(self, state: State, way: Way) -> tuple[str, ...]:
+    def names(self, state: State, way: RunTransition) -> tuple[str, ...]:
         """What breaks by this way out of `state`: the step first, then the state it leads to."""
         if way.broken == 1:
             return (NO_ERROR,)
@@ -140,11 +140,11 @@ class Closed:
             for one in component.inputs[local]
             if one.budget == FREE
         }
-        ways: dict[tuple[Kind, int], list[Way]] = {}
+        ways: dict[tuple[Kind, int], list[RunTransition]] = {}
         for action, target, broken in self.moves.of(state):
             if target is not None or broken:
                 line = (action.kind.name.lower(), f"{entries.digests[action.event]:016x}", action.kept)
-                ways.setdefault((action.kind, action.event), []).append(Way(line, target, broken))
+                ways.setdefault((action.kind, action.event), []).append(RunTransition(line, target, broken))
         found = [
             Choice(
                 self._sort(kind, event),
@@ -193,13 +193,13 @@ class ClosedRun:
 
     def __init__(
         self,
-        closed: Closed,
-        fates: Mapping[int, Fate] | None = None,
+        closed: SharedSystem,
+        fates: Mapping[int, MessageFate] | None = None,
         *,
         rare: int = 0,
         never: int = 0,
         order: int = 0,
-        fate_of: Callable[[int], Fate | None] = lambda message: None,
+        fate_of: Callable[[int], MessageFate | None] = lambda message: None,
     ) -> None:
         """`fates`: what becomes in calm of the messages sent, by number from 0 (others: at once), unless
         `fate_of(number of the envelope)` says what becomes of a message.  `rare`: sorts of
@@ -219,7 +219,7 @@ class ClosedRun:
         self._order = order
         self._sent = 0
         self._since: dict[int, int] = {}
-        self._foreseen: dict[int, Fate] = {}
+        self._foreseen: dict[int, MessageFate] = {}
         self._often: Counter[int] = Counter()
 
     def choices(self, *sorts: str) -> list[Choice]:
@@ -303,7 +303,7 @@ class ClosedRun:
         self._foreseen = {message: fate for message, fate in self._foreseen.items() if message in there}
 
 
-def replay_script(closed: Closed, script: Iterable[ScriptLine], name: str) -> tuple[ScriptLine, ...] | None:
+def replay_script(closed: SharedSystem, script: Iterable[ScriptLine], name: str) -> tuple[ScriptLine, ...] | None:
     """The lines of `script` up to where the property breaks, without those that cannot happen; None: it holds."""
     run = ClosedRun(closed)
     for line in script:
@@ -317,7 +317,7 @@ def replay_script(closed: Closed, script: Iterable[ScriptLine], name: str) -> tu
     return tuple(run.script) if name in run.broken else None
 
 
-def shorten(closed: Closed, script: tuple[ScriptLine, ...], name: str) -> tuple[ScriptLine, ...]:
+def shorten(closed: SharedSystem, script: tuple[ScriptLine, ...], name: str) -> tuple[ScriptLine, ...]:
     """As short a script as leaving lines out can make it, with which the same property breaks."""
     left = REPLAYS_MAX
 
@@ -336,10 +336,10 @@ def shorten(closed: Closed, script: tuple[ScriptLine, ...], name: str) -> tuple[
 def tell_story(system: System, script: tuple[ScriptLine, ...]) -> str:
     """What happens by the script, as the explorer tells a counterexample; and the script, to paste into a test."""
     path = follow(system, script)
-    return f"{counterexample.text(path)}\n\nTo paste into a file of tests:\n\n{_to_paste(system, path)}"
+    return f"{counterexample.describe_path(path)}\n\nTo paste into a file of tests:\n\n{_to_paste(system, path)}"
 
 
-def _to_paste(system: System, path: Path) -> str:
+def _to_paste(system: System, path: ExploredPath) -> str:
     if system.origin is not None:
         return counterexample.pytest_function(system, path)
     lines = "\n".join(f"    {line!r}," for line in path.script)

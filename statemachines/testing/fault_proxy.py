@@ -38,7 +38,7 @@ WAYS: Final = {UP: (UP,), DOWN: (DOWN,), BOTH: (UP, DOWN)}
 Address = tuple[str, int]
 
 
-class Way:
+class ProxyDirection:
     """What one direction does to all bytes of all connections.
 
     `delay_ms` and up to `jitter_ms` more before each chunk goes on, in order; `bytes_per_s` at most (0: no limit);
@@ -66,14 +66,14 @@ class FaultProxy:
         self.forwarded: Counter[str] = Counter()
         self._listen = listen
         self._chance = random.Random(seed)
-        self._links: dict[int, Link] = {}
+        self._links: dict[int, ProxyLink] = {}
         self._number = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> FaultProxy:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self.ways = {UP: Way(), DOWN: Way()}
+        self.ways = {UP: ProxyDirection(), DOWN: ProxyDirection()}
         self._server = await asyncio.start_server(self._accept, *self._listen, limit=CHUNK_MAX)
         return self
 
@@ -102,7 +102,7 @@ class FaultProxy:
     def delay(self, way: str, ms: float, jitter_ms: float = 0.0) -> None:
         """Every chunk waits `ms`, and up to `jitter_ms` more; 0: no longer."""
 
-        def act(one: Way) -> None:
+        def act(one: ProxyDirection) -> None:
             one.delay_ms, one.jitter_ms = ms, jitter_ms
 
         self._do("delay", way, act)
@@ -110,7 +110,7 @@ class FaultProxy:
     def throttle(self, way: str, bytes_per_s: int) -> None:
         """No more than that goes on; 0: no limit."""
 
-        def act(one: Way) -> None:
+        def act(one: ProxyDirection) -> None:
             one.bytes_per_s = bytes_per_s
 
         self._do("throttle", way, act)
@@ -126,7 +126,7 @@ class FaultProxy:
     def cut_after(self, way: str, byte_count: int) -> None:
         """Cut the connection on which the next `byte_count` bytes have gone on: in the middle of a frame, say."""
 
-        def act(one: Way) -> None:
+        def act(one: ProxyDirection) -> None:
             one.cut_after = byte_count
 
         self._do("cut_after", way, act)
@@ -134,7 +134,7 @@ class FaultProxy:
     def corrupt(self, way: str, byte_count: int = 1) -> None:
         """Change that many of the next bytes, as no TCP does and a bad peer may."""
 
-        def act(one: Way) -> None:
+        def act(one: ProxyDirection) -> None:
             one.corrupt += byte_count
 
         self._do("corrupt", way, act)
@@ -152,14 +152,14 @@ class FaultProxy:
     def heal(self) -> None:
         """No fault any more; what was held back goes on."""
 
-        def act(one: Way) -> None:
+        def act(one: ProxyDirection) -> None:
             one.delay_ms = one.jitter_ms = 0.0
             one.bytes_per_s, one.cut_after, one.corrupt = 0, -1, 0
             one.open.set()
 
         self._do("heal", BOTH, act)
 
-    def _do(self, name: str, way: str, act: Callable[[Way], None]) -> None:
+    def _do(self, name: str, way: str, act: Callable[[ProxyDirection], None]) -> None:
         if way not in WAYS:
             raise ConfigurationError("way", way, f"must be one of {', '.join(WAYS)}")
 
@@ -193,7 +193,7 @@ class FaultProxy:
             writer.transport.abort()
             return
         self._number += 1
-        link = self._links[self._number] = Link(self, reader, writer)
+        link = self._links[self._number] = ProxyLink(self, reader, writer)
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
@@ -208,7 +208,7 @@ class FaultProxy:
         """Of the newest connection, from 1."""
         return self._number
 
-    def spoilt(self, way: Way, data: bytes) -> bytes:
+    def spoilt(self, way: ProxyDirection, data: bytes) -> bytes:
         """With some bytes changed, if that was asked for."""
         count = min(way.corrupt, len(data))
         if not count:
@@ -219,12 +219,12 @@ class FaultProxy:
             changed[at] ^= 1 + self._chance.randrange(255)
         return bytes(changed)
 
-    def pause_s(self, way: Way) -> float:
+    def pause_s(self, way: ProxyDirection) -> float:
         """How long the next chunk waits."""
         return (way.delay_ms + (self._chance.random() * way.jitter_ms if way.jitter_ms else 0.0)) / 1_000
 
 
-class Link:
+class ProxyLink:
     """One connection through the proxy: two pumps, which end together."""
 
     def __init__(self, proxy: FaultProxy, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -259,7 +259,7 @@ class Link:
         self._writers.append(writer)
         up = self._pump(UP, self._reader, writer)
         down = self._pump(DOWN, reader, self._writers[0])
-        await both(up, down)
+        await run_both(up, down)
 
     async def _pump(self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Read as long as there is room, and send each chunk when its time has come."""
@@ -318,7 +318,7 @@ class Link:
                 await asyncio.sleep(len(part) / way.bytes_per_s)
 
 
-async def both(one: Coroutine[Any, Any, None], other: Coroutine[Any, Any, None]) -> None:
+async def run_both(one: Coroutine[Any, Any, None], other: Coroutine[Any, Any, None]) -> None:
     """Both to their end; when one fails (the connection is lost) the other is given up."""
     tasks = [asyncio.create_task(one), asyncio.create_task(other)]
     try:
@@ -330,7 +330,7 @@ async def both(one: Coroutine[Any, Any, None], other: Coroutine[Any, Any, None])
 
 
 @contextmanager
-def in_thread(target: Address, *, seed: int = 0) -> Iterator[FaultProxy]:
+def run_in_thread(target: Address, *, seed: int = 0) -> Iterator[FaultProxy]:
     """A proxy on a loop of its own, for a test that waits for processes."""
     proxy = FaultProxy(target, seed=seed)
     started, over = threading.Event(), threading.Event()

@@ -21,15 +21,15 @@ import msgspec
 from statemachines.drivers.greeting import GREETING_MAX, NONCE_SIZE, Greeting, Terms
 from statemachines.kernel import GaplessError
 from statemachines.testing.protocol import Reader
-from statemachines.testing.struct_values import example
+from statemachines.testing.struct_values import draw_example
 from statemachines.wire import (
     FRAME_MAX,
     VERSION,
-    Codec,
     FrameError,
     Frames,
     Hello,
     Packet,
+    PacketCodec,
     encode_hello,
     frame,
     frame_hello,
@@ -43,7 +43,7 @@ SHOWN_BYTES: Final = 100
 Readers = Mapping[str, Reader]
 
 
-class Escaped(GaplessError):
+class EscapedError(GaplessError):
     """Something other than a `FrameError` came of an input: `kind`, and the command that makes it again."""
 
     def __init__(self, kind: str, seed: int, number: int, data: bytes, error: BaseException) -> None:
@@ -55,7 +55,7 @@ class Escaped(GaplessError):
         )
 
 
-class Fuzzed(msgspec.Struct):
+class FuzzCounts(msgspec.Struct):
     """What came of it: inputs by kind, how many frames were taken, how many inputs were refused."""
 
     inputs: int = 0
@@ -83,7 +83,7 @@ class Side:
         one = self.reader = readers[role]
         self.role = role
         self.roles = tuple(sorted(readers))
-        self.codec: Codec[Any] = Codec(one.takes)
+        self.codec: PacketCodec[Any] = PacketCodec(one.takes)
         self.speaker = one.speaker
         self.speaker_life = readers[one.speaker].life if one.speaker in readers else f"{one.speaker}~1"
         self._kinds = get_args(one.takes) or (one.takes,)
@@ -99,7 +99,7 @@ class Side:
         to = chance.choice((*self.reader.names, self.life, f"{self.life}/{chance.randrange(4)}"))
         about = to if self.reader.dials else sender
         makers = self.reader.messages
-        message = chance.choice(makers)(chance, about) if makers else example(chance.choice(self._kinds), chance)
+        message = chance.choice(makers)(chance, about) if makers else draw_example(chance.choice(self._kinds), chance)
         return self.codec.encode(Packet(sender, to, chance.getrandbits(chance.choice((1, 62))), message))
 
     def is_taken(self, data: bytes) -> bool:
@@ -118,7 +118,7 @@ def sides_of(readers: Readers) -> dict[str, Side]:
     return {role: Side(readers, role) for role in readers}
 
 
-def inputs(readers: Readers, seed: int, count: int) -> Iterator[Input]:
+def make_inputs(readers: Readers, seed: int, count: int) -> Iterator[Input]:
     """`count` inputs, all kinds in turn."""
     chance = random.Random(seed)
     sides = sides_of(readers)
@@ -207,7 +207,7 @@ def wrong_proof(chance: random.Random, side: Side, sides: Sides) -> tuple[bytes,
     return hello + proof + side.packet(chance), False
 
 
-def whole(chance: random.Random, side: Side, sides: Sides) -> tuple[bytes, bool]:
+def make_whole(chance: random.Random, side: Side, sides: Sides) -> tuple[bytes, bool]:
     """Nothing wrong with it: so that what is refused is refused for its fault."""
     return side.packet(chance), True
 
@@ -223,20 +223,20 @@ KINDS: Final[tuple[tuple[str, Callable[[random.Random, Side, Sides], tuple[bytes
     ("wrong hello", wrong_hello),
     ("mutated hello", mutate_hello),
     ("wrong proof", wrong_proof),
-    ("whole", whole),
+    ("whole", make_whole),
 )
 
 
 # -- giving ---------------------------------------------------------------------------------------------------------
 
 
-def fuzz(readers: Readers, seed: int, count: int) -> Fuzzed:
+def fuzz(readers: Readers, seed: int, count: int) -> FuzzCounts:
     """Give `count` inputs to what reads them in a node; raises `Escaped`."""
     sides = sides_of(readers)
     pieces = random.Random(-1 - seed)
     kinds: Counter[str] = Counter()
-    came = Fuzzed()
-    for number, one in enumerate(inputs(readers, seed, count)):
+    came = FuzzCounts()
+    for number, one in enumerate(make_inputs(readers, seed, count)):
         kinds[one.kind] += 1
         came.inputs += 1
         try:
@@ -244,7 +244,7 @@ def fuzz(readers: Readers, seed: int, count: int) -> Fuzzed:
         except FrameError:
             came.refused += 1
         except Exception as error:
-            raise Escaped(one.kind, seed, number, one.data, error) from error
+            raise EscapedError(one.kind, seed, number, one.data, error) from error
     came.kinds = dict(sorted(kinds.items()))
     return came
 
@@ -282,7 +282,7 @@ async def attack(
     ended = 0
     side = Side(readers, role)
     hello = encode_hello(side.speaker, side.speaker_life, store=store)
-    for one in inputs(readers, seed, count):
+    for one in make_inputs(readers, seed, count):
         reader, writer = await asyncio.open_connection(*address)
         try:
             writer.write(hello + one.data if one.after_hello else one.data)

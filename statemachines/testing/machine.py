@@ -56,7 +56,7 @@ SOME = st.integers(1, 4)
 ONE_IN_FIVE = st.integers(0, 4)
 
 
-class Around(TypedDict, total=False):
+class EnvironmentFields(TypedDict, total=False):
     """Fields of `Environment`, by their names."""
 
     start: st.SearchStrategy[Any]
@@ -77,7 +77,9 @@ class MachineTest(RuleBasedStateMachine):
     """Called with every step, for those who count or compare."""
 
     @classmethod
-    def of(cls, fsm: Fsm[Any], *, values: Values | None = None, **around: Unpack[Around]) -> type[MachineTest]:
+    def of(
+        cls, fsm: Fsm[Any], *, values: Values | None = None, **around: Unpack[EnvironmentFields]
+    ) -> type[MachineTest]:
         """A test of `fsm`, registered or not, in the environment that its protocol gives for it, if it gives one.
 
         `around`: fields of `Environment` in place of what the protocol says; `values`: what is drawn for fields, in

@@ -40,7 +40,7 @@ STANDS_STILL: Final = 60
 nobody can say of what it waits."""
 
 
-class Ended(NamedTuple):
+class PytestExit(NamedTuple):
     """A pytest: its exit code (below zero: the signal that ended it), and what it `said`."""
 
     code: int
@@ -107,7 +107,7 @@ def _tested(mutant: Mutant, seconds: float, tests: Sequence[Path]) -> str:
     return failed or (f"pytest ended with {done.code}" if done.code else "")
 
 
-def _run(mutant: Mutant | None, seconds: float, tests: Sequence[Path]) -> Ended | None:
+def _run(mutant: Mutant | None, seconds: float, tests: Sequence[Path]) -> PytestExit | None:
     """A pytest with this mutant (None: with none); None: it stood still."""
     import pytest  # so that it is there for every fork
 
@@ -138,7 +138,7 @@ def _search(protocol: str, mutant: Mutant, judge: str, seconds: float) -> int:
     return 0
 
 
-def _forked(work: Callable[[], int], seconds: float) -> Ended | None:
+def _forked(work: Callable[[], int], seconds: float) -> PytestExit | None:
     """This work in a process forked off this one, which has imported the machines: what it imports, draws and leaves
     behind is nobody else's.  Its processor time is bounded, whatever else the machine does; None: it stood still."""
     with TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
@@ -149,7 +149,7 @@ def _forked(work: Callable[[], int], seconds: float) -> Ended | None:
             _do(work, ceil(seconds), said.fileno())
         status = _waited(pid, STANDS_STILL * seconds)
         said.seek(0)
-        return None if status is None else Ended(os.waitstatus_to_exitcode(status), said.read())
+        return None if status is None else PytestExit(os.waitstatus_to_exitcode(status), said.read())
 
 
 def _do(work: Callable[[], int], seconds: int, to: int) -> None:

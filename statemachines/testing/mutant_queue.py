@@ -17,14 +17,14 @@ from typing import NamedTuple
 
 from statemachines.kernel import ConfigurationError, GaplessError
 from statemachines.testing import mutant_judges
-from statemachines_spec.mutants.apart import Failed, Left, fork_jobs, leave
+from statemachines_spec.mutants.apart import CampaignError, ProcessExit, fork_jobs, leave
 from statemachines_spec.mutants.mutant import Mutant
 from statemachines_spec.mutants.notice import Notice, Notices
 
 Ask = Callable[[Mutant], Iterator[Notice]]
 
 
-class Asked(NamedTuple):
+class JudgeRequest(NamedTuple):
     """What the judges are asked: `tests`, files or folders for pytest; for how many `seconds` of processor time each
     may look at a mutant; the names of those `drawn` to be shown to every judge; how many processes look at a time."""
 
@@ -82,9 +82,9 @@ class Asked(NamedTuple):
 def _asked_apart(ask: Ask, mutants: Sequence[Mutant], jobs: int) -> Iterator[Notice | Mutant]:
     """What was noticed, as soon as it is known; each mutant behind all that was noticed of it."""
     for mutant, word in fork_jobs(partial(_say, ask), mutants, jobs):
-        if isinstance(word, Failed):
+        if isinstance(word, CampaignError):
             raise ConfigurationError(word.key, word.value, word.rule)
-        if not isinstance(word, Left):
+        if not isinstance(word, ProcessExit):
             yield word
             continue
         if word.code:
@@ -99,6 +99,6 @@ def _say(ask: Ask, mutant: Mutant, out: Connection) -> None:
         for said in ask(mutant):
             out.send(said)
     except ConfigurationError as error:
-        out.send(Failed(error.key, str(error.value), error.rule))
+        out.send(CampaignError(error.key, str(error.value), error.rule))
     except (BrokenPipeError, KeyboardInterrupt):
         sys.exit(1)

@@ -39,8 +39,8 @@ class Pool:
             self.names.setdefault(name, set()).add(value)
         elif isinstance(value, msgspec.Struct):
             for field in value.__struct_fields__:
-                self.add(getattr(value, field), short(field))
-            if found := scalars(value):
+                self.add(getattr(value, field), shorten_name(field))
+            if found := list_scalars(value):
                 self.together.append(found)
         elif kind is tuple or kind is list:
             for one in value:
@@ -52,30 +52,30 @@ class Pool:
 
     def ints_of(self, name: str) -> list[int]:
         """Values seen under `name`, and one above the greatest: the next that would be given out."""
-        found = sorted(self.ints.get(short(name), ()))[:VALUES_MAX]
+        found = sorted(self.ints.get(shorten_name(name), ()))[:VALUES_MAX]
         return [*found, found[-1] + 1] if found and found[-1] < 2**62 else found
 
     def names_of(self, name: str) -> list[str]:
         """Texts seen under `name`; where there are none, all texts: a key may be called otherwise than the field."""
-        found = self.names.get(short(name))
+        found = self.names.get(shorten_name(name))
         if found is None:
             found = set().union(*self.names.values()) if self.names else set()
         return sorted(found)[:VALUES_MAX]
 
 
-def scalars(value: msgspec.Struct) -> dict[str, int | str]:
+def list_scalars(value: msgspec.Struct) -> dict[str, int | str]:
     """The numbers and texts that belong together in `value` and in the Structs it holds, by field name."""
     found: dict[str, int | str] = {}
     for field in value.__struct_fields__:
         part = getattr(value, field)
         if isinstance(part, msgspec.Struct):
-            found = scalars(part) | found
+            found = list_scalars(part) | found
         elif type(part) is int or type(part) is str:
-            found[short(field)] = part
+            found[shorten_name(field)] = part
     return found
 
 
-def short(field: str) -> str:
+def shorten_name(field: str) -> str:
     """`ping_n` -> `n`, `load_n` -> `n`: a running number is called so in every message; `streams` -> `stream`."""
     if field.endswith("_n"):
         return "n"

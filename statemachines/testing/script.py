@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from statemachines.kernel import GaplessError
-from statemachines.testing.story import Story
+from statemachines.testing.story import ScriptStory
 from statemachines_sim.shrink import leave_out
 
 REPLAYS_MAX = 600
@@ -49,7 +49,7 @@ class Stage(Protocol):
         ...
 
     @property
-    def tale(self) -> Story:
+    def tale(self) -> ScriptStory:
         """What happened, for a person."""
         ...
 
@@ -58,7 +58,7 @@ NewStage = Callable[[], Any]
 """Gives a `Stage` on which nothing has happened yet."""
 
 
-class Move(NamedTuple):
+class ScriptMove(NamedTuple):
     """A method of the stage, and its arguments."""
 
     name: str
@@ -68,30 +68,30 @@ class Move(NamedTuple):
         return f"stage.{self.name}({', '.join(map(repr, self.args))})"
 
 
-Script = tuple[Move, ...]
+Script = tuple[ScriptMove, ...]
 
 
-class Failure(NamedTuple):
+class ScriptFailure(NamedTuple):
     """What broke: the property, or the type of the error; and what is said about it."""
 
     what: str
     detail: str
 
 
-def make(stage: Any, move: Move) -> Failure | None:
+def make(stage: Any, move: ScriptMove) -> ScriptFailure | None:
     """Make one move; what broke by it."""
     try:
         getattr(stage, move.name)(*move.args)
     except GaplessError as error:
-        return Failure(type(error).__name__, str(error))
+        return ScriptFailure(type(error).__name__, str(error))
     except Exception as error:  # a bug of a machine is a result, with its place
         where = traceback.extract_tb(error.__traceback__)[-1]
-        return Failure(type(error).__name__, f"{error} ({where.filename.rpartition('/')[2]}:{where.lineno})")
+        return ScriptFailure(type(error).__name__, f"{error} ({where.filename.rpartition('/')[2]}:{where.lineno})")
     broken = stage.broken
-    return None if broken is None else Failure(broken.monitor, broken.detail)
+    return None if broken is None else ScriptFailure(broken.monitor, broken.detail)
 
 
-def replay(new_stage: NewStage, script: Script) -> tuple[Any, Failure | None]:
+def replay(new_stage: NewStage, script: Script) -> tuple[Any, ScriptFailure | None]:
     """A stage after these moves, and what broke."""
     stage = new_stage()
     for move in script:
@@ -101,7 +101,7 @@ def replay(new_stage: NewStage, script: Script) -> tuple[Any, Failure | None]:
     return stage, None
 
 
-def shorten(new_stage: NewStage, script: Script, failure: Failure) -> Script:
+def shorten(new_stage: NewStage, script: Script, failure: ScriptFailure) -> Script:
     """A script as short as can be found with which the same property breaks."""
     left = REPLAYS_MAX
 
@@ -130,7 +130,7 @@ def _joined(script: Script, fails: Callable[[Script], bool]) -> Script:
     while at + 1 < len(script):
         one, two = script[at], script[at + 1]
         if one.name == two.name == "run":
-            joined = (*script[:at], Move("run", (int(one.args[0]) + int(two.args[0]),)), *script[at + 2 :])
+            joined = (*script[:at], ScriptMove("run", (int(one.args[0]) + int(two.args[0]),)), *script[at + 2 :])
             if fails(joined):
                 script = joined
                 continue
@@ -148,7 +148,7 @@ def _smaller(script: Script, fails: Callable[[Script], bool]) -> Script:
             while low < high:
                 middle = (low + high) // 2
                 args = (*script[at].args[:place], middle, *script[at].args[place + 1 :])
-                changed = (*script[:at], Move(move.name, args), *script[at + 1 :])
+                changed = (*script[:at], ScriptMove(move.name, args), *script[at + 1 :])
                 if fails(changed):
                     script, high = changed, middle
                 else:

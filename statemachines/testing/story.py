@@ -13,7 +13,7 @@ FIRST, LAST = 200, 60
 MS = 1_000_000
 
 
-class Story:
+class ScriptStory:
     """Lines are made when somebody reads them: a run that holds costs nothing but references.
 
     `dull(event)`: steps on it bring no news, and are left out.

@@ -30,7 +30,7 @@ from msgspec import inspect
 from statemachines.kernel import Answer, Call, ConfigurationError, Event, Fifo, Fsm, Map, Message, Request, TimerFired
 from statemachines.testing.pool import EMPTY, Pool
 from statemachines.testing.protocol import Values, home_of
-from statemachines.testing.struct_values import Drawing, Refused, type_of
+from statemachines.testing.struct_values import ValueDrawing, ValueRefused, type_of
 
 S = TypeVar("S", bound=msgspec.Struct)
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -121,11 +121,11 @@ class _Drawn:
 @st.composite
 def _structs(draw: Draw, kind: type[S], pool: Pool, hostile: bool, bare: bool, values: Values | None) -> S:
     try:
-        return Drawing(_Drawn(draw), pool, hostile, values).struct(kind, bare)
-    except Refused:
+        return ValueDrawing(_Drawn(draw), pool, hostile, values).struct(kind, bare)
+    except ValueRefused:
         return reject()
 
 
 @st.composite
 def _maps(draw: Draw, kind: Any) -> Any:
-    return Drawing(_Drawn(draw), EMPTY, False).value(type_of(inspect.type_info(kind), kind), "")
+    return ValueDrawing(_Drawn(draw), EMPTY, False).value(type_of(inspect.type_info(kind), kind), "")

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import inspect
 
 from statemachines.kernel import ConfigurationError, Fifo, GaplessError, Map
-from statemachines.testing.pool import EMPTY, Pool, short
+from statemachines.testing.pool import EMPTY, Pool, shorten_name
 from statemachines.testing.protocol import Values, values_of
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -48,7 +48,7 @@ HOSTILE_INTS = (-1, 0, 1, 2**31, HIGHEST, -(2**63))
 HOSTILE_NAMES = ("", "a", "\0", "é/+/#", "x" * 300)
 
 
-class Refused(GaplessError):
+class ValueRefused(GaplessError):
     """A type's own check refused whatever was drawn."""
 
 
@@ -70,11 +70,11 @@ class Chance:
         self.between = chance.randint
 
 
-def example(
+def draw_example(
     kind: type[S], chance: Random, pool: Pool = EMPTY, *, hostile: bool = False, values: Values | None = None
 ) -> S:
     """One value of `kind`.  Raises `Refused` for a type whose own check refuses what is drawn."""
-    return Drawing(Chance(chance), pool, hostile, values).struct(kind)
+    return ValueDrawing(Chance(chance), pool, hostile, values).struct(kind)
 
 
 class MapType(inspect.Type):
@@ -109,7 +109,7 @@ def type_of(kind: inspect.Type, hint: Any) -> inspect.Type:
     return kind
 
 
-class Drawing:
+class ValueDrawing:
     """One value being drawn; `values` holds for all of it (None: each type goes by its own protocol)."""
 
     def __init__(self, choose: Choose, pool: Pool, hostile: bool, values: Values | None = None) -> None:
@@ -142,14 +142,14 @@ class Drawing:
                 return kind(**values)
             except (ValueError, ConfigurationError):
                 self._hostile = False
-        raise Refused(f"{kind.__name__} refused {TRIES} values; give some that it takes as `Values.choices`")
+        raise ValueRefused(f"{kind.__name__} refused {TRIES} values; give some that it takes as `Values.choices`")
 
     def _values(self, fields: list[Field]) -> dict[str, Any]:
         together = self._pool.together
         near = together[chosen - 1] if together and (chosen := self._choose.index(len(together) + 1)) else {}
         values = {}
         for field in fields:
-            known = near.get(short(field.name))
+            known = near.get(shorten_name(field.name))
             fits = type(known) is int if isinstance(field.type, inspect.IntType) else type(known) is str
             if known is not None and fits and self._choose.index(4) < 3:
                 values[field.name] = known
@@ -234,7 +234,7 @@ class Drawing:
 
 def _said_of(name: str, by_name: dict[str, tuple[Any, ...]]) -> tuple[Any, ...]:
     """What a protocol says of a field, by its name or the singular of it."""
-    return by_name.get(name) or by_name.get(short(name), ())
+    return by_name.get(name) or by_name.get(shorten_name(name), ())
 
 
 def _put_in_order(values: dict[str, Any]) -> None:

@@ -33,9 +33,9 @@ from statemachines.testing.closed_run import (
     RESTART,
     WAKE,
     Choice,
-    Closed,
     ClosedRun,
-    Fate,
+    MessageFate,
+    SharedSystem,
     shorten,
     tell_story,
 )
@@ -48,7 +48,14 @@ NUMBER = st.integers(0, 63)
 FATES = st.dictionaries(
     st.integers(0, 30),
     st.sampled_from(
-        (Fate(DUPLICATE, 200), Fate(DUPLICATE, 5), Fate(DELIVER, 200), Fate(DELIVER, 20), Fate(DELIVER, 3), Fate(DROP))
+        (
+            MessageFate(DUPLICATE, 200),
+            MessageFate(DUPLICATE, 5),
+            MessageFate(DELIVER, 200),
+            MessageFate(DELIVER, 20),
+            MessageFate(DELIVER, 3),
+            MessageFate(DROP),
+        )
     ),
     max_size=5,
 )
@@ -75,7 +82,7 @@ class SystemTest(RuleBasedStateMachine):
     breaks is shortened and told.
     """
 
-    closed: ClassVar[Closed]
+    closed: ClassVar[SharedSystem]
     count: ClassVar[EntryCount | None] = None
     moves: ClassVar[int] = 0
     shown: ClassVar[set[str]] = set()
@@ -90,7 +97,7 @@ class SystemTest(RuleBasedStateMachine):
         """
         name = "".join(part.title() for part in system.name.replace("-", " ").split())
         space: dict[str, Any] = {
-            "closed": Closed(system),
+            "closed": SharedSystem(system),
             "count": count,
             "shown": set(),
             "__doc__": f"{system.name}: {system.about}",
@@ -100,7 +107,7 @@ class SystemTest(RuleBasedStateMachine):
         return kind
 
     @initialize(fates=FATES, rare=BITS, off=BITS, never=BITS, order=ORDER, calm=CALM)
-    def begin(self, fates: dict[int, Fate], rare: int, off: int, never: int, order: int, calm: int) -> None:
+    def begin(self, fates: dict[int, MessageFate], rare: int, off: int, never: int, order: int, calm: int) -> None:
         """The swarm of this run, and a calm beginning; as bits: `rare`: sorts of events that calm puts off, `off`:
         those that only calm knows, or nobody in this run if they are rare."""
         self.off = off

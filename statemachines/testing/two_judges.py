@@ -13,7 +13,7 @@ from statemachines_sim.scenario import Scenario
 from statemachines_sim.world import World
 
 
-def disagreements(scenarios: Iterable[Scenario], seeds: Iterable[int], folder: Path) -> list[str]:
+def list_disagreements(scenarios: Iterable[Scenario], seeds: Iterable[int], folder: Path) -> list[str]:
     """One line for each run of which one says "held" and the other does not; none: they agree.  A property that the
     scenario puts out of scope, or does not promise, is broken for neither.  Files go to `folder`."""
     shutil.rmtree(folder, ignore_errors=True)

@@ -17,4 +17,4 @@ from statemachines.trace.row import part_rows as part_rows
 from statemachines.trace.row import step_makers as step_makers
 from statemachines.trace.row import step_rows as step_rows
 from statemachines.trace.tables import fingerprint as fingerprint
-from statemachines.trace.tables import fingerprints as fingerprints
+from statemachines.trace.tables import list_fingerprints as list_fingerprints

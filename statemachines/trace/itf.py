@@ -90,13 +90,13 @@ def encode_itf(value: Any) -> Value:
     return {"#unserializable": value.hex() if isinstance(value, bytes) else str(value)}
 
 
-def canonical(value: Any, depth: int = 0) -> Value:
+def make_canonical(value: Any, depth: int = 0) -> Value:
     """A value that was read, in canonical form; raises ValueError for one that the format does not have."""
     if depth > DEPTH_MAX:
         raise ValueError(f"a value is nested more than {DEPTH_MAX} deep")
 
     def inner(some: list[Any]) -> list[Value]:
-        return [canonical(one, depth + 1) for one in some]
+        return [make_canonical(one, depth + 1) for one in some]
 
     match value:
         case bool() | str():
@@ -124,10 +124,10 @@ def canonical(value: Any, depth: int = 0) -> Value:
     raise ValueError(f"{json.dumps(value)[:80]} is no value of the format")
 
 
-def includes(whole: Value, part: Value) -> bool:
+def has_part(whole: Value, part: Value) -> bool:
     """Whether a value is `part`, where records in `part` may leave fields out."""
     if isinstance(whole, dict) and isinstance(part, dict) and not any(name.startswith("#") for name in part):
-        return all(name in whole and includes(whole[name], one) for name, one in part.items())
+        return all(name in whole and has_part(whole[name], one) for name, one in part.items())
     return _order(whole) == _order(part)
 
 
@@ -171,6 +171,6 @@ def _decode_state(number: int, state: Any, variables: list[str]) -> dict[str, Va
     if unknown := [name for name in state if name not in variables and name != META]:
         raise ValueError(f"state {number} has a variable {unknown[0]!r} that is not among the vars")
     try:
-        return {name: canonical(state[name]) for name in variables}
+        return {name: make_canonical(state[name]) for name in variables}
     except ValueError as error:
         raise ValueError(f"state {number}: {error}") from None

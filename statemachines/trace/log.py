@@ -30,7 +30,7 @@ from statemachines.trace.append_whole import append_whole
 from statemachines.trace.log_segments import LogSegments, SegmentName, check_complete, list_logs, read_lines
 from statemachines.trace.row import COLUMNS, ROW, Column, TraceRow, fault_row
 from statemachines.trace.tables import join_fingerprints
-from statemachines.whole_file import make_folder, naming
+from statemachines.whole_file import make_folder, name_file
 
 FORMAT: Final = 3
 WITHOUT_END: Final = 2
@@ -310,7 +310,7 @@ def read_log(path: Path, *segments: Path) -> Log:
     """The whole of a log, in one file or in `segments`; raises `ConfigurationError` where a line that is not the last
     is not a row, or rows are missing, repeated or changed by what its end says."""
     lines = read_lines((path, *segments), LINE_MAX)
-    with closing(lines), naming(path):
+    with closing(lines), name_file(path):
         first = next(lines, b"")
         head, checksum = _head(path, first), crc32(first)
         size_bytes = len(first)
@@ -370,7 +370,7 @@ def _other_line(line: bytes) -> End | Stores | None:
 
 def read_head(path: Path) -> Head:
     """The head of a log, from its first file; raises `ConfigurationError` where there is none."""
-    with naming(path), path.open("rb") as file:
+    with name_file(path), path.open("rb") as file:
         return _head(path, file.readline(LINE_MAX))
 
 

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from statemachines.kernel import ConfigurationError
-from statemachines.whole_file import naming, write_whole
+from statemachines.whole_file import name_file, write_whole
 
 ENDING: Final = ".ndjson"
 OPEN: Final = ".open"
@@ -90,7 +90,7 @@ def check_complete(paths: list[Path]) -> None:
 def read_lines(paths: Iterable[Path], most: int) -> Generator[bytes, None, None]:
     """The lines of some files, one after the other, of at most so many bytes."""
     for path in paths:
-        with naming(path), path.open("rb") as file:
+        with name_file(path), path.open("rb") as file:
             yield from iter(lambda file=file: file.readline(most), b"")  # type: ignore[misc]
 
 

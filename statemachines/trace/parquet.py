@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from statemachines.trace.row import ABOUT_RUNS, ROW, TRACE, TraceRow
 from statemachines.trace.row import Run as Run
-from statemachines.whole_file import drop_partial, make_folder, naming, partial_of, whole_file
+from statemachines.whole_file import drop_partial, make_folder, name_file, partial_of, whole_file
 
 _KINDS: Final = {
     "int64": pa.int64(),
@@ -77,7 +77,7 @@ class TraceWriter:
         self.rows = 0
 
     def __enter__(self) -> TraceWriter:
-        with naming(self._path):
+        with name_file(self._path):
             self._writer = pq.ParquetWriter(
                 partial_of(self._path),
                 SCHEMA,
@@ -94,7 +94,7 @@ class TraceWriter:
         for begin in range(0, len(rows), ROWS_PER_GROUP):
             part = rows[begin : begin + ROWS_PER_GROUP]
             batch = make_batch(run.run, _make_numbers(begin, begin + len(part)), part)
-            with naming(self._path):
+            with name_file(self._path):
                 self._writer.write_batch(batch)
         self._runs.append(run)
         self.rows += len(rows)

@@ -27,7 +27,7 @@ def fingerprint(machines: tuple[Fsm[Any], ...]) -> str:
     return digest.hexdigest()[:16]
 
 
-def fingerprints(protocols: Iterable[str]) -> dict[str, str]:
+def list_fingerprints(protocols: Iterable[str]) -> dict[str, str]:
     """Protocol -> fingerprint of its tables as they are here; raises `ConfigurationError` for an unknown protocol."""
     return {name: fingerprint(catalogue.machines(name)) for name in protocols}
 
@@ -47,14 +47,14 @@ def join_fingerprints(where: str, tables: Iterable[dict[str, str]]) -> dict[str,
     return found
 
 
-def in_words(tables: dict[str, str]) -> str:
+def describe_tables(tables: dict[str, str]) -> str:
     """The fingerprints as people read them."""
     return ", ".join(f"{one} of {protocol}" for protocol, one in sorted(tables.items())) or "none"
 
 
 def check_tables(where: str, theirs: dict[str, str]) -> None:
     """A trace can only be judged by the tables that it was made with; raises `ConfigurationError` for others."""
-    for protocol, ours in fingerprints(theirs).items():
+    for protocol, ours in list_fingerprints(theirs).items():
         if theirs[protocol] != ours:
             rule = (
                 f"was made with tables {theirs[protocol]} of {protocol}, these are {ours}: "

@@ -11,9 +11,9 @@ from statemachines.shared_subscriptions import message
 from statemachines.shared_subscriptions.borrower import BORROWER
 from statemachines.shared_subscriptions.leader import LEADER
 from statemachines.shared_subscriptions.stream import STREAM, StreamProgress
-from statemachines_bench.borrower_mix import PAIR, connecting, make_held_record, mix, new_record, stream_name
+from statemachines_bench.borrower_mix import PAIR, list_connecting, make_held_record, mix, new_record, stream_name
 from statemachines_bench.dispatch import by_transitions, hand_borrower
-from statemachines_bench.leader_mix import hand_leader, leading_record, updating
+from statemachines_bench.leader_mix import hand_leader, leading_record, list_updating
 
 
 def test_the_mix_is_the_same_every_time_and_takes_the_rows_it_is_about():
@@ -65,7 +65,7 @@ def random_events(seed, count):
 @pytest.mark.parametrize("seed", range(40))
 def test_the_hand_written_borrower_does_what_the_table_does(seed):
     record, hand = new_record(), hand_borrower(new_record())
-    events = connecting() + [(event, 10 + at) for at, event in enumerate(random_events(seed, 150))]
+    events = list_connecting() + [(event, 10 + at) for at, event in enumerate(random_events(seed, 150))]
     for event, now_ns in events + mix(streams=5, seconds=1)[3:]:
         step = BORROWER.step(record, event, now_ns)
         assert list(step.effects) == hand.feed(event, now_ns), event
@@ -112,7 +112,7 @@ def test_transitions_steps_children_too_and_lets_go_afterwards(monkeypatch):
 def test_the_hand_written_leader_does_what_the_table_does():
     record = leading_record(30)
     hand = hand_leader(record)
-    for event, now_ns in updating(record, 200):
+    for event, now_ns in list_updating(record, 200):
         step = LEADER.step(record, event, now_ns)
         assert LEADER.lines[step.row].clause == "SS-143"
         assert list(step.effects) == hand.feed(event, now_ns)

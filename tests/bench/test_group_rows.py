@@ -55,7 +55,7 @@ def test_a_redis_group_acknowledges_all_there_is():
             assert client.config_get("append*")["appendonly"] == "yes"
             for stream in range(8):
                 client.xgroup_create(f"s{stream}", "bench", id="0")
-            with throughput.consumers("redis", str(server.port), "8") as children:
+            with throughput.start_consumers("redis", str(server.port), "8") as children:
                 assert throughput.per_second(children, MESSAGES) > 0
             assert [client.xpending(f"s{stream}", "bench")["pending"] for stream in range(8)] == [0] * 8
     finally:
@@ -75,7 +75,7 @@ def test_halves_are_told_from_other_shares():
 
     async def test():
         first, second = seen(failover.TOPICS[:4]), seen(failover.TOPICS[4:])
-        assert await failover.halves(first, second) == set(failover.TOPICS[:4])
+        assert await failover.wait_for_halves(first, second) == set(failover.TOPICS[:4])
         assert second.since(monotonic()) == set()
 
     asyncio.run(test())

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 import statemachines_bench as bench
 from statemachines import cli
-from statemachines_bench import Pair, Ratio, Row, table
+from statemachines_bench import BenchRow, RatioKind, TurnPair, table
 from statemachines_bench.measure import rounds_for
 from statemachines_bench.shared_runs import SharedRuns
 
@@ -28,13 +28,13 @@ def row(name="fast", ours=(2.0,), baseline=(20.0,), **target):
 
         return run
 
-    made = Row(
+    made = BenchRow(
         name=name,
         about="as fast as can be",
         unit="ns",
         baseline_name="slow thing",
-        prepare=lambda size: Pair(giving("ours", ours), giving("baseline", baseline)),
-        ratio=target.pop("ratio", Ratio.BASELINE_OVER_OURS),
+        prepare=lambda size: TurnPair(giving("ours", ours), giving("baseline", baseline)),
+        ratio=target.pop("ratio", RatioKind.BASELINE_OVER_OURS),
         **target,
     )
     return made, turns
@@ -98,8 +98,8 @@ def test_values_are_medians_and_the_ratio_is_theirs():
         ({"at_most": 10}, True),
         ({"at_most": 9.9}, False),
         ({}, True),
-        ({"ratio": Ratio.OURS_OVER_BASELINE, "at_most": 0.1}, True),
-        ({"ratio": Ratio.OURS_OVER_BASELINE, "at_least": 0.2}, False),
+        ({"ratio": RatioKind.OURS_OVER_BASELINE, "at_most": 0.1}, True),
+        ({"ratio": RatioKind.OURS_OVER_BASELINE, "at_least": 0.2}, False),
     ],
 )
 def test_a_target_is_a_bound_of_the_ratio(target, holds):

@@ -223,8 +223,8 @@ def test_a_table_is_as_wide_as_the_terminal(monkeypatch):
     monkeypatch.setenv("COLUMNS", "70")
     monkeypatch.setenv("TERM", "xterm")
     narrow, piped = Terminal(), StringIO()
-    show.write(show.description("stream"), narrow)
-    show.write(show.description("stream"), piped)
+    show.write(show.render_description("stream"), narrow)
+    show.write(show.render_description("stream"), piped)
     shown = re.sub(r"\x1b\[[0-9;]*m", "", narrow.getvalue())
     assert max(len(line) for line in shown.splitlines()) <= 70
     assert max(len(line) for line in piped.getvalue().splitlines()) > 70
@@ -279,7 +279,7 @@ def raising(monkeypatch, error):
     def fail():
         raise error
 
-    monkeypatch.setattr("statemachines.show.listing", fail)
+    monkeypatch.setattr("statemachines.show.render_listing", fail)
 
 
 @pytest.mark.parametrize(

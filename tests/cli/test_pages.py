@@ -181,12 +181,12 @@ def test_every_property_that_code_names_is_on_the_page_and_the_other_way_round()
 
 @pytest.mark.parametrize("protocol", [name for name in PROTOCOLS if "sim" in registry.protocol(name).areas])
 def test_what_the_simulator_judges_is_on_the_page(protocol):
-    assert set(registry.area(protocol, "sim").properties) <= names_of(protocol)
+    assert set(registry.load_area(protocol, "sim").properties) <= names_of(protocol)
 
 
 @pytest.mark.parametrize("protocol", [name for name in PROTOCOLS if "spec" in registry.protocol(name).areas])
 def test_what_the_explorer_judges_is_on_the_page(protocol):
-    part = registry.area(protocol, "spec")
+    part = registry.load_area(protocol, "spec")
     for system in map(part.system, part.systems):
         judged = [one.name for one in system.properties if type(one).__name__ != EVIDENCE]
         judged += [one.name for one in part.obligations(system)]
@@ -201,7 +201,7 @@ def names_of(protocol: str) -> set[str]:
 
 @pytest.mark.parametrize("protocol", [name for name in PROTOCOLS if "reports" in registry.protocol(name).areas])
 def test_every_check_of_the_reports_is_what_some_property_is_also_called(protocol):
-    checks = {check.name for check in registry.area(protocol, "reports").checks}
+    checks = {check.name for check in registry.load_area(protocol, "reports").checks}
     assert checks
     assert checks <= names_of(protocol)
 

@@ -8,12 +8,12 @@ import time
 
 import pytest
 
-from statemachines.workers import workers
+from statemachines.workers import open_workers
 
 
 def interrupted():
     """Some tasks are done, some are being done, and thousands wait."""
-    with workers(2) as pool:
+    with open_workers(2) as pool:
         results = pool.map(time.sleep, [0.0] * 5 + [3_600.0] * 3_000)
         assert [next(results) for _ in range(5)] == [None] * 5
         del results  # as of who is interrupted while waiting for one: all that has not begun is cancelled

@@ -8,7 +8,7 @@ from mutants import swap, without, without_choice, wrap
 from statemachines.cursor_recovery import writer
 from statemachines.cursor_recovery.memory import CELL, CompareAndSwap, Memory
 from statemachines.cursor_recovery.reader import READER
-from statemachines.cursor_recovery.writer import WRITER, WriterRecord
+from statemachines.cursor_recovery.writer import WRITER, QueueWriterRecord
 from statemachines.drivers.cursor_recovery import turns
 from statemachines.drivers.cursor_recovery.bell import Bell
 
@@ -28,7 +28,7 @@ BREAKS = {
     "CR-60": without_choice("cursor_recovery", "CR-60"),
     "CR-33": without(WRITER, "CR-10"),  # no look whether there is room
     "CR-34": wrap(Memory, "apply", swaps_anything),
-    "CR-35": wrap(WriterRecord, "address", lambda address: lambda self, offset: address(self, offset + CELL)),
+    "CR-35": wrap(QueueWriterRecord, "address", lambda address: lambda self, offset: address(self, offset + CELL)),
     "CR-36": swap(writer, "checksum", lambda position, size, payload: 0),
     "CR-37": swap(writer, "commit_word", lambda position: (1, 1)),
     "CR-54": wrap(Memory, "apply", swaps_anything),

@@ -15,12 +15,12 @@ import pytest
 from statemachines.cursor_recovery.memory import NONE, Queue, messages_of, position_of, state_of, token
 from statemachines.cursor_recovery.reader import READER, new_reader
 from statemachines.cursor_recovery.writer import WRITER, new_writer
-from statemachines.drivers.cursor_recovery.memory_access import Access
+from statemachines.drivers.cursor_recovery.memory_access import MemoryAccess
 from statemachines.drivers.cursor_recovery.segment import path_of
 from statemachines.testing.cursor_recovery.stepped_process import SteppedQueue
 from statemachines_spec.cursor_recovery.as_written import OLD_READER, OLD_WRITER, old_reader, old_writer
 from statemachines_spec.cursor_recovery.counterexamples import COUNTEREXAMPLES
-from statemachines_spec.cursor_recovery.schedule import CLOCK, Schedule, Turn
+from statemachines_spec.cursor_recovery.schedule import CLOCK, Schedule, ScheduledTurn
 from statemachines_spec.cursor_recovery.systems import THRESHOLD_NS, A, QueueSetting
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -28,7 +28,7 @@ ROUNDS = 20
 BY_NAME = {one.name: one for one in COUNTEREXAMPLES}
 
 
-class Unchecked(Access):
+class Unchecked(MemoryAccess):
     """The source's locations come round: they are no positions that the product would take."""
 
     def check(self, address, value, now_ns):
@@ -284,7 +284,7 @@ def test_nobody_passes_a_stale_last_block_where_there_is_no_room_behind_it(stage
         assert made.operation("writer-0") == "written"
         assert made.operation("reader-0") == "delivered"
     come_to(made, "writer-0", "6_store_size")
-    made.end(Turn("writer-0", "crash"))
+    made.end(ScheduledTurn("writer-0", "crash"))
     made.now_ns = 2 * THRESHOLD_NS
     said = [(made.operation("reader-0"), made.operation("writer-1")) for _ in range(ROUNDS)]
     if as_written:

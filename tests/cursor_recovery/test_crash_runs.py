@@ -13,7 +13,7 @@ from long_cases import mark_long
 
 from statemachines.cursor_recovery.memory import FREE, token
 from statemachines.drivers.cursor_recovery import CircularQueue
-from statemachines.testing.cursor_recovery.crash_judge import Delivery, Evidence, HeldBlock, judge, messages_in
+from statemachines.testing.cursor_recovery.crash_judge import Evidence, HeldBlock, ReadMessage, judge, messages_in
 from statemachines.testing.cursor_recovery.crash_plan import Plan, draw_plan
 from statemachines.testing.cursor_recovery.crash_run import check_that_cursors_become_free, run_seed
 
@@ -85,7 +85,7 @@ def whole_run():
     return Evidence(
         begun=dict(MESSAGES),
         acknowledged=set(MESSAGES),
-        deliveries=[Delivery(0, 0, 20 * (number // 2), message) for (_, number), message in MESSAGES.items()],
+        deliveries=[ReadMessage(0, 0, 20 * (number // 2), message) for (_, number), message in MESSAGES.items()],
         heads=[(0, 0, 0), (0, 128, 0), (0, 140, 12)],
         held=[HeldBlock("read/0/state", "reader-0~1", 5, 9), HeldBlock("read/0/state", "reader-1~1", 9, 12)],
     )
@@ -96,11 +96,11 @@ def test_a_run_in_which_nothing_went_wrong_is_fine():
 
 
 def twice(seen):
-    seen.deliveries.append(Delivery(1, 0, 90, seen.deliveries[0].message))
+    seen.deliveries.append(ReadMessage(1, 0, 90, seen.deliveries[0].message))
 
 
 def torn(seen):
-    seen.deliveries[0] = Delivery(0, 0, 0, seen.deliveries[0].message[:-1] + b"?")
+    seen.deliveries[0] = ReadMessage(0, 0, 0, seen.deliveries[0].message[:-1] + b"?")
 
 
 def never_begun(seen):

@@ -6,7 +6,7 @@ import pytest
 
 from statemachines.demo.cursor_recovery import lines as lines_module
 from statemachines.demo.cursor_recovery import real
-from statemachines.demo.cursor_recovery.account import Account, account_for
+from statemachines.demo.cursor_recovery.account import QueueAccount, account_for
 from statemachines.demo.cursor_recovery.lines import read_lines
 from statemachines.demo.cursor_recovery.real import wrong_in
 from statemachines.kernel import ConfigurationError
@@ -26,32 +26,32 @@ LINES = [b"0 0 one", b"0 1 two", b"0 2 three", b"0 3 four", b"0 4 five"]
 
 def test_what_was_acknowledged_and_shipped_is_accounted_for(tmp_path):
     files(tmp_path, WHOLE, [LINES[:3], LINES[3:]])
-    assert account_for(tmp_path) == Account(5, 5, 0, 0, 0, 0)
+    assert account_for(tmp_path) == QueueAccount(5, 5, 0, 0, 0, 0)
 
 
 def test_what_is_missing_lay_in_blocks(tmp_path):
     files(tmp_path, WHOLE, [LINES[1:2]])
-    assert account_for(tmp_path) == Account(5, 1, 0, 4, 2, 0)
+    assert account_for(tmp_path) == QueueAccount(5, 1, 0, 4, 2, 0)
 
 
 def test_what_was_begun_may_come_and_is_not_missed(tmp_path):
     files(tmp_path, "b 0 3\na 0 3\nb 3 5\n", [LINES[:4]])
-    assert account_for(tmp_path) == Account(3, 4, 0, 0, 0, 0)
+    assert account_for(tmp_path) == QueueAccount(3, 4, 0, 0, 0, 0)
 
 
 def test_what_comes_twice_or_torn_is_counted(tmp_path):
     files(tmp_path, WHOLE, [LINES, [LINES[0], b"0 4 fi"]])
-    assert account_for(tmp_path) == Account(5, 7, 1, 0, 0, 1)
+    assert account_for(tmp_path) == QueueAccount(5, 7, 1, 0, 0, 1)
 
 
 @pytest.mark.parametrize(
     ("account", "words"),
     [
-        (Account(5, 5, 0, 0, 0, 0), []),
-        (Account(5, 2, 0, 3, 1, 0), []),
-        (Account(5, 2, 0, 3, 2, 0), ["2 blocks never came; shippers killed: 1"]),
-        (Account(5, 6, 1, 0, 0, 0), ["1 lines came twice"]),
-        (Account(5, 6, 0, 0, 0, 1), ["1 lines came that nobody wrote"]),
+        (QueueAccount(5, 5, 0, 0, 0, 0), []),
+        (QueueAccount(5, 2, 0, 3, 1, 0), []),
+        (QueueAccount(5, 2, 0, 3, 2, 0), ["2 blocks never came; shippers killed: 1"]),
+        (QueueAccount(5, 6, 1, 0, 0, 0), ["1 lines came twice"]),
+        (QueueAccount(5, 6, 0, 0, 0, 1), ["1 lines came that nobody wrote"]),
     ],
 )
 def test_what_does_not_hold_is_said(account, words):

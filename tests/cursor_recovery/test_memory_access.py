@@ -26,7 +26,7 @@ from statemachines.cursor_recovery.memory import (
     token,
 )
 from statemachines.drivers.cursor_recovery import DamagedQueue
-from statemachines.drivers.cursor_recovery.memory_access import Access, Words
+from statemachines.drivers.cursor_recovery.memory_access import MappedMemory, MemoryAccess
 from statemachines.drivers.cursor_recovery.segment import attach_segment, create_segment, path_of
 
 QUEUE = Queue(capacity=64)
@@ -53,7 +53,7 @@ def segment(name):
 
 @pytest.fixture
 def access(segment):
-    return Access(Words(segment), lambda slot: slot == 7, lambda: NOW)
+    return MemoryAccess(MappedMemory(segment), lambda slot: slot == 7, lambda: NOW)
 
 
 def test_each_access_is_answered_as_the_pure_service_answers(name):
@@ -64,7 +64,7 @@ def test_each_access_is_answered_as_the_pure_service_answers(name):
         create_segment(path, QUEUE)
         segment = attach_segment(path)
         try:
-            access = Access(Words(segment), lambda slot: False, lambda: NOW)
+            access = MemoryAccess(MappedMemory(segment), lambda slot: False, lambda: NOW)
             memory = Memory(QUEUE)
             state = memory.initial()
             for request in requests:
@@ -135,8 +135,8 @@ def test_who_slept_between_the_heads_is_told_what_is_there(access):
 
 def test_a_hook_sees_every_access_before_it_is_made(segment):
     seen = []
-    words = Words(segment, seen.append)
-    access = Access(words, lambda slot: False)
+    words = MappedMemory(segment, seen.append)
+    access = MemoryAccess(words, lambda slot: False)
     requests = [
         Load(READ_HEAD), Store(LOST, 4), CompareAndSwap(LOST, 4, 5), Load(lock_of(3)), Load("data/8"),
         Store("data/8", 9), CopyIn(8, b"abcd"), CopyOut(8, 4),
@@ -155,7 +155,7 @@ def test_a_hook_may_cut_a_copy(segment):
         memory.append(bytes(segment.mapped[segment.layout.data :][:16]))
         return next(cells)
 
-    Words(segment, hook).copy_in(60, b"aaaabbbbcccc")
+    MappedMemory(segment, hook).copy_in(60, b"aaaabbbbcccc")
     assert memory[1][:8] == b"bbbb" + bytes(4)
     assert segment.mapped[segment.layout.data :][:8] == b"bbbbcccc"
     assert segment.mapped[segment.layout.data + 60 :][:4] == b"aaaa"

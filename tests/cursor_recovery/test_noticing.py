@@ -8,7 +8,7 @@ import pytest
 
 from statemachines.kernel import ConfigurationError
 from statemachines.testing.mutant_judges import judges_of, notice
-from statemachines_spec.mutants.campaign import Field, Shape
+from statemachines_spec.mutants.campaign import CampaignScope, CampaignShape
 
 QUEUE = "cursor_recovery"
 
@@ -33,7 +33,7 @@ A_FAILURE = """
 
 @pytest.fixture(scope="module")
 def mutants():
-    return {one.name: one for one in Field(Shape(QUEUE)).mutants}
+    return {one.name: one for one in CampaignScope(CampaignShape(QUEUE)).mutants}
 
 
 def test_pytest_plants_the_mutant_and_names_the_test_that_fails(mutants, tmp_path):

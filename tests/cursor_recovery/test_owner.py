@@ -16,7 +16,7 @@ from statemachines.drivers.cursor_recovery import (
     TooManyProcesses,
 )
 from statemachines.drivers.cursor_recovery import owner as owner_module
-from statemachines.drivers.cursor_recovery.memory_access import Words
+from statemachines.drivers.cursor_recovery.memory_access import MappedMemory
 from statemachines.drivers.cursor_recovery.owner import is_locked, take_slot
 from statemachines.drivers.cursor_recovery.segment import attach_segment, create_segment, path_of
 from statemachines.kernel import ConfigurationError
@@ -34,7 +34,7 @@ def segment(name):
 
 @pytest.fixture
 def words(segment):
-    return Words(segment)
+    return MappedMemory(segment)
 
 
 def test_each_takes_the_lowest_slot_and_a_new_life_of_it(words, segment):

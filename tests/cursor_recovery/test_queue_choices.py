@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from statemachines.cursor_recovery.memory import READ_HEAD, Loaded, Memory, Queue, Store
 from statemachines.cursor_recovery.reader import READER, Read, new_reader
-from statemachines.testing.conformance.campaign import Outcome
+from statemachines.testing.conformance.campaign import ConformanceOutcome
 from statemachines.testing.conformance.conformance_run import Begin, ConformanceRun, FedInput
 from statemachines.testing.conformance.conformance_test import ConformanceTest
 from statemachines.testing.conformance.in_process import InProcess
@@ -38,7 +38,7 @@ WITHOUT_PATH = {"writer": [3, 16, 19], "reader": [3]}
 def test_the_shipped_operation_conforms_to_itself_and_takes_every_row(name):
     role = role_of(f"cursor_recovery/{name}")
     verdict = ConformanceTest.of(role, lambda: MachineAdapter(role)).judge(3)
-    assert verdict.outcome is Outcome.PASS, verdict
+    assert verdict.outcome is ConformanceOutcome.PASS, verdict
     assert verdict.coverage.is_whole
     assert verdict.coverage.missed == ()
     assert [row for _, row, _ in verdict.coverage.pathless] == WITHOUT_PATH[name]
@@ -56,12 +56,12 @@ def test_CR_60_what_is_skipped_is_told_in_parts():
             found.append(effect)
         return found
 
-    assert judge("reader", changed).outcome is Outcome.PASS
+    assert judge("reader", changed).outcome is ConformanceOutcome.PASS
 
 
 @pytest.mark.parametrize("name", WITHOUT_PATH)
 def test_the_host_is_told_before_or_behind_the_access(name):
-    assert judge(name, lambda effects: effects[::-1]).outcome is Outcome.PASS
+    assert judge(name, lambda effects: effects[::-1]).outcome is ConformanceOutcome.PASS
 
 
 @pytest.mark.parametrize("name", WITHOUT_PATH)
@@ -70,7 +70,7 @@ def test_an_access_is_not_made_twice(name):
         return [one for effect in effects for one in [effect] * (2 if effect["effect"] == "ask" else 1)]
 
     verdict = judge(name, changed)
-    assert verdict.outcome is Outcome.FAIL
+    assert verdict.outcome is ConformanceOutcome.FAIL
     assert "not expected: ask memory load" in verdict.why
 
 

@@ -11,15 +11,15 @@ from long_cases import mark_long
 from statemachines_spec import certificates
 from statemachines_spec.cursor_recovery import SPEC
 from statemachines_spec.cursor_recovery.counterexamples import COUNTEREXAMPLES
-from statemachines_spec.cursor_recovery.hunts import HUNTS
+from statemachines_spec.cursor_recovery.directed_systems import DIRECTED_SYSTEMS
 from statemachines_spec.cursor_recovery.process import QueueActor
 from statemachines_spec.cursor_recovery.schedule import Schedule, schedule_of
 from statemachines_spec.cursor_recovery.systems import system
+from statemachines_spec.directed_system import explore_directed
 from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore
 from statemachines_spec.explorer.replay import replay
-from statemachines_spec.hunt import look
 from statemachines_spec.liveness.judge import live
-from statemachines_spec.mutants.campaign import Field, Shape
+from statemachines_spec.mutants.campaign import CampaignScope, CampaignShape
 
 GOLDEN = Path(__file__).with_name("golden")
 """Written by `python -m statemachines_spec.cursor_recovery.schedule tests/cursor_recovery/golden`."""
@@ -111,12 +111,16 @@ def test_the_shipped_queue_holds_where_the_source_breaks(name):
     assert broken(BY_NAME[name].system("repaired")) == ([], None)
 
 
-SHORT = [hunt for hunt in HUNTS if hunt.name in ("left by the dead", "left by earlier lives", "alone", "one of each")]
+SHORT = [
+    directed
+    for directed in DIRECTED_SYSTEMS
+    if directed.name in ("left by the dead", "left by earlier lives", "alone", "one of each")
+]
 
 
-@pytest.mark.parametrize("hunt", SHORT, ids=lambda hunt: hunt.name)
-def test_nothing_breaks_in_a_hunt_where_nothing_is_planted(hunt):
-    assert look(hunt).what == ""
+@pytest.mark.parametrize("directed", SHORT, ids=lambda directed: directed.name)
+def test_nothing_breaks_in_a_directed_system_where_nothing_is_planted(directed):
+    assert explore_directed(directed).what == ""
 
 
 # -- mutants --------------------------------------------------------------------------------------------------------
@@ -133,7 +137,7 @@ SLICE = {
 
 @pytest.fixture(scope="module")
 def judged():
-    field = Field(Shape("cursor_recovery", ("alone", "one of each", "slow by age")))
+    field = CampaignScope(CampaignShape("cursor_recovery", ("alone", "one of each", "slow by age")))
     judge = field.judge(lambda text: None)
     return {one.name: judge.judge(one) for one in field.mutants if one.name in SLICE}
 

@@ -22,7 +22,7 @@ from statemachines_reports.page import part_of, write_page
 from statemachines_reports.pipeline import analyze
 from statemachines_reports.protocol import Latency
 from statemachines_sim.campaign import campaign
-from statemachines_sim.cursor_recovery.section import Section
+from statemachines_sim.cursor_recovery.section import QueueSection
 from statemachines_sim.fault import Fault
 from statemachines_sim.override import override
 from statemachines_sim.scenario import Phases, Scenario, find_scenario
@@ -33,9 +33,11 @@ JUDGES = Judges([registry.protocol(CR)])
 OWN = ("reserved", "passed", "distance", "exclusive", "kept", "order", "contents", "requests", "words")
 CAPACITY = 200
 SHORT = Scenario(
-    "short", CR, Section(writers=2, readers=2, messages=80, capacity=CAPACITY, size=(0, 20), threshold_ms=500, batch=2),
+    "short",
+    CR,
+    QueueSection(writers=2, readers=2, messages=80, capacity=CAPACITY, size=(0, 20), threshold_ms=500, batch=2),
     phases=Phases(safety_s=8.0, liveness_s=60.0),
-)  # fmt: skip
+)
 DEATHS = (
     Fault("crash", 2 * S, S, "writer-1"),
     *(Fault("cut", at * S, S, name, amount=amount)

@@ -12,15 +12,15 @@ from statemachines.cursor_recovery.memory import CELL, LOST, READ_HEAD, WRITE_HE
 from statemachines.kernel import ConfigurationError
 from statemachines_sim.campaign import campaign
 from statemachines_sim.cursor_recovery import SIM
-from statemachines_sim.cursor_recovery.queue_memory import PIECE, pieces
-from statemachines_sim.cursor_recovery.section import Section
+from statemachines_sim.cursor_recovery.queue_memory import PIECE, split_size
+from statemachines_sim.cursor_recovery.section import QueueSection
 from statemachines_sim.fault import Fault
 from statemachines_sim.scenario import Phases, Scenario, check_scenario, find_scenario, from_plain, list_shipped_with
 from statemachines_sim.units import MS, S
 from statemachines_sim.world import World
 
 NAMES = sorted(list_shipped_with(SIM.name))
-SHORT = Scenario("short", SIM.name, Section(messages=20), phases=Phases(safety_s=6.0, liveness_s=60.0))
+SHORT = Scenario("short", SIM.name, QueueSection(messages=20), phases=Phases(safety_s=6.0, liveness_s=60.0))
 
 
 def short(**keys):
@@ -137,7 +137,7 @@ def test_pieces_cover_everything_once_and_are_whole_cells():
     world = World(SHORT, 1)
     chance = memory_of(world)._chance
     for size in range(0, 70):
-        cuts = pieces(size, chance)
+        cuts = split_size(size, chance)
         assert [first for first, _ in cuts] == [0, *(end for _, end in cuts[:-1])]
         assert cuts[-1][1] == size
         assert all(first % CELL == 0 and end - first <= CELL * PIECE for first, end in cuts)

@@ -11,7 +11,7 @@ from statemachines.cursor_recovery import memory
 from statemachines.cursor_recovery.reader import ReadDone, ReadOutcome, Skipped, Taken
 from statemachines.cursor_recovery.writer import Outcome, Reserved, Write, WriteDone
 from statemachines_sim.cursor_recovery import SIM
-from statemachines_sim.cursor_recovery.section import Section
+from statemachines_sim.cursor_recovery.section import QueueSection
 from statemachines_sim.judge import Violation
 from statemachines_sim.scenario import Phases, Scenario
 from statemachines_sim.world import World
@@ -24,7 +24,7 @@ class Hand:
     """A world without processes: accesses are made, and things told, by hand."""
 
     def __init__(self, **keys):
-        own = Section(**({"writers": 0, "readers": 0, "capacity": 100, "size": (0, 4)} | keys))
+        own = QueueSection(**({"writers": 0, "readers": 0, "capacity": 100, "size": (0, 4)} | keys))
         self.world = World(Scenario("by_hand", SIM.name, own, phases=Phases(safety_s=1.0)))
         self.world.env.run(until=NOW)
         self.watch, self.memory = self.world.watch, self.world.devices["memory"]
@@ -283,7 +283,7 @@ def test_STALE_who_died_while_an_operation_was_under_way_was_alive_when_that_loo
 
 
 def test_WRITE_who_has_messages_left_is_missed():
-    world = World(Scenario("by_hand", SIM.name, Section(writers=1, messages=1)), 1)
+    world = World(Scenario("by_hand", SIM.name, QueueSection(writers=1, messages=1)), 1)
     assert world.watch.missing(world)[0] == "WRITE"
 
 

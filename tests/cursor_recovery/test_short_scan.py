@@ -16,7 +16,7 @@ from statemachines.cursor_recovery.memory import CELL, HEADER, Store
 from statemachines.cursor_recovery.reader import SLICE_BYTES, new_reader
 from statemachines.drivers.cursor_recovery import CircularQueue, GetTimeout, Instruments, attachment
 from statemachines.drivers.cursor_recovery.bell import Patience
-from statemachines.drivers.cursor_recovery.memory_access import Access
+from statemachines.drivers.cursor_recovery.memory_access import MemoryAccess
 
 
 def later():
@@ -87,14 +87,14 @@ def test_both_ways_find_the_same(name, seed, slice_bytes, monkeypatch):
 def test_a_great_dead_block_is_passed_in_a_few_accesses(name, monkeypatch, stores):
     """A megabyte of cells that the machine would look at one by one."""
     accesses = 0
-    perform = Access.perform
+    perform = MemoryAccess.perform
 
     def count(self, request):
         nonlocal accesses
         accesses += 1
         return perform(self, request)
 
-    monkeypatch.setattr(Access, "perform", count)
+    monkeypatch.setattr(MemoryAccess, "perform", count)
     with CircularQueue.create(name, capacity=1 << 21, threshold=0.1, instruments=Instruments(clock=later)) as queue:
         die_in(name, bytes(1 << 20), stores)
         accesses = 0

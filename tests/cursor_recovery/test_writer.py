@@ -28,7 +28,7 @@ from statemachines.cursor_recovery.memory import (
     state_of,
     token,
 )
-from statemachines.cursor_recovery.writer import WRITER, Outcome, Write, WriterStatus, new_writer
+from statemachines.cursor_recovery.writer import WRITER, Outcome, QueueWriterStatus, Write, new_writer
 from statemachines.kernel import ConfigurationError, LocalProtocolError, Node
 
 THRESHOLD = 2_000_000_000
@@ -260,7 +260,7 @@ def test_CR_14_a_reader_that_takes_the_cursor_meanwhile_is_looked_at_again():
     fill(world, 20)
     occupy(world, "read", 0, age=2 * THRESHOLD, alive=False, position=0)
     writer = world.begin(0, b"AAAA")
-    while writer.status is not WriterStatus.RECLAIM:
+    while writer.status is not QueueWriterStatus.RECLAIM:
         world.access(0)
     occupy(world, "read", 0, slot=8, position=0)
     assert world.finish(0).outcome is Outcome.FULL
@@ -270,15 +270,15 @@ def test_CR_14_a_reader_that_takes_the_cursor_meanwhile_is_looked_at_again():
 @pytest.mark.parametrize(
     "status",
     [
-        WriterStatus.OWN_BEFORE_POSITION,
-        WriterStatus.OWN_BEFORE_HEAD,
-        WriterStatus.RELEASE,
-        WriterStatus.GIVE_BACK,
+        QueueWriterStatus.OWN_BEFORE_POSITION,
+        QueueWriterStatus.OWN_BEFORE_HEAD,
+        QueueWriterStatus.RELEASE,
+        QueueWriterStatus.GIVE_BACK,
     ],
 )
 def test_CR_15_CR_16_a_writer_that_lost_its_cursor_is_fenced(status):
     world = world_at(capacity=32, threshold_only=True)
-    if status is WriterStatus.GIVE_BACK:
+    if status is QueueWriterStatus.GIVE_BACK:
         world.write(1, b"AAAA")
     writer = world.begin(0, b"BBBB")
     while writer.status is not status:
@@ -293,12 +293,12 @@ def test_CR_15_CR_16_a_writer_that_lost_its_cursor_is_fenced(status):
 def test_CR_19_the_slower_writer_begins_again_with_the_heads():
     world = world_at()
     slow = world.begin(0, b"AAAA")
-    while slow.status is not WriterStatus.MOVE_HEAD:
+    while slow.status is not QueueWriterStatus.MOVE_HEAD:
         world.access(0)
     assert world.write(1, b"BBBB").position == 0
     world.access(0)
     asked = []
-    while slow.status is not WriterStatus.OWN_BEFORE_POSITION:
+    while slow.status is not QueueWriterStatus.OWN_BEFORE_POSITION:
         asked.append(slow.asked)
         world.access(0)
     assert asked == [Load(word) for word in (READ_HEAD, WRITE_HEAD, state_of("read", 0), state_of("read", 1))]
@@ -358,7 +358,7 @@ def test_CR_17_CR_18_position_then_head():
     world = world_at()
     fill(world, 40)
     writer = world.begin(0, b"AAAA")
-    while writer.status is not WriterStatus.SET_POSITION:
+    while writer.status is not QueueWriterStatus.SET_POSITION:
         world.access(0)
     assert writer.asked == Store(position_of("write", 0), 40)
     world.access(0)
@@ -371,7 +371,7 @@ def test_CR_17_CR_18_position_then_head():
 def test_CR_22_released_with_the_word_that_was_put_there(payload):
     world = world_at()
     writer = world.begin(0, payload)
-    while writer.status is not WriterStatus.RELEASE:
+    while writer.status is not QueueWriterStatus.RELEASE:
         world.access(0)
     assert writer.asked == CompareAndSwap(state_of("write", 0), token(0, 1, NOW), FREE)
     world.access(0)
@@ -382,7 +382,7 @@ def test_CR_31_CR_32_a_record_that_breaks_them_is_told_from_one_that_does_not():
     held = {invariant.clause: invariant.holds for invariant in WRITER.invariants}
     world = world_at()
     writer = world.begin(0, b"AAAA")
-    while writer.status is not WriterStatus.MOVE_HEAD:
+    while writer.status is not QueueWriterStatus.MOVE_HEAD:
         world.access(0)
     record = writer.node.record
     assert held["CR-31"](record)

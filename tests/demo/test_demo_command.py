@@ -12,7 +12,7 @@ import pytest
 
 from statemachines import cli, registry
 from statemachines.demo import show
-from statemachines.demo.protocol import Played, Verdict
+from statemachines.demo.protocol import DemoVerdict, PlayedDemo
 from statemachines.kernel import Protocol
 
 
@@ -34,8 +34,8 @@ class PubDemo:
         (out / "bill").write_text("paid")
         advance(1, 1)
         wrong = () if given.options.guests < 10 else ("somebody stands",)
-        lines = (Verdict("real", "everybody sits", not wrong, f"{given.options.guests} sit"),)
-        return Played("A pub was full.", lines, wrong=wrong, figures={"guests": given.options.guests})
+        lines = (DemoVerdict("real", "everybody sits", not wrong, f"{given.options.guests} sit"),)
+        return PlayedDemo("A pub was full.", lines, wrong=wrong, figures={"guests": given.options.guests})
 
 
 DEMO = PubDemo()

@@ -20,7 +20,7 @@ from statemachines.drivers.tcp import TcpTransport
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.message import BorrowerMessage, LeaderWanted, Undeclared
 from statemachines.testing.fault_proxy import FaultProxy
-from statemachines.wire import Codec, Frames, Packet, decode_hello, encode_hello, frame, refusal_in
+from statemachines.wire import Frames, Packet, PacketCodec, decode_hello, encode_hello, frame, refusal_in
 
 LOCAL = ("127.0.0.1", 0)
 SHARED = Credentials(secret=SECRET)
@@ -271,7 +271,7 @@ async def whole_answer(address, data):
 
 
 def test_a_stranger_is_refused_before_anything_it_says_is_decoded_and_learns_why_alone():
-    packet = Codec(BorrowerMessage).encode(Packet("c1~1/1", "leader", 1, WANTED))
+    packet = PacketCodec(BorrowerMessage).encode(Packet("c1~1/1", "leader", 1, WANTED))
     nonce = b"n" * 32
 
     async def test():
@@ -344,7 +344,7 @@ def test_whoever_speaks_for_another_node_or_to_one_is_cut_off(caplog, packet, sa
     async def test():
         async with pair(NONE, NONE) as (here, there):
             await exchange(here, there)
-            stranger = encode_hello(CONSUMER.full_name, "c1~1") + Codec(BorrowerMessage).encode(packet)
+            stranger = encode_hello(CONSUMER.full_name, "c1~1") + PacketCodec(BorrowerMessage).encode(packet)
             await whole_answer(here.transport.address, stranger)
             assert len(here.received) == 1
 
@@ -354,7 +354,7 @@ def test_whoever_speaks_for_another_node_or_to_one_is_cut_off(caplog, packet, sa
 
 def test_SS_262_a_consumer_that_speaks_for_another_s_borrower_is_not_heard(tmp_path, caplog):
     """Its packet is its own, what it says in it is not."""
-    wire = Codec(BorrowerMessage)
+    wire = PacketCodec(BorrowerMessage)
 
     async def test():
         async with LeaderNode(listen=LOCAL, store=tmp_path / "m.db") as node:

@@ -11,7 +11,7 @@ import msgspec
 from certificates import Authority
 
 from statemachines.drivers.credentials import Credentials
-from statemachines.testing.conformance.campaign import Outcome
+from statemachines.testing.conformance.campaign import ConformanceOutcome
 from statemachines.testing.conformance.role import role_of
 from statemachines.testing.conformance.wire_report import text_of
 from statemachines.testing.conformance.wire_run import WireRun
@@ -55,12 +55,12 @@ def test_a_member_is_tested_over_tls(tmp_path):
     context = ssl.create_default_context(cafile=str(authority.ca))
     verdict = judge_member(authority.server("leader-1"), context)
     assert verdict.counts["instances"] == 1
-    assert verdict.outcome is Outcome.PASS, verdict.why
+    assert verdict.outcome is ConformanceOutcome.PASS, verdict.why
 
 
 def test_a_member_without_tls_is_told_that_the_kit_speaks_it(tmp_path):
     verdict = judge_member(Authority(tmp_path).server("leader-1"), None)
-    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.outcome is ConformanceOutcome.INCONCLUSIVE
     assert verdict.why == "nothing has connected within 0.5 s; dial the address above with TLS"
 
 
@@ -79,4 +79,4 @@ def test_a_leader_is_tested_over_tls_with_a_secret(tmp_path):
     options = WireOptions(seconds=2.5, tolerance_s=30.0, credentials=credentials)
     verdict = asyncio.run(WireRun(LEADER, options, command).judge(lambda address: None))
     assert verdict.counts["instances"] == 1
-    assert verdict.outcome is Outcome.PASS, text_of(verdict, LEADER)
+    assert verdict.outcome is ConformanceOutcome.PASS, text_of(verdict, LEADER)

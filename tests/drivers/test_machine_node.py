@@ -14,11 +14,11 @@ from made_up.machines import DISPENSER, JOURNAL, TAKER, Begin, DispenserRecord, 
 from made_up.nodes import DISPENSER_ROLE, TAKER_ROLE
 from made_up_protocol import environment
 
-from statemachines.drivers.environment import Environment
+from statemachines.drivers.environment import NodeEnvironment
 from statemachines.drivers.files import FileService, MemoryService
 from statemachines.drivers.memory import MemoryNetwork
 from statemachines.drivers.node import MachineNode, one_machine
-from statemachines.drivers.role import Role
+from statemachines.drivers.role import NodeRole
 from statemachines.kernel import ConfigurationError, LocalProtocolError
 from statemachines.trace.log import read_log
 from statemachines.wire import Packet
@@ -78,7 +78,7 @@ def test_two_machines_talk_over_a_network_in_memory(tmp_path):
 def test_what_is_fed_at_the_start_and_at_the_end_reaches_the_machine(tmp_path):
     async def test():
         network, seen = MemoryNetwork(), []
-        watching = Environment(transport=network.transport, observe=lambda node, event, *rest: seen.append(event))
+        watching = NodeEnvironment(transport=network.transport, observe=lambda node, event, *rest: seen.append(event))
         given = {"begin": (Begin(),), "leave": (Begin(),), "environment": watching}
         with pytest.raises(LocalProtocolError, match="taker in state asking got begin"):
             async with taker(tmp_path, network, 1, print, **given):
@@ -135,7 +135,7 @@ def test_an_application_that_fails_is_heard(tmp_path):
 def test_nobody_speaks_for_another(tmp_path):
     async def test():
         network, refused = MemoryNetwork(), []
-        watching = Environment(transport=network.transport, refused=refused.append)
+        watching = NodeEnvironment(transport=network.transport, refused=refused.append)
         journal = MemoryService(Journal())
         async with dispenser(tmp_path, network, journal, environment=watching):
             stranger = network.transport(life="evil~1", role=TAKER_ROLE, receive=print, dial={"dispenser": PLACE})
@@ -189,11 +189,11 @@ def test_a_service_may_answer_later_and_often(tmp_path):
 
 def test_a_role_that_talks_to_nobody_is_refused():
     with pytest.raises(ConfigurationError, match=r"made_up/x.*talks to nobody; give it `dials` or `dialled_by`"):
-        Role("made_up", "x", takes=Take)
+        NodeRole("made_up", "x", takes=Take)
 
 
 def test_roles_of_other_protocols_are_named_in_full():
-    role = Role("made_up", "x", takes=Take, dials=("y",), dialled_by=("locks/holder", "z"))
+    role = NodeRole("made_up", "x", takes=Take, dials=("y",), dialled_by=("locks/holder", "z"))
     assert role.peers(True) == ("made_up/y",)
     assert role.peers(False) == ("locks/holder", "made_up/z")
 

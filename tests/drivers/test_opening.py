@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from statemachines.drivers.missed_samples.declaration import Declared
+from statemachines.drivers.missed_samples.declaration import Declarations
 from statemachines.drivers.opening import finish_in_thread, open_in_thread
 
 
@@ -80,7 +80,7 @@ def test_a_call_is_made_though_its_task_is_cancelled_before_a_thread_takes_it_up
 
 def test_all_that_was_declared_is_undeclared_though_the_closing_is_cancelled():
     async def play():
-        declared, entities, begun = Declared(), [Entity(), Entity()], threading.Event()
+        declared, entities, begun = Declarations(), [Entity(), Entity()], threading.Event()
 
         async def wait():
             begun.set()
@@ -97,7 +97,7 @@ def test_all_that_was_declared_is_undeclared_though_the_closing_is_cancelled():
 
 def test_what_a_thread_declares_after_that_is_undeclared_at_once():
     async def play():
-        declared = Declared()
+        declared = Declarations()
         await declared.close()
         assert declared.add(Entity()).undeclared == 1
 

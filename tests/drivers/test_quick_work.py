@@ -12,7 +12,7 @@ import pytest
 from statemachines.drivers.persistent_sessions.tables import SQLITE
 from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.quick_work import IN_A_ROW
-from statemachines.drivers.sql.sqlite import CHECKPOINT_PAGES, Database
+from statemachines.drivers.sql.sqlite import CHECKPOINT_PAGES, SqliteDatabase
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def path(tmp_path):
 
 def play(path, body, **given):
     async def main():
-        database = Database(path, SQLITE, **given)
+        database = SqliteDatabase(path, SQLITE, **given)
         try:
             return await body(database)
         finally:

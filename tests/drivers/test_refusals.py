@@ -12,7 +12,7 @@ from test_tcp import LOCAL, consumer, leader, until
 from statemachines.drivers import tcp
 from statemachines.drivers.shared_subscriptions.roles import CONSUMER, LEADER
 from statemachines.shared_subscriptions.message import LeaderWanted
-from statemachines.wire import REFUSAL_MAX, Codec, Frames, Packet, encode_hello, encode_refusal, frame, refusal_in
+from statemachines.wire import REFUSAL_MAX, Frames, Packet, PacketCodec, encode_hello, encode_refusal, frame, refusal_in
 
 WAIT_S = 60
 WANTED = LeaderWanted("c1~1/1", "g", "#")
@@ -79,7 +79,7 @@ def test_SS_258_what_comes_right_behind_a_refused_hello_is_not_heard():
         async with leader() as end, consumer(end.transport.address, "c1~2") as newer:
             await until(lambda: newer.transport._peers and end.transport._peers)
             reader, writer = await asyncio.open_connection(*end.transport.address)
-            packet = Codec(LeaderWanted).encode(Packet("c1~1/1", "leader", 1, WANTED))
+            packet = PacketCodec(LeaderWanted).encode(Packet("c1~1/1", "leader", 1, WANTED))
             writer.write(encode_hello(CONSUMER.full_name, "c1~1") + packet)
             _, told = await frames_of(reader)
             assert refusal_in(told).startswith("is an older life")

@@ -11,7 +11,7 @@ import pytest
 from statemachines import kernel
 from statemachines.drivers import clock as clock_module
 from statemachines.drivers import runtime as runtime_module
-from statemachines.drivers.environment import Environment
+from statemachines.drivers.environment import NodeEnvironment
 from statemachines.drivers.runtime import Runtime
 from statemachines.trace import COLUMNS
 from statemachines.wire import Packet
@@ -298,7 +298,7 @@ def test_a_deadline_that_is_near_is_not_looked_for_in_between():
 
 
 def test_leases_count_by_a_clock_that_goes_on_while_the_machine_sleeps():
-    assert Environment().steady_ns is clock_module.steady_ns
+    assert NodeEnvironment().steady_ns is clock_module.steady_ns
     assert clock_module.steady_ns.args == (time.CLOCK_BOOTTIME,), "where this differs, the machine was suspended"
     before = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     assert before <= clock_module.steady_ns() <= time.clock_gettime_ns(time.CLOCK_BOOTTIME)

@@ -22,7 +22,7 @@ from statemachines.shared_subscriptions.message import (
     LeaderWanted,
     Undeclared,
 )
-from statemachines.wire import Codec, Packet, encode_hello, frame
+from statemachines.wire import Packet, PacketCodec, encode_hello, frame
 
 LOCAL = ("127.0.0.1", 0)
 WANTED = LeaderWanted("c1~1/1", "g", "#")
@@ -148,7 +148,7 @@ async def talk(address, data, read=True):
     writer.close()
 
 
-GRANT = Codec(LeaderMessage).encode(Packet("x", "leader-1~1", 1, Grant("b", 1, 1, "s", 1, 0)))
+GRANT = PacketCodec(LeaderMessage).encode(Packet("x", "leader-1~1", 1, Grant("b", 1, 1, "s", 1, 0)))
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ def test_a_second_connection_of_a_node_replaces_the_first(caplog):
             assert await asyncio.wait_for(first_reader.read(), 120) == hello  # and then the end
             packet = Packet("leader-1~1", "c1~2/1", 1, Undeclared("c1~2/1"))
             end.transport.send(packet)
-            expected = hello + Codec(BorrowerMessage).encode(packet)
+            expected = hello + PacketCodec(BorrowerMessage).encode(packet)
             assert await asyncio.wait_for(reader.readexactly(len(expected)), 120) == expected
             assert end.transport.dropped == 0
             first.close()
@@ -423,7 +423,9 @@ def test_closing_twice_is_closing_once():
 def test_fuzzed_connections_harm_nobody():
     """Whatever strangers say, a good peer's packets come through, and nothing but warnings is raised."""
     chance = random.Random(7)
-    good = encode_hello(CONSUMER.full_name, "x~1") + Codec(BorrowerMessage).encode(Packet("x~1", "leader", 0, WANTED))
+    good = encode_hello(CONSUMER.full_name, "x~1") + PacketCodec(BorrowerMessage).encode(
+        Packet("x~1", "leader", 0, WANTED)
+    )
 
     def spoilt():
         data = bytearray(good)

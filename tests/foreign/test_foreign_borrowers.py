@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from statemachines.testing.conformance.campaign import RUNS, Campaign, Outcome
+from statemachines.testing.conformance.campaign import RUNS, Campaign, ConformanceOutcome
 from statemachines.testing.conformance.child_process import ChildProcess
 from statemachines.testing.conformance.role import role_of
 
@@ -35,7 +35,7 @@ def campaign(path):
 def test_a_foreign_borrower_passes_and_every_row_is_taken(file):
     """In `make test` they pass over the wire.  Fields that are only passed on are seen by drawn grants."""
     verdict = campaign(HERE / file).judge(runs=RUNS)
-    assert verdict.outcome is Outcome.PASS, verdict
+    assert verdict.outcome is ConformanceOutcome.PASS, verdict
     assert verdict.coverage.missed == ()
     assert verdict.coverage.rows == verdict.coverage.taken == 95
     assert verdict.coverage.pairs_taken > 150
@@ -49,10 +49,10 @@ def test_a_planted_bug_is_found_and_its_run_is_short(tmp_path, file, bug):
     path = tmp_path / file
     path.write_text(text.replace(right, wrong))
     verdict = campaign(path).judge(runs=400)
-    assert verdict.outcome is Outcome.FAIL
+    assert verdict.outcome is ConformanceOutcome.FAIL
     assert 2 <= len(verdict.moves) <= 8
     again = campaign(path).replay(verdict.moves)
-    assert (again.outcome, again.why) == (Outcome.FAIL, verdict.why)
+    assert (again.outcome, again.why) == (ConformanceOutcome.FAIL, verdict.why)
 
 
 def test_half_of_the_bugs_show_only_later():

@@ -10,7 +10,7 @@ import pytest
 from long_cases import mark_long
 from msgspec.structs import replace
 
-from statemachines.testing.conformance.campaign import Campaign, Outcome
+from statemachines.testing.conformance.campaign import Campaign, ConformanceOutcome
 from statemachines.testing.conformance.child_process import ChildProcess
 from statemachines.testing.conformance.role import role_of
 
@@ -34,7 +34,7 @@ def campaign(folder, *starts):
 @pytest.mark.long
 def test_a_foreign_owner_of_a_session_passes_and_every_row_is_taken():
     verdict = campaign(HERE, *QUICK).judge(runs=30)
-    assert verdict.outcome is Outcome.PASS, verdict
+    assert verdict.outcome is ConformanceOutcome.PASS, verdict
     assert verdict.coverage.missed == ()
     assert verdict.coverage.taken > 80
 
@@ -55,10 +55,10 @@ def test_a_planted_bug_is_found_and_its_run_is_short(tmp_path, bug):
     assert text.count(right) == 1
     (tmp_path / file).write_text(text.replace(right, wrong))
     verdict = campaign(tmp_path, start).judge(runs=400)
-    assert verdict.outcome is Outcome.FAIL
+    assert verdict.outcome is ConformanceOutcome.FAIL
     assert 2 <= len(verdict.moves) <= 20
     again = campaign(tmp_path, start).replay(verdict.moves)
-    assert (again.outcome, again.why) == (Outcome.FAIL, verdict.why)
+    assert (again.outcome, again.why) == (ConformanceOutcome.FAIL, verdict.why)
 
 
 def test_half_of_the_bugs_show_only_later():

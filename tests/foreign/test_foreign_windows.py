@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from statemachines.testing.conformance.campaign import Campaign, Outcome
+from statemachines.testing.conformance.campaign import Campaign, ConformanceOutcome
 from statemachines.testing.conformance.child_process import ChildProcess
 from statemachines.testing.conformance.role import role_of
 
@@ -27,7 +27,7 @@ def campaign(path):
 
 def test_a_foreign_window_passes_and_every_row_is_taken():
     verdict = campaign(FILE).judge(runs=20)
-    assert verdict.outcome is Outcome.PASS, verdict
+    assert verdict.outcome is ConformanceOutcome.PASS, verdict
     assert verdict.coverage.missed == ()
     assert verdict.coverage.rows == verdict.coverage.taken == 41
 
@@ -40,10 +40,10 @@ def test_a_planted_bug_is_found_and_its_run_is_short(tmp_path, bug):
     path = tmp_path / FILE.name
     path.write_text(text.replace(right, wrong))
     verdict = campaign(path).judge(runs=100)
-    assert verdict.outcome is Outcome.FAIL
+    assert verdict.outcome is ConformanceOutcome.FAIL
     assert 3 <= len(verdict.moves) <= 8
     again = campaign(path).replay(verdict.moves)
-    assert (again.outcome, again.why) == (Outcome.FAIL, verdict.why)
+    assert (again.outcome, again.why) == (ConformanceOutcome.FAIL, verdict.why)
 
 
 def test_half_of_the_bugs_show_only_later():

@@ -16,7 +16,7 @@ from statemachines.drivers.credentials import Credentials
 from statemachines.drivers.shared_subscriptions import Publisher, declare
 from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines.testing.conformance.campaign import Outcome
+from statemachines.testing.conformance.campaign import ConformanceOutcome
 from statemachines.testing.conformance.role import role_of
 from statemachines.testing.conformance.wire_choice import LeftOut, WireChoice
 from statemachines.testing.conformance.wire_report import text_of
@@ -71,7 +71,7 @@ def judge(folder, language, **options):
 @pytest.mark.parametrize("language", ["py", "js"])
 def test_a_foreign_borrower_passes_over_the_wire(language):
     verdict = judge(HERE, language, seconds=PASS_S, tolerance_s=30.0)
-    assert verdict.outcome is Outcome.PASS, text_of(verdict, ROLE)
+    assert verdict.outcome is ConformanceOutcome.PASS, text_of(verdict, ROLE)
     assert len(verdict.cells) >= 4
 
 
@@ -88,7 +88,7 @@ def test_a_planted_bug_is_found_over_the_wire(tmp_path, bug):
     language = BUGS[bug]
     plant(tmp_path, f"borrower.{language}", *{**PYTHON, **JAVASCRIPT}[bug])
     verdict = judge(tmp_path, language, seconds=BUG_S, rate=40.0)
-    assert verdict.outcome is Outcome.FAIL
+    assert verdict.outcome is ConformanceOutcome.FAIL
     assert verdict.violation is not None, verdict.why
     assert "by SS-" in text_of(verdict, ROLE)
 
@@ -97,7 +97,7 @@ def test_a_planted_bug_is_found_over_the_wire(tmp_path, bug):
 def test_a_bug_of_the_wire_is_found(tmp_path, bug):
     plant(tmp_path, "borrower_wire.py", *WIRE_BUGS[bug])
     verdict = judge(tmp_path, "py", seconds=BUG_S, rate=40.0)
-    assert verdict.outcome is Outcome.FAIL
+    assert verdict.outcome is ConformanceOutcome.FAIL
     assert verdict.violation is not None or "has ended with exit code 1" in verdict.why
 
 
@@ -112,19 +112,19 @@ def test_a_borrower_proves_its_secret_to_the_kit(tmp_path):
         return await WireRun(ROLE, options, own).judge(lambda address: None)
 
     verdict = asyncio.run(run())
-    assert verdict.outcome is Outcome.PASS, text_of(verdict, ROLE)
+    assert verdict.outcome is ConformanceOutcome.PASS, text_of(verdict, ROLE)
 
 
 def test_a_failing_run_is_made_shorter_and_repeats(tmp_path):
     plant(tmp_path, "borrower.js", *JAVASCRIPT["a duplicate connect response is not handled"])
     own, options = command(tmp_path, "js"), WireOptions(seconds=BUG_S, rate=40.0, seed=2)
     before = asyncio.run(WireRun(ROLE, options, own).judge(lambda address: None))
-    assert before.outcome is Outcome.FAIL
+    assert before.outcome is ConformanceOutcome.FAIL
     shrunk = asyncio.run(shrink_run(ROLE, options, own, before, bound_s=6.0))
     sizes = [len(one.inputs) + len(one.faults) for one in (before, shrunk.verdict)]
     assert shrunk.attempts > 0
     assert (sizes[1] < sizes[0]) == (shrunk.failed > 0)
-    assert shrunk.verdict.outcome is Outcome.FAIL
+    assert shrunk.verdict.outcome is ConformanceOutcome.FAIL
     save_script(tmp_path / "run.json", ROLE.fsm.full_name, shrunk.options)
     script = load_script(tmp_path / "run.json", ROLE.fsm.full_name)
     assert script.apply(WireOptions()).without == shrunk.options.without

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from statemachines.testing.conformance.campaign import Outcome
+from statemachines.testing.conformance.campaign import ConformanceOutcome
 from statemachines.testing.conformance.role import role_of
 from statemachines.testing.conformance.wire_report import text_of
 from statemachines.testing.conformance.wire_run import WireRun
@@ -46,7 +46,7 @@ def judge_planted(role, bug, command):
     than are followed, and says so."""
     for seed in range(1, 6):
         verdict = judge(role, (*plant(bug), *command), seconds=LONGEST_S, seed=seed)
-        if verdict.outcome is not Outcome.INCONCLUSIVE:
+        if verdict.outcome is not ConformanceOutcome.INCONCLUSIVE:
             break
     return verdict
 
@@ -66,7 +66,7 @@ def test_a_mistake_changes_a_piece_of_text_that_is_there_once(bug):
 @pytest.mark.parametrize("bug", LEADER_TESTED)
 def test_a_bug_of_a_leader_is_found_over_the_wire(bug):
     verdict = judge_planted(LEADER_ROLE, LEADER[bug], LEADER_COMMAND)
-    assert verdict.outcome is Outcome.FAIL
+    assert verdict.outcome is ConformanceOutcome.FAIL
     if verdict.violation is None:
         assert "has ended with exit code" in verdict.why
     else:
@@ -76,6 +76,6 @@ def test_a_bug_of_a_leader_is_found_over_the_wire(bug):
 @pytest.mark.parametrize("bug", SESSION_TESTED)
 def test_a_bug_of_an_owner_of_sessions_is_found_over_the_wire(bug):
     verdict = judge_planted(SESSION_ROLE, SESSION[bug], SESSION_COMMAND)
-    assert verdict.outcome is Outcome.FAIL
+    assert verdict.outcome is ConformanceOutcome.FAIL
     assert verdict.violation is not None, verdict.why
     assert "by PS-" in text_of(verdict, SESSION_ROLE)

@@ -9,13 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from statemachines.demo.missed_samples import real
-from statemachines.demo.missed_samples.account import Account, account_for, wrong_in
+from statemachines.demo.missed_samples.account import SampleAccount, account_for, wrong_in
 from statemachines.demo.missed_samples.play import real_lines, too_tame
 from statemachines.trace.log import read_logs
 from statemachines_reports.pipeline import analyze
 
 LINES = {"p": ["a", "b", "c"], "q": ["d", "e", "f"]}
-WHOLE = Account("subscriber-1", 5, 1, 0, 0, 0, 0, 0)
+WHOLE = SampleAccount("subscriber-1", 5, 1, 0, 0, 0, 0, 0)
 
 
 def came(source, number, payload, **more):
@@ -63,13 +63,13 @@ def test_what_does_not_hold_is_said(tmp_path, lines, changed, words):
     wrong = wrong_in([one])
     assert len(wrong) == len(words)
     assert all(word in said for word, said in zip(words, wrong, strict=True))
-    verdicts = real_lines(real.Real([one], WHOLE, 1, 1.0, wrong))
+    verdicts = real_lines(real.SampleRun([one], WHOLE, 1, 1.0, wrong))
     assert all(one.held for one in verdicts) is not bool(words)
 
 
 def test_a_run_in_which_nothing_is_lost_shows_nothing():
-    assert not all(one.held for one in real_lines(real.Real([WHOLE], WHOLE, 0, 1.0, [])))
-    assert not all(one.held for one in real_lines(real.Real([replace(WHOLE, recovered=0)], WHOLE, 1, 1.0, [])))
+    assert not all(one.held for one in real_lines(real.SampleRun([WHOLE], WHOLE, 0, 1.0, [])))
+    assert not all(one.held for one in real_lines(real.SampleRun([replace(WHOLE, recovered=0)], WHOLE, 1, 1.0, [])))
     assert too_tame(SimpleNamespace(tally={"delivered": 999, "queries": 1}))
     assert too_tame(SimpleNamespace(tally={"delivered": 1_000, "queries": 0}))
     assert too_tame(SimpleNamespace(tally={"delivered": 1_000, "queries": 1})) == ""

@@ -9,7 +9,7 @@ import pytest
 from statemachines_spec.contract import Counterpart
 from statemachines_spec.explorer.explore import VIOLATED, explore
 from statemachines_spec.missed_samples import SPEC, cache_contract, publisher_contract, subscriber_contract
-from statemachines_spec.mutants.campaign import Field, Shape
+from statemachines_spec.mutants.campaign import CampaignScope, CampaignShape
 from statemachines_spec.mutants.mutant import plant
 
 PARTS = (publisher_contract, cache_contract, subscriber_contract)
@@ -22,7 +22,7 @@ def found_in(name):
 
 @cache
 def mutants():
-    return {one.name: one for one in Field(Shape("missed_samples")).mutants}
+    return {one.name: one for one in CampaignScope(CampaignShape("missed_samples")).mutants}
 
 
 @pytest.mark.parametrize("name", BUILDS)
@@ -41,8 +41,8 @@ def test_every_rule_is_met_somewhere():
         assert not set.intersection(*idle)
 
 
-def test_the_contracts_are_among_the_hunts():
-    assert BUILDS.keys() <= {one.name for one in SPEC.hunts()}
+def test_the_contracts_are_among_the_directed_systems():
+    assert BUILDS.keys() <= {one.name for one in SPEC.list_directed()}
 
 
 BROKEN = {

@@ -75,7 +75,7 @@ def test_LIVE_ISOLATION_TAIL_every_hole_is_settled_once_faults_stop(name):
 
 def test_an_edge_hash_is_that_of_the_certificate():
     kept = certificate("crowded")
-    assert certificates.differences(kept, explore(certificates.system_of(kept))) == []
+    assert certificates.list_differences(kept, explore(certificates.system_of(kept))) == []
 
 
 def broken(made):

@@ -358,8 +358,8 @@ def test_MS_43_a_history_of_none_is_refused_by_name():
 
 def test_MS_47_the_plain_layout():
     assert keys.plain_key("p~2", "demo/a") == "p~2/demo/a"
-    assert keys.read_plain("p~2/demo/a") == keys.Place("p~2", "demo/a")
-    assert keys.read_plain("*/demo/**") == keys.Place("*", "demo/**")
+    assert keys.read_plain("p~2/demo/a") == keys.KeyPlace("p~2", "demo/a")
+    assert keys.read_plain("*/demo/**") == keys.KeyPlace("*", "demo/**")
 
 
 def test_MS_47_the_advanced_layout():
@@ -370,8 +370,8 @@ def test_MS_47_the_advanced_layout():
     assert keys.make_query_key("*", "demo/a") == "demo/a/@adv/**"
     assert keys.make_heartbeat_key("demo/a") == "demo/a/@adv/pub/**"
     for key in (keys.make_source_key(source, "demo/a"), keys.make_query_key(source, "demo/a")):
-        assert keys.read_advanced(key) == keys.Place(source, "demo/a")
-    assert keys.read_advanced("demo/a/@adv/**") == keys.Place("*", "demo/a")
+        assert keys.read_advanced(key) == keys.KeyPlace(source, "demo/a")
+    assert keys.read_advanced("demo/a/@adv/**") == keys.KeyPlace("*", "demo/a")
     assert not keys.matches("demo/**", keys.make_source_key(source, "demo/a")), "@adv is verbatim"
     assert keys.matches(keys.make_heartbeat_key("demo/a"), keys.make_source_key(source, "demo/a"))
     assert keys.matches(keys.make_query_key(source, "demo/a"), keys.make_source_key(source, "demo/a"))

@@ -10,7 +10,7 @@ import pytest
 from long_cases import mark_long
 from msgspec.structs import replace
 
-from statemachines.testing.conformance.campaign import Outcome
+from statemachines.testing.conformance.campaign import ConformanceOutcome
 from statemachines.testing.conformance.conformance_test import ConformanceTest
 from statemachines.testing.conformance.role import role_of
 from statemachines.testing.conformance.tour import tour_of
@@ -64,7 +64,7 @@ def test_the_shipped_machine_conforms_to_itself_and_takes_every_row(name):
     if name == "subscriber":  # all of its systems take seconds; these show what the others do not
         role = replace(role, starts=role.starts[::3])
     verdict = ConformanceTest.of(role, lambda: MachineAdapter(role)).judge(1)
-    assert verdict.outcome is Outcome.PASS, verdict
+    assert verdict.outcome is ConformanceOutcome.PASS, verdict
     assert verdict.coverage.is_whole
     assert verdict.coverage.missed == ()
     assert verdict.coverage.rows >= {"publisher": 15, "reliability_cache": 14, "subscriber": 80}[name]
@@ -87,7 +87,7 @@ def one_by_one(effects):
 
 @pytest.mark.parametrize("name", ["publisher", "reliability_cache", "subscriber"])
 def test_MS_73_samples_are_said_one_by_one(name):
-    assert judge(name, one_by_one).outcome is Outcome.PASS
+    assert judge(name, one_by_one).outcome is ConformanceOutcome.PASS
 
 
 @pytest.mark.parametrize("name", ["publisher", "reliability_cache", "subscriber"])
@@ -96,7 +96,7 @@ def test_MS_73_a_range_that_is_cut_has_no_gap(name):
         found = one_by_one(effects)
         return found[1:] if len(found) > len(effects) else found
 
-    assert judge(name, changed).outcome is Outcome.FAIL
+    assert judge(name, changed).outcome is ConformanceOutcome.FAIL
 
 
 def test_MS_33_what_is_sent_was_kept_before():
@@ -104,7 +104,7 @@ def test_MS_33_what_is_sent_was_kept_before():
         return sorted(effects, key=lambda effect: effect["effect"] == "tell")
 
     verdict = judge("publisher", changed)
-    assert verdict.outcome is Outcome.FAIL
+    assert verdict.outcome is ConformanceOutcome.FAIL
     assert "[MS-33]" in verdict.why
 
 
@@ -115,24 +115,24 @@ def test_MS_74_queues_are_answered_in_any_order():
         others = [one for one in effects if one not in replies]
         return [*(one for run in reversed(queues) for one in run), *others]
 
-    assert judge("reliability_cache", changed).outcome is Outcome.PASS
+    assert judge("reliability_cache", changed).outcome is ConformanceOutcome.PASS
 
 
 def test_MS_74_the_end_comes_last_and_numbers_keep_their_order():
-    assert judge("reliability_cache", lambda effects: effects[::-1]).outcome is Outcome.FAIL
+    assert judge("reliability_cache", lambda effects: effects[::-1]).outcome is ConformanceOutcome.FAIL
 
     def backwards(effects):
         replies = [one for one in one_by_one(effects) if carried(one).get("type") == "reply"]
         return [*replies[::-1], *(one for one in effects if carried(one).get("type") != "reply")]
 
-    assert judge("reliability_cache", backwards).outcome is Outcome.FAIL
+    assert judge("reliability_cache", backwards).outcome is ConformanceOutcome.FAIL
 
 
 def test_MS_75_the_text_of_a_refusal_is_any():
     def changed(effects):
         return [with_carried(one, why="?") if carried(one).get("type") == "reply_refused" else one for one in effects]
 
-    assert judge("reliability_cache", changed).outcome is Outcome.PASS
+    assert judge("reliability_cache", changed).outcome is ConformanceOutcome.PASS
 
 
 class OtherNumbers(MachineAdapter):
@@ -165,13 +165,13 @@ class OtherNumbers(MachineAdapter):
 
 
 def test_MS_76_queries_are_numbered_in_one_row():
-    assert judge_adapter("subscriber", OtherNumbers).outcome is Outcome.PASS
+    assert judge_adapter("subscriber", OtherNumbers).outcome is ConformanceOutcome.PASS
 
 
 def test_MS_76_two_queries_about_a_source_have_the_same_number():
     adapter = type("OneNumber", (OtherNumbers,), {"number_of": lambda self, query: 1})
     verdict = judge_adapter("subscriber", adapter)
-    assert verdict.outcome is Outcome.FAIL
+    assert verdict.outcome is ConformanceOutcome.FAIL
     assert "which was used before; each query number is another" in verdict.why
 
 
@@ -180,7 +180,7 @@ def test_MS_77_queries_stand_in_any_order():
         asks = [one for one in effects if one["effect"] == "ask"]
         return [*asks[::-1], *(one for one in effects if one not in asks)]
 
-    assert judge("subscriber", changed).outcome is Outcome.PASS
+    assert judge("subscriber", changed).outcome is ConformanceOutcome.PASS
 
 
 def test_MS_77_what_is_told_of_a_source_keeps_its_order():
@@ -188,4 +188,4 @@ def test_MS_77_what_is_told_of_a_source_keeps_its_order():
         tells = [one for one in effects if one["effect"] == "tell"]
         return [*tells[::-1], *(one for one in effects if one not in tells)]
 
-    assert judge("subscriber", changed).outcome is Outcome.FAIL
+    assert judge("subscriber", changed).outcome is ConformanceOutcome.FAIL

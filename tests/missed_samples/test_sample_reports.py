@@ -11,17 +11,17 @@ from short_trace import write_rows, write_run
 from statemachines import registry
 from statemachines_reports.columns import Segment, read_columns
 from statemachines_reports.judge import Judges
-from statemachines_reports.missed_samples.held_numbers import HeldNumbers, Part
+from statemachines_reports.missed_samples.held_numbers import HeldNumbers, NumberRange
 from statemachines_reports.missed_samples.page import draw_stream
 from statemachines_reports.missed_samples.report import find
-from statemachines_reports.missed_samples.stream import MISSED, OPEN, RECOVERED, Stream
+from statemachines_reports.missed_samples.stream import MISSED, OPEN, RECOVERED, SampleStream
 from statemachines_reports.missed_samples.streams import pending_of, streams_in, streams_of
 from statemachines_reports.page import part_of, write_page
 from statemachines_reports.pipeline import analyze
 from statemachines_reports.protocol import Latency, Tally
 from statemachines_sim.campaign import campaign
 from statemachines_sim.fault import Fault
-from statemachines_sim.missed_samples.section import Beats, Section
+from statemachines_sim.missed_samples.section import Beats, SampleSection
 from statemachines_sim.scenario import Phases, Scenario, find_scenario
 from statemachines_sim.units import S
 
@@ -29,10 +29,13 @@ MS = "missed_samples"
 JUDGES = Judges([registry.protocol(MS)])
 OWN = ("numbers", "once", "reported", "came", "given_up", "asked")
 SHORT = Scenario(
-    "short", MS,
-    Section(publishers=2, caches=1, subscribers=2, own_history=3, cache_history=3, beats=Beats.PERIODIC, burst=(1, 4)),
+    "short",
+    MS,
+    SampleSection(
+        publishers=2, caches=1, subscribers=2, own_history=3, cache_history=3, beats=Beats.PERIODIC, burst=(1, 4)
+    ),
     phases=Phases(safety_s=6.0, liveness_s=60.0),
-)  # fmt: skip
+)
 FAULTS = (
     Fault("loss", S, 4 * S, rate=0.3),
     Fault("crash", 3 * S, S, "subscriber-2"),
@@ -199,15 +202,15 @@ def test_what_comes_in_pieces_is_held_once():
     assert held.parts == [(1, 2, 5), (3, 4, 2), (5, 9, 1), (10, 11, 2), (12, 19, 5), (20, 20, 4), (21, 30, 5)]
     assert 30 in held
     assert 31 not in held
-    assert list(held.take(4, 10)) == [Part(4, 4, 2), Part(5, 9, 1), Part(10, 10, 2)]
+    assert list(held.take(4, 10)) == [NumberRange(4, 4, 2), NumberRange(5, 9, 1), NumberRange(10, 10, 2)]
     assert held.parts == [(11, 11, 2), (12, 19, 5), (20, 20, 4), (21, 30, 5)]
-    assert list(held.take(12, 19)) == [Part(12, 19, 5)]
+    assert list(held.take(12, 19)) == [NumberRange(12, 19, 5)]
     assert held.parts == [(20, 20, 4), (21, 30, 5)]
     assert 10 not in held
 
 
 def test_a_hole_lasts_from_when_it_showed_until_it_is_told():
-    stream = Stream("s", 10)
+    stream = SampleStream("s", 10)
     stream.step(1, "sample", 0, 0)
     stream.tell_range(2, "deliver", 0, 0)
     stream.step(3, "sample", 3, 3)
@@ -230,7 +233,7 @@ def test_a_hole_lasts_from_when_it_showed_until_it_is_told():
 
 
 def test_what_only_a_heartbeat_has_told_of_is_missing_since_then():
-    stream = Stream("s", 10)
+    stream = SampleStream("s", 10)
     stream.step(1, "heartbeat", -1, 2)
     stream.ask(2, 0, 255)
     stream.step(3, "heartbeat", -1, 4)
@@ -245,7 +248,7 @@ def test_what_only_a_heartbeat_has_told_of_is_missing_since_then():
 
 
 def test_holes_that_showed_apart_are_told_apart():
-    stream = Stream("s", 10)
+    stream = SampleStream("s", 10)
     stream.step(1, "sample", 0, 0)
     stream.tell_range(2, "deliver", 0, 0)
     stream.step(3, "heartbeat", -1, 2)
@@ -260,7 +263,7 @@ def test_holes_that_showed_apart_are_told_apart():
 
 
 def test_what_is_open_at_the_end_lies_between_what_has_come():
-    stream = Stream("s", 10)
+    stream = SampleStream("s", 10)
     stream.step(1, "sample", 0, 0)
     stream.tell_range(2, "deliver", 0, 0)
     stream.step(3, "sample", 3, 4)
@@ -272,7 +275,7 @@ def test_what_is_open_at_the_end_lies_between_what_has_come():
 
 
 def test_where_nobody_tells_how_much_is_held_only_a_sample_makes_a_hole_give_way():
-    stream = Stream("s", pending_of({}))
+    stream = SampleStream("s", pending_of({}))
     stream.step(1, "sample", 0, 0)
     stream.tell_range(2, "deliver", 0, 0)
     stream.step(3, "sample", 2, 2)
@@ -289,7 +292,7 @@ def test_settings_of_a_strange_kind_say_nothing(told):
 
 def test_what_showed_after_the_query_was_not_asked_for():
     for last, wrong in ((1, []), (2, ["given_up"])):
-        stream = Stream("s", 10)
+        stream = SampleStream("s", 10)
         stream.step(1, "heartbeat", -1, 1)
         stream.ask(2, 0, 255)
         stream.step(3, "query_ended", -1, -1)
@@ -299,7 +302,7 @@ def test_what_showed_after_the_query_was_not_asked_for():
 
 
 def test_what_was_never_heard_of_is_not_reported():
-    stream = Stream("s", 10)
+    stream = SampleStream("s", 10)
     stream.step(1, "sample", 0, 0)
     stream.tell_range(2, "deliver", 0, 0)
     stream.step(3, "query_ended", -1, -1)
@@ -310,7 +313,7 @@ def test_what_was_never_heard_of_is_not_reported():
 
 
 def test_what_has_come_is_not_asked_for():
-    stream = Stream("s", 10)
+    stream = SampleStream("s", 10)
     stream.step(1, "sample", 0, 0)
     stream.tell_range(2, "deliver", 0, 0)
     stream.step(3, "sample", 1, 2)
@@ -321,7 +324,7 @@ def test_what_has_come_is_not_asked_for():
 
 def test_the_oldest_hole_gives_way_only_where_more_is_held_than_there_is_room_for():
     for pending, wrong in ((1, []), (2, ["given_up"]), (None, [])):
-        stream = Stream("s", pending)
+        stream = SampleStream("s", pending)
         stream.step(1, "sample", 0, 0)
         stream.tell_range(2, "deliver", 0, 0)
         stream.step(3, "sample", 2, 3)

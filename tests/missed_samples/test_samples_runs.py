@@ -13,7 +13,7 @@ from statemachines.missed_samples.recovery import Recovery
 from statemachines_sim.campaign import campaign
 from statemachines_sim.fault import Fault
 from statemachines_sim.missed_samples import SIM
-from statemachines_sim.missed_samples.section import Section
+from statemachines_sim.missed_samples.section import SampleSection
 from statemachines_sim.scenario import (
     Net,
     Phases,
@@ -28,7 +28,9 @@ from statemachines_sim.world import World
 from statemachines_spec.bug import plant_bug
 
 NAMES = sorted(list_shipped_with(SIM.name))
-CALM = Scenario("calm", SIM.name, Section(beats="periodic"), network=Net((1, 5), tail=0.0), phases=Phases(6.0, 60.0))
+CALM = Scenario(
+    "calm", SIM.name, SampleSection(beats="periodic"), network=Net((1, 5), tail=0.0), phases=Phases(6.0, 60.0)
+)
 SHOWS = {
     "cache_of_one": "missed",
     "come_and_go": "forgotten",

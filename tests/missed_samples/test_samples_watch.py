@@ -14,7 +14,7 @@ from statemachines.missed_samples.sample_queue import SampleQueue
 from statemachines.missed_samples.subscriber import SUBSCRIBER
 from statemachines.missed_samples.subscriber_record import History, HistoryTimeout, SubscriberRecord
 from statemachines_sim.judge import Judge, Violation
-from statemachines_sim.missed_samples.section import Section
+from statemachines_sim.missed_samples.section import SampleSection
 from statemachines_sim.missed_samples.watch import SampleWatch
 
 S = 1_000_000_000
@@ -36,7 +36,7 @@ class Bench:
     """A watch beside a subscriber whose every word a test makes up; `kept`: the sources that it says it keeps."""
 
     def __init__(self, *, history=None, whole=False, width=64, **recovery):
-        self.own = Section(recovery=Recovery(**recovery), history=history, whole=whole, width=width)
+        self.own = SampleSection(recovery=Recovery(**recovery), history=history, whole=whole, width=width)
         self.watch = SampleWatch(self.own, Judge())
         self.now = 0
         self.kept = set()

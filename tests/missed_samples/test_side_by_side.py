@@ -12,17 +12,17 @@ import pytest
 
 from statemachines.kernel import GaplessError
 from statemachines.testing.missed_samples import side_by_side
-from statemachines.testing.missed_samples.side_by_side_case import Case, Course, Figures
-from statemachines.testing.missed_samples.tally import Outcome, Tally
+from statemachines.testing.missed_samples.side_by_side_case import Course, Figures, SideBySideCase
+from statemachines.testing.missed_samples.tally import DeliveryOutcome, DeliveryTally
 
-KEPT = Outcome(
+KEPT = DeliveryOutcome(
     undelivered=0, reported=0, silent=0, disorder=0, duplicates=0, lost=3, recovered=3, median_ms=1.0, p99_ms=2.0
 )
 NUMBERS = range(10)
 
 
-def told(*numbers: int) -> Tally:
-    tally = Tally()
+def told(*numbers: int) -> DeliveryTally:
+    tally = DeliveryTally()
     for number in numbers:
         tally.deliver(number)
     return tally
@@ -59,7 +59,7 @@ def test_disorder_and_duplicates_are_told_apart() -> None:
 @pytest.mark.parametrize("wrong", ["undelivered", "silent", "disorder", "duplicates"])
 def test_whatever_ours_does_not_hold_is_said(wrong: str) -> None:
     bad = msgspec.structs.replace(KEPT, **{wrong: 1})
-    case = Case("a link", 10)
+    case = SideBySideCase("a link", 10)
     assert side_by_side.list_broken(Figures(case, KEPT, bad, 0)) == []  # zenoh's own decides nothing
     (said,) = side_by_side.list_broken(Figures(case, bad, KEPT, 0))
     assert said.startswith("a link: ours: 1 ")
@@ -67,21 +67,21 @@ def test_whatever_ours_does_not_hold_is_said(wrong: str) -> None:
 
 def test_where_replies_are_lost_a_report_will_do() -> None:
     reported = msgspec.structs.replace(KEPT, undelivered=1, reported=1)
-    case = Case("a link", 10, reply_loss=0.1)
+    case = SideBySideCase("a link", 10, reply_loss=0.1)
     assert side_by_side.list_broken(Figures(case, reported, KEPT, 1)) == []
     assert side_by_side.list_broken(Figures(case, msgspec.structs.replace(reported, silent=1), KEPT, 1)) != []
 
 
 def test_a_case_that_loses_nothing_shows_nothing() -> None:
     nothing = msgspec.structs.replace(KEPT, lost=0)
-    assert "nothing was lost" in side_by_side.list_broken(Figures(Case("a link", 10), nothing, nothing, 0))[0]
-    replies = Figures(Case("a link", 10, reply_loss=0.3), KEPT, KEPT, 0)
+    assert "nothing was lost" in side_by_side.list_broken(Figures(SideBySideCase("a link", 10), nothing, nothing, 0))[0]
+    replies = Figures(SideBySideCase("a link", 10, reply_loss=0.3), KEPT, KEPT, 0)
     assert "no reply was lost" in side_by_side.list_broken(replies)[0]
 
 
 def test_a_course_loses_what_was_drawn_and_notes_when_it_was_put() -> None:
     said: list[str] = []
-    course = Course(Case("a link", 40, loss=0.3, tail=3), said.append, 7)
+    course = Course(SideBySideCase("a link", 40, loss=0.3, tail=3), said.append, 7)
     for number in course.numbers:
         course.put(number)
     lost = [course.lose(f"frame #{number};".encode()) for number in course.numbers]
@@ -94,14 +94,14 @@ def test_a_course_loses_what_was_drawn_and_notes_when_it_was_put() -> None:
 
 
 def test_the_end_is_seen_where_no_heartbeat_tells_of_it() -> None:
-    course = Course(Case("a link", 40, loss=1.0), print, 0)
+    course = Course(SideBySideCase("a link", 40, loss=1.0), print, 0)
     assert not any(course.lose(f"#{number};".encode()) for number in range(35, 40))
     assert course.lose(b"#34;")
 
 
 def test_a_case_that_fails_says_why() -> None:
     with pytest.raises(GaplessError, match=r"a link ended with 1: .*ValidationError"):
-        side_by_side.run_case(Case("a link", 10, seed="drawn"), 1.0)
+        side_by_side.run_case(SideBySideCase("a link", 10, seed="drawn"), 1.0)
 
 
 @pytest.mark.long
@@ -131,5 +131,5 @@ def test_what_cannot_be_is_said(wrong: list[str], said: str, capsys: pytest.Capt
 
 def test_the_page_shows_the_cases_and_columns_there_are() -> None:
     page = (Path(__file__).parents[2] / "docs" / "zenoh.md").read_text(encoding="utf-8")
-    for case in side_by_side.cases(side_by_side.SAMPLES):
+    for case in side_by_side.list_cases(side_by_side.SAMPLES):
         assert re.search(rf"^ {re.escape(case.name)} +ours ", page, re.MULTILINE), case.name

@@ -12,11 +12,11 @@ from statemachines.missed_samples.message import Deliver, Heartbeat, Missed, Que
 from statemachines.missed_samples.recovery import MS, Recovery
 from statemachines.missed_samples.source_record import (
     Appeared,
-    Asking,
     HistoryEnded,
+    OpenQueries,
+    QueryWindow,
     SourceRecord,
     SourceStatus,
-    Window,
 )
 from statemachines.missed_samples.subscriber_record import History, SubscriberStatus
 
@@ -50,13 +50,15 @@ def test_MS_65_what_is_missing_is_asked_for_in_windows_that_do_not_meet():
 
 
 def test_MS_65_the_invariant_tells_windows_that_meet_or_are_too_many():
-    windows = (Window(1, 1, 4), Window(2, 5, 8))
-    good = SourceRecord("p", Recovery(windows=2), SourceStatus.RECOVERING, expected=1, top=9, asking=Asking(windows))
+    windows = (QueryWindow(1, 1, 4), QueryWindow(2, 5, 8))
+    good = SourceRecord(
+        "p", Recovery(windows=2), SourceStatus.RECOVERING, expected=1, top=9, asking=OpenQueries(windows)
+    )
     assert holds("MS-65")(good)
     for bad in (
-        {"asking": Asking((Window(1, 1, 5), Window(2, 5, 8)))},
-        {"asking": Asking((*windows, Window(3, 9, 9)))},
-        {"asking": Asking()},
+        {"asking": OpenQueries((QueryWindow(1, 1, 5), QueryWindow(2, 5, 8)))},
+        {"asking": OpenQueries((*windows, QueryWindow(3, 9, 9)))},
+        {"asking": OpenQueries()},
         {"status": SourceStatus.RESTING},
     ):
         assert not holds("MS-65")(replace(good, **bad))

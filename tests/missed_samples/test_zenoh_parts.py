@@ -14,13 +14,20 @@ from msgspec.structs import replace
 from statemachines.drivers.lives import Life
 from statemachines.drivers.missed_samples import declare_reliability_cache, layout, mailbox, session_config
 from statemachines.drivers.missed_samples.arrivals import Arrivals
-from statemachines.drivers.missed_samples.attachment import Beat, End, MalformedAttachment, Stamp, decode, encode
-from statemachines.drivers.missed_samples.declaration import Declared
+from statemachines.drivers.missed_samples.attachment import (
+    BeatAttachment,
+    EndAttachment,
+    MalformedAttachment,
+    SampleAttachment,
+    decode,
+    encode,
+)
+from statemachines.drivers.missed_samples.declaration import Declarations
 from statemachines.drivers.missed_samples.layout import SourceNames, layout_of
 from statemachines.drivers.missed_samples.mailbox import GATHER_S, STREAM, TURN, Mailbox
 from statemachines.drivers.missed_samples.open_query import REPLIERS_MAX, OpenQuery
 from statemachines.drivers.missed_samples.outlet import Outlet
-from statemachines.drivers.missed_samples.party import Party
+from statemachines.drivers.missed_samples.party import SampleParty
 from statemachines.drivers.missed_samples.publisher import PublisherOptions, check_options
 from statemachines.drivers.missed_samples.query_queue import QueryQueue, at_once
 from statemachines.drivers.missed_samples.received_sample import OVERHEAD, OwnSample, ReceivedSample
@@ -35,7 +42,10 @@ from statemachines.missed_samples.subscriber import SUBSCRIBER
 from statemachines.missed_samples.subscriber_record import Subscribe, SubscriberRecord
 
 
-@pytest.mark.parametrize("said", [Stamp("p", 2**64 - 1, b"mine", 7), Stamp("p", 0), Beat("p", 3), End(0)])
+@pytest.mark.parametrize(
+    "said",
+    [SampleAttachment("p", 2**64 - 1, b"mine", 7), SampleAttachment("p", 0), BeatAttachment("p", 3), EndAttachment(0)],
+)
 def test_an_attachment_says_what_was_put_in(said: Any) -> None:
     assert decode(encode(said)) == said
 
@@ -58,13 +68,13 @@ def test_others_are_scouted_for_only_if_that_is_asked_for(scouting: bool) -> Non
     [
         b"\xb6GL1",
         b"\xb6GL1" + b"\x91" * 5_000,
-        encode(End(1)) + b"x",
-        encode(Stamp("", 1)),
-        encode(Stamp("p" * 129, 1)),
-        encode(Stamp("p", 1, None, 8)),
+        encode(EndAttachment(1)) + b"x",
+        encode(SampleAttachment("", 1)),
+        encode(SampleAttachment("p" * 129, 1)),
+        encode(SampleAttachment("p", 1, None, 8)),
         b"\xb6GL1\x94\xa5stamp\xa1p\xd3" + b"\xff" * 8 + b"\xc0",
         b"\xb6GL1\x92\xa3end\xff",
-        encode(Stamp("p", 1, bytes(1 << 20))),
+        encode(SampleAttachment("p", 1, bytes(1 << 20))),
     ],
 )
 def test_a_malformed_attachment_is_refused(data: bytes) -> None:
@@ -246,7 +256,7 @@ def test_no_timeout_is_believed_before_what_came_is_read() -> None:
         taken = [0]
         recovery = Recovery(retries=0, timeout_ms=1, timeout_max_ms=1)
         told: list[Event] = []
-        party = Party(SUBSCRIBER, SubscriberRecord(recovery), Life("s~1", 1, None), transport=None,  # type: ignore[arg-type]
+        party = SampleParty(SUBSCRIBER, SubscriberRecord(recovery), Life("s~1", 1, None), transport=None,  # type: ignore[arg-type]
                       services={"query": lambda name, query, feed: None}, told=told.append,
                       came=lambda: 1, taken=lambda: taken[0])  # fmt: skip
         party.feed(Subscribe())
@@ -288,7 +298,7 @@ class Desk:
         self.statistics = SubscriberStatistics()
         self.delivered: list[tuple[int, int]] = []
         self.missed: list[tuple[int, int]] = []
-        self.party = Party(SUBSCRIBER, SubscriberRecord(Recovery(**recovery), width=width), Life("s~1", 1, None),
+        self.party = SampleParty(SUBSCRIBER, SubscriberRecord(Recovery(**recovery), width=width), Life("s~1", 1, None),
                            transport=self, services={"query": lambda *given: None}, told=self.told,
                            before=lambda message: self.arrivals.place(message))  # fmt: skip
         self.arrivals = Arrivals(self.party, self.statistics, width, bytes_max)
@@ -345,7 +355,7 @@ def test_a_query_that_is_answered_before_it_returns_waits_until_the_step_is_over
             feed(name, QueryEnded("p", query.n, 2))
             assert told == [Deliver("p", 0, 0)]
 
-        party = Party(SUBSCRIBER, SubscriberRecord(Recovery(retries=0)), Life("s~1", 1, None),
+        party = SampleParty(SUBSCRIBER, SubscriberRecord(Recovery(retries=0)), Life("s~1", 1, None),
                       transport=None, services={"query": answer}, told=told.append)  # type: ignore[arg-type]  # fmt: skip
         party.feed(Subscribe())
         party.receive("p", Sample("p", 0, 0))
@@ -478,7 +488,7 @@ def test_everything_that_was_declared_is_undone_in_the_opposite_order_whatever_f
                 if self.error is not None:
                     raise self.error
 
-        declared = Declared()
+        declared = Declarations()
         declared.add(Entity("queryable"))
         declared.add(Entity("token", ValueError("no")))
         declared.add(Entity("gone", zenoh.ZError("session closed")))
@@ -525,7 +535,7 @@ def test_a_query_that_finds_no_room_is_refused_and_counted() -> None:
         answered: list[Any] = []
         statistics = CacheStatistics()
         desk = QueryQueue("desk", answered.append, statistics, room=2)
-        declared = Declared()
+        declared = Declarations()
         await desk.open(declared)
         queries = [Asked() for _ in range(3)]
         for query in queries:

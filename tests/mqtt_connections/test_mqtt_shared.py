@@ -15,7 +15,7 @@ from statemachines.drivers.persistent_sessions.groups import Groups
 from statemachines.drivers.persistent_sessions.host_request import (
     Page,
     PutMessage,
-    ReadMessages,
+    ReadPayloads,
     ReadReturned,
     StoreRows,
 )
@@ -224,7 +224,7 @@ def test_PS_470_MQ_102_a_message_that_some_session_has_is_stored_for_no_other(st
             page = await store_row(two, "m2", 0)
             assert isinstance(page, Page)
             assert page.gone == {"m2"}
-            assert await sessions.do(ReadMessages(("m1", "m2"), 1_000)) == {"m1": PAYLOAD, "m2": None}
+            assert await sessions.do(ReadPayloads(("m1", "m2"), 1_000)) == {"m1": PAYLOAD, "m2": None}
             (stored,) = await store_row("gone", "m3", 1)
             assert isinstance(stored, RowStored)
             returned = await sessions.do(ReadReturned(("g/jobs/#",)))

@@ -50,7 +50,7 @@ from statemachines.drivers.persistent_sessions import (
 from statemachines.drivers.persistent_sessions.client_rights import ClientRights
 from statemachines.drivers.persistent_sessions.group_matcher import GroupMatcher
 from statemachines.drivers.persistent_sessions.group_membership import GroupMembership
-from statemachines.drivers.persistent_sessions.machine_requests import Small
+from statemachines.drivers.persistent_sessions.machine_requests import PayloadBound
 from statemachines.drivers.persistent_sessions.node_guide import NodeGuide
 from statemachines.drivers.persistent_sessions.node_roles import NODE
 from statemachines.drivers.persistent_sessions.postgres import PostgresSessions
@@ -93,7 +93,7 @@ from statemachines.persistent_sessions.life_request import LockClient, UnlockCli
 from statemachines.persistent_sessions.message import unfold_row
 from statemachines.persistent_sessions.request import DATABASE, MarkDelivered
 from statemachines.persistent_sessions.session_host_process import SESSION_HOST
-from statemachines.persistent_sessions.session_host_record import Handed
+from statemachines.persistent_sessions.session_host_record import MatchedMessage
 from statemachines.persistent_sessions.store_time import ClockState, StoreTime
 
 
@@ -287,7 +287,7 @@ BREAKS = {
     "PS-169": swap(host_requests, "READ", 10**9),
     "PS-490": wrap(delivery_actions, "change_of", without_ended),
     "PS-191": swap(delivery_actions, "packets_of", the_first_alone),
-    "PS-198": swap(Small, "share", lambda self, rows: 2**60),
+    "PS-198": swap(PayloadBound, "share", lambda self, rows: 2**60),
     "PS-192": swap(request_queue, "joins", lambda one, other: False),
     "PS-620": swap(SessionNode, "_bring", bring_each),
     "PS-152": swap(outbox, "UNACKNOWLEDGED_MAX", 2**60),
@@ -307,7 +307,9 @@ BREAKS = {
     "PS-205": wrap(Connection, "_cut", lambda cut: lambda self, why: cut(self, "no")),
     "PS-206": swap(session_server, "check_name", lambda key, name: name),
     "PS-220": swap(topic, "GROUP_PREFIXES", ()),
-    "PS-260": swap(group_membership, "Handed", lambda session, _, *rest: Handed(session, "jobs/#", *rest)),
+    "PS-260": swap(
+        group_membership, "MatchedMessage", lambda session, _, *rest: MatchedMessage(session, "jobs/#", *rest)
+    ),
     "PS-261": wrap(GroupMembership, "_store", acknowledged_first),
     "PS-262": wrap(
         GroupMembership, "_store", lambda store: lambda self, to, some: store(self, to, Deliveries(some[::-1]))
@@ -355,7 +357,7 @@ BREAKS = {
     "PS-458": swap(PasswordHash, "is_of", lambda self, password: True),
     "PS-460": swap(collect, "CollectorRecord", lambda graces: CollectorRecord(Graces(retention_ms=3_600_000))),
     "PS-690": swap(sql_postgres, "OPENINGS", 1),
-    "PS-711": swap(sql_postgres.Database, "_end_silent", lambda self: None),
+    "PS-711": swap(sql_postgres.PostgresDatabase, "_end_silent", lambda self: None),
     "PS-691": swap(collector_requests._RowWalk, "_pass_run", lambda self, row: row),
     "PS-692": swap(collector_requests, "MESSAGES", collector_requests.MESSAGES.replace(" AND time_ns <= :last_ns", "")),
     "PS-710": swap(collector_requests, "_are_there", lambda sql, firsts: True),
@@ -366,7 +368,7 @@ BREAKS = {
     "PS-731": swap(row_spans, "_count_dropped", lambda sql, numbers, where: 0),
     "PS-461": swap(backlog, "choose_dropped", lambda pieces, rows_max, size_bytes_max: []),
     "PS-462": swap(NodeGuide, "_is_ping_due", lambda self: True),
-    "PS-562": swap(node_guide.Outcome, "__lt__", lambda self, other: False),
+    "PS-562": swap(node_guide.PlaceOutcome, "__lt__", lambda self, other: False),
     "PS-563": swap(NodeGuide, "_note_refusal", lambda self, place: None),
     "PS-463": swap(tcp, "TOO_MANY", "there is no room for {}"),
     "PS-735": swap(complaint_log, "REPEAT_S", 0.0),
@@ -400,7 +402,7 @@ BREAKS = {
     "PS-542": swap(sqlite, "_plain", lambda statement: statement.replace("@", "")),
     "PS-543": swap(store_version.StoreVersion, "needs_stop", lambda self, ours, upgrades: False),
     "PS-720": swap(wire, "list_fields", lambda hello: structs.astuple(hello)[1:-1]),
-    "PS-721": wrap(wire.Codec, "decode", refuses_longer),
+    "PS-721": wrap(wire.PacketCodec, "decode", refuses_longer),
     "PS-722": swap(wire, "choose_version", lambda peer: peer.version),
     "PS-540": swap(stored_batch.BatchReader, "_multiply", lambda self: ([], [])),
     "PS-515": swap(QuickWork, "can_run", lambda self: False),

@@ -12,7 +12,7 @@ from statemachines.kernel import Ask, Send, Tell, node_of
 from statemachines.persistent_sessions.message import Publish, Pubrel
 from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.session_host_parties import life_of_owner
-from statemachines.persistent_sessions.session_host_record import Handed, RoutedMessage
+from statemachines.persistent_sessions.session_host_record import MatchedMessage, RoutedMessage
 from statemachines.persistent_sessions.takeover_message import ANSWERED
 
 MS = 1_000_000
@@ -115,7 +115,7 @@ class Cluster:
 
     def publish(self, name, message, topic="t/1", qos=1):
         routes = self.do(PutMessage(message, topic, message.encode(), qos))
-        handed = [Handed(one.session, one.filter, min(one.qos, qos)) for one in routes]
+        handed = [MatchedMessage(one.session, one.filter, min(one.qos, qos)) for one in routes]
         self.act(name, self.hosts[name].publish([RoutedMessage(message, tuple(handed))], self.now_ns))
 
     def feed(self, name, party, event):

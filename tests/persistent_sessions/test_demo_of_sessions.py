@@ -11,11 +11,11 @@ import pytest
 from msgspec.structs import replace
 
 from statemachines.demo.persistent_sessions import DEMO, broker_kill, real
-from statemachines.demo.persistent_sessions.account import Account, account_for, wrong_in
+from statemachines.demo.persistent_sessions.account import SessionAccount, account_for, wrong_in
 from statemachines.demo.persistent_sessions.broker_kill import BrokerRow
-from statemachines.demo.persistent_sessions.client import Client
+from statemachines.demo.persistent_sessions.client import DemoClient
 from statemachines.demo.persistent_sessions.play import broker_line, real_lines
-from statemachines.demo.protocol import Given
+from statemachines.demo.protocol import DemoArguments
 from statemachines.drivers.persistent_sessions import SessionTaken
 from statemachines.kernel import ConfigurationError
 from statemachines.testing.mqtt_connections.mqtt_broker import KINDS as KINDS_OF_BROKERS
@@ -23,7 +23,7 @@ from statemachines.trace.log import read_logs
 from statemachines_reports.pipeline import analyze
 
 LINES = [b"one", b"two words", b"three", b"four"]
-WHOLE = Account(stored=4, delivered=4, again=1, twice=0, missing=0, late=0, foreign=0)
+WHOLE = SessionAccount(stored=4, delivered=4, again=1, twice=0, missing=0, late=0, foreign=0)
 KINDS = ("mosquitto-persistence", "ours-process")
 SAID = ["0 new one", "1 new two words", "1 again two words", "2 new three", "3 new four"]
 
@@ -35,7 +35,7 @@ def account(folder, said, stored="0\n1\n3\n2\n"):
 
 
 def came(one, **changed):
-    return replace(real.Real(one, 3, 0.5, 0.1, 1, 2.0, wrong_in(one)), **changed)
+    return replace(real.SessionRun(one, 3, 0.5, 0.1, 1, 2.0, wrong_in(one)), **changed)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_client_that_is_held_acknowledges_nothing_until_it_goes_on(tmp_path):
 
     async def main():
         with (tmp_path / "got").open("wb", buffering=0) as file:
-            client = Client(file)
+            client = DemoClient(file)
             client.hold()
             reading = asyncio.ensure_future(client.read(messages()))
             while not client.numbers:
@@ -113,7 +113,7 @@ def test_a_broker_that_loses_or_reorders_is_not_whole_and_one_that_is_missing_sa
 
 def test_an_input_without_lines_is_named(tmp_path):
     (tmp_path / "empty.txt").write_text("\n \n")
-    given = Given(1, DEMO.options(input=str(tmp_path)))
+    given = DemoArguments(1, DEMO.options(input=str(tmp_path)))
     with pytest.raises(ConfigurationError, match="has no line"):
         DEMO.check(given)
 
@@ -126,7 +126,7 @@ def test_a_short_run_loses_a_node_and_no_line(tmp_path, monkeypatch):
     )
     said, heard = [], []
     out = tmp_path / "demo"
-    played = DEMO.play(out, Given(1, DEMO.options()), said.append, lambda done, of: heard.append((done, of)))
+    played = DEMO.play(out, DemoArguments(1, DEMO.options()), said.append, lambda done, of: heard.append((done, of)))
     assert played.wrong == ()
     assert all(line.held for line in played.verdicts), played.verdicts
     one = played.figures["real"]

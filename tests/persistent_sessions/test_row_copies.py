@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from statemachines_reports.persistent_sessions.findings import GAP, ORDER, TWICE, Findings
-from statemachines_reports.persistent_sessions.session import Session
-from statemachines_reports.persistent_sessions.session_owner import Owned
-from statemachines_reports.persistent_sessions.written_rows import Put
+from statemachines_reports.persistent_sessions.session import SessionHistory
+from statemachines_reports.persistent_sessions.session_owner import OwnerHistory
+from statemachines_reports.persistent_sessions.written_rows import PutRequest
 
 
 @pytest.mark.parametrize(
@@ -24,11 +24,11 @@ from statemachines_reports.persistent_sessions.written_rows import Put
 )
 def test_PS_550_each_copy_of_a_row_is_sent_once_and_in_the_order_of_the_rows(sent, found):
     findings = Findings()
-    session, owner = Session("s", findings), Owned("a~1/1", "a", 0)
+    session, owner = SessionHistory("s", findings), OwnerHistory("a~1/1", "a", 0)
     session.load(1, owner, 1)
     written = session.writer("w")
     for number, copies in ((1, 3), (2, 2)):
-        put = Put((1, number), f"m{number}", 1, number, stale=False, copies=copies)
+        put = PutRequest((1, number), f"m{number}", 1, number, stale=False, copies=copies)
         written.ask(put, (1, number - 1))
         session.put(written, put)
         written.store(put, number, number)

@@ -7,9 +7,9 @@ from session_story import FIRST, Story, columns_of
 
 from statemachines_reports.persistent_sessions.findings import GAP, Findings
 from statemachines_reports.persistent_sessions.histories import Histories
-from statemachines_reports.persistent_sessions.session import Session
-from statemachines_reports.persistent_sessions.session_owner import Flow, Owned
-from statemachines_reports.persistent_sessions.written_rows import Put
+from statemachines_reports.persistent_sessions.session import SessionHistory
+from statemachines_reports.persistent_sessions.session_owner import OwnedFlow, OwnerHistory
+from statemachines_reports.persistent_sessions.written_rows import PutRequest
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def findings():
 @pytest.fixture
 def flow(findings):
     """It has taken 1 to 3; its marker says 5."""
-    one = Flow("o", findings)
+    one = OwnedFlow("o", findings)
     one.step(0, "begin", "new", "waiting", -1, -1)
     one.take(1, 1, 1, 3)
     one.step(2, "live_marker", "waiting", "syncing", 1, 5)
@@ -77,13 +77,13 @@ def test_a_flow_of_the_next_epoch_has_taken_nothing_of_it(flow, findings):
 
 def owner_of(session, token, row):
     """It has asked for the state in that row."""
-    owner = Owned(f"n{token}~1/1", f"n{token}", row)
+    owner = OwnerHistory(f"n{token}~1/1", f"n{token}", row)
     owner.token, owner.loaded = token, row
     return owner
 
 
 def test_who_asked_for_the_state_before_a_newer_owner_may_hear_of_it_later(findings):
-    session = Session("s", findings)
+    session = SessionHistory("s", findings)
     old, new = owner_of(session, 2, 1), owner_of(session, 3, 2)
     session.load(3, new, 0)
     session.load(4, old, 0)
@@ -97,7 +97,7 @@ def test_who_asked_for_the_state_before_a_newer_owner_may_hear_of_it_later(findi
 
 
 def test_the_last_who_takes_over_counts(findings):
-    session = Session("s", findings)
+    session = SessionHistory("s", findings)
     older, newer = owner_of(session, 2, 1), owner_of(session, 3, 2)
     session.begin_takeover(newer)
     session.begin_takeover(older)
@@ -106,10 +106,10 @@ def test_the_last_who_takes_over_counts(findings):
 
 
 def test_a_message_of_two_subscriptions_is_sent_once_for_each_and_with_qos_0_for_itself(findings):
-    session = Session("s", findings)
+    session = SessionHistory("s", findings)
     owner, written = owner_of(session, 1, 0), session.writer("w")
     for number, qos in ((1, 1), (2, 0), (3, 1)):
-        put = Put((1, number), "m", qos, number, stale=False)
+        put = PutRequest((1, number), "m", qos, number, stale=False)
         written.ask(put, (1, number - 1))
         session.put(written, put)
     written.take(4, owner.party, owner.token, 1, 1, 3, 0)
@@ -125,10 +125,10 @@ def test_a_message_of_two_subscriptions_is_sent_once_for_each_and_with_qos_0_for
 
 
 def test_what_an_owner_of_before_may_have_committed_is_sent_by_the_next(findings):
-    session = Session("s", findings)
+    session = SessionHistory("s", findings)
     old, new, written = owner_of(session, 1, 0), owner_of(session, 2, 0), session.writer("w")
     for number in (1, 2):
-        put = Put((1, number), f"m{number}", 1, number, stale=False)
+        put = PutRequest((1, number), f"m{number}", 1, number, stale=False)
         written.ask(put, (1, number - 1))
         session.put(written, put)
     written.take(4, old.party, old.token, 1, 1, 2, 0)
@@ -138,7 +138,7 @@ def test_what_an_owner_of_before_may_have_committed_is_sent_by_the_next(findings
 
 
 def test_an_epoch_that_is_heard_of_late_is_not_the_highest(findings):
-    written = Session("s", findings).writer("w")
+    written = SessionHistory("s", findings).writer("w")
     written.hear(3)
     written.hear(2)
     assert written.epoch == 3

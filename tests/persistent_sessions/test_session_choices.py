@@ -8,7 +8,7 @@ import pytest
 from played_role import carried, in_order_of, play, twice
 
 from statemachines.persistent_sessions.message import Live, Queued
-from statemachines.testing.conformance.campaign import Outcome
+from statemachines.testing.conformance.campaign import ConformanceOutcome
 from statemachines.testing.conformance.conformance_run import ConformanceRun
 from statemachines.testing.conformance.conformance_test import ConformanceTest, InProcess
 from statemachines.testing.conformance.role import role_of
@@ -45,7 +45,7 @@ def turn_epochs(effects):
 def test_the_shipped_writer_passes_and_every_row_is_taken():
     role = role_of(WRITER)
     verdict = ConformanceTest.of(role, lambda: ShippedMachine(role)).judge(runs=20)
-    assert verdict.outcome is Outcome.PASS, verdict
+    assert verdict.outcome is ConformanceOutcome.PASS, verdict
     assert verdict.coverage.missed == ()
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from statemachines import cli
 from statemachines_spec.explorer.explore import VIOLATED, explore
-from statemachines_spec.mutants.campaign import Field, Shape
+from statemachines_spec.mutants.campaign import CampaignScope, CampaignShape
 from statemachines_spec.mutants.mutant import plant
 from statemachines_spec.persistent_sessions import all_systems, group_member_contract
 
@@ -23,7 +23,7 @@ CONTRACTS = {
 
 @cache
 def mutants():
-    return {one.name: one for one in Field(Shape("persistent_sessions")).mutants}
+    return {one.name: one for one in CampaignScope(CampaignShape("persistent_sessions")).mutants}
 
 
 @pytest.mark.parametrize("name", CONTRACTS)

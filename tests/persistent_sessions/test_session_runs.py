@@ -10,7 +10,7 @@ from statemachines.kernel import ConfigurationError, node_of
 from statemachines_sim.campaign import campaign
 from statemachines_sim.fault import Fault
 from statemachines_sim.persistent_sessions import SIM
-from statemachines_sim.persistent_sessions.section import Section
+from statemachines_sim.persistent_sessions.section import SessionSection
 from statemachines_sim.rules import drop
 from statemachines_sim.scenario import (
     Net,
@@ -26,7 +26,7 @@ from statemachines_sim.world import World
 
 NAMES = sorted(list_shipped_with(SIM.name))
 SHORT = Scenario(
-    "short", SIM.name, Section(subscribers=2, publishers=1), network=Net(fifo=True), phases=Phases(8.0, 60.0)
+    "short", SIM.name, SessionSection(subscribers=2, publishers=1), network=Net(fifo=True), phases=Phases(8.0, 60.0)
 )
 SAFETY_S = {"resumed_at_once": 4.0, "small_buffers": 5.0}
 """What has a heavy load is shorter here than the others."""

@@ -31,13 +31,13 @@ from statemachines.persistent_sessions.writer_flow_record import WAITING
 from statemachines_sim.fault import Fault
 from statemachines_sim.judge import Violation
 from statemachines_sim.persistent_sessions import SIM
-from statemachines_sim.persistent_sessions.section import Section
+from statemachines_sim.persistent_sessions.section import SessionSection
 from statemachines_sim.persistent_sessions.watch import PROPERTIES
 from statemachines_sim.scenario import Net, Phases, Scenario
 from statemachines_sim.units import MS, S
 from statemachines_sim.world import World
 
-OWN = Section(subscribers=2, publishers=1, stay_s=(0, 0), ack_ms=(1, 5), receive_maximum=(10,))
+OWN = SessionSection(subscribers=2, publishers=1, stay_s=(0, 0), ack_ms=(1, 5), receive_maximum=(10,))
 
 
 def world_of(seed=1, until_ns=4 * S, schedule=(), safety_s=6.0, **keys):

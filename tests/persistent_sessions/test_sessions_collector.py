@@ -38,7 +38,7 @@ from statemachines.persistent_sessions.collector_request import (
 )
 from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.times import Times
-from statemachines.testing.persistent_sessions.garbage import OLD_MS, Garbage, Row, Tables, of_every_kind
+from statemachines.testing.persistent_sessions.garbage import OLD_MS, AgedRow, Garbage, StoreTables, of_every_kind
 
 HOUR_MS = 3_600_000
 GRACES = Graces(retention_ms=HOUR_MS, page=2)
@@ -79,7 +79,7 @@ def collect(tables, page=2, deletions=None, record=None):
 
 def left(rows, messages=None, **given):
     """What of these is left after two rounds: keys, and messages."""
-    tables = Tables(tuple(rows), Map(messages or {}), **given)
+    tables = StoreTables(tuple(rows), Map(messages or {}), **given)
     for _ in range(2):
         tables, _ = collect(tables)
     return [row.key for row in tables.rows], sorted(tables.messages)
@@ -94,14 +94,14 @@ def test_PS_80_a_round_begins_when_it_is_due_or_wanted_and_once():
 
 
 def test_PS_81_rows_of_an_abandoned_session_go_whatever_they_are():
-    rows = [Row(one) for one in (GONE, ROW, RowKey("s", "w", 1, 2, Tag.DELIVERED), MARKER)]
+    rows = [AgedRow(one) for one in (GONE, ROW, RowKey("s", "w", 1, 2, Tag.DELIVERED), MARKER)]
     assert left(rows)[0] == [GONE]
     assert left(rows[1:2])[0] == [ROW]
 
 
 def test_PS_81_what_says_that_a_session_is_abandoned_goes_last_and_after_its_grace():
-    assert left([Row(GONE, age_ms=299_999)])[0] == [GONE]
-    assert left([Row(GONE, age_ms=300_000)])[0] == []
+    assert left([AgedRow(GONE, age_ms=299_999)])[0] == [GONE]
+    assert left([AgedRow(GONE, age_ms=300_000)])[0] == []
     one = collector(Collect(), ClientsRead(()))
     assert one.feed(RowsRead((StoredRow(GONE, OLD_MS, True, alone=True),))) == [rows_go((GONE, Only.ALONE))]
     assert collector(Collect(), ClientsRead(())).feed(RowsRead((StoredRow(GONE, OLD_MS, True),))) == [
@@ -110,7 +110,7 @@ def test_PS_81_what_says_that_a_session_is_abandoned_goes_last_and_after_its_gra
 
 
 def test_PS_81_a_pair_goes_the_undelivered_row_first():
-    tables = Tables((Row(ROW), Row(MARK)))
+    tables = StoreTables((AgedRow(ROW), AgedRow(MARK)))
     first, _ = collect(tables, page=1, deletions=1)
     assert [row.key for row in first.rows] == [MARK]
     assert collect(tables, deletions=1)[0].rows == ()
@@ -120,13 +120,13 @@ def test_PS_81_a_pair_goes_the_undelivered_row_first():
 
 
 def test_PS_81_a_row_that_the_state_has_taken_goes_and_one_that_it_has_not_stays():
-    rows = [Row(RowKey("s", "w", epoch, number), age_ms=OLD_MS) for epoch, number in ((1, 9), (2, 3), (2, 4))]
+    rows = [AgedRow(RowKey("s", "w", epoch, number), age_ms=OLD_MS) for epoch, number in ((1, 9), (2, 3), (2, 4))]
     assert left(rows, taken=Map({("s", "w"): (2, 3)}))[0] == [rows[-1].key]
 
 
 def test_PS_81_a_lone_mark_goes_after_the_grace_of_messages_and_a_marker_after_its_own():
-    assert left([Row(MARK, age_ms=59_999), Row(MARKER, age_ms=59_999)])[0] == [MARK, MARKER]
-    assert left([Row(MARK, age_ms=60_000), Row(MARKER, age_ms=60_000)])[0] == []
+    assert left([AgedRow(MARK, age_ms=59_999), AgedRow(MARKER, age_ms=59_999)])[0] == [MARK, MARKER]
+    assert left([AgedRow(MARK, age_ms=60_000), AgedRow(MARKER, age_ms=60_000)])[0] == []
 
 
 def test_PS_82_page_by_page_then_messages_and_again_from_the_first():
@@ -154,7 +154,7 @@ def test_PS_120_clients_that_are_over_are_forgotten_and_others_are_not():
     found = (StoredClient("a", True), StoredClient("b", False), StoredClient("c", True))
     assert one.feed(ClientsRead(found)) == [ForgetClient("a", 5_000)]
     assert one.status == "forgetting"
-    tables = Tables(clients=Map({"a": "s1", "b": "s2", "c": ""}), over=("a", "c"))
+    tables = StoreTables(clients=Map({"a": "s1", "b": "s2", "c": ""}), over=("a", "c"))
     tables, one = collect(tables)
     assert dict(tables.clients) == {"b": "s2"}
     assert [row.key for row in tables.rows] == [RowKey("s1", tag=Tag.ABANDONED)]
@@ -188,7 +188,7 @@ def test_PS_83_a_page_goes_at_once_and_what_was_done_is_counted():
 
 
 def test_PS_84_messages_without_references_go_after_the_grace_and_what_a_state_holds_stays():
-    rows = [Row(ROW, "referenced")]
+    rows = [AgedRow(ROW, "referenced")]
     ages = {"referenced": 60_000, "young": 59_999, "old": 60_000, "held": OLD_MS, "late": 3_599_999}
     assert left(rows, ages, held=("held",))[1] == ["held", "referenced", "young"]
     one = collector(Collect(), ClientsRead(()), RowsRead(()))
@@ -199,7 +199,7 @@ def test_PS_240_what_is_over_goes_after_the_grace_and_its_rows_stay():
     keys = [RowKey("s", "w", 1, number) for number in range(1, 6)]
     names = ("over", "young", "lasts", "held", "old")
     ages = {"over": 60_000, "young": 59_999, "lasts": 60_000, "held": OLD_MS, "old": OLD_MS, "unreferenced": 59_999}
-    rows = [Row(key, name) for key, name in zip(keys, names, strict=True)]
+    rows = [AgedRow(key, name) for key, name in zip(keys, names, strict=True)]
     expired = ("over", "young", "held", "old", "unreferenced")
     assert left(rows, ages, held=("held",), expired=expired) == (keys, ["held", "lasts", "unreferenced", "young"])
 
@@ -220,15 +220,15 @@ def test_PS_240_whether_it_is_over_is_asked_again_and_nothing_is_told_as_loss(fo
         [ReadMessages("m", 2, 60_000)] if only is None else [messages_go(("m", only))]
     )
     if only is Only.OVER:
-        tables = Tables((Row(ROW, "m"),), Map({"m": 60_000}), expired=("m",))
+        tables = StoreTables((AgedRow(ROW, "m"),), Map({"m": 60_000}), expired=("m",))
         after, answers = Garbage(tables).apply(tables, messages_go(("m", only)), 0)
         assert (answers, after.rows) == ((PageDeleted(messages=(("m", 0),)),), tables.rows)
         assert one.feed(*answers) == [ReadMessages("m", 2, 60_000)]
 
 
 def test_PS_84_PS_85_what_retention_removes_is_told_as_loss():
-    rows = (Row(ROW, "m"), Row(RowKey("t", "w", 1, 1), "m"), Row(RowKey("u", "w", 1, 1), "m"))
-    tables = Tables(rows, Map({"m": 3_600_000, "n": 3_600_000}), Map({("u", "w"): (1, 1)}))
+    rows = (AgedRow(ROW, "m"), AgedRow(RowKey("t", "w", 1, 1), "m"), AgedRow(RowKey("u", "w", 1, 1), "m"))
+    tables = StoreTables(rows, Map({"m": 3_600_000, "n": 3_600_000}), Map({("u", "w"): (1, 1)}))
     one = collector(Collect(), ClientsRead(()), RowsRead(()))
     asked = messages_go(("m", Only.UNHELD), ("n", Only.UNHELD))
     old = MessagesRead((StoredMessage("m", 3_600_000, True), StoredMessage("n", 3_600_000)), "n")

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from session_cluster import MS, Cluster
 
-from statemachines.drivers.persistent_sessions.host_request import PutMessage, ReadMessages
+from statemachines.drivers.persistent_sessions.host_request import PutMessage, ReadPayloads
 from statemachines.kernel import Map, RemoteProtocolError
-from statemachines.persistent_sessions.claims import Claim, Claims
+from statemachines.persistent_sessions.claims import Claims, SessionClaim
 from statemachines.persistent_sessions.collector_record import RoundEnded
 from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.life_record import CONNECTED, Accepted, SessionClosed
@@ -43,7 +43,7 @@ from statemachines.persistent_sessions.request import (
 from statemachines.persistent_sessions.resume_record import NORMAL, TAKING, YIELDING
 from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.session_host_parties import life_of_owner
-from statemachines.persistent_sessions.session_host_record import Handed, RoutedMessage, RowsSeen
+from statemachines.persistent_sessions.session_host_record import MatchedMessage, RoutedMessage, RowsSeen
 from statemachines.persistent_sessions.session_host_writers import FILTER_BYTES_MAX, fold_routes
 from statemachines.persistent_sessions.takeover_message import (
     BeginTakeover,
@@ -143,8 +143,8 @@ def test_PS_141_of_messages_that_are_handed_over_together_each_is_told_when_its_
         cluster.subscribe("a", owner)
     cluster.subscribe("a", owners[0], "t/+")
     sessions = [cluster.life("a", owner).session for owner in owners]
-    handed = tuple(Handed(one, "t/#", 1) for one in sessions)
-    more = (Handed(sessions[0], "t/+", 1), *handed[1:])
+    handed = tuple(MatchedMessage(one, "t/#", 1) for one in sessions)
+    more = (MatchedMessage(sessions[0], "t/+", 1), *handed[1:])
     for message in ("m1", "m2", "m3", "m4"):
         cluster.do(PutMessage(message, "t/1", b"", 1))
     together = [RoutedMessage("m1", handed), RoutedMessage("m2", handed), RoutedMessage("m3", (*more, *handed[:1]))]
@@ -546,7 +546,7 @@ def test_PS_149_a_node_collects_what_nobody_needs(tmp_path):
     cluster.pass_ms(250, 50)
     ended = cluster.told_of(RoundEnded)[0]
     assert (ended.messages, ended.whole) == (1, True)
-    found = cluster.do(ReadMessages(("m1", "m2", "m3"), 2**20))
+    found = cluster.do(ReadPayloads(("m1", "m2", "m3"), 2**20))
     assert {message for message, payload in found.items() if payload is not None} == {"m2", "m3"}
     without = Cluster(tmp_path / "other.db", "a")
     without.pass_ms(20_000, 5_000)
@@ -687,7 +687,7 @@ def test_PS_164_a_session_that_is_none_gets_no_writer(cluster):
 def held(claims, *words, session="s"):
     """With these words of other nodes, in turn."""
     for message in words:
-        claims = claims.hold(session, Claim("a", message))
+        claims = claims.hold(session, SessionClaim("a", message))
     return claims
 
 
@@ -701,7 +701,7 @@ def test_PS_164_of_a_session_a_bounded_number_of_claims_waits():
         assert bool(claims.proved_by(OwnerFound(owner, 7, "s", 2))) is heard
     again = MarkerWanted("s", owners[0], 7, 2)
     proved = held(claims, again).proved_by(OwnerFound(owners[0], 7, "s", 1))
-    assert proved == (Claim("a", again, 1),), "the last of each, and what is said again keeps its look"
+    assert proved == (SessionClaim("a", again, 1),), "the last of each, and what is said again keeps its look"
     first = claims.without(OwnerFound("", 0, "s", 1))
     assert (first.look_of("s"), len(first.of["s"].waiting)) == (2, 31)
     assert first.without(OwnerFound("", 0, "s", 2)) == Claims(), "they were all judged"
@@ -722,7 +722,7 @@ def test_PS_164_one_look_is_open_for_a_session():
 def test_PS_630_what_a_writer_has_asked_drops_no_claim():
     """The writer asks when it begins; the owner subscribes, and asks for a marker before the old answer comes."""
     host = SessionHost("b~1")
-    asked = host.publish([RoutedMessage("m1", (Handed("s", "t", 1),))], 0)
+    asked = host.publish([RoutedMessage("m1", (MatchedMessage("s", "t", 1),))], 0)
     assert [effect.request for _, effect in asked if isinstance(getattr(effect, "request", None), FindOwner)] == [
         FindOwner("s")
     ]
@@ -786,7 +786,12 @@ def test_PS_550_a_message_is_one_row_of_a_session_for_all_filters_of_one_quality
         cluster.subscribe("a", owner, topic_filter)
     cluster.subscribe("a", other)
     first, second = (cluster.life("a", one).session for one in (owner, other))
-    handed = [Handed(first, "t/#", 1), Handed(second, "t/#", 1), Handed(first, "t/+", 1), Handed(first, "t/1", 0)]
+    handed = [
+        MatchedMessage(first, "t/#", 1),
+        MatchedMessage(second, "t/#", 1),
+        MatchedMessage(first, "t/+", 1),
+        MatchedMessage(first, "t/1", 0),
+    ]
     cluster.do(PutMessage("m1", "t/1", b"", 1))
     cluster.act("a", cluster.hosts["a"].publish([RoutedMessage("m1", tuple(handed))], cluster.now_ns))
     rows = {one.session: [(row.filter, row.more, row.qos) for row in one.rows] for one in cluster.asked_of(PutRows)}
@@ -798,7 +803,7 @@ def test_PS_550_a_message_is_one_row_of_a_session_for_all_filters_of_one_quality
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 30_000)), min_size=1, max_size=20))
 def test_PS_550_a_row_lists_no_more_filters_than_have_room_in_a_frame(subscribed):
-    routes = [Handed("s", f"{place}/" + "x" * size, qos, 7) for place, (qos, size) in enumerate(subscribed)]
+    routes = [MatchedMessage("s", f"{place}/" + "x" * size, qos, 7) for place, (qos, size) in enumerate(subscribed)]
     rows = fold_routes(routes)
     listed = [(one, qos) for first, qos, _, more in rows for one in (first, *more)]
     assert sorted(listed) == sorted((one.filter, one.qos) for one in routes)

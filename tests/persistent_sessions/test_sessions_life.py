@@ -38,7 +38,7 @@ from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.request import NotOwner
 from statemachines.persistent_sessions.resume_record import ConnectionLost, Discarded
 from statemachines.persistent_sessions.session_life import SESSION_LIFE
-from statemachines.testing.persistent_sessions.one_client import OneClient, Tables
+from statemachines.testing.persistent_sessions.one_client import ClientTables, OneClient
 
 MS = 1_000_000
 ID = "owner-1~1/1"
@@ -272,7 +272,7 @@ def answered(store, tables, one):
     return tables
 
 
-EMPTY = Tables(lock="", session="", live="")
+EMPTY = ClientTables(lock="", session="", live="")
 
 
 def test_OLD_REUSED_a_clean_start_never_has_the_old_session_nor_a_third_connect():
@@ -307,7 +307,7 @@ def test_FORGOTTEN_LITTER_PRESENT_a_session_is_there_again_until_it_has_expired(
     tables = answered(OneClient(tables), tables, first)
     again, second = connects(tables, 2)
     assert (second.record.session, second.record.present) == (first.record.session, True)
-    expired = Tables(again.token, "", again.session, expired=True, live="")
+    expired = ClientTables(again.token, "", again.session, expired=True, live="")
     expired, third = connects(expired, 3)
     assert (third.record.present, expired.abandoned) == (False, (first.record.session,))
 

@@ -114,7 +114,7 @@ def test_the_shipped_machines_break_nothing_under_the_same_script(name, follow):
 @pytest.mark.parametrize("name", ["cut-by-id", "marks-not-visible"])
 def test_the_shipped_machines_are_judged_by_all_that_they_promise(name, follow, monkeypatch):
     """What is sent to the client never comes to it: COMPLETE, though the script is about TWICE."""
-    owner = asyncio_stage.MachineNode if follow is run_live else script_world.SessionWorld
+    owner = asyncio_stage.SessionMachineNode if follow is run_live else script_world.SessionWorld
     send = owner.send
 
     def send_less(self, *given):

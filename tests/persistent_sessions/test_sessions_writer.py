@@ -28,11 +28,11 @@ from statemachines.persistent_sessions.writer_record import (
     STORING,
     Hand,
     HandRange,
-    Job,
     LiveGone,
     LiveKnown,
     RangeWritten,
     Start,
+    WriterJob,
     WriterRecord,
 )
 from statemachines.trace.row import ROW, step_rows
@@ -174,7 +174,7 @@ def test_PS_11_an_answer_that_nobody_waits_for_is_dropped():
 
 
 def test_PS_12_a_writer_works_at_one_thing_at_a_time():
-    broken = WriterRecord("s", "w", IDLE, 1, job=Job((Hand("a"),)))
+    broken = WriterRecord("s", "w", IDLE, 1, job=WriterJob((Hand("a"),)))
     with pytest.raises(InvariantViolated):
         Node(WRITER, broken, name="w~1", now_ns=0, check=True).feed(LiveGone(1), 0)
 
@@ -288,8 +288,11 @@ def test_PS_400_a_message_that_waits_costs_no_copy_of_those_before_it():
 @pytest.mark.parametrize(
     ("broken", "invariant"),
     [
-        (WriterRecord("s", "w", STORING, 1, job=Job((Hand("a"), Hand("b"))), range_max=1), "range-is-bounded"),
-        (WriterRecord("s", "w", STORING, 1, job=Job((Hand("a"),)), waiting=WANTED, place=1), "inbox-has-its-places"),
+        (WriterRecord("s", "w", STORING, 1, job=WriterJob((Hand("a"), Hand("b"))), range_max=1), "range-is-bounded"),
+        (
+            WriterRecord("s", "w", STORING, 1, job=WriterJob((Hand("a"),)), waiting=WANTED, place=1),
+            "inbox-has-its-places",
+        ),
     ],
 )
 def test_PS_400_PS_03_ranges_are_bounded_and_places_are_kept(broken, invariant):

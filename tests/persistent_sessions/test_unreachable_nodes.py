@@ -14,7 +14,7 @@ from statemachines.persistent_sessions.writer_flow_actions import ask_fresh
 from statemachines.persistent_sessions.writer_flow_record import WAITING, LinkLost
 from statemachines_sim.fault import Fault
 from statemachines_sim.persistent_sessions import SIM
-from statemachines_sim.persistent_sessions.section import Section
+from statemachines_sim.persistent_sessions.section import SessionSection
 from statemachines_sim.scenario import Net, Phases, Scenario, find_scenario
 from statemachines_sim.schedule import draw
 from statemachines_sim.units import MS, S
@@ -23,7 +23,7 @@ from statemachines_spec.persistent_sessions.rows import on
 
 NODES, DATABASES = find_scenario("unreachable_nodes"), find_scenario("unreachable_databases")
 STILL = Scenario(
-    "still", SIM.name, Section(subscribers=3, publishers=1, stay_s=(0, 0)),
+    "still", SIM.name, SessionSection(subscribers=3, publishers=1, stay_s=(0, 0)),
     network=Net(fifo=True), phases=Phases(14.0, 60.0),
 )  # fmt: skip
 

@@ -96,7 +96,7 @@ class ProgressStage:
         self._stack.close()
 
     def _open_proxy(self, stack: ExitStack, name: str) -> fault_proxy.FaultProxy:
-        return stack.enter_context(fault_proxy.in_thread(("127.0.0.1", self._ports[name])))
+        return stack.enter_context(fault_proxy.run_in_thread(("127.0.0.1", self._ports[name])))
 
     def start_host(self, name: str) -> None:
         """A leader host, also one that comes back."""

@@ -14,7 +14,7 @@ from stage import TENTH
 from statemachines.drivers.environment import REAL
 from statemachines.drivers.shared_subscriptions.groups import declare, destroy
 from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
-from statemachines.drivers.shared_subscriptions.open_stores import Stores
+from statemachines.drivers.shared_subscriptions.open_stores import OpenStores
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore, SqliteStreamStore
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import Read
@@ -35,7 +35,7 @@ def environment(ahead_ns):
         def clock():
             return time.time_ns() + ahead_ns
 
-        return Stores(SqliteGroupStore(path, clock=clock), SqliteStreamStore(path, clock=clock))
+        return OpenStores(SqliteGroupStore(path, clock=clock), SqliteStreamStore(path, clock=clock))
 
     return replace(REAL, open_stores=open_stores)
 

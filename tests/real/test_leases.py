@@ -9,7 +9,7 @@ from long_cases import mark_long
 from stage import ONE, TWO, Stage, topics
 
 from statemachines.drivers.tcp import parse_address
-from statemachines.testing.fault_proxy import in_thread
+from statemachines.testing.fault_proxy import run_in_thread
 from statemachines.trace.log import read_logs
 
 BATCH = 5
@@ -88,7 +88,7 @@ def test_a_consumer_that_slept_past_its_validity_delivers_only_under_a_new_lease
 def test_a_consumer_behind_a_partition_delivers_nothing_once_its_streams_are_others(tmp_path, way):
     with Stage(tmp_path) as stage:
         stage.lead()
-        with in_thread(parse_address(stage.leader)) as proxy:
+        with run_in_thread(parse_address(stage.leader)) as proxy:
             stage.join(ONE, batch=BATCH)
             stage.join(TWO, batch=BATCH, work_ms=10, leader="{}:{}".format(*proxy.address))
             stage.until_serving(ONE, TWO, load=topics(6))

@@ -12,7 +12,7 @@ from sessions_run import PATIENCE_S
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.drivers.sql.failure import StoreAway, StoreUnavailable
-from statemachines.testing.fault_proxy import in_thread
+from statemachines.testing.fault_proxy import run_in_thread
 from statemachines.testing.postgres import PostgresServer
 from statemachines.testing.process_harness import free_port
 from tests.real.outside import Process
@@ -79,7 +79,7 @@ def test_PS_201_a_database_that_is_cut_off_at_any_byte_while_it_is_opened_is_wai
     wait(open_session_store(url).close())
     port = urlsplit(url).port
     refused, opened = [], []
-    with in_thread(("127.0.0.1", port)) as proxy:
+    with run_in_thread(("127.0.0.1", port)) as proxy:
         through = url.replace(f":{port}/", f":{proxy.address[1]}/")
         for count in (*range(0, 3_000, 200), *range(3_000, 60_000, 3_000)):
             proxy.cut_after("down", count)

@@ -19,7 +19,7 @@ from statemachines.persistent_sessions.client_message import Delivered
 from statemachines.persistent_sessions.message import Live, Queued
 from statemachines.shared_subscriptions.message import Grant, Ping, Report
 from statemachines.testing.process_harness import free_port
-from statemachines.wire import VERSION, Codec, Packet
+from statemachines.wire import VERSION, Packet, PacketCodec
 
 COUNT = 40
 SPOKEN = "speaks version {} of the wire; " + f"{VERSION} is spoken with it"
@@ -29,7 +29,7 @@ MESSAGES = (
     Ping("c~1/1", 1, 2, 3, (Report("s", 1, 2, True, 0, False, (), "why"),)),
     Grant("c~1/1", 1, 2, "s", 3, 4),
 )
-CODEC = Codec(Live | Delivered | Grant | Ping)
+CODEC = PacketCodec(Live | Delivered | Grant | Ping)
 """The fields behind `head` and `reason` are known to the next version alone."""
 READ_AND_WRITE = """
 import sys

@@ -28,7 +28,7 @@ def run_case(folder, way, stays, rounds=1):
         stage.join(THREE, leader=first)
         stage.until_serving(THREE, load=LOAD)
         host, _, port = first.rpartition(":")
-        with fault_proxy.in_thread((host, int(port))) as proxy:
+        with fault_proxy.run_in_thread((host, int(port))) as proxy:
             hosts = "{}:{},{}".format(*proxy.address, second)
             stage.join(ONE, leader=hosts)
             stage.until_serving(ONE, THREE, load=LOAD)

@@ -13,7 +13,7 @@ from statemachines import cli
 from statemachines.kernel import ConfigurationError
 from statemachines_reports.comparison import side_names
 from statemachines_reports.pipeline import NOT_PROMISED, analyze
-from statemachines_reports.trace_set import parameters, read_runs
+from statemachines_reports.trace_set import read_parameters, read_runs
 from statemachines_sim.campaign import campaign
 from statemachines_sim.override import override
 from statemachines_sim.scenario import find_scenario
@@ -121,7 +121,7 @@ def test_the_settings_of_a_swarm_are_those_that_its_seed_drew(tmp_path):
     campaign(scenario, range(4), out=tmp_path, processes=1)
     found = {}
     for number, run in read_runs(tmp_path).items():
-        told = parameters(run)
+        told = read_parameters(run)
         found[number] = told["settings"]["threshold_ms"]
         assert found[number] == settle(scenario, run.seed).own.threshold_ms == told["swarm"]["threshold_ms"]
     assert len(set(found.values())) > 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from statemachines.shared_subscriptions.assignment import ASSIGNMENT
-from statemachines_reports.coverage import coverage_of, list_untaken, pairs_of, takeable
+from statemachines_reports.coverage import coverage_of, list_takeable, list_untaken, pairs_of
 from statemachines_reports.pipeline import analyze
 from statemachines_sim.campaign import campaign
 from statemachines_sim.scenario import find_scenario
@@ -27,14 +27,14 @@ def test_pairs_are_those_that_the_table_lets_follow_each_other():
     assert (RESEND_GRANT, RESEND_GRANT) in pairs, "a row that stays may be followed by itself"
     assert (ASSIGN, ASSIGN) not in pairs
     assert (END_WHILE_GRANTING, ANSWERED) not in pairs
-    states = {line.number: set(line.sources) for line in takeable(ASSIGNMENT)}
+    states = {line.number: set(line.sources) for line in list_takeable(ASSIGNMENT)}
     assert all(second in states for _, second in pairs)
 
 
 def test_nothing_taken_is_nothing_covered():
     (covered,) = coverage_of([], [], [ASSIGNMENT])
     assert (covered.taken, covered.pairs_taken) == (0, 0)
-    assert covered.rows == len(takeable(ASSIGNMENT)) == len(list_untaken([], [ASSIGNMENT]))
+    assert covered.rows == len(list_takeable(ASSIGNMENT)) == len(list_untaken([], [ASSIGNMENT]))
     assert covered.pairs == len(pairs_of(ASSIGNMENT))
 
 

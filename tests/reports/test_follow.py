@@ -21,7 +21,7 @@ from statemachines.commands.following import print_batch
 from statemachines.kernel import ConfigurationError, GaplessError, Node
 from statemachines.spark.spark_settings import SparkSettings
 from statemachines.testing.spark_cluster import START_S, kill_session
-from statemachines.trace import COLUMNS, fingerprints, step_rows
+from statemachines.trace import COLUMNS, list_fingerprints, step_rows
 from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines.trace.log_segments import LogSegments, end_run, list_logs
 from statemachines.trace.parquet import TraceWriter
@@ -260,7 +260,7 @@ def test_logs_of_a_cluster_are_judged_segment_by_segment(spark, worlds, tmp_path
     folder.mkdir()
     _, world, _ = worlds[0]
     rows = [row for row in world.rows if is_step(row)]
-    tables_of = fingerprints(["shared_subscriptions"])
+    tables_of = list_fingerprints(["shared_subscriptions"])
     node = next(name for name in {row[1] for row in rows} if name.startswith("leader"))
     own = [row for row in rows if row[1] == node]
     own[len(own) // 2] = change(own[len(own) // 2], row=900)

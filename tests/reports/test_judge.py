@@ -18,10 +18,10 @@ from statemachines.trace import COLUMNS, fingerprint
 from statemachines.trace.parquet import TraceWriter
 from statemachines_reports import columns as columns_module
 from statemachines_reports.columns import Segment, read_columns
-from statemachines_reports.judge import Absent, Judges, list_used_rows, row_counts
+from statemachines_reports.judge import Judges, MissingLog, list_used_rows, row_counts
 from statemachines_reports.protocol import Finding
 from statemachines_reports.shared_subscriptions.account import account_for
-from statemachines_reports.shared_subscriptions.latencies import latencies
+from statemachines_reports.shared_subscriptions.latencies import list_latencies
 from statemachines_reports.shared_subscriptions.resends import count_resends
 from statemachines_reports.trace_set import TraceSet
 from statemachines_sim.campaign import run_row
@@ -285,7 +285,7 @@ def test_a_grant_passes_over_nothing_that_is_not_done(trace, tmp_path, acknowled
 def logs_of(path):
     """Run -> whose logs are missing."""
     results = JUDGES.judge(segment_of(path), {})
-    return {one.run: one.log for _, one in results if isinstance(one, Absent)}
+    return {one.run: one.log for _, one in results if isinstance(one, MissingLog)}
 
 
 def findings_of(path):
@@ -384,7 +384,7 @@ def test_whole_runs_are_judged_some_at_a_time(trace, tmp_path, monkeypatch):
 def test_measures(trace):
     segment = segment_of(trace / "trace-storm.parquet")
     steps = segment.steps
-    found = latencies(segment)
+    found = list_latencies(segment)
     assert {latency.measure for latency in found} == {"grant", "revoke"}
     assert all(latency.value_ns >= 0 for latency in found)
     used = list_used_rows(steps, LOOKUP)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from statemachines import registry
 from statemachines.kernel import ConfigurationError
-from statemachines.testing.two_judges import disagreements
+from statemachines.testing.two_judges import list_disagreements
 from statemachines_sim.override import override
 from statemachines_sim.scenario import check_scenario, find_scenario, list_shipped_with
 
@@ -60,14 +60,14 @@ def test_D_362_monitors_and_judge_give_one_answer(tmp_path, protocol, seed):
     safety_s = SHORT_S if seed == SEEDS[0] else math.inf
     few = FEW.get(protocol, []) if seed == SEEDS[0] else []
     names = list(list_shipped_with(protocol))[:: 3 if seed == SEEDS[0] else 1]
-    assert disagreements([scenario_of(protocol, name, safety_s, few) for name in names], (seed,), tmp_path) == []
+    assert list_disagreements([scenario_of(protocol, name, safety_s, few) for name in names], (seed,), tmp_path) == []
 
 
 @pytest.mark.parametrize(
     ("name", "seed"), [pytest.param(*one, marks=[pytest.mark.long] * (at % 2)) for at, one in enumerate(FINDS)]
 )
 def test_where_they_disagreed_they_agree(tmp_path, name, seed):
-    assert disagreements([scenario_of(*name.split("/"), safety_s=4.0)], (seed,), tmp_path) == []
+    assert list_disagreements([scenario_of(*name.split("/"), safety_s=4.0)], (seed,), tmp_path) == []
 
 
 @pytest.mark.long
@@ -84,7 +84,7 @@ def test_of_each_kind_of_fault_alone_there_is_one_answer(tmp_path, protocol, see
         replace(base, name=kind.replace("_", "-"), faults={kind: (2, 2)}, swarm=None, out_of_scope=breaks.get(kind, ()))
         for kind in base.kinds
     ]
-    assert disagreements([one for one in alone if hits_somebody(one)], (seed,), tmp_path) == []
+    assert list_disagreements([one for one in alone if hits_somebody(one)], (seed,), tmp_path) == []
 
 
 def hits_somebody(scenario):
@@ -101,12 +101,12 @@ def hits_somebody(scenario):
 def test_a_run_has_time_for_all_deaths_of_messages_that_kill(tmp_path):
     """A monitor said that a stream is granted to nobody, when its third member had just died of the message."""
     scenario = scenario_of("shared_subscriptions", "relaxed", SHORT_S, ["shared_subscriptions.load.messages=300"])
-    assert disagreements([scenario], (7,), tmp_path) == []
+    assert list_disagreements([scenario], (7,), tmp_path) == []
 
 
 def test_an_owner_that_stands_still_for_an_expiry_has_lost_its_session(tmp_path):
     """A collector forgets the session; the client hangs up before it has noticed, and is given another."""
-    assert disagreements([find_scenario("persistent_sessions/short_expiries")], (33,), tmp_path) == []
+    assert list_disagreements([find_scenario("persistent_sessions/short_expiries")], (33,), tmp_path) == []
 
 
 @pytest.mark.parametrize(("seed", "safety_s"), [(1, 8.0), pytest.param(32, 30.0, marks=pytest.mark.long)])
@@ -115,9 +115,9 @@ def test_what_a_commit_took_out_of_which_its_owner_never_heard_is_no_gap(tmp_pat
     others publish later does not wait for the message."""
     scenario = scenario_of("persistent_sessions", "aging_messages", safety_s)
     scenario = replace(scenario, faults={"store_crash": (2, 2)})
-    assert disagreements([scenario], (seed,), tmp_path) == []
+    assert list_disagreements([scenario], (seed,), tmp_path) == []
 
 
 def test_of_two_rows_of_a_message_the_one_that_was_lost_is_not_the_one_that_is_sent(tmp_path):
     """The session has two filters that match it; retention deletes its first row before an owner has taken that."""
-    assert disagreements([find_scenario("persistent_sessions/retained_briefly")], (30,), tmp_path) == []
+    assert list_disagreements([find_scenario("persistent_sessions/retained_briefly")], (30,), tmp_path) == []

@@ -13,7 +13,7 @@ import pytest
 
 from statemachines import __version__
 from statemachines.trace.parquet import TraceWriter
-from statemachines_reports.draw_histogram import duration
+from statemachines_reports.draw_histogram import format_ns
 from statemachines_reports.draw_timeline import LEFT, MOST_FAULTS, NAME, RIGHT, WIDTH, draw
 from statemachines_reports.page import part_of, write_page
 from statemachines_reports.page_head import head_of, list_violations
@@ -165,7 +165,7 @@ def test_the_timeline_is_looked_at_closer_with_buttons_and_keys(world, tmp_path)
     [(0, "0 s"), (7, "7 ns"), (1.5e9, "1.5 s"), (999.4e9, "999 s"), (999.7e9, "1,000 s"), (3.6e12, "3,600 s")],
 )
 def test_durations_read_as_people_write_them(value_ns, text):
-    assert duration(value_ns) == text
+    assert format_ns(value_ns) == text
 
 
 def test_a_page_is_printed_in_ink_on_paper_whatever_the_system_looks_like(world, tmp_path):

@@ -26,7 +26,7 @@ from statemachines.sequence_windows import (
     windows,
 )
 from statemachines.sequence_windows.generations import Generations
-from statemachines.sequence_windows.subscriber_table import Entry
+from statemachines.sequence_windows.subscriber_table import PublisherEntry
 
 CLAUSES = "test_windows_clauses"
 
@@ -85,16 +85,18 @@ BREAKS = {
     "SW-16": in_test("Numbered", Numbered),
     "SW-17": swap(subscriber_table.SubscriberTable, "_check", no_more(None)),
     "SW-29": all_of(swap(subscriber_window, "LOSS_MAX", 10**9), swap(message, "LOSS_MAX", 10**9)),
-    "SW-30": swap(losses.Peer, "count", no_more(None)),
+    "SW-30": swap(losses.LossPeer, "count", no_more(None)),
     "SW-45": swap(loss_notifier, "LISTED", 12),
     "SW-46": swap(loss_notifier, "HEAD", {}),
     "SW-60": swap(windows, "_window", lambda side, given: rotation.Window()),
-    "SW-61": swap(losses, "in_id_order", tuple),
+    "SW-61": swap(losses, "sort_by_id", tuple),
     "SW-71": swap(held_messages, "judge_released", lambda told, filled, lost, own: told),
     "SW-72": lambda stack: unknown_is_asked_for(stack),
     "SW-75": swap(HeldStreams, "drop", no_more(None)),
     "SW-76": swap(sent_messages, "range_text", lambda first, last: ".."),
-    "SW-79": swap(subscriber_table, "Entry", lambda publisher, life, after: Entry(publisher, 0, after)),
+    "SW-79": swap(
+        subscriber_table, "PublisherEntry", lambda publisher, life, after: PublisherEntry(publisher, 0, after)
+    ),
     "SW-81": swap(subscriber_window, "last_before", lambda last, other, jumped, first, end: last),
     "SW-82": swap(subscriber_window, "advance_window", keep_both_runs),
     "SW-80": swap(datagram, "_ARRAYS", ()),

@@ -10,15 +10,20 @@ from msgspec.structs import replace
 
 from statemachines.demo.sequence_windows import lines as lines_module
 from statemachines.demo.sequence_windows import real
-from statemachines.demo.sequence_windows.account import Account, Passed, account_for, wrong_in
+from statemachines.demo.sequence_windows.account import ForwardedMessage, WindowAccount, account_for, wrong_in
 from statemachines.demo.sequence_windows.lines import read_lines
 from statemachines.demo.sequence_windows.play import real_lines, too_tame
 from statemachines.drivers.sequence_windows.loss_source import read_losses
 from statemachines.kernel import ConfigurationError
 from statemachines.trace.log import find_unended, find_unlogged, read_logs
 
-PASSED = [Passed("p~1", "a", 1), Passed("p~1", "b", 0), Passed("p~1", "c", 2), Passed("q~1", "d", 1)]
-WHOLE = Account("receiver-1", 1, 1, 0, 1, -1, 3, 0, 0, 0, ())
+PASSED = [
+    ForwardedMessage("p~1", "a", 1),
+    ForwardedMessage("p~1", "b", 0),
+    ForwardedMessage("p~1", "c", 2),
+    ForwardedMessage("q~1", "d", 1),
+]
+WHOLE = WindowAccount("receiver-1", 1, 1, 0, 1, -1, 3, 0, 0, 0, ())
 
 
 def came(publisher, payload, **more):
@@ -58,7 +63,7 @@ def test_what_does_not_hold_is_said(tmp_path, lines, shown, changed, words):
     wrong = wrong_in([one])
     assert len(wrong) == len(words)
     assert all(word in said for word, said in zip(words, wrong, strict=True))
-    verdicts = real_lines(real.Real([one], 4, 1, 0, 1.0, wrong))
+    verdicts = real_lines(real.WindowRun([one], 4, 1, 0, 1.0, wrong))
     assert not all(one.held for one in verdicts)
 
 

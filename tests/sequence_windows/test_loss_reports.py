@@ -17,22 +17,22 @@ from statemachines_reports.judge import NEUTRAL_CHECKS, Judges
 from statemachines_reports.page import part_of, write_page
 from statemachines_reports.pipeline import analyze
 from statemachines_reports.sequence_windows.draw_losses import draw_losses
-from statemachines_reports.sequence_windows.network import Network
-from statemachines_reports.sequence_windows.outcomes import Loss, find_cases, find_losses
-from statemachines_reports.sequence_windows.page import confusion, draw_run
-from statemachines_reports.sequence_windows.receiver_log import Line, parts_of
+from statemachines_reports.sequence_windows.network import NetworkLosses
+from statemachines_reports.sequence_windows.outcomes import LossOutcome, find_cases, find_losses
+from statemachines_reports.sequence_windows.page import draw_run, list_confusion
+from statemachines_reports.sequence_windows.receiver_log import ReceiverLine, parts_of
 from statemachines_reports.sequence_windows.report import keeps_order
 from statemachines_sim.campaign import campaign
 from statemachines_sim.fault import Fault
 from statemachines_sim.scenario import Net, Phases, Scenario, find_scenario
-from statemachines_sim.sequence_windows.section import Section
+from statemachines_sim.sequence_windows.section import WindowSection
 from statemachines_sim.units import S
 
 SW = "sequence_windows"
 JUDGES = Judges([registry.protocol(SW)])
 OWN = ("numbers", "once", "exact", "alarms", "detected", "limits", "crowds", "joins", "advisories")
 SHORT = Scenario(
-    "short", SW, Section(subjects=2, publishers=2, publish_ms=(50, 600), converge_s=(6.0,), resubscribe_s=(2, 5)),
+    "short", SW, WindowSection(subjects=2, publishers=2, publish_ms=(50, 600), converge_s=(6.0,), resubscribe_s=(2, 5)),
     network=Net(fifo=True), phases=Phases(safety_s=20.0, liveness_s=60.0),
 )  # fmt: skip
 FAULTS = (
@@ -131,7 +131,7 @@ def test_of_a_run_that_shows_a_limit_the_report_finds_that_and_no_other(tmp_path
 
 
 def test_what_lies_between_two_messages_is_neither_of_them(made):
-    network = Network(columns_of_run(made[0], 0))
+    network = NetworkLosses(columns_of_run(made[0], 0))
     (place, node), some = next((key, some) for key, some in network.lost.items() if len(some) > 2)
     one, *between, other = some
     assert network.between(place, node, one.number, other.number) == between
@@ -304,7 +304,7 @@ def test_the_confusion_table_has_two_lines_a_scenario():
         line(False, "nothing missing", True, 900), line(False, "no claim", True, 7),
         line(False, "missing, unknown", False, 3),
     ]  # fmt: skip
-    assert list(confusion(lines)) == [
+    assert list(list_confusion(lines)) == [
         ("one", "some", "8", "5", "2", "0", "1", "0", "3"),
         ("one", "nothing", "910", "0", "0", "3", "900", "7", "3"),
     ]
@@ -314,7 +314,7 @@ def test_losses_over_time_are_drawn_by_publisher_and_subject(made):
     (drawing,) = draw_run(columns_of_run(made[0], 0), {}, None)
     assert str(drawing.svg).count("<rect") > 20
     assert "publisher-1~1 subject.01" in str(drawing.svg)
-    bad = str(draw_losses([Loss(0, 3, "<p>", "s", "missed", 4), Loss(0, 3, "<p>", "s", "told", 1)], 10))
+    bad = str(draw_losses([LossOutcome(0, 3, "<p>", "s", "missed", 4), LossOutcome(0, 3, "<p>", "s", "told", 1)], 10))
     assert "&lt;p&gt; s" in bad
     assert "second 3: 5" in bad
     assert bad.count("fill:var(--red)") == 2, "the cell, and the legend"
@@ -365,7 +365,7 @@ def test_who_recovers_is_advised_of_what_was_given_up(tmp_path):
 
 
 def test_SW_81_what_a_jump_has_passed_over_may_be_delivered_once_behind_it():
-    line = Line()
+    line = ReceiverLine()
     came = [(1, True), (2, False), (1_000, False), (3, False), (5, False), (4, False), (5, False), (1_000, False)]
     assert [line.deliver(number, anew=anew) for number, anew in came] == [True] * 5 + [False] * 3
     assert line.delivered == 1_000

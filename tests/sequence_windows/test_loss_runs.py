@@ -21,7 +21,7 @@ from statemachines_sim.scenario import (
 )
 from statemachines_sim.schedule import draw
 from statemachines_sim.sequence_windows import SIM
-from statemachines_sim.sequence_windows.section import LIMITS, OF_ORDER, Section
+from statemachines_sim.sequence_windows.section import LIMITS, OF_ORDER, WindowSection
 from statemachines_sim.units import S
 from statemachines_sim.world import World
 from statemachines_spec.bug import plant_bug
@@ -29,7 +29,9 @@ from statemachines_spec.bug import plant_bug
 NAMES = sorted(list_shipped_with(SIM.name))
 SHOWN = {"forgotten": "limit-forgotten", "nothing_follows": "limit-last", "cycled": "limit-cycled"}
 ACCOUNTS = ("told", "unknown", *LIMITS, "before_first", "unwanted")
-SHORT = Scenario("short", SIM.name, Section(), network=Net(fifo=True), phases=Phases(safety_s=8.0, liveness_s=60.0))
+SHORT = Scenario(
+    "short", SIM.name, WindowSection(), network=Net(fifo=True), phases=Phases(safety_s=8.0, liveness_s=60.0)
+)
 
 
 def short(**keys):

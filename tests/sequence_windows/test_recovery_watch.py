@@ -21,7 +21,7 @@ from statemachines_sim.sequence_windows import SIM
 from statemachines_sim.sequence_windows.carried_message import Carried
 from statemachines_sim.sequence_windows.recovery_answer import Returned
 from statemachines_sim.sequence_windows.recovery_watch import RecoveryWatch
-from statemachines_sim.sequence_windows.section import Section
+from statemachines_sim.sequence_windows.section import WindowSection
 from statemachines_sim.units import S
 from statemachines_sim.world import World
 
@@ -42,7 +42,7 @@ class Hand:
 
     def __init__(self, history=3):
         self.now = 0
-        self.watch = RecoveryWatch(Section(history=history, recovery=True), self.report, lambda: self.now)
+        self.watch = RecoveryWatch(WindowSection(history=history, recovery=True), self.report, lambda: self.now)
         self.p = SimpleNamespace(node="publisher-1", life="publisher-1~1", is_paused=False)
         self.r = SimpleNamespace(node="application-1", life="application-1~1", is_paused=False)
         self.watch.listen(self.r)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from statemachines.sequence_windows.sequence import number_of
-from statemachines.testing.conformance.campaign import Outcome
+from statemachines.testing.conformance.campaign import ConformanceOutcome
 from statemachines.testing.conformance.conformance_test import ConformanceTest
 from statemachines.testing.conformance.role import role_of
 from statemachines.testing.sequence_windows.conformance import FRAME
@@ -31,7 +31,7 @@ def judge(name, changed=lambda effects: effects):
 @pytest.mark.parametrize("name", ROLES)
 def test_the_shipped_window_conforms_to_itself_and_takes_every_row(name):
     verdict = judge(name)
-    assert verdict.outcome is Outcome.PASS, verdict
+    assert verdict.outcome is ConformanceOutcome.PASS, verdict
     assert verdict.coverage.is_whole
     assert (verdict.coverage.missed, verdict.coverage.pathless) == ((), ())
 
@@ -57,27 +57,32 @@ def one_by_one(kind, rest, whole=()):
 
 def test_SW_83_messages_of_a_range_are_judged_one_by_one():
     rest = {"verdict": "next", "lost": 0, "unknown": False}
-    assert judge("subscriber_window", one_by_one("judged", rest, ("repeat", "not_subscribed"))).outcome is Outcome.PASS
+    assert (
+        judge("subscriber_window", one_by_one("judged", rest, ("repeat", "not_subscribed"))).outcome
+        is ConformanceOutcome.PASS
+    )
 
 
 def test_SW_83_a_loss_is_said_once():
     verdict = judge("subscriber_window", one_by_one("judged", {}))
-    assert verdict.outcome is Outcome.FAIL
+    assert verdict.outcome is ConformanceOutcome.FAIL
     assert "judged" in verdict.why
 
 
 def test_SW_83_a_repeated_message_is_not_the_next():
     rest = {"verdict": "next", "lost": 0, "unknown": False}
-    assert judge("subscriber_window", one_by_one("judged", rest)).outcome is Outcome.FAIL
+    assert judge("subscriber_window", one_by_one("judged", rest)).outcome is ConformanceOutcome.FAIL
 
 
 def test_SW_84_messages_are_numbered_one_by_one():
-    assert judge("publisher_window", one_by_one("stamped", {"time_ns": 0, "chain": 0})).outcome is Outcome.PASS
+    assert (
+        judge("publisher_window", one_by_one("stamped", {"time_ns": 0, "chain": 0})).outcome is ConformanceOutcome.PASS
+    )
 
 
 def test_SW_84_the_chain_goes_with_the_first_alone():
     verdict = judge("publisher_window", one_by_one("stamped", {}))
-    assert verdict.outcome is Outcome.FAIL
+    assert verdict.outcome is ConformanceOutcome.FAIL
     assert "stamped" in verdict.why
 
 

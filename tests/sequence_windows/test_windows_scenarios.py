@@ -7,7 +7,7 @@ import pytest
 from statemachines.kernel import Node, Tell
 from statemachines.sequence_windows import late_join, loss_notifier, sequence
 from statemachines.sequence_windows.inbox_window import INBOX_WINDOW, Inboxed, InboxJudged, InboxWindowRecord
-from statemachines.sequence_windows.losses import Losses, Peer, table
+from statemachines.sequence_windows.losses import Losses, LossPeer, table
 from statemachines.sequence_windows.message import Judged, Verdict
 from statemachines.sequence_windows.publisher_table import FramesUsedUp, PublisherTable
 from statemachines.sequence_windows.publisher_window import Stamped
@@ -277,7 +277,11 @@ user | repeat | rep time | not sub | not time |  msg loss |   loss time  | ibx l
 
 
 def test_SW_61_the_table_of_the_source():
-    peers = [Peer("C.4"), Peer("D.3", lost=766, lost_ns=(20 * 3600 + 42 * 60 + 24) * S + 431 * MS), Peer("B.1")]
+    peers = [
+        LossPeer("C.4"),
+        LossPeer("D.3", lost=766, lost_ns=(20 * 3600 + 42 * 60 + 24) * S + 431 * MS),
+        LossPeer("B.1"),
+    ]
     assert table(peers) == SOURCE
 
 
@@ -293,7 +297,7 @@ def test_SW_30_a_peer_is_counted():
         losses.of("p").count(told, T)
     losses.of("p").count_inbox(InboxJudged(True, 2), T)
     (row,) = losses.rows()
-    assert row == Peer("p", 3, T, 1, T, 5, T, 1, 2, T)
+    assert row == LossPeer("p", 3, T, 1, T, 5, T, 1, 2, T)
 
 
 def test_SW_31_SW_32_SW_33_SW_34_a_first_message_is_verified_by_its_frame():

@@ -58,7 +58,7 @@ from statemachines.shared_subscriptions.message import END_OF_STREAM, Undeclared
 from statemachines.shared_subscriptions.plan import Draft
 from statemachines.shared_subscriptions.registry_process import REGISTRY_MACHINE
 from statemachines.shared_subscriptions.session import Admit
-from statemachines.shared_subscriptions.stream_store import Batch, StreamSize, StreamStore
+from statemachines.shared_subscriptions.stream_store import MessageBatch, StreamSize, StreamStore
 from statemachines_spec import bug
 from statemachines_spec.shared_subscriptions.failure_bugs import append_again
 
@@ -190,7 +190,7 @@ def end_not_staged(stage):
 
 def in_sessions(action, to=None, **what):
     """The same mistake in both processes that serve subscriptions."""
-    return bug.both(*(bug.change_rows(machine, action, to, **what) for machine in (AGENT_MACHINE, HANDLER_MACHINE)))
+    return bug.combine(*(bug.change_rows(machine, action, to, **what) for machine in (AGENT_MACHINE, HANDLER_MACHINE)))
 
 
 def declared_by_nobody(record, event, now_ns):
@@ -263,7 +263,7 @@ def one_page(apply):
 
 def everything_is_there(state, one):
     """A fetch that gives what was asked for, and not what there is."""
-    return Batch(one.stream, one.grant, one.first, one.first + one.limit - 1, False)
+    return MessageBatch(one.stream, one.grant, one.first, one.first + one.limit - 1, False)
 
 
 def lengths_left_out(key):
@@ -414,7 +414,7 @@ BREAKS = {
     "SS-258": swap(tcp, "encode_refusal", lambda why: b""),
     "SS-262": swap(leader_nodes, "check_sender", lambda sender, to, message, is_leader_host: None),
     "SS-275": bug.change_rows(REGISTRY_MACHINE, "hear_around", do=heard_directly),
-    "SS-276": bug.both(in_sessions("hear_around", do=agent_process.hear), swap(agent_process, "WAYS", ())),
+    "SS-276": bug.combine(in_sessions("hear_around", do=agent_process.hear), swap(agent_process, "WAYS", ())),
     "SS-277": swap(relay, "check_relay", lambda sender, message, is_leader_host: None),
     "SS-278": swap(detours, "DETOURS_MAX", 2**31),
     "SS-279": swap(membership, "hear_by", lambda record, now_ns: SetTimer("idle", 2**60)),

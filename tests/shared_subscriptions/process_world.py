@@ -18,7 +18,7 @@ from statemachines.shared_subscriptions.agent_record import (
     EndSubscription,
     LeaveSubscription,
     Private,
-    Shared,
+    SharedFilter,
     SubscribeAlone,
     SubscribeShared,
 )
@@ -36,7 +36,11 @@ from statemachines.shared_subscriptions.stream_store import Append, Drop, FetchF
 MS = 1_000_000
 C = Configuration()
 LEADERS = ("leader-1", "leader-2")
-WANTED = (Shared("g", "#", start_ns=0), Shared("g", "a/#"), Shared("h", "#", at_delivery=True, start_ns=0))
+WANTED = (
+    SharedFilter("g", "#", start_ns=0),
+    SharedFilter("g", "a/#"),
+    SharedFilter("h", "#", at_delivery=True, start_ns=0),
+)
 ALONE = (Private("#", 0), Private("", progress=Map({"0.0/a/x": 0})))
 HISTORY = 60
 
@@ -163,7 +167,7 @@ class ProcessWorld:
         wanted = self.chance.choice((*WANTED, *ALONE) if name != "c3" else WANTED)
         if len(self.subscriptions[name]) > 4:
             return
-        call = SubscribeShared(wanted) if isinstance(wanted, Shared) else SubscribeAlone(wanted)
+        call = SubscribeShared(wanted) if isinstance(wanted, SharedFilter) else SubscribeAlone(wanted)
         self.perform(name, twin.call(call, now))
         self.subscriptions[name].append(fresh(twin.live.id, twin.live.record.number))
 

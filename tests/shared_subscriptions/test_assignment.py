@@ -42,10 +42,10 @@ from statemachines.shared_subscriptions.message import (
     RevokeFinished,
     UpdateProgress,
 )
-from statemachines.shared_subscriptions.stream import Link
+from statemachines.shared_subscriptions.stream import StreamLink
 
 B = "c1~1/1"
-LINK = Link(B, "leader~1/1", 5, 2)
+LINK = StreamLink(B, "leader~1/1", 5, 2)
 PAIR = (B, 5, 2)
 NONE, GRANTING, GRANTED, REVOKING, REVOKED = AssignmentStatus
 

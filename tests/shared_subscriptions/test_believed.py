@@ -9,7 +9,7 @@ from test_leader import declared, only
 
 from statemachines.kernel import Ask, Tell
 from statemachines.shared_subscriptions import message, progress_cover, stream_store
-from statemachines.shared_subscriptions.group_store import Stored
+from statemachines.shared_subscriptions.group_store import StoredRecord
 from statemachines.shared_subscriptions.listing import RenewTimer
 from statemachines.shared_subscriptions.member import MemberStatus
 from statemachines.shared_subscriptions.names import record_key
@@ -271,7 +271,7 @@ def test_SS_158_no_more_streams_than_fit_are_asked_about_at_once(monkeypatch):
 
 def behind(progress):
     stream = "1.0/t00000"
-    groups = declared().set(record_key("g", "#", f"progress:{stream}"), Stored(progress, 0))
+    groups = declared().set(record_key("g", "#", f"progress:{stream}"), StoredRecord(progress, 0))
     bench = Bench(topics=1, groups=groups)
     assert list(bench.streams.by_id) == [stream]
     return bench.start(), stream
@@ -292,7 +292,7 @@ def test_SS_163_a_stream_behind_its_durable_progress_is_named_and_not_granted(pr
 def test_SS_163_also_where_other_pages_follow(monkeypatch):
     monkeypatch.setattr("statemachines.shared_subscriptions.listing.PAGE", 1)
     stream, _ = sorted(Bench(topics=2).streams.by_id)
-    groups = declared().set(record_key("g", "#", f"progress:{stream}"), Stored(11, 0))
+    groups = declared().set(record_key("g", "#", f"progress:{stream}"), StoredRecord(11, 0))
     bench = Bench(topics=2, groups=groups).start()
     assert bench.told == [StreamBehind("leader-1~1/1", stream, 11, 10)]
 

@@ -44,8 +44,8 @@ from statemachines.shared_subscriptions.stream import (
     Finish,
     Finishing,
     Install,
-    Link,
     Replaced,
+    StreamLink,
     StreamProgress,
     StreamRecord,
     StreamStatus,
@@ -399,7 +399,7 @@ def test_ss32_also_while_the_old_one_is_being_revoked(holding):
     ],
 )
 def test_ss39_ss40_what_is_not_held_or_is_finishing_already_stays_as_it_is(status, event):
-    record = StreamRecord(Link(B, L, 5, 1), "s", status, grant=3)
+    record = StreamRecord(StreamLink(B, L, 5, 1), "s", status, grant=3)
     assert (STREAM.step(record, event, 0).record, STREAM.step(record, event, 0).effects) == (record, ())
 
 
@@ -436,7 +436,7 @@ def test_ss11_ss37_revoked_removes_and_is_answered(holding):
 
 def test_ss36_ss37_what_was_asked_for_and_what_was_not_take_rows_of_their_own():
     """Both end the same way; a trace tells them apart."""
-    held = StreamRecord(Link(B, L, 5, 1), "s", StreamStatus.REVOKING, grant=3)
+    held = StreamRecord(StreamLink(B, L, 5, 1), "s", StreamStatus.REVOKING, grant=3)
     for number, clause in ((3, "SS-37"), (4, "SS-36")):
         assert STREAM.lines[STREAM.step(held, Revoked(*PAIR, "s", number), 0).row].clause == clause
 

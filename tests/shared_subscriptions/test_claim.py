@@ -8,7 +8,7 @@ from statemachines.kernel import Ask
 from statemachines.shared_subscriptions import group_store
 from statemachines.shared_subscriptions.claim import Halt
 from statemachines.shared_subscriptions.configuration import MS
-from statemachines.shared_subscriptions.group_store import Claim, Commit, Stored, StoreFailed
+from statemachines.shared_subscriptions.group_store import Claim, Commit, StoredRecord, StoreFailed
 from statemachines.shared_subscriptions.leader_record import LeaderStatus
 from statemachines.shared_subscriptions.message import Grant
 
@@ -27,7 +27,7 @@ class Failing(Bench):
 
     def renewed(self, claim):
         """Somebody else has committed this claim."""
-        self.groups = self.groups.set("/1.1/g/#:claim", Stored(claim, self.now * MS))
+        self.groups = self.groups.set("/1.1/g/#:claim", StoredRecord(claim, self.now * MS))
 
     def end_of_claim_ms(self):
         return self.node.armed_timers()["claim_end", ""] // MS

@@ -20,7 +20,7 @@ from statemachines.shared_subscriptions.dead_letter import (
     read_dead_letter,
 )
 from statemachines.shared_subscriptions.failed_deliveries import MessageDropped, StreamParked
-from statemachines.shared_subscriptions.group_store import FailingMessage, Stored
+from statemachines.shared_subscriptions.group_store import FailingMessage, StoredRecord
 from statemachines.shared_subscriptions.message import Grant, Revoke, RevokeFinished
 from statemachines.shared_subscriptions.stream_store import StreamStore
 
@@ -135,7 +135,7 @@ def test_SS_348_a_letter_that_cannot_be_stored_keeps_the_message_and_others_have
 
 
 def test_SS_346_a_message_that_is_skipped_meanwhile_has_no_letter():
-    groups = declared(DEAD).set(KEY, Stored(FailingMessage(0, 2, parked=True, skip=True), 1))
+    groups = declared(DEAD).set(KEY, StoredRecord(FailingMessage(0, 2, parked=True, skip=True), 1))
     later = Bench(1, groups=groups, configuration=DEAD).start()
     assert not letters(later)
     assert granted_next(later).progress == 1

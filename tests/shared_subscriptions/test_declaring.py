@@ -17,7 +17,7 @@ from statemachines.shared_subscriptions.group import (
     GroupDestroyed,
     GroupRecord,
     GroupStatus,
-    differing,
+    make_difference_error,
     start_of,
 )
 from statemachines.shared_subscriptions.group_store import (
@@ -26,7 +26,7 @@ from statemachines.shared_subscriptions.group_store import (
     GroupStore,
     Properties,
     Scan,
-    Stored,
+    StoredRecord,
     StoreFailed,
 )
 
@@ -43,8 +43,8 @@ def marked(properties=PROPERTIES):
 def records(**named):
     """A store with these records of the group, all written at time 0; `progress`: of so many streams."""
     count = named.pop("progress", 0)
-    state = {f"/1.1/g/#:{name}": Stored(value, 0) for name, value in named.items()}
-    state |= {f"/1.1/g/#:progress:{number:04}": Stored(number, 0) for number in range(count)}
+    state = {f"/1.1/g/#:{name}": StoredRecord(value, 0) for name, value in named.items()}
+    state |= {f"/1.1/g/#:progress:{number:04}": StoredRecord(number, 0) for number in range(count)}
     return Map(state)
 
 
@@ -130,7 +130,7 @@ def test_SS_202_a_group_that_lives_by_other_times_is_refused():
     assert bench.told == [DeclarationRefused("g", "#", PROPERTIES)]
     assert bench.stops == 1, "its host keeps nothing of it"
     assert bench.clauses[-1] == "SS-202"
-    assert str(differing(other, PROPERTIES)) == (
+    assert str(make_difference_error(other, PROPERTIES)) == (
         "claim_ttl_ms = 20000: the group lives by claim_ttl_ms = 15000: use the same"
     )
 
@@ -187,7 +187,7 @@ def test_SS_205_progress_goes_in_pages_and_the_mark_last(monkeypatch):
 def declared_anew(state):
     """The group, destroyed by somebody else to the end and declared once more, with progress of its own."""
     state = Bench(state).feed(Destroy()).state
-    return Bench(state, now_ms=9).feed(Declare(3)).state.set("/1.1/g/#:progress:new", Stored(8, 0))
+    return Bench(state, now_ms=9).feed(Declare(3)).state.set("/1.1/g/#:progress:new", StoredRecord(8, 0))
 
 
 @pytest.mark.parametrize("found", [PROPERTIES, marked()])
@@ -250,7 +250,7 @@ def test_SS_206_whoever_takes_the_claim_before_the_mark_is_there_is_waited_for()
     bench.fail = lambda request: "before" if isinstance(request, Scan) else ""
     bench.feed(Destroy())
     bench.fail = lambda request: ""
-    bench.state = bench.state.set("/1.1/g/#:claim", Stored(Claim("leader-2~1/1", 5), 3 * MS))
+    bench.state = bench.state.set("/1.1/g/#:claim", StoredRecord(Claim("leader-2~1/1", 5), 3 * MS))
     bench.at(15_000 + LEASE_MS - 1)
     assert bench.told == []
     bench.at(40_000)
@@ -334,7 +334,7 @@ def test_SS_204_a_declaration_that_waits_goes_on_when_another_has_removed_the_ma
 def test_SS_206_a_claim_that_changes_is_watched_from_then_on():
     bench = Bench(records(properties=PROPERTIES, claim=Claim("leader-1~1/1", 4))).feed(Destroy())
     bench.at(14_000)
-    renewed = Stored(Claim("leader-1~1/1", 4), 14_500 * MS)
+    renewed = StoredRecord(Claim("leader-1~1/1", 4), 14_500 * MS)
     bench.state = bench.state.set("/1.1/g/#:claim", renewed)
     bench.at(19_000)
     assert bench.told == []
@@ -351,7 +351,7 @@ def test_SS_206_a_claim_that_has_changed_at_last_is_not_taken_for_the_one_that_w
     bench = Bench(records(properties=PROPERTIES, claim=claim)).feed(Destroy())
     bench.at((15_000 + LEASE_MS) // 1_000 * 1_000)
     assert bench.told == []
-    bench.state = bench.state.set("/1.1/g/#:claim", Stored(claim, 7))
+    bench.state = bench.state.set("/1.1/g/#:claim", StoredRecord(claim, 7))
     bench.at(25_000)
     assert bench.told == []
 

@@ -8,8 +8,8 @@ import pytest
 
 from statemachines import cli
 from statemachines.demo.shared_subscriptions import play
-from statemachines.demo.shared_subscriptions.real import Real
-from statemachines.demo.simulated import Simulated, verdict
+from statemachines.demo.shared_subscriptions.real import GroupRun
+from statemachines.demo.simulated import SimulatedDemo, verdict
 
 
 @pytest.mark.parametrize("second", [(), pytest.param(("postgres",), marks=pytest.mark.long)])
@@ -44,9 +44,9 @@ def test_the_demo_holds_and_its_page_is_there(tmp_path, capsys, second):
 
 
 def test_a_lost_message_is_not_everything_held():
-    played = Real(10, 1, 9, 9, 0, 1.0, ["t: 1 of 10 lines were never acknowledged"])
+    played = GroupRun(10, 1, 9, 9, 0, 1.0, ["t: 1 of 10 lines were never acknowledged"])
     assert not all(line.held for line in play.real_lines("real", played))
-    assert not verdict(Simulated(1, {}, 1, 1.0, ["seed 3: S5"]), "S1").held
+    assert not verdict(SimulatedDemo(1, {}, 1, 1.0, ["seed 3: S5"]), "S1").held
 
 
 def test_nothing_to_read_is_a_usage_error(tmp_path, capsys):

@@ -11,7 +11,7 @@ from statemachines.shared_subscriptions import message
 from statemachines.shared_subscriptions.claim import Halt
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.failed_deliveries import MessageDropped, StreamParked
-from statemachines.shared_subscriptions.group_store import FailingMessage, Stored
+from statemachines.shared_subscriptions.group_store import FailingMessage, StoredRecord
 
 COUNTING = replace(CONFIGURATION, count_deliveries=True)
 TWICE = replace(COUNTING, max_deliver=2)
@@ -127,7 +127,7 @@ def test_SS_340_the_next_leader_knows_it():
     bench.feed(Halt())
     later = Bench(1, groups=bench.groups, configuration=COUNTING).start()
     assert granted_next(later).failed == 1
-    stale = bench.groups.set(KEY, Stored(FailingMessage(7, 5), 1))
+    stale = bench.groups.set(KEY, StoredRecord(FailingMessage(7, 5), 1))
     assert granted_next(Bench(1, groups=stale, configuration=COUNTING).start()).failed == 0
 
 
@@ -254,7 +254,7 @@ def test_SS_343_a_parked_stream_goes_on_where_somebody_says_so(spent):
     if spent == "park":
         skipped = replace(failing(bench), skip=True)
         for value in (replace(skipped, progress=7), replace(skipped, skip=False), skipped):
-            bench.groups = bench.groups.set(KEY, Stored(value, bench.now))
+            bench.groups = bench.groups.set(KEY, StoredRecord(value, bench.now))
             sent = bench.at(before := before + 1_500)
             assert bool(only(message.Grant, sent)) is (value is skipped)
     else:
@@ -266,7 +266,7 @@ def test_SS_343_a_parked_stream_goes_on_where_somebody_says_so(spent):
 
 
 def test_SS_343_what_was_said_while_nobody_led_counts():
-    groups = declared(TWICE).set(KEY, Stored(FailingMessage(0, 2, parked=True, skip=True), 1))
+    groups = declared(TWICE).set(KEY, StoredRecord(FailingMessage(0, 2, parked=True, skip=True), 1))
     bench = Bench(1, groups=groups, configuration=TWICE).start()
     assert bench.told == [MessageDropped("leader-1~1/1", STREAM, 0, 2, asked=True)]
     assert granted_next(bench).progress == 1

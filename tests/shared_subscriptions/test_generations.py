@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from test_leader import Bench, only
 
-from statemachines.shared_subscriptions.group_store import Stored
+from statemachines.shared_subscriptions.group_store import StoredRecord
 from statemachines.shared_subscriptions.leader_record import LeaderStatus
 from statemachines.shared_subscriptions.message import END_OF_STREAM, Grant, Revoke, Revoked, RevokeFinished
 from statemachines.shared_subscriptions.stream_store import Append, Drop, ListStreams, Rotate, shard_of
@@ -197,7 +197,7 @@ def test_SS_155_of_streams_that_only_an_earlier_leader_knew_too_and_their_progre
 
 def test_SS_155_the_progress_of_what_was_not_dropped_stays_though_it_is_not_listed():
     bench = Bench(topics=1)
-    bench.groups = bench.groups.set("/1.1/g/#:progress:2.0/elsewhere", Stored(7, 0))
+    bench.groups = bench.groups.set("/1.1/g/#:progress:2.0/elsewhere", StoredRecord(7, 0))
     bench.start()
     bench.at(2_500)
     assert bench.stored("progress:2.0/elsewhere") == 7

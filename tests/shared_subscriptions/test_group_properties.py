@@ -13,8 +13,8 @@ from statemachines.shared_subscriptions.assignment import AssignmentRecord, Assi
 from statemachines.shared_subscriptions.borrower import BorrowerRecord, BorrowerStatus
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.failed_deliveries import MessageDropped
-from statemachines.shared_subscriptions.group_store import Claim, Commit, Properties, Stored
-from statemachines.shared_subscriptions.leader_record import Known, LeaderRecord, LeaderStatus, Rank
+from statemachines.shared_subscriptions.group_store import Claim, Commit, Properties, StoredRecord
+from statemachines.shared_subscriptions.leader_record import KnownStream, LeaderRecord, LeaderStatus, Rank
 from statemachines.shared_subscriptions.member import MemberRecord
 from statemachines.shared_subscriptions.message import END_OF_STREAM, UpdateProgress
 from statemachines.shared_subscriptions.properties import PROPERTIES
@@ -76,12 +76,18 @@ from statemachines.shared_subscriptions.properties.timers_needed import (
     check_timers,
     keeps_until_deadlines,
 )
-from statemachines.shared_subscriptions.session_record import Deliver, Lease, Reading, SessionRecord, reading_key
-from statemachines.shared_subscriptions.stream import Link, StreamRecord, StreamStatus
+from statemachines.shared_subscriptions.session_record import (
+    Deliver,
+    OwnerLease,
+    SessionRecord,
+    StreamReading,
+    reading_key,
+)
+from statemachines.shared_subscriptions.stream import StreamLink, StreamRecord, StreamStatus
 
 C = Configuration()
 LEADER, OWNER, OTHER = "leader-1~1/1", "c1~1/1", "c2~1/1"
-LINK, OTHERS = Link(OWNER, LEADER, 5, 2), Link(OTHER, LEADER, 5, 3)
+LINK, OTHERS = StreamLink(OWNER, LEADER, 5, 2), StreamLink(OTHER, LEADER, 5, 3)
 STREAM, LATER = "0.0/a", "0.1/a"
 MEMBER = MemberRecord(LINK, C, count=1)
 ASSIGNED = AssignmentRecord(LINK, STREAM, 7, 4, 1, 1, 1, AssignmentStatus.GRANTED)
@@ -106,7 +112,7 @@ def batch(party, epoch, root=None, *, expect=None, stream=""):
 
 def commit(party, epoch, root=None, *, is_over=False, **keys):
     """What breaks where the leader of epoch 5 has the claim, and 2 was the last root."""
-    held = CommittedClaim(Stored(Claim(LEADER, 5), 9), 2)
+    held = CommittedClaim(StoredRecord(Claim(LEADER, 5), 9), 2)
     return held.observe(party, batch(party, epoch, root, **keys), is_over, 10)[1]
 
 
@@ -177,7 +183,9 @@ BY_FIRST, BY_SECOND = ("c1~1", LEADER, 7), ("c2~1", LEADER, 8)
 BY_NEXT_LIFE = ("c1~2", LEADER, 8)
 UNSHARED = replace(LEADING, members=Map({OWNER: MEMBER, OTHER: SECOND}))
 SHARED = replace(LEADING, members=Map({OWNER: MEMBER, OTHER: replace(SECOND, count=2)}))
-FREE = replace(LEADING, ranks=Map({(0, 0): Rank(Map({LATER: True}), 1, True)}), streams=Map({LATER: Known(3, 0, 1)}))
+FREE = replace(
+    LEADING, ranks=Map({(0, 0): Rank(Map({LATER: True}), 1, True)}), streams=Map({LATER: KnownStream(3, 0, 1)})
+)
 
 
 def assigned(status):
@@ -203,8 +211,8 @@ RUNS = [
     ("S3", commit(LEADER, 5, 2), commit(LEADER, 5, 3)),
     (
         "S3",
-        commit(LEADER, 5, 3, expect=Stored(Claim(LEADER, 5), 8)),
-        commit(LEADER, 5, 3, expect=Stored(Claim(LEADER, 5), 9)),
+        commit(LEADER, 5, 3, expect=StoredRecord(Claim(LEADER, 5), 8)),
+        commit(LEADER, 5, 3, expect=StoredRecord(Claim(LEADER, 5), 9)),
     ),
     ("S3", check_claim_end(LEADER, 9, 9, deliver(0)), check_claim_end(LEADER, 8, 9, deliver(0))),
     ("S4", progressed(borrower=OTHER), progressed()),
@@ -275,7 +283,7 @@ RUNS = [
     ("L3", find_taken_back(assigned(REVOKED)), find_taken_back(LEADING)),
     ("L3", find_kick(OWNER, STREAM), ()),
     ("L4", find_unbalanced(UNSHARED), find_unbalanced(SHARED)),
-    ("L4", find_unshared(FREE), find_unshared(replace(FREE, streams=Map({LATER: Known(END_OF_STREAM, 0, 1)})))),
+    ("L4", find_unshared(FREE), find_unshared(replace(FREE, streams=Map({LATER: KnownStream(END_OF_STREAM, 0, 1)})))),
     ("L5", find_unread(LEADING, [STREAM]), find_unread(LEADING, [])),
     ("L5", find_uncommitted(STREAM, 4, 3), find_uncommitted(STREAM, 4, 4)),
     ("L5", find_waiting_publisher(1), find_waiting_publisher(0)),
@@ -314,15 +322,15 @@ def test_S3_without_the_claim_nothing_but_a_declaration_is_committed(stream, val
     assert [one.name for one in check_unclaimed(OWNER, Commit(1, (), ((named, value),)))] == ["S3"]
 
 
-READING = Reading(OWNER, STREAM, 7, 4, 4, 4)
+READING = StreamReading(OWNER, STREAM, 7, 4, 4, 4)
 SESSION = SessionRecord(
-    "c1~1/0", leases=Map({OWNER: Lease(held=True)}), readings=Map({reading_key(OWNER, STREAM): READING})
+    "c1~1/0", leases=Map({OWNER: OwnerLease(held=True)}), readings=Map({reading_key(OWNER, STREAM): READING})
 )
 
 
 def test_S5_who_may_deliver_a_stream_holds_it_under_a_lease():
     assert reads_stream(SESSION, OWNER, STREAM)
-    assert not reads_stream(replace(SESSION, leases=Map({OWNER: Lease()})), OWNER, STREAM)
+    assert not reads_stream(replace(SESSION, leases=Map({OWNER: OwnerLease()})), OWNER, STREAM)
     assert not reads_stream(SESSION, OWNER, LATER)
     assert holds_stream(HOLDING, STREAM)
     assert not holds_stream(replace(HOLDING, leased=False), STREAM)

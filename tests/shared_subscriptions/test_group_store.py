@@ -15,7 +15,7 @@ from statemachines.shared_subscriptions.group_store import (
     Refused,
     Scan,
     Scanned,
-    Stored,
+    StoredRecord,
 )
 
 STORE = GroupStore()
@@ -38,26 +38,32 @@ def test_SS_215_unless_exists():
 
 def test_SS_215_if_exists_exactly_compares_the_time_too():
     state = committed(Commit(1, (("claim", None),), (("claim", MINE),)))
-    for stored, accepted in ((Stored(MINE, 1), True), (Stored(MINE, 0), False), (Stored(Claim("x", 1), 1), False)):
+    for stored, accepted in (
+        (StoredRecord(MINE, 1), True),
+        (StoredRecord(MINE, 0), False),
+        (StoredRecord(Claim("x", 1), 1), False),
+    ):
         _, answers = STORE.apply(state, Commit(2, (("claim", stored),), (("claim", MINE),)), 5)
         assert isinstance(answers[0], Committed) is accepted
 
 
 def test_SS_215_a_batch_is_all_or_nothing():
     state = committed(Commit(1, (), (("a", 1),)))
-    after, answers = STORE.apply(state, Commit(2, (("a", Stored(1, 1)), ("b", Stored(2, 1))), (("a", 5), ("b", 6))), 2)
+    after, answers = STORE.apply(
+        state, Commit(2, (("a", StoredRecord(1, 1)), ("b", StoredRecord(2, 1))), (("a", 5), ("b", 6))), 2
+    )
     assert (after, answers) == (state, (Refused(2, "b"),))
 
 
 def test_SS_216_a_read_comes_with_the_stores_time():
     state = committed(Commit(1, (), (("a", 1),)))
-    assert STORE.apply(state, Read(2, ("a", "b")), 77)[1] == (ReadDone(2, (Stored(1, 1), None), 77),)
+    assert STORE.apply(state, Read(2, ("a", "b")), 77)[1] == (ReadDone(2, (StoredRecord(1, 1), None), 77),)
 
 
 def test_SS_216_a_scan_comes_in_pages_by_key():
     state = committed(Commit(1, (), (*((f"p:{n}", n) for n in range(5)), ("q", 9))))
     page = STORE.apply(state, Scan(2, "p:", "", 3), 0)[1][0]
-    assert page == Scanned(2, tuple((f"p:{n}", Stored(n, 1)) for n in range(3)), True)
+    assert page == Scanned(2, tuple((f"p:{n}", StoredRecord(n, 1)) for n in range(3)), True)
     assert STORE.apply(state, Scan(3, "p:", "p:2", 3), 0)[1][0].more is False
 
 

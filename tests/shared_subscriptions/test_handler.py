@@ -7,10 +7,10 @@ import pytest
 from statemachines.kernel import Ask, ConfigurationError, LocalProtocolError, Map, Send, Tell
 from statemachines.shared_subscriptions import agent_process, agent_record, stream_store
 from statemachines.shared_subscriptions.agent import Agent
-from statemachines.shared_subscriptions.agent_record import Private, Shared
+from statemachines.shared_subscriptions.agent_record import Private, SharedFilter
 from statemachines.shared_subscriptions.borrower import LeaseBegan
 from statemachines.shared_subscriptions.configuration import MS, Configuration
-from statemachines.shared_subscriptions.group_store import Claim, GroupStore, Properties, Stored, record_key
+from statemachines.shared_subscriptions.group_store import Claim, GroupStore, Properties, StoredRecord, record_key
 from statemachines.shared_subscriptions.handler import Handler
 from statemachines.shared_subscriptions.message import (
     Disconnect,
@@ -29,7 +29,7 @@ from statemachines.shared_subscriptions.stream import Install
 C = Configuration().check()
 L = "leader-1~1/1"
 STORE = GroupStore()
-JOBS = Shared("g", "jobs/#")
+JOBS = SharedFilter("g", "jobs/#")
 
 
 class Bench:
@@ -64,7 +64,7 @@ class Bench:
 
     def batch(self, one):
         last = max(min(self.length, one.first + one.limit), one.first) - 1
-        return stream_store.Batch(one.stream, one.grant, one.first, last, False)
+        return stream_store.MessageBatch(one.stream, one.grant, one.first, last, False)
 
     def subscribe(self, wanted=JOBS):
         name, out = self.host.subscribe(wanted, self.now)
@@ -78,7 +78,7 @@ class Bench:
         """Whom the store names from now on, for every group that is subscribed to."""
         for place in self.host.record.claims:
             key = record_key(*place, "claim")
-            self.groups = self.groups.set(key, Stored(Claim(leader, epoch), 1))
+            self.groups = self.groups.set(key, StoredRecord(Claim(leader, epoch), 1))
 
     def pass_time(self, ms=C.find_leader_ms):
         """And the claim may be read again."""
@@ -122,7 +122,7 @@ def test_SS_170_a_subscribe_declares_the_group_and_then_makes_a_borrower_that_be
     assert bench.sent == [("leader-1", LeaderWanted("c1~1/1", "g", "jobs/#"))]
     assert bench.groups[record_key("g", "jobs/#", "properties")].value == Properties(1, 1000, 2000, 3000)
     with pytest.raises(ConfigurationError, match="whole last level"):
-        bench.subscribe(Shared("g", "x#"))
+        bench.subscribe(SharedFilter("g", "x#"))
     assert len(bench.host.parties) == 1
 
 
@@ -138,7 +138,7 @@ def test_SS_170_nothing_is_sent_before_the_group_is_declared():
 
 def test_SS_170_groups_that_are_declared_at_the_same_time_are_both_subscribed_to():
     bench = Bench()
-    names, asked = zip(*(bench.host.subscribe(wanted, 0) for wanted in (JOBS, Shared("h", "#"))), strict=True)
+    names, asked = zip(*(bench.host.subscribe(wanted, 0) for wanted in (JOBS, SharedFilter("h", "#"))), strict=True)
     for out in asked:
         bench.do(out)
     assert [bench.host.borrower_of(name) != "" for name in names] == [True, True]
@@ -148,7 +148,7 @@ def test_SS_170_groups_that_are_declared_at_the_same_time_are_both_subscribed_to
 def test_SS_170_a_group_that_lives_by_other_times_is_not_subscribed_to():
     bench = Bench()
     theirs = Properties(0, 1000, 2000, 99_000)
-    bench.groups = bench.groups.set(record_key("g", "jobs/#", "properties"), Stored(theirs, 1))
+    bench.groups = bench.groups.set(record_key("g", "jobs/#", "properties"), StoredRecord(theirs, 1))
     name = bench.subscribe()
     assert [one.properties for one in bench.told] == [theirs]
     assert (dict(bench.host.parties), bench.host.has_subscription(name), bench.sent) == ({}, False, [])
@@ -180,7 +180,7 @@ def test_SS_171_an_unsubscribe_that_meets_an_overdue_ping_ends_its_borrower_for_
 
 def test_SS_171_when_the_session_goes_every_subscription_says_what_is_known():
     bench = Bench()
-    names = [bench.subscribe(), bench.subscribe(Shared("h", "#"))]
+    names = [bench.subscribe(), bench.subscribe(SharedFilter("h", "#"))]
     for borrower in ("c1~1/1", "c1~1/2"):
         bench.connect(borrower)
         bench.grant(borrower, "s", 1)
@@ -323,7 +323,7 @@ def test_SS_180_streams_go_to_the_session_and_progress_to_the_owner():
 
 def test_SS_181_owners_come_before_their_machines_and_go_with_them():
     bench = Bench()
-    name = bench.subscribe(Shared("g", "#", at_delivery=True))
+    name = bench.subscribe(SharedFilter("g", "#", at_delivery=True))
     lease = bench.session.leases["c1~1/1"]
     assert (lease.held, lease.at_delivery) == (False, True)
     bench.connect("c1~1/1")

@@ -7,7 +7,14 @@ import pytest
 from statemachines.kernel import Ask, ConfigurationError, RemoteProtocolError, Send, Tell
 from statemachines.shared_subscriptions import registry_process
 from statemachines.shared_subscriptions.configuration import MS, Configuration
-from statemachines.shared_subscriptions.group_store import Claim, GroupStore, ReadDone, Stored, StoreFailed, record_key
+from statemachines.shared_subscriptions.group_store import (
+    Claim,
+    GroupStore,
+    ReadDone,
+    StoredRecord,
+    StoreFailed,
+    record_key,
+)
 from statemachines.shared_subscriptions.message import (
     Disconnect,
     Grant,
@@ -22,8 +29,8 @@ from statemachines.shared_subscriptions.message import (
 )
 from statemachines.shared_subscriptions.registry import Registry
 from statemachines.shared_subscriptions.session import Ended
-from statemachines.shared_subscriptions.session_record import FETCHING, Lease
-from statemachines.shared_subscriptions.stream_store import Batch, Fetch, Fetched
+from statemachines.shared_subscriptions.session_record import FETCHING, OwnerLease
+from statemachines.shared_subscriptions.stream_store import Fetch, Fetched, MessageBatch
 from statemachines.shared_subscriptions.subscription import Subscription
 
 C = Configuration().check()
@@ -34,7 +41,7 @@ def connected():
     host = Subscription("c1~1", "g", "#", "leader-1", C, check=True)
     declare(host)
     ((witness, asked),) = host.receive(L, "c1~1/1", LeaderConnectResponse("c1~1/1", L, 3, 1), 0)
-    host.feed(witness, ReadDone(asked.request.n, (Stored(Claim(L, 3), 1),), 1), 0)
+    host.feed(witness, ReadDone(asked.request.n, (StoredRecord(Claim(L, 3), 1),), 1), 0)
     host.receive(L, "c1~1/1", PingResponse("c1~1/1", 3, 1, 1), MS)
     host.receive(L, "c1~1/1", Grant("c1~1/1", 3, 1, "s", 1, 0), 2 * MS)
     return host
@@ -90,7 +97,7 @@ def test_a_borrower_that_ends_itself_is_followed_by_another_that_knows_the_epoch
     assert sends(out) == [("leader-1", LeaderWanted("c1~1/2", "g", "#"))]
     assert host.nodes["c1~1/2"].record.epoch == 3
     session = host.nodes[host.session].record
-    assert dict(session.leases) == {"c1~1/2": Lease()}, "the lease went with the borrower"
+    assert dict(session.leases) == {"c1~1/2": OwnerLease()}, "the lease went with the borrower"
     assert not session.readings
 
 
@@ -115,7 +122,7 @@ def test_the_end_of_a_lease_comes_before_anything_else_and_the_next_ping_after_i
     host = connected()
     host.fire(3 * MS)
     fetch = host.nodes[host.session].record.fetch_n
-    host.feed(host.session, Fetched(fetch, (Batch("s", 1, 0, 4, False),)), 4 * MS)
+    host.feed(host.session, Fetched(fetch, (MessageBatch("s", 1, 0, 4, False),)), 4 * MS)
     assert [effect for _, effect in host.take_messages(1, 5 * MS) if isinstance(effect, Tell)]
     out = host.take_messages(10, 60_000 * MS)
     assert not host.nodes[host.session].record.leases[host.borrower].held, "the end of the lease was due first"

@@ -10,16 +10,16 @@ from statemachines.shared_subscriptions.assignment import AssignmentRecord, Assi
 from statemachines.shared_subscriptions.borrower import BORROWER, BorrowerRecord, BorrowerStatus
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.leader import LEADER
-from statemachines.shared_subscriptions.leader_record import Known, LeaderRecord, LeaderStatus, Rank
+from statemachines.shared_subscriptions.leader_record import KnownStream, LeaderRecord, LeaderStatus, Rank
 from statemachines.shared_subscriptions.member import MemberRecord
 from statemachines.shared_subscriptions.message import UpdateProgress
 from statemachines.shared_subscriptions.private_subscription import PRIVATE, PrivateRecord
 from statemachines.shared_subscriptions.session import SESSION
-from statemachines.shared_subscriptions.session_record import Lease, Reading, SessionRecord, reading_key
-from statemachines.shared_subscriptions.stream import Finish, Link, StreamRecord, StreamStatus
+from statemachines.shared_subscriptions.session_record import OwnerLease, SessionRecord, StreamReading, reading_key
+from statemachines.shared_subscriptions.stream import Finish, StreamLink, StreamRecord, StreamStatus
 
 C = Configuration()
-LINK = Link("c1~1/1", "leader~1/1", 5, 2)
+LINK = StreamLink("c1~1/1", "leader~1/1", 5, 2)
 
 
 def holds(fsm, clause):
@@ -46,12 +46,12 @@ def test_SS_03_who_never_connected_has_no_lease_and_holds_nothing(change):
     assert not holds(BORROWER, "SS-03")(replace(new, **change))
 
 
-READING = Reading("c1~1/1", "s", 3, progress=4, delivered=6, fetched=9)
+READING = StreamReading("c1~1/1", "s", 3, progress=4, delivered=6, fetched=9)
 KEY = reading_key("c1~1/1", "s")
 SESSION_RECORD = SessionRecord(
     "c1~1/0",
     buffer=8,
-    leases=Map({"c1~1/1": Lease(streams=Map({"s": True}))}),
+    leases=Map({"c1~1/1": OwnerLease(streams=Map({"s": True}))}),
     readings=Map({KEY: READING}),
 )
 
@@ -81,7 +81,7 @@ LEADING = replace(
     LeaderRecord("leader~1/1", "g", "#", C),
     members=Map({"c1~1/1": MEMBER}),
     assignments=Map({"0.0/s": ASSIGNED}),
-    streams=Map({"0.0/s": Known(0, 0, 0)}),
+    streams=Map({"0.0/s": KnownStream(0, 0, 0)}),
     ranks=Map({(0, 0): Rank(streams=Map({"0.0/s": True}), live=1, open=True)}),
     live=1,
 )
@@ -128,7 +128,7 @@ def test_SS_161_what_members_count_is_assigned_and_every_live_stream_is_somewher
         ),
         (
             SESSION,
-            replace(SESSION_RECORD, leases=Map({"c1~1/1": Lease()})),
+            replace(SESSION_RECORD, leases=Map({"c1~1/1": OwnerLease()})),
             Finish("c1~1/1", "s", 3),
             "owners-match",
         ),

@@ -11,16 +11,16 @@ from statemachines.shared_subscriptions.agent_record import Private
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.handler import Handler
 from statemachines.shared_subscriptions.message import Grant, LeaderConnectResponse, PingResponse
-from statemachines.shared_subscriptions.session import SESSION, Finish, Kept, list_kept
+from statemachines.shared_subscriptions.session import SESSION, CountedBatch, Finish, list_kept
 from statemachines.shared_subscriptions.session_record import (
     FETCHING,
     WAITING,
-    Lease,
-    Reading,
+    OwnerLease,
     SessionRecord,
+    StreamReading,
     reading_key,
 )
-from statemachines.shared_subscriptions.stream_store import Batch, Fetched
+from statemachines.shared_subscriptions.stream_store import Fetched, MessageBatch
 
 OWNER = "c1~1/1"
 STREAMS = ("a", "b", "c")
@@ -33,10 +33,10 @@ WRONG = ("nothing", "nothing", "stream", "grant", "first", "finishing", "unread"
 def parts(draw, stream):
     """What is read of the stream (None: nothing), and a batch that continues it but for one thing, or in everything."""
     wrong, at, grant = draw(st.sampled_from(WRONG)), draw(st.integers(0, 3)), draw(st.integers(0, 2))
-    reading = Reading(OWNER, stream, grant, at, at, at, finishing=wrong == "finishing", queued=True)
+    reading = StreamReading(OWNER, stream, grant, at, at, at, finishing=wrong == "finishing", queued=True)
     first = at + (wrong == "first")
     last = first + draw(st.integers(-1, 2))
-    batch = Batch("z" if wrong == "stream" else stream, grant + (wrong == "grant"), first, last, False)
+    batch = MessageBatch("z" if wrong == "stream" else stream, grant + (wrong == "grant"), first, last, False)
     return None if wrong == "unread" else reading, batch
 
 
@@ -50,7 +50,7 @@ def answers(draw):
         status=draw(st.sampled_from((FETCHING, FETCHING, FETCHING, WAITING))),
         fetch_n=5,
         asked=tuple(reading_key(OWNER, stream) for stream in STREAMS),
-        leases=Map({OWNER: Lease(draw(st.booleans()), False, Map(dict.fromkeys(known, True)))}),
+        leases=Map({OWNER: OwnerLease(draw(st.booleans()), False, Map(dict.fromkeys(known, True)))}),
         readings=Map({reading_key(OWNER, stream): one for stream, one in known.items()}),
     )
     batches = tuple(batch for _, batch in drawn)[: draw(st.sampled_from((3, 3, 3, 2)))]
@@ -72,23 +72,23 @@ def test_what_is_kept_is_what_the_step_counts(given_answer):
 
 
 def test_the_whole_of_it_is_said_with_the_place_in_the_answer():
-    reading = Reading(OWNER, "b", 7, 2, 2, 2, queued=True)
+    reading = StreamReading(OWNER, "b", 7, 2, 2, 2, queued=True)
     key = reading_key(OWNER, "b")
     record = SessionRecord(
         "s",
         status=FETCHING,
         fetch_n=1,
         asked=(reading_key(OWNER, "a"), key),
-        leases=Map({OWNER: Lease(True, False, Map({"b": True}))}),
+        leases=Map({OWNER: OwnerLease(True, False, Map({"b": True}))}),
         readings=Map({key: reading}),
     )
-    answer = Fetched(1, (Batch("a", 1, 0, 3, False), Batch("b", 7, 2, 4, False)))
-    assert list_kept(record, answer) == (Kept(1, key, 7, 2, 4),)
+    answer = Fetched(1, (MessageBatch("a", 1, 0, 3, False), MessageBatch("b", 7, 2, 4, False)))
+    assert list_kept(record, answer) == (CountedBatch(1, key, 7, 2, 4),)
 
 
 def opened(bench):
     """The fetch that its session has open."""
-    return Fetched(bench.session.fetch_n, tuple(Batch("s", 1, 0, 2, False) for _ in bench.session.asked))
+    return Fetched(bench.session.fetch_n, tuple(MessageBatch("s", 1, 0, 2, False) for _ in bench.session.asked))
 
 
 def reading_a_stream():
@@ -135,5 +135,5 @@ def test_a_private_subscription_is_kept_for_its_owner_without_a_grant():
     bench = Bench(Handler("c1~1", "leader-1", C, check=True))
     name, _ = bench.host.subscribe(Private("", progress=Map({"p": 4})), 0)
     bench.host.fire(0)
-    _, counted = bench.host.take_in(Fetched(bench.session.fetch_n, (Batch("p", 0, 4, 5, False),)), 0)
-    assert counted == (Kept(0, reading_key(name, "p"), 0, 4, 5),)
+    _, counted = bench.host.take_in(Fetched(bench.session.fetch_n, (MessageBatch("p", 0, 4, 5, False),)), 0)
+    assert counted == (CountedBatch(0, reading_key(name, "p"), 0, 4, 5),)

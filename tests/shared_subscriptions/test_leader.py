@@ -16,7 +16,7 @@ from statemachines.shared_subscriptions.group_store import (
     GroupStore,
     Properties,
     Refused,
-    Stored,
+    StoredRecord,
     StoreFailed,
 )
 from statemachines.shared_subscriptions.leader import LEADER, Resigned
@@ -38,7 +38,7 @@ from statemachines.shared_subscriptions.message import (
     Undeclared,
     UpdateProgress,
 )
-from statemachines.shared_subscriptions.plan import shares
+from statemachines.shared_subscriptions.plan import split_shares
 from statemachines.shared_subscriptions.stream_store import Append, FetchFailed, StreamStore
 
 CONFIGURATION = Configuration(
@@ -52,7 +52,7 @@ def declared(configuration=CONFIGURATION, start_ns=0):
     """A group store that knows the group."""
     ours = configuration
     properties = Properties(start_ns, ours.ping_interval_ms, ours.ping_timeout_ms, ours.claim_ttl_ms)
-    return Map({"/1.1/g/#:properties": Stored(properties, 0)})
+    return Map({"/1.1/g/#:properties": StoredRecord(properties, 0)})
 
 
 class Bench:
@@ -262,14 +262,14 @@ def test_SS_135_a_claim_is_old_by_the_sending_of_the_read_that_finds_it_so():
 def test_SS_135_a_claim_of_the_same_number_and_another_leader_is_another_claim():
     second = follower(Bench().start())
     second.at(14_000)
-    other = Stored(Claim("leader-3~1/1", 1), second.groups["/1.1/g/#:claim"].stamp)
+    other = StoredRecord(Claim("leader-3~1/1", 1), second.groups["/1.1/g/#:claim"].stamp)
     second.groups = second.groups.set("/1.1/g/#:claim", other)
     second.at(28_000)
     assert second.status is LeaderStatus.FOLLOWER
 
 
 def test_SS_120_the_claim_of_an_earlier_leader_of_this_process_is_taken_at_once():
-    groups = declared().set("/1.1/g/#:claim", Stored(Claim("leader-1~1/7", 4), 9))
+    groups = declared().set("/1.1/g/#:claim", StoredRecord(Claim("leader-1~1/7", 4), 9))
     bench = Bench(groups=groups).start()
     assert bench.stored("claim") == Claim("leader-1~1/1", 5)
     assert bench.status is LeaderStatus.WAITING, "its members may still hold leases"
@@ -277,7 +277,7 @@ def test_SS_120_the_claim_of_an_earlier_leader_of_this_process_is_taken_at_once(
 
 @pytest.mark.parametrize("holder", ["leader-1~2/1", "leader-1~1.00000000000000aa/1", "leader-11~1/1", "leader-2~1/1"])
 def test_SS_120_the_claim_of_any_other_life_is_watched(holder):
-    bench = Bench(groups=declared().set("/1.1/g/#:claim", Stored(Claim(holder, 4), 9))).start()
+    bench = Bench(groups=declared().set("/1.1/g/#:claim", StoredRecord(Claim(holder, 4), 9))).start()
     assert bench.status is LeaderStatus.FOLLOWER
     bench.at(15_000)
     assert bench.stored("claim") == Claim("leader-1~1/1", 5)
@@ -327,7 +327,10 @@ def test_SS_137_a_follower_that_nobody_asks_ends():
 
 
 def test_SS_138_a_group_that_is_not_declared_is_not_led():
-    for groups in (Map(), Map({"/1.1/g/#:properties": Stored(Properties(0, 1000, 2000, 15000, destroyed=True), 0)})):
+    for groups in (
+        Map(),
+        Map({"/1.1/g/#:properties": StoredRecord(Properties(0, 1000, 2000, 15000, destroyed=True), 0)}),
+    ):
         bench = Bench(groups=groups)
         ask = bench.node.feed(StartLeader(), 0)
         assert bench.feed(LeaderWanted("c1~1/1", "g", "#")) == []
@@ -350,7 +353,7 @@ def test_SS_138_no_more_borrowers_are_remembered_than_there_is_room_for(monkeypa
 def destroy(bench):
     """Somebody marks the group."""
     mark = replace(bench.stored("properties"), destroyed=True)
-    bench.groups = bench.groups.set("/1.1/g/#:properties", Stored(mark, bench.now * MS))
+    bench.groups = bench.groups.set("/1.1/g/#:properties", StoredRecord(mark, bench.now * MS))
 
 
 def test_SS_139_the_leader_of_a_destroyed_group_tells_everybody_and_gives_its_claim_up():
@@ -606,7 +609,7 @@ def test_SS_129_a_committed_batch_moves_the_end_of_the_claim():
 def test_SS_130_a_refused_batch_ends_the_leader():
     bench = Bench().start()
     bench.join("c1")
-    bench.groups = bench.groups.set("/1.1/g/#:claim", Stored(Claim("leader-2~1/1", 2), 5))
+    bench.groups = bench.groups.set("/1.1/g/#:claim", StoredRecord(Claim("leader-2~1/1", 2), 5))
     sent = bench.at(5_000)
     assert bench.status is LeaderStatus.RESIGNED
     assert only(Invalidate, sent) == [Invalidate("c1~1/1", 1, 1)]
@@ -645,7 +648,7 @@ def test_SS_131_other_values_end_the_leader():
     bench.down = "before"
     bench.at(5_000)
     bench.down = ""
-    bench.groups = bench.groups.set("/1.1/g/#:root", Stored(9, 5))
+    bench.groups = bench.groups.set("/1.1/g/#:root", StoredRecord(9, 5))
     bench.at(7_000)
     assert bench.status is LeaderStatus.RESIGNED
 
@@ -985,7 +988,9 @@ def test_SS_153_answers_to_requests_given_up_change_nothing():
 def test_SS_153_no_two_requests_have_one_number(monkeypatch):
     """Whichever of them fails, and whether or not it was carried out: so no answer is taken for that to another."""
     monkeypatch.setattr("statemachines.shared_subscriptions.claim.PAGE", 1)
-    groups = declared().set("/1.1/g/#:progress:0.0/x", Stored(1, 0)).set("/1.1/g/#:progress:0.0/y", Stored(1, 0))
+    groups = (
+        declared().set("/1.1/g/#:progress:0.0/x", StoredRecord(1, 0)).set("/1.1/g/#:progress:0.0/y", StoredRecord(1, 0))
+    )
     for how in ("before", "after"):
         for number in range(12):
             bench = Failing(number, how, groups=groups).start()
@@ -1009,7 +1014,7 @@ class Failing(Bench):
 
 @pytest.mark.parametrize(("live", "members"), [(7, 1), (7, 3), (7, 4), (7, 8), (0, 3), (6, 3)])
 def test_SS_162_shares(live, members):
-    given = list(shares(live, members))
+    given = list(split_shares(live, members))
     assert sum(given) == live
     assert max(given) - min(given) <= 1
     assert given == sorted(given, reverse=True)
@@ -1029,7 +1034,7 @@ def test_SS_162_members_end_up_with_their_shares_and_little_is_moved(topics, mem
                 moved += 1
                 queue += bench.progress(one)
     counts = sorted((member.count for member in bench.record.members.values()), reverse=True)
-    assert counts == list(shares(topics, members))
+    assert counts == list(split_shares(topics, members))
     assert moved <= topics * (1 + sum(1 / n for n in range(2, members + 1))) + members
     bench.node.check()
 

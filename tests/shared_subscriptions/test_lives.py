@@ -8,7 +8,7 @@ import contextlib
 import pytest
 
 from statemachines.drivers.lives import begin_life, keep_number, last_number
-from statemachines.drivers.role import Role
+from statemachines.drivers.role import NodeRole
 from statemachines.drivers.shared_subscriptions import taken_name
 from statemachines.drivers.shared_subscriptions.taken_name import TakenName
 from statemachines.drivers.tcp import TcpTransport
@@ -204,8 +204,8 @@ def test_SS_232_a_name_that_was_given_back_is_taken_at_once(store):
 
 # -- on the wire ----------------------------------------------------------------------------------------------------
 
-LEADER = Role("p", "leader", takes=BorrowerMessage, dialled_by=("consumer",))
-CONSUMER = Role("p", "consumer", takes=LeaderMessage, dials=("leader",))
+LEADER = NodeRole("p", "leader", takes=BorrowerMessage, dialled_by=("consumer",))
+CONSUMER = NodeRole("p", "consumer", takes=LeaderMessage, dials=("leader",))
 
 
 async def connected(leader, life):

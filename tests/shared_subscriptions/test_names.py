@@ -9,10 +9,17 @@ from hypothesis import strategies as st
 from statemachines.kernel import ConfigurationError, RemoteProtocolError
 from statemachines.shared_subscriptions import group_store, names
 from statemachines.shared_subscriptions.agent import Agent
-from statemachines.shared_subscriptions.agent_record import Shared
+from statemachines.shared_subscriptions.agent_record import SharedFilter
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group import GroupRecord
-from statemachines.shared_subscriptions.group_store import Claim, GroupStore, Properties, Scan, Stored, is_value_of
+from statemachines.shared_subscriptions.group_store import (
+    Claim,
+    GroupStore,
+    Properties,
+    Scan,
+    StoredRecord,
+    is_value_of,
+)
 from statemachines.shared_subscriptions.leader_record import LeaderRecord
 from statemachines.shared_subscriptions.message import LeaderWanted
 from statemachines.shared_subscriptions.registry import Registry
@@ -41,7 +48,7 @@ def test_SS_213_different_records_have_different_keys(one, other):
 @given(st.tuples(TEXTS, TEXTS), RECORDS)
 @example(("g", "a"), ("g", "a:progress:x", "properties"))
 def test_SS_213_the_progress_of_a_group_is_found_without_that_of_another(group, record):
-    state = {names.record_key(*record): Stored(1, 1)}
+    state = {names.record_key(*record): StoredRecord(1, 1)}
     found = GroupStore().apply(state, Scan(1, names.record_key(*group, "progress:"), "", 9), 0)[1][0].records
     assert bool(found) == (group == record[:2] and record[2].startswith("progress:"))
 
@@ -90,7 +97,7 @@ def test_SS_214_no_group_can_be_called_so_on_any_path(group):
     with pytest.raises(ConfigurationError):
         parse_filter(f"$shared/{group}/" + ("a" if "/" not in group else "a\0"))
     with pytest.raises(ConfigurationError):
-        Agent("c1~1", "leader-1", C).subscribe(Shared(group, "#"), 0)
+        Agent("c1~1", "leader-1", C).subscribe(SharedFilter(group, "#"), 0)
     with pytest.raises(ConfigurationError):
         Subscription("c1~1", group, "#", "leader-1", C)
     registry = Registry("leader-1~1", C)

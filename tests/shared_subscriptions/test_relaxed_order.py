@@ -17,7 +17,7 @@ from statemachines.kernel import LocalProtocolError, Map
 from statemachines.shared_subscriptions.acknowledged_ranges import RANGES_PER_MESSAGE, join_ranges, limit_reports
 from statemachines.shared_subscriptions.borrower import LeaseBegan
 from statemachines.shared_subscriptions.claim import Halt
-from statemachines.shared_subscriptions.group_store import FailingMessage, Stored
+from statemachines.shared_subscriptions.group_store import FailingMessage, StoredRecord
 from statemachines.shared_subscriptions.member import REGISTERED
 from statemachines.shared_subscriptions.message import (
     END_OF_STREAM,
@@ -330,7 +330,9 @@ def test_SS_406_whatever_is_given_back_everything_comes_and_nothing_acknowledged
 def led(configuration=CONFIGURATION, order="relaxed", **options):
     groups = declared(configuration)
     ((key, stored),) = groups.items()
-    bench = Bench(1, Map({key: Stored(replace(stored.value, order=order), 0)}), configuration=configuration, **options)
+    bench = Bench(
+        1, Map({key: StoredRecord(replace(stored.value, order=order), 0)}), configuration=configuration, **options
+    )
     (grant,) = only(Grant, bench.start().join("c1"))
     bench.ping("c1")
     return bench, grant

@@ -27,9 +27,9 @@ from statemachines.shared_subscriptions.session import (
     Take,
     join,
 )
-from statemachines.shared_subscriptions.session_record import Reading, reading_key
+from statemachines.shared_subscriptions.session_record import StreamReading, reading_key
 from statemachines.shared_subscriptions.stream import Finish, Install, Uninstall
-from statemachines.shared_subscriptions.stream_store import Batch, Fetched, FetchFailed
+from statemachines.shared_subscriptions.stream_store import Fetched, FetchFailed, MessageBatch
 
 B, C, P = "c1~1/1", "c1~1/2", "c1~1/3"
 A = reading_key(B, "a")
@@ -78,7 +78,7 @@ class Bench:
             count = self.lengths.get(one.stream, 0)
             last = max(min(count, one.first + one.limit) - 1, one.first - 1)
             batches.append(
-                Batch(one.stream, one.grant, one.first, last, one.stream in self.ended and last + 1 == count)
+                MessageBatch(one.stream, one.grant, one.first, last, one.stream in self.ended and last + 1 == count)
             )
         return self.feed(Fetched(request.n, tuple(batches)))
 
@@ -303,17 +303,19 @@ def test_SS_103_those_that_did_not_fit_come_before_those_that_have_room_still():
     assert [one.stream for one in bench.asks[0].slices] == names[32:] + names[:24]
 
 
-@pytest.mark.parametrize("batch", [Batch("a", 9, 0, 4, False), Batch("a", 1, 1, 4, False), Batch("x", 1, 0, 4, False)])
+@pytest.mark.parametrize(
+    "batch", [MessageBatch("a", 9, 0, 4, False), MessageBatch("a", 1, 1, 4, False), MessageBatch("x", 1, 0, 4, False)]
+)
 def test_SS_104_only_what_continues_an_installed_grant_is_kept(batch):
     bench = Bench(a=5)
     bench.feed(LeaseBegan(B))
     bench.feed(Install(B, "a", 1, 0))
     bench.tick()
     n = bench.asks[0].n
-    bench.feed(Fetched(n + 7, (Batch("a", 1, 0, 4, False),)))
+    bench.feed(Fetched(n + 7, (MessageBatch("a", 1, 0, 4, False),)))
     bench.feed(Fetched(n, (batch,)))
     assert bench.node.record.readings[A].fetched == 0
-    bench.feed(Fetched(n, (Batch("a", 1, 0, 4, False),)))
+    bench.feed(Fetched(n, (MessageBatch("a", 1, 0, 4, False),)))
     assert bench.node.record.readings[A].fetched == 0, "one answer to a fetch"
 
 
@@ -472,7 +474,7 @@ def test_SS_110_an_uninstalled_stream_is_dropped_and_repetitions_change_nothing(
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 6)), max_size=40))
 def test_SS_107_the_prefix_is_what_a_set_of_offsets_says(acks):
-    reading = Reading(B, "a", 1, 0, 64, 64)
+    reading = StreamReading(B, "a", 1, 0, 64, 64)
     known = set()
     for first, more in acks:
         reading = join(reading, first, first + more)

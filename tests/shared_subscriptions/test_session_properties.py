@@ -9,7 +9,7 @@ from statemachines.kernel import Ask, Node, Tell
 from statemachines.shared_subscriptions.borrower import LeaseBegan, LeaseEnded
 from statemachines.shared_subscriptions.session import SESSION, Ack, Admit, Deliver, Dismiss, Ready, SessionRecord, Take
 from statemachines.shared_subscriptions.stream import Finish, Install, Uninstall
-from statemachines.shared_subscriptions.stream_store import Batch, Fetched, FetchFailed
+from statemachines.shared_subscriptions.stream_store import Fetched, FetchFailed, MessageBatch
 
 OWNERS = ("o1", "o2", "o3")
 STREAMS = ("a", "b")
@@ -117,7 +117,7 @@ class World:
 
     def batch(self, one):
         last = max(min(LENGTH, one.first + one.limit), one.first) - 1
-        return Batch(one.stream, one.grant, one.first, last, False)
+        return MessageBatch(one.stream, one.grant, one.first, last, False)
 
     def fail(self):
         if self.asked is not None:

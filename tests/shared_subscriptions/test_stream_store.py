@@ -8,9 +8,9 @@ from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions.stream_store import (
     Append,
     Appended,
-    Batch,
     Fetch,
     ListStreams,
+    MessageBatch,
     Slice,
     StreamInfo,
     StreamStore,
@@ -51,7 +51,11 @@ def test_SS_217_a_fetch_gives_what_is_there():
     state = filled("a")
     a = stream_id("a", 4, 0)
     _, (answer,) = STORE.apply(state, Fetch(1, (Slice(a, 7, 1, 10), Slice(a, 7, 3, 10), Slice("?", 1, 0, 1))), 9)
-    assert answer.batches == (Batch(a, 7, 1, 2, False), Batch(a, 7, 3, 2, False), Batch("?", 1, 0, -1, False))
+    assert answer.batches == (
+        MessageBatch(a, 7, 1, 2, False),
+        MessageBatch(a, 7, 3, 2, False),
+        MessageBatch("?", 1, 0, -1, False),
+    )
 
 
 @pytest.mark.parametrize(

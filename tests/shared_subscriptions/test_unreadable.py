@@ -8,7 +8,7 @@ from test_handler import C
 from test_session import B, Bench
 
 from statemachines.kernel import Node, Send, Tell
-from statemachines.shared_subscriptions.agent_record import Shared
+from statemachines.shared_subscriptions.agent_record import SharedFilter
 from statemachines.shared_subscriptions.borrower import (
     BORROWER,
     UNSUBSCRIBING,
@@ -238,7 +238,7 @@ def test_SS_293_nobody_is_asked_for_streams_until_a_read_succeeds(member):
 
 def test_SS_293_a_subscription_of_that_time_stands_by_too(member):
     member.spend(C.validity_ms + 100)
-    other = member.subscribe(Shared("g", "more/#"))
+    other = member.subscribe(SharedFilter("g", "more/#"))
     assert not member.host.is_being_declared(other)
     assert member.host.nodes[member.host.party_of(other)].fsm is STANDBY
 

@@ -6,10 +6,10 @@ import pytest
 from test_handler import Bench, C, L
 
 from statemachines.kernel import Ask, LocalProtocolError, Node, Tell, in_order
-from statemachines.shared_subscriptions.agent_record import DOUBTED_MAX, Shared
+from statemachines.shared_subscriptions.agent_record import DOUBTED_MAX, SharedFilter
 from statemachines.shared_subscriptions.borrower import CONNECTED, CONNECTING
 from statemachines.shared_subscriptions.configuration import MS
-from statemachines.shared_subscriptions.group_store import Claim, Read, ReadDone, Stored, StoreFailed, record_key
+from statemachines.shared_subscriptions.group_store import Claim, Read, ReadDone, StoredRecord, StoreFailed, record_key
 from statemachines.shared_subscriptions.handler import Handler
 from statemachines.shared_subscriptions.message import (
     Disconnect,
@@ -40,7 +40,7 @@ def witness(**fields):
 
 
 def found(n, leader=L, epoch=3):
-    return ReadDone(n, (Stored(Claim(leader, epoch), 1),), 1)
+    return ReadDone(n, (StoredRecord(Claim(leader, epoch), 1),), 1)
 
 
 # -- the machine ----------------------------------------------------------------------------------------------------
@@ -84,10 +84,10 @@ def test_SS_241_where_nobody_has_said_more_it_is_not_read_again():
 @pytest.mark.parametrize(
     ("records", "told"),
     [
-        ((Stored(Claim(L, 3), 1),), ClaimRead(L, 3)),
-        ((Stored(Claim("", 3, clean=True), 1),), ClaimRead("", 3)),
+        ((StoredRecord(Claim(L, 3), 1),), ClaimRead(L, 3)),
+        ((StoredRecord(Claim("", 3, clean=True), 1),), ClaimRead("", 3)),
         ((None,), ClaimRead("", 0)),
-        ((Stored(7, 1),), ClaimRead("", 0)),
+        ((StoredRecord(7, 1),), ClaimRead("", 0)),
     ],
 )
 def test_SS_242_what_the_claim_says_is_kept_and_told(records, told):
@@ -273,12 +273,12 @@ def test_SS_245_an_epoch_that_comes_twice_is_of_another_leader():
 def test_SS_245_other_groups_are_left_alone():
     bench = Bench()
     bench.subscribe()
-    bench.subscribe(Shared("other", "#"))
+    bench.subscribe(SharedFilter("other", "#"))
     bench.connect("c1~1/1", epoch=7)
     bench.connect("c1~1/2", epoch=7)
     bench.pass_time()
     key = record_key("g", "jobs/#", "claim")
-    bench.groups = bench.groups.set(key, Stored(Claim(OTHER, 8), 1))
+    bench.groups = bench.groups.set(key, StoredRecord(Claim(OTHER, 8), 1))
     bench.receive(Grant("c1~1/1", 8, 1, "s", 9, 0), sender=OTHER)
     assert sorted(bench.host.parties) == ["c1~1/2", "c1~1/3"]
 
@@ -299,7 +299,7 @@ def test_SS_246_what_waits_for_a_claim_goes_with_the_last_subscription_that_it_e
 
 def test_SS_246_one_witness_serves_all_borrowers_of_a_group_and_goes_with_the_last():
     bench = Bench()
-    names = [bench.subscribe(), bench.subscribe(), bench.subscribe(Shared("other", "#"))]
+    names = [bench.subscribe(), bench.subscribe(), bench.subscribe(SharedFilter("other", "#"))]
     assert sorted(bench.host.record.places) == [
         "c1~1/witness-1",
         "c1~1/witness-2",

@@ -11,7 +11,7 @@ from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines_sim.fault import Fault
 from statemachines_sim.local_clock import PPM, LocalClock
 from statemachines_sim.scenario import Net, Phases, find_scenario
-from statemachines_sim.shared_subscriptions import Load, Members, scenario
+from statemachines_sim.shared_subscriptions import GroupLoad, Members, scenario
 from statemachines_sim.units import S
 from statemachines_sim.world import World
 
@@ -85,7 +85,7 @@ def test_a_shift_of_all_clocks_of_a_node_changes_nothing_but_times_it_tells_nobo
 
 KICKED = scenario(
     "kicked",
-    load=Load(topics=3, messages=1_200, batch=10),
+    load=GroupLoad(topics=3, messages=1_200, batch=10),
     members=Members(consumers=1, join_s=(5.0,)),
     network=Net(tail=0.0),
     phases=Phases(safety_s=20.0),

@@ -20,16 +20,16 @@ from statemachines.shared_subscriptions.group_store import (
     Read,
     ReadDone,
     Refused,
-    Stored,
+    StoredRecord,
     StoreFailed,
 )
-from statemachines_sim.clock import Clock
+from statemachines_sim.clock import SimulatedClock
 from statemachines_sim.devices.remote_store import RemoteStore
 from statemachines_sim.fault import Fault
 from statemachines_sim.local_clock import LocalClock
 from statemachines_sim.scenario import Net, Phases, find_scenario, list_shipped_with
 from statemachines_sim.schedule import draw
-from statemachines_sim.shared_subscriptions import SIM, Load, Members, scenario
+from statemachines_sim.shared_subscriptions import SIM, GroupLoad, Members, scenario
 from statemachines_sim.shared_subscriptions.sim import Batch, make_failed_answer
 from statemachines_sim.units import S
 from statemachines_sim.world import World
@@ -38,7 +38,7 @@ KINDS = SIM.kinds
 
 SHORT = scenario(
     "short",
-    load=Load(topics=4, messages=800, batch=10),
+    load=GroupLoad(topics=4, messages=800, batch=10),
     members=Members(consumers=3),
     network=Net(tail=0.0),
     phases=Phases(safety_s=15.0),
@@ -124,7 +124,7 @@ def test_a_machine_that_slept_for_a_moment_has_lost_no_timer():
     """At its look nothing is due; what is set for later comes all the same."""
     patient = scenario(
         "patient",
-        load=Load(topics=2, messages=100),
+        load=GroupLoad(topics=2, messages=100),
         members=Members(consumers=1),
         phases=Phases(safety_s=30.0),
         configuration=Configuration(find_leader_ms=4_000).check(),
@@ -215,7 +215,7 @@ BATCH = Commit(1, (("a", None),), (("a", 1), ("b", 2), ("c", 3)))
 
 
 def group_store(seed=1):
-    clock = Clock()
+    clock = SimulatedClock()
     watched = []
     store = RemoteStore(clock, GroupStore(), seed, make_failed_answer, lambda *seen: watched.append(seen), Batch())
     return clock, store, watched
@@ -254,7 +254,7 @@ def test_a_batch_is_torn_at_every_place():
 
 def test_what_is_not_torn_in_time_is_not_torn():
     schedule = (Fault("torn_write", 2_200 * MS, 5 * MS, "group_store"),)
-    world = World(replace(SHORT, own=replace(SHORT.own, load=Load(messages=0))), 1, schedule=schedule)
+    world = World(replace(SHORT, own=replace(SHORT.own, load=GroupLoad(messages=0))), 1, schedule=schedule)
     assert world.run().is_held
     assert rows_of(world, "torn_write")
     assert not rows_of(world, "restart")
@@ -326,4 +326,4 @@ def test_a_store_has_a_clock_of_its_own():
     store.clock.jump(0, 1_000 * S)
     (answer,) = ask(clock, store, BATCH)
     assert answer.stamp > 1_000 * S
-    assert store.state == Map({name: Stored(value, answer.stamp) for name, value in BATCH.put})
+    assert store.state == Map({name: StoredRecord(value, answer.stamp) for name, value in BATCH.put})

@@ -12,7 +12,7 @@ from statemachines_sim import runfile
 from statemachines_sim.campaign import campaign
 from statemachines_sim.scenario import Phases, check_scenario, find_scenario, list_shipped, read
 from statemachines_sim.schedule import draw
-from statemachines_sim.shared_subscriptions import Load, Members, scenario
+from statemachines_sim.shared_subscriptions import GroupLoad, Members, scenario
 from statemachines_sim.world import World
 
 
@@ -113,7 +113,7 @@ def test_what_is_no_run_file_is_refused(tmp_path, text):
 
 
 def test_a_campaign_over_processes_gives_the_same_outcomes_and_whole_runs_in_its_files(tmp_path):
-    short = scenario("quiet", load=Load(messages=50), members=Members(consumers=1), phases=Phases(safety_s=5.0))
+    short = scenario("quiet", load=GroupLoad(messages=50), members=Members(consumers=1), phases=Phases(safety_s=5.0))
     there = campaign(short, range(22), out=tmp_path, processes=2)
     assert there == campaign(short, range(22), processes=1)
     assert sorted(path.name for path in tmp_path.iterdir()) == [

@@ -3,13 +3,13 @@
 import pytest
 import simpy
 
-from statemachines_sim.clock import Clock
+from statemachines_sim.clock import SimulatedClock
 
 
 def run_both(play, *until):
     """What the same play notes under SimPy's loop and under ours."""
     notes = []
-    for env in (simpy.Environment(), Clock()):
+    for env in (simpy.Environment(), SimulatedClock()):
         seen = []
         play(env, seen)
         for end in until:
@@ -45,27 +45,27 @@ def test_events_come_in_the_order_of_simpy_and_none_at_the_end_or_after_it():
 
 
 def test_time_passes_to_the_end_without_an_event():
-    env = Clock()
+    env = SimulatedClock()
     env.run(until=7)
     assert env.now == 7
 
 
 def test_an_event_that_failed_ends_the_run():
-    for env in (simpy.Environment(), Clock()):
+    for env in (simpy.Environment(), SimulatedClock()):
         env.event().fail(ValueError("lost"))
         with pytest.raises(ValueError, match="lost"):
             env.run(until=3)
 
 
 def test_a_processed_event_is_over_as_with_simpy():
-    env = Clock()
+    env = SimulatedClock()
     event = env.timeout(1)
     env.run(until=2)
     assert event.processed
 
 
 def test_after_an_error_the_run_can_go_on():
-    env, seen = Clock(), []
+    env, seen = SimulatedClock(), []
 
     def fail(event):
         raise ValueError(event.value)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from statemachines.missed_samples.message import Heartbeat, Sample
 from statemachines_sim.fault import Fault
 from statemachines_sim.missed_samples import SIM
-from statemachines_sim.missed_samples.section import Section
+from statemachines_sim.missed_samples.section import SampleSection
 from statemachines_sim.scenario import Net, Phases, Scenario
 from statemachines_sim.slow_link import HEADER_BYTES, PAYLOAD_BYTES, QUEUE_BYTES, SlowLink, size_of
 from statemachines_sim.units import S
@@ -38,8 +38,13 @@ def test_what_finds_no_room_is_dropped_and_what_waits_is_not():
     assert large.pass_through(0, 0, Sample("p", 0, 0)) is None
 
 
-CALM = Scenario("calm", SIM.name, Section(publishers=1, caches=0, subscribers=1, routers=1, keys=1, beats="periodic"),
-                network=Net((1, 5), tail=0.0), phases=Phases(8.0, 60.0))  # fmt: skip
+CALM = Scenario(
+    "calm",
+    SIM.name,
+    SampleSection(publishers=1, caches=0, subscribers=1, routers=1, keys=1, beats="periodic"),
+    network=Net((1, 5), tail=0.0),
+    phases=Phases(8.0, 60.0),
+)
 SLOW = Fault("slow_link", S, 5 * S, "subscriber-1", amount=50_000)
 
 

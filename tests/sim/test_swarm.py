@@ -8,7 +8,7 @@ from statemachines import cli
 from statemachines_sim.campaign import run_row
 from statemachines_sim.scenario import find_scenario
 from statemachines_sim.schedule import draw
-from statemachines_sim.shared_subscriptions.section import affordable
+from statemachines_sim.shared_subscriptions.section import count_affordable
 from statemachines_sim.swarm import draw_values, settle
 from statemachines_sim.world import World
 
@@ -43,7 +43,7 @@ def test_what_is_drawn_stays_in_its_bounds_and_moves():
     assert {one.own.members.consumers for one in settled} == set(range(1, 7))
     messages = [one.own.load.messages for one in settled]
     assert 100 < min(messages) < 1_500 < 3_000 < max(messages) <= 4_000
-    assert all(one.own.load.messages <= affordable(one.own, one) for one in settled)
+    assert all(one.own.load.messages <= count_affordable(one.own, one) for one in settled)
     assert all(0 <= one.network.tail <= 0.1 for one in settled)
     assert all(one.own.load.work_ms[0] == 10 and 20 <= one.own.load.work_ms[1] <= 200 for one in settled)
     assert len({one.rates for one in settled}) > 5

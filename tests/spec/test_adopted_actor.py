@@ -55,8 +55,8 @@ def test_a_promise_of_the_machine_and_a_property_over_two_of_them_are_judged():
     apart = Always("close", "The counts differ by one at most.", views, lambda one, other: abs(one - other) < 2)
     result = explore(build_adopted_system("lamps", instances, apart), engine="plain")
     assert result.path is not None
-    assert "Lamp" not in counterexample.text(result.path)
-    assert "flip()" in counterexample.text(result.path)
+    assert "Lamp" not in counterexample.describe_path(result.path)
+    assert "flip()" in counterexample.describe_path(result.path)
     assert len(result.path.legs) == 3
 
 

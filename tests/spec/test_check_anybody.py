@@ -13,7 +13,7 @@ import pytest
 from statemachines import cli, registry
 from statemachines.kernel import Protocol
 from statemachines_spec import CheckProtocol, Eventually, System, bug, certificates
-from statemachines_spec.hunt import look
+from statemachines_spec.directed_system import explore_directed
 from statemachines_spec.protocol import all_parts, choose_systems, of_protocol
 
 MINE = """
@@ -158,9 +158,9 @@ def test_a_certificate_names_what_it_is_of_and_is_checked_again(gapless, mine, t
 
 def test_bugs_are_found_through_the_registration(mine):
     registry.protocol(f"{mine}:PROTOCOL")
-    assert "lock_made_up/any-answer" in bug.bugs()
-    (hunt,) = of_protocol("lock_made_up").hunts()
-    assert look(hunt).what == ""
+    assert "lock_made_up/any-answer" in bug.list_bugs()
+    (directed,) = of_protocol("lock_made_up").list_directed()
+    assert explore_directed(directed).what == ""
     with bug.plant_bug("any-answer") as planted:
         assert planted.clause == "LK-12"
     assert bug.find_bug("lock_made_up/any-answer") is planted
@@ -219,7 +219,7 @@ def test_a_part_that_is_none_is_refused(monkeypatch):
 def test_the_defaults_of_a_part_are_enough():
     part = CheckProtocol(systems={"one": "a system"}, build=lambda *names: System(str(names), "", (), None))
     assert part.system("one").name == "('one', 'small', 'settled', ())"
-    assert [hunt.name for hunt in part.hunts()] == ["one"]
+    assert [directed.name for directed in part.list_directed()] == ["one"]
     assert part.obligations(part.system("one")) == ()
     with pytest.raises(registry.ConfigurationError, match="deadline order = 'x': there is none"):
         part.system("one", without=("x",))

@@ -104,11 +104,11 @@ def test_what_breaks_is_shown_by_a_shortest_run_that_fresh_nodes_follow(kind):
     assert (path.broken, len(path.legs)) == BREAKS[kind]
     assert replay(system, path).broken == path.broken
     assert follow(system, path.script).last == path.last
-    text = counterexample.text(path)
+    text = counterexample.describe_path(path)
     assert "lock takes acquire(n=1) from holder-1" in text
     assert "       lock: free -> held by acquire, row 0 [LK-01]\n" in text
     assert f"broken: {path.broken}: {path.why}" in text
-    assert counterexample.mermaid(system, path).startswith("sequenceDiagram\n    participant lock")
+    assert counterexample.draw_mermaid(system, path).startswith("sequenceDiagram\n    participant lock")
 
 
 def test_a_counterexample_is_a_test_to_paste():

@@ -8,7 +8,7 @@ import pytest
 from toy_system import Count, never_takes, toy
 
 from statemachines.kernel import STAY, ConfigurationError, Event, Fsm, Ignore, Row
-from statemachines.trace.itf import ItfTrace, canonical, read_itf
+from statemachines.trace.itf import ItfTrace, make_canonical, read_itf
 from statemachines_spec import explore
 from statemachines_spec import state_graph as state_graphs
 from statemachines_spec.itf import matching
@@ -22,7 +22,7 @@ SYSTEM = toy({"in_flight": 2}, properties=(never_takes(20),))
 
 def trace_of(*states, loop=None):
     return ItfTrace(
-        tuple(states[0]), tuple({name: canonical(one) for name, one in state.items()} for state in states), loop
+        tuple(states[0]), tuple({name: make_canonical(one) for name, one in state.items()} for state in states), loop
     )
 
 

@@ -17,15 +17,21 @@ from statemachines.testing import mutant_judges
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.mutants import apart, campaign
 from statemachines_spec.mutants.account import account_of, page, text
-from statemachines_spec.mutants.campaign import Field, Head, Results, Shape, pick_mutants
-from statemachines_spec.mutants.judging import LIVED, PROPERTY, UNJUDGED, Verdict
+from statemachines_spec.mutants.campaign import (
+    CampaignHead,
+    CampaignResults,
+    CampaignScope,
+    CampaignShape,
+    pick_mutants,
+)
+from statemachines_spec.mutants.judging import LIVED, PROPERTY, UNJUDGED, MutantVerdict
 from statemachines_spec.mutants.kept_entries import KeptEntries, print_of
 from statemachines_spec.mutants.mutant import plant
 from statemachines_spec.mutants.notice import Notice, Notices, Rests
 from statemachines_spec.mutants.original import Original, Tracks, walk
 from statemachines_spec.mutants.row_table import cells
 from statemachines_spec.mutants.strength import sample_of
-from statemachines_spec.protocol import Allowed
+from statemachines_spec.protocol import AllowedMutants
 
 NAME = "tank_protocol:PROTOCOL"
 
@@ -40,7 +46,7 @@ def a_tank_that_is_forgotten():
 
 @pytest.fixture(scope="module")
 def field():
-    return Field(Shape(NAME))
+    return CampaignScope(CampaignShape(NAME))
 
 
 @pytest.fixture(scope="module")
@@ -71,18 +77,26 @@ def test_every_way_of_the_list_is_made_and_no_name_twice(field):
     }
     names = [one.name for one in field.mutants]
     assert len(set(names)) == len(names)
-    assert [one.name for one in Field(Shape(NAME)).mutants] == names
+    assert [one.name for one in CampaignScope(CampaignShape(NAME)).mutants] == names
 
 
 def test_an_argument_of_an_effect_is_changed_for_another_of_its_type():
-    made = {one.name: one.what for one in Field(Shape("cursor_recovery")).mutants if one.kind == "argument changed"}
+    made = {
+        one.name: one.what
+        for one in CampaignScope(CampaignShape("cursor_recovery")).mutants
+        if one.kind == "argument changed"
+    }
     assert made["operation.swap/4/value-is-expected"].endswith("value is expected")
     assert "writer.tell_full/2/Outcome.FULL-is-Outcome.NO_CURSOR" in made
 
 
 def test_what_was_evaluated_once_is_no_part_of_a_function():
     """A default is kept beside the code, which is all that is changed: such a mutant would change nothing."""
-    names = {one.name for one in Field(Shape("shared_subscriptions")).mutants if ".Subscription.__init__/" in one.name}
+    names = {
+        one.name
+        for one in CampaignScope(CampaignShape("shared_subscriptions")).mutants
+        if ".Subscription.__init__/" in one.name
+    }
     assert not any("1-is-" in name for name in names)
 
 
@@ -138,7 +152,7 @@ def test_a_verdict_of_every_kind(verdicts, name):
 
 
 def test_what_a_step_raises_is_a_class_apart():
-    field = Field(Shape("cursor_recovery", ("left by the dead",)))
+    field = CampaignScope(CampaignShape("cursor_recovery", ("left by the dead",)))
     one = next(one for one in field.mutants if one.name == "writer/1/to-1_take_cursor")
     said = field.judge(lambda text: None).judge(one)
     assert (said.verdict, said.by, said.where) == ("error", "LocalProtocolError", "left by the dead")
@@ -154,7 +168,7 @@ def test_what_a_declaration_refuses_is_a_class_of_its_own_and_judged_all_the_sam
 
 
 def test_what_a_clause_allows_counts_for_nothing(field, verdicts):
-    clause = Allowed(("tank_protocol.*/no-Tell",), "TA-1", "nobody has a meter")
+    clause = AllowedMutants(("tank_protocol.*/no-Tell",), "TA-1", "nobody has a meter")
     without, found = account_of(verdicts.values(), ()), account_of(verdicts.values(), (clause,))
     assert {one.name for one, _ in found.allowed} == {
         f"tank_protocol.{of}/3/no-Tell" for of in ("fill", "drain", "empty")
@@ -173,7 +187,7 @@ def test_what_a_clause_allows_counts_for_nothing(field, verdicts):
 
 
 def test_what_others_notice_is_counted_apart_and_alive_no_more(field, verdicts):
-    clause = Allowed(("tank_protocol.*/no-Tell",), "TA-1", "nobody has a meter")
+    clause = AllowedMutants(("tank_protocol.*/no-Tell",), "TA-1", "nobody has a meter")
     mutants, judged = {one.name: one for one in field.mutants}, list(verdicts.values())
     notices = [
         Notice("tank/3/deleted", "tests", ""),
@@ -305,7 +319,7 @@ def test_how_strong_each_judge_is_rests_on_mutants_that_every_one_of_them_was_sh
 
 def test_what_is_allowed_refused_or_could_not_be_judged_says_nothing_of_how_strong_a_judge_is():
     def judged(name, verdict, group="row", refused=""):
-        return Verdict(name, group, "deleted", verdict, refused=refused)
+        return MutantVerdict(name, group, "deleted", verdict, refused=refused)
 
     verdicts = [
         judged("a", PROPERTY), judged("b", LIVED, "code"), judged("c", LIVED), judged("d", PROPERTY, refused="never"),
@@ -338,7 +352,7 @@ def test_an_original_that_breaks_is_refused(field, monkeypatch):
 
 
 def test_a_system_that_is_too_large_is_left_out():
-    field = Field(Shape(NAME, states_max=2))
+    field = CampaignScope(CampaignShape(NAME, states_max=2))
     assert field.judge(lambda text: None).originals == []
     assert field.left_out == ("filling",)
 
@@ -349,7 +363,7 @@ def test_a_system_that_is_too_large_is_left_out():
 @pytest.mark.parametrize(("count", "compared_min"), [(25, 5), pytest.param(70, 15, marks=pytest.mark.long)])
 def test_what_is_kept_is_what_would_be_made_anew(count, compared_min):
     """A fixed sample over rows, guards and code: the same walk and the same entries, kept or made for themselves."""
-    field = Field(Shape("cursor_recovery", ("alone",)))
+    field = CampaignScope(CampaignShape("cursor_recovery", ("alone",)))
     judge = field.judge(lambda text: None)
     original = judge.originals[0]
     compared = 0
@@ -380,7 +394,7 @@ def come_to(make, original):
 
 def test_a_footprint_names_the_rows_that_are_asked_and_taken_and_the_lines_that_run(field):
     files = {function.__code__.co_filename for function in field.reach.functions}
-    original = Original(field.hunts()[0], Tracks(files, field.reach.machines), 1000)
+    original = Original(field.list_directed()[0], Tracks(files, field.reach.machines), 1000)
     entries = original.entries
     by_event = {}
     for number, (event, local) in enumerate(entries.pairs):
@@ -397,35 +411,35 @@ def test_a_footprint_names_the_rows_that_are_asked_and_taken_and_the_lines_that_
 
 
 def test_a_campaign_that_was_stopped_goes_on_where_it_was(field, verdicts, tmp_path):
-    path, head = tmp_path / "tank.jsonl", Head("tank", field.print())
+    path, head = tmp_path / "tank.jsonl", CampaignHead("tank", field.print())
     some = list(field.mutants)[:12]
-    going = campaign.judge_mutants(field, some, Results(path, head), 1, lambda text: None)
+    going = campaign.judge_mutants(field, some, CampaignResults(path, head), 1, lambda text: None)
     for _ in range(5):
         next(going)
     going.close()
     with path.open("ab") as file:
         file.write(b'{"name":"tank/5/del')  # a line that was torn
-    results = Results(path, head)
+    results = CampaignResults(path, head)
     assert list(results.verdicts) == [one.name for one in some[:5]]
     names = [one.name for one in campaign.judge_mutants(field, some, results, 1, lambda text: None)]
     assert names == [one.name for one in some[5:]]
-    again = Results(path, head).verdicts
+    again = CampaignResults(path, head).verdicts
     assert {name: one.verdict for name, one in again.items()} == {one.name: verdicts[one.name].verdict for one in some}
 
 
 def test_verdicts_on_other_machines_or_systems_do_not_count_unless_they_are_kept(field, verdicts, tmp_path):
-    path, head = tmp_path / "tank.jsonl", Head("tank", field.print())
-    results = Results(path, head)
+    path, head = tmp_path / "tank.jsonl", CampaignHead("tank", field.print())
+    results = CampaignResults(path, head)
     for name in ("tank/0/deleted", "tank/3/deleted"):
         results.add(verdicts[name])
-    other = Head("tank", "another")
-    assert Results(path, other, ["tank/0/deleted", "tank/3/deleted"]).verdicts.keys() == {"tank/0/deleted"}
-    assert Results(path, head).verdicts == {}
-    assert Field(Shape(NAME, states_max=500)).print() != field.print()
+    other = CampaignHead("tank", "another")
+    assert CampaignResults(path, other, ["tank/0/deleted", "tank/3/deleted"]).verdicts.keys() == {"tank/0/deleted"}
+    assert CampaignResults(path, head).verdicts == {}
+    assert CampaignScope(CampaignShape(NAME, states_max=500)).print() != field.print()
 
 
 def test_two_processes_say_what_one_says(field, verdicts, tmp_path):
-    results = Results(tmp_path / "tank.jsonl", Head("tank", field.print()))
+    results = CampaignResults(tmp_path / "tank.jsonl", CampaignHead("tank", field.print()))
     some = [one for one in field.mutants if one.name in EXPECTED]
     said = {
         one.name: (one.verdict, one.by) for one in campaign.judge_mutants(field, some, results, 2, lambda text: None)
@@ -434,15 +448,15 @@ def test_two_processes_say_what_one_says(field, verdicts, tmp_path):
 
 
 def test_a_mutant_that_eats_memory_or_ends_its_process_is_not_judged_and_all_others_are(tmp_path):
-    field = Field(Shape("glutton_protocol:PROTOCOL"))
-    results = Results(tmp_path / "glutton.jsonl", Head("glutton", field.print()))
+    field = CampaignScope(CampaignShape("glutton_protocol:PROTOCOL"))
+    results = CampaignResults(tmp_path / "glutton.jsonl", CampaignHead("glutton", field.print()))
     said = {one.name: one for one in campaign.judge_mutants(field, field.mutants, results, 2, lambda text: None)}
     assert said.keys() == {one.name for one in field.mutants}
     hungry, dead = said["glutton_protocol.eat/5/1-is-2"], said["glutton_protocol.bite/1/lt-is-lte"]
     assert (hungry.verdict, hungry.by, hungry.where) == ("not judged", "too much memory", "feast")
     assert (dead.verdict, dead.by) == ("not judged", "its process ended: exit code 7")
     assert said["glutton_protocol.eat/1/3-is-4"].verdict == "equal"
-    assert Results(results.path, results.head).head.systems == ("feast",)
+    assert CampaignResults(results.path, results.head).head.systems == ("feast",)
 
 
 def test_a_process_that_hangs_ends_by_its_processor_time():

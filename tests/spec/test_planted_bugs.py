@@ -12,7 +12,7 @@ from planted_cells import PAGES, STATES_MAX, read_found, read_rows
 
 from statemachines.testing.bug_search import simulation_run
 from statemachines_spec.bug import plant_bug
-from statemachines_spec.hunt import look
+from statemachines_spec.directed_system import explore_directed
 from statemachines_spec.protocol import all_parts, of_protocol
 
 PROTOCOLS = ("cursor_recovery", "missed_samples", "mqtt_connections", "persistent_sessions", "sequence_windows")
@@ -39,9 +39,9 @@ def test_every_bug_is_in_the_table_and_found(protocol):
 def test_a_planted_bug_is_found_where_the_table_says(bug):
     """Found anew in the one system that found it first (`tools/planted.py` goes through all)."""
     said, protocol = FOUND[bug], bug.partition("/")[0]
-    hunt = next(one for one in of_protocol(protocol).hunts() if one.name == said["where"])
+    directed = next(one for one in of_protocol(protocol).list_directed() if one.name == said["where"])
     with plant_bug(bug):
-        found = look(hunt, twice=protocol == "missed_samples")  # some raise in the second step alone
+        found = explore_directed(directed, twice=protocol == "missed_samples")  # some raise in the second step alone
     assert (found.what, found.steps, found.states) == (said["what"], int(said["steps"]), int(said["states"]))
 
 

@@ -209,8 +209,8 @@ def test_who_is_gone_does_nothing(do, follow):
     made = stale_grant("late-copies")
     at_ns = made.steps[-1].at_ns
     gone = (
-        scripts.Step(98, at_ns, "crash", "consumer-1"),
-        scripts.Step(99, at_ns, do, "consumer-1", about="0.0/a"),
+        scripts.ScriptStep(98, at_ns, "crash", "consumer-1"),
+        scripts.ScriptStep(99, at_ns, do, "consumer-1", about="0.0/a"),
     )
     replayed = follow(replace(made, steps=(*made.steps, *gone)).check())
     assert replayed.followed.stopped.endswith("consumer-1 is not running")
@@ -221,8 +221,8 @@ def test_nobody_unsubscribes_twice(follow):
     made = stale_grant("late-copies")
     at_ns = made.steps[-1].at_ns
     twice = (
-        scripts.Step(98, at_ns, "unsubscribe", "consumer-1"),
-        scripts.Step(99, at_ns + 1, "unsubscribe", "consumer-1"),
+        scripts.ScriptStep(98, at_ns, "unsubscribe", "consumer-1"),
+        scripts.ScriptStep(99, at_ns + 1, "unsubscribe", "consumer-1"),
     )
     replayed = follow(replace(made, steps=(*made.steps, *twice)).check())
     assert "step 99" in replayed.followed.stopped
@@ -233,9 +233,9 @@ def test_a_crashed_leader_host_comes_back_and_a_paused_one_fires_late(follow):
     made = stale_grant("late-copies")
     at_ns = made.steps[-1].at_ns
     more = (
-        scripts.Step(97, at_ns, "pause", "leader-1"),
-        scripts.Step(98, at_ns + 2_000_000_000, "wake", "leader-1"),
-        scripts.Step(99, at_ns + 2_000_000_001, "crash", "leader-1"),
+        scripts.ScriptStep(97, at_ns, "pause", "leader-1"),
+        scripts.ScriptStep(98, at_ns + 2_000_000_000, "wake", "leader-1"),
+        scripts.ScriptStep(99, at_ns + 2_000_000_001, "crash", "leader-1"),
     )
     replayed = follow(replace(made, steps=(*made.steps, *more)).check())
     assert replayed.followed.stopped == ""

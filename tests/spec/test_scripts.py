@@ -73,7 +73,7 @@ def test_a_message_is_delivered_once_and_a_lost_one_never():
         replace(made, steps=(*made.steps, again)).check()
     lost = next(step for step in made.steps if any(sent.lost for sent in step.sends) and step.n)
     words = next(sent for sent in lost.sends if sent.lost).words
-    late = scripts.Step(
+    late = scripts.ScriptStep(
         99, again.at_ns, "deliver", words.to, words.what, words.about, words.sender, words.final, lost.n
     )
     with pytest.raises(ConfigurationError, match=f"sent in step {lost.n}"):
@@ -91,7 +91,7 @@ def test_a_message_is_delivered_once_and_a_lost_one_never():
 )
 def test_who_cannot_do_it_is_not_told_to(do, node, words):
     made = stale_grant("late-copies")
-    step = scripts.Step(99, made.steps[-1].at_ns, do, node)
+    step = scripts.ScriptStep(99, made.steps[-1].at_ns, do, node)
     with pytest.raises(ConfigurationError, match=f"step 99 = '{node}': {words}"):
         replace(made, steps=(*made.steps, step)).check()
 

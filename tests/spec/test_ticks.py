@@ -41,7 +41,7 @@ from statemachines_spec.explorer import promela
 from statemachines_spec.explorer.actor import Envelope, Passed, Wake
 from statemachines_spec.explorer.direct import search
 from statemachines_spec.explorer.entries import Entries
-from statemachines_spec.explorer.party import all_due
+from statemachines_spec.explorer.party import list_due
 from statemachines_spec.explorer.path import follow
 from statemachines_spec.explorer.shift import TellsTime
 
@@ -259,7 +259,7 @@ def test_of_deadlines_that_passed_in_a_pause_the_earlier_one_comes_first():
     slower = with_period(TWO_TIMERS, "one", 5)
     made = FsmActor("node", slower, TwoRecord(), faults=(Pause,), timing=Timing(1, ("one", "two")))
     standing = after(made, made.initial(), Pause(), *[Passed(1)] * 9)
-    assert all_due(standing.party) == [("two", ""), ("one", "")]
+    assert list_due(standing.party) == [("two", ""), ("one", "")]
     assert standing.party.left == (0, -1), "one after the other is all that is left of it"
 
 

@@ -11,7 +11,7 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from statemachines.kernel import ConfigurationError
-from statemachines.testing.closed_run import Closed, ClosedRun, Fate, replay_script, shorten
+from statemachines.testing.closed_run import ClosedRun, MessageFate, SharedSystem, replay_script, shorten
 from statemachines.testing.entry_count import EntryCount, format_entries
 from statemachines.testing.system_test import CLOSED, PropertyBroken, SystemTest
 from statemachines_spec.explorer.explore import explore
@@ -85,7 +85,7 @@ def test_the_same_test_finds_the_same_run():
 
 def test_calm_is_the_same_every_time_and_ends_when_nothing_can_happen():
     def calm():
-        play = ClosedRun(Closed(toy({"in_flight": 2}, last=3)))
+        play = ClosedRun(SharedSystem(toy({"in_flight": 2}, last=3)))
         while play.calm():
             pass
         return play.script
@@ -95,9 +95,11 @@ def test_calm_is_the_same_every_time_and_ends_when_nothing_can_happen():
     assert len(first) == 6  # three words, each said and taken
 
 
-@pytest.mark.parametrize(("fate", "moves"), [(Fate("drop"), 6), (Fate("deliver", 100), 6), (Fate("duplicate", 9), 7)])
+@pytest.mark.parametrize(
+    ("fate", "moves"), [(MessageFate("drop"), 6), (MessageFate("deliver", 100), 6), (MessageFate("duplicate", 9), 7)]
+)
 def test_calm_does_to_a_message_what_is_foreseen(fate, moves):
-    play = ClosedRun(Closed(toy({"in_flight": 2, "lossy": True}, last=3)), {0: fate})
+    play = ClosedRun(SharedSystem(toy({"in_flight": 2, "lossy": True}, last=3)), {0: fate})
     while play.calm() and len(play.script) < 20:
         pass
     kinds = ["duplicate" if kind == "copy" else kind for kind, _, _ in play.script]
@@ -106,7 +108,7 @@ def test_calm_does_to_a_message_what_is_foreseen(fate, moves):
 
 def test_a_script_is_shortened_by_its_meaning():
     one = toy({"in_flight": 3}, last=3, properties=(backwards(),), observed=True)
-    closed = Closed(one)
+    closed = SharedSystem(one)
     path = explore(one, engine="plain").path
     long = (path.script[0], ("input", "0" * 16, 1), *path.script[1:])
     assert replay_script(closed, long, "in order") == path.script

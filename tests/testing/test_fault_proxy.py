@@ -11,7 +11,7 @@ import pytest
 
 from statemachines.kernel import ConfigurationError
 from statemachines.testing import fault_proxy
-from statemachines.testing.fault_proxy import CHUNK_MAX, CHUNKS_MAX, FaultProxy, in_thread
+from statemachines.testing.fault_proxy import CHUNK_MAX, CHUNKS_MAX, FaultProxy, run_in_thread
 
 WAIT_S = 120
 LARGE = bytes(range(256)) * 4_000
@@ -264,7 +264,7 @@ def test_a_way_that_is_none_is_named():
 def test_it_runs_beside_a_test_that_waits():
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(WAIT_S)
-        with in_thread(server.getsockname()) as proxy, socket.create_connection(proxy.address, WAIT_S) as client:
+        with run_in_thread(server.getsockname()) as proxy, socket.create_connection(proxy.address, WAIT_S) as client:
             there, _ = server.accept()
             there.settimeout(0.1)
             proxy.block("up")

@@ -9,9 +9,9 @@ import pytest
 from statemachines import registry
 from statemachines.kernel import Message
 from statemachines.testing import frames
-from statemachines.testing.frames import KINDS, Escaped, fuzz, inputs, sides_of
+from statemachines.testing.frames import KINDS, EscapedError, fuzz, make_inputs, sides_of
 from statemachines.testing.protocol import Reader, part_of
-from statemachines.wire import Codec
+from statemachines.wire import PacketCodec
 
 FUZZED = 5_000
 
@@ -54,13 +54,13 @@ def test_thousands_of_inputs_are_taken_or_refused(readers):
 
 @BY_NAME
 def test_the_same_seed_is_the_same_input(readers):
-    assert list(inputs(readers, 3, 500)) == list(inputs(readers, 3, 500))
-    assert list(inputs(readers, 3, 500)) != list(inputs(readers, 4, 500))
+    assert list(make_inputs(readers, 3, 500)) == list(make_inputs(readers, 3, 500))
+    assert list(make_inputs(readers, 3, 500)) != list(make_inputs(readers, 4, 500))
 
 
 def test_messages_that_nobody_makes_by_hand_are_drawn_by_their_types():
     sides = sides_of(PUB)
-    whole = [one for one in inputs(PUB, 1, 400 * len(KINDS)) if one.kind == "whole"]
+    whole = [one for one in make_inputs(PUB, 1, 400 * len(KINDS)) if one.kind == "whole"]
     taken = Counter(
         type(sides[one.reader].codec.decode(body).message) for one in whole for body in frames.Frames().feed(one.data)
     )
@@ -79,7 +79,7 @@ def test_a_role_that_alone_reads_is_fuzzed_too():
 def test_each_kind_is_what_its_name_says(readers, kind):
     """All that is whole is taken, nothing of the others is."""
     sides = sides_of(readers)
-    for one in inputs(readers, 5, 40 * len(KINDS)):
+    for one in make_inputs(readers, 5, 40 * len(KINDS)):
         if one.kind == kind == "whole":
             assert frames.read(sides[one.reader], one, frames.random.Random(0)) == 1
         elif one.kind == kind:
@@ -91,6 +91,6 @@ def test_what_escapes_is_shown_with_what_repeats_it(monkeypatch):
     def broken(codec, body):
         raise ZeroDivisionError("planted")
 
-    monkeypatch.setattr(Codec, "decode", broken)
-    with pytest.raises(Escaped, match=r"ZeroDivisionError: planted, by input \d+ of fuzz\(seed=9\), a .* bytes: "):
+    monkeypatch.setattr(PacketCodec, "decode", broken)
+    with pytest.raises(EscapedError, match=r"ZeroDivisionError: planted, by input \d+ of fuzz\(seed=9\), a .* bytes: "):
         fuzz(PUB, 9, 1_000)

@@ -22,7 +22,7 @@ from statemachines.kernel.pmap import dec_hook, enc_hook
 from statemachines.testing.pool import Pool
 from statemachines.testing.protocol import Values, home_of
 from statemachines.testing.strategies import BASES, events, of, register, starting
-from statemachines.testing.struct_values import HIGHEST, Refused, example
+from statemachines.testing.struct_values import HIGHEST, ValueRefused, draw_example
 
 FEW = settings(max_examples=4)
 
@@ -234,13 +234,13 @@ def test_a_field_without_a_strategy_is_named():
 def test_a_type_that_refuses_everything_is_never_drawn():
     with pytest.raises(Unsatisfiable):
         find(of(Picky), bool, settings=settings(max_examples=20))
-    with pytest.raises(Refused, match="Picky refused 5 values"):
-        example(Picky, Random(1))
+    with pytest.raises(ValueRefused, match="Picky refused 5 values"):
+        draw_example(Picky, Random(1))
 
 
 def test_the_same_seed_is_the_same_value_without_hypothesis():
-    assert [example(Parcel, Random(5)) for _ in range(3)] == 3 * [example(Parcel, Random(5))]
-    assert len({example(Parcel, Random(seed)) for seed in range(30)}) > 20
+    assert [draw_example(Parcel, Random(5)) for _ in range(3)] == 3 * [draw_example(Parcel, Random(5))]
+    assert len({draw_example(Parcel, Random(seed)) for seed in range(30)}) > 20
 
 
 # -- machines -------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from statemachines.kernel.event import column_fields
 from statemachines.shared_subscriptions.group_store import Refused
 from statemachines.shared_subscriptions.message import Grant, Ping, Revoke
 from statemachines.shared_subscriptions.stream_store import Published
-from statemachines.trace import COLUMNS, event_row, fault_row, fingerprint, fingerprints
+from statemachines.trace import COLUMNS, event_row, fault_row, fingerprint, list_fingerprints
 from statemachines.trace.log import LogRow
 from statemachines.trace.parquet import SCHEMA
 from statemachines.trace.row import ROW
@@ -155,6 +155,6 @@ def test_the_columns_are_declared_once():
 
 
 def test_a_fingerprint_a_protocol():
-    found = fingerprints(["missed_samples", "shared_subscriptions"])
+    found = list_fingerprints(["missed_samples", "shared_subscriptions"])
     assert found["missed_samples"] == fingerprint(catalogue.machines("missed_samples"))
     assert len(set(found.values())) == 2

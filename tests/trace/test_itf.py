@@ -39,7 +39,7 @@ class Lamp(msgspec.Struct, frozen=True):
 @given(VALUES)
 def test_a_value_is_the_same_once_it_was_written_and_read(value):
     encoded = itf.encode_itf(value)
-    assert itf.canonical(json.loads(json.dumps(encoded))) == encoded
+    assert itf.make_canonical(json.loads(json.dumps(encoded))) == encoded
 
 
 def test_a_record_is_its_fields_and_an_enum_its_value():
@@ -58,16 +58,16 @@ def test_a_record_is_its_fields_and_an_enum_its_value():
     ],
 )
 def test_equal_values_have_one_form(read, same):
-    assert itf.canonical(read) == itf.canonical(same)
+    assert itf.make_canonical(read) == itf.make_canonical(same)
 
 
 @pytest.mark.parametrize(("whole", "part"), [(True, 1), ("1", 1), ([], ""), ({"a": 1}, {"b": 1}), ([1, 2], [1])])
 def test_other_values_are_told_apart(whole, part):
-    assert not itf.includes(itf.canonical(whole), itf.canonical(part))
+    assert not itf.has_part(itf.make_canonical(whole), itf.make_canonical(part))
 
 
 def test_a_record_may_leave_fields_out():
-    assert itf.includes(itf.encode_itf(Lamp()), {"light": "red"})
+    assert itf.has_part(itf.encode_itf(Lamp()), {"light": "red"})
 
 
 GOOD = {"vars": ["x"], "states": [{"x": 1}]}

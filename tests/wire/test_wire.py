@@ -18,11 +18,11 @@ from statemachines.shared_subscriptions.message import (
     Ping,
     Report,
 )
-from statemachines.wire import Codec, FrameError, Frames, Hello, Packet, decode_hello, encode_hello, frame
+from statemachines.wire import FrameError, Frames, Hello, Packet, PacketCodec, decode_hello, encode_hello, frame
 
 FUZZED = 20_000
-BORROWERS = Codec(BorrowerMessage)
-LEADERS = Codec(LeaderMessage)
+BORROWERS = PacketCodec(BorrowerMessage)
+LEADERS = PacketCodec(LeaderMessage)
 
 reports = st.builds(Report, st.text(), st.integers(0, 2**62), st.integers(0, 2**63 - 1), st.booleans())
 messages = st.one_of(

@@ -20,7 +20,17 @@ from statemachines.kernel import name_of
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import EpochRows
 from statemachines.shared_subscriptions.message import LeaderWanted, Ping, RelayedToLeader, Report, UpdateProgress
-from statemachines.wire import OLDEST, VERSION, Codec, FrameError, Hello, Packet, decode_hello, frame_hello, hello_of
+from statemachines.wire import (
+    OLDEST,
+    VERSION,
+    FrameError,
+    Hello,
+    Packet,
+    PacketCodec,
+    decode_hello,
+    frame_hello,
+    hello_of,
+)
 
 RECORDED = Path(__file__).parent / "versions"
 SECRET, NONCES = b"the secret", (b"d" * NONCE_SIZE, b"l" * NONCE_SIZE)
@@ -84,7 +94,7 @@ def test_PS_721_a_change_that_the_earlier_version_does_not_understand_is_found(f
 
 
 def test_PS_721_fields_behind_the_known_ones_are_ignored_and_missing_ones_have_their_defaults():
-    codec = Codec(LeaderWanted | Ping | UpdateProgress | RelayedToLeader)
+    codec = PacketCodec(LeaderWanted | Ping | UpdateProgress | RelayedToLeader)
 
     def decode(*message):
         return codec.decode(msgspec.msgpack.encode(["c1~1/1", "leader", 1, message])).message
@@ -112,18 +122,20 @@ def test_PS_721_fields_behind_the_known_ones_are_ignored_and_missing_ones_have_t
 )
 def test_PS_721_what_is_wrong_in_the_known_fields_ends_the_connection_whatever_follows(message):
     with pytest.raises(FrameError):
-        Codec(LeaderWanted | Ping | UpdateProgress).decode(msgspec.msgpack.encode(["c1~1/1", "leader", 1, message]))
+        PacketCodec(LeaderWanted | Ping | UpdateProgress).decode(
+            msgspec.msgpack.encode(["c1~1/1", "leader", 1, message])
+        )
 
 
 def test_PS_721_a_deep_value_in_an_unknown_field_is_refused():
     body = msgspec.msgpack.encode(["c1~1/1", "leader", 1, ["ping", "c1~1/1", 1, 2, 3, [], 0]])
     with pytest.raises(FrameError):
-        Codec(Ping).decode(body[:-1] + b"\x91" * 100_000 + b"\xc0")
+        PacketCodec(Ping).decode(body[:-1] + b"\x91" * 100_000 + b"\xc0")
 
 
 def test_PS_721_a_packet_has_four_places_in_every_version():
     with pytest.raises(FrameError):
-        Codec(Ping).decode(msgspec.msgpack.encode(["c1~1/1", "leader", 1, ["ping", "c1~1/1", 1, 2, 3], 5]))
+        PacketCodec(Ping).decode(msgspec.msgpack.encode(["c1~1/1", "leader", 1, ["ping", "c1~1/1", 1, 2, 3], 5]))
 
 
 # -- which version is spoken -----------------------------------------------------------------------------------------
@@ -247,6 +259,6 @@ def test_PS_720_the_proof_has_the_range_as_its_hello_has_it():
 
 def test_PS_720_packets_of_this_version_have_the_bytes_of_before():
     packet = Packet("c1~1/1", "leader", 1, LeaderWanted("c1~1/1", "g", "#"))
-    assert msgspec.msgpack.decode(body_of(Codec(LeaderWanted).encode(packet))) == [
+    assert msgspec.msgpack.decode(body_of(PacketCodec(LeaderWanted).encode(packet))) == [
         "c1~1/1", "leader", 1, ["leader_wanted", "c1~1/1", "g", "#"],
     ]  # fmt: skip

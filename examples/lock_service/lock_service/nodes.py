@@ -15,12 +15,12 @@ from lock_service.store import JOURNAL, VAULT, Journal, Vault
 from statemachines.drivers.files import FileService
 from statemachines.drivers.node import MachineNode, one_machine
 from statemachines.drivers.protocol import DriverProtocol
-from statemachines.drivers.role import Role
+from statemachines.drivers.role import NodeRole
 from statemachines.drivers.simple_role import Start, simple_role
 from statemachines.kernel import Event
 
-SERVER_ROLE = Role("lock_service", "server", takes=FromHolder, dialled_by=("holder",), speaker="holder")
-HOLDER_ROLE = Role("lock_service", "holder", takes=FromServer, dials=("server",))
+SERVER_ROLE = NodeRole("lock_service", "server", takes=FromHolder, dialled_by=("holder",), speaker="holder")
+HOLDER_ROLE = NodeRole("lock_service", "holder", takes=FromServer, dials=("server",))
 
 
 def server(start: Start) -> MachineNode:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from statemachines_reports.protocol import Check, ReportProtocol, Segment, Verdict, verdict
+from statemachines_reports.protocol import Check, CheckVerdict, ReportProtocol, Segment, verdict
 
 
-def judge_order(segment: Segment) -> Verdict:
+def judge_order(segment: Segment) -> CheckVerdict:
     """Whoever is told that the lock is theirs has a higher token than everybody who was told so before."""
     columns = segment.columns
     locked = columns.rows_of("tell", event=("locked",))

@@ -10,7 +10,7 @@ import numpy as np
 
 from statemachines_reports.cursor_recovery.operations import FREE, operations_of
 from statemachines_reports.intervals import find_overlaps
-from statemachines_reports.protocol import Segment, Verdict
+from statemachines_reports.protocol import CheckVerdict, Segment
 
 
 class Holds:
@@ -41,7 +41,7 @@ class Holds:
         self.operation, self.given = takes, given
 
 
-def judge_exclusive(segment: Segment) -> Verdict:
+def judge_exclusive(segment: Segment) -> CheckVerdict:
     """EXCL: of two operations that had a cursor one gave it back before the other one took it."""
     columns = segment.columns
     holds = Holds(segment)
@@ -54,4 +54,4 @@ def judge_exclusive(segment: Segment) -> Verdict:
         names = [columns.text("instance", holds.begin[one]) for one in (at, others[0])]
         return f"{names[0]} has the cursor {columns.texts['key'][holds.cursor[at]]} while {names[1]} has it"
 
-    return Verdict(len(group), holds.run[amid], columns["seq"][holds.begin[amid]], describe)
+    return CheckVerdict(len(group), holds.run[amid], columns["seq"][holds.begin[amid]], describe)

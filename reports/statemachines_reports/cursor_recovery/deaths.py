@@ -10,7 +10,7 @@ import numpy as np
 from statemachines_reports.columns import Columns
 from statemachines_reports.cursor_recovery.cursors import Holds
 from statemachines_reports.cursor_recovery.messages import DELIVERED, find_ended_rows
-from statemachines_reports.cursor_recovery.operations import FREE, Ranges, operations_of, tells_of
+from statemachines_reports.cursor_recovery.operations import FREE, PositionRanges, operations_of, tells_of
 from statemachines_reports.cursor_recovery.positions import find_consumed_ranges, find_reserved_ranges
 from statemachines_reports.protocol import Latency, Segment
 
@@ -117,7 +117,7 @@ class Fates:
         """Of an operation that died."""
         return self._of.get(group, "nothing")
 
-    def _lose(self, columns: Columns, taken: Ranges, delivered: set[tuple[int, int]]) -> None:
+    def _lose(self, columns: Columns, taken: PositionRanges, delivered: set[tuple[int, int]]) -> None:
         """A block that was taken and never came: for who wrote it, and who took it."""
         for group, run, first in zip(_groups(columns, taken), taken.run.tolist(), taken.first.tolist(), strict=True):
             if (run, first) not in delivered:
@@ -125,7 +125,7 @@ class Fates:
                 if (run, first) in self._blocks:
                     self._of[self._blocks[run, first]] = "lost"
 
-    def _skip(self, blocks: Ranges, skipped: Ranges) -> None:
+    def _skip(self, blocks: PositionRanges, skipped: PositionRanges) -> None:
         """A skipped range may hold several blocks."""
         lift = int(blocks.last.max(initial=0)) + 2
         places = blocks.run * lift + blocks.first
@@ -135,7 +135,7 @@ class Fates:
                 self._of[self._blocks[run, int(blocks.first[place])]] = "skipped"
 
 
-def _groups(columns: Columns, ranges: Ranges) -> list[int]:
+def _groups(columns: Columns, ranges: PositionRanges) -> list[int]:
     """The operation that each is of."""
     codes = len(columns.texts["instance"]) + 1
     groups: list[int] = (ranges.run * codes + columns["instance"][ranges.row]).tolist()

@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 
 from statemachines_reports.columns import STEPS, Columns
-from statemachines_reports.cursor_recovery.operations import READER, WRITER, Ranges, tells_of
+from statemachines_reports.cursor_recovery.operations import READER, WRITER, PositionRanges, tells_of
 from statemachines_reports.cursor_recovery.positions import find_consumed_ranges, find_reserved_ranges
-from statemachines_reports.protocol import Segment, Verdict, verdict
+from statemachines_reports.protocol import CheckVerdict, Segment, verdict
 
 DELIVERED, WRITTEN = ("delivered",), ("written",)
 
@@ -19,13 +19,13 @@ def find_ended_rows(columns: Columns, event: str, outcomes: tuple[str, ...]) -> 
     return np.asarray(rows[columns.is_one_of("key", outcomes, rows)])
 
 
-def judge_acknowledged(segment: Segment) -> Verdict:
+def judge_acknowledged(segment: Segment) -> CheckVerdict:
     """No reader skipped what was acknowledged, and what it moved over begins with it."""
     columns = segment.columns
     written = find_ended_rows(columns, "write_done", WRITTEN)
     run, position = columns["run"][written], columns["first"][written]
     told = tells_of(columns, "skipped")
-    skipped = Ranges(columns, told, columns["last"][told], np.ones(len(told), bool))
+    skipped = PositionRanges(columns, told, columns["last"][told], np.ones(len(told), bool))
     over = find_consumed_ranges(segment)
     at = _range_at(columns, over, run, position)
     begins = (at < 0) | (over.first[at] == position) if len(over.run) else np.ones(len(written), bool)
@@ -37,7 +37,7 @@ def judge_acknowledged(segment: Segment) -> Verdict:
     return verdict(columns, len(written), written[wrong], describe)
 
 
-def _range_at(columns: Columns, ranges: Ranges, run: np.ndarray, position: np.ndarray) -> np.ndarray:
+def _range_at(columns: Columns, ranges: PositionRanges, run: np.ndarray, position: np.ndarray) -> np.ndarray:
     """The range that each position lies in; -1: in none."""
     if not len(ranges.run):
         return np.full(len(run), -1)
@@ -48,7 +48,7 @@ def _range_at(columns: Columns, ranges: Ranges, run: np.ndarray, position: np.nd
     return np.where(within, at, -1)
 
 
-def judge_deliveries(segment: Segment) -> Verdict:
+def judge_deliveries(segment: Segment) -> CheckVerdict:
     """Nothing comes twice, and to one life of a reader positions come in rising order."""
     columns = segment.columns
     came = find_ended_rows(columns, "read_done", DELIVERED)
@@ -75,7 +75,7 @@ def lives_of(columns: Columns, rows: np.ndarray) -> np.ndarray:
     return np.asarray(codes[columns["instance"][rows]])
 
 
-def judge_contents(segment: Segment) -> Verdict:
+def judge_contents(segment: Segment) -> CheckVerdict:
     """What comes from a position is, byte for byte, what the operation wrote that had reserved it."""
     columns = segment.columns
     blocks = find_reserved_ranges(segment)

@@ -68,7 +68,7 @@ def operations_of(segment: Segment) -> Operations:
     return found
 
 
-class Ranges:
+class PositionRanges:
     """Ranges of positions, by run and where they begin: `first`..`last`, the `row` that tells; `sure`: it is known that
     the head was moved over it."""
 
@@ -78,9 +78,9 @@ class Ranges:
         self.row, self.run, self.first = row[order], run[order], first[order]
         self.last, self.sure = last[order], sure[order]
 
-    def only(self, wanted: np.ndarray) -> Ranges:
+    def only(self, wanted: np.ndarray) -> PositionRanges:
         """Some of them."""
-        some = object.__new__(Ranges)
+        some = object.__new__(PositionRanges)
         some.row, some.run, some.first = self.row[wanted], self.run[wanted], self.first[wanted]
         some.last, some.sure = self.last[wanted], self.sure[wanted]
         return some
@@ -92,7 +92,7 @@ def tells_of(columns: Columns, *events: str) -> np.ndarray:
     return np.asarray(rows[columns.is_one_of("machine", (WRITER, READER), rows)])
 
 
-def find_passed_ranges(segment: Segment, head: str, *events: str) -> Ranges:
+def find_passed_ranges(segment: Segment, head: str, *events: str) -> PositionRanges:
     """What the head was moved over: what operations told, and what may have been moved by those that died over it.
 
     A swap that nobody answered was done if a block that somebody moved over begins where it ends, and none where it
@@ -105,11 +105,11 @@ def find_passed_ranges(segment: Segment, head: str, *events: str) -> Ranges:
     row = np.concatenate((told, open_))
     last = np.concatenate((columns["last"][told], columns["last"][open_] - 1))
     sure = np.concatenate((np.ones(len(told), bool), np.zeros(len(open_), bool)))
-    ranges = Ranges(columns, row, last, sure)
+    ranges = PositionRanges(columns, row, last, sure)
     return ranges.only(ranges.sure | _follow(ranges))
 
 
-def _follow(ranges: Ranges) -> np.ndarray:
+def _follow(ranges: PositionRanges) -> np.ndarray:
     """Of those that are not sure, the ones that were done."""
     done = np.zeros(len(ranges.row), bool)
     starts = {

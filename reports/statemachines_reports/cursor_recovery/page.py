@@ -8,7 +8,7 @@ from statemachines_reports.columns import Columns
 from statemachines_reports.cursor_recovery.deaths import DEATHS
 from statemachines_reports.cursor_recovery.draw_ring import draw_ring
 from statemachines_reports.cursor_recovery.ring import ring_at
-from statemachines_reports.protocol import Drawing, Parameters, Section, Tables
+from statemachines_reports.protocol import PageDrawing, Parameters, Section, Tables
 
 OUTCOMES = ("nothing", "delivered", "skipped", "lost", "unread")
 MOMENTS = 2
@@ -33,11 +33,11 @@ def show_deaths(tables: Tables) -> Iterator[Section]:
     )
 
 
-def draw_moments(columns: Columns, parameters: Parameters, seq: int | None) -> Iterator[Drawing]:
+def draw_moments(columns: Columns, parameters: Parameters, seq: int | None) -> Iterator[PageDrawing]:
     """The ring at the row `seq`, else when the first processes died, else in the end."""
     rows = [] if seq is None else [int(row) for row in (columns["seq"] == seq).nonzero()[0]]
     rows = rows or columns.rows_of("fault", event=DEATHS)[:MOMENTS].tolist() or [columns.rows - 1]
     for row in rows:
         ring = ring_at(columns, parameters, row)
         if ring is not None:
-            yield Drawing(ring.title, ring.caption, draw_ring(ring))
+            yield PageDrawing(ring.title, ring.caption, draw_ring(ring))

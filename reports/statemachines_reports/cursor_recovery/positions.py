@@ -9,29 +9,29 @@ import numpy as np
 from statemachines_reports.cursor_recovery.operations import (
     READ_HEAD,
     WRITE_HEAD,
-    Ranges,
+    PositionRanges,
     find_passed_ranges,
     operations_of,
 )
-from statemachines_reports.protocol import Segment, Verdict
+from statemachines_reports.protocol import CheckVerdict, Segment
 
 
-def judge_reserved(segment: Segment) -> Verdict:
+def judge_reserved(segment: Segment) -> CheckVerdict:
     """Each reserved block begins where the one before it ends."""
     return _tiles(segment, find_reserved_ranges(segment), "reserved")
 
 
-def judge_passed(segment: Segment) -> Verdict:
+def judge_passed(segment: Segment) -> CheckVerdict:
     """The same of what readers took or skipped."""
     return _tiles(segment, find_consumed_ranges(segment), "taken or skipped")
 
 
-def find_reserved_ranges(segment: Segment) -> Ranges:
+def find_reserved_ranges(segment: Segment) -> PositionRanges:
     """The blocks of a segment."""
     return find_passed_ranges(segment, WRITE_HEAD, "reserved")
 
 
-def find_consumed_ranges(segment: Segment) -> Ranges:
+def find_consumed_ranges(segment: Segment) -> PositionRanges:
     """What the read head was moved over.  A block whose copy was not whole is told as taken, then as skipped."""
     found = find_passed_ranges(segment, READ_HEAD, "taken", "skipped")
     again = np.zeros(len(found.row), bool)
@@ -45,7 +45,7 @@ def find_consumed_ranges(segment: Segment) -> Ranges:
     return found.only(~again)
 
 
-def _tiles(segment: Segment, ranges: Ranges, what: str) -> Verdict:
+def _tiles(segment: Segment, ranges: PositionRanges, what: str) -> CheckVerdict:
     run, first, last = ranges.run, ranges.first, ranges.last
     before = np.full(len(run), -1, np.int64)
     before[1:] = np.where(run[1:] == run[:-1], last[:-1], -1)
@@ -58,13 +58,13 @@ def _tiles(segment: Segment, ranges: Ranges, what: str) -> Verdict:
             return f"bytes {begin}..{end - 1} are not {what}, and {end} is"
         return f"{end}..{last[at]} is {what}, and so are bytes before {begin} already"
 
-    return Verdict(len(run), run[wrong], segment.columns["seq"][ranges.row[wrong]], describe)
+    return CheckVerdict(len(run), run[wrong], segment.columns["seq"][ranges.row[wrong]], describe)
 
 
 def find_absent(segment: Segment) -> Iterator[tuple[int, str]]:
     """Of merged logs, which may not be all: (run, who) of positions that no log accounts for."""
     written, read = find_reserved_ranges(segment), find_consumed_ranges(segment)
-    capacity = capacities(segment, np.array([run for run, _ in segment.columns.runs()], np.int64)).tolist()
+    capacity = find_capacities(segment, np.array([run for run, _ in segment.columns.runs()], np.int64)).tolist()
     for (run, _), size in zip(segment.columns.runs(), capacity, strict=True):
         if "nodes" not in segment.parameters(run):
             continue
@@ -91,7 +91,7 @@ def _first_hole(first: list[int], last: list[int]) -> tuple[int | None, int]:
     return hole, end
 
 
-def judge_distance(segment: Segment) -> Verdict:
+def judge_distance(segment: Segment) -> CheckVerdict:
     """No block is reserved further than a capacity beyond the read head (BOUND).
 
     The read head is at most where the swaps that were asked until then would have moved it.
@@ -106,7 +106,7 @@ def judge_distance(segment: Segment) -> Verdict:
     place = np.searchsorted(asked, blocks.row) - 1
     furthest = np.where(place >= 0, reached[np.maximum(place, 0)] if len(asked) else 0, 0) - blocks.run * lift
     furthest = np.maximum(furthest, 0)
-    capacity = capacities(segment, blocks.run)
+    capacity = find_capacities(segment, blocks.run)
     wrong = np.flatnonzero((capacity > 0) & (blocks.last + 1 > furthest + capacity))
 
     def describe(number: int) -> str:
@@ -114,10 +114,10 @@ def judge_distance(segment: Segment) -> Verdict:
         block = f"{blocks.first[at]}..{blocks.last[at]}"
         return f"{block} is reserved; the read head is at most {furthest[at]}, the capacity {capacity[at]}"
 
-    return Verdict(len(blocks.run), blocks.run[wrong], columns["seq"][blocks.row[wrong]], describe)
+    return CheckVerdict(len(blocks.run), blocks.run[wrong], columns["seq"][blocks.row[wrong]], describe)
 
 
-def capacities(segment: Segment, runs: np.ndarray) -> np.ndarray:
+def find_capacities(segment: Segment, runs: np.ndarray) -> np.ndarray:
     """The capacity of the queue of each of these runs, as its settings or its processes say; 0: nobody does."""
     columns = segment.columns
     attached = columns.rows_of("tell", event=("attached",))

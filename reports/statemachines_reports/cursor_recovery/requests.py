@@ -9,7 +9,7 @@ import numpy as np
 from statemachines.cursor_recovery.memory import HEADER
 from statemachines_reports.columns import STEPS, Segment
 from statemachines_reports.cursor_recovery.operations import READER, WRITER, operations_of
-from statemachines_reports.protocol import Verdict, verdict
+from statemachines_reports.protocol import CheckVerdict, verdict
 
 BOTH = {
     "1_load_cursor": "load own/N/state",
@@ -79,7 +79,7 @@ CHOICES = {"own": "1_load_cursor", "other": "3_check_cursor"}
 """Where the cursor of a pool is chosen: until the next choice all accesses are of that one."""
 
 
-def judge_requests(segment: Segment) -> Verdict:
+def judge_requests(segment: Segment) -> CheckVerdict:
     """What each operation asks for in each of its states."""
     columns, operations = segment.columns, operations_of(segment)
     places = np.flatnonzero(operations.is_ask[1:] & ~operations.is_ask[:-1]) + 1

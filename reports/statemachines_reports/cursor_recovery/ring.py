@@ -8,7 +8,7 @@ import numpy as np
 from statemachines_reports.columns import Columns
 from statemachines_reports.cursor_recovery.deaths import DEATHS
 from statemachines_reports.cursor_recovery.operations import FREE, tells_of
-from statemachines_reports.draw_histogram import duration
+from statemachines_reports.draw_histogram import format_ns
 from statemachines_reports.protocol import Parameters
 
 BEING_WRITTEN, READABLE, BEING_READ, LEFT = "being written", "readable", "being read", "left by a dead writer"
@@ -126,4 +126,4 @@ def _when(columns: Columns, row: int) -> str:
 
 def _where(columns: Columns, row: int) -> str:
     since = int(columns["t_ns"][row] - columns["t_ns"][0])
-    return f"run {columns['run'][row]}, seq {columns['seq'][row]}, {duration(max(since, 0))} after its beginning"
+    return f"run {columns['run'][row]}, seq {columns['seq'][row]}, {format_ns(max(since, 0))} after its beginning"

@@ -15,8 +15,8 @@ import numpy as np
 
 from statemachines_reports.columns import Segment
 from statemachines_reports.cursor_recovery.operations import operations_of
-from statemachines_reports.cursor_recovery.positions import capacities
-from statemachines_reports.protocol import Verdict, verdict
+from statemachines_reports.cursor_recovery.positions import find_capacities
+from statemachines_reports.protocol import CheckVerdict, verdict
 
 CELL = 4
 DATA, POSITION = "data/", "/position"
@@ -92,7 +92,7 @@ class WordHistory:
         offsets = np.array([int(one[len(DATA) :]) if CELL_KEY.fullmatch(one) else -1 for one in texts])
         is_cell = offsets[cell] >= 0
         runs = np.array([one for one, _ in columns.runs()], np.int64)
-        capacity = capacities(segment, runs)
+        capacity = find_capacities(segment, runs)
         is_known = ~is_cell | (capacity[np.searchsorted(runs, run)] > 0)
         asks = np.flatnonzero(operations.is_ask & columns.is_one_of("event", ("copy_in",), operations.row))
         found: list[tuple[int, int, int]] = []
@@ -136,7 +136,7 @@ def find_greatest(
     return np.where(is_there, greatest[latest] - at * lift + NEVER, NEVER)
 
 
-def judge_words(segment: Segment) -> Verdict:
+def judge_words(segment: Segment) -> CheckVerdict:
     """What was read is what was written last, or at the same time."""
     columns, history = segment.columns, history_of(segment)
     asked = history.reads.begin

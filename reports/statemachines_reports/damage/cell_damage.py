@@ -163,7 +163,7 @@ def mix_in_protocol(run: DamagedRun, row: int, chance: Random) -> Edit | None:
     return Edit(take, tuple((row, column, value) for column, value in cells.items()))
 
 
-def all_rows(run: DamagedRun) -> np.ndarray:
+def select_all_rows(run: DamagedRun) -> np.ndarray:
     """Every row."""
     return np.arange(run.rows)
 
@@ -173,7 +173,7 @@ def steps_of(kind: str) -> Callable[[DamagedRun], np.ndarray]:
     return lambda run: run.columns.rows_of(kind)
 
 
-def changing(**cells: Any) -> Callable[[DamagedRun, int, Random], Edit | None]:
+def change_cells(**cells: Any) -> Callable[[DamagedRun, int, Random], Edit | None]:
     """These cells are others."""
     return lambda run, row, chance: run.change(row, **cells)
 
@@ -206,16 +206,16 @@ KINDS: Final = (
         lambda run: run.steps,
         change_node,
     ),
-    DamageKind("kind-unknown", all_rows, changing(kind="note")),
-    DamageKind("timer-as-step", steps_of("timer"), changing(kind="step")),
-    DamageKind("step-as-timer", steps_of("step"), changing(kind="timer")),
+    DamageKind("kind-unknown", select_all_rows, change_cells(kind="note")),
+    DamageKind("timer-as-step", steps_of("timer"), change_cells(kind="step")),
+    DamageKind("step-as-timer", steps_of("step"), change_cells(kind="timer")),
     DamageKind("machine-unknown", lambda run: run.steps, name_unknown_machine),
-    DamageKind("machine-empty", lambda run: run.steps, changing(machine="")),
+    DamageKind("machine-empty", lambda run: run.steps, change_cells(machine="")),
     DamageKind(
         "instance-renamed",
         lambda run: run.steps,
         lambda run, row, chance: run.change(row, instance=f"{run.cell('instance', row)}x"),
     ),
-    DamageKind("other-run", all_rows, mix_in_run),
+    DamageKind("other-run", select_all_rows, mix_in_run),
     DamageKind("other-protocol", lambda run: run.steps, mix_in_protocol),
 )

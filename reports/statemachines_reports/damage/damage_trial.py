@@ -16,7 +16,7 @@ from statemachines.trace.parquet import SCHEMA, TEXTS
 from statemachines_reports.columns import Columns, Segment, read_run
 from statemachines_reports.damage.damage_kind import DamageKind, DamageTally, damage_run
 from statemachines_reports.damage.damaged_run import DamagedRun
-from statemachines_reports.judge import Absent, Found, Judges, Unjudged
+from statemachines_reports.judge import CheckOutcome, Judges, MissingLog, UnjudgedSteps
 from statemachines_reports.trace_set import TraceSet
 
 
@@ -47,11 +47,11 @@ class DamageTrial:
         absent: set[str] = set()
         unjudged = False
         for protocol, one in self.judges.judge(segment, self.waived):
-            if isinstance(one, Found):
+            if isinstance(one, CheckOutcome):
                 verdicts[one.check] = "wrong" if one.wrong else "held"
-            elif isinstance(one, Absent):
+            elif isinstance(one, MissingLog):
                 absent.add(protocol)
-            elif isinstance(one, Unjudged):
+            elif isinstance(one, UnjudgedSteps):
                 unjudged = True
         for shown, protocol, check in self.judges.checks:
             lacks = check.whole and ("" in absent or protocol in absent)

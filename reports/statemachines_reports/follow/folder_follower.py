@@ -11,7 +11,7 @@ import msgspec
 
 from statemachines.kernel import ConfigurationError
 from statemachines.spark.spark_link import find_client
-from statemachines.spark.spark_session import refusals
+from statemachines.spark.spark_session import raise_refusals
 from statemachines.spark.spark_settings import SparkSettings, is_connect
 from statemachines.trace.log_segments import RUN_END
 from statemachines.whole_file import check_folder, check_name
@@ -73,7 +73,7 @@ def follow(
         raise ConfigurationError("--master", settings.master or "sc://", rule)
     ledger = BatchLedger(out / "batches")
     is_stopped = False
-    with Session(settings) as session, refusals():
+    with Session(settings) as session, raise_refusals():
         sink = BatchSink(session, directory, out, ledger, report)
         query = start_query(session.spark, directory, out, sink)
         try:

@@ -17,7 +17,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from statemachines.kernel import ConfigurationError
-from statemachines.registry import unknown
+from statemachines.registry import make_unknown_error
 from statemachines_reports.columns import reading
 from statemachines_reports.foreign_log.ndjson_rows import LOOKED_AT, decode_line, read_ndjson
 from statemachines_reports.foreign_log.text_blocks import LINE_MAX, RawRows, TextBlocks, refuse_log
@@ -168,4 +168,4 @@ def check_columns(paths: Sequence[Path], kinds: Sequence[str], columns: Sequence
     there = dict.fromkeys(name for one in zip(paths, kinds, strict=True) for name in list_columns(*one))
     for name in columns:
         if there and name not in there:
-            raise unknown("column", name, list(there)[:40], "the mapping may name it otherwise")
+            raise make_unknown_error("column", name, list(there)[:40], "the mapping may name it otherwise")

@@ -128,11 +128,11 @@ def check_files(files: Sequence[Path]) -> None:
 
 
 def _check_guards(mapping: LogMapping, table: MachineTable) -> None:
-    from statemachines.registry import unknown
+    from statemachines.registry import make_unknown_error
 
     for guard in mapping.guards:
         if guard not in table.guards:
-            raise unknown("guard", guard, sorted(table.guards))
+            raise make_unknown_error("guard", guard, sorted(table.guards))
 
 
 def _list_names(files: Sequence[Path]) -> list[str]:

@@ -277,11 +277,11 @@ def list_templates() -> dict[str, Path]:
 
 def read_template(name: str) -> str:
     """The text of a template; raises `ConfigurationError` with those there are."""
-    from statemachines.registry import unknown
+    from statemachines.registry import make_unknown_error
 
     templates = list_templates()
     if name not in templates or not re.fullmatch(r"[a-z_]+", name):
-        raise unknown("--template", name, templates)
+        raise make_unknown_error("--template", name, templates)
     return templates[name].read_text(encoding="utf-8")
 
 

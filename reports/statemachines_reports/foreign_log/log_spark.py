@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from statemachines.spark.spark_session import SharedSpark, refusals
+from statemachines.spark.spark_session import SharedSpark, raise_refusals
 from statemachines.spark.spark_settings import SparkSettings
 from statemachines_reports.foreign_log.log_integrity import HOLES
 from statemachines_reports.foreign_log.log_judge import INSTANCE, LogJudge
@@ -24,7 +24,7 @@ TORN: Final = "torn"
 
 def judge_on_spark(judge: LogJudge, settings: SparkSettings) -> LogVerdict:
     """Judge all files of a judge in tasks of Spark; raises what a task raises."""
-    with SharedSpark(settings) as session, refusals():
+    with SharedSpark(settings) as session, raise_refusals():
         session.ship_code(())
         tallies = _collect(judge, session.spark)
     torn = sum(one.checked for one in tallies if one.check == TORN)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statemachines.kernel import ConfigurationError
-from statemachines.registry import unknown
+from statemachines.registry import make_unknown_error
 from statemachines_reports.foreign_log.log_mapping import DeliveryKind, LogMapping, format_value, list_value_names
 from statemachines_reports.foreign_log.source_columns import TEXT, SourceColumns
 from statemachines_reports.foreign_log.text_blocks import RawRows
@@ -42,7 +42,7 @@ class TableMapper:
         for role, names in self._names.items():
             for name in names.values():
                 if name not in self._known[role]:
-                    raise unknown(f"--map values.{role}", name, self._known[role])
+                    raise make_unknown_error(f"--map values.{role}", name, self._known[role])
         self._ignored = frozenset(map(format_value, mapping.ignore))
 
     @property

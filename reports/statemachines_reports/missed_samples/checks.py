@@ -6,12 +6,12 @@ import numpy as np
 
 from statemachines_reports.columns import stable_order
 from statemachines_reports.missed_samples.streams import streams_of
-from statemachines_reports.protocol import Check, Segment, Verdict, verdict
+from statemachines_reports.protocol import Check, CheckVerdict, Segment, verdict
 
 PUBLISHER = "missed_samples/publisher"
 
 
-def judge_numbers(segment: Segment) -> Verdict:
+def judge_numbers(segment: Segment) -> CheckVerdict:
     """A life of a publisher numbers its samples without a gap."""
     columns = segment.columns
     rows = columns.rows_of("tell", event=("stamped",))
@@ -33,7 +33,7 @@ def judge_numbers(segment: Segment) -> Verdict:
 def _judged(name: str, claim: str) -> Check:
     """Of this name among what is wrong with the streams."""
 
-    def judge(segment: Segment) -> Verdict:
+    def judge(segment: Segment) -> CheckVerdict:
         streams = [stream for _, stream in streams_of(segment).found]
         wrong = {one.row: one.detail for stream in streams for one in stream.wrong if one.check == name}
         looked = sum(stream.looked[name] for stream in streams)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from markupsafe import Markup
 
-from statemachines_reports.draw_histogram import duration
-from statemachines_reports.missed_samples.stream import MISSED, OPEN, RECOVERED, Hole, Stream
+from statemachines_reports.draw_histogram import format_ns
+from statemachines_reports.missed_samples.stream import MISSED, OPEN, RECOVERED, Hole, SampleStream
 
 WIDTH, HEIGHT, LEFT, BELOW, LINE = 560, 220, 60, 22, 15
 HOLES = 400
@@ -15,7 +15,7 @@ COLOURS = {RECOVERED: "var(--green)", MISSED: "var(--red)", OPEN: "var(--grey)"}
 WORDS = {RECOVERED: "came later, delivered", MISSED: "reported as missed", OPEN: "missing at the end"}
 
 
-def draw(stream: Stream, t_ns: np.ndarray) -> Markup:
+def draw(stream: SampleStream, t_ns: np.ndarray) -> Markup:
     """Its holes; `t_ns`: the times of the rows."""
     holes = stream.holes[:HOLES]
     ends = [hole.until if hole.until >= 0 else len(t_ns) - 1 for hole in holes]
@@ -55,7 +55,7 @@ def _legend(low: int, high: int, span: int) -> list[str]:
         text(LEFT - 6, 16, str(high), "end"),
         text(LEFT - 6, HEIGHT, str(low), "end"),
         text(LEFT, HEIGHT + 14, "0 s"),
-        text(WIDTH, HEIGHT + 14, duration(span), "end"),
+        text(WIDTH, HEIGHT + 14, format_ns(span), "end"),
     ]
     for number, (outcome, colour) in enumerate(COLOURS.items()):
         y = HEIGHT + BELOW + LINE * number

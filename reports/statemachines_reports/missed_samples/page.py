@@ -8,7 +8,7 @@ from statemachines_reports.columns import Columns
 from statemachines_reports.missed_samples.draw_stream import draw
 from statemachines_reports.missed_samples.stream import MISSED, OPEN, RECOVERED
 from statemachines_reports.missed_samples.streams import streams_in
-from statemachines_reports.protocol import Drawing, Parameters, Section, Tables
+from statemachines_reports.protocol import PageDrawing, Parameters, Section, Tables
 
 OUTCOMES = (RECOVERED, MISSED, OPEN)
 CAUSES = {"sample": "a later sample", "heartbeat": "a heartbeat"}
@@ -33,7 +33,7 @@ def show_holes(tables: Tables) -> Iterator[Section]:
     )
 
 
-def draw_stream(columns: Columns, parameters: Parameters, seq: int | None) -> Iterator[Drawing]:
+def draw_stream(columns: Columns, parameters: Parameters, seq: int | None) -> Iterator[PageDrawing]:
     """The stream with most holes of the run that the page tells of."""
     found = [stream for _, stream in streams_in(columns, lambda run: parameters).found if stream.holes]
     if found:
@@ -42,4 +42,4 @@ def draw_stream(columns: Columns, parameters: Parameters, seq: int | None) -> It
             f"{stream.name}. A bar goes from the moment in which a hole showed to the one in which what was missing "
             "was told."
         )
-        yield Drawing("A stream with holes", caption, draw(stream, columns["t_ns"]))
+        yield PageDrawing("A stream with holes", caption, draw(stream, columns["t_ns"]))

@@ -14,11 +14,11 @@ from statemachines_reports.missed_samples.checks import CHECKS
 from statemachines_reports.missed_samples.page import draw_stream, show_holes
 from statemachines_reports.missed_samples.stream import MISSED, OPEN, RECOVERED, Hole
 from statemachines_reports.missed_samples.streams import SOURCE, SUBSCRIBER, streams_of
-from statemachines_reports.protocol import Amount, Latency, Measure, Ratio, ReportProtocol, Segment, Story, Tally
+from statemachines_reports.protocol import Amount, AmountRatio, Latency, Measure, ReportProtocol, Segment, Story, Tally
 from statemachines_reports.trace_roles import TraceRoles
 
 
-class Filled(msgspec.Struct, frozen=True):
+class FilledGap(msgspec.Struct, frozen=True):
     """So many samples of a run were missing, as a `cause` showed (a later sample, a heartbeat), and what became of
     them: recovered, missed, open."""
 
@@ -49,7 +49,7 @@ def find(segment: Segment) -> Iterator[msgspec.Struct]:
     for (run, name), count in sorted(sums.items()):
         yield Tally(run, name, count)
     for key, count in sorted(filled.items()):
-        yield Filled(*key, count)
+        yield FilledGap(*key, count)
 
 
 def _latency(columns: Columns, run: int, hole: Hole) -> Latency:
@@ -81,9 +81,9 @@ REPORTS: Final = ReportProtocol(
         Amount("brought"),
         Amount("turned_away", compared="turned away"),
     ),
-    ratios=(Ratio("amplification", ("brought",), RECOVERED),),
+    ratios=(AmountRatio("amplification", ("brought",), RECOVERED),),
     find=find,
-    results=(Filled,),
+    results=(FilledGap,),
     tables={
         "holes": """
             SELECT setting.scenario, cause, outcome, sum(count) AS samples

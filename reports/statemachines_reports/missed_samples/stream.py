@@ -21,7 +21,7 @@ MET = ("appeared", "history_ended")
 """A source that is known by its token alone is asked for its newest samples."""
 
 
-class Wrong(NamedTuple):
+class SampleFinding(NamedTuple):
     """A row that is not as the check of this name has it."""
 
     check: str
@@ -49,7 +49,7 @@ class KnownTop(NamedTuple):
     cause: str
 
 
-class Stream:
+class SampleStream:
     """`pending`: so many numbers that are ahead of a hole are held at most; where there are more, the oldest hole gives
     way, asked for or not (None: nobody knows, and every sample may be one too many).  `next`: the first number that was
     not told (-1: nothing is settled yet); `looked`: how much each check has looked at."""
@@ -60,7 +60,7 @@ class Stream:
         self.next = -1
         self.delivered = self.again = self.queries = 0
         self.holes: list[Hole] = []
-        self.wrong: list[Wrong] = []
+        self.wrong: list[SampleFinding] = []
         self.looked: Counter[str] = Counter()
         self._held = HeldNumbers()
         self._known: list[KnownTop] = []
@@ -170,7 +170,7 @@ class Stream:
             first = end + 1
 
     def _say(self, check: str, row: int, detail: str) -> None:
-        self.wrong.append(Wrong(check, row, f"{self.name} {detail}"))
+        self.wrong.append(SampleFinding(check, row, f"{self.name} {detail}"))
 
     def end(self) -> None:
         """Nothing more of it comes: what is missing stays so."""

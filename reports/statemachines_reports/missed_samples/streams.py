@@ -9,7 +9,7 @@ import numpy as np
 
 from statemachines.missed_samples import source
 from statemachines_reports.columns import STEPS, Columns
-from statemachines_reports.missed_samples.stream import DELIVER, GONE, MISSED, QUERY, Stream
+from statemachines_reports.missed_samples.stream import DELIVER, GONE, MISSED, QUERY, SampleStream
 from statemachines_reports.protocol import Parameters, Segment
 
 SUBSCRIBER, SOURCE = "missed_samples/subscriber", "missed_samples/source"
@@ -26,16 +26,16 @@ def pending_of(parameters: Parameters) -> int | None:
     return pending if isinstance(pending, int) else None
 
 
-class Streams:
+class SampleStreams:
     """`found`: (run, stream), in the order in which they end."""
 
     def __init__(self, columns: Columns, parameters: Callable[[int], Parameters]) -> None:
         self.columns = columns
         self._parameters = parameters
-        self.found: list[tuple[int, Stream]] = []
+        self.found: list[tuple[int, SampleStream]] = []
         self._run = -1
         self._pending: int | None = None
-        self._open: dict[int, Stream] = {}
+        self._open: dict[int, SampleStream] = {}
         self._codes = {text: code for code, text in enumerate(columns.texts["instance"])}
         self._pairs: dict[tuple[int, int], int] = {}
         self._read()
@@ -83,10 +83,10 @@ class Streams:
             code = self._pairs[party, key] = self._codes.get(name, -1)
         return code
 
-    def _stream(self, instance: int) -> Stream:
+    def _stream(self, instance: int) -> SampleStream:
         stream = self._open.get(instance)
         if stream is None:
-            stream = self._open[instance] = Stream([*self.columns.texts["instance"], ""][instance], self._pending)
+            stream = self._open[instance] = SampleStream([*self.columns.texts["instance"], ""][instance], self._pending)
         return stream
 
     def _close(self, instance: int) -> None:
@@ -99,17 +99,17 @@ class Streams:
             self._close(instance)
 
 
-_KNOWN: WeakKeyDictionary[Columns, Streams] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[Columns, SampleStreams] = WeakKeyDictionary()
 
 
-def streams_of(segment: Segment) -> Streams:
+def streams_of(segment: Segment) -> SampleStreams:
     """Those of a segment, read once."""
     return streams_in(segment.columns, segment.parameters)
 
 
-def streams_in(columns: Columns, parameters: Callable[[int], Parameters]) -> Streams:
+def streams_in(columns: Columns, parameters: Callable[[int], Parameters]) -> SampleStreams:
     """Those of columns, read once; `parameters` of each run."""
     found = _KNOWN.get(columns)
     if found is None:
-        found = _KNOWN[columns] = Streams(columns, parameters)
+        found = _KNOWN[columns] = SampleStreams(columns, parameters)
     return found

@@ -9,10 +9,10 @@ import numpy as np
 
 from statemachines_reports.columns import Columns, Segment, stable_order
 from statemachines_reports.neutral.simulated_run import is_simulated, runs_where
-from statemachines_reports.protocol import Check, Joint, KeptRows, Verdict, verdict
+from statemachines_reports.protocol import Check, CheckVerdict, Joint, KeptRows, verdict
 
 
-def judge_clocks(segment: Segment) -> Verdict:
+def judge_clocks(segment: Segment) -> CheckVerdict:
     """Rows whose time is before that of the row before, or before 0; and rows before which some are missing."""
     columns = segment.columns
     run = columns["run"]

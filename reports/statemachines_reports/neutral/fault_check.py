@@ -12,7 +12,7 @@ import numpy as np
 
 from statemachines_reports.columns import Columns, Segment
 from statemachines_reports.neutral.simulated_run import DEATHS, is_simulated, runs_where
-from statemachines_reports.protocol import Check, Parameters, Verdict
+from statemachines_reports.protocol import Check, CheckVerdict, Parameters
 from statemachines_reports.trace_roles import TraceRoles
 
 RESTART: Final = "restart"
@@ -20,7 +20,7 @@ DOWN: Final = (*DEATHS, "power_loss", "torn_write", "unsubscribe")
 """Faults after which a node may restart: a store has no machines that end, and a consumer may end by itself."""
 
 
-def judge_faults(segment: Segment, roles: Iterable[TraceRoles]) -> Verdict:
+def judge_faults(segment: Segment, roles: Iterable[TraceRoles]) -> CheckVerdict:
     """Kinds of faults of which a run has more or fewer rows than it counts.  A fault that is planned may come to
     nothing, and leave no row."""
     columns = segment.columns
@@ -56,7 +56,7 @@ def judge_faults(segment: Segment, roles: Iterable[TraceRoles]) -> Verdict:
         if count := unexplained[run]:
             wrong.append((run, f"{count} restarts are of processes that no row says to have died"))
     runs = np.array([run for run, _ in wrong], np.int64)
-    return Verdict(checked, runs, np.full(len(runs), -1), lambda place: wrong[place][1])
+    return CheckVerdict(checked, runs, np.full(len(runs), -1), lambda place: wrong[place][1])
 
 
 def _drawn_kinds(parameters: Parameters) -> Iterable[str]:

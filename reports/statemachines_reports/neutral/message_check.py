@@ -18,7 +18,7 @@ from statemachines_reports.neutral.lost_messages import find_lost
 from statemachines_reports.neutral.message_traffic import NUMBERED, Traffic
 from statemachines_reports.neutral.row_groups import group_by_text, group_rows, is_of_last_time
 from statemachines_reports.neutral.simulated_run import is_simulated, runs_where
-from statemachines_reports.protocol import Check, Joint, KeptRows, Verdict, verdict
+from statemachines_reports.protocol import Check, CheckVerdict, Joint, KeptRows, verdict
 from statemachines_reports.sealed_numbers import SealedNumbers
 from statemachines_reports.trace_roles import TraceRoles
 
@@ -44,7 +44,7 @@ def recode(columns: Columns, name: str, other: str) -> np.ndarray:
     return np.array([codes.get(text, -1) for text in columns.texts[name]] + [len(columns.texts[other])], np.int64)
 
 
-def judge_messages(segment: Segment, roles: Iterable[TraceRoles]) -> Verdict:
+def judge_messages(segment: Segment, roles: Iterable[TraceRoles]) -> CheckVerdict:
     """What is wrong with the messages of a segment; `roles` of its protocols."""
     columns = segment.columns
     rows, words = _find_wrong_traffic(segment, roles)
@@ -53,7 +53,7 @@ def judge_messages(segment: Segment, roles: Iterable[TraceRoles]) -> Verdict:
     return _verdict_on(columns, rows, words)
 
 
-def _verdict_on(columns: Columns, checked: int, words: dict[int, int]) -> Verdict:
+def _verdict_on(columns: Columns, checked: int, words: dict[int, int]) -> CheckVerdict:
     def describe(row: int) -> str:
         what = f"{columns.text('event', row)} of {columns.text('instance', row)}"
         return f"{columns.text('kind', row)} {what}, message {columns['msg'][row]}: {WORDS[words[row]]}"
@@ -204,10 +204,10 @@ def messages_check(roles: Iterable[TraceRoles]) -> Check:
     claim = "what arrives was sent before, as it was sent, and no more often; what is sent arrives or is dropped"
     roles = tuple(roles)
 
-    def judge_traffic(segment: Segment) -> Verdict:
+    def judge_traffic(segment: Segment) -> CheckVerdict:
         return _verdict_on(segment.columns, *_find_wrong_traffic(segment, roles))
 
-    def judge_steps(segment: Segment) -> Verdict:
+    def judge_steps(segment: Segment) -> CheckVerdict:
         rows = _find_undelivered(segment.columns)
         return _verdict_on(segment.columns, 0, dict.fromkeys(rows.tolist(), 8))
 
@@ -215,7 +215,7 @@ def messages_check(roles: Iterable[TraceRoles]) -> Check:
         judge_traffic, partial(_keep_traffic, roles=roles), partial(_seal_messages, roles=roles), _is_sealed
     )
 
-    def judge_numbers(segment: Segment) -> Verdict:
+    def judge_numbers(segment: Segment) -> CheckVerdict:
         return _verdict_on(segment.columns, 0, dict.fromkeys(_find_unnumbered(segment).tolist(), 9))
 
     joints = traffic, Joint(judge_steps, _keep_undelivered), Joint(judge_numbers, _keep_unnumbered)

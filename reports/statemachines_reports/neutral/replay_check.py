@@ -18,7 +18,7 @@ from statemachines_reports.columns import STEPS, Columns, Segment
 from statemachines_reports.neutral.event_readers import reader_of
 from statemachines_reports.neutral.replayed_run import ReplayedRun, TraceStep
 from statemachines_reports.neutral.simulated_run import DEATHS
-from statemachines_reports.protocol import Check, Verdict, verdict
+from statemachines_reports.protocol import Check, CheckVerdict, verdict
 from statemachines_reports.trace_roles import TraceRoles
 
 LEVEL: Final = "replay"
@@ -26,7 +26,7 @@ ROWS: Final = ("record", *STEPS, "send", "ask", "tell")
 COLUMNS: Final = ("machine", "instance", "kind", "event", "source", "dest")
 
 
-def judge_replay(segment: Segment, roles: Iterable[TraceRoles]) -> Verdict:
+def judge_replay(segment: Segment, roles: Iterable[TraceRoles]) -> CheckVerdict:
     """What is wrong with the steps of a segment, as far as its rows have data."""
     columns = segment.columns
     readers = {fsm.full_name: reader_of(fsm) for fsm in segment.lookup.family}

@@ -9,16 +9,16 @@ import numpy as np
 
 from statemachines.trace.row import KINDS
 from statemachines_reports.columns import Segment, Steps
-from statemachines_reports.protocol import Check, Joint, KeptRows, Verdict
+from statemachines_reports.protocol import Check, CheckVerdict, Joint, KeptRows
 from statemachines_reports.run_rules import is_by_known_rules, split_by_rules
 
 
-def judge_rows(segment: Segment) -> Verdict:
+def judge_rows(segment: Segment) -> CheckVerdict:
     """Every step takes a row of the table that is there for its state and event, and ends where the row leads."""
     return _with_unknown_kinds(segment, _join([_judge_rows(part) for part in split_by_rules(segment)]))
 
 
-def _judge_rows(segment: Segment) -> Verdict:
+def _judge_rows(segment: Segment) -> CheckVerdict:
     steps, lookup = segment.steps, segment.lookup
     legal = lookup.legal(steps.machine, steps.event, steps.source, steps.row, steps.dest)
     is_timer = segment.columns.is_one_of("kind", ("timer",), steps.index)
@@ -34,7 +34,7 @@ def _judge_rows(segment: Segment) -> Verdict:
     return _of_steps(steps, len(legal), wrong, describe)
 
 
-def _with_unknown_kinds(segment: Segment, found: Verdict) -> Verdict:
+def _with_unknown_kinds(segment: Segment, found: CheckVerdict) -> CheckVerdict:
     """The verdict, and rows of a kind that no trace has."""
     columns = segment.columns
     unknown = np.flatnonzero(~columns.is_one_of("kind", KINDS))
@@ -46,10 +46,10 @@ def _with_unknown_kinds(segment: Segment, found: Verdict) -> Verdict:
         return f"{columns.text('kind', unknown[place - count]) or 'nothing'} is no kind of row"
 
     run, seq = (np.concatenate((own, columns[name][unknown])) for own, name in ((found.run, "run"), (found.seq, "seq")))
-    return Verdict(found.checked, run, seq, describe)
+    return CheckVerdict(found.checked, run, seq, describe)
 
 
-def _join(found: list[Verdict]) -> Verdict:
+def _join(found: list[CheckVerdict]) -> CheckVerdict:
     """The verdicts of the parts of a segment as one."""
     if len(found) == 1:
         return found[0]
@@ -60,16 +60,16 @@ def _join(found: list[Verdict]) -> Verdict:
         return found[part].describe(place - int(ends[part]) + len(found[part].run))
 
     run, seq = np.concatenate([one.run for one in found]), np.concatenate([one.seq for one in found])
-    return Verdict(sum(one.checked for one in found), run, seq, describe)
+    return CheckVerdict(sum(one.checked for one in found), run, seq, describe)
 
 
-def judge_continuity(segment: Segment) -> Verdict:
+def judge_continuity(segment: Segment) -> CheckVerdict:
     """Every step begins where the one before of its instance ended; the first in a state in which the machine may
     begin, as does a child machine that was at its end and is made again."""
     return _join([_judge_continuity(part) for part in split_by_rules(segment)])
 
 
-def _judge_continuity(segment: Segment) -> Verdict:
+def _judge_continuity(segment: Segment) -> CheckVerdict:
     steps, lookup = segment.steps, segment.lookup
     order, machine = steps.order, steps.machine[steps.order]
     source = steps.source[order]
@@ -96,8 +96,8 @@ def _machine(steps: Steps, position: int) -> str:
     return steps.text("machine", position).rpartition("/")[2]
 
 
-def _of_steps(steps: Steps, checked: int, wrong: np.ndarray, describe: Callable[[int], str]) -> Verdict:
-    return Verdict(checked, steps.run[wrong], steps.seq[wrong], lambda place: describe(int(wrong[place])))
+def _of_steps(steps: Steps, checked: int, wrong: np.ndarray, describe: Callable[[int], str]) -> CheckVerdict:
+    return CheckVerdict(checked, steps.run[wrong], steps.seq[wrong], lambda place: describe(int(wrong[place])))
 
 
 def keep_none(segment: Segment) -> KeptRows:

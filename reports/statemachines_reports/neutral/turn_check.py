@@ -23,7 +23,7 @@ from statemachines_reports.neutral.row_groups import (
     keep_group_ends,
 )
 from statemachines_reports.neutral.simulated_run import DEATHS, is_simulated, runs_where
-from statemachines_reports.protocol import Check, Joint, KeptRows, Verdict, verdict
+from statemachines_reports.protocol import Check, CheckVerdict, Joint, KeptRows, verdict
 from statemachines_reports.trace_roles import TraceRoles
 
 EFFECTS: Final = ("send", "tell", "ask")
@@ -47,7 +47,7 @@ WORDS: Final = {
 }
 
 
-def judge_turns(segment: Segment, roles: Iterable[TraceRoles]) -> Verdict:
+def judge_turns(segment: Segment, roles: Iterable[TraceRoles]) -> CheckVerdict:
     """What is wrong with the turns of a segment.  A run without any step says nothing of turns."""
     columns = segment.columns
     roles = tuple(roles)
@@ -70,7 +70,7 @@ def _joint_of(code: int, roles: tuple[TraceRoles, ...]) -> Joint:
     """How one thing that may be wrong is judged where a run is cut."""
     turn = TURNS[code]
 
-    def judge(segment: Segment) -> Verdict:
+    def judge(segment: Segment) -> CheckVerdict:
         columns = segment.columns
         rows = np.unique(turn.find(segment, roles))
         looked = len(columns.rows_of(*STEPS, *EFFECTS))
@@ -360,7 +360,7 @@ def _find_misdirected(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.nda
     return np.sort(np.concatenate(found))
 
 
-class Turn(NamedTuple):
+class TurnRule(NamedTuple):
     """One thing that may be wrong with turns: which rows are, and which a part of a run keeps."""
 
     find: Callable[[Segment, tuple[TraceRoles, ...]], np.ndarray]
@@ -368,16 +368,16 @@ class Turn(NamedTuple):
 
 
 TURNS: Final = {
-    1: Turn(_find_loose_effects, _keep_loose_effects),
-    2: Turn(_find_orphans, _keep_node_steps),
-    7: Turn(_find_changelings, _keep_parents),
-    3: Turn(_find_repeated, _keep_node_rows),
-    4: Turn(_find_unasked, _keep_requests),
-    6: Turn(_find_hasty, _keep_asking),
-    5: Turn(_find_unaccompanied, _keep_companions),
-    8: Turn(_find_displaced, _keep_nothing),
-    9: Turn(_find_undead, _keep_lives),
-    10: Turn(_find_misdirected, _keep_nothing),
+    1: TurnRule(_find_loose_effects, _keep_loose_effects),
+    2: TurnRule(_find_orphans, _keep_node_steps),
+    7: TurnRule(_find_changelings, _keep_parents),
+    3: TurnRule(_find_repeated, _keep_node_rows),
+    4: TurnRule(_find_unasked, _keep_requests),
+    6: TurnRule(_find_hasty, _keep_asking),
+    5: TurnRule(_find_unaccompanied, _keep_companions),
+    8: TurnRule(_find_displaced, _keep_nothing),
+    9: TurnRule(_find_undead, _keep_lives),
+    10: TurnRule(_find_misdirected, _keep_nothing),
 }
 """By their words; of a row with which several things are wrong the last one is said."""
 

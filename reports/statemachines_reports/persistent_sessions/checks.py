@@ -6,13 +6,13 @@ import numpy as np
 
 from statemachines_reports.persistent_sessions.findings import AGED, CUT, EPOCHS, GAP, ORDER, OWNER, TWICE
 from statemachines_reports.persistent_sessions.histories import histories_of
-from statemachines_reports.protocol import Check, Segment, Verdict, verdict
+from statemachines_reports.protocol import Check, CheckVerdict, Segment, verdict
 
 
 def _judged(name: str, claim: str, *, whole: bool = True) -> Check:
     """Of this name among what is wrong with the histories."""
 
-    def judge(segment: Segment) -> Verdict:
+    def judge(segment: Segment) -> CheckVerdict:
         findings = histories_of(segment).findings
         wrong = {one.row: one.detail for one in findings.wrong if one.check == name}
         looked = findings.looked[name]

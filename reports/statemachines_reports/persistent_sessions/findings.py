@@ -14,7 +14,7 @@ EPOCHS: Final = "epochs"
 AGED: Final = "aged"
 
 
-class Wrong(NamedTuple):
+class SessionFinding(NamedTuple):
     """Something that is not as it must be: the `row` of the segment that shows it, and what, in words."""
 
     check: str
@@ -26,11 +26,11 @@ class Findings:
     """Of one segment: `wrong`; `looked`: check -> how many things it has looked at."""
 
     def __init__(self) -> None:
-        self.wrong: list[Wrong] = []
+        self.wrong: list[SessionFinding] = []
         self.looked: Counter[str] = Counter()
 
     def look(self, check: str, holds: bool, row: int, detail: str, count: int = 1) -> None:
         """The check has looked at `count` things, of which this one must hold."""
         self.looked[check] += count
         if not holds:
-            self.wrong.append(Wrong(check, row, detail))
+            self.wrong.append(SessionFinding(check, row, detail))

@@ -17,11 +17,11 @@ import numpy as np
 from statemachines.kernel import life_of, node_of
 from statemachines_reports.columns import STEPS, Columns
 from statemachines_reports.persistent_sessions.findings import EPOCHS, GAP, Findings
-from statemachines_reports.persistent_sessions.measured import Resume, Takeover
-from statemachines_reports.persistent_sessions.session import Session
-from statemachines_reports.persistent_sessions.session_owner import Owned
-from statemachines_reports.persistent_sessions.writing import HandedMessage, Writing
-from statemachines_reports.persistent_sessions.written_rows import Put
+from statemachines_reports.persistent_sessions.measured import MeasuredResume, Takeover
+from statemachines_reports.persistent_sessions.session import SessionHistory
+from statemachines_reports.persistent_sessions.session_owner import OwnerHistory
+from statemachines_reports.persistent_sessions.writing import HandedMessage, WriterHistory
+from statemachines_reports.persistent_sessions.written_rows import PutRequest
 from statemachines_reports.protocol import Latency, Segment
 
 WRITER: Final = "persistent_sessions/writer"
@@ -36,7 +36,7 @@ TOLD: Final = ("taken_over", "message_expired")
 DEATHS: Final = ("crash", "cut", "kill", "lost_disk")
 
 
-class Cells(NamedTuple):
+class SegmentRow(NamedTuple):
     """One row of the segment."""
 
     row: int
@@ -54,12 +54,12 @@ class Cells(NamedTuple):
     last: int
 
 
-class Resumed(NamedTuple):
+class ResumedOwner(NamedTuple):
     """An owner comes to normal operation in this row."""
 
     row: int
-    owner: Owned
-    session: Session
+    owner: OwnerHistory
+    session: SessionHistory
 
 
 class Histories:
@@ -76,18 +76,18 @@ class Histories:
         self._read()
 
     def _begin(self) -> None:
-        self._sessions: dict[str, Session] = {}
-        self._writing: dict[str, Writing] = {}
+        self._sessions: dict[str, SessionHistory] = {}
+        self._writing: dict[str, WriterHistory] = {}
         self._handed: dict[str, list[HandedMessage]] = {}
         """Messages that a writer was handed before it has said for which session it writes."""
-        self._owned: dict[str, Owned] = {}
-        self._session_of: dict[str, Session] = {}
+        self._owned: dict[str, OwnerHistory] = {}
+        self._session_of: dict[str, SessionHistory] = {}
         self._fences: dict[tuple[str, str], int] = {}
         """The epoch that was known when an owner asked first to fence a writer: answers may overtake each other."""
         self._wanted: dict[str, None] = {}
         """Owners that writers were told of."""
         self._nodes: set[str] = set()
-        self._resumed: dict[str, Resumed] = {}
+        self._resumed: dict[str, ResumedOwner] = {}
         """Node -> an owner that has come to normal operation by the step whose rows are being read: those of its
         children follow its own."""
 
@@ -109,10 +109,10 @@ class Histories:
                 self._end()
                 self._run = run
             said = (names[code] for names, code in zip(texts, values[:8], strict=True))
-            self._take(Cells(row, *said, *values[8:]))
+            self._take(SegmentRow(row, *said, *values[8:]))
         self._end()
 
-    def _take(self, cells: Cells) -> None:
+    def _take(self, cells: SegmentRow) -> None:
         self._nodes.add(cells.node)
         resumed = self._resumed.get(cells.node)
         if resumed is not None and not cells.instance.startswith(f"{resumed.owner.party}:"):
@@ -131,11 +131,11 @@ class Histories:
 
     # -- writers ----------------------------------------------------------------------------------------------------
 
-    def _ask(self, cells: Cells) -> None:
+    def _ask(self, cells: SegmentRow) -> None:
         match cells.event:
             case "begin_epoch":
                 session = self._session(cells.key)
-                writing = self._writing[cells.instance] = Writing(session, session.writer(cells.node))
+                writing = self._writing[cells.instance] = WriterHistory(session, session.writer(cells.node))
                 for message in self._handed.pop(cells.instance, ()):
                     writing.hand(message)
             case "put_rows":
@@ -146,7 +146,7 @@ class Histories:
             case _:
                 self._ask_of_owner(cells)
 
-    def _put(self, cells: Cells) -> None:
+    def _put(self, cells: SegmentRow) -> None:
         writing = self._writing.get(cells.instance)
         if writing is None:
             return
@@ -157,11 +157,11 @@ class Histories:
         numbers = range(cells.first, cells.last + 1)
         is_next = first == cells.key and 0 < len(numbers) == len(handed)
         self.findings.look(EPOCHS, is_next, row, f"{named}, and {first} is next of {len(handed)} that it was handed")
-        puts: list[Put] = []
+        puts: list[PutRequest] = []
         before = writing.before
         for number, one in zip(numbers, handed, strict=False):
             message = one.message if puts else cells.key
-            put = Put(
+            put = PutRequest(
                 (epoch, number), message, one.qos, row, epoch < written.epoch, one.until_ns, one.since_ns, one.copies
             )
             written.ask(put, before)
@@ -170,7 +170,7 @@ class Histories:
             before = put.at
         writing.puts = tuple(puts)
 
-    def _step_of_writer(self, cells: Cells) -> None:
+    def _step_of_writer(self, cells: SegmentRow) -> None:
         writing = self._writing.get(cells.instance)
         if cells.event == "live_known" and cells.key:
             self._wanted[cells.key] = None
@@ -194,7 +194,7 @@ class Histories:
                 writing.before = put.at
             writing.puts = ()
 
-    def _measure_store(self, row: int, writing: Writing) -> None:
+    def _measure_store(self, row: int, writing: WriterHistory) -> None:
         self.sums[self._run, "stored"] += 1
         if writing.handed:
             handed, cause = writing.handed.popleft()
@@ -202,7 +202,7 @@ class Histories:
 
     # -- owners -----------------------------------------------------------------------------------------------------
 
-    def _ask_of_owner(self, cells: Cells) -> None:
+    def _ask_of_owner(self, cells: SegmentRow) -> None:
         party = cells.instance.removesuffix("/acknowledged")
         owner, session = self._owned.get(party), self._session_of.get(party)
         if owner is None or session is None:
@@ -219,7 +219,7 @@ class Histories:
                 session.ask_state_commit(cells.row, owner, cells.term)
             session.ask_commit(cells.row, owner, is_answered=party == cells.instance)
 
-    def _step(self, cells: Cells) -> None:
+    def _step(self, cells: SegmentRow) -> None:
         if cells.machine == WRITER:
             self._step_of_writer(cells)
         elif cells.machine == RESUME:
@@ -236,7 +236,7 @@ class Histories:
             elif cells.event == "state_committed":
                 session.commit(cells.row, owner, cells.first)
 
-    def _step_of_resume(self, cells: Cells) -> None:
+    def _step_of_resume(self, cells: SegmentRow) -> None:
         owner = self._owner(cells)
         session = self._session_of.get(owner.party)
         if cells.event == "session_loaded" and cells.source == "loading":
@@ -249,24 +249,24 @@ class Histories:
         if cells.event in ACKNOWLEDGED and cells.source == cells.dest == "normal":
             session.acknowledge(cells.row, owner, cells.first)
         if cells.dest == "normal" and cells.source != "normal":
-            self._resumed[cells.node] = Resumed(cells.row, owner, session)
+            self._resumed[cells.node] = ResumedOwner(cells.row, owner, session)
         elif cells.dest == "yielding":
             session.yield_(owner)
         elif cells.dest == "stopped":
             session.stop(owner)
 
-    def _resume(self, resumed: Resumed) -> None:
+    def _resume(self, resumed: ResumedOwner) -> None:
         row, owner, session = resumed
         session.resume(row, owner)
         took = self._between(owner.begun, row)
-        self.measured.append(Resume(self._run, owner.pending, owner.buffered, took))
+        self.measured.append(MeasuredResume(self._run, owner.pending, owner.buffered, took))
         self.measured.append(Latency("resume", self._run, took))
         if session.died >= 0:
             waited, cause = self._between(session.died, row), self.columns.text("event", session.died)
             self.measured.append(Latency("fail_over", self._run, waited, cause))
             session.died = -1
 
-    def _step_of_flow(self, cells: Cells, owner: Owned, session: Session, writer: str) -> None:
+    def _step_of_flow(self, cells: SegmentRow, owner: OwnerHistory, session: SessionHistory, writer: str) -> None:
         flow = owner.flow(writer, self.findings)
         flow.step(cells.row, cells.event, cells.source, cells.dest, cells.term, cells.first)
         if cells.event == "fenced_rows":
@@ -275,7 +275,7 @@ class Histories:
             self.findings.look(EPOCHS, cells.term >= known, cells.row, f"{writer}: {what}")
             session.writer(writer).hear(cells.term)
 
-    def _take_rows(self, cells: Cells, owner: Owned, session: Session) -> None:
+    def _take_rows(self, cells: SegmentRow, owner: OwnerHistory, session: SessionHistory) -> None:
         flow = owner.flow(cells.key, self.findings)
         if cells.event == "take" and flow.released < (cells.term, cells.last) <= flow.blocked:
             flow.released = cells.term, cells.last
@@ -290,7 +290,7 @@ class Histories:
         owner.pending += count * flow.is_from_database()
         owner.buffered += count * (flow.event == "settled")
 
-    def _send(self, cells: Cells) -> None:
+    def _send(self, cells: SegmentRow) -> None:
         owner, session = self._owned.get(cells.instance), self._session_of.get(cells.instance)
         if owner is not None and session is not None:
             # An owner that died between its commit and its sending leaves what comes marked and for the first time.
@@ -298,7 +298,7 @@ class Histories:
             self.sums[self._run, "sent_new"] += session.send(cells.row, owner, cells.key, cells.first, is_marked)
             self.sums[self._run, "sent_again"] += is_marked
 
-    def _tell(self, cells: Cells) -> None:
+    def _tell(self, cells: SegmentRow) -> None:
         if cells.event == "taken_over":
             self.measured.append(Takeover(self._run, cells.key))
             return
@@ -307,23 +307,23 @@ class Histories:
             self.sums[self._run, "expired"] += 1
             session.pass_over(cells.row, owner, cells.key, cells.grant > 0, cells.last)
 
-    def _die(self, cells: Cells) -> None:
+    def _die(self, cells: SegmentRow) -> None:
         for session in self._sessions.values():
             if session.die(cells.node):
                 session.died = cells.row
 
     # -- who is who -------------------------------------------------------------------------------------------------
 
-    def _session(self, name: str) -> Session:
+    def _session(self, name: str) -> SessionHistory:
         found = self._sessions.get(name)
         if found is None:
-            found = self._sessions[name] = Session(name, self.findings)
+            found = self._sessions[name] = SessionHistory(name, self.findings)
         return found
 
-    def _owner(self, cells: Cells) -> Owned:
+    def _owner(self, cells: SegmentRow) -> OwnerHistory:
         found = self._owned.get(cells.instance)
         if found is None:
-            found = self._owned[cells.instance] = Owned(cells.instance, cells.node, cells.row)
+            found = self._owned[cells.instance] = OwnerHistory(cells.instance, cells.node, cells.row)
         return found
 
     def _between(self, since: int, until: int) -> int:
@@ -355,11 +355,11 @@ class Histories:
         return int(np.searchsorted(self.columns["run"], self._run, "right")) - 1
 
 
-def _handed_in(cells: Cells) -> HandedMessage:
+def _handed_in(cells: SegmentRow) -> HandedMessage:
     return HandedMessage(cells.row, cells.key, cells.grant, cells.last, cells.first, max(1, cells.term))
 
 
-def _is_stored(cells: Cells) -> bool:
+def _is_stored(cells: SegmentRow) -> bool:
     """The writer is told that its rows are stored."""
     return cells.event == "row_stored" or (cells.event == "row_read" and cells.first == 1)
 

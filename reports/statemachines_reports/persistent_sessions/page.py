@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from statemachines_reports.draw_histogram import duration
+from statemachines_reports.draw_histogram import format_ns
 from statemachines_reports.protocol import Section, Tables
 
 PENDING = {
@@ -62,4 +62,4 @@ def show_takeovers(tables: Tables) -> Iterator[Section]:
 
 
 def _times(line: dict[str, Any]) -> tuple[str, ...]:
-    return tuple(duration(line[f"{name}_ns"]) for name in ("p50", "p99", "max"))
+    return tuple(format_ns(line[f"{name}_ns"]) for name in ("p50", "p99", "max"))

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from statemachines.kernel import node_of
 from statemachines_reports.persistent_sessions.findings import AGED, OWNER, TWICE, Findings
-from statemachines_reports.persistent_sessions.session_owner import Owned
-from statemachines_reports.persistent_sessions.written_rows import Position, Put, Written
+from statemachines_reports.persistent_sessions.session_owner import OwnerHistory
+from statemachines_reports.persistent_sessions.written_rows import Position, PutRequest, WrittenRows
 
 Kind = tuple[str, bool]
 """A message, and whether it comes under a packet (QoS 1 and 2)."""
 
 
-class Session:
+class SessionHistory:
     """`name`: its id; `writers` by name; `resuming`: owners that are on their way to normal operation; `died`: the row
     in which the node of its owner died (-1: it lives)."""
 
     def __init__(self, name: str, findings: Findings) -> None:
         self.name = name
-        self.writers: dict[str, Written] = {}
+        self.writers: dict[str, WrittenRows] = {}
         self.resuming: set[str] = set()
-        self.normal: Owned | None = None
+        self.normal: OwnerHistory | None = None
         self.died = -1
         self.loaded_ns = 0
         """When its state was loaded last, by the clock of the database."""
@@ -30,24 +30,24 @@ class Session:
         """The rows in which it was loaded under a token that was higher than all before, and the tokens."""
         self._begun = 0
         """The highest token of whom an owner of before has yielded to, as that one was told."""
-        self._puts: dict[Kind, list[tuple[Written, Put]]] = {}
+        self._puts: dict[Kind, list[tuple[WrittenRows, PutRequest]]] = {}
         self._packets: dict[int, str] = {}
         self._senders: dict[tuple[str, int], int] = {}
         """(message, packet) -> the highest token under which an owner has sent it so."""
 
-    def writer(self, name: str) -> Written:
+    def writer(self, name: str) -> WrittenRows:
         """What a writer has stored for it."""
         found = self.writers.get(name)
         if found is None:
-            found = self.writers[name] = Written(name, self._findings)
+            found = self.writers[name] = WrittenRows(name, self._findings)
         return found
 
-    def put(self, written: Written, put: Put) -> None:
+    def put(self, written: WrittenRows, put: PutRequest) -> None:
         """A row is asked for, or asked for again."""
         if written.puts.get(put.at) is put:
             self._puts.setdefault((put.message, put.qos > 0), []).append((written, put))
 
-    def refuse(self, written: Written, put: Put) -> None:
+    def refuse(self, written: WrittenRows, put: PutRequest) -> None:
         """It was not stored."""
         known = written.puts.get(put.at)
         written.refuse(put)
@@ -56,7 +56,7 @@ class Session:
 
     # -- owners -----------------------------------------------------------------------------------------------------
 
-    def load(self, row: int, owner: Owned, time_ns: int) -> None:
+    def load(self, row: int, owner: OwnerHistory, time_ns: int) -> None:
         """An owner has its state, as of this time of the database, which refuses those before it from now on."""
         self.loaded_ns = max(self.loaded_ns, time_ns)
         if self._committing:
@@ -69,24 +69,24 @@ class Session:
             self._loaded.append((row, owner.token))
         self.resuming.add(owner.party)
 
-    def ask_commit(self, row: int, owner: Owned, is_answered: bool) -> None:
+    def ask_commit(self, row: int, owner: OwnerHistory, is_answered: bool) -> None:
         """An owner asks for a commit, and hears of it."""
         self._look(not owner.is_yielding, row, f"{owner.party} asks for a commit, and has yielded")
         if is_answered:
             owner.stale = owner.token < self._loaded[-1][1]
 
-    def ask_state_commit(self, row: int, owner: Owned, token: int) -> None:
+    def ask_state_commit(self, row: int, owner: OwnerHistory, token: int) -> None:
         """An owner asks under the token under which it has loaded the state."""
         self._committing.add(owner.party)
         what = f"{owner.party} asks for a commit under token {token}, and has loaded the state under {owner.token}"
         self._look(token == owner.token, row, what)
 
-    def acknowledge(self, row: int, owner: Owned, packet: int) -> None:
+    def acknowledge(self, row: int, owner: OwnerHistory, packet: int) -> None:
         """The client says that it has a packet, which some owner has sent it."""
         what = f"{owner.party} is told that packet {packet} came, which nobody has sent"
         self._look(packet in self._packets, row, what)
 
-    def commit(self, row: int, owner: Owned, time_ns: int) -> None:
+    def commit(self, row: int, owner: OwnerHistory, time_ns: int) -> None:
         """It is told that it has committed, at this time of the database."""
         owner.committed_ns = time_ns
         self._committing.discard(owner.party)
@@ -94,11 +94,11 @@ class Session:
         what = f"{owner.party} commits under token {owner.token}, and it had been loaded under {token}"
         self._look(not owner.stale, row, what)
 
-    def begin_takeover(self, owner: Owned) -> None:
+    def begin_takeover(self, owner: OwnerHistory) -> None:
         """The owner of before has said that it yields to this one."""
         self._begun = max(self._begun, owner.token)
 
-    def resume(self, row: int, owner: Owned) -> None:
+    def resume(self, row: int, owner: OwnerHistory) -> None:
         """An owner is in normal operation."""
         for name, written in self.writers.items():
             if not owner.is_starved(name):
@@ -106,12 +106,12 @@ class Session:
         self.resuming.discard(owner.party)
         self.normal = owner
 
-    def yield_(self, owner: Owned) -> None:
+    def yield_(self, owner: OwnerHistory) -> None:
         """An owner falls silent."""
         owner.is_yielding = True
         self.stop(owner)
 
-    def stop(self, owner: Owned) -> None:
+    def stop(self, owner: OwnerHistory) -> None:
         """An owner ends."""
         self.resuming.discard(owner.party)
         if self.normal is owner:
@@ -127,7 +127,7 @@ class Session:
 
     # -- the client -------------------------------------------------------------------------------------------------
 
-    def send(self, row: int, owner: Owned, message: str, packet: int, again: bool) -> bool:
+    def send(self, row: int, owner: OwnerHistory, message: str, packet: int, again: bool) -> bool:
         """An owner sends a message to the client; whether it is sent for the first time.
 
         An owner that stood still between its commit and its first sending sends when it continues. A later owner, which
@@ -147,7 +147,7 @@ class Session:
         self._send_first(row, owner, message, packet > 0)
         return True
 
-    def _send_first(self, row: int, owner: Owned, message: str, has_packet: bool) -> None:
+    def _send_first(self, row: int, owner: OwnerHistory, message: str, has_packet: bool) -> None:
         kind = message, has_packet
         puts = self._puts.get(kind)
         if puts is None:
@@ -168,7 +168,7 @@ class Session:
             if other is not written:
                 other.check_older(row, owner.party, put.since_ns, message)
 
-    def pass_over(self, row: int, owner: Owned, message: str, has_packet: bool, time_ns: int) -> None:
+    def pass_over(self, row: int, owner: OwnerHistory, message: str, has_packet: bool, time_ns: int) -> None:
         """An owner says that a message was over before it was sent."""
         kind = message, has_packet
         puts = self._puts.get(kind)
@@ -181,7 +181,7 @@ class Session:
             written, put = found
             written.pass_over(row, owner.party, put, time_ns)
 
-    def _next_put(self, kind: Kind) -> tuple[Written, Put] | None:
+    def _next_put(self, kind: Kind) -> tuple[WrittenRows, PutRequest] | None:
         """The row that is sent, of those of a message: the first that an owner has taken with its message.  Of others
         the message may have been deleted, because it was too old."""
         left = [one for one in self._puts[kind] if one[1].left]
@@ -197,7 +197,7 @@ class Session:
         for written in self.writers.values():
             written.end(self.loaded_ns)
 
-    def strangers(self) -> list[tuple[Written, Position]]:
+    def strangers(self) -> list[tuple[WrittenRows, Position]]:
         """What owners took, and no log says who stored it."""
         return [(one, at) for one in self.writers.values() for at in sorted(one.strangers())]
 

@@ -10,7 +10,7 @@ KEEPING = ("behind", "syncing", "finalizing")
 STARVED = ("behind", "draining")
 
 
-class Flow:
+class OwnedFlow:
     """One writer of an owner: `k` of the marker that is shown, or of a cut without one, under `epoch` (0: none), so
     many messages `kept` behind it; `taken`: the last position that this owner took (None: nothing yet); `event`: what
     the flow has heard last; `status`: its state; `blocked`: the last position that waited for other writers, and
@@ -88,7 +88,7 @@ class Flow:
         self._findings.look(check, holds, row, f"{self._name} {detail}")
 
 
-class Owned:
+class OwnerHistory:
     """`party` owns a session under `token`; rows of the segment: `begun` when its client connected, `loaded` when it
     asked for the state.  `pending` and `buffered`: how many rows it took from the database, and from behind markers,
     on its way to normal operation; `stale`: it asks for a commit, and somebody has loaded the state after it."""
@@ -99,7 +99,7 @@ class Owned:
         self.begun = row
         self.loaded = row
         self.token = 0
-        self.flows: dict[str, Flow] = {}
+        self.flows: dict[str, OwnedFlow] = {}
         self.pending = self.buffered = 0
         self.stale = self.is_yielding = False
         self.committed_ns = 0
@@ -110,9 +110,9 @@ class Owned:
         found = self.flows.get(writer)
         return found is not None and found.status in STARVED
 
-    def flow(self, writer: str, findings: Findings) -> Flow:
+    def flow(self, writer: str, findings: Findings) -> OwnedFlow:
         """That of a writer."""
         found = self.flows.get(writer)
         if found is None:
-            found = self.flows[writer] = Flow(f"{self.party}, writer {writer},", findings)
+            found = self.flows[writer] = OwnedFlow(f"{self.party}, writer {writer},", findings)
         return found

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, NamedTuple
 
-from statemachines_reports.persistent_sessions.session import Session
-from statemachines_reports.persistent_sessions.written_rows import Position, Put, Written
+from statemachines_reports.persistent_sessions.session import SessionHistory
+from statemachines_reports.persistent_sessions.written_rows import Position, PutRequest, WrittenRows
 
 RESUMING: Final = "resumes"
 CALM: Final = "calm"
@@ -24,25 +24,25 @@ class HandedMessage(NamedTuple):
     copies: int = 1
 
 
-class Handed(NamedTuple):
+class HandedRow(NamedTuple):
     """The same, and what the session did then."""
 
     of: HandedMessage
     cause: str
 
 
-class Writing:
+class WriterHistory:
     """`known`: the highest epoch that anybody knew of when it asked for its own; `puts`: the range of rows under way;
     `before`: what it has stored last; `handed`: messages that are not stored yet."""
 
-    def __init__(self, session: Session, written: Written) -> None:
+    def __init__(self, session: SessionHistory, written: WrittenRows) -> None:
         self.session = session
         self.written = written
         self.known = written.epoch
-        self.puts: tuple[Put, ...] = ()
+        self.puts: tuple[PutRequest, ...] = ()
         self.before: Position = (0, 0)
-        self.handed: deque[Handed] = deque()
+        self.handed: deque[HandedRow] = deque()
 
     def hand(self, message: HandedMessage) -> None:
         """A message is handed over."""
-        self.handed.append(Handed(message, RESUMING if self.session.resuming else CALM))
+        self.handed.append(HandedRow(message, RESUMING if self.session.resuming else CALM))

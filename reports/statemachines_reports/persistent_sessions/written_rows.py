@@ -12,7 +12,7 @@ Position = tuple[int, int]
 """(epoch, number)."""
 
 
-class Put:
+class PutRequest:
     """What a writer asks to store `at` a position, in a `row` of the segment; `stale`: the epoch was known to be raised
     by then; `stored`: the row in which the writer was told that it is (-1: not so far), at `stored_ns` of the database;
     its publisher is at this node since `since_ns` (0: unknown); it comes in so many `copies`, of which so many are
@@ -60,7 +60,7 @@ class Put:
         return 0 < self.until_ns <= time_ns
 
 
-class Written:
+class WrittenRows:
     """`writer`: its name; `epoch`: the highest that anybody was told of; `puts`: what was asked for and not refused;
     `taken`, `lost`, `marked`, `sent`, `aged`: positions; `open`: what is stored and was not taken so far, `unsent` what
     of it is to be sent, in the order in which it was stored; `begun`: epochs whose writer has a log."""
@@ -68,9 +68,9 @@ class Written:
     def __init__(self, writer: str, findings: Findings) -> None:
         self.writer = writer
         self.epoch = 0
-        self.puts: dict[Position, Put] = {}
-        self.open: dict[Position, Put] = {}
-        self.unsent: dict[Position, Put] = {}
+        self.puts: dict[Position, PutRequest] = {}
+        self.open: dict[Position, PutRequest] = {}
+        self.unsent: dict[Position, PutRequest] = {}
         self.taken: dict[Position, str] = {}
         """Who took it last."""
         self.lost: set[Position] = set()
@@ -98,7 +98,7 @@ class Written:
         """Somebody was told of an epoch."""
         self.epoch = max(self.epoch, epoch)
 
-    def ask(self, put: Put, before: Position) -> None:
+    def ask(self, put: PutRequest, before: Position) -> None:
         """A row is asked for; `before`: what this life of the writer has stored last."""
         epoch, number = put.at
         follows = number == (before[1] + 1 if before[0] == epoch else 1)
@@ -112,7 +112,7 @@ class Written:
             what = f"stores {put.message} as {_show(put.at)}, where {known.message} is"
             self._look(EPOCHS, same, put.row, what)
 
-    def store(self, put: Put, row: int, stored_ns: int = 0) -> None:
+    def store(self, put: PutRequest, row: int, stored_ns: int = 0) -> None:
         """The writer is told that a row is stored, and since when."""
         what = f"stored {_show(put.at)} after epoch {self.epoch} had been told of"
         self._look(EPOCHS, not put.stale, row, what)
@@ -122,7 +122,7 @@ class Written:
         if put.at not in self.taken:
             self.open[put.at] = put
 
-    def refuse(self, put: Put) -> None:
+    def refuse(self, put: PutRequest) -> None:
         """The row is not stored: its epoch was raised."""
         self.puts.pop(put.at, None)
 
@@ -158,7 +158,7 @@ class Written:
         self._look(TWICE, at not in self.marked, row, f"{_show(at)} is committed a second time, by {owner}")
         self.marked.setdefault(at, token)
 
-    def send(self, row: int, owner: str, put: Put) -> None:
+    def send(self, row: int, owner: str, put: PutRequest) -> None:
         """An owner sends a copy of a message to the client for the first time."""
         at = put.at
         behind = f"{_show(at)} is sent by {owner} behind {_show(self._last_sent)}"
@@ -175,7 +175,7 @@ class Written:
         late = f"{what} is sent by {owner} before {_show(first.at)} ({first.message})" if first and is_older else ""
         self._look(ORDER, not is_older, row, late)
 
-    def pass_over(self, row: int, owner: str, put: Put, time_ns: int) -> None:
+    def pass_over(self, row: int, owner: str, put: PutRequest, time_ns: int) -> None:
         """An owner leaves a message out, since it was over when that was to be committed."""
         what = f"{_show(put.at)} is passed over by {owner} at {time_ns}, and is over at {put.until_ns or 'no time'}"
         self._look(AGED, put.is_over(time_ns), row, what)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from statemachines_reports.protocol import Segment, Verdict, verdict
+from statemachines_reports.protocol import CheckVerdict, Segment, verdict
 from statemachines_reports.sequence_windows.receiver_log import hearing_of, odd_clocks
 
 SECOND_NS = 1_000_000_000
 
 
-def judge_advisories(segment: Segment) -> Verdict:
+def judge_advisories(segment: Segment) -> CheckVerdict:
     """THROTTLE: each advisory is at least a second after the one before it, by a clock that nothing is wrong with, and
     is the sum of what was lost since; or of all but the loss of that very instant: a client whose second is over hears
     of it afterwards.  A life that recovers has lost what it has given up, and not what its window says."""

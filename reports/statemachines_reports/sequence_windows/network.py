@@ -18,7 +18,7 @@ LATE = 1 << 64
 """More than any number."""
 
 
-class Place(NamedTuple):
+class PublisherSubject(NamedTuple):
     """What a publisher (its id) sends on a subject, in a run."""
 
     run: int
@@ -26,7 +26,7 @@ class Place(NamedTuple):
     subject: str
 
 
-class Dropped(NamedTuple):
+class LostPacket(NamedTuple):
     """A message that was lost; `number`: frame and base as one, so that numbers compare; `down`: its receiver was
     dead."""
 
@@ -40,13 +40,13 @@ def number_at(columns: Columns, row: int) -> int:
     return int(columns["term"][row]) << BASE_BITS | int(columns["first"][row])
 
 
-class Network:
+class NetworkLosses:
     """All losses of a segment.  `dead`: (run, node) -> the rows in which it died."""
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
         self.dead: dict[tuple[int, str], list[int]] = {}
-        self.lost: dict[tuple[Place, str], list[Dropped]] = {}
+        self.lost: dict[tuple[PublisherSubject, str], list[LostPacket]] = {}
         self.last_lost: dict[tuple[int, str], list[int]] = {}
         down: set[tuple[int, str]] = set()
         rows = columns.rows_of("drop", "fault")
@@ -68,14 +68,14 @@ class Network:
         if columns["first"][row] < 1:
             return  # no message of ours
         is_down = (run, node) in down
-        place = Place(run, columns.text("instance", row), columns.text("key", row))
-        insort(self.lost.setdefault((place, node), []), Dropped(number_at(columns, row), row, is_down))
+        place = PublisherSubject(run, columns.text("instance", row), columns.text("key", row))
+        insort(self.lost.setdefault((place, node), []), LostPacket(number_at(columns, row), row, is_down))
         if not is_down:
             self.last_lost.setdefault((run, node), []).append(row)
 
-    def between(self, place: Place, node: str, after: int, before: int) -> list[Dropped]:
+    def between(self, place: PublisherSubject, node: str, after: int, before: int) -> list[LostPacket]:
         """What was lost on the way to a node, with numbers greater than the one and lower than the other."""
-        found: list[Dropped] = []
+        found: list[LostPacket] = []
         for to in (node, ""):
             some = self.lost.get((place, to), [])
             found += some[bisect_right(some, (after, LATE)) : bisect_right(some, (before, -1))]

@@ -9,8 +9,8 @@ import msgspec
 
 from statemachines_reports.columns import Columns
 from statemachines_reports.protocol import Segment
-from statemachines_reports.sequence_windows.network import Dropped, Place
-from statemachines_reports.sequence_windows.receiver_log import Said, hearing_of, read_hearing
+from statemachines_reports.sequence_windows.network import LostPacket, PublisherSubject
+from statemachines_reports.sequence_windows.receiver_log import JudgedMessage, hearing_of, read_hearing
 
 S = 1_000_000_000
 TOLD, UNKNOWN, WRONG, MISSED = "told", "unknown", "wrong", "missed"
@@ -23,7 +23,7 @@ CLAIMS = {"next": "nothing missing", "skip": "missing", "skip unknown": "missing
           "first unknown": "no claim", "cycle": "no claim"}  # fmt: skip
 
 
-class Loss(msgspec.Struct, frozen=True):
+class LossOutcome(msgspec.Struct, frozen=True):
     """So many messages of a publisher and subject were lost in a second of a run (from 0 on), by receiver."""
 
     run: int
@@ -34,7 +34,7 @@ class Loss(msgspec.Struct, frozen=True):
     count: int
 
 
-class Case(msgspec.Struct, frozen=True):
+class OutcomeCount(msgspec.Struct, frozen=True):
     """So many delivered messages of a run before which the network had `lost` something, or had not; `said`: what the
     receiver claimed of it; `right`: whether that is so (no claim is neither right nor wrong, and counts as right)."""
 
@@ -45,7 +45,7 @@ class Case(msgspec.Struct, frozen=True):
     count: int
 
 
-def outcome_of(said: Said) -> str:
+def outcome_of(said: JudgedMessage) -> str:
     """Of what was lost before a message."""
     match said.verdict:
         case "skip":
@@ -61,7 +61,7 @@ def outcome_of(said: Said) -> str:
     return MISSED
 
 
-def is_right(said: Said) -> bool:
+def is_right(said: JudgedMessage) -> bool:
     """What was claimed is so."""
     match said.verdict:
         case "next":
@@ -73,18 +73,18 @@ def is_right(said: Said) -> bool:
     return True
 
 
-def find_losses(segment: Segment) -> Iterator[Loss]:
+def find_losses(segment: Segment) -> Iterator[LossOutcome]:
     """What became of all that was lost."""
     return losses_of(segment.columns)
 
 
-def losses_of(columns: Columns) -> Iterator[Loss]:
+def losses_of(columns: Columns) -> Iterator[LossOutcome]:
     """The same of columns; seconds count from the first row of the run."""
     hearing = read_hearing(columns)
     began = {run: int(columns["t_ns"][columns["run"] == run].min()) // S for run, _ in columns.runs()}
     found: Counter[tuple[int, int, str, str, str]] = Counter()
 
-    def count(place: Place, one: Dropped, outcome: str) -> None:
+    def count(place: PublisherSubject, one: LostPacket, outcome: str) -> None:
         second = int(columns["t_ns"][one.row]) // S - began[place.run]
         found[place.run, second, place.publisher, place.subject, outcome] += 1
 
@@ -94,10 +94,10 @@ def losses_of(columns: Columns) -> Iterator[Loss]:
     for place, one in hearing.silent:
         count(place, one, LAST)
     for key, number in sorted(found.items()):
-        yield Loss(*key, number)
+        yield LossOutcome(*key, number)
 
 
-def find_cases(segment: Segment) -> Iterator[Case]:
+def find_cases(segment: Segment) -> Iterator[OutcomeCount]:
     """What was said, against what had happened."""
     columns = segment.columns
     found = Counter(
@@ -106,4 +106,4 @@ def find_cases(segment: Segment) -> Iterator[Case]:
         if said.verdict in CLAIMS
     )
     for key, number in sorted(found.items()):
-        yield Case(*key, number)
+        yield OutcomeCount(*key, number)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from statemachines_reports.columns import Columns
-from statemachines_reports.protocol import Drawing, Parameters, Records, Section, Tables
+from statemachines_reports.protocol import PageDrawing, Parameters, Records, Section, Tables
 from statemachines_reports.sequence_windows.draw_losses import draw_losses
 from statemachines_reports.sequence_windows.outcomes import OUTCOMES, S, losses_of
 
@@ -30,7 +30,7 @@ def show_losses(tables: Tables) -> Iterator[Section]:
     ):  # fmt: skip
         lines = [line for line in tables["confusion"] if line["ordered"] is ordered]
         if lines:
-            yield Section(title, HEADS, list(confusion(lines)), caption)
+            yield Section(title, HEADS, list(list_confusion(lines)), caption)
     if tables["losses"]:
         yield Section(
             "What became of lost messages",
@@ -46,7 +46,7 @@ def show_losses(tables: Tables) -> Iterator[Section]:
         )
 
 
-def confusion(lines: Records) -> Iterator[tuple[str, ...]]:
+def list_confusion(lines: Records) -> Iterator[tuple[str, ...]]:
     """A line for what was lost, and one for what was not, of each scenario."""
     for scenario in sorted({line["scenario"] for line in lines}):
         for lost in (True, False):
@@ -81,11 +81,11 @@ def _sum(lines: Iterable[dict[str, Any]], **wanted: str) -> int:
     return sum(line["messages"] for line in lines if all(line[key] == value for key, value in wanted.items()))
 
 
-def draw_run(columns: Columns, parameters: Parameters, seq: int | None) -> Iterator[Drawing]:
+def draw_run(columns: Columns, parameters: Parameters, seq: int | None) -> Iterator[PageDrawing]:
     """Loss over time, by publisher and subject, of the run that the page tells of."""
     losses = list(losses_of(columns))
     if losses:
         begin = int(columns["t_ns"].min()) // S
         seconds = int(columns["t_ns"].max()) // S + 1 - begin
         caption = "A cell is a second; the stronger its colour, the more was lost on the way to all receivers."
-        yield Drawing("Losses over time, by publisher and subject", caption, draw_losses(losses, seconds))
+        yield PageDrawing("Losses over time, by publisher and subject", caption, draw_losses(losses, seconds))

@@ -14,7 +14,13 @@ import numpy as np
 
 from statemachines_reports.columns import Columns
 from statemachines_reports.protocol import Segment
-from statemachines_reports.sequence_windows.network import BASE_BITS, Dropped, Network, Place, number_at
+from statemachines_reports.sequence_windows.network import (
+    BASE_BITS,
+    LostPacket,
+    NetworkLosses,
+    PublisherSubject,
+    number_at,
+)
 
 CAP = 32_767
 """More than so many missing messages are told as so many."""
@@ -33,7 +39,7 @@ WINDOW_NS = 10_000_000_000
 """No window turns sooner; to be forgotten a subject must be left alone for so long at least."""
 
 
-class Line:
+class ReceiverLine:
     """`seen`: up to which number something is known of what was lost, `delivered`: the highest that was (-1: none);
     `at_ns`: when something last came; `left`: its subject was unsubscribed since; `turn`: that of its subject when
     something last came; `gaps`: what jumps have passed over, from below the first number to the one that jumped."""
@@ -65,7 +71,7 @@ class Line:
         return jumped >= 0
 
 
-class Subject:
+class ReceiverSubject:
     """Of a receiver: `at_ns`: when something of it last came; `anew_ns`: when it last did after it had been left alone
     for so long that a window may have forgotten it (-1: never); `turn`: how often another publisher spoke than before;
     `speaker`: who spoke last."""
@@ -87,7 +93,7 @@ class Subject:
         self.at_ns = t_ns
 
 
-class Said(NamedTuple):
+class JudgedMessage(NamedTuple):
     """A message that came, and what was said of it.  `lost` before it by the network, since the last that was said
     anything of; `told`: how many are missing, as the receiver has it; `heard`: something of the line had been
     delivered; `last`: the highest number that was; `fits`: it may be delivered behind that; `forgettable`: the subject
@@ -95,13 +101,13 @@ class Said(NamedTuple):
     `others`: other publishers of the subject spoke since then."""
 
     row: int
-    place: Place
+    place: PublisherSubject
     life: str
     node: str
     number: int
     verdict: str
     told: int
-    lost: tuple[Dropped, ...]
+    lost: tuple[LostPacket, ...]
     heard: bool
     last: int
     forgettable: bool
@@ -114,17 +120,17 @@ class Said(NamedTuple):
         return self.told == min(len(self.lost), CAP)
 
 
-class Hearing:
+class ReceiverLog:
     """`said`: in the order of the rows; `silent`: losses after which nothing of their line came to a receiver that had
     heard it before."""
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
-        self.network = Network(columns)
-        self.said: list[Said] = []
-        self.silent: list[tuple[Place, Dropped]] = []
-        self._lines: dict[tuple[int, str], dict[Place, Line]] = {}
-        self._subjects: dict[tuple[int, str, str], Subject] = {}
+        self.network = NetworkLosses(columns)
+        self.said: list[JudgedMessage] = []
+        self.silent: list[tuple[PublisherSubject, LostPacket]] = []
+        self._lines: dict[tuple[int, str], dict[PublisherSubject, ReceiverLine]] = {}
+        self._subjects: dict[tuple[int, str, str], ReceiverSubject] = {}
         self._read()
 
     def _read(self) -> None:
@@ -144,14 +150,14 @@ class Hearing:
         columns = self.columns
         publisher, node = columns.text("peer", row), columns.text("node", row)
         life, subject = parts_of(columns.text("instance", row), publisher)
-        place = Place(run, publisher, subject)
-        line = self._lines.setdefault((run, life), {}).setdefault(place, Line())
+        place = PublisherSubject(run, publisher, subject)
+        line = self._lines.setdefault((run, life), {}).setdefault(place, ReceiverLine())
         number, verdict = number_at(columns, row), columns.text("key", row)
         lost = self.network.between(place, node, line.seen, number)
         # Who has heard an older message, which was on its way when the life before died, misses all behind it.
         mine = tuple(one for one in lost if line.seen >= 0 or self._misses(run, life, one))
         t_ns, told = int(columns["t_ns"][row]), max(0, int(columns["grant"][row]))
-        came = self._subjects.setdefault((run, life, subject), Subject())
+        came = self._subjects.setdefault((run, life, subject), ReceiverSubject())
         if verdict != "not_subscribed":
             came.come(t_ns, publisher)
         others = came.turn > line.turn + (line.turn == 0)
@@ -161,7 +167,7 @@ class Hearing:
         if verdict in KNOWN or verdict in FIRSTS:
             fits, line.left = line.deliver(number, anew=verdict in FIRSTS), False
         said = (row, place, life, node, number, verdict, told, mine, heard, last, forgettable, others, fits)
-        self.said.append(Said(*said))
+        self.said.append(JudgedMessage(*said))
         line.seen = max(line.seen, number)
         if verdict != "not_subscribed":
             line.at_ns, line.turn = t_ns, came.turn
@@ -172,7 +178,7 @@ class Hearing:
                 for place, line in lines.items():
                     line.left = line.left or place.subject == subject
 
-    def _end(self, place: Place, node: str, some: list[Dropped]) -> None:
+    def _end(self, place: PublisherSubject, node: str, some: list[LostPacket]) -> None:
         """What no line has come to.  A loss to everybody counts for each receiver."""
         for (run, life), lines in self._lines.items():
             if run != place.run or (node and not life.startswith(f"{node}~")):
@@ -182,7 +188,7 @@ class Hearing:
                 if line is not None and one.number > line.seen and self._misses(run, life, one):
                     self.silent.append((place, one))
 
-    def _misses(self, run: int, life: str, one: Dropped) -> bool:
+    def _misses(self, run: int, life: str, one: LostPacket) -> bool:
         """Whether the life was there when it was lost."""
         return not one.down and self._lives(run, life, one.row)
 
@@ -200,19 +206,19 @@ def parts_of(instance: str, publisher: str) -> tuple[str, str]:
     return instance[:at], instance[at + 1 :].removesuffix(f"/{publisher}")
 
 
-_KNOWN: WeakKeyDictionary[Columns, Hearing] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[Columns, ReceiverLog] = WeakKeyDictionary()
 
 
-def hearing_of(segment: Segment) -> Hearing:
+def hearing_of(segment: Segment) -> ReceiverLog:
     """That of the segment."""
     return read_hearing(segment.columns)
 
 
-def read_hearing(columns: Columns) -> Hearing:
+def read_hearing(columns: Columns) -> ReceiverLog:
     """That of these columns, read once."""
     found = _KNOWN.get(columns)
     if found is None:
-        found = _KNOWN[columns] = Hearing(columns)
+        found = _KNOWN[columns] = ReceiverLog(columns)
     return found
 
 
@@ -222,8 +228,8 @@ def odd_clocks(columns: Columns) -> set[tuple[int, str]]:
     return {(int(columns["run"][row]), columns.text("node", row)) for row in rows.tolist()}
 
 
-def stamps_of(columns: Columns) -> Iterator[tuple[int, Place, int]]:
+def stamps_of(columns: Columns) -> Iterator[tuple[int, PublisherSubject, int]]:
     """(row, place, number) of every message that was numbered."""
     for row in columns.rows_of("tell", event=("stamped",)).tolist():
         life, subject = parts_of(columns.text("instance", row), "")
-        yield row, Place(int(columns["run"][row]), life, subject), number_at(columns, row)
+        yield row, PublisherSubject(int(columns["run"][row]), life, subject), number_at(columns, row)

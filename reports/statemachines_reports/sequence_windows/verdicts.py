@@ -7,21 +7,23 @@ from collections.abc import Callable
 import numpy as np
 
 from statemachines_reports.columns import Columns
-from statemachines_reports.protocol import Parameters, Segment, Verdict, verdict
-from statemachines_reports.sequence_windows.network import BASE_BITS, Place
+from statemachines_reports.protocol import CheckVerdict, Parameters, Segment, verdict
+from statemachines_reports.sequence_windows.network import BASE_BITS, PublisherSubject
 from statemachines_reports.sequence_windows.receiver_log import (
     CROWDED_OUT,
     FIRSTS,
     KNOWN,
     WINDOW_NS,
-    Said,
+    JudgedMessage,
     hearing_of,
     odd_clocks,
     stamps_of,
 )
 
 
-def _judge(segment: Segment, which: Callable[[Said], bool], wrong: Callable[[Said], bool], what: str) -> Verdict:
+def _judge(
+    segment: Segment, which: Callable[[JudgedMessage], bool], wrong: Callable[[JudgedMessage], bool], what: str
+) -> CheckVerdict:
     """Of what was said, `which` is looked at, and what is wrong with it."""
     looked = [said for said in hearing_of(segment).said if which(said)]
     found = {said.row: said for said in looked if wrong(said)}
@@ -38,10 +40,10 @@ def _judge(segment: Segment, which: Callable[[Said], bool], wrong: Callable[[Sai
     return verdict(segment.columns, len(looked), np.array(sorted(found), np.int64), describe)
 
 
-def judge_numbers(segment: Segment) -> Verdict:
+def judge_numbers(segment: Segment) -> CheckVerdict:
     """MONO: the numbers of a publisher and subject increase."""
     columns = segment.columns
-    highest: dict[Place, int] = {}
+    highest: dict[PublisherSubject, int] = {}
     wrong, checked = [], 0
     for row, place, number in stamps_of(columns):
         checked += 1
@@ -55,44 +57,44 @@ def judge_numbers(segment: Segment) -> Verdict:
     return verdict(columns, checked, np.array(wrong, np.int64), describe)
 
 
-def judge_once(segment: Segment) -> Verdict:
+def judge_once(segment: Segment) -> CheckVerdict:
     """ONCE: what is delivered as known is later than what was delivered before, or a jump has passed over it, and a
     repeat is not later."""
 
-    def wrong(said: Said) -> bool:
+    def wrong(said: JudgedMessage) -> bool:
         return said.heard and not (said.fits if said.verdict in KNOWN else said.number <= said.last)
 
     return _judge(segment, lambda said: said.verdict in (*KNOWN, "repeat"), wrong, "delivered twice, or not at all")
 
 
-def judge_exact(segment: Segment) -> Verdict:
+def judge_exact(segment: Segment) -> CheckVerdict:
     """EXACT: a known loss is how many the network lost."""
 
-    def wrong(said: Said) -> bool:
+    def wrong(said: JudgedMessage) -> bool:
         return bool(said.lost) and not said.exact
 
     return _judge(segment, lambda said: said.verdict == "skip", wrong, "another number was lost")
 
 
-def judge_alarms(segment: Segment) -> Verdict:
+def judge_alarms(segment: Segment) -> CheckVerdict:
     """NOFALSE: where a loss is told the network lost something."""
     told = ("skip", "skip unknown")
     return _judge(segment, lambda said: said.verdict in told, lambda said: not said.lost, "nothing was lost")
 
 
-def judge_detected(segment: Segment) -> Verdict:
+def judge_detected(segment: Segment) -> CheckVerdict:
     """DETECT: where nothing is told nothing was lost."""
     return _judge(segment, lambda said: said.verdict == "next", lambda said: bool(said.lost), "it is not told")
 
 
-def judge_crowds(segment: Segment) -> Verdict:
+def judge_crowds(segment: Segment) -> CheckVerdict:
     """CROWD: a publisher counts as forgotten for others only where others have spoken since it last did."""
     return _judge(
         segment, lambda said: said.verdict == CROWDED_OUT, lambda said: not said.others, "no other has spoken since"
     )
 
 
-def judge_limits(segment: Segment) -> Verdict:
+def judge_limits(segment: Segment) -> CheckVerdict:
     """DETECT: what claims nothing may do so: the receiver had been left alone for as long as its window takes to
     forget, or had unsubscribed, or had forgotten the publisher for others, before whose first message there is none; or
     the publisher had been silent for as long."""
@@ -103,7 +105,7 @@ def judge_limits(segment: Segment) -> Verdict:
     crowded = set(columns["run"][displaced].tolist())  # receivers say so; applications have no rows of it
     crowded |= {run for run, _ in columns.runs() if _places(segment.parameters(run))}
 
-    def wrong(said: Said) -> bool:
+    def wrong(said: JudgedMessage) -> bool:
         run = said.place.run
         if said.verdict == "first":
             begins = said.others and said.number & (1 << BASE_BITS) - 1 == 1 and run in crowded
@@ -120,11 +122,11 @@ def _places(parameters: Parameters) -> int:
     return int(parameters.get("settings", {}).get("places", 0))
 
 
-def _silences(segment: Segment) -> dict[tuple[Place, int], int]:
+def _silences(segment: Segment) -> dict[tuple[PublisherSubject, int], int]:
     """How long a publisher had been silent on a subject before each message with base 1, in nanoseconds."""
     columns = segment.columns
-    found: dict[tuple[Place, int], int] = {}
-    last: dict[Place, int] = {}
+    found: dict[tuple[PublisherSubject, int], int] = {}
+    last: dict[PublisherSubject, int] = {}
     for row, place, number in stamps_of(columns):
         t_ns = int(columns["t_ns"][row])
         if columns["first"][row] == 1 and place in last:
@@ -133,7 +135,7 @@ def _silences(segment: Segment) -> dict[tuple[Place, int], int]:
     return found
 
 
-def judge_joins(segment: Segment) -> Verdict:
+def judge_joins(segment: Segment) -> CheckVerdict:
     """JOIN: of a verified stream nothing was lost, where the network has lost nothing since the convergence that the
     receiver was told of last, and the publisher's clock was right."""
     columns, hearing = segment.columns, hearing_of(segment)
@@ -176,7 +178,7 @@ def _convergences(columns: Columns) -> dict[tuple[int, str], list[tuple[int, int
     return found
 
 
-def _said_before(first: dict[int, Said], row: int, publisher: str, node: str) -> Said | None:
+def _said_before(first: dict[int, JudgedMessage], row: int, publisher: str, node: str) -> JudgedMessage | None:
     """The first message that a join is told of: the last one before it, some rows of steps apart."""
     for before in range(row - 1, max(-1, row - 9), -1):
         said = first.get(before)

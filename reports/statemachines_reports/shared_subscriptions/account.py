@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from statemachines_reports.columns import Columns
-from statemachines_reports.protocol import Segment, Verdict
+from statemachines_reports.protocol import CheckVerdict, Segment
 from statemachines_reports.shared_subscriptions.liars import of_liars
 from statemachines_reports.shared_subscriptions.names import LEADER, PUBLISHER, SESSION
 
@@ -22,7 +22,7 @@ PARKED = "stream_parked"
 """A leader grants a stream to nobody until its next message is dropped."""
 
 
-class Stream(msgspec.Struct, frozen=True):
+class StreamAccount(msgspec.Struct, frozen=True):
     """The account of one stream in one run, in messages.
 
     `delivered` counts every delivery, `duplicates` those of a message that was delivered before.  `missing` was
@@ -40,12 +40,12 @@ class Stream(msgspec.Struct, frozen=True):
     unknown: int
 
 
-class Ranges:
+class OffsetRanges:
     """The ranges that one kind of tell names: `row` of the file, sorted by (run, key, row).  Several checks ask for
     the same: `of` keeps them."""
 
     @classmethod
-    def of(cls, columns: Columns, *events: str) -> Ranges:
+    def of(cls, columns: Columns, *events: str) -> OffsetRanges:
         """Those of these events."""
         return columns.keep((cls, *events), lambda: cls(columns, *events))
 
@@ -96,22 +96,22 @@ class Ranges:
         return _sums(group, fresh)
 
 
-def account_for(columns: Columns) -> list[Stream]:
+def account_for(columns: Columns) -> list[StreamAccount]:
     """The account of every stream of every run in the segment."""
     return columns.keep((account_for,), lambda: _account_for(columns))
 
 
-def _account_for(columns: Columns) -> list[Stream]:
+def _account_for(columns: Columns) -> list[StreamAccount]:
     keys, texts = len(columns.texts["key"]) + 1, [*columns.texts["key"], ""]
-    published = Ranges.of(columns, "published").covered
-    delivered = Ranges.of(columns, "deliver")
+    published = OffsetRanges.of(columns, "published").covered
+    delivered = OffsetRanges.of(columns, "deliver")
     total, different = delivered.total(), delivered.covered
-    acknowledged = Ranges.of(columns, "acknowledged").covered
-    done = Ranges.of(columns, "acknowledged", DROPPED).covered
-    wanted = Ranges.of(columns, "published", "acknowledged", DROPPED).covered
-    known = Ranges.of(columns, "published", "acknowledged", "deliver", DROPPED).covered
+    acknowledged = OffsetRanges.of(columns, "acknowledged").covered
+    done = OffsetRanges.of(columns, "acknowledged", DROPPED).covered
+    wanted = OffsetRanges.of(columns, "published", "acknowledged", DROPPED).covered
+    known = OffsetRanges.of(columns, "published", "acknowledged", "deliver", DROPPED).covered
     return [
-        Stream(
+        StreamAccount(
             run=group // keys,
             key=texts[group % keys],
             published=published.get(group, 0),
@@ -125,7 +125,7 @@ def _account_for(columns: Columns) -> list[Stream]:
     ]
 
 
-def judge_acknowledged(segment: Segment) -> Verdict:
+def judge_acknowledged(segment: Segment) -> CheckVerdict:
     """L5: every published message was acknowledged, or dropped by the group, and nothing else was.  Of what a liar was
     granted it may have said that it acknowledged it.  What is parked waits, and so does all behind it."""
     columns = segment.columns
@@ -145,7 +145,7 @@ def judge_acknowledged(segment: Segment) -> Verdict:
         )
 
     runs = np.array([stream.run for stream in missing], np.int64)
-    return Verdict(sum(stream.published for stream in streams), runs, np.full(len(runs), -1), describe)
+    return CheckVerdict(sum(stream.published for stream in streams), runs, np.full(len(runs), -1), describe)
 
 
 def find_parked(columns: Columns) -> set[int]:
@@ -154,8 +154,8 @@ def find_parked(columns: Columns) -> set[int]:
     if not len(rows):
         return set()
     group = columns["run"][rows] * (len(columns.texts["key"]) + 1) + columns["key"][rows]
-    done = Ranges.of(columns, "acknowledged", DROPPED)
-    begins, reached, least = Ranges.of(columns, "published").least(), done.find_reached(), done.least()
+    done = OffsetRanges.of(columns, "acknowledged", DROPPED)
+    begins, reached, least = OffsetRanges.of(columns, "published").least(), done.find_reached(), done.least()
     found = set()
     for stream, offset in zip(group.tolist(), columns["first"][rows].tolist(), strict=True):
         begin = begins.get(stream, offset)
@@ -168,8 +168,8 @@ def absent_publishers(segment: Segment) -> list[tuple[int, str]]:
     """(run, whose log it is) of streams that somebody got messages of before all that is known to be published."""
     columns = segment.columns
     keys, texts = len(columns.texts["key"]) + 1, [*columns.texts["key"], ""]
-    published = Ranges.of(columns, "published").least()
-    taken = Ranges.of(columns, "deliver", "acknowledged").least()
+    published = OffsetRanges.of(columns, "published").least()
+    taken = OffsetRanges.of(columns, "deliver", "acknowledged").least()
     found = []
     for group, first in taken.items():
         begin = published.get(group)

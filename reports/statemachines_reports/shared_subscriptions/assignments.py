@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from statemachines_reports.intervals import find_overlaps
-from statemachines_reports.protocol import Segment, Verdict, verdict
+from statemachines_reports.protocol import CheckVerdict, Segment, verdict
 from statemachines_reports.shared_subscriptions.names import ASSIGNMENT
 
 
-def judge_assignments(segment: Segment) -> Verdict:
+def judge_assignments(segment: Segment) -> CheckVerdict:
     """S2: of the assignments of a stream by a leader, one ends before the next begins."""
     columns, steps = segment.columns, segment.steps
     texts = columns.texts["instance"]

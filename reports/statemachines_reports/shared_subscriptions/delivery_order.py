@@ -15,7 +15,7 @@ import numpy as np
 
 from statemachines_reports.columns import STEPS, Columns
 from statemachines_reports.neutral.row_groups import RowGroups, group_rows
-from statemachines_reports.protocol import Segment, Verdict, verdict
+from statemachines_reports.protocol import CheckVerdict, Segment, verdict
 from statemachines_reports.shared_subscriptions.names import SESSION
 
 WORDS: Final = {
@@ -26,7 +26,7 @@ WORDS: Final = {
 }
 
 
-def judge_order(segment: Segment) -> Verdict:
+def judge_order(segment: Segment) -> CheckVerdict:
     """What sessions deliver and acknowledge, against what was installed."""
     columns = segment.columns
     rows = np.sort(

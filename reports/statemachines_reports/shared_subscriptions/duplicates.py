@@ -7,8 +7,8 @@ from bisect import bisect_right
 import numpy as np
 
 from statemachines_reports.columns import STEPS, Columns
-from statemachines_reports.protocol import Segment, Verdict, verdict
-from statemachines_reports.shared_subscriptions.account import Ranges, latest_before
+from statemachines_reports.protocol import CheckVerdict, Segment, verdict
+from statemachines_reports.shared_subscriptions.account import OffsetRanges, latest_before
 from statemachines_reports.shared_subscriptions.liars import of_liars
 from statemachines_reports.shared_subscriptions.names import BORROWER, LEADER, MEMBER, SESSION
 
@@ -16,7 +16,7 @@ EXCUSES = ("crash", "lost_disk", "leader_crash", "kill", "unsubscribe")
 """Faults after which what was not reported may be delivered again."""
 
 
-def judge_duplicates(segment: Segment) -> Verdict:
+def judge_duplicates(segment: Segment) -> CheckVerdict:
     """S13: between two deliveries of a message somebody was reset, expired, left or died, or gave it back, or one
     before it.
 
@@ -24,7 +24,7 @@ def judge_duplicates(segment: Segment) -> Verdict:
     it there; nor of what a liar was granted.
     """
     columns = segment.columns
-    delivered = Ranges.of(columns, "deliver")
+    delivered = OffsetRanges.of(columns, "deliver")
     again = delivered.first <= latest_before(delivered.group, delivered.last)
     excuses = _excuses(columns)
     returned = _returned(columns)
@@ -66,7 +66,7 @@ def _is_returned(returned: list[tuple[int, int]], since: int, until: int, offset
     return any(one <= offset for _, one in between)
 
 
-def _unexcused(ranges: Ranges, part: slice, excuses: np.ndarray, returned: list[tuple[int, int]]) -> list[int]:
+def _unexcused(ranges: OffsetRanges, part: slice, excuses: np.ndarray, returned: list[tuple[int, int]]) -> list[int]:
     """Positions of deliveries of a group that repeat an earlier one with no excuse in between.
 
     `known` holds, for every offset delivered so far, when that was last: ranges (first, last, row), sorted.

@@ -6,12 +6,12 @@ import numpy as np
 
 from statemachines_reports.columns import STEPS, Columns
 from statemachines_reports.intervals import find_overlaps
-from statemachines_reports.protocol import Segment, Verdict, verdict
+from statemachines_reports.protocol import CheckVerdict, Segment, verdict
 from statemachines_reports.shared_subscriptions.liars import of_liars
 from statemachines_reports.shared_subscriptions.names import SESSION
 
 
-def judge_exclusivity(segment: Segment) -> Verdict:
+def judge_exclusivity(segment: Segment) -> CheckVerdict:
     """S5: the deliveries of a stream by one owner lie before or after those by another.
 
     An owner is a session from one install of the stream to the next.  What a liar was granted is not judged: it may
@@ -41,7 +41,7 @@ def judge_exclusivity(segment: Segment) -> Verdict:
     def describe(place: int) -> str:
         return _describe_overlap(columns, stream, first, last, int(amid[place]))
 
-    return Verdict(len(index), columns["run"][first[amid]], columns["seq"][first[amid]], describe)
+    return CheckVerdict(len(index), columns["run"][first[amid]], columns["seq"][first[amid]], describe)
 
 
 def _describe_overlap(columns: Columns, stream: np.ndarray, first: np.ndarray, last: np.ndarray, place: int) -> str:

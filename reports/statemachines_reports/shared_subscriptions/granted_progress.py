@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from statemachines_reports.protocol import Segment, Verdict, verdict
-from statemachines_reports.shared_subscriptions.account import DROPPED, Ranges
+from statemachines_reports.protocol import CheckVerdict, Segment, verdict
+from statemachines_reports.shared_subscriptions.account import DROPPED, OffsetRanges
 from statemachines_reports.shared_subscriptions.liars import of_liars
 
 
-def judge_granted(segment: Segment) -> Verdict:
+def judge_granted(segment: Segment) -> CheckVerdict:
     """S6, S16: no grant begins behind the first message that nobody acknowledged, or behind the last that is stored.
 
     A stream that nobody published to within the run is not judged: what lay there before is not known; nor is one that
@@ -23,7 +23,7 @@ def judge_granted(segment: Segment) -> Verdict:
     keys = len(columns.texts["key"]) + 1
     grants = columns.rows_of("send", event=("grant",))
     group = columns["run"][grants] * keys + columns["key"][grants]
-    published, acknowledged = Ranges.of(columns, "published"), Ranges.of(columns, "acknowledged", DROPPED)
+    published, acknowledged = OffsetRanges.of(columns, "published"), OffsetRanges.of(columns, "acknowledged", DROPPED)
     stored, begins = published.find_reached(), published.least()
     done, done_from = acknowledged.find_reached(), acknowledged.least()
 

@@ -8,7 +8,7 @@ from statemachines_reports.protocol import Latency, Segment
 from statemachines_reports.shared_subscriptions.names import ASSIGNMENT
 
 
-def latencies(segment: Segment) -> list[Latency]:
+def list_latencies(segment: Segment) -> list[Latency]:
     """Grants and revokes of a segment."""
     found = _between(segment, "grant", "granting", "granted")
     return found + _between(segment, "revoke", "revoking", "none")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from statemachines_reports.draw_histogram import duration
+from statemachines_reports.draw_histogram import format_ns
 from statemachines_reports.protocol import Chart, FaultColumns, Section, Story, Tables
 from statemachines_reports.shared_subscriptions.names import BORROWER, LEADER, MEMBER
 
@@ -15,8 +15,8 @@ NOTHING: Final = "\N{EN DASH}"
 CHARTS: Final = (
     Chart("Delivered again, of 1000 deliveries", "duplicates_per_delivered", lambda value: f"{1000 * value:.1f}"),
     Chart("Deliveries amid another's (S5)", "exclusivity", lambda value: f"{value:,.0f}"),
-    Chart("Fail-over, p50", "failover_p50_ns", duration),
-    Chart("Fail-over, p99", "failover_p99_ns", duration),
+    Chart("Fail-over, p50", "failover_p50_ns", format_ns),
+    Chart("Fail-over, p99", "failover_p99_ns", format_ns),
 )
 
 STORY: Final = Story(
@@ -69,4 +69,4 @@ def show_recovery(tables: Tables) -> FaultColumns:
 def _recovery(line: dict[str, Any]) -> tuple[str, ...]:
     times = [line[f"{name}_ns"] for name in ("p50", "p90", "p99", "max")]
     counted = [f"{line[name]:,}" for name in ("disturbed", "recovered")]
-    return (*counted, *(NOTHING if time is None else duration(time) for time in times))
+    return (*counted, *(NOTHING if time is None else format_ns(time) for time in times))

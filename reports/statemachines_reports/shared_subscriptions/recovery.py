@@ -48,7 +48,7 @@ FATAL = ("crash", "lost_disk", "leader_crash", "kill", "unsubscribe", SILENCE)
 FAULTS = (*(kind for kinds in ENDS.values() for kind in kinds), "unsubscribe", "lost_disk", SILENCE)
 
 
-class Life(msgspec.Struct):
+class ProcessLife(msgspec.Struct):
     """One life of a process: the rows of its first and last step; `consumes`: it has borrowers; `left`: the last of
     them ended in good order."""
 
@@ -59,14 +59,14 @@ class Life(msgspec.Struct):
     left: bool = False
 
 
-Lives = dict[str, list[Life]]
+Lives = dict[str, list[ProcessLife]]
 """Node -> its lives, in order."""
 
 OWNER_GONE = ("crash", "lost_disk", "kill", *ENDS["resume"], "unsubscribe", SILENCE)
 """After these the streams of a consumer fail over."""
 
 
-class Recovery(msgspec.Struct, frozen=True):
+class FaultRecovery(msgspec.Struct, frozen=True):
     """One fault: whether it disturbed, and nanoseconds until every live stream was served again (None: undisturbed, or
     not until the run ended)."""
 
@@ -85,7 +85,7 @@ class FailOver(msgspec.Struct, frozen=True):
     value_ns: int
 
 
-class Pending(msgspec.Struct):
+class PendingFault(msgspec.Struct):
     """A fault that is not over, or not recovered from."""
 
     fault: str
@@ -95,7 +95,7 @@ class Pending(msgspec.Struct):
     disturbed: bool = False
 
 
-class Lost(msgspec.Struct, frozen=True):
+class LostService(msgspec.Struct, frozen=True):
     """A stream whose owner is gone, and nobody else has it yet."""
 
     instance: str
@@ -109,7 +109,7 @@ class Follow:
 
     def __init__(self, run: int, lives: Lives) -> None:
         self.run = run
-        self.recoveries: list[Recovery] = []
+        self.recoveries: list[FaultRecovery] = []
         self.fail_overs: list[FailOver] = []
         self._lives = lives
         self._owner: dict[str, str] = {}
@@ -120,8 +120,8 @@ class Follow:
         self._dead: set[str] = set()
         self._paused: set[str] = set()
         self._resigned: set[str] = set()
-        self._pending: list[Pending] = []
-        self._lost: dict[str, Lost] = {}
+        self._pending: list[PendingFault] = []
+        self._lost: dict[str, LostService] = {}
 
     def grant(self, instance: str, borrower: str) -> None:
         """A leader sends a grant."""
@@ -152,7 +152,7 @@ class Follow:
                 self._paused.add(node)
             if fault in OWNER_GONE:
                 self._lose(t_ns, fault, gone)
-            self._pending.append(Pending(fault, node, peer, t_ns))
+            self._pending.append(PendingFault(fault, node, peer, t_ns))
         elif fault in ENDS or fault == "heal":
             self._end(fault, node, peer)
         for stream in self._live:
@@ -169,7 +169,7 @@ class Follow:
     def finish(self) -> None:
         """The run has ended."""
         for pending in self._pending:
-            self.recoveries.append(Recovery(self.run, pending.fault, pending.disturbed, None))
+            self.recoveries.append(FaultRecovery(self.run, pending.fault, pending.disturbed, None))
         self._pending.clear()
 
     def _take_over(self, t_ns: int, stream: str, instance: str) -> None:
@@ -184,7 +184,7 @@ class Follow:
         for stream, instance in self._held.items():
             owner = self._owner.get(instance, "")
             if life_of(owner) in gone:
-                self._lost[stream] = Lost(instance, owner, fault, t_ns)
+                self._lost[stream] = LostService(instance, owner, fault, t_ns)
 
     def _end(self, end: str, node: str, peer: str) -> None:
         """A fault is over; one that disturbed nothing until now did not disturb."""
@@ -202,7 +202,7 @@ class Follow:
         for pending in over if end == "heal" else over[:1]:
             if not pending.disturbed:
                 self._pending.remove(pending)
-                self.recoveries.append(Recovery(self.run, pending.fault, False, None))
+                self.recoveries.append(FaultRecovery(self.run, pending.fault, False, None))
 
     def _look_at(self, stream: str) -> None:
         instance = self._granted.get(stream)
@@ -227,7 +227,7 @@ class Follow:
             return
         for pending in [one for one in self._pending if one.disturbed]:
             self._pending.remove(pending)
-            self.recoveries.append(Recovery(self.run, pending.fault, True, t_ns - pending.since_ns))
+            self.recoveries.append(FaultRecovery(self.run, pending.fault, True, t_ns - pending.since_ns))
 
 
 @lru_cache(4_096)
@@ -300,14 +300,14 @@ def _lives(steps: Steps) -> dict[int, Lives]:
     begins, ends = steps.order[begins], steps.order[ends]
     borrowers = steps.columns.is_one_of("machine", (BORROWER,), steps.index[begins])
     destroyed = steps.columns.is_one_of("dest", ("destroyed",), steps.index[ends])
-    found: dict[tuple[int, str], Life] = {}
+    found: dict[tuple[int, str], ProcessLife] = {}
     for run, code, first, last, borrower, gone in zip(
         *(steps.run[begins].tolist(), steps.instance[begins].tolist()),
         *(steps.index[begins].tolist(), steps.index[ends].tolist(), borrowers.tolist(), destroyed.tolist()),
         strict=True,
     ):
         name = life_of(texts[code].partition(":")[0])
-        life = found.setdefault((run, name), Life(name, first, last))
+        life = found.setdefault((run, name), ProcessLife(name, first, last))
         life.first, life.last = min(life.first, first), max(life.last, last)
         if borrower:
             # A borrower that lost its leader is destroyed too, but another follows it.

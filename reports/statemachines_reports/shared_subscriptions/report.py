@@ -7,20 +7,20 @@ from typing import Final
 
 import msgspec
 
-from statemachines_reports.judge import Count
+from statemachines_reports.judge import EventCount
 from statemachines_reports.protocol import (
     Amount,
+    AmountRatio,
     Check,
     Latency,
     Measure,
     Parameters,
-    Ratio,
     ReportProtocol,
     Segment,
     Tally,
 )
 from statemachines_reports.shared_subscriptions.account import (
-    Stream,
+    StreamAccount,
     absent_publishers,
     account_for,
     judge_acknowledged,
@@ -31,9 +31,9 @@ from statemachines_reports.shared_subscriptions.duplicates import judge_duplicat
 from statemachines_reports.shared_subscriptions.exclusivity import judge_exclusivity
 from statemachines_reports.shared_subscriptions.granted_progress import judge_granted
 from statemachines_reports.shared_subscriptions.kept_rows import keep_rows
-from statemachines_reports.shared_subscriptions.latencies import latencies
+from statemachines_reports.shared_subscriptions.latencies import list_latencies
 from statemachines_reports.shared_subscriptions.page import CHARTS, STORY, show_recovery, show_resends
-from statemachines_reports.shared_subscriptions.recovery import SILENCE, Recovery, follow
+from statemachines_reports.shared_subscriptions.recovery import SILENCE, FaultRecovery, follow
 from statemachines_reports.shared_subscriptions.resends import count_resends
 from statemachines_reports.shared_subscriptions.tables import TABLES
 from statemachines_reports.trace_roles import Companion, TraceRoles
@@ -65,14 +65,14 @@ def find(segment: Segment) -> Iterator[msgspec.Struct]:
         yield stream
         for name in ("published", "delivered", "duplicates", "acknowledged"):
             yield Tally(stream.run, name, getattr(stream, name))
-    yield from latencies(segment)
+    yield from list_latencies(segment)
     for followed in follow(segment):
         for over in followed.fail_overs:
             yield Latency("failover", over.run, over.value_ns, over.cause)
         for recovery in followed.recoveries:
             yield recovery
             if recovery.fault == SILENCE:  # no row tells of it
-                yield Count(recovery.run, "fault", SILENCE, 1)
+                yield EventCount(recovery.run, "fault", SILENCE, 1)
     for count in count_resends(segment):
         yield count
         if count.kind == "assign":
@@ -134,12 +134,12 @@ REPORTS: Final = ReportProtocol(
         Amount("resent", scenarios=False, faults="sent again, a run"),
     ),
     ratios=(
-        Ratio("again_per_grant", ("grant_again", "revoke_again", "revoked_again"), "grants"),
-        Ratio("duplicates_per_delivered", ("duplicates",), "delivered"),
-        Ratio("delivered_per_acknowledged", ("delivered",), "acknowledged"),
+        AmountRatio("again_per_grant", ("grant_again", "revoke_again", "revoked_again"), "grants"),
+        AmountRatio("duplicates_per_delivered", ("duplicates",), "delivered"),
+        AmountRatio("delivered_per_acknowledged", ("delivered",), "acknowledged"),
     ),
     find=find,
-    results=(Stream, Recovery),
+    results=(StreamAccount, FaultRecovery),
     rows=keep_rows,
     absent=absent_publishers,
     tables=TABLES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statemachines_sim.cluster import SimCluster
 from statemachines_sim.cursor_recovery.queue_process import QueueProcess
-from statemachines_sim.cursor_recovery.section import Section
+from statemachines_sim.cursor_recovery.section import QueueSection
 from statemachines_sim.fault import Fault
 from statemachines_sim.faults import Crash
 from statemachines_sim.faults.clocks import Drift, Skew
@@ -60,7 +60,7 @@ class ApartClock(Skew):
     about = "its clock is ahead of the others' by a constant, by up to three thresholds"
 
     def draw(self, pot: FaultSampler) -> Fault:
-        own: Section = pot.scenario.own
+        own: QueueSection = pot.scenario.own
         return Fault(self.name, 0, pot.end_ns, pot.target(), amount=pot.chance.randrange(3 * own.queue.threshold_ns))
 
 

@@ -16,21 +16,21 @@ from statemachines.cursor_recovery.reader import READER, Read, ReadDone, ReadOut
 from statemachines.cursor_recovery.writer import WRITER, Outcome, Write, WriteDone, new_writer
 from statemachines.kernel import Call, ConfigurationError, Event, Fsm, Host, Message, Node, Outgoing
 from statemachines_sim.cluster import SimCluster
-from statemachines_sim.cursor_recovery.queue_memory import Doomed, QueueMemory
-from statemachines_sim.cursor_recovery.section import Section
+from statemachines_sim.cursor_recovery.queue_memory import MortalProcess, QueueMemory
+from statemachines_sim.cursor_recovery.section import QueueSection
 from statemachines_sim.units import MS
 
 PARTED = b"|"
 
 
-class QueueProcess(Doomed):
+class QueueProcess(MortalProcess):
     """Base of writers and readers."""
 
     world: SimCluster
 
     machine: Fsm[Any]
 
-    def __init__(self, world: SimCluster, node: str, number: int, own: Section) -> None:
+    def __init__(self, world: SimCluster, node: str, number: int, own: QueueSection) -> None:
         super().__init__(world, node, number)
         self.host = Host()
         self.own = own

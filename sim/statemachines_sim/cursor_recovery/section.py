@@ -15,7 +15,7 @@ from statemachines_sim.scenario import Range, Scenario, check_bounds, check_rang
 from statemachines_sim.units import MS
 
 
-class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class QueueSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The keys below `[cursor_recovery]`."""
 
     writers: int = 3
@@ -61,7 +61,7 @@ NAME = 12
 """Bytes that name a message, at most: writer:number; and what parts it from the next one."""
 
 
-def check(own: Section, scenario: Scenario) -> None:
+def check(own: QueueSection, scenario: Scenario) -> None:
     """Raises `ConfigurationError` where a value breaks a rule."""
     check_bounds(
         ("writers", own.writers, 0, SLOTS // 2),

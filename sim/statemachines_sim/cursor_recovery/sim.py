@@ -6,7 +6,7 @@ from statemachines_sim.cluster import Fixture, Role, SimCluster, Tolerance, Watc
 from statemachines_sim.cursor_recovery.faults import FAULTS
 from statemachines_sim.cursor_recovery.queue_memory import queue_memory
 from statemachines_sim.cursor_recovery.queue_process import QueueReader, QueueWriter
-from statemachines_sim.cursor_recovery.section import Section, check
+from statemachines_sim.cursor_recovery.section import QueueSection, check
 from statemachines_sim.cursor_recovery.watch import JUDGED, QueueWatch
 from statemachines_sim.judge import Judge
 from statemachines_sim.node_life import NodeLife
@@ -18,19 +18,19 @@ OF_PROCESSES = ("crash", "cut", "pause", "long_pause", "drift", "jump", "apart_c
 """No timers, no messages: neither late ones nor partitions hit anybody."""
 
 
-class QueueSim(SimProtocol[Section]):
+class QueueSim(SimProtocol[QueueSection]):
     """The value of the registration."""
 
     name = "cursor_recovery"
-    section = Section
+    section = QueueSection
     properties = JUDGED
     faults = FAULTS
     scenarios = "statemachines_sim:scenarios/cursor_recovery"
 
-    def check(self, own: Section, scenario: Scenario) -> None:
+    def check(self, own: QueueSection, scenario: Scenario) -> None:
         check(own, scenario)
 
-    def cast(self, own: Section) -> tuple[Role, ...]:
+    def cast(self, own: QueueSection) -> tuple[Role, ...]:
         """A clock that leaps ahead makes its process's cursors look young, and those of others old."""
 
         def writer(world: SimCluster, node: str, number: int) -> NodeLife:
@@ -45,14 +45,14 @@ class QueueSim(SimProtocol[Section]):
             Role("reader", reader, own.readers, faults=OF_PROCESSES, clock=clock),
         )
 
-    def devices(self, own: Section) -> tuple[Fixture, ...]:
+    def devices(self, own: QueueSection) -> tuple[Fixture, ...]:
         return (queue_memory(own),)
 
-    def longest_ns(self, own: Section) -> int:
+    def longest_ns(self, own: QueueSection) -> int:
         """After the threshold a cursor is aged."""
         return own.queue.threshold_ns
 
-    def watch(self, own: Section, judge: Judge) -> Watch:
+    def watch(self, own: QueueSection, judge: Judge) -> Watch:
         return QueueWatch(own, judge)
 
 

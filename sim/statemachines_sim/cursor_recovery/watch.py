@@ -37,7 +37,7 @@ from statemachines.kernel import Answer, BrokenProperty, Event, Node, Request, S
 from statemachines_sim import cluster
 from statemachines_sim.cluster import SimCluster
 from statemachines_sim.cursor_recovery.queue_process import QueueWriter
-from statemachines_sim.cursor_recovery.section import Section
+from statemachines_sim.cursor_recovery.section import QueueSection
 from statemachines_sim.judge import Judge
 from statemachines_sim.node_life import NodeLife
 
@@ -65,7 +65,7 @@ def life_of(party: str) -> str:
 class QueueWatch(cluster.Watch):
     """The twelve properties of `spec/cursor_recovery/properties.md`."""
 
-    def __init__(self, own: Section, judge: Judge) -> None:
+    def __init__(self, own: QueueSection, judge: Judge) -> None:
         super().__init__(judge)
         self.queue = own.queue
         self.blocks = ReservedBlocks(deliveries=DeliveredBlocks(awaits_broken=False))

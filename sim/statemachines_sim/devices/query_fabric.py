@@ -22,7 +22,7 @@ Answers = Callable[["NodeLife", Any], Iterable[Answer]]
 """What a process answers to a query."""
 
 
-class Query:
+class FabricQuery:
     """One that goes on: `left`, how many nodes have not answered yet."""
 
     def __init__(self, request: Request, reply: Reply, left: int) -> None:
@@ -58,7 +58,7 @@ class QueryFabric:
     def ask(self, process: NodeLife, party: str, request: Request, reply: Reply) -> None:
         """The query sets out now."""
         nodes = tuple(self._asked(request))
-        query = Query(request, reply, len(nodes))
+        query = FabricQuery(request, reply, len(nodes))
         for node in nodes:
             if not self._is_cut(process.node, node):
                 self._world.after(self._delay(), self._reach, query, node, process.node)
@@ -67,12 +67,12 @@ class QueryFabric:
     def heal(self) -> None:
         """Its faults are those of the network and of processes."""
 
-    def _reach(self, query: Query, node: str, asker: str) -> None:
+    def _reach(self, query: FabricQuery, node: str, asker: str) -> None:
         process = self._world.living(node)
         if process is not None:
             process.run(partial(self._answer, query, process, asker))
 
-    def _answer(self, query: Query, process: NodeLife, asker: str) -> None:
+    def _answer(self, query: FabricQuery, process: NodeLife, asker: str) -> None:
         if self._is_cut(process.node, asker):
             return
         last = 0
@@ -82,16 +82,16 @@ class QueryFabric:
             self._world.after(delay, self._hand_over, query, answer)
         self._world.after(last or self._delay(), self._done, query)
 
-    def _hand_over(self, query: Query, answer: Answer) -> None:
+    def _hand_over(self, query: FabricQuery, answer: Answer) -> None:
         if not query.ended:
             query.reply(answer)
 
-    def _done(self, query: Query) -> None:
+    def _done(self, query: FabricQuery) -> None:
         query.left -= 1
         if not query.left:
             self._finish(query)
 
-    def _finish(self, query: Query) -> None:
+    def _finish(self, query: FabricQuery) -> None:
         if not query.ended:
             query.ended = True
             query.reply(self._end(query.request))

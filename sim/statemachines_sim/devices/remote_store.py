@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from statemachines.kernel import Answer, Request, Service
-from statemachines_sim.clock import Clock
+from statemachines_sim.clock import SimulatedClock
 from statemachines_sim.cluster import OF_STORES, Fixture, SimCluster, Tolerance
 from statemachines_sim.fault import Fault
 from statemachines_sim.local_clock import LocalClock
@@ -51,7 +51,7 @@ class RemoteStore:
 
     def __init__(
         self,
-        env: Clock,
+        env: SimulatedClock,
         service: Service[Any],
         seed: int,
         failed: Failed | None = None,

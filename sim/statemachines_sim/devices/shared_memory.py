@@ -20,7 +20,7 @@ ACCESS_NS = (100, 2_000)
 """How long an access takes, by default."""
 
 
-class Parts:
+class AtomicParts:
     """Base of what is known about requests that are not atomic; this one takes all for atomic."""
 
     def split(self, request: Request, chance: random.Random) -> tuple[Request, ...]:
@@ -42,12 +42,12 @@ class SharedMemory:
         world: SimCluster,
         service: Service[Any],
         access_ns: tuple[int, int] = ACCESS_NS,
-        parts: Parts | None = None,
+        parts: AtomicParts | None = None,
     ) -> None:
         self._world = world
         self._service = service
         self._access_ns = access_ns
-        self._parts = parts or Parts()
+        self._parts = parts or AtomicParts()
         self._chance = random.Random(f"{world.seed}/{service.name}")
         self.state = service.initial()
 
@@ -95,7 +95,7 @@ def shared_memory(
     service: Service[Any],
     *,
     access_ns: tuple[int, int] = ACCESS_NS,
-    parts: Parts | None = None,
+    parts: AtomicParts | None = None,
     faults: tuple[str, ...] = (),
 ) -> Fixture:
     """The service as memory that all processes share; `faults`: of its clock, if it has one that may be wrong."""

@@ -115,7 +115,7 @@ class PowerLoss(StoreCrash):
         back = pot.chance.choice((100, 1_000, 3_000)) * MS
         # Not so far that what was set up in the beginning is gone: that is as if nobody had come.
         amount = min(back, max(pot.at_ns - BEGIN_NS, 0))
-        return Fault(self.name, pot.at_ns, pot.for_ns, only(pot), amount=amount)
+        return Fault(self.name, pot.at_ns, pot.for_ns, choose_only_store(pot), amount=amount)
 
     def prepare(self, world: SimCluster, fault: Fault) -> None:
         stores(world)[fault.target].keep_past()
@@ -133,7 +133,7 @@ class WallStep(OfStore):
 
     def draw(self, pot: FaultSampler) -> Fault:
         amount = pot.chance.choice((-1, 1)) * pot.chance.choice((1, 20, 60, DAY_S)) * S
-        return Fault(self.name, pot.at_ns, 0, only(pot), amount=amount)
+        return Fault(self.name, pot.at_ns, 0, choose_only_store(pot), amount=amount)
 
     def begin(self, world: SimCluster, fault: Fault) -> bool:
         world.note(self.name, fault.target, by_ns=fault.amount)
@@ -148,7 +148,7 @@ class TornWrite(OfStore):
     about = "dies in the midst of the next batch, at any record, and undoes what has no end mark"
 
     def draw(self, pot: FaultSampler) -> Fault:
-        return Fault(self.name, pot.at_ns, pot.for_ns, only(pot))
+        return Fault(self.name, pot.at_ns, pot.for_ns, choose_only_store(pot))
 
     def begin(self, world: SimCluster, fault: Fault) -> bool:
         world.note(self.name, fault.target)
@@ -165,7 +165,7 @@ def stores(world: SimCluster) -> dict[str, RemoteStore]:
     return {name: device for name, device in world.devices.items() if isinstance(device, RemoteStore)}
 
 
-def only(pot: FaultSampler) -> str:
+def choose_only_store(pot: FaultSampler) -> str:
     """The one store that has the fault, or one of them."""
     targets = pot.targets()
     return targets[0] if len(targets) == 1 else pot.chance.choice(targets)

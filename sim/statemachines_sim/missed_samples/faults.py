@@ -9,7 +9,7 @@ from statemachines_sim.cluster import SimCluster
 from statemachines_sim.fault import Fault
 from statemachines_sim.faults.fault_sampler import FaultSampler
 from statemachines_sim.faults.kind import FaultKind
-from statemachines_sim.missed_samples.subscriber_process import SubscriberProcess
+from statemachines_sim.missed_samples.subscriber_process import SampleSubscriberProcess
 
 
 class OfQueries(FaultKind):
@@ -108,7 +108,7 @@ class SlowReader(FaultKind):
 
     def begin(self, world: SimCluster, fault: Fault) -> bool:
         process = world.living(fault.target)
-        if not isinstance(process, SubscriberProcess):
+        if not isinstance(process, SampleSubscriberProcess):
             return False
         world.note(self.name, fault.target, ms=fault.amount)
         process.read_ms = fault.amount
@@ -116,7 +116,7 @@ class SlowReader(FaultKind):
 
     def end(self, world: SimCluster, fault: Fault) -> None:
         process = world.living(fault.target)
-        if isinstance(process, SubscriberProcess):
+        if isinstance(process, SampleSubscriberProcess):
             process.read_ms = 0
         world.note(f"end_{self.name}", fault.target)
 

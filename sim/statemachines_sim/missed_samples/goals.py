@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from statemachines.missed_samples.message import QUERY, Sample, Unnumbered
 from statemachines.missed_samples.properties import Broken, judge_memory
 from statemachines_sim.cluster import SimCluster
-from statemachines_sim.missed_samples.owed_samples import Owed
-from statemachines_sim.missed_samples.section import Section, number_of
+from statemachines_sim.missed_samples.owed_samples import OwedSamples
+from statemachines_sim.missed_samples.section import SampleSection, number_of
 from statemachines_sim.missed_samples.timed_source import TimedSource
 from statemachines_sim.units import S
 
@@ -21,7 +21,7 @@ SHORT_MS = 10_000
 class Goals:
     """`sent`: how many numbers each source has given."""
 
-    def __init__(self, own: Section, owed: Owed, sent: dict[str, int]) -> None:
+    def __init__(self, own: SampleSection, owed: OwedSamples, sent: dict[str, int]) -> None:
         self._own = own
         self._owed = owed
         self._sent = sent

@@ -15,17 +15,17 @@ from statemachines.missed_samples.recovery import MS
 from statemachines.missed_samples.sample_queue import SampleQueue
 from statemachines.missed_samples.serial_number import unwrap_number, wrap_number
 from statemachines_sim.missed_samples.cache_judge import NumberOf
-from statemachines_sim.missed_samples.section import Section
+from statemachines_sim.missed_samples.section import SampleSection
 
 Numbers = dict[str, set[int]]
 """By source: numbers that the publisher has counted."""
 
 
-class Owed:
+class OwedSamples:
     """Of the queries that are under way, by subscriber, source and number.  `number(source, sn)`: which of the
     publisher's numbers one of the wire is."""
 
-    def __init__(self, own: Section, number: NumberOf) -> None:
+    def __init__(self, own: SampleSection, number: NumberOf) -> None:
         self._own = own
         self.number = number
         self._open: dict[tuple[str, str, int], Numbers] = {}

@@ -12,17 +12,17 @@ from statemachines.missed_samples.publisher import PUBLISHER, Declare, Publish, 
 from statemachines.missed_samples.serial_number import wrap_number
 from statemachines.missed_samples.source_record import Appeared, Disappeared
 from statemachines_sim.cluster import SimCluster
-from statemachines_sim.machine_process import MachineProcess, single
-from statemachines_sim.missed_samples.section import Section
-from statemachines_sim.missed_samples.subscriber_process import SubscriberProcess
+from statemachines_sim.machine_process import MachineProcess, make_single_host
+from statemachines_sim.missed_samples.section import SampleSection
+from statemachines_sim.missed_samples.subscriber_process import SampleSubscriberProcess
 from statemachines_sim.units import MS, S
 
 
-class PublisherProcess(MachineProcess):
+class SamplePublisherProcess(MachineProcess):
     """Publishes at a pace of its own until the faults are over.  `source`: its id; `cache`: the party that queries go
     to.  What it has numbered is on its disk before it is sent."""
 
-    def __init__(self, world: SimCluster, node: str, number: int, own: Section) -> None:
+    def __init__(self, world: SimCluster, node: str, number: int, own: SampleSection) -> None:
         self.own = own
         self.key = own.key_of(node)
         super().__init__(world, node, number, self._host, start=Declare())
@@ -37,7 +37,7 @@ class PublisherProcess(MachineProcess):
         fabric.owners[self.source] = self.node
         sent = fabric.disk.get(self.node, own.begin) if own.continues else own.begin
         record = PublisherRecord(self.source, self.key, own.beats, own.beat_ms, own.width, next=sent)
-        host = single(process, PUBLISHER, record)
+        host = make_single_host(process, PUBLISHER, record)
         kept = CacheRecord(self.source, local=True, history=own.own_history, width=own.width)
         now_ns, observe = self.local_now(), world.recorder.step
         cache = Node(CACHE, kept, name=f"{self.life}/cache", now_ns=now_ns, observe=observe, check=world.judging)
@@ -69,7 +69,7 @@ class PublisherProcess(MachineProcess):
     def _say(self, token: Event) -> None:
         """Every subscriber that is there hears of its token a little later."""
         for _, process in sorted(self.world.processes.items()):
-            if isinstance(process, SubscriberProcess) and process.alive:
+            if isinstance(process, SampleSubscriberProcess) and process.alive:
                 self.world.after(self._chance.randint(1, 50) * MS, process.feed, token)
 
     def _pace(self) -> int:

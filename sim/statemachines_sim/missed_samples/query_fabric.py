@@ -21,7 +21,7 @@ from statemachines_sim import node_life
 from statemachines_sim.cluster import Fixture, SimCluster
 from statemachines_sim.fault import Fault
 from statemachines_sim.local_clock import LocalClock
-from statemachines_sim.missed_samples.section import Section, number_of
+from statemachines_sim.missed_samples.section import SampleSection, number_of
 from statemachines_sim.node_life import NodeLife
 from statemachines_sim.units import MS, S
 
@@ -33,7 +33,7 @@ LATE_NS = 600 * MS
 """So late a reply is at most, which a fault hits."""
 
 
-class Asked:
+class RunningQuery:
     """A query under way; `left`: so many caches have not answered; `brought`: as in `QueryEnded`, so far."""
 
     def __init__(self, query: Query, asker: str, party: str, reply: node_life.Reply, left: int) -> None:
@@ -52,7 +52,7 @@ class SampleFabric:
 
     clock: LocalClock | None = None
 
-    def __init__(self, world: SimCluster, own: Section) -> None:
+    def __init__(self, world: SimCluster, own: SampleSection) -> None:
         self._world = world
         self._own = own
         self._chance = random.Random(f"{world.seed}/{QUERY}")
@@ -72,7 +72,7 @@ class SampleFabric:
         if self._is_stuck(request.source) or self._hits("stuck_query"):
             return
         nodes = () if self._hits("empty_end") else tuple(self._reached(request.source, process.node))
-        asked = Asked(request, process.node, party, reply, len(nodes))
+        asked = RunningQuery(request, process.node, party, reply, len(nodes))
         for node in nodes:
             self._later(self._delay(), partial(self._reach, asked, node))
         self._later(TRANSPORT_NS if nodes else self._delay(), partial(self._end, asked, False))
@@ -96,12 +96,12 @@ class SampleFabric:
     def _sources_of(self, node: str) -> list[str]:
         return [source for source, owner in self.owners.items() if owner == node]
 
-    def _reach(self, asked: Asked, node: str) -> None:
+    def _reach(self, asked: RunningQuery, node: str) -> None:
         process = self._world.living(node)
         if process is not None and not self._is_cut(asked.asker, node):
             process.run(partial(self._answer, asked, process))
 
-    def _answer(self, asked: Asked, process: Any) -> None:
+    def _answer(self, asked: RunningQuery, process: Any) -> None:
         if self._is_cut(process.node, asked.asker):
             return
         own, query = self._own, asked.query
@@ -117,7 +117,7 @@ class SampleFabric:
         process.perform([one for one in out if not isinstance(one[1], Send)], self._world.now)
         slow = asked.asker in self._world.network.slow
         self._bring(
-            asked, [part for one in replies for part in (in_parts(one, own.width) if slow else self._parts(one))]
+            asked, [part for one in replies for part in (split_reply(one, own.width) if slow else self._parts(one))]
         )
 
     def _parts(self, reply: Reply) -> list[Sample]:
@@ -127,7 +127,7 @@ class SampleFabric:
         sns = [wrap_number(sn, self._own.width) for sn in range(reply.first, reply.last + 1)]
         return [Sample(reply.source, sn, sn) for sn in sns]
 
-    def _bring(self, asked: Asked, samples: list[Sample]) -> None:
+    def _bring(self, asked: RunningQuery, samples: list[Sample]) -> None:
         last = self._delay()
         early = self._hits("early_end")
         slow = self._world.network.slow
@@ -144,7 +144,7 @@ class SampleFabric:
                 self._later(delay, partial(self._reply, asked, sample))
         self._later(last, partial(self._done, asked))
 
-    def _reply(self, asked: Asked, sample: Sample) -> None:
+    def _reply(self, asked: RunningQuery, sample: Sample) -> None:
         """A reply has come."""
         query = asked.query
         asked.brought = max(asked.brought, query.reach_of(sample.last, self._own.width))
@@ -152,7 +152,7 @@ class SampleFabric:
         if not asked.ended:
             asked.reply(QueryGoesOn(query.source, query.n))
 
-    def _done(self, asked: Asked) -> None:
+    def _done(self, asked: RunningQuery) -> None:
         """One of the caches has said all that it has."""
         asked.left -= 1
         if asked.query.source == EVERY_SOURCE:
@@ -160,7 +160,7 @@ class SampleFabric:
         if not asked.left:
             self._end(asked, True)
 
-    def _end(self, asked: Asked, well: bool) -> None:
+    def _end(self, asked: RunningQuery, well: bool) -> None:
         if not asked.ended:
             asked.ended = True
             if asked.left and self._judging is not None:
@@ -221,7 +221,7 @@ class SampleFabric:
         return self._chance.randint(low * MS, high * MS)
 
 
-def in_parts(reply: Reply, width: int) -> list[Sample]:
+def split_reply(reply: Reply, width: int) -> list[Sample]:
     """Over a slow link a reply comes in parts."""
     found = []
     for first in range(reply.first, reply.last + 1, PART):
@@ -230,6 +230,6 @@ def in_parts(reply: Reply, width: int) -> list[Sample]:
     return found
 
 
-def sample_fabric(own: Section) -> Fixture:
+def sample_fabric(own: SampleSection) -> Fixture:
     """The network of queries of a run."""
     return Fixture(QUERY, lambda world: SampleFabric(world, own), faults=())

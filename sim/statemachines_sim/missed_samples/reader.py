@@ -11,17 +11,17 @@ from statemachines.missed_samples.message import EVERY_SOURCE, Heartbeat, QueryE
 from statemachines.missed_samples.properties import ObservedStrangers
 from statemachines.missed_samples.source_record import Appeared, Disappeared, PeriodOver, QueryTimeout
 from statemachines.missed_samples.subscriber_record import HistoryTimeout
-from statemachines_sim.missed_samples.section import Section
+from statemachines_sim.missed_samples.section import SampleSection
 from statemachines_sim.missed_samples.timed_source import TimedSource
 
 
-class Reader:
+class SampleReader:
     """`number(source, sn)`: what the wire's number stands for.  `sources` by name; `touched`: those of them that the
     last step was about; `history`: the first query is open, or sent again soon, after so many `tries`; `strangers`:
     what is turned away, or has no source; `gone`: who was turned away, or forgotten; `periodic`: who is asked
     unprompted; `met`: how many first contacts there were; `free_since_ns`: holes last from then on at most."""
 
-    def __init__(self, own: Section, number: Callable[[str, int], int]) -> None:
+    def __init__(self, own: SampleSection, number: Callable[[str, int], int]) -> None:
         self.sources: dict[str, TimedSource] = {}
         self.history = own.history is not None
         self.touched: set[str] = set()

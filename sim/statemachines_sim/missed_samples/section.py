@@ -15,7 +15,7 @@ UNRELIABLE = ("lost_reply", "early_end")
 """Kinds of faults that a transport which brings every reply does not have."""
 
 
-class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SampleSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The keys below `[missed_samples]`."""
 
     publishers: int = 4
@@ -87,7 +87,7 @@ def number_of(node: str) -> int:
     return int(digits or 0)
 
 
-def check(own: Section, scenario: Scenario) -> None:
+def check(own: SampleSection, scenario: Scenario) -> None:
     """Raises `ConfigurationError` where a value breaks a rule."""
     check_bounds(
         ("publishers", own.publishers, 1, 200),

@@ -8,14 +8,14 @@ from statemachines.kernel import Host
 from statemachines.missed_samples.message import Sample
 from statemachines_sim.cluster import SimCluster
 from statemachines_sim.machine_process import MachineProcess
-from statemachines_sim.missed_samples.section import Section
+from statemachines_sim.missed_samples.section import SampleSection
 from statemachines_sim.units import MS, S
 
 
 class StrangerProcess(MachineProcess):
     """Until the faults are over."""
 
-    def __init__(self, world: SimCluster, node: str, number: int, own: Section) -> None:
+    def __init__(self, world: SimCluster, node: str, number: int, own: SampleSection) -> None:
         super().__init__(world, node, number, lambda process: Host())
         self.own = own
         self._made_up = 0

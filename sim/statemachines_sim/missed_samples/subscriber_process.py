@@ -6,18 +6,18 @@ from statemachines.kernel import Event, Host, Message, Outgoing
 from statemachines.missed_samples.subscriber import SUBSCRIBER
 from statemachines.missed_samples.subscriber_record import Subscribe, SubscriberRecord
 from statemachines_sim.cluster import SimCluster
-from statemachines_sim.machine_process import MachineProcess, single
-from statemachines_sim.missed_samples.section import Section
+from statemachines_sim.machine_process import MachineProcess, make_single_host
+from statemachines_sim.missed_samples.section import SampleSection
 from statemachines_sim.network import Packet
 from statemachines_sim.units import MS
 
 
-class SubscriberProcess(MachineProcess):
+class SampleSubscriberProcess(MachineProcess):
     """`read_ms`: how long it takes for a message (0: no time)."""
 
-    def __init__(self, world: SimCluster, node: str, number: int, own: Section) -> None:
+    def __init__(self, world: SimCluster, node: str, number: int, own: SampleSection) -> None:
         def host(process: MachineProcess) -> Host:
-            return single(process, SUBSCRIBER, SubscriberRecord(own.recovery, own.history, own.width))
+            return make_single_host(process, SUBSCRIBER, SubscriberRecord(own.recovery, own.history, own.width))
 
         super().__init__(world, node, number, host, start=Subscribe())
         self.read_ms = 0

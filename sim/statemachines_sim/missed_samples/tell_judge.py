@@ -7,8 +7,8 @@ from collections.abc import Callable
 from statemachines.missed_samples.message import Deliver, Missed
 from statemachines.missed_samples.properties import Broken, ObservedSource, judge_hole, judge_whole
 from statemachines.missed_samples.recovery import MS
-from statemachines_sim.missed_samples.reader import Reader
-from statemachines_sim.missed_samples.section import Section
+from statemachines_sim.missed_samples.reader import SampleReader
+from statemachines_sim.missed_samples.section import SampleSection
 from statemachines_sim.missed_samples.timed_source import TimedSource
 from statemachines_sim.node_life import NodeLife
 
@@ -16,13 +16,20 @@ from statemachines_sim.node_life import NodeLife
 class ToldJudge:
     """`report(where, broken)` takes what is broken; `counts`: "delivered", "missed" and "longest_ms"."""
 
-    def __init__(self, own: Section, report: Callable[[str, Broken], None], counts: dict[str, int]) -> None:
+    def __init__(self, own: SampleSection, report: Callable[[str, Broken], None], counts: dict[str, int]) -> None:
         self._own = own
         self._report = report
         self._counts = counts
 
     def tell(
-        self, reader: Reader, process: NodeLife, party: str, told: Deliver | Missed, first: int, last: int, now_ns: int
+        self,
+        reader: SampleReader,
+        process: NodeLife,
+        party: str,
+        told: Deliver | Missed,
+        first: int,
+        last: int,
+        now_ns: int,
     ) -> None:
         """Numbers `first` to `last`, as the publisher counts them, are told."""
         one = reader.sources.get(told.source)
@@ -38,7 +45,7 @@ class ToldJudge:
         if broken:
             self._report(f"{party}, {type(told).__name__} of {told.source}", broken)
 
-    def judge_wait(self, reader: Reader, process: NodeLife, one: TimedSource, now_ns: int) -> None:
+    def judge_wait(self, reader: SampleReader, process: NodeLife, one: TimedSource, now_ns: int) -> None:
         """LIVE, from when something that was missing has come; who stands still, or holds what is ahead of the first
         query's end, is given that time."""
         waited = one.waiting_ns(now_ns, reader.free_since_ns)

@@ -38,9 +38,9 @@ from statemachines_sim.cluster import SimCluster
 from statemachines_sim.judge import Judge
 from statemachines_sim.missed_samples.cache_judge import CacheJudge
 from statemachines_sim.missed_samples.goals import Goals, is_early
-from statemachines_sim.missed_samples.owed_samples import Owed
-from statemachines_sim.missed_samples.reader import Reader
-from statemachines_sim.missed_samples.section import Section
+from statemachines_sim.missed_samples.owed_samples import OwedSamples
+from statemachines_sim.missed_samples.reader import SampleReader
+from statemachines_sim.missed_samples.section import SampleSection
 from statemachines_sim.missed_samples.tell_judge import ToldJudge
 from statemachines_sim.node_life import NodeLife
 
@@ -63,13 +63,13 @@ class SampleWatch(cluster.Watch):
 
     always_hears = False
 
-    def __init__(self, own: Section, judge: Judge) -> None:
+    def __init__(self, own: SampleSection, judge: Judge) -> None:
         super().__init__(judge)
         self.own = own
-        self.readers: dict[str, Reader] = {}
+        self.readers: dict[str, SampleReader] = {}
         self.sent: dict[str, int] = {}
         self.caches = CacheJudge(self._report, self._number)
-        self.owed = Owed(own, self._number)
+        self.owed = OwedSamples(own, self._number)
         self.goals = Goals(own, self.owed, self.sent)
         self._counts = dict.fromkeys(COUNTED, 0)
         self._told = ToldJudge(own, self._report, self._counts)
@@ -92,7 +92,7 @@ class SampleWatch(cluster.Watch):
         elif node.fsm is CACHE:
             self.caches.step(node.name, event, step.record)
         elif node.fsm is SUBSCRIBER:
-            reader = self.readers.setdefault(node.name, Reader(self.own, self._number))
+            reader = self.readers.setdefault(node.name, SampleReader(self.own, self._number))
             self._judge_last(reader, node.name)
             if isinstance(event, QueryEnded):
                 self._judge_owed(reader, node.name, event)
@@ -101,7 +101,7 @@ class SampleWatch(cluster.Watch):
             self._judge_places(reader, node.name, step.record)
             self._judge_counts(reader, node.name, event, step.record)
 
-    def _judge_last(self, reader: Reader, where: str) -> None:
+    def _judge_last(self, reader: SampleReader, where: str) -> None:
         """What the step before should have told."""
         for source in sorted(reader.touched):
             one = reader.sources.get(source)
@@ -111,13 +111,13 @@ class SampleWatch(cluster.Watch):
         self._report(where, reader.strangers.judge_silence())
         reader.periodic = ""
 
-    def _note(self, reader: Reader, event: Event, now_ns: int) -> None:
+    def _note(self, reader: SampleReader, event: Event, now_ns: int) -> None:
         met = reader.met
         reader.note(event, now_ns)
         self._counts["met"] += reader.met - met
         self._counts["most_sources"] = max(self._counts["most_sources"], len(reader.sources))
 
-    def _judge_owed(self, reader: Reader, where: str, ended: QueryEnded) -> None:
+    def _judge_owed(self, reader: SampleReader, where: str, ended: QueryEnded) -> None:
         """What the caches had that the query reached has come by now."""
         for one, numbers in sorted(self.owed.end(where, ended.source, ended.n).items()):
             known = reader.sources.get(one)
@@ -125,7 +125,7 @@ class SampleWatch(cluster.Watch):
                 seen = ObservedSource() if known is None else known.seen
                 self._report(f"{where}, {one}", seen.judge_owed(numbers))
 
-    def _close(self, reader: Reader, where: str, event: Event, kept: Any, now_ns: int) -> None:
+    def _close(self, reader: SampleReader, where: str, event: Event, kept: Any, now_ns: int) -> None:
         """Whether a source should be forgotten, and what is forgotten."""
         source = event.key if isinstance(event, RetentionOver) else getattr(event, "source", "")
         one = reader.sources.get(source)
@@ -136,11 +136,11 @@ class SampleWatch(cluster.Watch):
         self._counts["forgotten"] += 1
         reader.forget(source)
 
-    def _judge_places(self, reader: Reader, where: str, record: Any) -> None:
+    def _judge_places(self, reader: SampleReader, where: str, record: Any) -> None:
         """As many sources are kept as should be: whoever is pushed out, or taken in beyond the limit, shows."""
         self._report(where, judge_places(len(record.sources), len(reader.sources)))
 
-    def _judge_counts(self, reader: Reader, where: str, event: Event, record: Any) -> None:
+    def _judge_counts(self, reader: SampleReader, where: str, event: Event, record: Any) -> None:
         """What is dropped, and what is turned away, is counted."""
         source = getattr(event, "source", "")
         one, kept = reader.sources.get(source), record.sources.get(source)

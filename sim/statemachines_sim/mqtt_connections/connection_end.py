@@ -45,7 +45,7 @@ class SimulatedSession(MqttSession):
         return self._name
 
 
-class ConnectionEnd:
+class SimulatedConnectionEnd:
     """What `ClientStream` is over a socket.
 
     Args:

@@ -56,11 +56,11 @@ from statemachines.persistent_sessions.client_message import (
 from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec, Pubrel
 from statemachines.persistent_sessions.publication_record import CancelPublish
 from statemachines_sim.cluster import SimCluster
-from statemachines_sim.mqtt_connections.connection_end import CLIENT, ConnectionEnd
+from statemachines_sim.mqtt_connections.connection_end import CLIENT, SimulatedConnectionEnd
 from statemachines_sim.mqtt_connections.section import MqttSection
 from statemachines_sim.persistent_sessions.client_process import ClientProcess
-from statemachines_sim.persistent_sessions.publisher_process import PublisherProcess
-from statemachines_sim.persistent_sessions.subscriber_process import SubscriberProcess
+from statemachines_sim.persistent_sessions.publisher_process import SessionPublisherProcess
+from statemachines_sim.persistent_sessions.subscriber_process import SessionSubscriberProcess
 
 KEEP_ALIVE_S: Final = 10
 V5: Final = MqttVersion.V5
@@ -75,8 +75,8 @@ class MqttProcess(ClientProcess):
     def __init__(self, world: SimCluster, node: str, number: int, own: MqttSection) -> None:
         super().__init__(world, node, number, own)
         self.version = MqttVersion(own.levels[int(node.rpartition("-")[2]) % len(own.levels)])
-        self.end: ConnectionEnd | None = None
-        self.older: dict[str, ConnectionEnd] = {}
+        self.end: SimulatedConnectionEnd | None = None
+        self.older: dict[str, SimulatedConnectionEnd] = {}
         self._clients: dict[str, Decoder] = {}
         self._real_network = world.network
         outlet: Any = self
@@ -153,12 +153,14 @@ class MqttProcess(ClientProcess):
         world = self.world
         expiry_s = FOREVER_S if expiry_ms < 0 else expiry_ms // 1_000
         settings = MqttSettings(expiry_max_s=FOREVER_S, expiry_3_s=expiry_s)
-        machine = ConnectionEnd.make_machine(
+        machine = SimulatedConnectionEnd.make_machine(
             name, settings, now_ns=self.local_now(), observe=self._observe, check=world.judging
         )
         self.host.add(machine)
         self._clients[name] = Decoder(self.version)
-        self.end = ConnectionEnd(machine, self._feed, partial(self._bring, name, server), partial(self.after, 0))
+        self.end = SimulatedConnectionEnd(
+            machine, self._feed, partial(self._bring, name, server), partial(self.after, 0)
+        )
         properties = NO_PROPERTIES
         if self.version is V5:
             properties = PacketProperties(session_expiry=expiry_s, receive_maximum=receive_maximum)
@@ -243,7 +245,7 @@ def pack_message(message: Message, packet_id: int = 0) -> Any:
     raise TypeError(f"no client of MQTT says {message!r}")
 
 
-class MqttSubscriber(MqttProcess, SubscriberProcess):
+class MqttSubscriber(MqttProcess, SessionSubscriberProcess):
     """A subscriber with one filter: a packet does not say which filter brought it.  Some connections it gives up
     without ending them (`half_open`): its next one takes the session from them."""
 
@@ -278,14 +280,14 @@ class MqttSubscriber(MqttProcess, SubscriberProcess):
                 super().take_packet(packet)
 
     def hear_client(self, message: Message) -> None:
-        SubscriberProcess.hear(self, message)
+        SessionSubscriberProcess.hear(self, message)
 
     def handle_close(self) -> None:
-        SubscriberProcess.handle_close(self)
+        SessionSubscriberProcess.handle_close(self)
         self.lose_end()
 
 
-class MqttPublisher(MqttProcess, PublisherProcess):
+class MqttPublisher(MqttProcess, SessionPublisherProcess):
     """A publisher; of QoS 2 it hears when its packet id is free, and of QoS 0 nothing.  It begins clean at each
     connection, or (`keep`) in each life.  Then a message of QoS 2 keeps its name and its packet id, and one of QoS 1 is
     another message when it is published again."""
@@ -364,7 +366,7 @@ class MqttPublisher(MqttProcess, PublisherProcess):
             self._numbers.clear()
             self._names.clear()
             self._received.clear()
-        PublisherProcess.handle_open(self)
+        SessionPublisherProcess.handle_open(self)
 
     def _hand_over(self, number: int) -> None:
         item, name = self.unanswered[number], self._names.get(number)
@@ -388,8 +390,8 @@ class MqttPublisher(MqttProcess, PublisherProcess):
         return self._names.get(number) or super()._name(number)
 
     def hear_client(self, message: Message) -> None:
-        PublisherProcess.hear(self, message)
+        SessionPublisherProcess.hear(self, message)
 
     def handle_close(self) -> None:
-        PublisherProcess.handle_close(self)
+        SessionPublisherProcess.handle_close(self)
         self.lose_end()

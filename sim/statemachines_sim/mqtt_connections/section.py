@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from statemachines.kernel import ConfigurationError
-from statemachines_sim.persistent_sessions.section import Section
+from statemachines_sim.persistent_sessions.section import SessionSection
 from statemachines_sim.persistent_sessions.section import check as check_sessions
 from statemachines_sim.scenario import Scenario, check_bounds
 
 
-class MqttSection(Section, frozen=True, forbid_unknown_fields=True):
+class MqttSection(SessionSection, frozen=True, forbid_unknown_fields=True):
     """The keys below `[mqtt_connections]`."""
 
     filters: int = 1

@@ -37,19 +37,19 @@ from statemachines.persistent_sessions.request import (
 from statemachines.persistent_sessions.writer_record import LiveGone, LiveKnown
 from statemachines.wire import Packet
 from statemachines_sim.asyncio_stage import AsyncioNode
-from statemachines_sim.persistent_sessions.machine_node import HeldSession, MachineNode, NodeStage
+from statemachines_sim.persistent_sessions.machine_node import HeldSession, NodeStage, SessionMachineNode
 from statemachines_sim.persistent_sessions.script_board import SERVE_NS, SERVES, BoardJudge, ScriptBoard
 from statemachines_sim.persistent_sessions.script_store import ScriptStore
-from statemachines_sim.replay_result import Replayed, carry_out
+from statemachines_sim.replay_result import ReplayedScript, carry_out
 from statemachines_spec.explorer.actor import Crash, Envelope, Restart
 from statemachines_spec.explorer.fsm_actor import DOWN, RUNNING, FsmLocal
 from statemachines_spec.explorer.system import System
-from statemachines_spec.persistent_sessions.attached import Attached
-from statemachines_spec.persistent_sessions.database import CarryOut, Database, Lives, Owed
-from statemachines_spec.persistent_sessions.takeover_systems import Hosted
+from statemachines_spec.persistent_sessions.attached import AttachedActor
+from statemachines_spec.persistent_sessions.database import CarryOut, DatabaseService, Lives, OpenRequest
+from statemachines_spec.persistent_sessions.takeover_systems import HostedOwner
 from statemachines_spec.script.origin import system_of
 from statemachines_spec.script.script import Script
-from statemachines_spec.script.script import Step as ScriptStep
+from statemachines_spec.script.script import ScriptStep as ScriptStep
 from statemachines_spec.script.stage import CannotFollow
 
 UNDONE: Final = {
@@ -61,14 +61,14 @@ UNDONE: Final = {
 """What happens to the explorer's database, and why not to a file."""
 
 
-def run_live(script: Script, variant: str = "", trace: Path | None = None) -> Replayed:
+def run_live(script: Script, variant: str = "", trace: Path | None = None) -> ReplayedScript:
     """Follow the script on the asyncio runtime, by the rules of `variant` ("" = its own); the nodes' logs go to the
     directory `trace`.  Raises `ConfigurationError` for a system with takeovers, or with a collector."""
     system = system_of(script, variant)
-    if not any(type(one) is Database for one in system.actors):
+    if not any(type(one) is DatabaseService for one in system.actors):
         rule = "has a collector, or connections, and what only their database can do; leave --runtime out"
         raise ConfigurationError("script", script.system, rule)
-    if any(isinstance(one, Hosted) for one in system.actors):
+    if any(isinstance(one, HostedOwner) for one in system.actors):
         rule = (
             "has takeovers, in which a host answers for owners that are gone, or not there yet, on its own and at once"
         )
@@ -86,7 +86,7 @@ class SessionStage(NodeStage):
 
     def __init__(self, script: Script, system: System, directory: Path, trace: Path | None) -> None:
         super().__init__(script)
-        self.actors = {one.name: one for one in system.actors if isinstance(one, Attached)}
+        self.actors = {one.name: one for one in system.actors if isinstance(one, AttachedActor)}
         self.board = ScriptBoard(system, self._put_off, (DATABASE,))
         self.judged = BoardJudge(system, self.board)
         self.store = ScriptStore(system, directory / "sessions.db", self.time.read_ns)
@@ -109,7 +109,7 @@ class SessionStage(NodeStage):
         one = self.nodes.get(name)
         if one is None or not one.alive:
             return FsmLocal(DOWN, self._lives.get(name, 0), None)
-        node: MachineNode = one.node
+        node: SessionMachineNode = one.node
         return node.local()
 
     # -- the stage ------------------------------------------------------------------------------------------------
@@ -168,14 +168,14 @@ class SessionStage(NodeStage):
 
     def check(self) -> None:
         super().check()
-        waiting = tuple(Owed(held.node.life, name_of(type(held.request))) for held in self.held)
+        waiting = tuple(OpenRequest(held.node.life, name_of(type(held.request))) for held in self.held)
         self.judged.look(DATABASE, replace(self._seen, owed=waiting))
         for name in self.actors:
             self.judged.look(name, self.local(name))
         self.judged.check(quiet=not self.conductor.in_flight)
 
     def _call(self, step: ScriptStep) -> None:
-        node: MachineNode = self.live(step.node).node
+        node: SessionMachineNode = self.live(step.node).node
         kinds = {name_of(kind): kind for kind in node.actor.fsm.alphabet}
         if step.what not in kinds:
             raise CannotFollow(f"{step.node} knows no call {step.what!r}")
@@ -239,7 +239,7 @@ class SessionStage(NodeStage):
 
     def launch(self, node: str) -> None:
         self._lives[node] = self._lives.get(node, 0) + 1
-        self.enter(node, AsyncioNode(MachineNode(self, self.actors[node], self._lives[node]), self.time))
+        self.enter(node, AsyncioNode(SessionMachineNode(self, self.actors[node], self._lives[node]), self.time))
 
     def _gate(self, node: str, to: str, packet: Packet[Any], arrive: Callable[[], None]) -> None:
         if isinstance(packet.message, Live | LiveMarker):
@@ -273,6 +273,6 @@ class SessionStage(NodeStage):
     # -- what happens ---------------------------------------------------------------------------------------------
 
     def watch_step(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
-        one: MachineNode = self.nodes[node_of(node.name)].node
+        one: SessionMachineNode = self.nodes[node_of(node.name)].node
         was, one.seen = one.seen, one.local(step)
         self.judged.step(one.actor.name, was, event, one.seen)

@@ -12,7 +12,7 @@ Place = tuple[int, int]
 """(epoch, number) of a row."""
 
 
-class Message(msgspec.Struct):
+class PublishedMessage(msgspec.Struct):
     """A message as it is stored: its `name` is its payload; `at_ns` by the clock of the database, by which it is over
     at `until_ns` (0: it does not expire); `gone`: deleted."""
 
@@ -27,7 +27,7 @@ class Message(msgspec.Struct):
         return 0 < self.until_ns <= now_ns
 
 
-class Row(msgspec.Struct):
+class ExpectedRow(msgspec.Struct):
     """A row of a session."""
 
     writer: str
@@ -47,7 +47,7 @@ class SessionBook(msgspec.Struct):
     client: str
     token: int
     ended: bool = False
-    rows: dict[Copy, Row] = {}
+    rows: dict[Copy, ExpectedRow] = {}
     delivered: DeliveredMessages = DeliveredMessages()
     done: set[Copy] = set()
     packets: dict[int, Copy] = {}
@@ -56,7 +56,7 @@ class SessionBook(msgspec.Struct):
     subscribed: dict[str, int] = {}
     keys: dict[str, list[Copy]] = {}
 
-    def put(self, key: Copy, row: Row, *, is_needed: bool) -> None:
+    def put(self, key: Copy, row: ExpectedRow, *, is_needed: bool) -> None:
         """A row is stored."""
         self.rows[key] = row
         self.keys.setdefault(row.message, []).append(key)

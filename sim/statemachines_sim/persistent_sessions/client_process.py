@@ -11,7 +11,7 @@ from statemachines.persistent_sessions.client_message import Ping
 from statemachines_sim.cluster import SimCluster
 from statemachines_sim.network import Packet
 from statemachines_sim.node_life import NodeLife
-from statemachines_sim.persistent_sessions.section import Section
+from statemachines_sim.persistent_sessions.section import SessionSection
 from statemachines_sim.persistent_sessions.watch import SessionWatch
 from statemachines_sim.persistent_sessions.wires import NODES, wires_of
 from statemachines_sim.units import MS, S
@@ -30,7 +30,7 @@ class ClientProcess(NodeLife):
 
     has_session = False
 
-    def __init__(self, world: SimCluster, node: str, number: int, own: Section) -> None:
+    def __init__(self, world: SimCluster, node: str, number: int, own: SessionSection) -> None:
         super().__init__(world, node, number)
         self.host = Host()
         self.own = own

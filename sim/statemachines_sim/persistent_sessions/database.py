@@ -18,7 +18,7 @@ from statemachines.persistent_sessions.store_time import StoreTime
 from statemachines_sim.cluster import OF_STORES, Fixture, SimCluster, Tolerance
 from statemachines_sim.devices.remote_store import RemoteStore
 from statemachines_sim.persistent_sessions.memory_database import MemoryDatabase, Replica, quiet_watch, run_at_once
-from statemachines_sim.persistent_sessions.section import Section
+from statemachines_sim.persistent_sessions.section import SessionSection
 from statemachines_sim.units import S
 
 Asked = Request | HostRequest
@@ -70,7 +70,7 @@ class Statements:
 
     name = DATABASE
 
-    def __init__(self, own: Section, seed: int, steady_of: Callable[[str], int]) -> None:
+    def __init__(self, own: SessionSection, seed: int, steady_of: Callable[[str], int]) -> None:
         self._steady_of = steady_of
         self.database = MemoryDatabase()
         self.database.make()
@@ -141,10 +141,10 @@ def statements_of(world: SimCluster) -> Statements:
     return found
 
 
-class Database(RemoteStore):
+class SimulatedDatabase(RemoteStore):
     """`service`: what stands behind the network."""
 
-    def __init__(self, world: SimCluster, own: Section) -> None:
+    def __init__(self, world: SimCluster, own: SessionSection) -> None:
         def steady_of(node: str) -> int:
             return world.processes[node].local_now() if node else world.env.now
 
@@ -160,7 +160,7 @@ class Database(RemoteStore):
         self.service.accept_clock()
 
 
-def database(own: Section) -> Fixture:
+def database(own: SessionSection) -> Fixture:
     """The database of a run."""
     faults = (*OF_STORES, "partition", "drift", "jump", "set_back", "leap_ahead")
-    return Fixture(DATABASE, lambda world: Database(world, own), faults, CLOCK)
+    return Fixture(DATABASE, lambda world: SimulatedDatabase(world, own), faults, CLOCK)

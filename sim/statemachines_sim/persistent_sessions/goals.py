@@ -25,7 +25,7 @@ from statemachines_sim.persistent_sessions.database import statements_of
 from statemachines_sim.persistent_sessions.store_judge import StoreJudge
 
 
-def missing(world: SimCluster, store: StoreJudge) -> Missing | None:
+def find_missing(world: SimCluster, store: StoreJudge) -> Missing | None:
     """The first that is not true yet."""
     goals = (connects, complete, find_miscounted, ends, vanish)
     return next((found for goal in goals for found in goal(world, store)), None)

@@ -24,7 +24,7 @@ from statemachines_sim.machine_stage import local_of
 from statemachines_sim.persistent_sessions.script_store import LEASE_MS, ScriptStore, without_times
 from statemachines_spec.explorer.actor import Envelope
 from statemachines_spec.explorer.fsm_actor import FsmActor, FsmLocal
-from statemachines_spec.persistent_sessions.attached import Attached
+from statemachines_spec.persistent_sessions.attached import AttachedActor
 
 PORT = 7421
 """Nodes listen at this port and the next ones; no socket is opened."""
@@ -33,7 +33,7 @@ PORT = 7421
 class HeldSession(msgspec.Struct):
     """What `node` has asked and the script keeps from its desk, or (`answers`) from itself."""
 
-    node: MachineNode
+    node: SessionMachineNode
     request: Request
     answers: list[Answer] | None = None
 
@@ -41,7 +41,7 @@ class HeldSession(msgspec.Struct):
 class NodeStage(AsyncioStage):
     """The stage of such nodes: `actors` are their machines; `held` stays with the script; logs go to `trace`."""
 
-    actors: dict[str, Attached]
+    actors: dict[str, AttachedActor]
     store: ScriptStore
     trace: Path | None
     held: list[HeldSession]
@@ -63,7 +63,7 @@ class NodeStage(AsyncioStage):
         """A message for somebody beside the sender; False: it travels."""
 
 
-class MachineNode:
+class SessionMachineNode:
     """One life of a writer or an owner: one machine on the drivers' runtime, its transport, its desk at the store."""
 
     def __init__(self, stage: NodeStage, actor: FsmActor, number: int) -> None:
@@ -74,7 +74,7 @@ class MachineNode:
         self._stage = stage
         self._log: TraceLog | None = None
 
-    async def __aenter__(self) -> MachineNode:
+    async def __aenter__(self) -> SessionMachineNode:
         stage, actor = self._stage, self.actor
         self._loop = asyncio.get_running_loop()
         self._store = stage.store.open()

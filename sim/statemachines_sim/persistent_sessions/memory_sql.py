@@ -38,7 +38,7 @@ class StatementUse(NamedTuple):
 
 
 @cache
-def touches(statement: str) -> StatementUse:
+def find_use(statement: str) -> StatementUse:
     """By its text."""
     words = set(re.findall(r"@(\w+)", statement))
     tables = tuple(layout.name for layout in LAYOUTS if layout.name in words)
@@ -171,7 +171,7 @@ class MemorySql(SqliteSql):
             if self._book.routes is None:
                 self._book.routes = super().all(statement)
             return self._book.routes
-        self._flush(touches(statement))
+        self._flush(find_use(statement))
         return super().all(statement, **values)
 
     def run(self, statement: str, **values: Any) -> None:
@@ -188,7 +188,7 @@ class MemorySql(SqliteSql):
         table = PUTS.get(statement)
         if table is not None:
             return self._put(table, statement, [tuple(values[name] for name in ManyRows.of(statement).names)])
-        touched = touches(statement)
+        touched = find_use(statement)
         self._flush(touched)
         self._begin()
         count = super().count(statement, **values)
@@ -200,7 +200,7 @@ class MemorySql(SqliteSql):
         if table is not None:
             self._put(table, statement, rows)
             return
-        assert not touches(statement).tables, f"its table is kept as values: {statement}"
+        assert not find_use(statement).tables, f"its table is kept as values: {statement}"
         self._begin()
         super().put_many(statement, rows)
 

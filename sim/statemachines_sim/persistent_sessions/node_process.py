@@ -43,7 +43,7 @@ from statemachines_sim.cluster import SimCluster
 from statemachines_sim.network import Packet
 from statemachines_sim.node_life import NodeLife
 from statemachines_sim.persistent_sessions.database_queue import DatabaseQueue
-from statemachines_sim.persistent_sessions.section import Section
+from statemachines_sim.persistent_sessions.section import SessionSection
 from statemachines_sim.persistent_sessions.watch import SessionWatch
 from statemachines_sim.persistent_sessions.wires import wires_of
 from statemachines_sim.units import MS
@@ -58,7 +58,7 @@ class SessionNodeProcess(NodeLife):
 
     world: SimCluster
 
-    def __init__(self, world: SimCluster, node: str, number: int, own: Section) -> None:
+    def __init__(self, world: SimCluster, node: str, number: int, own: SessionSection) -> None:
         super().__init__(world, node, number)
         self.host: Host = Host()
         self.own = own

@@ -19,7 +19,7 @@ from statemachines.persistent_sessions.publication_record import (
 )
 from statemachines_sim.cluster import SimCluster
 from statemachines_sim.persistent_sessions.client_process import ClientProcess
-from statemachines_sim.persistent_sessions.section import Section
+from statemachines_sim.persistent_sessions.section import SessionSection
 from statemachines_sim.units import MS
 
 AGAIN_NS = 200 * MS
@@ -35,14 +35,14 @@ class Item(NamedTuple):
     expiry_ms: int | None
 
 
-class PublisherProcess(ClientProcess):
+class SessionPublisherProcess(ClientProcess):
     """`unanswered`: what it does not know to be stored, by number.
 
     A message says over which connection it was handed over, and its number: one that is handed over again is another
     message, and what became of the first nobody knows.
     """
 
-    def __init__(self, world: SimCluster, node: str, number: int, own: Section) -> None:
+    def __init__(self, world: SimCluster, node: str, number: int, own: SessionSection) -> None:
         super().__init__(world, node, number, own)
         record = PublicationRecord(self.life, WINDOW // 2, WINDOW)
         observe = world.recorder.step

@@ -13,13 +13,13 @@ from typing import Any, Final
 import msgspec
 
 from statemachines.kernel import node_of
-from statemachines_sim.machine_stage import Judge
+from statemachines_sim.machine_stage import StageJudge
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction
 from statemachines_spec.explorer.fsm_actor import FsmActor
 from statemachines_spec.explorer.system import System
 from statemachines_spec.persistent_sessions.publisher import PublishTo
 from statemachines_spec.persistent_sessions.script import FAULTS, HAPPENINGS
-from statemachines_spec.script.script import Step
+from statemachines_spec.script.script import ScriptStep
 from statemachines_spec.script.stage import CannotFollow
 
 SERVES: Final = 250
@@ -56,7 +56,7 @@ class ScriptBoard:
         actor = next(one for one in self.system.actors if one.name == name)
         self._hand_on(actor, before, event, Reaction(after))
 
-    def carry_out(self, step: Step) -> None:
+    def carry_out(self, step: ScriptStep) -> None:
         """What a step says happens; raises `CannotFollow` where it cannot."""
         actor, kind = self.actors.get(step.node), HAPPENINGS.get(step.what)
         if actor is None or kind is None:
@@ -84,7 +84,7 @@ class ScriptBoard:
             self._call(one)
 
 
-class BoardJudge(Judge):
+class BoardJudge(StageJudge):
     """The properties of a system whose observers stand on a board; `ends()`: what must be met in the end."""
 
     def __init__(self, system: System, board: ScriptBoard) -> None:

@@ -23,11 +23,11 @@ from statemachines.persistent_sessions.in_flight_record import InFlightRecord, I
 from statemachines.persistent_sessions.life_request import NEVER, ClientLocked, LockClient, OpenSession
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import BeginEpoch, FencedRows, PendingRead, Polled, SessionState
-from statemachines.persistent_sessions.session_tables import SESSION, Stored, StoredRows
+from statemachines.persistent_sessions.session_tables import SESSION, StoredEntry, StoredRows
 from statemachines_spec.explorer.system import System
 from statemachines_spec.persistent_sessions.client import CLIENT
-from statemachines_spec.persistent_sessions.database import Database, DatabaseLocal
-from statemachines_spec.persistent_sessions.publisher import PUBLISHER, Publisher
+from statemachines_spec.persistent_sessions.database import DatabaseLocal, DatabaseService
+from statemachines_spec.persistent_sessions.publisher import PUBLISHER, SessionPublisherActor
 
 FILTER: Final = "t"
 """What the session subscribes, and what messages are about."""
@@ -53,8 +53,8 @@ class ScriptStore:
         self._clock = clock
         components = {one.name: one for one in system.actors}
         database, publisher = components["database"], components[PUBLISHER]
-        assert isinstance(database, Database)
-        assert isinstance(publisher, Publisher)
+        assert isinstance(database, DatabaseService)
+        assert isinstance(publisher, SessionPublisherActor)
         self.database = database
         self._messages = [(one, publisher.qos) for messages in publisher.messages.values() for one in messages]
 
@@ -104,7 +104,7 @@ class ScriptStore:
         keys = (SESSION.encode(), writer.encode())
         ((epoch,),) = sql.execute("SELECT coalesce(max(epoch), 0) FROM epochs WHERE session = ? AND writer = ?", keys)
         rows = sql.execute(ROWS, keys).fetchall()
-        return StoredRows(writer, epoch, tuple(Stored(row[0], _queued(*row[1:]), visible=True) for row in rows))
+        return StoredRows(writer, epoch, tuple(StoredEntry(row[0], _queued(*row[1:]), visible=True) for row in rows))
 
 
 def without_times(answer: Answer) -> Answer:

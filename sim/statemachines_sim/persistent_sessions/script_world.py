@@ -12,29 +12,29 @@ from functools import partial
 from typing import Any
 
 from statemachines.kernel import Answer, Event, Message, Request, node_of
-from statemachines_sim.machine_stage import Judge
-from statemachines_sim.machine_world import MachineProcess, MachineWorld
+from statemachines_sim.machine_stage import StageJudge
+from statemachines_sim.machine_world import MachineWorld, ScriptMachineProcess
 from statemachines_sim.persistent_sessions.script_board import SERVE_NS, SERVES, BoardJudge, ScriptBoard
-from statemachines_sim.replay_result import Simulated, carry_out, parameters_of
+from statemachines_sim.replay_result import SimulatedReplay, carry_out, parameters_of
 from statemachines_sim.script_world import ScriptProcess
 from statemachines_spec.explorer.actor import Envelope
 from statemachines_spec.explorer.fsm_actor import FsmActor
 from statemachines_spec.explorer.service_actor import ServiceActor
 from statemachines_spec.explorer.system import System
-from statemachines_spec.persistent_sessions.attached import Attached
-from statemachines_spec.persistent_sessions.takeover_systems import Hosted, refusal_of
+from statemachines_spec.persistent_sessions.attached import AttachedActor
+from statemachines_spec.persistent_sessions.takeover_systems import HostedOwner, refusal_of
 from statemachines_spec.script.origin import system_of
 from statemachines_spec.script.script import Script
-from statemachines_spec.script.script import Step as ScriptStep
+from statemachines_spec.script.script import ScriptStep as ScriptStep
 
 
-def simulate(script: Script, variant: str = "", *, data: bool = False) -> Simulated:
+def simulate(script: Script, variant: str = "", *, data: bool = False) -> SimulatedReplay:
     """Follow the script in the simulator; `variant`: by these rules ("" = its own).  Raises `ConfigurationError` where
     its system cannot be made again."""
     with script.part.rules(script, variant):
         world = SessionWorld(script, system_of(script, variant), data)
         replayed = carry_out(world, world.conductor, world.judge.broken, world.check)
-    return Simulated(replayed, world.recorder.rows, parameters_of(script, replayed, variant, world.machines))
+    return SimulatedReplay(replayed, world.recorder.rows, parameters_of(script, replayed, variant, world.machines))
 
 
 class SessionWorld(MachineWorld):
@@ -49,7 +49,7 @@ class SessionWorld(MachineWorld):
     def components(self, script: Script, system: System) -> dict[str, FsmActor | ServiceActor]:
         return {one.name: one for one in system.actors if isinstance(one, FsmActor)}
 
-    def make_judge(self, system: System) -> Judge:
+    def make_judge(self, system: System) -> StageJudge:
         return BoardJudge(system, self.board)
 
     # -- the stage ------------------------------------------------------------------------------------------------
@@ -78,9 +78,9 @@ class SessionWorld(MachineWorld):
 
     def send(self, process: ScriptProcess, party: str, to: str, message: Message) -> None:
         """What goes to somebody beside the sender goes there at once; all else is the conductor's."""
-        assert isinstance(process, MachineProcess)
+        assert isinstance(process, ScriptMachineProcess)
         actor = process.actor
-        if isinstance(actor, Attached) and type(message) in actor.beside:
+        if isinstance(actor, AttachedActor) and type(message) in actor.beside:
             self._put_off(actor.near(Envelope(party, to, message)))
         else:
             super().send(process, party, to, message)
@@ -89,7 +89,7 @@ class SessionWorld(MachineWorld):
         self, process: ScriptProcess, party: str, service: str, request: Request, reply: Callable[[Answer], None]
     ) -> None:
         """The answer is for this life, and no later one."""
-        assert isinstance(process, MachineProcess)
+        assert isinstance(process, ScriptMachineProcess)
         self.recorder.ask(self.now_ns, process.node, party, request, service)
         asker = party if process.actor.lives == 1 else process.life
         self._put_off(Envelope(asker, service, request))
@@ -99,7 +99,7 @@ class SessionWorld(MachineWorld):
 
     def unheard(self, to: str, message: Message) -> None:
         """The host of an owner that is gone refuses in its place."""
-        if isinstance(self.actors[node_of(to)], Hosted) and (refused := refusal_of(message)) is not None:
+        if isinstance(self.actors[node_of(to)], HostedOwner) and (refused := refusal_of(message)) is not None:
             asker, answer = refused
             words = self._part.words_of(answer, node_of(to), node_of(asker))
             self.conductor.send_message(words, lambda: self._put_off(Envelope(to, asker, answer)), lambda: None)

@@ -11,7 +11,7 @@ from statemachines.persistent_sessions.times import Times
 from statemachines_sim.scenario import Range, Scenario, check_bounds, check_ranges, check_times
 
 
-class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SessionSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The keys below `[persistent_sessions]`."""
 
     nodes: int = 3
@@ -129,7 +129,7 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(dict.fromkeys(plain))
 
 
-def check(own: Section, scenario: Scenario) -> None:
+def check(own: SessionSection, scenario: Scenario) -> None:
     """Raises `ConfigurationError` where a value breaks a rule."""
     check_bounds(
         ("nodes", own.nodes, 0, 100),

@@ -40,10 +40,10 @@ from statemachines.persistent_sessions.request import (
     SubscribeLive,
 )
 from statemachines_sim.cluster import SimCluster
-from statemachines_sim.persistent_sessions.books import ClientBook, Message, Row, SessionBook
+from statemachines_sim.persistent_sessions.books import ClientBook, ExpectedRow, PublishedMessage, SessionBook
 from statemachines_sim.persistent_sessions.database import Batch, BatchDone, statements_of
 from statemachines_sim.persistent_sessions.memory_statements import MESSAGE_TIME, THERE
-from statemachines_sim.persistent_sessions.section import Section
+from statemachines_sim.persistent_sessions.section import SessionSection
 from statemachines_sim.units import MS
 
 Report = Callable[[tuple[BrokenProperty, ...]], None]
@@ -53,11 +53,11 @@ class StoreJudge:
     """`sessions` by id, and the order in which they were `opened`; `clients` and `messages` by id; `collects`: garbage
     is to vanish; `retained`: retention has removed something that was still to come; `counts` of what happened."""
 
-    def __init__(self, own: Section, report: Report, counts: dict[str, int]) -> None:
+    def __init__(self, own: SessionSection, report: Report, counts: dict[str, int]) -> None:
         self.sessions: dict[str, SessionBook] = {}
         self.opened = OpenedSessions()
         self.clients: dict[str, ClientBook] = {}
-        self.messages: dict[str, Message] = {}
+        self.messages: dict[str, PublishedMessage] = {}
         self.collects = own.collect
         self.retained = False
         self._own = own
@@ -106,7 +106,7 @@ class StoreJudge:
         found = self._statements.rows(MESSAGE_TIME, id=asked.id.encode())
         if found:
             until_ns = 0 if asked.expiry_ms is None else found[0][0] + asked.expiry_ms * MS
-            self.messages[asked.id] = Message(asked.payload.decode(), asked.topic, now_ns, until_ns=until_ns)
+            self.messages[asked.id] = PublishedMessage(asked.payload.decode(), asked.topic, now_ns, until_ns=until_ns)
 
     def _put_rows(self, asked: PutRows, answer: Any, now_ns: int) -> None:
         """Rows that are there now, and were not before."""
@@ -126,7 +126,7 @@ class StoreJudge:
             return
         values = {"session": asked.session.encode(), "writer": asked.writer.encode()}
         if self._statements.rows(THERE, **values, epoch=asked.epoch, number=queued.number):
-            book.put(key, Row(asked.writer, place, queued.message), is_needed=queued.qos > 0)
+            book.put(key, ExpectedRow(asked.writer, place, queued.message), is_needed=queued.qos > 0)
             self._counts["stored"] += 1
 
     def _look_at_message(self, message: str) -> None:

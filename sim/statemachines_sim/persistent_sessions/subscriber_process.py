@@ -18,20 +18,20 @@ from statemachines.persistent_sessions.life_record import KEEP
 from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec, Pubrel
 from statemachines_sim.cluster import SimCluster
 from statemachines_sim.persistent_sessions.client_process import ClientProcess
-from statemachines_sim.persistent_sessions.section import Section
+from statemachines_sim.persistent_sessions.section import SessionSection
 from statemachines_sim.units import MS, S
 
 AGAIN_NS = 200 * MS
 """What was refused is asked for again after so long."""
 
 
-class SubscriberProcess(ClientProcess):
+class SessionSubscriberProcess(ClientProcess):
     """`session`: its own ("": none yet); `welcome`: the node has connected it; `open`: packets that it has not
     acknowledged over this connection."""
 
     has_session = True
 
-    def __init__(self, world: SimCluster, node: str, number: int, own: Section) -> None:
+    def __init__(self, world: SimCluster, node: str, number: int, own: SessionSection) -> None:
         super().__init__(world, node, number, own)
         place = int(node.rpartition("-")[2])
         self.receive_maximum = own.receive_maximum[place % len(own.receive_maximum)]

@@ -29,8 +29,8 @@ from statemachines_sim import cluster
 from statemachines_sim.cluster import Missing, SimCluster
 from statemachines_sim.judge import Judge
 from statemachines_sim.persistent_sessions.books import ClientBook, SessionBook, matches
-from statemachines_sim.persistent_sessions.goals import missing
-from statemachines_sim.persistent_sessions.section import Section
+from statemachines_sim.persistent_sessions.goals import find_missing
+from statemachines_sim.persistent_sessions.section import SessionSection
 from statemachines_sim.persistent_sessions.store_judge import StoreJudge
 from statemachines_sim.units import MS, S
 
@@ -59,7 +59,7 @@ class SessionClient(Protocol):
 class SessionWatch(cluster.Watch):
     """The properties of `spec/persistent_sessions/properties.md`; `store`: the books."""
 
-    def __init__(self, own: Section, judge: Judge) -> None:
+    def __init__(self, own: SessionSection, judge: Judge) -> None:
         super().__init__(judge)
         self.own = own
         self._counts = dict.fromkeys(COUNTED, 0)
@@ -236,7 +236,7 @@ class SessionWatch(cluster.Watch):
     # -- the end --------------------------------------------------------------------------------------------------
 
     def missing(self, world: SimCluster) -> Missing | None:
-        return missing(world, self.store)
+        return find_missing(world, self.store)
 
     def tally(self) -> dict[str, int]:
         return dict(self._counts)

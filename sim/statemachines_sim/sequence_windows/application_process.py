@@ -9,12 +9,12 @@ from statemachines.sequence_windows.loss_notifier import Advisory
 from statemachines.sequence_windows.message import Judged
 from statemachines.sequence_windows.subject_publishers import PLACES
 from statemachines_sim.sequence_windows.carried_message import Carried
-from statemachines_sim.sequence_windows.receiver_process import Receiver
+from statemachines_sim.sequence_windows.receiver_process import SubjectReceiver
 
 MACHINE = "sequence_windows/subscriber_window"
 
 
-class ApplicationProcess(Receiver):
+class ApplicationProcess(SubjectReceiver):
     """Feeds it what arrives, polls it when it says, and hands on what it says."""
 
     def make(self) -> None:

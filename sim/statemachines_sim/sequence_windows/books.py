@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from statemachines.sequence_windows.properties.heard_messages import HeardMessages, remember_publisher
 from statemachines.sequence_windows.properties.published_numbers import PublishedNumbers
-from statemachines_sim.sequence_windows.memory import Memory
+from statemachines_sim.sequence_windows.memory import RecoveryMemory
 
 Place = tuple[str, str]
 """A publisher (its id, which is that of one life) and a subject."""
 
 
-class Line:
+class ReceivedLine:
     """What a receiver has `heard` of a place.  `lost`: ordinals that the network lost on the way here, and nothing was
     said of yet, and whether its subject was subscribed then; `stream`: the ordinal with which the last stream began,
     `of_stream`: how many of its messages arrived."""
@@ -44,13 +44,13 @@ class Line:
         return [self.lost.pop(one) for one in sorted(self.lost) if one < ordinal]
 
 
-class Hearing:
+class ReceiverLife:
     """One life of a receiver.  `born`: when it began; `converged_at`: the latest convergence that it was told of, in
     true time (-1: none); `lost_at`: when the network last lost something on the way here (-1: never); `places` for
     publishers of a subject (0: for all); `ordered`: messages do not overtake each other."""
 
     def __init__(
-        self, memory: Memory, subjects: tuple[str, ...], born: int, places: int = 0, *, ordered: bool = True
+        self, memory: RecoveryMemory, subjects: tuple[str, ...], born: int, places: int = 0, *, ordered: bool = True
     ) -> None:
         self.places = places
         self.ordered = ordered
@@ -59,15 +59,15 @@ class Hearing:
         self.memory = memory
         self.subscribed = set(subjects)
         self.born = born
-        self.lines: dict[Place, Line] = {}
+        self.lines: dict[Place, ReceivedLine] = {}
         self.converged_at = -1
         self.lost_at = -1
 
-    def line(self, place: Place) -> Line:
+    def line(self, place: Place) -> ReceivedLine:
         """What it has heard of a place."""
         line = self.lines.get(place)
         if line is None:
-            line = self.lines[place] = Line(self.ordered)
+            line = self.lines[place] = ReceivedLine(self.ordered)
         return line
 
     def speak(self, place: Place) -> None:
@@ -88,7 +88,7 @@ class Hearing:
                 line.heard = line.heard.forget()
 
 
-class Stream:
+class SubjectStream:
     """A stream of a place: the ordinal of its first message, and whether the clock that it began by was right."""
 
     __slots__ = ("begin", "right")
@@ -98,7 +98,7 @@ class Stream:
         self.right = right
 
 
-class Sent:
+class SentNumbers:
     """What a publisher has sent on a subject.  `streams`: by their frames; `cuts`: the ordinals that were next when it
     forgot the subject, in order."""
 
@@ -106,7 +106,7 @@ class Sent:
 
     def __init__(self) -> None:
         self.numbered = PublishedNumbers()
-        self.streams: dict[int, Stream] = {}
+        self.streams: dict[int, SubjectStream] = {}
         self.cuts: list[int] = []
 
     def cut_before(self, ordinal: int) -> int:
@@ -114,16 +114,16 @@ class Sent:
         return max((cut for cut in self.cuts if cut <= ordinal), default=-1)
 
 
-class Speaking:
+class PublisherLife:
     """One life of a publisher."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: RecoveryMemory) -> None:
         self.memory = memory
-        self.sent: dict[str, Sent] = {}
+        self.sent: dict[str, SentNumbers] = {}
 
-    def of(self, subject: str) -> Sent:
+    def of(self, subject: str) -> SentNumbers:
         """What it has sent on a subject."""
-        return self.sent.setdefault(subject, Sent())
+        return self.sent.setdefault(subject, SentNumbers())
 
     def forget(self, subject: str) -> None:
         """What it sends next says nothing of what was before."""

@@ -7,13 +7,13 @@ from typing import Any
 from statemachines.kernel import node_of
 from statemachines_sim.cluster import SimCluster
 from statemachines_sim.sequence_windows.operator import NAME
-from statemachines_sim.sequence_windows.section import Section
+from statemachines_sim.sequence_windows.section import WindowSection
 from statemachines_sim.units import S
 
 LISTENERS = ("receiver-", "application-")
 
 
-def play(own: Section, world: SimCluster) -> None:
+def play(own: WindowSection, world: SimCluster) -> None:
     """Every message goes to every receiver, as in a multicast group: who does not want it drops it."""
 
     def route(to: str) -> list[str]:

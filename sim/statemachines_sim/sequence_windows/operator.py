@@ -10,7 +10,7 @@ from statemachines.kernel import ConfigurationError, Request
 from statemachines_sim.cluster import Fixture, SimCluster
 from statemachines_sim.local_clock import LocalClock
 from statemachines_sim.node_life import NodeLife, Reply
-from statemachines_sim.sequence_windows.section import Section
+from statemachines_sim.sequence_windows.section import WindowSection
 from statemachines_sim.units import MS, S
 
 NAME = "operator"
@@ -24,7 +24,7 @@ class Operator:
 
     clock: LocalClock | None = None
 
-    def __init__(self, world: SimCluster, own: Section) -> None:
+    def __init__(self, world: SimCluster, own: WindowSection) -> None:
         self._world = world
         self._epoch_ns = own.epoch_s * S
         self._ahead: dict[str, int] = {}
@@ -69,6 +69,6 @@ class Operator:
         """A clock that was set stays as it is."""
 
 
-def operator(own: Section) -> Fixture:
+def operator(own: WindowSection) -> Fixture:
     """The operator of a run."""
     return Fixture(NAME, lambda world: Operator(world, own), faults=())

@@ -12,7 +12,7 @@ from statemachines.trace.row import event_row
 from statemachines_sim.cluster import SimCluster
 from statemachines_sim.node_life import NodeLife
 from statemachines_sim.sequence_windows.operator import NAME, Operator
-from statemachines_sim.sequence_windows.section import Section
+from statemachines_sim.sequence_windows.section import WindowSection
 from statemachines_sim.sequence_windows.watch import LossWatch
 from statemachines_sim.units import MS, S
 
@@ -20,12 +20,12 @@ POLL_NS = 250 * MS
 """How often a host looks at its window while nothing happens."""
 
 
-class Peer(NodeLife):
+class PeerProcess(NodeLife):
     """`chance`: its own stream of the seed."""
 
     world: SimCluster
 
-    def __init__(self, world: SimCluster, node: str, number: int, own: Section) -> None:
+    def __init__(self, world: SimCluster, node: str, number: int, own: WindowSection) -> None:
         super().__init__(world, node, number)
         self.host = Host()
         self.own = own

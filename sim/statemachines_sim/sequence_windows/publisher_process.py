@@ -21,7 +21,7 @@ from statemachines.sequence_windows.publisher_window import (
 from statemachines.sequence_windows.rotation import PUBLISHER_OVERHEAD, ROTATION, RotationRecord, Tick
 from statemachines.sequence_windows.sequence import BASE_MAX, frame_of, number_of
 from statemachines_sim.sequence_windows.carried_message import Carried
-from statemachines_sim.sequence_windows.peer import Peer
+from statemachines_sim.sequence_windows.peer import PeerProcess
 from statemachines_sim.sequence_windows.recovery_answer import AnswerEnded, Asked, Returned
 from statemachines_sim.sequence_windows.watch import CLOSING_NS
 from statemachines_sim.units import MS, S
@@ -29,7 +29,7 @@ from statemachines_sim.units import MS, S
 WINDOW = "window"
 
 
-class PublisherProcess(Peer):
+class WindowPublisherProcess(PeerProcess):
     """Publishes on every subject, each at a pace of its own, until the faults are over; then once more."""
 
     def begin(self) -> None:

@@ -31,13 +31,13 @@ from statemachines.sequence_windows.subscriber_window import (
     Unsubscribe,
 )
 from statemachines_sim.sequence_windows.carried_message import Carried
-from statemachines_sim.sequence_windows.peer import Peer
+from statemachines_sim.sequence_windows.peer import PeerProcess
 from statemachines_sim.units import MS, S
 
 WINDOW, JOIN, CLIENT, CROWD = "window", "join", "client", "crowd"
 
 
-class Receiver(Peer):
+class SubjectReceiver(PeerProcess):
     """Base of both kinds: subscribes, and now and then gives a subject up for a while."""
 
     def begin(self) -> None:
@@ -78,7 +78,7 @@ class Receiver(Peer):
         self.subscribe(subject, wanted)
 
 
-class ReceiverProcess(Receiver):
+class ReceiverProcess(SubjectReceiver):
     """Does what `SequencedSubscriber` does, and every step is in the trace."""
 
     def make(self) -> None:

@@ -24,7 +24,7 @@ from statemachines_sim.node_life import NodeLife
 from statemachines_sim.sequence_windows.books import Place
 from statemachines_sim.sequence_windows.carried_message import Carried
 from statemachines_sim.sequence_windows.recovery_answer import Returned
-from statemachines_sim.sequence_windows.section import Section
+from statemachines_sim.sequence_windows.section import WindowSection
 from statemachines_sim.units import MS, S
 
 COUNTED = ("asked", "brought", "recovered", "given_up")
@@ -49,7 +49,7 @@ class HeldLine:
 class RecoveryWatch:
     """`report(broken, *where)` judges; `now()` is true time."""
 
-    def __init__(self, own: Section, report: Report, now: Callable[[], int]) -> None:
+    def __init__(self, own: WindowSection, report: Report, now: Callable[[], int]) -> None:
         self._own = own
         self._report = report
         self._now = now

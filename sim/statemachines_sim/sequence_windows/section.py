@@ -20,7 +20,7 @@ PLENTY = 1 << 40
 """Bytes that nobody ever keeps: a window of this size never turns."""
 
 
-class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class WindowSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The keys below `[sequence_windows]`."""
 
     publishers: int = 3
@@ -91,7 +91,7 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(names[(number - 1 + place) % len(names)] for place in range(min(count, len(names))))
 
 
-def check(own: Section, scenario: Scenario) -> None:
+def check(own: WindowSection, scenario: Scenario) -> None:
     """Raises `ConfigurationError` where a value breaks a rule."""
     check_bounds(
         ("publishers", own.publishers, 0, 1_000),

@@ -14,10 +14,10 @@ from statemachines_sim.sequence_windows.application_process import ApplicationPr
 from statemachines_sim.sequence_windows.faults import FAULTS
 from statemachines_sim.sequence_windows.load import play
 from statemachines_sim.sequence_windows.operator import operator
-from statemachines_sim.sequence_windows.publisher_process import PublisherProcess
+from statemachines_sim.sequence_windows.publisher_process import WindowPublisherProcess
 from statemachines_sim.sequence_windows.receiver_process import ReceiverProcess
 from statemachines_sim.sequence_windows.recovering_process import RecoveringProcess
-from statemachines_sim.sequence_windows.section import Section, check
+from statemachines_sim.sequence_windows.section import WindowSection, check
 from statemachines_sim.sequence_windows.watch import DRIFT_PPM, LossWatch
 from statemachines_sim.units import S
 
@@ -25,23 +25,23 @@ OF_PEERS = ("crash", "pause", "long_pause", "skew", "drift", "jump", "far_jump",
 """No timer is ever taken back, so late ones hit nobody."""
 
 
-class LossSim(SimProtocol[Section]):
+class LossSim(SimProtocol[WindowSection]):
     """The value of the registration."""
 
     name = "sequence_windows"
-    section = Section
+    section = WindowSection
     properties = PROPERTIES
     faults = FAULTS
     scenarios = "statemachines_sim:scenarios/sequence_windows"
 
-    def check(self, own: Section, scenario: Scenario) -> None:
+    def check(self, own: WindowSection, scenario: Scenario) -> None:
         check(own, scenario)
 
-    def cast(self, own: Section) -> tuple[Role, ...]:
+    def cast(self, own: WindowSection) -> tuple[Role, ...]:
         """Publishers talk to receivers, and are asked by those that recover."""
 
         def publisher(world: SimCluster, node: str, number: int) -> NodeLife:
-            return PublisherProcess(world, node, number, own)
+            return WindowPublisherProcess(world, node, number, own)
 
         def receiver(world: SimCluster, node: str, number: int) -> NodeLife:
             return ReceiverProcess(world, node, number, own)
@@ -63,17 +63,17 @@ class LossSim(SimProtocol[Section]):
             Role("application", application, own.applications, faults=hit, clock=clock),
         )
 
-    def devices(self, own: Section) -> tuple[Fixture, ...]:
+    def devices(self, own: WindowSection) -> tuple[Fixture, ...]:
         return (operator(own),)
 
-    def longest_ns(self, own: Section) -> int:
+    def longest_ns(self, own: WindowSection) -> int:
         """A window turns after this, and after twice this it has forgotten."""
         return 2 * max(own.pub_window_s, own.sub_window_s) * S
 
-    def play(self, own: Section, world: SimCluster, chance: Random) -> None:
+    def play(self, own: WindowSection, world: SimCluster, chance: Random) -> None:
         play(own, world)
 
-    def watch(self, own: Section, judge: Judge) -> Watch:
+    def watch(self, own: WindowSection, judge: Judge) -> Watch:
         return LossWatch(own, judge)
 
 

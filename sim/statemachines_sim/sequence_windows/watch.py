@@ -26,12 +26,12 @@ from statemachines_sim.cluster import SimCluster
 from statemachines_sim.judge import Judge
 from statemachines_sim.local_clock import PPM
 from statemachines_sim.node_life import NodeLife
-from statemachines_sim.sequence_windows.books import Hearing, Line, Place, Speaking, Stream
+from statemachines_sim.sequence_windows.books import Place, PublisherLife, ReceivedLine, ReceiverLife, SubjectStream
 from statemachines_sim.sequence_windows.carried_message import Carried
-from statemachines_sim.sequence_windows.memory import Memory
+from statemachines_sim.sequence_windows.memory import RecoveryMemory
 from statemachines_sim.sequence_windows.operator import NAME
 from statemachines_sim.sequence_windows.recovery_watch import RecoveryWatch
-from statemachines_sim.sequence_windows.section import LIMITS, Section
+from statemachines_sim.sequence_windows.section import LIMITS, WindowSection
 from statemachines_sim.units import S
 
 DRIFT_PPM = 200
@@ -60,11 +60,11 @@ class LossWatch(cluster.Watch):
 
     always_hears = False
 
-    def __init__(self, own: Section, judge: Judge) -> None:
+    def __init__(self, own: WindowSection, judge: Judge) -> None:
         super().__init__(judge)
         self.own = own
-        self.speaking: dict[str, Speaking] = {}
-        self.hearing: dict[str, Hearing] = {}
+        self.speaking: dict[str, PublisherLife] = {}
+        self.hearing: dict[str, ReceiverLife] = {}
         self.advised: dict[str, AdvisedLosses] = {}
         self._resumed: dict[str, int] = {}
         self._missing_of_stream: dict[str, tuple[int, Carried]] = {}
@@ -87,8 +87,8 @@ class LossWatch(cluster.Watch):
     def speak(self, process: NodeLife) -> None:
         """A publisher begins."""
         own, now_ns = self.own, process.local_now()
-        memory = Memory(own.pub_window_bytes, own.pub_window_s * S, OF_PUBLISHER, now_ns)
-        self.speaking[process.life] = Speaking(memory)
+        memory = RecoveryMemory(own.pub_window_bytes, own.pub_window_s * S, OF_PUBLISHER, now_ns)
+        self.speaking[process.life] = PublisherLife(memory)
         if own.bases_left:
             for subject in own.names:
                 memory.touch(subject)
@@ -109,7 +109,7 @@ class LossWatch(cluster.Watch):
         self._report(broken, process.life, subject)
         sent.numbered = numbered
         if told.frame not in sent.streams:
-            sent.streams[told.frame] = Stream(ordinal, self._operator.is_right(process))
+            sent.streams[told.frame] = SubjectStream(ordinal, self._operator.is_right(process))
         self.recovery.publish((process.life, subject), told.frame, told.first, ordinal)
         self._counts["published"] += 1
         return ordinal
@@ -119,9 +119,9 @@ class LossWatch(cluster.Watch):
     def listen(self, process: NodeLife, subjects: tuple[str, ...]) -> None:
         """A receiver begins, with these subjects subscribed."""
         own, now_ns = self.own, process.local_now()
-        memory = Memory(own.sub_window_bytes, own.sub_window_s * S, OF_RECEIVER, now_ns)
+        memory = RecoveryMemory(own.sub_window_bytes, own.sub_window_s * S, OF_RECEIVER, now_ns)
         ordered = self._world.scenario.network.fifo
-        self.hearing[process.life] = Hearing(memory, subjects, self._world.now, own.places, ordered=ordered)
+        self.hearing[process.life] = ReceiverLife(memory, subjects, self._world.now, own.places, ordered=ordered)
         self.advised[process.life] = AdvisedLosses()
 
     def look_at_window(self, process: NodeLife) -> None:
@@ -161,7 +161,7 @@ class LossWatch(cluster.Watch):
         line.lost[message.ordinal] = message.subject in one.subscribed
         self._counts["lost"] += 1
 
-    def _note_dropped_before(self, one: Hearing, node: str, place: Place, first: int) -> None:
+    def _note_dropped_before(self, one: ReceiverLife, node: str, place: Place, first: int) -> None:
         """What was on its way when a receiver died may reach its next life, which then misses what the network had lost
         behind it by that time."""
         line = one.line(place)
@@ -216,7 +216,7 @@ class LossWatch(cluster.Watch):
     def _settle_newest(self, process: NodeLife) -> None:
         self.advised[process.life] = self.advised[process.life].settle_newest()
 
-    def _count(self, line: Line, heard: bool, carried: Carried, told: Judged) -> None:
+    def _count(self, line: ReceivedLine, heard: bool, carried: Carried, told: Judged) -> None:
         """What is said of losses that happened."""
         counts, verdict = self._counts, told.verdict
         if not told.is_delivered:
@@ -296,7 +296,7 @@ class LossWatch(cluster.Watch):
         if one is not None:
             self._end(one)
 
-    def _end(self, one: Hearing) -> None:
+    def _end(self, one: ReceiverLife) -> None:
         """Nothing follows any more."""
         for _, line in sorted(one.lines.items()):
             self._settle(LAST, line.settle(NEVER))

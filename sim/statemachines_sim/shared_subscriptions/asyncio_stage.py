@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from statemachines.drivers.environment import Environment
+from statemachines.drivers.environment import NodeEnvironment
 from statemachines.drivers.lives import begin_life
 from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
-from statemachines.drivers.shared_subscriptions.open_stores import Stores
+from statemachines.drivers.shared_subscriptions.open_stores import OpenStores
 from statemachines.drivers.shared_subscriptions.shared_session import Deliveries, SharedSubscription
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore, SqliteStreamStore
 from statemachines.kernel import Answer, Event, Node, Step
@@ -25,18 +25,18 @@ from statemachines.shared_subscriptions.stream_store import Published
 from statemachines.trace import event_row
 from statemachines_sim.asyncio_stage import AsyncioNode, AsyncioStage
 from statemachines_sim.held_store import HeldStore
-from statemachines_sim.replay_result import Replayed, carry_out
+from statemachines_sim.replay_result import ReplayedScript, carry_out
 from statemachines_sim.shared_subscriptions.script_world import SERVE_NS, SERVES, TURN_NS, TURNS, watch_of
 from statemachines_spec.script.script import Script
-from statemachines_spec.script.script import Step as ScriptStep
+from statemachines_spec.script.script import ScriptStep as ScriptStep
 from statemachines_spec.script.stage import CannotFollow
-from statemachines_spec.shared_subscriptions.script import Group, set_variant
+from statemachines_spec.shared_subscriptions.script import GroupOrigin, set_variant
 
 PORT = 7411
 """Leader hosts listen at this port and the next ones; no socket is opened."""
 
 
-def run_live(script: Script, variant: str = "", trace: Path | None = None) -> Replayed:
+def run_live(script: Script, variant: str = "", trace: Path | None = None) -> ReplayedScript:
     """Follow the script on the asyncio runtime, by the rules of `variant` ("" = its own); the nodes' logs go to the
     directory `trace`."""
     with ExitStack() as stack:
@@ -52,7 +52,7 @@ class GroupStage(AsyncioStage):
 
     def __init__(self, script: Script, directory: Path, trace: Path | None) -> None:
         super().__init__(script)
-        self.own: Group = script.own
+        self.own: GroupOrigin = script.own
         self.watch = watch_of(self.own)
         self._directory = directory
         self._trace = trace
@@ -158,9 +158,9 @@ class GroupStage(AsyncioStage):
 
     # -- nodes and stores -----------------------------------------------------------------------------------------
 
-    def _environment(self, node: str) -> Environment:
+    def _environment(self, node: str) -> NodeEnvironment:
         read_ns = self.time.read_ns
-        return Environment(
+        return NodeEnvironment(
             transport=self.network.transport,
             open_stores=partial(self._open_held, node),
             bits=lambda: 0,
@@ -170,12 +170,12 @@ class GroupStage(AsyncioStage):
             refused=self.refused.append,
         )
 
-    def _open_stores(self, where: str | Path) -> Stores:
+    def _open_stores(self, where: str | Path) -> OpenStores:
         path = Path(where) / "messages.db"
         clock = self.time.read_ns
-        return Stores(SqliteGroupStore(path, clock=clock), SqliteStreamStore(path, 1, clock=clock))
+        return OpenStores(SqliteGroupStore(path, clock=clock), SqliteStreamStore(path, 1, clock=clock))
 
-    def _open_held(self, node: str, where: str | Path) -> Stores:
+    def _open_held(self, node: str, where: str | Path) -> OpenStores:
         """The stores as a node sees them; the watch hears what is committed."""
         groups, streams = self._open_stores(where)
 
@@ -184,7 +184,7 @@ class GroupStage(AsyncioStage):
             self.watch.observe_request(group_store.SERVICE, party, request, answers, self.time.now_ns)
 
         common = (node, node in self.own.hosts, self.conductor, self.work.append)
-        return Stores(
+        return OpenStores(
             cast(Any, HeldStore(groups, group_store.SERVICE, *common, committed)),
             cast(Any, HeldStore(streams, stream_store.SERVICE, *common, lambda request, answers: None)),
         )

@@ -26,7 +26,7 @@ from statemachines_sim.cluster import SimCluster
 from statemachines_sim.forged_message import Forger
 from statemachines_sim.node_life import NodeLife
 from statemachines_sim.shared_subscriptions.leader_host import is_leader_host
-from statemachines_sim.shared_subscriptions.section import Section
+from statemachines_sim.shared_subscriptions.section import GroupSection
 from statemachines_sim.units import MS, S
 
 BEYOND = 2**62
@@ -38,7 +38,7 @@ RESTART_NS = 2 * S
 PRETENDER = "pretender~1/1"
 
 
-class Consumer(NodeLife):
+class ConsumerNode(NodeLife):
     """One consumer; it deals with one batch at a time, `slow` times as slowly as it should; one that is `mute` never
     hears of a grant."""
 
@@ -46,14 +46,14 @@ class Consumer(NodeLife):
 
     host: Subscription
 
-    def __init__(self, world: SimCluster, node: str, number: int, own: Section) -> None:
+    def __init__(self, world: SimCluster, node: str, number: int, own: GroupSection) -> None:
         super().__init__(world, node, number)
         group, topic_filter = own.group_and_filter
         self.host = Subscription(
             self.life,
             group,
             topic_filter,
-            registries(node, own.members.leaders),
+            list_registries(node, own.members.leaders),
             own.configuration,
             start_ns=start_of(own.load.start),
             order="" if own.order == "strict" else own.order,
@@ -221,7 +221,7 @@ class Consumer(NodeLife):
         return is_in_hand
 
 
-def registries(node: str, leaders: int) -> tuple[str, ...]:
+def list_registries(node: str, leaders: int) -> tuple[str, ...]:
     """The leader hosts in the order in which `node` asks them: its own first, the others in turn."""
     first = int(node.split("-")[1]) - 1
     return tuple(f"leader-{(first + turn) % leaders + 1}" for turn in range(leaders))

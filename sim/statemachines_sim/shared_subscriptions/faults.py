@@ -10,8 +10,8 @@ from statemachines_sim.fault import Fault
 from statemachines_sim.faults import Crash, FaultKind
 from statemachines_sim.faults.fault_sampler import FaultSampler
 from statemachines_sim.forged_message import Forger
-from statemachines_sim.shared_subscriptions.consumer import Consumer
-from statemachines_sim.shared_subscriptions.leader_host import LeaderHost
+from statemachines_sim.shared_subscriptions.consumer import ConsumerNode
+from statemachines_sim.shared_subscriptions.leader_host import LeaderNodeLife
 
 
 class LeaderCrash(Crash):
@@ -34,7 +34,7 @@ class SlowConsumer(FaultKind):
 
     def begin(self, world: SimCluster, fault: Fault) -> bool:
         process = world.living(fault.target)
-        if not isinstance(process, Consumer) or process.slow > 1:
+        if not isinstance(process, ConsumerNode) or process.slow > 1:
             return False
         world.note(self.name, fault.target, times=fault.amount)
         process.slow = fault.amount
@@ -42,7 +42,7 @@ class SlowConsumer(FaultKind):
 
     def end(self, world: SimCluster, fault: Fault) -> None:
         process = world.processes.get(fault.target)
-        if isinstance(process, Consumer):
+        if isinstance(process, ConsumerNode):
             process.slow = 1
         world.note(f"end_{self.name}", fault.target)
 
@@ -59,7 +59,7 @@ class Halt(FaultKind):
 
     def begin(self, world: SimCluster, fault: Fault) -> bool:
         process = world.living(fault.target)
-        if not isinstance(process, LeaderHost) or process.is_paused or not process.host.nodes:
+        if not isinstance(process, LeaderNodeLife) or process.is_paused or not process.host.nodes:
             return False
         world.note(self.name, fault.target)
         process.halt()
@@ -75,7 +75,7 @@ class Unsubscribe(FaultKind):
 
     def begin(self, world: SimCluster, fault: Fault) -> bool:
         process = world.living(fault.target)
-        if not isinstance(process, Consumer) or process.left:
+        if not isinstance(process, ConsumerNode) or process.left:
             return False
         world.note(self.name, fault.target)
         process.leave_for_a_while()
@@ -83,7 +83,7 @@ class Unsubscribe(FaultKind):
 
     def end(self, world: SimCluster, fault: Fault) -> None:
         process = world.living(fault.target)
-        if isinstance(process, Consumer) and process.left_for_a_while:
+        if isinstance(process, ConsumerNode) and process.left_for_a_while:
             world.note("subscribe", fault.target)
             process.come_back()
 
@@ -100,7 +100,7 @@ class Lie(FaultKind):
 
     def begin(self, world: SimCluster, fault: Fault) -> bool:
         process = world.living(fault.target)
-        if not isinstance(process, Consumer) or process.is_paused or not process.lies():
+        if not isinstance(process, ConsumerNode) or process.is_paused or not process.lies():
             return False
         world.note(self.name, fault.target)
         process.lie()
@@ -119,10 +119,12 @@ class Forge(FaultKind):
 
     def begin(self, world: SimCluster, fault: Fault) -> bool:
         process = world.living(fault.target)
-        if not isinstance(process, Consumer) or process.forges:
+        if not isinstance(process, ConsumerNode) or process.forges:
             return False
         world.note(self.name, fault.target, rate=fault.rate)
-        process.begin_forging(Forger(Random(f"{world.seed}/{process.life}/{fault.at_ns}"), names(world)), fault.rate)
+        process.begin_forging(
+            Forger(Random(f"{world.seed}/{process.life}/{fault.at_ns}"), list_names(world)), fault.rate
+        )
         return True
 
     def end(self, world: SimCluster, fault: Fault) -> None:
@@ -141,7 +143,7 @@ class Mute(FaultKind):
 
     def begin(self, world: SimCluster, fault: Fault) -> bool:
         process = world.living(fault.target)
-        if not isinstance(process, Consumer) or process.mute:
+        if not isinstance(process, ConsumerNode) or process.mute:
             return False
         world.note(self.name, fault.target)
         process.mute = True
@@ -149,7 +151,7 @@ class Mute(FaultKind):
 
     def end(self, world: SimCluster, fault: Fault) -> None:
         process = world.processes.get(fault.target)
-        if isinstance(process, Consumer):
+        if isinstance(process, ConsumerNode):
             process.mute = False
         world.note(f"end_{self.name}", fault.target)
 
@@ -186,14 +188,14 @@ class Pretend(FaultKind):
 
     def begin(self, world: SimCluster, fault: Fault) -> bool:
         process = world.living(fault.target)
-        if not isinstance(process, Consumer) or process.is_paused or not process.host.borrower:
+        if not isinstance(process, ConsumerNode) or process.is_paused or not process.host.borrower:
             return False
         world.note(self.name, fault.target)
         process.hear_pretender()
         return True
 
 
-def names(world: SimCluster) -> list[str]:
+def list_names(world: SimCluster) -> list[str]:
     """Every party that lives, and every stream: a liar may have heard of them."""
     parties = [party for _, process in sorted(world.processes.items()) for party in process.host.nodes]
     return parties + sorted(world.devices[stream_store.SERVICE].state.by_id)  # type: ignore[attr-defined]

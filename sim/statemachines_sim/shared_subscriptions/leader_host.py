@@ -12,7 +12,7 @@ from statemachines_sim.cluster import SimCluster
 from statemachines_sim.node_life import NodeLife
 
 
-class LeaderHost(NodeLife):
+class LeaderNodeLife(NodeLife):
     """One leader host."""
 
     world: SimCluster
@@ -50,4 +50,4 @@ class LeaderHost(NodeLife):
 
 def is_leader_host(world: SimCluster, party: str) -> bool:
     """Whether it lives on one."""
-    return isinstance(world.processes.get(node_of(party)), LeaderHost)
+    return isinstance(world.processes.get(node_of(party)), LeaderNodeLife)

@@ -30,7 +30,7 @@ from statemachines.shared_subscriptions.registry import Registry
 from statemachines.shared_subscriptions.subscription import Subscription
 from statemachines_sim.cluster import Missing
 from statemachines_sim.judge import Judge
-from statemachines_sim.shared_subscriptions.monitors.lives import Lives
+from statemachines_sim.shared_subscriptions.monitors.lives import LifeMonitor
 
 
 def list_subscribers(processes: Mapping[str, Any]) -> list[Any]:
@@ -47,7 +47,7 @@ def meets(world: Any, one: str, other: str) -> bool:
     return one == other or not world.network.lasting & {(one, other), (other, one)}
 
 
-def able(world: Any) -> list[Any]:
+def list_able(world: Any) -> list[Any]:
     """Those of them that reach both stores and some leader host, and are reached by them."""
     hosts = [node for node, process in world.processes.items() if isinstance(process.host, Registry)]
     return [
@@ -61,14 +61,14 @@ def able(world: Any) -> list[Any]:
 def list_connected(world: Any, leader: LeaderRecord | None) -> list[Any]:
     """Those of them that reach the leader, if only through another host."""
     if leader is None or not world.network.lasting:
-        return able(world)
+        return list_able(world)
     lead = node_of(leader.id)
     hosts = [node for node, process in world.processes.items() if isinstance(process.host, Registry)]
     near = [host for host in hosts if meets(world, host, lead)]
-    return [process for process in able(world) if any(meets(world, process.node, host) for host in near)]
+    return [process for process in list_able(world) if any(meets(world, process.node, host) for host in near)]
 
 
-def leaders(processes: Mapping[str, Any]) -> list[LeaderRecord]:
+def list_leaders(processes: Mapping[str, Any]) -> list[LeaderRecord]:
     """Everybody who believes to lead; the last has the highest epoch."""
     found = [
         node.record
@@ -89,7 +89,7 @@ def list_relayed(world: Any) -> set[tuple[str, str]]:
 class Liveness:
     """Looks at a world from outside, between two events.  `liars`: as the watch has them."""
 
-    def __init__(self, limits: TimeLimits, judge: Judge, lives: Lives, liars: Set[str]) -> None:
+    def __init__(self, limits: TimeLimits, judge: Judge, lives: LifeMonitor, liars: Set[str]) -> None:
         self._judge = judge
         self._lives = lives
         self._liars = liars
@@ -105,11 +105,11 @@ class Liveness:
         return None
 
     def _list_missing(self, world: Any, left: list[str], waiting: int, judging: bool) -> Iterator[Broken]:
-        leading = leaders(world.processes)
+        leading = list_leaders(world.processes)
         yield find_leaderless([one.id for one in leading], is_needed=bool(left))
         leader = leading[0] if leading else None
         if left:
-            if able(world):
+            if list_able(world):
                 yield find_unread(leader, left)
             return
         if leader is not None:
@@ -122,7 +122,7 @@ class Liveness:
         self._lives.check_leaving(world.now)
         self._check_timers(world)
         if leader is None:
-            yield find_leaderless((), is_needed=bool(able(world)))
+            yield find_leaderless((), is_needed=bool(list_able(world)))
         yield find_waiting_publisher(waiting)
         for consumer in list_connected(world, leader):
             borrower = consumer.host.nodes.get(consumer.host.borrower)

@@ -10,22 +10,22 @@ from statemachines.shared_subscriptions import stream_store
 from statemachines.shared_subscriptions.stream_store import Append, Appended, Drop, Dropped, Published, Rotate, matches
 from statemachines_sim.cluster import SimCluster
 from statemachines_sim.devices.remote_store import RemoteStore
-from statemachines_sim.shared_subscriptions.consumer import Consumer
-from statemachines_sim.shared_subscriptions.section import Section
-from statemachines_sim.shared_subscriptions.watch import Watch
+from statemachines_sim.shared_subscriptions.consumer import ConsumerNode
+from statemachines_sim.shared_subscriptions.section import GroupSection
+from statemachines_sim.shared_subscriptions.watch import GroupWatch
 from statemachines_sim.units import S
 
 RESUBSCRIBES, RESUBSCRIBE_NS = 10, S // 200
 """A quick resubscribe is so many, so far apart."""
 
 
-class Publisher:
+class LoadPublisher:
     """Publishes into the stream store of a world, and tells its watch; `waiting`: publishes that wait for the store."""
 
     def __init__(self, world: SimCluster, topic_filter: str) -> None:
         self._world = world
         self._filter = topic_filter
-        self._watch: Watch = world.watch  # type: ignore[assignment]
+        self._watch: GroupWatch = world.watch  # type: ignore[assignment]
         self.waiting = 0
 
     @property
@@ -68,14 +68,14 @@ class Publisher:
         self.publish(topic, count)
 
 
-def play(own: Section, world: SimCluster, chance: Random) -> None:
+def play(own: GroupSection, world: SimCluster, chance: Random) -> None:
     """Who leaves, and publishes, spread over most of the safety phase."""
     for number, at in enumerate(own.members.leave_s):
         world.after(int(at * S), leave, world, f"consumer-{number + 1}")
     for number, at in enumerate(own.members.resubscribe_s):
         for turn in range(RESUBSCRIBES):
             world.after(int(at * S) + turn * RESUBSCRIBE_NS, resubscribe, world, f"consumer-{number + 1}")
-    load, publisher = own.load, Publisher(world, own.group_and_filter[1])
+    load, publisher = own.load, LoadPublisher(world, own.group_and_filter[1])
     end = int(world.scenario.phases.safety_s * 0.9 * S)
     left = load.messages
     while left > 0:
@@ -95,7 +95,7 @@ def play(own: Section, world: SimCluster, chance: Random) -> None:
 def leave(world: SimCluster, node: str) -> None:
     """Unsubscribe."""
     process = world.living(node)
-    if isinstance(process, Consumer):
+    if isinstance(process, ConsumerNode):
         world.note("unsubscribe", node)
         process.leave()
 
@@ -103,6 +103,6 @@ def leave(world: SimCluster, node: str) -> None:
 def resubscribe(world: SimCluster, node: str) -> None:
     """Unsubscribe, and subscribe again at once."""
     process = world.living(node)
-    if isinstance(process, Consumer) and not process.host.is_ended:
+    if isinstance(process, ConsumerNode) and not process.host.is_ended:
         world.note("unsubscribe", node)
         process.resubscribe()

@@ -24,13 +24,13 @@ from statemachines.shared_subscriptions.stream_store import Append, Appended, Pu
 from statemachines.shared_subscriptions.subscription import Subscription
 from statemachines_sim.judge import Judge
 from statemachines_sim.recorder import Recorder
-from statemachines_sim.replay_result import Simulated, carry_out, parameters_of
+from statemachines_sim.replay_result import SimulatedReplay, carry_out, parameters_of
 from statemachines_sim.script_world import ScriptProcess, ScriptWorld
-from statemachines_sim.shared_subscriptions.watch import Watch
+from statemachines_sim.shared_subscriptions.watch import GroupWatch
 from statemachines_spec.script.script import Script
-from statemachines_spec.script.script import Step as ScriptStep
+from statemachines_spec.script.script import ScriptStep as ScriptStep
 from statemachines_spec.script.stage import CannotFollow
-from statemachines_spec.shared_subscriptions.script import Group, set_variant
+from statemachines_spec.shared_subscriptions.script import GroupOrigin, set_variant
 
 TURNS, TURN_NS = 2, 1_000
 """At the end every application takes so many messages, in turn; each turn is so much later than the one before."""
@@ -39,7 +39,7 @@ SERVES, SERVE_NS = 1_200, 250_000_000
 """How often, and after what time each, applications deal with what there is, once a script is over."""
 
 
-def simulate(script: Script, variant: str = "", *, data: bool = False) -> Simulated:
+def simulate(script: Script, variant: str = "", *, data: bool = False) -> SimulatedReplay:
     """Follow the script in the simulator, by the rules of `variant` ("" = its own)."""
     with ExitStack() as stack:
         stack.enter_context(script.part.rules(script, variant))
@@ -49,14 +49,14 @@ def simulate(script: Script, variant: str = "", *, data: bool = False) -> Simula
     ours = ruled.own.configuration
     parameters = parameters_of(ruled, replayed, variant)
     parameters |= {"settings": {"configuration": ours}, "exclusive": ours.exclusive}
-    return Simulated(replayed, world.recorder.rows, parameters)
+    return SimulatedReplay(replayed, world.recorder.rows, parameters)
 
 
 class GroupWorld(ScriptWorld):
     """Leader hosts from the beginning, consumers as they are started."""
 
     def __init__(self, script: Script, data: bool = False) -> None:
-        self.own: Group = script.own
+        self.own: GroupOrigin = script.own
         self.watch = watch_of(self.own)
         services: dict[str, Any] = {group_store.SERVICE: GroupStore(), stream_store.SERVICE: StreamStore(1)}
         states = {name: service.initial() for name, service in services.items()}
@@ -227,6 +227,6 @@ class ScriptConsumer(ScriptProcess):
         self.loop.run(lambda now_ns: self.host.acknowledge(*held, now_ns))
 
 
-def watch_of(own: Group) -> Watch:
+def watch_of(own: GroupOrigin) -> GroupWatch:
     """Whatever is promised: that two deliver one stream is what a counterexample may be about."""
-    return Watch(replace(own.configuration, exclusive=True), "#", Judge((*PROPERTIES, "one leader")))
+    return GroupWatch(replace(own.configuration, exclusive=True), "#", Judge((*PROPERTIES, "one leader")))

@@ -12,7 +12,7 @@ from statemachines.shared_subscriptions.stream_store import matches, parse_filte
 from statemachines_sim.scenario import Range, Scenario, check_bounds, check_ranges, check_times
 
 
-class Load(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class GroupLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is published, and how consumers deal with it."""
 
     topics: int = 8
@@ -49,13 +49,13 @@ class Members(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     resubscribe_s: tuple[float, ...] = ()
 
 
-class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class GroupSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The keys below `[shared_subscriptions]`."""
 
     subscription: str = "$shared/workers/#"
     order: Order = "strict"
     """Of the messages of the group that the first subscribe declares."""
-    load: Load = Load()
+    load: GroupLoad = GroupLoad()
     members: Members = Members()
     configuration: Configuration = Configuration(count_deliveries=False)
     """Failed deliveries are counted where a scenario says so."""
@@ -66,7 +66,7 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return parse_filter(self.subscription)
 
 
-def check(own: Section, scenario: Scenario) -> None:
+def check(own: GroupSection, scenario: Scenario) -> None:
     """Raises `ConfigurationError` where a value breaks a rule."""
     load, members = own.load, own.members
     parse_filter(own.subscription)
@@ -104,7 +104,7 @@ def check(own: Section, scenario: Scenario) -> None:
         raise ConfigurationError("subscription", own.subscription, "must not match stray/t000 where load.stray > 0")
 
 
-def affordable(own: Section, scenario: Scenario) -> int:
+def count_affordable(own: GroupSection, scenario: Scenario) -> int:
     """How many messages the consumers can deal with in half of the time of a run: more would break L5 without any
     fault of the protocol."""
     load = own.load
@@ -112,7 +112,7 @@ def affordable(own: Section, scenario: Scenario) -> int:
     return int(half_ms * 2 / max(sum(load.work_ms), 1) * min(load.take, load.batch) * own.members.consumers)
 
 
-def is_quick(own: Section, scenario: Scenario) -> bool:
+def is_quick(own: GroupSection, scenario: Scenario) -> bool:
     """Whether applications and network are so quick that, without a fault, every revoke is finished in time."""
     most_ms = own.load.work_ms[1] + scenario.network.delay_ms[1] + scenario.network.tail_ms
     return 4 * most_ms < own.configuration.revoke_timeout_ms
@@ -120,5 +120,5 @@ def is_quick(own: Section, scenario: Scenario) -> bool:
 
 def scenario(name: str, **keys: object) -> Scenario:
     """A scenario of shared subscriptions by its keys, those of the section among the others."""
-    own = {key: keys.pop(key) for key in Section.__struct_fields__ if key in keys}
-    return Scenario(name, "shared_subscriptions", Section(**own), **keys)  # type: ignore[arg-type]
+    own = {key: keys.pop(key) for key in GroupSection.__struct_fields__ if key in keys}
+    return Scenario(name, "shared_subscriptions", GroupSection(**own), **keys)  # type: ignore[arg-type]

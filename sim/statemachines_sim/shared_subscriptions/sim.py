@@ -19,12 +19,12 @@ from statemachines_sim.local_clock import PPM
 from statemachines_sim.node_life import NodeLife
 from statemachines_sim.protocol import SimProtocol
 from statemachines_sim.scenario import Scenario
-from statemachines_sim.shared_subscriptions.consumer import Consumer
+from statemachines_sim.shared_subscriptions.consumer import ConsumerNode
 from statemachines_sim.shared_subscriptions.faults import FAULTS
-from statemachines_sim.shared_subscriptions.leader_host import LeaderHost
+from statemachines_sim.shared_subscriptions.leader_host import LeaderNodeLife
 from statemachines_sim.shared_subscriptions.load import play
-from statemachines_sim.shared_subscriptions.section import Section, affordable, check
-from statemachines_sim.shared_subscriptions.watch import Watch
+from statemachines_sim.shared_subscriptions.section import GroupSection, check, count_affordable
+from statemachines_sim.shared_subscriptions.watch import GroupWatch
 from statemachines_sim.units import MS, S
 
 APART_NS = S // 50
@@ -50,32 +50,32 @@ class Batch(Batches):
         return replace(request, put=request.put[:count])
 
 
-class SubscriptionsSim(SimProtocol[Section]):
+class SubscriptionsSim(SimProtocol[GroupSection]):
     """The value of the registration."""
 
     name = "shared_subscriptions"
-    section = Section
+    section = GroupSection
     properties = PROPERTIES
     faults = FAULTS
     scenarios = "statemachines_sim:scenarios/shared_subscriptions"
 
-    def check(self, own: Section, scenario: Scenario) -> None:
+    def check(self, own: GroupSection, scenario: Scenario) -> None:
         check(own, scenario)
 
-    def settle(self, own: Section, scenario: Scenario) -> Section:
-        most = affordable(own, scenario)
+    def settle(self, own: GroupSection, scenario: Scenario) -> GroupSection:
+        most = count_affordable(own, scenario)
         return replace(own, load=replace(own.load, messages=min(own.load.messages, most)))
 
-    def cast(self, own: Section) -> tuple[Role, ...]:
+    def cast(self, own: GroupSection) -> tuple[Role, ...]:
         """Leader hosts first: they are there when the first consumer comes.  Of a consumer's clock any leap is
         tolerated, its lease only ends sooner; of a leader's all leaps together are an error of the rate over a lease
         (the shortest that it reckons for others), within half of `clock_drift`."""
 
         def leader(world: SimCluster, node: str, number: int) -> NodeLife:
-            return LeaderHost(world, node, number, own.configuration, own.members.leaders == 1)
+            return LeaderNodeLife(world, node, number, own.configuration, own.members.leaders == 1)
 
         def consumer(world: SimCluster, node: str, number: int) -> NodeLife:
-            return Consumer(world, node, number, own)
+            return ConsumerNode(world, node, number, own)
 
         members = own.members
         joins = [number * APART_NS for number in range(members.consumers)] + [int(at * S) for at in members.join_s]
@@ -93,7 +93,7 @@ class SubscriptionsSim(SimProtocol[Section]):
             ),
         )
 
-    def devices(self, own: Section) -> tuple[Fixture, ...]:
+    def devices(self, own: GroupSection) -> tuple[Fixture, ...]:
         """Of the group store's clock any leap is tolerated: nobody is told by it who leads."""
         clock = replace(self._clock(own, 0), jump_ns=60 * S)
         return (
@@ -101,23 +101,23 @@ class SubscriptionsSim(SimProtocol[Section]):
             remote_store(StreamStore(), failed=not_fetched),
         )
 
-    def longest_ns(self, own: Section) -> int:
+    def longest_ns(self, own: GroupSection) -> int:
         """Every timeout but the idle stop, at which a leader only goes when nobody needs it."""
         times = [one for one in own.configuration.__struct_fields__ if one.endswith("_ms") and one != "idle_stop_ms"]
         longest: int = max(getattr(own.configuration, one) for one in times)
         return longest * MS
 
-    def play(self, own: Section, world: SimCluster, chance: Random) -> None:
+    def play(self, own: GroupSection, world: SimCluster, chance: Random) -> None:
         play(own, world, chance)
 
-    def watch(self, own: Section, judge: Judge) -> Watch:
-        return Watch(own.configuration, own.group_and_filter[1], judge, own)
+    def watch(self, own: GroupSection, judge: Judge) -> GroupWatch:
+        return GroupWatch(own.configuration, own.group_and_filter[1], judge, own)
 
-    def facts(self, own: Section, scenario: Scenario) -> Mapping[str, object]:
+    def facts(self, own: GroupSection, scenario: Scenario) -> Mapping[str, object]:
         # Where a second owner is out of scope, judges of the trace must allow what they allow in the source's mode.
         return {"exclusive": own.configuration.exclusive and not {"S5", "S13"} & set(scenario.out_of_scope)}
 
-    def _clock(self, own: Section, span_ms: int) -> Tolerance:
+    def _clock(self, own: GroupSection, span_ms: int) -> Tolerance:
         drift = own.configuration.clock_drift
         return Tolerance(round(drift * PPM), jumps_ns=int(span_ms * MS * drift / 2))
 

@@ -21,7 +21,7 @@ from statemachines.shared_subscriptions.properties.committed_claim import check_
 from statemachines.shared_subscriptions.properties.settled_group import find_begun_again, find_lost_claim, find_unread
 from statemachines.shared_subscriptions.properties.time_limits import derive_limits
 from statemachines.shared_subscriptions.session import Acknowledged, Deliver, Nack
-from statemachines.shared_subscriptions.stream import Link
+from statemachines.shared_subscriptions.stream import StreamLink
 from statemachines.shared_subscriptions.stream_store import Fetched, FetchFailed
 from statemachines_sim import cluster
 from statemachines_sim.cluster import Missing
@@ -30,14 +30,14 @@ from statemachines_sim.shared_subscriptions.liveness import Liveness
 from statemachines_sim.shared_subscriptions.monitors.answers import Answers
 from statemachines_sim.shared_subscriptions.monitors.assignments import Assignments
 from statemachines_sim.shared_subscriptions.monitors.commits import Commits
-from statemachines_sim.shared_subscriptions.monitors.deliveries import Deliveries
+from statemachines_sim.shared_subscriptions.monitors.deliveries import DeliveryMonitor
 from statemachines_sim.shared_subscriptions.monitors.letters import Letters
-from statemachines_sim.shared_subscriptions.monitors.lives import Lives
+from statemachines_sim.shared_subscriptions.monitors.lives import LifeMonitor
 from statemachines_sim.shared_subscriptions.monitors.progress import Progress
 from statemachines_sim.shared_subscriptions.monitors.reads import Reads
 from statemachines_sim.shared_subscriptions.monitors.set_aside import SetAside
 from statemachines_sim.shared_subscriptions.monitors.statuses import Statuses
-from statemachines_sim.shared_subscriptions.section import Section, is_quick
+from statemachines_sim.shared_subscriptions.section import GroupSection, is_quick
 
 EXCUSES: Final = ("crash", "poisoned", "lost_disk", "leader_crash", "end_twin", "unsubscribe")
 """What may be done that leads to a second delivery."""
@@ -56,7 +56,7 @@ REPORTING: Final = (*ANSWERS, Disconnect)
 """What tells of progress."""
 
 
-class Watch(cluster.Watch):
+class GroupWatch(cluster.Watch):
     """Of one run.  `steady`: nothing is wrong and nothing may go wrong any more; `waiting`: publishers that wait for
     their store; `liars`: borrowers that have said what was not so.  What a liar says of its own streams, and does with
     them, is not held against the protocol; what becomes of others is."""
@@ -68,16 +68,16 @@ class Watch(cluster.Watch):
         configuration: Configuration,
         topic_filter: str = "#",
         judge: Judge | None = None,
-        own: Section | None = None,
+        own: GroupSection | None = None,
     ) -> None:
         super().__init__(judge)
         limits = derive_limits(configuration)
         self.progress = Progress(self.judge)
         self.commits = Commits(self.judge, limits, self.progress)
         self.assignments = Assignments(self.judge, self.commits, self.progress)
-        self.deliveries = Deliveries(self.judge, self.assignments, topic_filter, configuration.exclusive)
+        self.deliveries = DeliveryMonitor(self.judge, self.assignments, topic_filter, configuration.exclusive)
         self.statuses = Statuses(self.judge)
-        self.lives = Lives(self.judge, limits)
+        self.lives = LifeMonitor(self.judge, limits)
         self.answers = Answers(self.judge, limits)
         self.reads = Reads(self.judge, limits)
         self.set_aside = SetAside(self.judge, self.progress, configuration.max_deliver)
@@ -141,7 +141,7 @@ class Watch(cluster.Watch):
                 if child.source is REGISTERED and child.record.status is not REGISTERED:
                     self.deliveries.excuse = self._number
 
-    def _connected(self, borrower: str, link: Link) -> None:
+    def _connected(self, borrower: str, link: StreamLink) -> None:
         """S17."""
         self.judge.report_properties(check_leader(borrower, link, self.commits.named))
 

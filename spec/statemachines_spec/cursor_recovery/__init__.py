@@ -2,7 +2,7 @@
 
 from statemachines_spec.cursor_recovery.allowed import ALLOWED
 from statemachines_spec.cursor_recovery.bugs import BUGS
-from statemachines_spec.cursor_recovery.hunts import HUNTS
+from statemachines_spec.cursor_recovery.directed_systems import DIRECTED_SYSTEMS
 from statemachines_spec.cursor_recovery.systems import SYSTEMS, VARIANTS, system
 from statemachines_spec.protocol import CheckProtocol
 
@@ -12,6 +12,6 @@ SPEC = CheckProtocol(
     sizes=("small", "ci"),
     variants=VARIANTS,
     bugs=BUGS,
-    hunted=HUNTS,
+    directed=DIRECTED_SYSTEMS,
     allowed=ALLOWED,
 )

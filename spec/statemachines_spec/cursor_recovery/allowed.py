@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from statemachines_spec.protocol import Allowed
+from statemachines_spec.protocol import AllowedMutants
 
 ALLOWED = (
-    Allowed(
+    AllowedMutants(
         ("block.commit_word/*",),
         "CR-44",
         "a word made from the position: which one no clause says, and writers and readers make the same",
     ),
-    Allowed(
+    AllowedMutants(
         ("block.checksum/*",),
         "CR-50",
         "how many bytes of position and size it covers no clause says, and writers and readers reckon alike",

@@ -20,12 +20,12 @@ from statemachines.cursor_recovery.memory import (
     token,
 )
 from statemachines.cursor_recovery.reader import READER, ReaderRecord, ReaderStatus
-from statemachines.cursor_recovery.writer import WRITER, WriterRecord, WriterStatus
+from statemachines.cursor_recovery.writer import WRITER, QueueWriterRecord, QueueWriterStatus
 from statemachines.kernel import Event, Fsm, Row
 from statemachines.kernel.row import AnyRow
-from statemachines_spec.bug import Apply, Bug, action_of, both, redeclare, replace_call
+from statemachines_spec.bug import Apply, Bug, action_of, combine, redeclare, replace_call
 
-W, R = WriterStatus, ReaderStatus
+W, R = QueueWriterStatus, ReaderStatus
 
 
 def always(record: Any, event: Event) -> bool:
@@ -85,15 +85,15 @@ def take_over(record: Any, event: Loaded, now_ns: int) -> Any:
     return operation.swap(replace(record, token=word), operation.own_state(record), event.value, word)
 
 
-def one_cell_more(record: WriterRecord, event: Loaded) -> bool:
+def one_cell_more(record: QueueWriterRecord, event: Loaded) -> bool:
     return event.value + length_of(len(record.data)) > record.read_head + record.queue.capacity + 4
 
 
-def a_lap_and_a_bit(record: WriterRecord, event: Loaded) -> bool:
+def a_lap_and_a_bit(record: QueueWriterRecord, event: Loaded) -> bool:
     return event.value == NONE or record.write_head <= event.value + record.queue.capacity
 
 
-def a_lap_and_more(record: WriterRecord, event: Loaded) -> bool:
+def a_lap_and_more(record: QueueWriterRecord, event: Loaded) -> bool:
     return a_lap_and_a_bit(record, event) and record.has_more_others
 
 
@@ -121,10 +121,10 @@ _MORE = "the room that is left is reckoned one cell too large"
 
 BUGS = (
     Bug("torn-data", "the checksum is not looked at", "CR-50", "the check on the copy",
-        both(guard(READER, "release", R.COPY_DATA, always), guard(READER, "skip_to_block", R.SCAN_DATA, always))),
+        combine(guard(READER, "release", R.COPY_DATA, always), guard(READER, "skip_to_block", R.SCAN_DATA, always))),
     Bug("marks-without-position", "mark and checksum do not say where the block is, so an earlier lap's counts again",
         "CR-44", "the commit word and the checksum",
-        both(*(replace_call(one, "commit_word", lambda position: (7, 7)) for one in (reader, writer)),
+        combine(*(replace_call(one, "commit_word", lambda position: (7, 7)) for one in (reader, writer)),
              *(replace_call(one, "checksum", sum_without_position) for one in (reader, writer)))),
     Bug("one-look", "a reader that finds no block scans without a look at writers behind the write head", "CR-45",
         "the second look", guard(READER, "look_at_all_writers", R.LOAD_COMMIT_LOW, never)),
@@ -145,13 +145,13 @@ BUGS = (
     Bug("stale-writer-stays", "a reader waits for ever for a write cursor that is stale", "CR-13",
         "the verdict on the owner", guard(READER, "give_back", R.CHECK_POSITION, always)),
     Bug("earlier-life-lives", "who holds the slot by now is taken for the owner", "CR-05", "the incarnation",
-        both(guard(WRITER, "reclaim", W.LOAD_LIFE, never), guard(WRITER, "load_lost_position", W.LOAD_LIFE, never),
+        combine(guard(WRITER, "reclaim", W.LOAD_LIFE, never), guard(WRITER, "load_lost_position", W.LOAD_LIFE, never),
              guard(READER, "reclaim", R.LOAD_LIFE, never), guard(READER, "load_lost_position", R.LOAD_LIFE, never))),
     Bug("aged-is-dead", "an aged cursor is taken for stale, whoever lives", "CR-05", "the lock",
-        both(guard(WRITER, "reclaim", W.LOAD_LOCK, always), guard(READER, "reclaim", R.LOAD_LOCK, always),
+        combine(guard(WRITER, "reclaim", W.LOAD_LOCK, always), guard(READER, "reclaim", R.LOAD_LOCK, always),
              guard(WRITER, "load_lost_position", W.LOAD_LOCK, operation.is_dead_reader))),
     Bug("cursor-taken-anyway", "a cursor is taken whatever it holds", "CR-02", "the look whether it is free",
-        both(guard(WRITER, "take", W.LOAD_CURSOR, always), does(WRITER, "take", W.LOAD_CURSOR, take_over))),
+        combine(guard(WRITER, "take", W.LOAD_CURSOR, always), does(WRITER, "take", W.LOAD_CURSOR, take_over))),
     Bug("write-head-taken", "a writer goes on although another moved the head", "CR-19", "the result of the swap",
         guard(WRITER, "store_size", W.MOVE_HEAD, always)),
     Bug("read-head-taken", "a reader goes on although another moved the head", "CR-19", "the result of the swap",
@@ -160,10 +160,10 @@ BUGS = (
         guard(WRITER, "give_back", W.LOAD_WRITE_HEAD, one_cell_more)),
     Bug("reader-overrun", "a read cursor is in the way only if the block begins a lap ahead of it", "CR-11",
         "where the block ends",
-        both(guard(WRITER, "look_at_next", W.CHECK_POSITION, a_lap_and_more),
+        combine(guard(WRITER, "look_at_next", W.CHECK_POSITION, a_lap_and_more),
              guard(WRITER, "ask_own", W.CHECK_POSITION, a_lap_and_a_bit))),
     Bug("writer-at-the-head", "a writer exactly at the read head is not in the way", "CR-42", "at or behind",
-        both(guard(READER, "look_at_next", R.CHECK_POSITION, is_not_behind_and_more),
+        combine(guard(READER, "look_at_next", R.CHECK_POSITION, is_not_behind_and_more),
              guard(READER, "load_commit_low", R.CHECK_POSITION, is_not_behind))),
     Bug("full-keeps-its-cursor", "a writer that finds no room keeps its cursor", "CR-10", "what is given back",
         does(WRITER, "give_back", W.LOAD_WRITE_HEAD, give_nothing_back)),
@@ -180,6 +180,6 @@ BUGS = (
     Bug("lost-forgotten", "what a dead reader had taken is not counted", "CR-40", "the count",
         guard(WRITER, "reclaim", W.LOST_HEAD, always)),
     Bug("lost-counted-once", "of all the messages that a dead reader had taken one is counted", "CR-40", "how many",
-        both(does(WRITER, "add_lost", W.LOST_COUNT, add_one), does(READER, "add_lost", R.LOST_COUNT, add_one))),
+        combine(does(WRITER, "add_lost", W.LOST_COUNT, add_one), does(READER, "add_lost", R.LOST_COUNT, add_one))),
 )  # fmt: skip
 """Each with a sentence of its own."""

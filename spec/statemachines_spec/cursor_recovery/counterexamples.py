@@ -22,7 +22,7 @@ from statemachines_spec.explorer.property import Eventually
 from statemachines_spec.explorer.system import System
 
 
-class Counterexample(msgspec.Struct, frozen=True):
+class QueueCounterexample(msgspec.Struct, frozen=True):
     """`about`: what goes wrong; `breaks`: the property, one of liveness where it is READ or WRITE.  The shipped queue
     keeps it in the same system."""
 
@@ -41,50 +41,50 @@ class Counterexample(msgspec.Struct, frozen=True):
 
 
 COUNTEREXAMPLES = (
-    Counterexample(
+    QueueCounterexample(
         "size-before-header",
         "a reader that has read the size before the header was written moves into the middle of a block; nobody dies",
         QueueSetting(((A,),), 1, capacity=40),
         "INTEG",
     ),
-    Counterexample(
+    QueueCounterexample(
         "scan-passes-a-writer",
         "of two writers the scan finds the mark of the second, and skips the block of the first, which is acknowledged",
         QueueSetting(((A,), (EMPTY,)), 1, capacity=64, instants=LATER),
         "ACK",
     ),
-    Counterexample(
+    QueueCounterexample(
         "previous-lap",
         "a writer dies between steps 5 and 6: the message of the lap before is delivered again",
         QueueSetting(((A, B, C),), 1, capacity=40, crashes=1, instants=LATER),
         "ONCE",
     ),
-    Counterexample(
+    QueueCounterexample(
         "late-writer",
         "a slow writer is taken for dead when its mark is there: what it goes on to write, and is acknowledged, "
         "has come before, as bytes that were not its own",
         QueueSetting(((LONG,), (LONGER,)), 1, capacity=28, instants=LATER),
         "KEPT",
     ),
-    Counterexample(
+    QueueCounterexample(
         "cursor-reassigned",
         "a slow owner releases the cursor, which has another owner by now",
         QueueSetting(((A,), (B,)), 1, capacity=64, instants=SLOW, write_cursors=1),
         "EXCL",
     ),
-    Counterexample(
+    QueueCounterexample(
         "exactly-full",
         "a queue that is exactly full looks empty to readers, for ever",
         QueueSetting(((A,),), 1, capacity=20),
         "READ",
     ),
-    Counterexample(
+    QueueCounterexample(
         "stale-tail",
         "the last block is stale, and leaves no room: nobody writes behind it, so nobody passes it",
         QueueSetting(((A,), (EMPTY,)), 1, capacity=24, crashes=1, instants=LATER),
         "WRITE",
     ),
-    Counterexample(
+    QueueCounterexample(
         "dead-pool",
         "all write cursors were left behind by the dead: on an empty queue nobody meets them",
         QueueSetting(((A,),), 1, left=DEAD, instants=LATER),

@@ -30,7 +30,7 @@ from statemachines.cursor_recovery.memory import (
 from statemachines.cursor_recovery.operation import READ, Operation
 from statemachines.cursor_recovery.properties.delivered_blocks import Acknowledged, Delivered, Gone
 from statemachines.cursor_recovery.reader import Read, ReadDone, ReaderRecord, ReadOutcome, Skipped
-from statemachines.cursor_recovery.writer import Outcome, Write, WriteDone, WriterRecord
+from statemachines.cursor_recovery.writer import Outcome, QueueWriterRecord, Write, WriteDone
 from statemachines.kernel import Ask, Event, Fsm, Request, Tell
 from statemachines_spec.cursor_recovery.ledger import LEDGER, Lied
 from statemachines_spec.explorer.actor import Actor, At, Crash, Envelope, Reaction, Watch
@@ -143,14 +143,14 @@ class QueueActor(Actor):
 
     def canonical(self, local: ProcessLocal) -> ProcessLocal:
         """Fields of the record that are written before they are read again are as at the beginning."""
-        if local.record is None or not isinstance(local.record, WriterRecord | ReaderRecord):
+        if local.record is None or not isinstance(local.record, QueueWriterRecord | ReaderRecord):
             return local
         dead = {name: getattr(self._fresh, name) for name in unread(local.record)}
         return replace(local, record=replace(local.record, **dead))
 
     def _with_other_dead(self, local: ProcessLocal) -> ProcessLocal:
         """The same with other values in the fields that `canonical` forgets."""
-        if local.record is None or not isinstance(local.record, WriterRecord | ReaderRecord):
+        if local.record is None or not isinstance(local.record, QueueWriterRecord | ReaderRecord):
             return local
         other = {name: _other(getattr(local.record, name)) for name in unread(local.record)}
         return replace(local, record=replace(local.record, **other))

@@ -14,17 +14,17 @@ from pathlib import Path as FilePath
 
 import msgspec
 
-from statemachines_spec.cursor_recovery.counterexamples import COUNTEREXAMPLES, Counterexample
+from statemachines_spec.cursor_recovery.counterexamples import COUNTEREXAMPLES, QueueCounterexample
 from statemachines_spec.cursor_recovery.process import Access, Begin, Cut
 from statemachines_spec.explorer.actor import At, Crash
 from statemachines_spec.explorer.explore import Result, explore
 from statemachines_spec.explorer.path import Leg
-from statemachines_spec.liveness.judge import Live, live
+from statemachines_spec.liveness.judge import LivenessVerdict, live
 
 CLOCK = "clock"
 
 
-class Turn(msgspec.Struct, frozen=True, array_like=True):
+class ScheduledTurn(msgspec.Struct, frozen=True, array_like=True):
     """`who` does what: `begin` an operation, make its next `access`, `crash`, or `cut` a copy after `number` cells and
     die; for the clock, it is `at` the instant `number`.  `status`: of the operation afterwards ("": it has ended)."""
 
@@ -38,13 +38,13 @@ class Schedule(msgspec.Struct, frozen=True):
     """What breaks at the end of `way`; or for ever, where `round` happens again and again after it."""
 
     breaks: str
-    way: tuple[Turn, ...]
-    round: tuple[Turn, ...] = ()
+    way: tuple[ScheduledTurn, ...]
+    round: tuple[ScheduledTurn, ...] = ()
 
 
-def schedule_of(found: Result | Live) -> Schedule:
+def schedule_of(found: Result | LivenessVerdict) -> Schedule:
     """Of the run that an exploration, or a judgement of liveness, has found; raises `ValueError` where none was."""
-    if isinstance(found, Live):
+    if isinstance(found, LivenessVerdict):
         paths = (found.way, found.then)
         if found.way is None or found.round is None:
             raise ValueError(f"{found.name} holds")
@@ -55,7 +55,7 @@ def schedule_of(found: Result | Live) -> Schedule:
     return Schedule(found.path.broken.partition(" ")[0], tuple(_turns(found.path.legs)))
 
 
-def find_schedule(one: Counterexample) -> Schedule:
+def find_schedule(one: QueueCounterexample) -> Schedule:
     """The shortest run that breaks what the counterexample says."""
     made = one.system()
     if made.obligations:
@@ -63,7 +63,7 @@ def find_schedule(one: Counterexample) -> Schedule:
     return schedule_of(explore(made))
 
 
-def _turns(legs: Iterable[Leg]) -> Iterator[Turn]:
+def _turns(legs: Iterable[Leg]) -> Iterator[ScheduledTurn]:
     for leg in legs:
         first = leg.turns[0]
         name, event = first.actor, first.envelope.event
@@ -71,20 +71,20 @@ def _turns(legs: Iterable[Leg]) -> Iterator[Turn]:
         status = steps[-1].dest if steps and leg.turns[-1].local_after is not None else ""
         match event:
             case Begin():
-                yield Turn(name, "begin", 0, status)
+                yield ScheduledTurn(name, "begin", 0, status)
             case Access():
-                yield Turn(name, "access", 0, status)
+                yield ScheduledTurn(name, "access", 0, status)
             case Crash():
-                yield Turn(name, "crash")
+                yield ScheduledTurn(name, "crash")
             case Cut(cells):
-                yield Turn(name, "cut", cells)
+                yield ScheduledTurn(name, "cut", cells)
             case _:
                 yield from _instants(leg)
 
 
-def _instants(leg: Leg) -> Iterator[Turn]:
+def _instants(leg: Leg) -> Iterator[ScheduledTurn]:
     instants = {turn.envelope.event.now_ns for turn in leg.turns if isinstance(turn.envelope.event, At)}
-    yield from (Turn(CLOCK, "at", now_ns) for now_ns in instants)
+    yield from (ScheduledTurn(CLOCK, "at", now_ns) for now_ns in instants)
 
 
 def main(directory: FilePath) -> None:

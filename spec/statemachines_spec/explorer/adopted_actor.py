@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from statemachines.adoption import AdoptedMachine
-from statemachines.adoption.model_step import Action, name_action
+from statemachines.adoption.model_step import ModelAction, name_action
 from statemachines.adoption.model_value import ModelValue
 from statemachines.kernel import Call
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, SeenStep, Watch
@@ -88,7 +88,7 @@ class AdoptedActor(Actor):
         within = "; ".join(one.name for one in adopted.within) or "everything"
         return {"machine": adopted.place, "calls": calls, "within": within}
 
-    def _actions_in(self, local: AdoptedLocal) -> dict[str, Action]:
+    def _actions_in(self, local: AdoptedLocal) -> dict[str, ModelAction]:
         stepper = self.adopted.stepper
         some = stepper.actions_in(self.value_of(local), self.adopted.request.calls)
         return {name_action(stepper, one): one for one in some}

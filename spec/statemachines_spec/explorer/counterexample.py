@@ -7,14 +7,14 @@ import msgspec
 from statemachines.kernel import TimerFired, name_of
 from statemachines_spec.explorer.actor import Envelope
 from statemachines_spec.explorer.moves import Kind
-from statemachines_spec.explorer.path import Leg, Path, Turn, node_of
+from statemachines_spec.explorer.path import ExploredPath, Leg, Turn, node_of
 from statemachines_spec.explorer.service_actor import Asked
 from statemachines_spec.explorer.system import System
 
 _KINDS = {Kind.INPUT: "", Kind.DELIVER: "takes", Kind.COPY: "takes a copy of", Kind.DROP: "is lost:"}
 
 
-def text(path: Path) -> str:
+def describe_path(path: ExploredPath) -> str:
     """Who did what, step by step: states before and after, the row's clause, what was sent."""
     lines = []
     for number, leg in enumerate(path.legs, 1):
@@ -24,7 +24,7 @@ def text(path: Path) -> str:
     return "\n".join(lines)
 
 
-def mermaid(system: System, path: Path) -> str:
+def draw_mermaid(system: System, path: ExploredPath) -> str:
     """A Mermaid sequence diagram."""
     lines = ["sequenceDiagram"]
     names = [actor.name for actor in system.actors]
@@ -50,7 +50,7 @@ def mermaid(system: System, path: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def pytest_function(system: System, path: Path) -> str:
+def pytest_function(system: System, path: ExploredPath) -> str:
     """A test that follows the path, to paste into a file of tests.  Raises `ValueError` for a system that no other
     process can make (it has no `origin`)."""
     if system.origin is None:

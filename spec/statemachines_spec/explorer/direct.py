@@ -15,7 +15,7 @@ from statemachines_spec.explorer.property import Always
 from statemachines_spec.explorer.system import System
 
 
-class World(NamedTuple):
+class GlobalState(NamedTuple):
     """A global state: local states by component, what is left of the budgets, messages in flight."""
 
     locals: tuple[Any, ...]
@@ -23,7 +23,7 @@ class World(NamedTuple):
     messages: tuple[Envelope, ...]
 
 
-class Counts(NamedTuple):
+class SearchCounts(NamedTuple):
     """What a search came to: states, transitions, depth, the property that broke first ("" = none), seconds of
     processor time."""
 
@@ -34,10 +34,10 @@ class Counts(NamedTuple):
     seconds: float
 
 
-def search(system: System, states_max: int) -> Counts:
+def search(system: System, states_max: int) -> SearchCounts:
     """Breadth first, up to `states_max` states or the end of the level in which a property breaks."""
     began = process_time()
-    first = World(
+    first = GlobalState(
         tuple(actor.canonical(actor.initial()) for actor in system.actors),
         tuple(budget.limit for budget in system.budgets),
         (),
@@ -45,7 +45,7 @@ def search(system: System, states_max: int) -> Counts:
     seen, level, depth, transitions = {first}, [first], 0, 0
     broken = _broken(system, first)
     while level and not broken and len(seen) < states_max:
-        found: list[World] = []
+        found: list[GlobalState] = []
         for world in level:
             for target in _targets(system, world):
                 transitions += 1
@@ -57,10 +57,10 @@ def search(system: System, states_max: int) -> Counts:
                 break
         level = found
         depth += bool(found)
-    return Counts(len(seen), transitions, depth, broken, process_time() - began)
+    return SearchCounts(len(seen), transitions, depth, broken, process_time() - began)
 
 
-def _targets(system: System, world: World) -> Iterator[World]:
+def _targets(system: System, world: GlobalState) -> Iterator[GlobalState]:
     network = system.network
     for number, actor in enumerate(system.actors):
         for event in actor.inputs(world.locals[number]):
@@ -83,7 +83,7 @@ def _targets(system: System, world: World) -> Iterator[World]:
                 yield rest
 
 
-def _waits(system: System, world: World, name: str, local: Any, event: Any) -> bool:
+def _waits(system: System, world: GlobalState, name: str, local: Any, event: Any) -> bool:
     for order in system.orders:
         waiting = order.waiting(name, local, event)
         for actor, other in zip(system.actors, world.locals, strict=True):
@@ -93,7 +93,7 @@ def _waits(system: System, world: World, name: str, local: Any, event: Any) -> b
     return False
 
 
-def _handled(system: System, world: World, envelope: Envelope) -> Iterator[World]:
+def _handled(system: System, world: GlobalState, envelope: Envelope) -> Iterator[GlobalState]:
     names = [actor.name for actor in system.actors]
     after, queue = list(world.locals), [envelope]
     sends: list[Envelope] = []
@@ -109,7 +109,7 @@ def _handled(system: System, world: World, envelope: Envelope) -> Iterator[World
         sends += system.list_sent(reaction)
         queue += system.calls_after(system.actors[number], before, one.event, reaction, local)
     for messages in _filled(system, world.messages, sends):
-        yield World(tuple(after), world.budgets, messages)
+        yield GlobalState(tuple(after), world.budgets, messages)
 
 
 def _filled(system: System, there: tuple[Envelope, ...], sends: list[Envelope]) -> Iterator[tuple[Envelope, ...]]:
@@ -134,7 +134,7 @@ def _channel(envelope: Envelope) -> Any:
     return (identity.node_of(envelope.sender), identity.node_of(envelope.to))
 
 
-def _broken(system: System, world: World) -> str:
+def _broken(system: System, world: GlobalState) -> str:
     names = [actor.name for actor in system.actors]
     for one in system.over_states:
         if isinstance(one, Always) and not (one.quiet and world.messages):

@@ -9,7 +9,7 @@ import numpy as np
 from statemachines.kernel import ConfigurationError
 from statemachines_spec.explorer import moves, walker_numba
 from statemachines_spec.explorer.entries import Entries
-from statemachines_spec.explorer.layout import Layout
+from statemachines_spec.explorer.layout import StateLayout
 from statemachines_spec.explorer.orbits import Orbits
 from statemachines_spec.explorer.property import Always, combinations
 
@@ -17,7 +17,7 @@ EVENTS_MAX, ENTRIES_MAX, CELLS_MAX = 1 << 16, 1 << 26, 1 << 28
 """Events, entries, and (message or call, local state) pairs with or without an entry; the last bounds memory: 1 GiB."""
 
 
-class Column:
+class GrowingArray:
     """An array that grows at one axis."""
 
     def __init__(self, kind: Any, shape: tuple[int, ...], axis: int = 0) -> None:
@@ -48,14 +48,14 @@ class EntryArrays:
         self.hashing = hashing
         system = entries.system
         width, properties = len(entries.components), len(system.over_states)
-        self.pairs = Column(np.int32, (64, 2))
-        self.entry = Column(np.int32, (64, 4))
-        self.pool = Column(np.int32, (64,))
+        self.pairs = GrowingArray(np.int32, (64, 2))
+        self.entry = GrowingArray(np.int32, (64, 4))
+        self.pool = GrowingArray(np.int32, (64,))
         self.cell = np.zeros(1, np.int32)
-        self.local = Column(np.int32, (width, 64, 3 + properties), axis=1)
-        self.input = Column(np.int32, (64, 4))
-        self.digest = Column(np.uint64, (width + 1, 64), axis=1)
-        self.message = Column(np.int32, (64, 4))
+        self.local = GrowingArray(np.int32, (width, 64, 3 + properties), axis=1)
+        self.input = GrowingArray(np.int32, (64, 4))
+        self.digest = GrowingArray(np.uint64, (width + 1, 64), axis=1)
+        self.message = GrowingArray(np.int32, (64, 4))
         self.block = np.zeros((1, 1), np.uint8)
         self.table = self._evaluate()
         self._locals = [0] * width
@@ -68,26 +68,26 @@ class EntryArrays:
         self.reads = self._reads()
         self.orbits = entries.orbits
         renamings = 1 if self.orbits is None else len(self.orbits.renamings)
-        self.image = Column(np.int32, (width + 2, 64, renamings), axis=1)
-        self.image_digest = Column(np.uint64, (width + 1, 64, renamings), axis=1)
+        self.image = GrowingArray(np.int32, (width + 2, 64, renamings), axis=1)
+        self.image_digest = GrowingArray(np.uint64, (width + 1, 64, renamings), axis=1)
         self._images = [0] * (width + 1)
-        self._made: tuple[Layout, int] | None = None
-        self._tables: walker_numba.Tables | None = None
+        self._made: tuple[StateLayout, int] | None = None
+        self._tables: walker_numba.WalkerTables | None = None
 
-    def tables(self, layout: Layout) -> walker_numba.Tables:
+    def tables(self, layout: StateLayout) -> walker_numba.WalkerTables:
         """The arrays as they are now, for states of this layout."""
         state = (layout, len(self.entries.entries))
         if self._tables is None or self._made != state:
             self._follow()
             self._made = state
-            self._tables = walker_numba.Tables(
+            self._tables = walker_numba.WalkerTables(
                 self._shape(layout), self._layout(layout), self.entry.array, self.pool.array, self.cell,
                 self.local.array, self.input.array, self.block, self.digest.array, self.message.array, self.reads,
                 self.table, self.image.array, self.image_digest.array,
             )  # fmt: skip
         return self._tables
 
-    def _shape(self, layout: Layout) -> Any:
+    def _shape(self, layout: StateLayout) -> Any:
         system = self.entries.system
         network = system.network
         return np.array(
@@ -99,7 +99,7 @@ class EntryArrays:
         )  # fmt: skip
 
     @staticmethod
-    def _layout(layout: Layout) -> Any:
+    def _layout(layout: StateLayout) -> Any:
         rows = [
             (word, shift, (1 << bits) - 1, *((1 << shift, 0) if word == 0 else (0, 1 << shift)))
             for word, shift, bits in zip(layout.word, layout.shift, layout.bits, strict=True)

@@ -284,8 +284,8 @@ class EntryTables:
         made = b""
         reaction = actor.react(before, envelope, watch)
         if self.twice:
-            made, again = outcome(reaction), actor.react(before, envelope)
-            if made != outcome(again):
+            made, again = encode_outcome(reaction), actor.react(before, envelope)
+            if made != encode_outcome(again):
                 raise Nondeterministic(
                     f"{actor.name}: two results for {envelope.event!r} in one local state ({actor.describe(before)}): "
                     f"first {reaction!r}, then {again!r}; a step may depend on nothing but its record and event"
@@ -350,7 +350,7 @@ def _keeps(local: Any, record: Any) -> bool:
     return any(field is record or getattr(field, "record", None) is record for field in fields)
 
 
-def outcome(reaction: Reaction | None) -> bytes:
+def encode_outcome(reaction: Reaction | None) -> bytes:
     """All that a reaction is, as bytes."""
     if reaction is None:
         return b""

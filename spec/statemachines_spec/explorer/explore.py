@@ -13,7 +13,7 @@ import msgspec
 from statemachines.kernel import ConfigurationError
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.moves import Moves, State
-from statemachines_spec.explorer.path import Path, along
+from statemachines_spec.explorer.path import ExploredPath, along
 from statemachines_spec.explorer.property import NO_ERROR, Always, Sometimes
 from statemachines_spec.explorer.purity import recheck
 from statemachines_spec.explorer.system import System
@@ -89,7 +89,7 @@ class Result(msgspec.Struct, frozen=True):
     seconds: float
     bytes_per_state: float
     rechecked: int = 0
-    path: Path | None = None
+    path: ExploredPath | None = None
     stand_for: int = 0
     cells: tuple[tuple[str, int, str], ...] = ()
     cut_by: dict[str, int] = {}
@@ -206,7 +206,7 @@ class _Search:
             self.ended = VIOLATED
         return self.broken is not None
 
-    def _path(self) -> Path | None:
+    def _path(self) -> ExploredPath | None:
         """A shortest way to what broke, rebuilt level by level."""
         if self.broken is None:
             return None

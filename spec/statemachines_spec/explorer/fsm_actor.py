@@ -61,9 +61,9 @@ from statemachines_spec.explorer.party import (
     begin,
     clear_timers,
     fire_late,
-    firings,
     first_due,
     is_due,
+    list_firings,
     pass_time,
     step_party,
     timer_of,
@@ -183,7 +183,7 @@ class FsmActor(Actor):
         if local.mode is HEARING:
             return (Wake(), *calls, *gone)
         pauses = (Pause(),) if Pause in self.faults else ()
-        fired = tuple(firings(self.fsm, local.party, self.silent, self.timing))
+        fired = tuple(list_firings(self.fsm, local.party, self.silent, self.timing))
         if self.timing is not None and first_due(self.timing, local.party) is not None:
             return (*fired, *gone, *pauses)
         return (*fired, *calls, *gone, *pauses)

@@ -9,7 +9,7 @@ from statemachines.kernel import ConfigurationError
 WORD_BITS = 64
 
 
-class Layout:
+class StateLayout:
     """Where each field lies: `word`, `shift` and `bits` by field.  Raises `ConfigurationError` beyond two words."""
 
     def __init__(self, bits: Sequence[int]) -> None:
@@ -31,7 +31,7 @@ class Layout:
         self.shift = tuple(shift)
         self.words = 2 if used[1] else 1
 
-    def widen(self, largest: Sequence[int]) -> Layout:
+    def widen(self, largest: Sequence[int]) -> StateLayout:
         """This layout, or one with room for these values of the fields, which are the largest there are.
 
         What grows gets a bit to spare, since whoever holds states must then pack all of them anew; but none is spared
@@ -42,7 +42,7 @@ class Layout:
             return self
         kept = [max(bits, have) for bits, have in zip(needed, self.bits, strict=True)]
         roomy = [bits + (bits > have) for bits, have in zip(kept, self.bits, strict=True)]
-        return Layout(next((some for some in (roomy, kept) if sum(some) <= WORD_BITS), needed))
+        return StateLayout(next((some for some in (roomy, kept) if sum(some) <= WORD_BITS), needed))
 
     def pack(self, state: Sequence[int]) -> tuple[int, ...]:
         """The words of a state."""

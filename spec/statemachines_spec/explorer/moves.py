@@ -36,7 +36,7 @@ class Kind(IntEnum):
     DROP = 3
 
 
-class Action(NamedTuple):
+class ReplayedAction(NamedTuple):
     """One transition out of a state.  `kept`: of the messages sent, those that found room (bits)."""
 
     kind: Kind
@@ -48,7 +48,7 @@ class Move(NamedTuple):
     """An action, where it leads, and the step property that breaks on the way (0: none).  `target` None: the step was
     cut at the bounds, or it raised (then `broken` is 1)."""
 
-    action: Action
+    action: ReplayedAction
     target: State | None
     broken: int
 
@@ -95,7 +95,7 @@ class Moves:
                 if self.network.duplicating:
                     yield from self._handle(Kind.COPY, message, state, messages, FREE)
                 if self.network.lossy:
-                    yield Move(Action(Kind.DROP, message, 0), (*state[: self.net], *rest, 0), 0)
+                    yield Move(ReplayedAction(Kind.DROP, message, 0), (*state[: self.net], *rest, 0), 0)
 
     def cascade(self, event: int, local: tuple[int, ...]) -> Cascade:
         """One event and the calls that follow from it, in the order they were made."""
@@ -105,7 +105,7 @@ class Moves:
         queue = [event]
         for turn, one in enumerate(queue):
             if turn >= CALLS_MAX:
-                raise endless(entries, event)
+                raise make_endless_error(entries, event)
             component = entries.dest[one]
             entry = entries.entry(one, after[component])
             if entry.local <= WAITS:
@@ -241,7 +241,7 @@ class Moves:
         if ends == WAITS:
             return
         if ends in (CUT, FAILED):
-            yield Move(Action(kind, event, 0), None, broken)
+            yield Move(ReplayedAction(kind, event, 0), None, broken)
             return
         left = list(state[self.width : self.net])
         if budget != FREE:
@@ -249,9 +249,9 @@ class Moves:
         some = False
         for kept, places in self.fits(messages, sends):
             some = True
-            yield Move(Action(kind, event, kept), (*local, *left, *places), broken)
+            yield Move(ReplayedAction(kind, event, kept), (*local, *left, *places), broken)
         if not some:  # what broke has broken, though what was sent finds no room
-            yield Move(Action(kind, event, 0), None, broken)
+            yield Move(ReplayedAction(kind, event, 0), None, broken)
 
     def _placed(self, there: list[int], sends: tuple[int, ...]) -> State:
         """In order: by channel, those of a channel as they were sent; or by number."""
@@ -260,7 +260,7 @@ class Moves:
         return tuple(places) + (0,) * (self.network.in_flight - len(places))
 
 
-def endless(entries: Entries, event: int) -> RecursionError:
+def make_endless_error(entries: Entries, event: int) -> RecursionError:
     """What is raised where the calls after an event do not end."""
     return RecursionError(f"{entries.envelopes[event]}: more than {CALLS_MAX} calls within one transition")
 

@@ -128,7 +128,7 @@ def begin(
     return LateParty(record, timers) if late else Party(record, timers)
 
 
-def firings(
+def list_firings(
     fsm: Fsm[Any], party: Party | InternedParty, silent: frozenset[str], timing: Timing | None = None
 ) -> Iterator[Event]:  # fmt: skip
     """The firing of each timer that is set, or was taken back and is not quite gone; of timed ones that which is due
@@ -148,7 +148,7 @@ def firings(
 
 def _may_fire(timing: Timing, party: Party) -> Iterator[Timer]:
     assert isinstance(party, TimedParty)
-    due = all_due(party, timing.authority)
+    due = list_due(party, timing.authority)
     first = next((timer for timer in due if timer[0] not in timing.late), None)
     for timer, left in zip(party.timers, party.left, strict=True):
         if left is None or timer == first or (timer in due and timer[0] in timing.late):
@@ -213,7 +213,7 @@ def is_due(party: Party | InternedParty, timer: str) -> bool:
     )
 
 
-def all_due(party: Party, authority: frozenset[str] = frozenset()) -> list[Timer]:
+def list_due(party: Party, authority: frozenset[str] = frozenset()) -> list[Timer]:
     """The timed timers whose deadlines have been reached: those of authority, what goes on at once, those that have
     patience, each class by deadline."""
     return [timer for _, timer in rank_due(party, authority)]

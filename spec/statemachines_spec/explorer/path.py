@@ -12,7 +12,7 @@ from statemachines.kernel import GaplessError, identity
 from statemachines_spec.explorer.actor import Actor, Envelope, SeenStep
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.entry_tables import WAITS
-from statemachines_spec.explorer.moves import Action, Kind, Move, Moves, State
+from statemachines_spec.explorer.moves import Kind, Move, Moves, ReplayedAction, State
 from statemachines_spec.explorer.property import NO_ERROR, Always, combinations
 from statemachines_spec.explorer.system import System
 
@@ -43,7 +43,7 @@ class Leg(msgspec.Struct, frozen=True):
     line: ScriptLine
 
 
-class Path(msgspec.Struct, frozen=True):
+class ExploredPath(msgspec.Struct, frozen=True):
     """A run from the initial state; `broken`: the property that does not hold at its end ("" = none is known to), with
     `why`; `last`: the local states there, by component; `quiet`: no message is in flight there."""
 
@@ -62,7 +62,7 @@ class Path(msgspec.Struct, frozen=True):
 def along(
     entries: Entries, states: Sequence[State], ending: int = 0, moves: Moves | None = None,
     events: Sequence[int] | None = None,
-) -> Path:  # fmt: skip
+) -> ExploredPath:  # fmt: skip
     """The path through these states (with symmetry: a true run through states that they stand for); `ending`: the
     property that a step out of the last one breaks; `moves`: others than the system's; `events`: what happens between
     the states, where several things could."""
@@ -83,7 +83,7 @@ def along(
     return _carried_out(moves, states[0], actions)
 
 
-def follow(system: System, script: Iterable[ScriptLine]) -> Path:
+def follow(system: System, script: Iterable[ScriptLine]) -> ExploredPath:
     """Carry a script out from the beginning; raises `GaplessError` where it cannot be."""
     entries = Entries(system)
     moves = Moves(entries)
@@ -125,11 +125,11 @@ def _least(moves: Moves, found: Iterable[Move]) -> Move:
     return min(found, key=lambda move: (move.action.kind, digests[move.action.event], move.action.kept))
 
 
-def _line(entries: Entries, action: Action) -> ScriptLine:
+def _line(entries: Entries, action: ReplayedAction) -> ScriptLine:
     return (action.kind.name.lower(), f"{entries.digests[action.event]:016x}", action.kept)
 
 
-def _carried_out(moves: Moves, first: State, actions: list[Action]) -> Path:
+def _carried_out(moves: Moves, first: State, actions: list[ReplayedAction]) -> ExploredPath:
     entries, system = moves.entries, moves.entries.system
     state, legs, broken, why = first, [], "", ""
     for action in actions:
@@ -149,10 +149,10 @@ def _carried_out(moves: Moves, first: State, actions: list[Action]) -> Path:
     if not broken and not legs and (ending := entries.unsound_start):
         broken, why = entries.step_properties[ending - 2].name, entries.step_properties[ending - 2].text
     last = {one.actor.name: one.locals[local] for one, local in zip(entries.components, state, strict=False)}
-    return Path(tuple(legs), broken, why, last, not state[moves.net])
+    return ExploredPath(tuple(legs), broken, why, last, not state[moves.net])
 
 
-def _leg(moves: Moves, state: State, action: Action) -> Leg:
+def _leg(moves: Moves, state: State, action: ReplayedAction) -> Leg:
     entries = moves.entries
     envelope = entries.envelopes[action.event]
     line = _line(entries, action)
@@ -193,7 +193,7 @@ def _until_it_raises(actor: Actor, local: Any, envelope: Envelope) -> list[SeenS
     return watch
 
 
-def _left_out(moves: Moves, state: State, action: Action) -> tuple[Envelope, ...]:
+def _left_out(moves: Moves, state: State, action: ReplayedAction) -> tuple[Envelope, ...]:
     """The messages that were sent and found no room."""
     entries = moves.entries
     sends = moves.cascade(action.event, state[: moves.width]).sends

@@ -43,7 +43,7 @@ from statemachines_spec.explorer.party import (
     age_parties,
     begin,
     fire_late,
-    firings,
+    list_firings,
     rank_due,
     rank_first,
     step_party,
@@ -215,7 +215,7 @@ class ProcessSteps:
         held = {(name, self.firing(name, timer, parts)) for _, name, timer in waits}
         for one in parts.members():
             name, timing = one.id, self.timings.get(one.kind)
-            fired = firings(self.process.fsm_of(one.kind), one.party, silent, timing)
+            fired = list_firings(self.process.fsm_of(one.kind), one.party, silent, timing)
             yield from ((name, event) for event in fired if (name, event) not in held)
 
     def firing(self, party: str, timer: Timer, parts: ProcessParts) -> Event:

@@ -115,7 +115,7 @@ static int successors(int *f) {
 """
 
 
-class Counts(NamedTuple):
+class SpinCounts(NamedTuple):
     """What SPIN says: states stored, transitions; and the processor time of its search in seconds."""
 
     states: int
@@ -151,7 +151,7 @@ def model(entries: Entries) -> tuple[str, str]:
     return lines, code
 
 
-def judge(entries: Entries, folder: Path, optimise: str = "-O0") -> Counts:
+def judge(entries: Entries, folder: Path, optimise: str = "-O0") -> SpinCounts:
     """Let SPIN count, in `folder`; raises `GaplessError` where spin or gcc is missing or fails.
 
     `optimise`: how gcc makes the search; a small one is done long before gcc has made it fast.
@@ -169,7 +169,7 @@ def judge(entries: Entries, folder: Path, optimise: str = "-O0") -> Counts:
     if states is None or transitions is None or "errors: 0" not in said:
         raise GaplessError(f"SPIN did not complete its search:\n{said[-2000:]}")
     # The step that sets the first state up comes on top, and SPIN counts the state before it as a transition, too.
-    return Counts(int(states[1]) - 1, int(transitions[1]) - 2, seconds)
+    return SpinCounts(int(states[1]) - 1, int(transitions[1]) - 2, seconds)
 
 
 def _processor_time() -> float:

@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import IO, Any, NamedTuple
 
 from statemachines_spec.explorer.entries import Entries
-from statemachines_spec.explorer.entry_tables import FAILED, Nondeterministic, digest, outcome
+from statemachines_spec.explorer.entry_tables import FAILED, Nondeterministic, digest, encode_outcome
 from statemachines_spec.explorer.system import System
 
 SAMPLE = 2_000
@@ -47,7 +47,9 @@ def recheck(entries: Entries, sample: int = SAMPLE) -> int:
 
 
 def _digest_reactions(system: System, items: list[Any]) -> list[int]:
-    return [digest(outcome(system.actors[component].react(local, envelope))) for component, local, envelope in items]
+    return [
+        digest(encode_outcome(system.actors[component].react(local, envelope))) for component, local, envelope in items
+    ]
 
 
 def _elsewhere(system: System, items: list[Any]) -> list[int]:

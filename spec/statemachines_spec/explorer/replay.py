@@ -16,12 +16,12 @@ from statemachines.kernel import GaplessError, Node
 from statemachines_spec.explorer.actor import SeenStep
 from statemachines_spec.explorer.invariants import RecordCheck, machine_invariants
 from statemachines_spec.explorer.party import InternedParty
-from statemachines_spec.explorer.path import Path
+from statemachines_spec.explorer.path import ExploredPath
 from statemachines_spec.explorer.property import NO_ERROR, Always
 from statemachines_spec.explorer.system import System
 
 
-class Replayed(msgspec.Struct, frozen=True):
+class ReplayedNodes(msgspec.Struct, frozen=True):
     """The nodes at the end, by id; how many events they took; the property that their records break ("" = none)."""
 
     nodes: dict[str, Node[Any]]
@@ -29,7 +29,7 @@ class Replayed(msgspec.Struct, frozen=True):
     broken: str
 
 
-def replay(system: System, path: Path) -> Replayed:
+def replay(system: System, path: ExploredPath) -> ReplayedNodes:
     """Feed the events of `path` to fresh nodes.  Raises `GaplessError` where a node comes to another record."""
     nodes: dict[str, Node[Any]] = {}
     known: dict[str, Any] = {}
@@ -48,13 +48,13 @@ def replay(system: System, path: Path) -> Replayed:
                     node.record = step.before
                 events += 1
                 if step.after is None:
-                    return Replayed(nodes, events, _raised(node, step))
+                    return ReplayedNodes(nodes, events, _raised(node, step))
                 node.take(step.fed, step.now_ns)
                 if node.record != step.after:
                     raise GaplessError(f"step {number}: {step.party} came to {node.record!r}, not {step.after!r}")
                 known[step.party] = step.after
                 declared += _broken_by_record(node)
-    return Replayed(nodes, events, _broken(system, path, nodes, declared))
+    return ReplayedNodes(nodes, events, _broken(system, path, nodes, declared))
 
 
 def _raised(node: Node[Any], step: SeenStep) -> str:
@@ -65,13 +65,13 @@ def _raised(node: Node[Any], step: SeenStep) -> str:
     return ""
 
 
-def _broken(system: System, path: Path, nodes: dict[str, Node[Any]], declared: list[str]) -> str:
+def _broken(system: System, path: ExploredPath, nodes: dict[str, Node[Any]], declared: list[str]) -> str:
     """What breaks with the nodes' own records in the local states: what the path says, where that is among it."""
     found = [*_broken_by_state(system, path, nodes), *_broken_by_step(system, path, nodes), *declared]
     return path.broken if path.broken in found else "".join(found[:1])
 
 
-def _broken_by_state(system: System, path: Path, nodes: dict[str, Node[Any]]) -> Iterator[str]:
+def _broken_by_state(system: System, path: ExploredPath, nodes: dict[str, Node[Any]]) -> Iterator[str]:
     last = {name: _with_record(local, nodes) for name, local in path.last.items()}
     for one in system.over_states:
         if not isinstance(one, Always) or (one.quiet and not path.quiet):
@@ -80,7 +80,7 @@ def _broken_by_state(system: System, path: Path, nodes: dict[str, Node[Any]]) ->
             yield one.name
 
 
-def _broken_by_step(system: System, path: Path, nodes: dict[str, Node[Any]]) -> Iterator[str]:
+def _broken_by_step(system: System, path: ExploredPath, nodes: dict[str, Node[Any]]) -> Iterator[str]:
     for turn in path.legs[-1].turns if path.legs else ():
         after = _with_record(turn.local_after, nodes)
         for step in system.over_steps:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from statemachines_spec.explorer import walker_numba
-from statemachines_spec.explorer.layout import Layout
+from statemachines_spec.explorer.layout import StateLayout
 from statemachines_spec.explorer.moves import State
 from statemachines_spec.explorer.walker_numba import (
     AT,
@@ -44,7 +44,7 @@ from statemachines_spec.explorer.walker_numba import (
     SUMS,
     UNTIL,
     WORK,
-    Tables,
+    WalkerTables,
 )
 
 FILLING = {1: (0.76, 1.42), 2: (0.86, 1.28)}
@@ -64,7 +64,9 @@ class Shard:
     """Number `number` of `shards`.  `states_max` bounds its states; `width`: fields of a state; `properties`: places
     for what breaks them.  Raises MemoryError where there is no room for more."""
 
-    def __init__(self, number: int, shards: int, states_max: int, layout: Layout, width: int, properties: int) -> None:
+    def __init__(
+        self, number: int, shards: int, states_max: int, layout: StateLayout, width: int, properties: int
+    ) -> None:
         self.number = number
         self.states_max = states_max
         self.layout = layout
@@ -117,7 +119,7 @@ class Shard:
 
     # -- walking ------------------------------------------------------------------------------------------------
 
-    def begin(self, tables: Tables, first: State) -> None:
+    def begin(self, tables: WalkerTables, first: State) -> None:
         """The first state, here or at the shard that it falls to."""
         words = self.layout.pack(first)
         self.keys[0] = (words[0], words[-1] if len(words) > 1 else 0, 0)
@@ -128,7 +130,7 @@ class Shard:
         self.levels.append(self.count)
         self.control[END] = self.count
 
-    def walk(self, tables: Tables) -> int:
+    def walk(self, tables: WalkerTables) -> int:
         """Expand states for a turn; why it came back, never GROW."""
         self.control[UNTIL] = self.control[AT] + CHUNK_STATES
         while True:
@@ -142,7 +144,7 @@ class Shard:
         """Whether this shard waits for entries."""
         return self._why == walker_numba.FILL or (self._why == DONE and self.control[REDO] > 0)
 
-    def take_in(self, tables: Tables, shards: Sequence[Shard], most: int) -> None:
+    def take_in(self, tables: WalkerTables, shards: Sequence[Shard], most: int) -> None:
         """What the others found and falls to this one.  The fullest has `most` states: all grow when it is about to, or
         they would wait for each other."""
         handed = [int(other.control[CONTROLS + self.number]) for other in shards]
@@ -185,7 +187,7 @@ class Shard:
             control[AT], control[END] = self._resume
         return bool(control[AT] == control[END])
 
-    def source_of(self, tables: Tables, target: State, level: int) -> Candidate | None:
+    def source_of(self, tables: WalkerTables, target: State, level: int) -> Candidate | None:
         """Of the states of `level` that lead to `target`, the one with the least digest."""
         words = self.layout.pack(target)
         self.parts[SOUGHT] = (words[0], words[-1] if len(words) > 1 else 0, 0)
@@ -197,13 +199,13 @@ class Shard:
         best = int(control[BEST])
         return (int(self.parts[SOUGHT, 2]), self.state(best - 1)) if best else None
 
-    def stand_for(self, tables: Tables) -> int:
+    def stand_for(self, tables: WalkerTables) -> int:
         """How many states these stand for, with symmetry."""
         return int(walker_numba.stand_for(tables, self.space()))
 
-    def space(self) -> walker_numba.Space:
+    def space(self) -> walker_numba.WalkerSpace:
         """What the kernel works in."""
-        return walker_numba.Space(
+        return walker_numba.WalkerSpace(
             self.states, self.table, self.recent, self.control, self.missing, self.redo, self.work, self.keys,
             self.out, self.room, self.listed, self.parts, self.sums, self.found,
         )  # fmt: skip
@@ -227,7 +229,7 @@ class Shard:
         self.table = np.zeros(places * self.layout.words, np.uint64)
         walker_numba.rebuild(self.space(), self.count)
 
-    def widen(self, layout: Layout) -> None:
+    def widen(self, layout: StateLayout) -> None:
         """Wider fields: every state is packed anew."""
         old, count, self.layout = self.layout, self.count, layout
         before = self.states

@@ -14,7 +14,7 @@ from typing import TypeVar
 from statemachines.kernel import ConfigurationError
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.entry_arrays import EntryArrays
-from statemachines_spec.explorer.layout import Layout
+from statemachines_spec.explorer.layout import StateLayout
 from statemachines_spec.explorer.moves import Moves, State
 from statemachines_spec.explorer.shard import Candidate, Shard
 from statemachines_spec.explorer.walker_numba import (
@@ -26,7 +26,7 @@ from statemachines_spec.explorer.walker_numba import (
     MOVES_MAX,
     TERMINAL,
     TRANSITIONS,
-    Tables,
+    WalkerTables,
 )
 
 R = TypeVar("R")
@@ -50,7 +50,7 @@ class CompiledWalker:
         self.entries = entries
         self.states_max = states_max
         first = Moves(entries).first()
-        self.layout = Layout([max(1, value.bit_length()) for value in first])
+        self.layout = StateLayout([max(1, value.bit_length()) for value in first])
         self.arrays = EntryArrays(entries, hashing)
         properties = max(len(entries.system.over_states), len(entries.step_properties) + 2)
         self.shards = [
@@ -195,7 +195,7 @@ class CompiledWalker:
             for one in self.shards:
                 one.widen(layout)
 
-    def _widen_layout(self, largest: list[int]) -> Layout:
+    def _widen_layout(self, largest: list[int]) -> StateLayout:
         """The layout for these values; one that does not fit is refused by the bits of its parts."""
         try:
             return self.layout.widen(largest)
@@ -205,7 +205,7 @@ class CompiledWalker:
             parts = f"{sum(bits[:-places])} for components and budgets, {places} x {bits[-1]} for messages in flight"
             raise ConfigurationError(error.key, f"{sum(bits)} bits ({parts})", error.rule) from None
 
-    def _tables(self) -> Tables:
+    def _tables(self) -> WalkerTables:
         return self.arrays.tables(self.layout)
 
     # -- threads ------------------------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ MULTIPLY, FOLD, BUDGET, SOURCE, TARGET, MIX = (
 ZERO, ONE, TWO, HALF, SIDE = U(0), U(1), U(2), U(32), U(29)
 
 
-class Tables(NamedTuple):
+class WalkerTables(NamedTuple):
     """The entries as arrays.
 
     `layout` by field: word, shift, mask, then what one adds to either word; `entry`: next local state, where in `pool`
@@ -119,7 +119,7 @@ class Tables(NamedTuple):
     image_digest: Any
 
 
-class Space(NamedTuple):
+class WalkerSpace(NamedTuple):
     """What the kernel works in.
 
     `states`: all so far, packed; `table`: the same, by hash; `recent`: some of them, by hash; `missing`: event and

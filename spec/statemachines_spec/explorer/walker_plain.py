@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.entry_tables import CUT, FAILED, FREE, WAITS
-from statemachines_spec.explorer.moves import BUDGET_DIGEST, CALLS_MAX, WORD, Moves, State, endless, mix_edge
+from statemachines_spec.explorer.moves import BUDGET_DIGEST, CALLS_MAX, WORD, Moves, State, make_endless_error, mix_edge
 from statemachines_spec.explorer.property import Always, Sometimes, combinations
 
 NET_BITS, BUDGET_BITS, LOCAL_BITS = 32, 8, 24
@@ -240,7 +240,7 @@ class PlainWalker:
         queue = [event]
         for turn, one in enumerate(queue):
             if turn >= CALLS_MAX:
-                raise endless(entries, event)
+                raise make_endless_error(entries, event)
             component = entries.dest[one]
             local = after.get(component) or state >> shifts[component] & LOCAL_MASK
             entry = entries.entry(one, local)

@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from statemachines.kernel import ConfigurationError
-from statemachines.trace.itf import ItfTrace, Value, encode_itf, entries_of, includes
+from statemachines.trace.itf import ItfTrace, Value, encode_itf, entries_of, has_part
 from statemachines_spec.explorer.moves import State
-from statemachines_spec.explorer.path import Path as Run
+from statemachines_spec.explorer.path import ExploredPath as Run
 from statemachines_spec.explorer.path import along
 from statemachines_spec.explorer.system import System
 from statemachines_spec.itf.state_values import NETWORK, StateValues
@@ -142,12 +142,12 @@ class _Matcher:
 
     def _has(self, number: int, turn: int, state: State, one: Expected) -> bool:
         if one.place.component == NETWORK and NETWORK in self.values.names:
-            return includes(self.values.messages(state), one.value)
+            return has_part(self.values.messages(state), one.value)
         local = state[self.values.entries.place[one.place.component]]
         known = self._known.get((number, turn, local))
         if known is None:
             found = (
-                includes(value, one.value) for value in _values_at(self.values.local(state, one.place.component), one)
+                has_part(value, one.value) for value in _values_at(self.values.local(state, one.place.component), one)
             )
             known = self._known[number, turn, local] = any(found)
         return known
@@ -180,7 +180,7 @@ def _difference(whole: Value, part: Value, at: str) -> str:
         for name in part:
             if name not in whole:
                 return f"{at}.{name} is not there"
-            if not includes(whole[name], part[name]):
+            if not has_part(whole[name], part[name]):
                 return _difference(whole[name], part[name], f"{at}.{name}")
     return f"{at} is {_text(whole)}, not {_text(part)}"
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Space(NamedTuple):
+class ComponentSpace(NamedTuple):
     """What the search works in, by node: `number` (0: not seen; else in the order they were met, as long as the part is
     not known; then minus the number of the part), `low`, `stack`, `way` and the next link `turn` of each node on it,
     `order` (nodes by part); by event: the node it was met in last (-1: none), in how many it is possible, whether it is

@@ -21,7 +21,7 @@ Progress = Callable[[str], None]
 """(what is going on, in a few words): called now and then."""
 
 
-class Explored(Protocol):
+class CompleteWalker(Protocol):
     """A walker that has been everywhere."""
 
     levels: list[int]
@@ -49,7 +49,7 @@ class FairGraph:
 
     name = "plain"
 
-    def __init__(self, walker: Explored, entries: Entries, states_max: int, room: int | None) -> None:
+    def __init__(self, walker: CompleteWalker, entries: Entries, states_max: int, room: int | None) -> None:
         self.entries = entries
         self.walker = walker
         self.states_max = states_max

@@ -18,7 +18,7 @@ from statemachines_spec.explorer.moves import State
 from statemachines_spec.explorer.property import Eventually
 from statemachines_spec.explorer.walker_compiled import CompiledWalker
 from statemachines_spec.liveness import fair_graph_numba as loops
-from statemachines_spec.liveness.fair_graph import Explored, FairGraph, Opening, R, TooLarge
+from statemachines_spec.liveness.fair_graph import CompleteWalker, FairGraph, Opening, R, TooLarge
 from statemachines_spec.liveness.fair_graph_numba import (
     AT,
     CHUNK,
@@ -46,7 +46,7 @@ class CompiledFairGraph(FairGraph):
 
     name = "compiled"
 
-    def __init__(self, walker: Explored, entries: Entries, states_max: int, room: int | None) -> None:
+    def __init__(self, walker: CompleteWalker, entries: Entries, states_max: int, room: int | None) -> None:
         super().__init__(walker, entries, states_max, room)
         width, places = len(entries.components), self.tail.network.in_flight
         self.loom = Loom(entries, self.tail)
@@ -193,9 +193,9 @@ class Loom:
         self.entries = entries
         self.tail = tail
         self._made = -1
-        self._tables: loops.Tables
+        self._tables: loops.FairTables
 
-    def tables(self) -> loops.Tables:
+    def tables(self) -> loops.FairTables:
         """The arrays as they are now."""
         made = len(self.entries.entries)
         if made != self._made:
@@ -203,7 +203,7 @@ class Loom:
             self._made = len(self.entries.entries)
         return self._tables
 
-    def _make(self) -> loops.Tables:
+    def _make(self) -> loops.FairTables:
         network = self.tail.network
         inputs, subjects, local, kept = self._locals()
         entry, pool = self._entries()
@@ -211,7 +211,7 @@ class Loom:
         envelopes = range(len(self.entries.envelopes))
         carried = [self.tail.find_carried(number) for number in envelopes]
         message = list(zip(self.entries.dest, self.entries.channel, self.entries.lossy, strict=True))
-        return loops.Tables(
+        return loops.FairTables(
             np.array(shape, np.int64), self._pairs(), np.array(entry or [(0,) * 5], np.int32),
             np.array(pool or [0], np.int32), local, kept, np.array(inputs or [(0, 0)], np.int32),
             np.array(subjects or [0], np.uint64), np.array(self.entries.block, np.uint8),

@@ -49,7 +49,7 @@ MULTIPLY, FOLD, LOW = U(0x9E3779B97F4A7C15), U(0xD6E8FEB86659FD93), U(0xFFFFFFFF
 LOCAL_BITS, ENTRY_BITS, ENTRY_MASK = U(22), U(26), U((1 << 26) - 1)
 
 
-class Tables(NamedTuple):
+class FairTables(NamedTuple):
     """Entries and what is possible, as arrays.
 
     `pairs`: open addressing, event << 48 | local << 26 | entry + 1; `entry`: next local state, bounds of its sends and

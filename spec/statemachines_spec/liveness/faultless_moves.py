@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from statemachines.kernel import ConfigurationError, TimerFired
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.entry_tables import FREE
-from statemachines_spec.explorer.moves import Action, Kind, Move, Moves, State
+from statemachines_spec.explorer.moves import Kind, Move, Moves, ReplayedAction, State
 from statemachines_spec.explorer.system import Budget
 
 SUBJECTS_MAX = 63
@@ -76,7 +76,7 @@ class Tail(Moves):
                 if one.wait and self.is_blocked(state, one.wait):
                     continue
                 if one.subject == UNKNOWN:
-                    yield Move(Action(Kind.INPUT, one.event, 0), None, 0)
+                    yield Move(ReplayedAction(Kind.INPUT, one.event, 0), None, 0)
                 elif not one.subject & kept:
                     yield from self._with_room(one.event, state)
         messages = state[self.net :]

@@ -25,12 +25,12 @@ from statemachines.kernel import ConfigurationError
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.explore import ENGINES, Walker
 from statemachines_spec.explorer.moves import State
-from statemachines_spec.explorer.path import Path, along
+from statemachines_spec.explorer.path import ExploredPath, along
 from statemachines_spec.explorer.property import Eventually, check_views
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.walker_plain import PlainWalker
 from statemachines_spec.liveness import components
-from statemachines_spec.liveness.fair_graph import Explored, FairGraph, Progress, TooLarge
+from statemachines_spec.liveness.fair_graph import CompleteWalker, FairGraph, Progress, TooLarge
 
 STATES_MAX = 20_000_000
 """States that a graph may have: 200 to 330 bytes each, with the exploration before it."""
@@ -43,7 +43,7 @@ WALKED_MAX = 30_000
 """The same of a system that has been explored in plain Python already: its states need not be found once more."""
 
 
-class Live(msgspec.Struct, frozen=True):
+class LivenessVerdict(msgspec.Struct, frozen=True):
     """Whether one obligation is always met.
 
     `open_states`: of the reachable states, how many it is open in; `bounded`: parts of the graph about which nothing is
@@ -55,9 +55,9 @@ class Live(msgspec.Struct, frozen=True):
     text: str
     open_states: int
     bounded: int
-    way: Path | None = None
-    then: Path | None = None
-    round: Path | None = None
+    way: ExploredPath | None = None
+    then: ExploredPath | None = None
+    round: ExploredPath | None = None
 
     @property
     def is_held(self) -> bool:
@@ -65,7 +65,7 @@ class Live(msgspec.Struct, frozen=True):
         return self.way is None
 
     @property
-    def run(self) -> Path | None:
+    def run(self) -> ExploredPath | None:
         """One run after which it is never met (None: there is none), as a path that breaks it."""
         if self.way is None or self.then is None:
             return None
@@ -82,7 +82,7 @@ def live(
     room: int | None = None,
     progress: Progress | None = None,
     entries: Entries | None = None,
-) -> list[Live]:
+) -> list[LivenessVerdict]:
     """Judge every obligation.  `room`: messages in flight without faults, answers not counted (as many as the
     system has, and two at least).  `entries` of the system without symmetry, where it has been explored already.
 
@@ -127,12 +127,12 @@ def graph_of(
     return graph
 
 
-def judge_obligation(graph: FairGraph, one: Eventually, progress: Progress | None = None) -> Live:
+def judge_obligation(graph: FairGraph, one: Eventually, progress: Progress | None = None) -> LivenessVerdict:
     """Judge one obligation."""
     (progress or _silent)(f"{one.name}: is it met sooner or later?")
     is_open = graph.open_nodes(one)
     worst, tally = worst_parts(graph, is_open)
-    live_so_far = Live(one.name, one.text, graph.open_states(is_open), int(tally[2]))
+    live_so_far = LivenessVerdict(one.name, one.text, graph.open_states(is_open), int(tally[2]))
     if not tally[1]:
         return live_so_far
     index, leg = _nearest(graph, worst)
@@ -150,13 +150,13 @@ def worst_parts(graph: FairGraph, is_open: Sequence[int]) -> tuple[Any, Any]:
     by_node = [graph.zeros(nodes) for _ in range(6)]
     by_event = [graph.zeros(events, -1), *(graph.zeros(events) for _ in range(4))]
     worst, tally = graph.zeros(nodes), graph.zeros(3)
-    space = components.Space(*by_node, *by_event)
+    space = components.ComponentSpace(*by_node, *by_event)
     ordered = graph.run(components.split, graph.first, graph.target, is_open, len(graph.depth), space)
     graph.run(components.judge, graph.first, graph.target, graph.event, ordered, worst, tally, space)
     return worst, tally
 
 
-def _explored(entries: Entries, states_max: int, engine: str, say: Progress) -> Explored:
+def _explored(entries: Entries, states_max: int, engine: str, say: Progress) -> CompleteWalker:
     """A walker that has been everywhere."""
     both = engine == "auto" and find_spec("numba") is not None
     if engine != "compiled":

@@ -2,7 +2,7 @@
 
 from statemachines_spec.missed_samples.allowed import ALLOWED
 from statemachines_spec.missed_samples.bugs import BUGS
-from statemachines_spec.missed_samples.hunts import HUNTS
+from statemachines_spec.missed_samples.directed_systems import DIRECTED_SYSTEMS
 from statemachines_spec.missed_samples.systems import SYSTEMS, VARIANTS, system
 from statemachines_spec.protocol import CheckProtocol
 
@@ -11,6 +11,6 @@ SPEC = CheckProtocol(
     build=system,
     variants=VARIANTS,
     bugs=BUGS,
-    hunted=HUNTS,
+    directed=DIRECTED_SYSTEMS,
     allowed=ALLOWED,
 )

@@ -17,10 +17,10 @@ from statemachines.kernel import Ask, Effect, Effects, Event, Tell
 from statemachines.missed_samples.message import QUERY, Deliver, Missed, Query, QueryEnded, Sample
 from statemachines_spec.explorer.actor import Watch
 from statemachines_spec.explorer.party import Party
-from statemachines_spec.missed_samples.rules import Places, Rules
+from statemachines_spec.missed_samples.rules import Places, SampleRules
 
 
-class Line(msgspec.Struct, frozen=True, gc=False):
+class SourceAsWritten(msgspec.Struct, frozen=True, gc=False):
     """One source: the `last` that was passed on (-1: none), what is `pending` (sorted), and whether a query is open."""
 
     last: int = -1
@@ -29,32 +29,32 @@ class Line(msgspec.Struct, frozen=True, gc=False):
     open: bool = False
 
 
-class AsWrittenRecord(msgspec.Struct, frozen=True, gc=False):
+class SampleRecordAsWritten(msgspec.Struct, frozen=True, gc=False):
     """`lines` by source, sorted."""
 
-    lines: tuple[tuple[str, Line], ...] = ()
+    lines: tuple[tuple[str, SourceAsWritten], ...] = ()
 
 
-class AsWritten(Rules):
+class SampleRulesAsWritten(SampleRules):
     """The source, word for word."""
 
     counts = False
     machines = ()
 
     def begin(self, record: Any) -> Party:
-        return Party(AsWrittenRecord())
+        return Party(SampleRecordAsWritten())
 
     def firings(self, party: Party, silent: frozenset[str]) -> Iterator[Event]:
         return iter(())
 
     def step(self, party: Party, event: Event, name: str, watch: Watch | None) -> tuple[Party, Effects]:
-        record: AsWrittenRecord = party.record
+        record: SampleRecordAsWritten = party.record
         if not isinstance(event, Sample | QueryEnded):
             return party, ()
-        line = dict(record.lines).get(event.source, Line())
+        line = dict(record.lines).get(event.source, SourceAsWritten())
         line, effects = _sample(line, event) if isinstance(event, Sample) else _end(line, event)
         lines = tuple(sorted({**dict(record.lines), event.source: line}.items(), key=lambda pair: pair[0]))
-        return Party(AsWrittenRecord(lines)), tuple(effects)
+        return Party(SampleRecordAsWritten(lines)), tuple(effects)
 
     def keeps(self, record: Any, source: str) -> bool:
         return source in dict(record.lines)
@@ -66,9 +66,9 @@ class AsWritten(Rules):
         return record, places
 
 
-def _sample(line: Line, event: Sample) -> tuple[Line, list[Effect]]:
+def _sample(line: SourceAsWritten, event: Sample) -> tuple[SourceAsWritten, list[Effect]]:
     if not line.known:
-        return Line(event.last, True), [Tell(Deliver(event.source, event.first, event.last))]
+        return SourceAsWritten(event.last, True), [Tell(Deliver(event.source, event.first, event.last))]
     if line.open:
         numbers = {*line.pending, *range(event.first, event.last + 1)}
         return replace(line, pending=tuple(sorted(numbers))), []
@@ -78,7 +78,7 @@ def _sample(line: Line, event: Sample) -> tuple[Line, list[Effect]]:
     return replace(line, pending=pending, open=True), [Ask(QUERY, Query(event.source, 1, line.last + 1))]
 
 
-def _end(line: Line, event: QueryEnded) -> tuple[Line, list[Effect]]:
+def _end(line: SourceAsWritten, event: QueryEnded) -> tuple[SourceAsWritten, list[Effect]]:
     """What came is passed on; what is still missing is logged."""
     effects: list[Effect] = []
     for number in line.pending:
@@ -89,4 +89,4 @@ def _end(line: Line, event: QueryEnded) -> tuple[Line, list[Effect]]:
     return replace(line, pending=(), open=False), effects
 
 
-AS_WRITTEN = AsWritten()
+AS_WRITTEN = SampleRulesAsWritten()

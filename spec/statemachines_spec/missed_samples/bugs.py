@@ -24,13 +24,13 @@ from statemachines.missed_samples.source import SOURCE
 from statemachines.missed_samples.source_record import (
     LIVE,
     PeriodOver,
+    QueryWindow,
     SourceRecord,
-    Window,
     with_asking,
 )
 from statemachines.missed_samples.subscriber import SUBSCRIBER
 from statemachines.missed_samples.subscriber_record import PAUSED, SUBSCRIBED, HistoryTimeout
-from statemachines_spec.bug import Apply, Bug, both, change_rows, redeclare, replace_call
+from statemachines_spec.bug import Apply, Bug, change_rows, combine, redeclare, replace_call
 from statemachines_spec.bug import wrap_call as around
 
 
@@ -65,7 +65,7 @@ def keep_still(record: Any, event: Any, now_ns: int) -> Any:
     return record, ()
 
 
-def ask_from_the_top(record: SourceRecord, window: Window) -> Any:
+def ask_from_the_top(record: SourceRecord, window: QueryWindow) -> Any:
     return Ask(QUERY, Query(record.source, window.n, record.top, window.newest, 0, record.top + window.last))
 
 
@@ -416,7 +416,7 @@ BUGS = (
         around(W, "_end_window", as_if_whole)),
     Bug("silence-from-the-beginning", "a query is waited for from when it was sent, and not from its last reply",
         "MS-66", "the timeout",
-        both(change_rows(S, "wait_on", do=goes_on_in_silence), change_rows(S, "take_reply", do=A.take))),
+        combine(change_rows(S, "wait_on", do=goes_on_in_silence), change_rows(S, "take_reply", do=A.take))),
     Bug("far-is-believed", "one number that is far ahead is believed", "MS-70", "the second",
         change_rows(S, "doubt", do=believe_at_once)),
     Bug("token-is-not-asked", "a source that is known by its token alone is not asked", "MS-71", "the query",
@@ -424,7 +424,7 @@ BUGS = (
     Bug("history-asked-once", "a first query that reached nobody is not sent again", "MS-72", "the tries",
         lambda stack: redeclare(stack, SUBSCRIBER, end_history_at_once)),
     Bug("late-end-counts", "the end of an earlier query counts as that of the open one", "MS-12", "the number",
-        both(replace_call(A, "is_open", always), change_rows(S, "end_query", when=always))),
+        combine(replace_call(A, "is_open", always), change_rows(S, "end_query", when=always))),
     Bug("attempts-not-counted", "a number that was asked for is asked for again at once", "MS-09", "the pause",
         replace_call(SourceRecord, "attempts", property(lambda record: 0))),
     Bug("asks-again-in-silence", "after the pause nobody is asked", "MS-10", "the query",
@@ -467,7 +467,7 @@ BUGS = (
     Bug("history-for-ever", "a first query that never ends is waited for", "MS-56", "the timeout",
         lambda stack: redeclare(stack, SUBSCRIBER, without_history_timeout)),
     Bug("history-without-limit", "as much is held for the first query as comes", "MS-16", "the limit",
-        both(change_rows(S, "fill_history_live", when=never), change_rows(S, "fill_history_and_ask", when=never))),
+        combine(change_rows(S, "fill_history_live", when=never), change_rows(S, "fill_history_and_ask", when=never))),
     Bug("end-of-another", "the end of a query goes to the first source", "MS-57", "the source",
         change_rows(SUBSCRIBER, "take_end", do=Delegate(end_for_the_first))),
     Bug("token-is-nothing", "of a source that came up meanwhile what was before the first contact is past", "MS-18",

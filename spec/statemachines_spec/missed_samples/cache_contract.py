@@ -47,7 +47,7 @@ Held = tuple[tuple[int, int], ...]
 Said = tuple[Any, ...]
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class QuerySelection(msgspec.Struct, frozen=True):
     """What a query is about: `keys` (None: all), numbers of the wire from `first` to `last`, the `newest` of each
     queue, and what was published from `begin` to `end`; `wrong`: the parameter that cannot be read ("": none)."""
 
@@ -60,13 +60,13 @@ class Wanted(msgspec.Struct, frozen=True):
     wrong: str = ""
 
 
-class Cast(msgspec.Struct, frozen=True):
+class CacheCast(msgspec.Struct, frozen=True):
     """A cache that begins with this `record`; what is `brought` to it, and what of that it is there for; what it is
     `asked`: a query and what that is about; no number above `top` comes; `idle`: rules that nothing is for."""
 
     record: CacheRecord
     brought: tuple[Published, ...]
-    asked: tuple[tuple[CacheQuery, Wanted], ...]
+    asked: tuple[tuple[CacheQuery, QuerySelection], ...]
     foreign: tuple[Published, ...] = ()
     top: int = 1_000
     idle: tuple[str, ...] = ()
@@ -106,7 +106,7 @@ def with_more(held: Held, event: Published, record: CacheRecord) -> Held:
     return tuple(sorted(numbers.items())[-record.history :])
 
 
-def about(held: Held, wanted: Wanted, width: int) -> list[int]:
+def about(held: Held, wanted: QuerySelection, width: int) -> list[int]:
     """The numbers of a queue that are wanted."""
     top = held[-1][0]
     low = 0 if wanted.first is None else nearest(wanted.first, top, width)
@@ -119,7 +119,7 @@ def about(held: Held, wanted: Wanted, width: int) -> list[int]:
     return numbers if wanted.newest is None else numbers[len(numbers) - min(wanted.newest, len(numbers)) :]
 
 
-def replies(cast: Cast, known: CacheFacts, event: CacheQuery, wanted: Wanted) -> Said:
+def replies(cast: CacheCast, known: CacheFacts, event: CacheQuery, wanted: QuerySelection) -> Said:
     """Of each queue, by source and key, what follows one another in one reply."""
     found: list[Any] = []
     for (source, key), held in known.queues:
@@ -137,10 +137,10 @@ def replies(cast: Cast, known: CacheFacts, event: CacheQuery, wanted: Wanted) ->
 # -- everybody else -------------------------------------------------------------------------------------------------
 
 
-class Around(Counterpart):
+class CacheCounterpart(Counterpart):
     """publishers, whose samples come by in any order and as often as they like, and somebody who asks for anything"""
 
-    def __init__(self, cast: Cast) -> None:
+    def __init__(self, cast: CacheCast) -> None:
         self.cast = cast
         self._wanted = dict(cast.asked)
         super().__init__(rules_of(self), cast.idle)
@@ -218,7 +218,7 @@ def _says_nothing(known: CacheFacts, event: Any, said: Said) -> bool:
     return said == ()
 
 
-def rules_of(around: Around) -> tuple[Rule, ...]:
+def rules_of(around: CacheCounterpart) -> tuple[Rule, ...]:
     """What a cache is bound by among these."""
 
     def is_query(known: CacheFacts, event: Any) -> bool:
@@ -249,8 +249,8 @@ def rules_of(around: Around) -> tuple[Rule, ...]:
 # -- who is brought what, and asked ---------------------------------------------------------------------------------
 
 
-def _asks(parameters: str, source: str = P, expression: str = "**", **about: Any) -> tuple[CacheQuery, Wanted]:
-    return CacheQuery(ASKER, N, source, expression, parameters, NOW_NS), Wanted(**about)
+def _asks(parameters: str, source: str = P, expression: str = "**", **about: Any) -> tuple[CacheQuery, QuerySelection]:
+    return CacheQuery(ASKER, N, source, expression, parameters, NOW_NS), QuerySelection(**about)
 
 
 def _one(key: str, source: str = P) -> Published:
@@ -342,7 +342,7 @@ VERBATIM: Final = {
 """The same of a key with a chunk that begins with `@`."""
 
 CASTS: Final = {
-    "asked by number": Cast(
+    "asked by number": CacheCast(
         CacheRecord(history=4, width=3),
         tuple(Published(K, P, *one) for one in ((5, 5), (6, 6), (7, 7), (0, 0), (1, 1), (6, 7), (3, 7))),
         NUMBERED,
@@ -350,7 +350,7 @@ CASTS: Final = {
         top=18,
         idle=("turns away", "lets go"),
     ),
-    "asked by time": Cast(
+    "asked by time": CacheCast(
         CacheRecord(history=2, width=3),
         (
             *(Published(K, P, number, number, t_ns=at) for number in (6, 7, 1) for at in (0, 2_010, 2_020)),
@@ -361,34 +361,34 @@ CASTS: Final = {
         top=18,
         idle=("passes by", "turns away", "lets go"),
     ),
-    "asked by key": Cast(
+    "asked by key": CacheCast(
         CacheRecord(width=3),
         tuple(_one(key) for key in KEYS),
         tuple(_asks("", EVERY_SOURCE, one, keys=keys) for one, keys in EXPRESSIONS.items()),
         idle=("passes by", "turns away", "refuses", "lets go"),
     ),
-    "asked verbatim": Cast(
+    "asked verbatim": CacheCast(
         CacheRecord(expression="**/@x", width=3),
         (_one("a/@x"),),
         tuple(_asks("", EVERY_SOURCE, one, keys=keys) for one, keys in VERBATIM.items()),
         foreign=(_one("a/x"), _one("a/@y"), _one("@z/@x")),
         idle=("turns away", "refuses", "lets go"),
     ),
-    "asked by source": Cast(
+    "asked by source": CacheCast(
         CacheRecord(expression="a/*", width=3),
         (_one("a/b"), _one("a/c"), _one("a/b", Q)),
         (_asks("", P), _asks("", Q), _asks("", R), _asks("", EVERY_SOURCE), _asks("", Q, "a/c", keys=("a/c",))),
         foreign=(_one("b"), _one("a/b/c", Q), Published("a/b", "")),
         idle=("turns away", "refuses", "lets go"),
     ),
-    "beside its publisher": Cast(
+    "beside its publisher": CacheCast(
         CacheRecord(prefix=P, local=True, width=3),
         (Published(K, P, 0, 0, local=True), Published(K, P, 1, 2, local=True)),
         (_asks("", P), _asks("", Q), _asks("", EVERY_SOURCE)),
         foreign=(_one(K), Published(K, Q, 0, 0, local=True)),
         idle=("turns away", "refuses", "lets go"),
     ),
-    "turns away": Cast(
+    "turns away": CacheCast(
         CacheRecord(places=2, width=3, retention_ms=RETENTION * TICK_NS // 1_000_000),
         tuple(Published(key, source, 3, 4) for source, key in ((P, K), (P, "b"), (Q, K))),
         (_asks("", EVERY_SOURCE), _asks("_sn=x", wrong="_sn")),
@@ -417,4 +417,4 @@ def build(name: str) -> System:
         bound=lambda record: all(queue.top <= cast.top for queue in record.queues.values()),
         says_so=False,
     )
-    return contract(name, ABOUT[name], machine, Around(cast), TickClock(TICK_NS))
+    return contract(name, ABOUT[name], machine, CacheCounterpart(cast), TickClock(TICK_NS))

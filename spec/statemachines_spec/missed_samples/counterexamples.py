@@ -10,7 +10,7 @@ from statemachines_spec.explorer.system import System
 from statemachines_spec.missed_samples.systems import SampleSetting, build
 
 
-class Counterexample(msgspec.Struct, frozen=True):
+class SampleCounterexample(msgspec.Struct, frozen=True):
     """`about`: what goes wrong; `breaks`: the property, or (`live`) the obligation that is never met."""
 
     name: str
@@ -30,57 +30,57 @@ class Counterexample(msgspec.Struct, frozen=True):
 
 
 AS_WRITTEN = (
-    Counterexample(
+    SampleCounterexample(
         "empty-answer",
         "a network that is coming back answers nothing: what the cache has is given up",
         SampleSetting(samples=3, depth=3, empty=1, ordered=True),
         "HASTY",
     ),
-    Counterexample(
+    SampleCounterexample(
         "lost-reply",
         "a reply is lost: what the cache has is given up",
         SampleSetting(samples=3, depth=3, reliable=False, lost_replies=1, ordered=True),
         "HASTY",
     ),
-    Counterexample(
+    SampleCounterexample(
         "early-end",
         "the end of a query overtakes its replies: they come too late",
         SampleSetting(samples=3, depth=3, reliable=False, early=1, ordered=True),
         "HASTY",
     ),
-    Counterexample(
+    SampleCounterexample(
         "loss-meanwhile",
         "a sample is lost after a query was answered, and before it ends: nobody asks for it",
         SampleSetting(samples=5, depth=5, ordered=True),
         "HASTY",
     ),
-    Counterexample(
+    SampleCounterexample(
         "older",
         "a sample is overtaken: it is taken for one that is ahead, and delivered after what came later",
         SampleSetting(samples=2, depth=2),
         "ORDER",
     ),
-    Counterexample(
+    SampleCounterexample(
         "asks-for-nothing",
         "a sample is overtaken: its subscriber asks, and nothing is missing",
         SampleSetting(samples=2, depth=2),
         "QUIET",
     ),
-    Counterexample(
+    SampleCounterexample(
         "never-ends",
         "a query never ends, and its source is waited for without end",
         SampleSetting(samples=3, depth=3, vanished=1, ordered=True),
         "LIVE",
         live=True,
     ),
-    Counterexample(
+    SampleCounterexample(
         "tail",
         "the last sample is lost: nothing that comes later shows it",
         SampleSetting(samples=2, depth=2, beats=Beats.PERIODIC, past=True, ordered=True),
         "TAIL",
         live=True,
     ),
-    Counterexample(
+    SampleCounterexample(
         "unbounded",
         "as much is held as comes while a query is open",
         SampleSetting(samples=4, depth=4, pending=1, ordered=True),

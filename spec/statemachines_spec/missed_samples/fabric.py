@@ -31,7 +31,7 @@ from statemachines.missed_samples.publisher import Stamped
 from statemachines.missed_samples.selector import query_text
 from statemachines.missed_samples.serial_number import wrap_number
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
-from statemachines_spec.explorer.party import Party, firings, step_party
+from statemachines_spec.explorer.party import Party, list_firings, step_party
 from statemachines_spec.explorer.property import View
 from statemachines_spec.missed_samples.violations import COUNT_OF_QUEUES, SampleViolation, name_violations
 
@@ -172,7 +172,7 @@ class Fabric(Actor):
         return FabricLocal(cache, places=(None,) * (self.places * self.sources + 1))
 
     def inputs(self, local: FabricLocal) -> tuple[Any, ...]:
-        found: list[Event] = list(firings(CACHE, local.cache, frozenset()))
+        found: list[Event] = list(list_firings(CACHE, local.cache, frozenset()))
         for place, under in enumerate(local.places):
             if under is None or under.query.source in self.stuck:
                 continue

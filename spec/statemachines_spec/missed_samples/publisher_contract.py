@@ -53,7 +53,7 @@ def on_the_wire(number: int) -> int:
     return number % 2**WIDTH
 
 
-class Application(Counterpart):
+class PublisherApplication(Counterpart):
     """an application that publishes one sample or two, whenever it likes, and stops"""
 
     def __init__(self, beats: Beats, idle: tuple[str, ...]) -> None:
@@ -132,4 +132,4 @@ def build(name: str) -> System:
     record = PublisherRecord(ID, KEY, kind, PERIOD * TICK_NS // 1_000_000, WIDTH)
     machine = Machine(PUBLISHER, record, timing=Timing(TICK_NS, ("heartbeat",)), says_so=False)
     idle = ("beats",) if kind is Beats.OFF else ()
-    return contract(name, ABOUT[name], machine, Application(kind, idle), TickClock(TICK_NS))
+    return contract(name, ABOUT[name], machine, PublisherApplication(kind, idle), TickClock(TICK_NS))

@@ -53,11 +53,11 @@ from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
 from statemachines_spec.explorer.party import Party, timer_words
 from statemachines_spec.explorer.property import View
 from statemachines_spec.missed_samples.fabric import SUBSCRIBER, Asked, Ended, GoesOn
-from statemachines_spec.missed_samples.rules import SHIPPED, Rules
+from statemachines_spec.missed_samples.rules import SHIPPED, SampleRules
 from statemachines_spec.missed_samples.violations import COUNT_OF_PLACES, SampleViolation, name_violations
 
 
-class ReceiverLocal(msgspec.Struct, frozen=True, gc=False):
+class SampleReceiverLocal(msgspec.Struct, frozen=True, gc=False):
     """`seen` by source; `places`: the numbers of the queries in the places of each source; `begun`; `history`: the
     first query is open, or (`paused`) sent again soon, after `tries`; `turned`: the sources that were turned away, once
     at least."""
@@ -73,7 +73,7 @@ class ReceiverLocal(msgspec.Struct, frozen=True, gc=False):
     broken: tuple[SampleViolation, ...] = ()
 
 
-class Receiver(Actor):
+class SampleReceiver(Actor):
     """`count`: so many numbers there are, from `begin` on the wire; `silent` timers never fire; `tokens`: whether
     sources may appear (and, where `leaves`, disappear); `rules`: those of the shipped machine, or the source's own."""
 
@@ -89,7 +89,7 @@ class Receiver(Actor):
         silent: tuple[str, ...] = (),
         tokens: bool = False,
         leaves: bool = False,
-        rules: Rules = SHIPPED,
+        rules: SampleRules = SHIPPED,
     ) -> None:
         super().__init__(SUBSCRIBER, silent=silent)
         self.sources = sources
@@ -113,15 +113,15 @@ class Receiver(Actor):
     def machines(self) -> tuple[Fsm[Any], ...]:
         return self.rules.machines
 
-    def initial(self) -> ReceiverLocal:
+    def initial(self) -> SampleReceiverLocal:
         record = SubscriberRecord(self.recovery, self.history, self.width)
-        return ReceiverLocal(
+        return SampleReceiverLocal(
             self.rules.begin(record),
             tuple((source, ObservedSource()) for source in self.sources),
             ((0,) * (self.recovery.windows + 1),) * len(self.sources),
         )
 
-    def inputs(self, local: ReceiverLocal) -> tuple[Any, ...]:
+    def inputs(self, local: SampleReceiverLocal) -> tuple[Any, ...]:
         if not local.begun:
             return (Subscribe(),)
         found: list[Event] = list(self.rules.firings(local.party, self.silent))
@@ -132,7 +132,7 @@ class Receiver(Actor):
                 found.append(Disappeared(source))
         return tuple(found)
 
-    def react(self, local: ReceiverLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+    def react(self, local: SampleReceiverLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         event = envelope.event
         if not local.begun and not isinstance(event, Subscribe):
             return Reaction(local)  # nobody has subscribed yet
@@ -142,7 +142,7 @@ class Receiver(Actor):
             return self._gone_on(local, event, watch)
         return self._step(self._informed(local, event), local, event, watch)
 
-    def canonical(self, local: ReceiverLocal) -> ReceiverLocal:
+    def canonical(self, local: SampleReceiverLocal) -> SampleReceiverLocal:
         """Without the numbers of queries, and counts of what was dropped."""
         record, places = self.rules.renumber_queries(local.party.record, self.sources, local.places)
         seen = tuple((source, replace(one, dropped=0) if one.dropped else one) for source, one in local.seen)
@@ -150,7 +150,7 @@ class Receiver(Actor):
 
     # -- what the judge learns before the step --------------------------------------------------------------------
 
-    def _informed(self, local: ReceiverLocal, event: Event) -> ReceiverLocal:
+    def _informed(self, local: SampleReceiverLocal, event: Event) -> SampleReceiverLocal:
         source = getattr(event, "source", "") or getattr(event, "key", "")
         if isinstance(event, HistoryTimeout):
             return self._history_over(local) if self._was_last(local) else replace(local, paused=True)
@@ -175,20 +175,20 @@ class Receiver(Actor):
                 seen = replace(seen, alive=False)
         return self._with(local, source, seen)
 
-    def _finds_no_place(self, local: ReceiverLocal, event: Event) -> bool:
+    def _finds_no_place(self, local: SampleReceiverLocal, event: Event) -> bool:
         """It is of a source of which nothing is known, and of as many as may be something is."""
         if not isinstance(event, Sample | Heartbeat | Appeared) or dict(local.seen)[event.source].is_kept:
             return False
         return sum(seen.is_kept for _, seen in local.seen) >= self.recovery.sources
 
-    def _history_over(self, local: ReceiverLocal) -> ReceiverLocal:
+    def _history_over(self, local: SampleReceiverLocal) -> SampleReceiverLocal:
         seen = tuple((source, replace(one, waits=False)) for source, one in local.seen)
         return replace(local, history=False, paused=False, seen=seen)
 
-    def _was_last(self, local: ReceiverLocal) -> bool:
+    def _was_last(self, local: SampleReceiverLocal) -> bool:
         return local.tries > self.recovery.retries
 
-    def _judge_end(self, local: ReceiverLocal, event: Ended, watch: Watch | None) -> Reaction:
+    def _judge_end(self, local: SampleReceiverLocal, event: Ended, watch: Watch | None) -> Reaction:
         if event.source == EVERY_SOURCE:
             informed = local
             if event.brought or (local.history and not local.paused and self._was_last(local)):
@@ -201,11 +201,11 @@ class Receiver(Actor):
         informed = self._with(local, event.source, seen)
         return self._step(informed, local, QueryEnded(event.source, n, event.brought), watch)
 
-    def _gone_on(self, local: ReceiverLocal, event: GoesOn, watch: Watch | None) -> Reaction:
+    def _gone_on(self, local: SampleReceiverLocal, event: GoesOn, watch: Watch | None) -> Reaction:
         n = local.tries if event.source == EVERY_SOURCE else self._query(local, event)[0]
         return self._step(local, local, QueryGoesOn(event.source, n), watch)
 
-    def _query(self, local: ReceiverLocal, event: Ended | GoesOn) -> tuple[int, int]:
+    def _query(self, local: SampleReceiverLocal, event: Ended | GoesOn) -> tuple[int, int]:
         """The number of the query, and which of the places of its source it has."""
         place = self.sources.index(event.source)
         at = event.place - self._places * place
@@ -217,7 +217,9 @@ class Receiver(Actor):
 
     # -- the step ---------------------------------------------------------------------------------------------------
 
-    def _step(self, informed: ReceiverLocal, before: ReceiverLocal, event: Event, watch: Watch | None) -> Reaction:
+    def _step(
+        self, informed: SampleReceiverLocal, before: SampleReceiverLocal, event: Event, watch: Watch | None
+    ) -> Reaction:
         party, effects = self.rules.step(informed.party, event, self.name, watch)
         local = self._waiting(replace(informed, party=party))
         found: set[SampleViolation] = set()
@@ -244,7 +246,7 @@ class Receiver(Actor):
         broken = tuple(one for one in SampleViolation if one in local.broken or one in found)
         return Reaction(replace(local, broken=broken), (), tuple(calls))
 
-    def _waiting(self, local: ReceiverLocal) -> ReceiverLocal:
+    def _waiting(self, local: SampleReceiverLocal) -> SampleReceiverLocal:
         """A source that is met while the first query is open waits, until it holds too much."""
         seen = []
         for source, one in local.seen:
@@ -252,7 +254,9 @@ class Receiver(Actor):
             seen.append((source, replace(one, waits=waits and (one.began < 0 or one.waits))))
         return replace(local, seen=tuple(seen))
 
-    def _judge_tell(self, local: ReceiverLocal, told: Deliver | Missed) -> tuple[ReceiverLocal, set[SampleViolation]]:
+    def _judge_tell(
+        self, local: SampleReceiverLocal, told: Deliver | Missed
+    ) -> tuple[SampleReceiverLocal, set[SampleViolation]]:
         first = self._count(wrap_number(told.first, self.width))
         last = first + told.last - told.first
         seen = dict(local.seen)[told.source]
@@ -264,8 +268,8 @@ class Receiver(Actor):
         return self._with(local, told.source, after) if exists else local, name_violations(broken)
 
     def _judge_query(
-        self, local: ReceiverLocal, query: Query, event: Event, calls: list[Envelope]
-    ) -> tuple[ReceiverLocal, set[SampleViolation]]:
+        self, local: SampleReceiverLocal, query: Query, event: Event, calls: list[Envelope]
+    ) -> tuple[SampleReceiverLocal, set[SampleViolation]]:
         if query.source == EVERY_SOURCE:
             calls.append(Envelope(self.name, QUERY, Asked(self._places * len(self.sources), query)))
             broken = judge_unwanted(local.history and isinstance(event, Subscribe | HistoryRested))
@@ -286,7 +290,7 @@ class Receiver(Actor):
         seen, broken = seen.observe_query(asked, self.recovery)
         return self._with(replace(local, places=places), query.source, seen), name_violations(broken)
 
-    def _unasked(self, before: ReceiverLocal, event: Event, effects: Effects) -> set[SampleViolation]:
+    def _unasked(self, before: SampleReceiverLocal, event: Event, effects: Effects) -> set[SampleViolation]:
         """Who is met by a token, and all of whose samples are ours, is asked."""
         if not isinstance(event, Appeared) or before.history or self._finds_no_place(before, event):
             return set()
@@ -295,7 +299,7 @@ class Receiver(Actor):
 
     # -- what else the judge looks at -------------------------------------------------------------------------------
 
-    def _mistimed(self, local: ReceiverLocal, event: Event, effects: Effects) -> set[SampleViolation]:
+    def _mistimed(self, local: SampleReceiverLocal, event: Event, effects: Effects) -> set[SampleViolation]:
         """The deadlines of timers: they run from now on, which is 0.  After an end nobody rests where all that is
         missing was not asked for yet."""
         recovery = self.recovery
@@ -317,14 +321,14 @@ class Receiver(Actor):
                     return {SampleViolation.TIMING}
         return set()
 
-    def _waits_for(self, local: ReceiverLocal, event: QueryGoesOn) -> bool:
+    def _waits_for(self, local: SampleReceiverLocal, event: QueryGoesOn) -> bool:
         """The query is not over for the subscriber either."""
         if event.source == EVERY_SOURCE:
             return local.history and not local.paused
         numbers = local.places[self.sources.index(event.source)]
         return any(numbers[one.n] == event.n for one in dict(local.seen)[event.source].open)
 
-    def _timers(self, local: ReceiverLocal) -> set[tuple[str, str]]:
+    def _timers(self, local: SampleReceiverLocal) -> set[tuple[str, str]]:
         """Those that should run."""
         wanted = {("pause" if local.paused else "history", "")} if local.history else set()
         for source, seen in local.seen:
@@ -339,7 +343,9 @@ class Receiver(Actor):
                 wanted.add(("period", source))
         return wanted
 
-    def _miscounted(self, before: ReceiverLocal, local: ReceiverLocal, event: Event) -> set[SampleViolation]:
+    def _miscounted(
+        self, before: SampleReceiverLocal, local: SampleReceiverLocal, event: Event
+    ) -> set[SampleViolation]:
         """Whether what was not new was counted."""
         if not isinstance(event, Sample) or not self.rules.counts or self._finds_no_place(before, event):
             return set()
@@ -347,7 +353,7 @@ class Receiver(Actor):
         return name_violations(dict(local.seen)[event.source].judge_count(counted))
 
     def _misplaced(
-        self, before: ReceiverLocal, local: ReceiverLocal, event: Event, effects: Effects
+        self, before: SampleReceiverLocal, local: SampleReceiverLocal, event: Event, effects: Effects
     ) -> set[SampleViolation]:
         """Whether those and only those were turned away for whom there is no place, counted, and told of samples."""
         if not self.rules.counts:
@@ -369,8 +375,8 @@ class Receiver(Actor):
         return name_violations(broken, COUNT_OF_PLACES)
 
     def _judge_forgotten(
-        self, local: ReceiverLocal, before: ReceiverLocal, event: Event
-    ) -> tuple[ReceiverLocal, set[SampleViolation]]:  # fmt: skip
+        self, local: SampleReceiverLocal, before: SampleReceiverLocal, event: Event
+    ) -> tuple[SampleReceiverLocal, set[SampleViolation]]:  # fmt: skip
         """Sources that are forgotten, and whether they should be."""
         found: set[SampleViolation] = set()
         for source, seen in local.seen:
@@ -387,7 +393,7 @@ class Receiver(Actor):
 
     # -- reading it ---------------------------------------------------------------------------------------------
 
-    def describe(self, local: ReceiverLocal) -> str:
+    def describe(self, local: SampleReceiverLocal) -> str:
         words = [
             f"{source} next {seen.next} of {seen.top}" + (", missed some" if seen.missed else "")
             for source, seen in local.seen
@@ -423,7 +429,7 @@ class Receiver(Actor):
     def has_taken_after_all(self) -> View:
         """Whether a source is known that was turned away before."""
 
-        def read(local: ReceiverLocal) -> int:
+        def read(local: SampleReceiverLocal) -> int:
             return int(any(seen.is_kept for source, seen in local.seen if source in local.turned))
 
         return View(SUBSCRIBER, 2, read)
@@ -431,7 +437,7 @@ class Receiver(Actor):
     def has_hole(self, *sources: str) -> View:
         """Whether something is missing (of these sources; none: of any), or has come and waits."""
 
-        def read(local: ReceiverLocal) -> int:
+        def read(local: SampleReceiverLocal) -> int:
             return int(any(seen.has_hole for source, seen in local.seen if source in (sources or self.sources)))
 
         return View(SUBSCRIBER, 2, read)
@@ -443,7 +449,7 @@ class Receiver(Actor):
     def has_recovered(self) -> View:
         """Whether everything of some source was delivered."""
 
-        def read(local: ReceiverLocal) -> int:
+        def read(local: SampleReceiverLocal) -> int:
             return int(any(one.next == self.count and not one.missed and one.began == 0 for _, one in local.seen))
 
         return View(SUBSCRIBER, 2, read)
@@ -465,5 +471,5 @@ class Receiver(Actor):
         return sn - self.begin if self.width == 64 else wrap_number(sn - self.begin, self.width)
 
     @staticmethod
-    def _with(local: ReceiverLocal, source: str, seen: ObservedSource) -> ReceiverLocal:
+    def _with(local: SampleReceiverLocal, source: str, seen: ObservedSource) -> SampleReceiverLocal:
         return replace(local, seen=tuple((one, seen if one == source else old) for one, old in local.seen))

@@ -11,13 +11,13 @@ from statemachines.kernel import Effects, Event, Fsm
 from statemachines.missed_samples.source_record import with_asking
 from statemachines.missed_samples.subscriber import SUBSCRIBER
 from statemachines_spec.explorer.actor import Watch
-from statemachines_spec.explorer.party import Party, begin, firings, step_party
+from statemachines_spec.explorer.party import Party, begin, list_firings, step_party
 
 Places = tuple[tuple[int, ...], ...]
 """Of each source the numbers of the queries in its places (0: none was there)."""
 
 
-class Rules:
+class SampleRules:
     """As they are shipped."""
 
     counts = True
@@ -31,7 +31,7 @@ class Rules:
 
     def firings(self, party: Party, silent: frozenset[str]) -> Iterator[Event]:
         """The timers that may fire."""
-        return firings(SUBSCRIBER, party, silent)
+        return list_firings(SUBSCRIBER, party, silent)
 
     def step(self, party: Party, event: Event, name: str, watch: Watch | None) -> tuple[Party, Effects]:
         """One step."""
@@ -75,4 +75,4 @@ def _number(n: int, newest: int) -> int:
     return 1
 
 
-SHIPPED = Rules()
+SHIPPED = SampleRules()

@@ -42,7 +42,7 @@ from statemachines_spec.missed_samples.fabric import (
     Vanish,
     is_under_way,
 )
-from statemachines_spec.missed_samples.receiver import Receiver
+from statemachines_spec.missed_samples.receiver import SampleReceiver
 from statemachines_spec.missed_samples.rules import SHIPPED
 from statemachines_spec.missed_samples.violations import SampleViolation
 
@@ -256,7 +256,7 @@ def system(name: str, size: str = "small", variant: str = "settled", without: tu
 def build(name: str, about: str, setting: SampleSetting, variant: str = "settled") -> System:
     """The system with these bounds."""
     recovery = setting.recovery()
-    receiver = Receiver(
+    receiver = SampleReceiver(
         sources=setting.sources,
         recovery=recovery,
         count=setting.samples,
@@ -350,7 +350,7 @@ def _whose(actor: str, local: Any, event: Any) -> str | None:
     return event.key or "*" if _is_timeout(actor, event) else None
 
 
-def properties(receiver: Receiver, fabric: Fabric, setting: SampleSetting) -> list[Property]:
+def properties(receiver: SampleReceiver, fabric: Fabric, setting: SampleSetting) -> list[Property]:
     """What must hold, and what must happen sometimes."""
     of_cache = (SampleViolation.REPLIES, SampleViolation.QUEUES)
     found: list[Property] = [never(receiver, how) for how in SampleViolation if how not in of_cache]
@@ -372,12 +372,14 @@ def properties(receiver: Receiver, fabric: Fabric, setting: SampleSetting) -> li
     return found
 
 
-def never(receiver: Receiver, how: SampleViolation) -> Always:
+def never(receiver: SampleReceiver, how: SampleViolation) -> Always:
     """This is never broken."""
     return Always(how.name, f"never: {how.value}", (receiver.is_broken(how),), _not)
 
 
-def obligations(receiver: Receiver, senders: tuple[FsmActor, ...], setting: SampleSetting) -> tuple[Eventually, ...]:
+def obligations(
+    receiver: SampleReceiver, senders: tuple[FsmActor, ...], setting: SampleSetting
+) -> tuple[Eventually, ...]:
     """What must be met sooner or later."""
     found = []
     if not setting.stuck:

@@ -16,7 +16,7 @@ from statemachines.mqtt_connections.connection_record import MqttSettings
 from statemachines.mqtt_connections.properties.connection_history import ConnectionHistory
 from statemachines.mqtt_connections.properties.connection_model import (
     OVER,
-    ConnectionEnd,
+    ConnectionEndLocal,
     ConnectionModel,
     IdUse,
     Phase,
@@ -89,7 +89,7 @@ class ClientJudge(MessageTransport, Observer):
 
     def has_ended(self, packet: str, code: int) -> View:
         """Whether some connection ended so."""
-        end = ConnectionEnd(packet, code)
+        end = ConnectionEndLocal(packet, code)
         return View(
             JUDGE, 2, lambda local: int(any(one.phase is OVER and one.end == end for one in local.history.models))
         )

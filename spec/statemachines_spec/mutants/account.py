@@ -25,11 +25,11 @@ from statemachines_spec.mutants.judging import (
     PROPERTY,
     UNJUDGED,
     UNSEEN,
-    Verdict,
+    MutantVerdict,
 )
 from statemachines_spec.mutants.mutant import CODE, GROUPS, Mutant
 from statemachines_spec.mutants.notice import Notice
-from statemachines_spec.protocol import Allowed
+from statemachines_spec.protocol import AllowedMutants
 
 HEADS = (
     "mutants", "made", "property", "obligation", "never happens", "raises", "killed",
@@ -38,7 +38,7 @@ HEADS = (
 COLUMNS = (PROPERTY, OBLIGATION, NEVER, ERROR)
 
 
-class Line(msgspec.Struct, frozen=True):
+class MutantCount(msgspec.Struct, frozen=True):
     """Of mutants of one sort, how many there are and what became of them; of those that exploration left alive, how
     many are `allowed`, and how many of the rest `others` noticed."""
 
@@ -64,22 +64,22 @@ class Line(msgspec.Struct, frozen=True):
         return self.killed_count + self.others + self.allowed
 
 
-class Account(msgspec.Struct, frozen=True):
+class MutantAccount(msgspec.Struct, frozen=True):
     """`lines` by group and kind, then all; `refused`: those that the checks of a declaration refuse; of what
     exploration left alive: `allowed`, `noticed` by others, and `alive`: the rest."""
 
-    lines: tuple[Line, ...]
-    refused: tuple[Line, ...]
-    alive: tuple[Verdict, ...]
-    allowed: tuple[tuple[Verdict, Allowed], ...]
+    lines: tuple[MutantCount, ...]
+    refused: tuple[MutantCount, ...]
+    alive: tuple[MutantVerdict, ...]
+    allowed: tuple[tuple[MutantVerdict, AllowedMutants], ...]
     noticed: tuple[Notice, ...] = ()
-    sample: strength.Sample | None = None
+    sample: strength.MutantSample | None = None
 
 
 def account_of(
-    verdicts: Iterable[Verdict], allowed: Sequence[Allowed], notices: Sequence[Notice] = (),
+    verdicts: Iterable[MutantVerdict], allowed: Sequence[AllowedMutants], notices: Sequence[Notice] = (),
     drawn: Iterable[Mutant] = (),
-) -> Account:  # fmt: skip
+) -> MutantAccount:  # fmt: skip
     """The account of these verdicts, and of what others noticed; `drawn`: the sample that everybody was shown."""
     found = list(verdicts)
     seen = {one.name: one for one in reversed(notices) if one.what}
@@ -95,32 +95,36 @@ def account_of(
     pairs = tuple((one, excused[one.name]) for one in taken if one.name in excused)
     made = tuple(line for line in lines if line.made)
     sample = strength.sample_of({one.name for one in drawn}, taken, excused, notices)
-    return Account(made, tuple(_by_kind(refused, {}, {})), alive, pairs, tuple(noticed.values()), sample)
+    return MutantAccount(made, tuple(_by_kind(refused, {}, {})), alive, pairs, tuple(noticed.values()), sample)
 
 
-def excuse(name: str, allowed: Sequence[Allowed]) -> Allowed | None:
+def excuse(name: str, allowed: Sequence[AllowedMutants]) -> AllowedMutants | None:
     """What allows the mutant of this name (None: nothing)."""
     return next((one for one in allowed if any(fnmatchcase(name, mutant) for mutant in one.mutants)), None)
 
 
-def _by_kind(verdicts: list[Verdict], excused: dict[str, Allowed], noticed: dict[str, Notice]) -> list[Line]:
+def _by_kind(
+    verdicts: list[MutantVerdict], excused: dict[str, AllowedMutants], noticed: dict[str, Notice]
+) -> list[MutantCount]:
     kinds = dict.fromkeys((group, one.kind) for group in GROUPS for one in verdicts if one.group == group)
     return [_line(kind, [one for one in verdicts if (one.group, one.kind) == (group, kind)], excused, noticed)
             for group, kind in kinds]  # fmt: skip
 
 
-def _line(sort: str, verdicts: list[Verdict], excused: dict[str, Allowed], noticed: dict[str, Notice]) -> Line:
+def _line(
+    sort: str, verdicts: list[MutantVerdict], excused: dict[str, AllowedMutants], noticed: dict[str, Notice]
+) -> MutantCount:
     by: dict[str, int] = {}
     for one in verdicts:
         by[one.verdict] = by.get(one.verdict, 0) + 1
     apart = (sum(one.name in some for one in verdicts) for some in (excused, noticed))
-    return Line(sort, len(verdicts), by, *apart)
+    return MutantCount(sort, len(verdicts), by, *apart)
 
 
 # -- as text --------------------------------------------------------------------------------------------------------
 
 
-def table(lines: Iterable[Line]) -> list[str]:
+def table(lines: Iterable[MutantCount]) -> list[str]:
     """In Markdown."""
     rows = [f"| {' | '.join(HEADS)} |", "|---|" + "---:|" * (len(HEADS) - 1)]
     for one in lines:
@@ -131,7 +135,7 @@ def table(lines: Iterable[Line]) -> list[str]:
     return rows
 
 
-def text(found: Account) -> str:
+def text(found: MutantAccount) -> str:
     """For people, on a terminal."""
     lines = table(found.lines)
     if found.refused:
@@ -149,16 +153,20 @@ def text(found: Account) -> str:
     return "\n".join([*lines, render_settled(found)])
 
 
-def render_settled(found: Account) -> str:
+def render_settled(found: MutantAccount) -> str:
     """How many are killed by something, or allowed; the line that counts all is the last."""
-    whole = found.lines[-1] if found.lines else Line("all", 0, {}, 0)
+    whole = found.lines[-1] if found.lines else MutantCount("all", 0, {}, 0)
     part = f"{100 * whole.settled_count / max(1, whole.made):.1f} %"
     return f"Killed by something, or allowed: {_number(whole.settled_count)} of {_number(whole.made)} ({part})."
 
 
 def page(
-    name: str, found: Account, mutants: dict[str, Mutant], judged: Sequence[Verdict], judged_in: Sequence[str]
-) -> str:  # fmt: skip
+    name: str,
+    found: MutantAccount,
+    mutants: dict[str, Mutant],
+    judged: Sequence[MutantVerdict],
+    judged_in: Sequence[str],
+) -> str:
     """The page of a protocol: of all its `mutants` those that are `judged`, in these systems."""
     part = [
         f"{group} {_number(sum(one.group == group for one in judged))} of {_number(made)}"
@@ -187,7 +195,7 @@ def page(
     if found.refused:
         lines += ["", "## Refused by the checks of a declaration", "", *table(found.refused)]
     lines += ["", "## Allowed", ""]
-    by_clause: dict[Allowed, list[Verdict]] = {}
+    by_clause: dict[AllowedMutants, list[MutantVerdict]] = {}
     for one, clause in found.allowed:
         by_clause.setdefault(clause, []).append(one)
     lines += [f"- {clause.clause}: {clause.why}: {_names(each)}" for clause, each in by_clause.items()] or ["None."]
@@ -206,23 +214,23 @@ def page(
     return "\n".join(lines) + "\n"
 
 
-def _about(sample: strength.Sample) -> tuple[str, ...]:
+def _about(sample: strength.MutantSample) -> tuple[str, ...]:
     return (
         f"The same {sample.all} mutants, drawn by chance from all that the checks take and no clause allows, shown to",
         "every judge, whatever the others said of them. *Nobody else*: no other judge noticed these.",
     )
 
 
-def _by_place(mutants: dict[str, Mutant], judged: Sequence[Verdict]) -> list[str]:
+def _by_place(mutants: dict[str, Mutant], judged: Sequence[MutantVerdict]) -> list[str]:
     """How many are judged of those of each machine or module: a sample may lie anywhere."""
     made, seen = (Counter(re.split("[/.]", one)[0] for one in names) for names in (mutants, [o.name for o in judged]))
     return [f"{place} {_number(seen[place])} of {_number(count)}" for place, count in made.items()]
 
 
-def _listed(verdicts: list[Verdict], mutants: dict[str, Mutant]) -> list[str]:
+def _listed(verdicts: list[MutantVerdict], mutants: dict[str, Mutant]) -> list[str]:
     """Code one by one; of a row in one line all that live."""
     lines = []
-    by_row: dict[str, list[Verdict]] = {}
+    by_row: dict[str, list[MutantVerdict]] = {}
     for one in verdicts:
         if one.group == CODE:
             lines.append(f"- `{one.name}`: {mutants[one.name].what}")
@@ -236,7 +244,7 @@ def _listed(verdicts: list[Verdict], mutants: dict[str, Mutant]) -> list[str]:
     return rows + lines
 
 
-def _names(verdicts: list[Verdict]) -> str:
+def _names(verdicts: list[MutantVerdict]) -> str:
     return ", ".join(f"`{one.name}`" for one in verdicts)
 
 

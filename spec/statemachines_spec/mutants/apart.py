@@ -26,7 +26,7 @@ import msgspec
 
 from statemachines.kernel import ConfigurationError, GaplessError
 from statemachines.workers import SPAWNED
-from statemachines_spec.mutants.judging import UNJUDGED, Judge, Verdict
+from statemachines_spec.mutants.judging import UNJUDGED, MutantJudge, MutantVerdict
 from statemachines_spec.mutants.mutant import Mutant
 
 MEMORY_MAX = 2 << 30
@@ -39,14 +39,14 @@ FORK = multiprocessing.get_context("fork")
 Say = Callable[[str], None]
 
 
-class Explored(msgspec.Struct, frozen=True):
+class JudgingSystems(msgspec.Struct, frozen=True):
     """The systems that judge, and those that are too large."""
 
     systems: tuple[str, ...]
     left_out: tuple[str, ...]
 
 
-class Failed(msgspec.Struct, frozen=True):
+class CampaignError(msgspec.Struct, frozen=True):
     """Nothing can be judged: an error of the systems themselves, as (key, value, rule)."""
 
     key: str
@@ -54,15 +54,15 @@ class Failed(msgspec.Struct, frozen=True):
     rule: str
 
 
-Word = Verdict | Explored | Failed | str
+Word = MutantVerdict | JudgingSystems | CampaignError | str
 """What the process says: a text is progress."""
 
-Prepare = Callable[[Say], tuple[Judge, Sequence[Mutant], Explored]]
+Prepare = Callable[[Say], tuple[MutantJudge, Sequence[Mutant], JudgingSystems]]
 """Explores the originals; called in the process that forks."""
 
 
 @contextmanager
-def judge_apart(prepare: Prepare, jobs: int, say: Say) -> Iterator[Iterator[Verdict | Explored]]:
+def judge_apart(prepare: Prepare, jobs: int, say: Say) -> Iterator[Iterator[MutantVerdict | JudgingSystems]]:
     """Verdicts, in the order in which they are known, behind what was explored.
 
     Raises `ConfigurationError` where the systems themselves break, `GaplessError` where the process that forks is lost.
@@ -87,7 +87,7 @@ def _end_with_all(process: BaseProcess) -> None:
     process.join()
 
 
-def _read_words(ours: Connection, process: BaseProcess, say: Say) -> Iterator[Verdict | Explored]:
+def _read_words(ours: Connection, process: BaseProcess, say: Say) -> Iterator[MutantVerdict | JudgingSystems]:
     while True:
         try:
             word: Word = ours.recv()
@@ -98,7 +98,7 @@ def _read_words(ours: Connection, process: BaseProcess, say: Say) -> Iterator[Ve
                     f"the process that explores ended ({_describe_end(process.exitcode)}); what was judged is kept"
                 ) from None
             return
-        if isinstance(word, Failed):
+        if isinstance(word, CampaignError):
             raise ConfigurationError(word.key, word.value, word.rule)
         if isinstance(word, str):
             say(word)
@@ -121,7 +121,7 @@ def _judge_all(prepare: Prepare, jobs: int, out: Connection) -> None:
         for verdict in _each_apart(judge, mutants, jobs):
             out.send(verdict)
     except ConfigurationError as error:
-        out.send(Failed(error.key, str(error.value), error.rule))
+        out.send(CampaignError(error.key, str(error.value), error.rule))
     except BrokenPipeError:  # nobody listens any more
         return
 
@@ -131,18 +131,18 @@ def leave(signum: int, frame: FrameType | None) -> None:
     sys.exit(0)
 
 
-def _each_apart(judge: Judge, mutants: Sequence[Mutant], jobs: int) -> Iterator[Verdict]:
+def _each_apart(judge: MutantJudge, mutants: Sequence[Mutant], jobs: int) -> Iterator[MutantVerdict]:
     judged = set()
     for mutant, word in fork_jobs(partial(_judge_one, judge), mutants, jobs):
-        if not isinstance(word, Left):
+        if not isinstance(word, ProcessExit):
             judged.add(mutant.name)
             yield word
         elif mutant.name not in judged:
             why = f"its process ended: {_describe_end(word.code)}"
-            yield Verdict(mutant.name, mutant.group, mutant.kind, UNJUDGED, why, refused=mutant.refusal())
+            yield MutantVerdict(mutant.name, mutant.group, mutant.kind, UNJUDGED, why, refused=mutant.refusal())
 
 
-class Left(msgspec.Struct, frozen=True):
+class ProcessExit(msgspec.Struct, frozen=True):
     """A forked process has ended, so."""
 
     code: int | None
@@ -172,7 +172,7 @@ def fork_jobs(
                     process, mutant = running.pop(one)
                     one.close()
                     process.join()
-                    yield mutant, Left(process.exitcode)
+                    yield mutant, ProcessExit(process.exitcode)
     finally:
         for process, _ in running.values():
             process.terminate()
@@ -192,7 +192,7 @@ def _describe_end(code: int | None) -> str:
 # -- the process of one mutant --------------------------------------------------------------------------------------
 
 
-def _judge_one(judge: Judge, mutant: Mutant, out: Connection) -> None:
+def _judge_one(judge: MutantJudge, mutant: Mutant, out: Connection) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     limit_memory(MEMORY_MAX)
     limit_processor_time(judge.seconds_max(mutant) + SECONDS_MORE)

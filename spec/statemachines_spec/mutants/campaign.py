@@ -21,13 +21,13 @@ from msgspec.structs import replace
 from statemachines import catalogue, registry
 from statemachines.kernel import ConfigurationError
 from statemachines.whole_file import make_folder, write_whole
-from statemachines_spec.hunt import Hunt
-from statemachines_spec.mutants.apart import Explored, judge_apart
+from statemachines_spec.directed_system import DirectedSystem
+from statemachines_spec.mutants.apart import JudgingSystems, judge_apart
 from statemachines_spec.mutants.code_mutants import code_mutants
-from statemachines_spec.mutants.judging import Judge, Verdict, unmet
+from statemachines_spec.mutants.judging import MutantJudge, MutantVerdict, unmet
 from statemachines_spec.mutants.mutant import GROUPS, Mutant
 from statemachines_spec.mutants.original import Original, Tracks
-from statemachines_spec.mutants.reach import Reach
+from statemachines_spec.mutants.reach import ReachedCode
 from statemachines_spec.mutants.row_mutants import row_mutants
 from statemachines_spec.protocol import CheckProtocol, of_protocol
 
@@ -40,23 +40,25 @@ mutant that nothing else notices."""
 Say = Callable[[str], None]
 
 
-class Shape(msgspec.Struct, frozen=True):
-    """What is judged in: the protocol's `name` (or `module:ATTRIBUTE`), the systems and hunts that are meant (none: all
-    with at most `states_max` states)."""
+class CampaignShape(msgspec.Struct, frozen=True):
+    """What is judged in: the protocol's `name` (or `module:ATTRIBUTE`), the systems and directed systems that are
+    meant (none: all with at most `states_max` states)."""
 
     name: str
     systems: tuple[str, ...] = ()
     states_max: int = STATES_MAX
 
 
-class Field:
+class CampaignScope:
     """The mutants of a protocol, and what they are judged in."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: CampaignShape) -> None:
         self.shape = shape
         self.protocol = registry.protocol(shape.name)
         self.part: CheckProtocol = of_protocol(shape.name)
-        self.reach = Reach((*catalogue.machines(self.protocol.name), *catalogue.process_machines(self.protocol.name)))
+        self.reach = ReachedCode(
+            (*catalogue.machines(self.protocol.name), *catalogue.process_machines(self.protocol.name))
+        )
         self.left_out: tuple[str, ...] = ()
 
     @cached_property
@@ -78,36 +80,40 @@ class Field:
             found[one.group][one.kind] = found[one.group].get(one.kind, 0) + 1
         return {group: kinds for group, kinds in found.items() if kinds}
 
-    def hunts(self) -> tuple[Hunt, ...]:
-        """The systems at their first size and, where the protocol has any, its hunts."""
+    def list_directed(self) -> tuple[DirectedSystem, ...]:
+        """The systems at their first size and, where the protocol has any, its directed systems."""
         systems = tuple(
-            Hunt(f"{name} ({self.part.sizes[0]})" if self.part.hunted else name, about, partial(self.part.system, name),
-                 self.part.obligations_of)
+            DirectedSystem(
+                f"{name} ({self.part.sizes[0]})" if self.part.directed else name,
+                about,
+                partial(self.part.system, name),
+                self.part.obligations_of,
+            )
             for name, about in self.part.systems.items()
-        )  # fmt: skip
-        found = (*self.part.hunted, *systems)
+        )
+        found = (*self.part.directed, *systems)
         if not self.shape.systems:
             return found
         for name in self.shape.systems:
             if not any(_means(name, one.name) for one in found):
-                raise registry.unknown("system", name, [one.name for one in found])
+                raise registry.make_unknown_error("system", name, [one.name for one in found])
         return tuple(one for one in found if any(_means(name, one.name) for name in self.shape.systems))
 
-    def judge(self, say: Say) -> Judge:
+    def judge(self, say: Say) -> MutantJudge:
         """Explore everything without a mistake; what is too large is no judge.  What must happen sometimes and does not
         even then says nothing of a mutant."""
         files = {function.__code__.co_filename for function in self.reach.functions}
         tracks = Tracks(files, self.reach.machines)
         originals, left_out = [], []
-        for hunt in self.hunts():
-            say(f"{hunt.name}: without a mistake")
-            original = Original(hunt, tracks, self.shape.states_max)
+        for directed in self.list_directed():
+            say(f"{directed.name}: without a mistake")
+            original = Original(directed, tracks, self.shape.states_max)
             walked = original.walked
             if walked.broke:
                 rule = "breaks without any mistake; mend that first"
-                raise ConfigurationError(f"system {hunt.name!r}", walked.broke, rule)
+                raise ConfigurationError(f"system {directed.name!r}", walked.broke, rule)
             if not walked.complete:
-                left_out.append(hunt.name)
+                left_out.append(directed.name)
                 continue
             if walked.states > LIVE_MAX:
                 original.obligations = ()
@@ -116,12 +122,12 @@ class Field:
                 owed = unmet(original, original.entries)
                 original.live_seconds = process_time() - began
                 if owed:
-                    raise ConfigurationError(f"system {hunt.name!r}", owed, "is never met without any mistake")
+                    raise ConfigurationError(f"system {directed.name!r}", owed, "is never met without any mistake")
                 if owed is None:
                     original.obligations = ()
             originals.append(original)
         self.left_out = tuple(left_out)
-        return Judge(originals)
+        return MutantJudge(originals)
 
     def print(self) -> str:
         """What the verdicts rest on, in short: it changes with the text of the machines, the systems and the tools."""
@@ -133,8 +139,8 @@ class Field:
         return found.hexdigest()
 
 
-def _means(name: str, hunt: str) -> bool:
-    return name == hunt or hunt.startswith(f"{name} (")
+def _means(name: str, directed: str) -> bool:
+    return name == directed or directed.startswith(f"{name} (")
 
 
 def pick_mutants(
@@ -146,7 +152,7 @@ def pick_mutants(
     """
     for name in only:
         if not any(fnmatchcase(one.name, name) for one in mutants):
-            raise registry.unknown("mutant", name, [one.name for one in mutants[:5]], "and more: see --list")
+            raise registry.make_unknown_error("mutant", name, [one.name for one in mutants[:5]], "and more: see --list")
     found = [one for one in mutants if not only or any(fnmatchcase(one.name, name) for name in only)]
     found = [one for one in found if not groups or one.group in groups]
     if sample and sample < len(found):
@@ -158,42 +164,42 @@ def pick_mutants(
 # -- the file -------------------------------------------------------------------------------------------------------
 
 
-class Head(msgspec.Struct, frozen=True):
+class CampaignHead(msgspec.Struct, frozen=True):
     """The first line: what the verdicts rest on; the `systems` that judged, once they are known."""
 
     protocol: str
     print: str
     systems: tuple[str, ...] = ()
 
-    def is_of(self, other: Head) -> bool:
+    def is_of(self, other: CampaignHead) -> bool:
         """Whether verdicts of one count for the other."""
         return (self.protocol, self.print) == (other.protocol, other.print)
 
 
-class Results:
+class CampaignResults:
     """The verdicts so far, by name, in a file.  Those of other machines, systems or tools do not count, unless `again`
     is given: then all count but those of these names that are alive."""
 
-    def __init__(self, path: Path, head: Head, again: Collection[str] | None = None) -> None:
+    def __init__(self, path: Path, head: CampaignHead, again: Collection[str] | None = None) -> None:
         self.path = path
         self.head = head
-        self.verdicts: dict[str, Verdict] = {}
+        self.verdicts: dict[str, MutantVerdict] = {}
         self.read(head, again)
         make_folder(path.parent, "--out")
         self._write()
 
-    def read(self, head: Head, again: Collection[str] | None) -> None:
+    def read(self, head: CampaignHead, again: Collection[str] | None) -> None:
         """A line that was torn ends it."""
         if not self.path.is_file():
             return
         first, *lines = self.path.read_bytes().splitlines() or [b""]
         try:
-            found = msgspec.json.decode(first, type=Head)
+            found = msgspec.json.decode(first, type=CampaignHead)
             same = found.is_of(head)
             if same or again is not None:
                 self.head = replace(head, systems=found.systems)
             for line in lines if same or again is not None else ():
-                one = msgspec.json.decode(line, type=Verdict)
+                one = msgspec.json.decode(line, type=MutantVerdict)
                 if one.is_killed or one.name not in (again or ()):
                     self.verdicts[one.name] = one
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -208,7 +214,7 @@ class Results:
         lines = [self.head, *self.verdicts.values()]
         write_whole(self.path, b"".join(msgspec.json.encode(one) + b"\n" for one in lines))
 
-    def add(self, verdict: Verdict) -> None:
+    def add(self, verdict: MutantVerdict) -> None:
         """It is in the file before anything else is judged."""
         self.verdicts[verdict.name] = verdict
         with self.path.open("ab") as file:
@@ -218,24 +224,28 @@ class Results:
 # -- judging --------------------------------------------------------------------------------------------------------
 
 
-def judge_mutants(field: Field, mutants: Sequence[Mutant], results: Results, jobs: int, say: Say) -> Iterator[Verdict]:
+def judge_mutants(
+    field: CampaignScope, mutants: Sequence[Mutant], results: CampaignResults, jobs: int, say: Say
+) -> Iterator[MutantVerdict]:
     """Judge those that have no verdict yet, so many at a time, each apart; each as soon as it is known."""
     left = tuple(one.name for one in mutants if one.name not in results.verdicts)
     if not left:
         return
     with judge_apart(partial(_prepare, field.shape, left), jobs, say) as words:
         for word in words:
-            if isinstance(word, Explored):
+            if isinstance(word, JudgingSystems):
                 results.add_systems(word.systems)
             else:
                 results.add(word)
                 yield word
 
 
-def _prepare(shape: Shape, names: tuple[str, ...], say: Say) -> tuple[Judge, list[Mutant], Explored]:
+def _prepare(
+    shape: CampaignShape, names: tuple[str, ...], say: Say
+) -> tuple[MutantJudge, list[Mutant], JudgingSystems]:
     """The judge of a field, and the mutants called so; where there is no other process's field at hand."""
-    field = Field(shape)
+    field = CampaignScope(shape)
     judge = field.judge(say)
     mutants = {one.name: one for one in field.mutants}
-    systems = tuple(hunt.name for hunt in field.hunts() if hunt.name not in field.left_out)
-    return judge, [mutants[name] for name in names], Explored(systems, field.left_out)
+    systems = tuple(directed.name for directed in field.list_directed() if directed.name not in field.left_out)
+    return judge, [mutants[name] for name in names], JudgingSystems(systems, field.left_out)

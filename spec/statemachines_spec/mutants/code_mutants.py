@@ -14,9 +14,9 @@ from functools import cache
 from types import CodeType, FunctionType
 from typing import Any
 
-from statemachines_spec.mutants.code_sites import Change, Sites
+from statemachines_spec.mutants.code_sites import CodeChange, Sites
 from statemachines_spec.mutants.mutant import CODE, Mutant, Site, Unmade
-from statemachines_spec.mutants.reach import Reach
+from statemachines_spec.mutants.reach import ReachedCode
 
 Lines = tuple[int, int]
 
@@ -58,7 +58,7 @@ def text_of(file: str) -> Text:
     return Text(file)
 
 
-def code_mutants(reach: Reach) -> Iterator[Mutant]:
+def code_mutants(reach: ReachedCode) -> Iterator[Mutant]:
     """All of what the machines reach, module by module, in the order of the text."""
     seen: set[tuple[str, int, int, str]] = set()
     for function in reach.functions:
@@ -75,7 +75,7 @@ def code_mutants(reach: Reach) -> Iterator[Mutant]:
 
 
 def _mutant(
-    function: FunctionType, file: str, node: ast.AST, number: int, place: ast.AST, change: Change
+    function: FunctionType, file: str, node: ast.AST, number: int, place: ast.AST, change: CodeChange
 ) -> Mutant:  # fmt: skip
     text = text_of(file)
     first, last = text.statement(place)
@@ -91,7 +91,7 @@ def _mutant(
     )
 
 
-def _patch(function: FunctionType, text: Text, change: Change) -> Callable[[ExitStack], None]:
+def _patch(function: FunctionType, text: Text, change: CodeChange) -> Callable[[ExitStack], None]:
     def apply(stack: ExitStack) -> None:
         before = function.__code__
         after = _compiled(text, change, before)
@@ -103,7 +103,7 @@ def _patch(function: FunctionType, text: Text, change: Change) -> Callable[[Exit
     return apply
 
 
-def _compiled(text: Text, change: Change, like: CodeType) -> CodeType:
+def _compiled(text: Text, change: CodeChange, like: CodeType) -> CodeType:
     kept = change.make()
     try:
         module = compile(text.tree, text.file, "exec", dont_inherit=True)

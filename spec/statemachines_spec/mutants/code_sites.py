@@ -43,7 +43,7 @@ TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 }
 
 
-class Change(msgspec.Struct, frozen=True):
+class CodeChange(msgspec.Struct, frozen=True):
     """In `parent.field` (at `index`, where that is a list) stands `new` (None: nothing)."""
 
     kind: str
@@ -85,7 +85,7 @@ class Sites:
         self.hints = {name: _bound(kind) for name, kind in hints.items()}
         self.parameters = [name for name in self.hints if name != "return"]
 
-    def find(self) -> Iterator[tuple[ast.AST, Change]]:
+    def find(self) -> Iterator[tuple[ast.AST, CodeChange]]:
         """Every change, with the node that it is about, in the order of the text."""
         for parent in ast.walk(self.node):
             match parent:
@@ -103,35 +103,35 @@ class Sites:
 
     # -- the kinds ----------------------------------------------------------------------------------------------
 
-    def _comparisons(self, node: ast.Compare) -> Iterator[Change]:
+    def _comparisons(self, node: ast.Compare) -> Iterator[CodeChange]:
         for index, op in enumerate(node.ops):
             new = TURNED[type(op)]
             names = type(op).__name__.lower(), new.__name__.lower()
             what = f"{ast.unparse(node)}: {names[0]} is {names[1]}"
-            yield Change(COMPARISON, f"{names[0]}-is-{names[1]}", what, node, "ops", index, new())
+            yield CodeChange(COMPARISON, f"{names[0]}-is-{names[1]}", what, node, "ops", index, new())
 
-    def _integers(self, parent: ast.AST) -> Iterator[tuple[ast.AST, Change]]:
+    def _integers(self, parent: ast.AST) -> Iterator[tuple[ast.AST, CodeChange]]:
         for field, index, node in _children(parent):
             if isinstance(node, ast.Constant) and type(node.value) is int and not isinstance(parent, ast.match_case):
                 for value in (node.value + 1, node.value - 1) if node.value else (1,):
                     new = ast.copy_location(ast.Constant(value), node)
                     what = f"{_text(parent)}: {node.value} is {value}"
-                    yield node, Change(INTEGER, f"{node.value}-is-{value}", what, parent, field, index, new)
+                    yield node, CodeChange(INTEGER, f"{node.value}-is-{value}", what, parent, field, index, new)
 
-    def _fields(self, node: ast.Call) -> Iterator[Change]:
+    def _fields(self, node: ast.Call) -> Iterator[CodeChange]:
         if self._value(node.func) is not replace_struct:
             return
         for index, keyword in enumerate(node.keywords):
             if keyword.arg is not None:
                 what = f"{ast.unparse(node)}: without {keyword.arg}"
-                yield Change(FIELD, f"without-{keyword.arg}", what, node, "keywords", index, None)
+                yield CodeChange(FIELD, f"without-{keyword.arg}", what, node, "keywords", index, None)
 
-    def _effects(self, node: ast.Tuple | ast.List) -> Iterator[Change]:
+    def _effects(self, node: ast.Tuple | ast.List) -> Iterator[CodeChange]:
         for index, one in enumerate(node.elts):
             if self._is_effect(one):
-                yield Change(EFFECT, f"no-{_short(one)}", f"without {ast.unparse(one)}", node, "elts", index, None)
+                yield CodeChange(EFFECT, f"no-{_short(one)}", f"without {ast.unparse(one)}", node, "elts", index, None)
 
-    def _returned(self, node: ast.Tuple, second: ast.expr) -> Iterator[Change]:
+    def _returned(self, node: ast.Tuple, second: ast.expr) -> Iterator[CodeChange]:
         """What a step gives back beside its record: all of it, or those of its parts that are effects of others."""
         if not self._gives_effects(self.hints.get("return")):
             return
@@ -139,12 +139,12 @@ class Sites:
             for index, one in enumerate(second.elts):
                 if not self._is_effect(one):
                     what = f"without {ast.unparse(one)}"
-                    yield Change(EFFECT, f"no-{_short(one)}", what, second, "elts", index, None)
+                    yield CodeChange(EFFECT, f"no-{_short(one)}", what, second, "elts", index, None)
         else:
             new = ast.copy_location(ast.Tuple([], ast.Load()), second)
-            yield Change(EFFECT, f"no-{_short(second)}", f"without {ast.unparse(second)}", node, "elts", 1, new)
+            yield CodeChange(EFFECT, f"no-{_short(second)}", f"without {ast.unparse(second)}", node, "elts", 1, new)
 
-    def _statements(self, parent: ast.AST) -> Iterator[tuple[ast.AST, Change]]:
+    def _statements(self, parent: ast.AST) -> Iterator[tuple[ast.AST, CodeChange]]:
         """`yield Send(...)`, `out.append(Send(...))`, `out += [...]` are found where they stand alone."""
         for field, index, node in _children(parent):
             value = node.value if isinstance(node, ast.Expr) else None
@@ -154,9 +154,9 @@ class Sites:
             if inner is not None and self._is_effect(inner):
                 new = ast.copy_location(ast.Pass(), node)
                 what = f"without {ast.unparse(inner)}"
-                yield node, Change(EFFECT, f"no-{_short(inner)}", what, parent, field, index, new)
+                yield node, CodeChange(EFFECT, f"no-{_short(inner)}", what, parent, field, index, new)
 
-    def _arguments(self, node: ast.Call) -> Iterator[Change]:
+    def _arguments(self, node: ast.Call) -> Iterator[CodeChange]:
         callee = self._value(node.func)
         if not self._carries(callee):
             return
@@ -172,13 +172,13 @@ class Sites:
 
     def _argument(
         self, call: ast.Call, argument: ast.expr, other: str, parent: ast.AST, field: str, index: int | None
-    ) -> Change:
+    ) -> CodeChange:
         new = ast.copy_location(ast.parse(other, mode="eval").body, argument)
         for inner in ast.walk(new):
             ast.copy_location(inner, argument)
         text = ast.unparse(argument)
         what = f"{ast.unparse(call)}: {text} is {other}"
-        return Change(ARGUMENT, f"{text}-is-{other}", what, parent, field, index, new)
+        return CodeChange(ARGUMENT, f"{text}-is-{other}", what, parent, field, index, new)
 
     # -- what stands there --------------------------------------------------------------------------------------
 

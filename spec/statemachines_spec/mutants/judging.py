@@ -40,7 +40,7 @@ STATES, SECONDS, MEMORY = "too many states", "too long", "too much memory"
 VERDICTS = (*KILLED, LIVED, EQUAL, UNSEEN, UNJUDGED, UNMADE)
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class MutantVerdict(msgspec.Struct, frozen=True):
     """What became of the mutant `name`: one of `VERDICTS`; `by`: what broke ("": nothing; of one that is not judged:
     why not), `where`: in which system (of one that lives: those in which its entries differ), at a depth of `steps`;
     in `cpu_s` seconds; `refused`: what the checks of a declaration say of it."""
@@ -61,7 +61,7 @@ class Verdict(msgspec.Struct, frozen=True):
         return self.verdict in KILLED
 
 
-class Unbounded(Exception):
+class LimitExceeded(Exception):
     """It takes more of this (`STATES`, `MEMORY`) than it may."""
 
 
@@ -90,14 +90,14 @@ Found = tuple[str, str, str, int]
 NOTHING: Found = ("", "", "", 0)
 
 
-class Judge:
+class MutantJudge:
     """Judges mutants in these systems; it has them in the order of what they cost."""
 
     def __init__(self, originals: list[Original]) -> None:
         self.originals = sorted(originals, key=lambda one: one.seconds)
         self._prints: dict[str, frozenset[Any]] = {}
 
-    def judge(self, mutant: Mutant) -> Verdict:
+    def judge(self, mutant: Mutant) -> MutantVerdict:
         """What becomes of it."""
         began = process_time()
         try:
@@ -107,7 +107,7 @@ class Judge:
             found = (UNMADE, str(error), "", 0)
         verdict, by, where, steps = found
         cpu_s = round(process_time() - began, 3)
-        return Verdict(mutant.name, mutant.group, mutant.kind, verdict, by, where, steps, cpu_s, mutant.refusal())
+        return MutantVerdict(mutant.name, mutant.group, mutant.kind, verdict, by, where, steps, cpu_s, mutant.refusal())
 
     def seconds_max(self, mutant: Mutant) -> float:
         """Seconds of processor time that all its systems together allow."""
@@ -147,12 +147,12 @@ class Judge:
         if found.broke and found.kind == "error":
             raised = sorted({error.partition(":")[0] for error in entries.errors.values()})
             if MemoryError.__name__ in raised:
-                raise Unbounded(MEMORY)
+                raise LimitExceeded(MEMORY)
             return ERROR, ", ".join(raised), original.name, found.steps
         if found.broke:
             return PROPERTY, _short(found.broke), original.name, found.steps
         if not found.complete:
-            raise Unbounded(STATES)
+            raise LimitExceeded(STATES)
         if not isinstance(entries, KeptEntries) and print_of(entries) == self._print(original):
             return NOTHING
         never = [one for one in found.never if one not in original.walked.never]
@@ -178,7 +178,7 @@ class Judge:
     def _owed(self, original: Original, entries: Entries) -> Found:
         broken = unmet(original, entries)
         if broken is None:
-            raise Unbounded(STATES)
+            raise LimitExceeded(STATES)
         return OBLIGATION if broken else "", _short(broken), original.name, 0
 
 
@@ -191,7 +191,7 @@ def _bounded(original: Original, seconds: float, judge: Callable[[], Found]) -> 
         return UNJUDGED, SECONDS, original.name, 0
     except MemoryError:
         return UNJUDGED, MEMORY, original.name, 0
-    except Unbounded as error:
+    except LimitExceeded as error:
         return UNJUDGED, str(error), original.name, 0
     except Unmade:
         raise

@@ -18,13 +18,13 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import Fsm
+from statemachines_spec.directed_system import DirectedSystem
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.explore import PLAIN_FIRST, Walker
 from statemachines_spec.explorer.process_component import ProcessComponent
 from statemachines_spec.explorer.property import NO_ERROR, Always, Eventually, Sometimes
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.walker_plain import PlainWalker
-from statemachines_spec.hunt import Hunt
 from statemachines_spec.mutants.mutant import Site
 
 Footprint = frozenset[Site]
@@ -213,8 +213,8 @@ class Original:
     """One closed system, explored without any mistake: `walked`, in so many `seconds` of processor time, and the
     obligations that are judged in it, in `live_seconds`.  Symmetry is not used: a mutant may tell one from another."""
 
-    def __init__(self, hunt: Hunt, tracks: Tracks, states_max: int) -> None:
-        self.hunt = hunt
+    def __init__(self, directed: DirectedSystem, tracks: Tracks, states_max: int) -> None:
+        self.directed = directed
         tracks._open[:] = [set()]
         with tracks.recording():
             self.system = self.make()
@@ -229,7 +229,9 @@ class Original:
             began = process_time()
             walk(self.entries, states_max)
             self.seconds = process_time() - began
-        self.obligations: tuple[Eventually, ...] = () if hunt.obligations is None else hunt.obligations(self.system)
+        self.obligations: tuple[Eventually, ...] = (
+            () if directed.obligations is None else directed.obligations(self.system)
+        )
         self.live_seconds = 0.0
         self.by_site: dict[Site, list[int]] = {}
         for number, footprint in enumerate(self.entries.of_entry):
@@ -242,12 +244,12 @@ class Original:
 
     @property
     def name(self) -> str:
-        """Of the hunt, or the system."""
-        return self.hunt.name
+        """Of the directed system, or the system."""
+        return self.directed.name
 
     def make(self) -> System:
         """The system anew; no other process makes it, nobody changes places, and every step is taken."""
-        made = replace(self.hunt.make().in_full(), origin=None)
+        made = replace(self.directed.make().in_full(), origin=None)
         for actor in made.actors:
             if isinstance(actor, ProcessComponent):
                 actor.forget_steps()

@@ -24,7 +24,7 @@ def package_of(fsm: Fsm[Any]) -> str:
     return module.rpartition(".")[0] or module
 
 
-class Reach:
+class ReachedCode:
     """What the machines of one protocol reach: `functions`, in the order of their modules and lines."""
 
     def __init__(self, machines: Iterable[Fsm[Any]]) -> None:

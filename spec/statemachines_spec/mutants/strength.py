@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
-from statemachines_spec.mutants.judging import UNJUDGED, Verdict
+from statemachines_spec.mutants.judging import UNJUDGED, MutantVerdict
 from statemachines_spec.mutants.mutant import CODE
 from statemachines_spec.mutants.notice import Notice
 
@@ -35,7 +35,7 @@ class Strength(msgspec.Struct, frozen=True):
         return self.rows + self.code
 
 
-class Sample(msgspec.Struct, frozen=True):
+class MutantSample(msgspec.Struct, frozen=True):
     """How many mutants every judge was shown, and how strong each is; the last line is all of them together."""
 
     rows: int
@@ -49,8 +49,8 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 def sample_of(
-    drawn: Collection[str], verdicts: Iterable[Verdict], excused: Collection[str], notices: Sequence[Notice]
-) -> Sample | None:
+    drawn: Collection[str], verdicts: Iterable[MutantVerdict], excused: Collection[str], notices: Sequence[Notice]
+) -> MutantSample | None:
     """Of those `drawn` what each judge noticed; only such count as every one of them was shown, and as exploration
     could judge (None: there are none)."""
     others = tuple(dict.fromkeys(one.judge for one in notices))
@@ -72,7 +72,7 @@ def sample_of(
     judges = tuple(_strength(judge, by, code) for judge in by)
     noticed = set().union(*by.values())
     whole = Strength(ANYBODY, len(noticed - code), len(noticed & code), 0)
-    return Sample(len(shown) - len(code), len(code), (*judges, whole))
+    return MutantSample(len(shown) - len(code), len(code), (*judges, whole))
 
 
 def _strength(judge: str, by: dict[str, set[str]], code: set[str]) -> Strength:
@@ -81,7 +81,7 @@ def _strength(judge: str, by: dict[str, set[str]], code: set[str]) -> Strength:
     return Strength(judge, len(found - code), len(found & code), len(found - rest))
 
 
-def table(found: Sample) -> list[str]:
+def table(found: MutantSample) -> list[str]:
     """In Markdown."""
     rows = [f"| {' | '.join(HEADS)} |", "|---|" + "---:|" * (len(HEADS) - 1)]
     for one in found.judges:

@@ -4,7 +4,7 @@ from statemachines_spec.persistent_sessions.all_systems import SYSTEMS, system
 from statemachines_spec.persistent_sessions.allowed import ALLOWED
 from statemachines_spec.persistent_sessions.bugs import BUGS
 from statemachines_spec.persistent_sessions.counterexamples import ASIDE
-from statemachines_spec.persistent_sessions.hunts import HUNTS
+from statemachines_spec.persistent_sessions.directed_systems import DIRECTED_SYSTEMS
 from statemachines_spec.persistent_sessions.script import SCRIPT
 from statemachines_spec.persistent_sessions.systems import VARIANTS
 from statemachines_spec.protocol import CheckProtocol
@@ -16,7 +16,7 @@ SPEC = CheckProtocol(
     variants=VARIANTS,
     bugs=BUGS,
     allowed=ALLOWED,
-    hunted=HUNTS,
+    directed=DIRECTED_SYSTEMS,
     script=SCRIPT,
     aside={name: one.about for name, one in ASIDE.items()},
 )

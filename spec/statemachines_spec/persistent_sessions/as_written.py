@@ -56,7 +56,7 @@ from statemachines.persistent_sessions.writer_flow_record import LinkLost, PollD
 POLL_NS = 10 * MS
 
 
-class Flow(msgspec.Struct, frozen=True, gc=False):
+class FlowAsWritten(msgspec.Struct, frozen=True, gc=False):
     """One writer: `marked`: its marker came live; `synced`: it was found in the database; what came live between."""
 
     marked: bool = False
@@ -64,7 +64,7 @@ class Flow(msgspec.Struct, frozen=True, gc=False):
     buffer: tuple[Live, ...] = ()
 
 
-class AsWrittenRecord(msgspec.Struct, frozen=True, gc=False):
+class SessionRecordAsWritten(msgspec.Struct, frozen=True, gc=False):
     """The session at the owner `id`; `sent`: the ids that this owner has sent from the database."""
 
     id: str
@@ -72,15 +72,15 @@ class AsWrittenRecord(msgspec.Struct, frozen=True, gc=False):
     token: int
     status: ResumeStatus = NEW
     session: str = ""
-    flows: Map[str, Flow] = Map()
+    flows: Map[str, FlowAsWritten] = Map()
     sent: tuple[str, ...] = ()
     packets: int = 0
 
 
-Done = tuple[AsWrittenRecord, Effects]
+Done = tuple[SessionRecordAsWritten, Effects]
 
 
-def send_and_mark(record: AsWrittenRecord, writer: str, epoch: int, rows: tuple[Queued, ...]) -> Done:
+def send_and_mark(record: SessionRecordAsWritten, writer: str, epoch: int, rows: tuple[Queued, ...]) -> Done:
     """Send, and mark."""
     effects: Effects = ()
     for row in rows:
@@ -90,7 +90,7 @@ def send_and_mark(record: AsWrittenRecord, writer: str, epoch: int, rows: tuple[
     return record, effects
 
 
-def send_from_database(record: AsWrittenRecord, found: tuple[EpochRows, ...]) -> Done:
+def send_from_database(record: SessionRecordAsWritten, found: tuple[EpochRows, ...]) -> Done:
     """What this owner has not sent yet; the marker's id is later than every id here, which was stamped before."""
     effects: Effects = ()
     for one in found:
@@ -100,94 +100,94 @@ def send_from_database(record: AsWrittenRecord, found: tuple[EpochRows, ...]) ->
     return record, effects
 
 
-def shows_marker(record: AsWrittenRecord, event: Polled) -> bool:
+def shows_marker(record: SessionRecordAsWritten, event: Polled) -> bool:
     return any((record.token, 1) in one.markers for one in event.found)
 
 
-def is_waited_for(record: AsWrittenRecord, event: Live | LiveMarker) -> bool:
+def is_waited_for(record: SessionRecordAsWritten, event: Live | LiveMarker) -> bool:
     return event.writer in record.flows and not record.flows[event.writer].marked
 
 
-def is_synced(record: AsWrittenRecord, event: Live) -> bool:
+def is_synced(record: SessionRecordAsWritten, event: Live) -> bool:
     return event.writer in record.flows and record.flows[event.writer].synced
 
 
-def is_buffered(record: AsWrittenRecord, event: Live) -> bool:
+def is_buffered(record: SessionRecordAsWritten, event: Live) -> bool:
     return event.writer in record.flows and not is_synced(record, event)
 
 
-def is_last(record: AsWrittenRecord, event: Polled) -> bool:
+def is_last(record: SessionRecordAsWritten, event: Polled) -> bool:
     others = (flow for writer, flow in record.flows.items() if writer != event.writer)
     return shows_marker(record, event) and all(flow.synced for flow in others)
 
 
-def has_no_writers(record: AsWrittenRecord, event: SubscribedLive) -> bool:
+def has_no_writers(record: SessionRecordAsWritten, event: SubscribedLive) -> bool:
     return not event.writers and not event.gone
 
 
-def load(record: AsWrittenRecord, event: ResumeSession, now_ns: int) -> Done:
+def load(record: SessionRecordAsWritten, event: ResumeSession, now_ns: int) -> Done:
     return record, (Ask(DATABASE, LoadSession(record.client, record.id, record.token)),)
 
 
-def read(record: AsWrittenRecord, event: SessionLoaded, now_ns: int) -> Done:
+def read(record: SessionRecordAsWritten, event: SessionLoaded, now_ns: int) -> Done:
     return replace(record, session=event.session), (Ask(DATABASE, ReadPending(event.session)),)
 
 
-def send_pending(record: AsWrittenRecord, event: PendingRead, now_ns: int) -> Done:
+def send_pending(record: SessionRecordAsWritten, event: PendingRead, now_ns: int) -> Done:
     record, effects = send_from_database(record, event.found)
     return record, (*effects, Ask(DATABASE, SubscribeLive(record.session, record.id, record.token)))
 
 
-def ask_markers(record: AsWrittenRecord, event: SubscribedLive, now_ns: int) -> Done:
+def ask_markers(record: SessionRecordAsWritten, event: SubscribedLive, now_ns: int) -> Done:
     writers = (*event.writers, *event.gone)
-    record = replace(record, flows=Map({writer: Flow() for writer in writers}))
+    record = replace(record, flows=Map({writer: FlowAsWritten() for writer in writers}))
     wanted = MarkerWanted(record.session, record.id, record.token, 1)
     return record, tuple(Send(writer, wanted) for writer in keys_in_order(record.flows))
 
 
-def finish_alone(record: AsWrittenRecord, event: SubscribedLive, now_ns: int) -> Done:
+def finish_alone(record: SessionRecordAsWritten, event: SubscribedLive, now_ns: int) -> Done:
     return record, (Tell(Resumed(record.session)),)
 
 
-def with_flow(record: AsWrittenRecord, writer: str, flow: Flow) -> AsWrittenRecord:
+def with_flow(record: SessionRecordAsWritten, writer: str, flow: FlowAsWritten) -> SessionRecordAsWritten:
     return replace(record, flows=record.flows.set(writer, flow))
 
 
-def start_sync(record: AsWrittenRecord, event: LiveMarker, now_ns: int) -> Done:
+def start_sync(record: SessionRecordAsWritten, event: LiveMarker, now_ns: int) -> Done:
     record = with_flow(record, event.writer, replace(record.flows[event.writer], marked=True))
     return record, (Ask(DATABASE, ReadPending(record.session, event.writer)),)
 
 
-def keep(record: AsWrittenRecord, event: Live, now_ns: int) -> Done:
+def keep(record: SessionRecordAsWritten, event: Live, now_ns: int) -> Done:
     flow = record.flows[event.writer]
     return with_flow(record, event.writer, replace(flow, buffer=(*flow.buffer, event))), ()
 
 
-def send_live(record: AsWrittenRecord, event: Live, now_ns: int) -> Done:
+def send_live(record: SessionRecordAsWritten, event: Live, now_ns: int) -> Done:
     return send_and_mark(record, event.writer, event.epoch, (event.queued,))
 
 
-def poll(record: AsWrittenRecord, event: PollDue, now_ns: int) -> Done:
+def poll(record: SessionRecordAsWritten, event: PollDue, now_ns: int) -> Done:
     return record, (Ask(DATABASE, ReadPending(record.session, event.key)),)
 
 
-def send_and_poll(record: AsWrittenRecord, event: Polled, now_ns: int) -> Done:
+def send_and_poll(record: SessionRecordAsWritten, event: Polled, now_ns: int) -> Done:
     record, effects = send_from_database(record, event.found)
     return record, (*effects, SetTimer("poll", now_ns + POLL_NS, event.writer))
 
 
-def finalize(record: AsWrittenRecord, event: Polled, now_ns: int) -> Done:
+def finalize(record: SessionRecordAsWritten, event: Polled, now_ns: int) -> Done:
     """What is in the database before the marker, then what came live behind it."""
     record, effects = send_from_database(record, event.found)
     buffer = record.flows[event.writer].buffer
-    record = with_flow(record, event.writer, Flow(True, True))
+    record = with_flow(record, event.writer, FlowAsWritten(True, True))
     for one in buffer:
         record, more = send_and_mark(record, one.writer, one.epoch, (one.queued,))
         effects = (*effects, *more)
     return record, effects
 
 
-def finish(record: AsWrittenRecord, event: Polled, now_ns: int) -> Done:
+def finish(record: SessionRecordAsWritten, event: Polled, now_ns: int) -> Done:
     record, effects = finalize(record, event, now_ns)
     return record, (*effects, Tell(Resumed(record.session)))
 
@@ -218,7 +218,7 @@ ROWS = (
 
 AS_WRITTEN = Fsm(
     "resume_as_written",
-    record=AsWrittenRecord,
+    record=SessionRecordAsWritten,
     states=ResumeStatus,
     initial=NEW,
     final=(STOPPED,),

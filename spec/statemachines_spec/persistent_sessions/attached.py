@@ -19,7 +19,7 @@ class Carried(Event, frozen=True, gc=False):
     message: Any
 
 
-class Attached(FsmActor):
+class AttachedActor(FsmActor):
     """`beside`: message -> the component that takes it at once; all others travel.  A component that is not the
     receiver carries it (`Carried`)."""
 

@@ -54,7 +54,7 @@ from statemachines.persistent_sessions.writer_flow_record import (
     WriterDown,
 )
 from statemachines.persistent_sessions.writer_record import IDLE, READING, STORING
-from statemachines_spec.bug import Bug, both, change_rows, replace_call, wrap_call
+from statemachines_spec.bug import Bug, change_rows, combine, replace_call, wrap_call
 from statemachines_spec.persistent_sessions import (
     client_inbox_bugs,
     clock_bugs,
@@ -85,12 +85,12 @@ def keep_still(record: Any, event: Any, now_ns: int) -> Any:
 def whatever_is_visible(record: Any, found: Any) -> Any:
     """Rows from the marker on are taken as well."""
     rows = (row for one in found if one.epoch == record.epoch for row in one.rows)
-    return writer_flow_actions.contiguous(rows, record.taken)
+    return writer_flow_actions.select_contiguous(rows, record.taken)
 
 
 def with_the_marker(record: Any, found: Any) -> Any:
     rows = (row for one in found if one.epoch == record.epoch for row in one.rows if row.number <= record.k)
-    return writer_flow_actions.contiguous(rows, record.taken)
+    return writer_flow_actions.select_contiguous(rows, record.taken)
 
 
 def whatever_follows(rows: Any, taken: int) -> Any:
@@ -410,7 +410,7 @@ BUGS = (
         "PS-24", "the bound",
         on(F, Live, FINALIZING, when=lambda record, event: False)),
     Bug("link-is-not-watched", "what a broken path has lost is never asked for", "PS-28", "a fresh marker",
-        both(on(F, LinkLost, DONE, to=STAY, do=keep_still),
+        combine(on(F, LinkLost, DONE, to=STAY, do=keep_still),
              on(F, LinkLost, WAITING, to=STAY, do=keep_still))),
     Bug("fence-raises-nothing", "a writer that is read as fenced goes on under its epoch", "PS-30", "the raised epoch",
         wrap_call(writer_flow_actions, "fence", raise_nothing)),
@@ -424,7 +424,7 @@ BUGS = (
     Bug("fenced-and-heard", "what comes live while a writer is fenced is forgotten", "PS-33", "a fresh marker",
         change_rows(F, "take_fenced", when=lambda record, event: event.n == record.n and record.gone)),
     Bug("silence-is-borne", "a silent writer is waited for, for ever", "PS-30", "the fence",
-        both(on(F, MarkerTimeout, WAITING, to=STAY, do=keep_still),
+        combine(on(F, MarkerTimeout, WAITING, to=STAY, do=keep_still),
              on(F, WriterDown, WAITING, to=STAY, do=keep_still))),
     Bug("database-read-once", "the database is not read again when the marker is not there yet",
         "PS-25", "the next poll",
@@ -457,7 +457,7 @@ BUGS = (
     Bug("marked-before-committed", "rows are marked before the state has them", "PS-44", "the commit",
         wrap_call(delivery_actions, "commit", mark_at_once)),
     Bug("over-is-sent", "what is over is sent though the database has left it out", "PS-208", "the look at its time",
-        both(change_rows(D, "pass_over", when=never), change_rows(D, "pass_over_and_commit", when=never))),
+        combine(change_rows(D, "pass_over", when=never), change_rows(D, "pass_over_and_commit", when=never))),
     Bug("over-a-moment-later", "a message is over behind its last moment, for the machine alone", "PS-208",
         "the very moment", replace_call(delivery_actions, "is_over", over_later)),
     Bug("over-by-what-is-next", "with what is over what is committed with it is left out", "PS-208", "each alone",
@@ -498,14 +498,14 @@ BUGS = (
     Bug("released-before-committed", "a packet is released before that is committed", "PS-52", "the commit",
         change_rows(D, "commit_received", do=Delegate(release_and_commit))),
     Bug("acknowledged-too-early", "a message of QoS 2 is done when it is received", "PS-52", "the release",
-        both(on(P, Pubrec, SENT, to=SETTLED), wrap_call(delivery_actions, "receive", without_settled))),
+        combine(on(P, Pubrec, SENT, to=SETTLED), wrap_call(delivery_actions, "receive", without_settled))),
     Bug("prefix-not-taken", "what was pending counts as taken, and is not", "PS-64", "the prefix",
         wrap_call(resume_actions, "take_prefix", skip_prefix)),
     Bug("state-not-read", "a resume does not look up to where the state has taken", "PS-64", "the last number",
         replace_call(resume_actions, "new_flow", knows_nothing)),
     Bug("dead-writers-left-out", "writers that are dead when the session subscribes are not asked for",
         "PS-64", "the fence",
-        both(change_rows(R, "begin_flows", do=Delegate(begin_without_the_dead)),
+        combine(change_rows(R, "begin_flows", do=Delegate(begin_without_the_dead)),
              change_rows(R, "tell_resumed", when=lambda record, event: not event.writers))),
     Bug("normal-too-early", "a resume ends though writers are still synchronised", "PS-66", "all writers",
         replace_call(resume_actions, "is_synchronised", lambda record: True)),

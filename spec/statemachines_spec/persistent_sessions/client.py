@@ -76,7 +76,7 @@ class AcknowledgeTogether(Event, frozen=True, gc=False):
     them."""
 
 
-class ClientLocal(msgspec.Struct, frozen=True, gc=False):
+class ReconnectingClientLocal(msgspec.Struct, frozen=True, gc=False):
     """What is `delivered`, and the answers to a publisher that moves (`published`); the `owner` it is connected to.
     `open`: packets of QoS 2 that it keeps in mind; `due`: acknowledgements that it has not sent yet; properties that
     are `broken`."""
@@ -89,7 +89,7 @@ class ClientLocal(msgspec.Struct, frozen=True, gc=False):
     broken: tuple[str, ...] = ()
 
 
-class Client(Observer):
+class ReconnectingClient(Observer):
     """`owners` that it may connect to, the later ones last; it acknowledges at once, or (`later`) some time; `loses`:
     messages of QoS 0 may be left out;
     it receives `window` at once; what it acknowledges may come together (`folds`); `untils`: when messages are over, as
@@ -118,8 +118,8 @@ class Client(Observer):
         self.writers = writers
         self.owners = owners
 
-    def initial(self) -> ClientLocal:
-        return ClientLocal(*self.begin())
+    def initial(self) -> ReconnectingClientLocal:
+        return ReconnectingClientLocal(*self.begin())
 
     def begin(self) -> tuple[DeliveredMessages, PublishedMessages]:
         """Nothing is stored; a publisher that moves sends each message when those before it are answered."""
@@ -135,11 +135,11 @@ class Client(Observer):
         late = self._late(before, after)
         return None if was == now and not over else replace(now, over=over, late=late)
 
-    def inputs(self, local: ClientLocal) -> tuple[Any, ...]:
+    def inputs(self, local: ReconnectingClientLocal) -> tuple[Any, ...]:
         together = (AcknowledgeTogether(),) if self.folds and len(_first_run(local.due)) > 1 else ()
         return (Acknowledge(), AcknowledgeTwice(), *together) if local.due else ()
 
-    def react(self, local: ClientLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+    def react(self, local: ReconnectingClientLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         event = envelope.event
         match event:
             case Changed():
@@ -179,7 +179,7 @@ class Client(Observer):
                 return self._answered(after, Pubrec(event.packet))
         raise TypeError(f"a client does not take {event!r}")
 
-    def describe(self, local: ClientLocal) -> str:
+    def describe(self, local: ReconnectingClientLocal) -> str:
         rows = [(writer, local.delivered.writers.get(writer, WriterRows())) for writer in self.writers]
         words = [f"{writer}: {one.last + 1} of {len(one.copies)}" for writer, one in rows]
         return "; ".join((*words, *local.broken))
@@ -188,7 +188,7 @@ class Client(Observer):
         names = [one.partition("~")[0] for one in (owner, before)]
         return not before or self.owners.index(names[0]) >= self.owners.index(names[1])
 
-    def _note_written(self, local: ClientLocal, stored: tuple[Written, ...]) -> Reaction:
+    def _note_written(self, local: ReconnectingClientLocal, stored: tuple[Written, ...]) -> Reaction:
         """Publishers are answered."""
         answers = []
         for one in stored:
@@ -198,7 +198,7 @@ class Client(Observer):
                 answers.append(Envelope(self.name, PUBLISHER, one))
         return Reaction(local, (), tuple(answers))
 
-    def _answered(self, local: ClientLocal, ack: Puback | Pubrec | Pubcomp) -> Reaction:
+    def _answered(self, local: ReconnectingClientLocal, ack: Puback | Pubrec | Pubcomp) -> Reaction:
         kept = sum(isinstance(one, Puback) for one in (*local.due, ack)) + len(local.open)
         local = note_broken(local, judge_room(kept, self.window))
         if self.later:
@@ -244,7 +244,7 @@ class Client(Observer):
     def has_all(self) -> View:
         """Everything that is stored has come, or the client has something to say."""
 
-        def read(local: ClientLocal) -> int:
+        def read(local: ReconnectingClientLocal) -> int:
             return int(bool(local.due) or not judge_rest(local.delivered.find_outstanding(), local.open))
 
         return View(self.name, 2, read)

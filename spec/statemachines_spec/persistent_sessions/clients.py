@@ -109,7 +109,7 @@ class Ended(Event, frozen=True, gc=False):
     who: str
 
 
-class Open(msgspec.Struct, frozen=True, gc=False):
+class ClientSession(msgspec.Struct, frozen=True, gc=False):
     """A session of the client: whose it is, in which era it began; `left`: nobody has it live."""
 
     session: str
@@ -132,7 +132,7 @@ class ClientsLocal(msgspec.Struct, frozen=True, gc=False):
     token: int = 0
     known: bool = False
     lock: str = ""
-    now: Open | None = None
+    now: ClientSession | None = None
     opened: OpenedSessions = OpenedSessions()
     kept: tuple[tuple[str, bool], ...] = ()
     over: tuple[str, ...] = ()
@@ -339,7 +339,7 @@ class Clients(Observer):
         if now is not None and not is_kept and request.replaces != now.session:
             local = _note(local, SessionProperty.LITTER.breaks())
         era = now.era if now is not None and is_kept else len(opened.places)
-        now = Open(request.session, party, request.token, era, request.expiry_ms)
+        now = ClientSession(request.session, party, request.token, era, request.expiry_ms)
         kept = tuple(sorted({**dict(local.kept), name: is_kept}.items()))
         return self._judged(replace(local, now=now, kept=kept))
 
@@ -348,7 +348,7 @@ class Clients(Observer):
         is_kept = dict(local.kept).get(name, not event.present)
         return _note(local, judge_welcome(event.session, is_present=event.present, was_there=is_kept, is_clean=False))
 
-    def _has_expired(self, local: ClientsLocal, now: Open) -> bool:
+    def _has_expired(self, local: ClientsLocal, now: ClientSession) -> bool:
         return now.expired or (self._is_left(local) and not now.expiry_ms)
 
     def _is_over(self, local: ClientsLocal) -> bool:

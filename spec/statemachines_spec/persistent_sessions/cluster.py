@@ -59,7 +59,7 @@ class Report(Event, frozen=True, gc=False):
     writer: str
 
 
-class Path(msgspec.Struct, frozen=True, gc=False):
+class WriterPath(msgspec.Struct, frozen=True, gc=False):
     """From one writer: `posts` on their way; `news`: what nobody has noticed yet ("", down, up; link: it was
     down, is up again, and its connection broke)."""
 
@@ -71,7 +71,7 @@ class Path(msgspec.Struct, frozen=True, gc=False):
 class ClusterLocal(msgspec.Struct, frozen=True, gc=False):
     """`paths` of all writers."""
 
-    paths: tuple[Path, ...]
+    paths: tuple[WriterPath, ...]
 
 
 class Cluster(Observer):
@@ -85,7 +85,7 @@ class Cluster(Observer):
         self.ordered = ordered
 
     def initial(self) -> ClusterLocal:
-        return ClusterLocal(tuple(Path(writer) for writer in self.writers))
+        return ClusterLocal(tuple(WriterPath(writer) for writer in self.writers))
 
     def sees(self, actor: str, before: Any, event: Any, after: Any) -> Event | None:
         if actor not in self.writers:
@@ -158,5 +158,5 @@ class Cluster(Observer):
         return Envelope(writer, to, message)
 
 
-def _with(local: ClusterLocal, path: Path) -> ClusterLocal:
+def _with(local: ClusterLocal, path: WriterPath) -> ClusterLocal:
     return ClusterLocal(tuple(path if one.writer == path.writer else one for one in local.paths))

@@ -51,12 +51,12 @@ from statemachines.persistent_sessions.request import (
     SessionState,
     without_message,
 )
-from statemachines.persistent_sessions.session_tables import SESSION, Stored, StoredRows
+from statemachines.persistent_sessions.session_tables import SESSION, StoredEntry, StoredRows
 from statemachines.persistent_sessions.writer_flow_record import BEHIND, SYNCING, WAITING
 from statemachines.persistent_sessions.writer_record import LiveGone
 from statemachines_spec.explorer.actor import Envelope, Reaction, Watch
 from statemachines_spec.explorer.property import View
-from statemachines_spec.persistent_sessions.database import CarryOut, Database, DatabaseLocal
+from statemachines_spec.persistent_sessions.database import CarryOut, DatabaseLocal, DatabaseService
 from statemachines_spec.persistent_sessions.publisher import PUBLISHER, PublishTo
 
 OLD_MS = 300_000
@@ -105,7 +105,7 @@ class CollectedLocal(DatabaseLocal, frozen=True, gc=False):
     wrong: tuple[str, ...] = ()
 
 
-class Collected(Database):
+class CollectedDatabase(DatabaseService):
     """`total`: so many rows come in all; `abandons`: the session may be abandoned.  `in_grace`: nothing that somebody
     still works at grows old: markers that are waited for, a message whose row is under way, and, of an abandoned
     session, its last row before all others are there.  `names_waiting`: a page that leaves out all rows names the
@@ -363,11 +363,11 @@ class Collected(Database):
 # -- one entry --------------------------------------------------------------------------------------------------------
 
 
-def _tags(one: Stored) -> tuple[Tag, ...]:
+def _tags(one: StoredEntry) -> tuple[Tag, ...]:
     return (Tag.UNDELIVERED, Tag.DELIVERED) if one.queued else (Tag.MARKER,)
 
 
-def _key(writer: str, one: Stored, tag: Tag) -> RowKey:
+def _key(writer: str, one: StoredEntry, tag: Tag) -> RowKey:
     number = one.queued.number if one.queued else 0
     return RowKey(SESSION, writer, one.epoch, number, tag, one.token, one.n)
 
@@ -383,11 +383,11 @@ def _has(local: Any, writer: str, place: int) -> bool:
     return (writer, place) not in local.gone
 
 
-def _is_marked(local: Any, writer: str, place: int, one: Stored) -> bool:
+def _is_marked(local: Any, writer: str, place: int, one: StoredEntry) -> bool:
     return one.done and (writer, place) not in local.unmarked
 
 
-def _is_taken(local: Any, writer: str, one: Stored) -> bool:
+def _is_taken(local: Any, writer: str, one: StoredEntry) -> bool:
     return one.queued is not None and (one.epoch, one.queued.number) <= local.state.taken.get(writer, (0, 0))
 
 

@@ -16,13 +16,13 @@ from statemachines_spec.explorer.actor import Crash
 from statemachines_spec.explorer.fsm_actor import FsmActor, FsmLocal
 from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, View
 from statemachines_spec.explorer.system import System, at_most
-from statemachines_spec.persistent_sessions.collected_database import Collected
+from statemachines_spec.persistent_sessions.collected_database import CollectedDatabase
 from statemachines_spec.persistent_sessions.systems import SessionSetting, build, database_arguments
 
 COLLECTOR_NAME = "collector"
 
 
-class Collecting(msgspec.Struct, frozen=True, kw_only=True):
+class CollectorSetting(msgspec.Struct, frozen=True, kw_only=True):
     """What bounds such a system: `setting` of all else; `lives` of the collector, each of which begins somewhere else;
     `page`: so much is read at once; `abandons`, `in_grace`: see `Collected`."""
 
@@ -33,14 +33,16 @@ class Collecting(msgspec.Struct, frozen=True, kw_only=True):
     in_grace: bool = True
 
 
-SYSTEMS: dict[str, tuple[str, Collecting]] = {
+SYSTEMS: dict[str, tuple[str, CollectorSetting]] = {
     "collected": (
         "a collector deletes while a writer goes on and a session resumes; the replica is behind by one entry",
-        Collecting(setting=SessionSetting(messages=(2,), lag=1, markers=1, hides=True, slow=(CommitState, DeletePage))),
+        CollectorSetting(
+            setting=SessionSetting(messages=(2,), lag=1, markers=1, hides=True, slow=(CommitState, DeletePage))
+        ),
     ),
     "collector-stops": (
         "the collector dies after any deletion, and begins anew elsewhere; the owner dies, too",
-        Collecting(
+        CollectorSetting(
             setting=SessionSetting(
                 messages=(1,), lag=0, owner_lives=2, markers=1, hides=True, slow=(CommitState, DeletePage)
             ),
@@ -50,11 +52,13 @@ SYSTEMS: dict[str, tuple[str, Collecting]] = {
     ),
     "collected-late": (
         "what a resume has read comes after it was deleted",
-        Collecting(setting=SessionSetting(messages=(2,), lag=0, markers=1, hides=True, slow=(ReadPending, DeletePage))),
+        CollectorSetting(
+            setting=SessionSetting(messages=(2,), lag=0, markers=1, hides=True, slow=(ReadPending, DeletePage))
+        ),
     ),
     "collected-unclear": (
         "a row whose fate is not known is taken and deleted before its writer looks for it",
-        Collecting(
+        CollectorSetting(
             setting=SessionSetting(
                 messages=(2,), lag=0, unclear=1, markers=1, hides=True, slow=(PutRows, PutMarker, ReadRow, DeletePage)
             )
@@ -62,20 +66,20 @@ SYSTEMS: dict[str, tuple[str, Collecting]] = {
     ),
     "collected-fenced": (
         "a writer is fenced while its rows are deleted",
-        Collecting(
+        CollectorSetting(
             setting=SessionSetting(messages=(1,), lag=0, silences=1, markers=2, hides=True, slow=(Fence, DeletePage))
         ),
     ),
     "abandoned": (
         "a session is abandoned while its writer stores; what it has stored late vanishes, too",
-        Collecting(
+        CollectorSetting(
             setting=SessionSetting(messages=(1,), lag=1, markers=1, hides=True, slow=(PutRows, DeletePage)),
             abandons=True,
         ),
     ),
     "collected-aging": (
         "messages expire while they wait, or are in flight, and a collector deletes them; another waits behind",
-        Collecting(
+        CollectorSetting(
             setting=SessionSetting(
                 messages=(2,),
                 untils=(1, 0),
@@ -90,7 +94,7 @@ SYSTEMS: dict[str, tuple[str, Collecting]] = {
     ),
     "collected-away": (
         "a message expires, and is deleted, before its client leaves or while it is away; what was read comes late",
-        Collecting(
+        CollectorSetting(
             setting=SessionSetting(
                 messages=(1,),
                 untils=(1,),
@@ -106,11 +110,11 @@ SYSTEMS: dict[str, tuple[str, Collecting]] = {
 """Name -> (about, bounds)."""
 
 
-def collecting(name: str, about: str, one: Collecting) -> System:
+def collecting(name: str, about: str, one: CollectorSetting) -> System:
     """The system with these bounds."""
     setting = one.setting
     given = database_arguments(setting)
-    database = Collected(
+    database = CollectedDatabase(
         setting.writers,
         setting.owners,
         total=sum(setting.messages),
@@ -137,7 +141,7 @@ def collecting(name: str, about: str, one: Collecting) -> System:
     )
 
 
-def expiring(database: Collected, setting: SessionSetting) -> tuple[Property, ...]:
+def expiring(database: CollectedDatabase, setting: SessionSetting) -> tuple[Property, ...]:
     """Where messages expire, and none is ever older than the retention."""
     text = "always: what an owner passes over counts as expired, and nothing as lost"
     return (
@@ -155,7 +159,7 @@ def has_lost(owner: str) -> View:
     return View(owner, 2, read)
 
 
-def collector(one: Collecting) -> FsmActor:
+def collector(one: CollectorSetting) -> FsmActor:
     """The collector; its second life begins behind the first row."""
     graces = Graces(retention_ms=3_600_000, page=one.page)
     starts = {1: None, 2: RowKey(SESSION, "writer-1", 1, 1, Tag.UNDELIVERED)}

@@ -83,7 +83,7 @@ class Lives(Event, frozen=True, gc=False):
     up: bool
 
 
-class Owed(msgspec.Struct, frozen=True, gc=False):
+class OpenRequest(msgspec.Struct, frozen=True, gc=False):
     """`party` waits: for its request to be carried out, or for its answer; `kind` of either, since two kinds may have
     the same fields.  `number` that its transaction has taken, which is open until it is carried out (0: none)."""
 
@@ -97,14 +97,14 @@ class Owed(msgspec.Struct, frozen=True, gc=False):
 class DatabaseLocal(SessionTables, frozen=True, gc=False):
     """What is `owed` to parties, besides the tables."""
 
-    owed: tuple[Owed, ...] = ()
+    owed: tuple[OpenRequest, ...] = ()
 
     @property
     def open_numbers(self) -> tuple[int, ...]:
         return tuple(one.number for one in self.owed if one.number)
 
 
-class Database(Observer):
+class DatabaseService(Observer):
     """`lag`: so many entries of a writer may be invisible at most; `ordered`: they appear in their order; `slow`
     requests; `unclear`: answers to rows may get lost; `hides`: rows that are marked are not read any more; `spreads`:
     a subscription is known everywhere when it is answered; its clock goes on so often (`ages`); `stamps`: rows have the
@@ -184,7 +184,7 @@ class Database(Observer):
                 return self._go_on(local, party, event)
         if isinstance(event, self.slow):
             number = local.commits + 1 if self.opens and isinstance(event, PutRows) else 0
-            asked = Owed(envelope.sender, name_of(type(event)), request=event, number=number)
+            asked = OpenRequest(envelope.sender, name_of(type(event)), request=event, number=number)
             local = replace(local, commits=max(local.commits, number))
             return Reaction(replace(local, owed=tuple(sorted((*local.owed, asked), key=lambda one: one.party))))
         local, answers, calls = self.apply(local, event)
@@ -237,7 +237,7 @@ class Database(Observer):
             else:
                 local, done, calls = self.apply(local, one.request)
             answers = answers if isinstance(event, Blur) else done
-        owed = tuple(Owed(party, name_of(type(answer)), answer=answer) for answer in answers)
+        owed = tuple(OpenRequest(party, name_of(type(answer)), answer=answer) for answer in answers)
         local = replace(local, owed=tuple(sorted((*owed, *rest), key=lambda one: one.party)))
         return Reaction(local, (), calls)
 
@@ -266,7 +266,7 @@ class Database(Observer):
         return Envelope(self.name, writer, LiveKnown(local.owner, local.token))
 
 
-def _without(owed: tuple[Owed, ...], who: str) -> tuple[Owed, ...]:
+def _without(owed: tuple[OpenRequest, ...], who: str) -> tuple[OpenRequest, ...]:
     """What a process that has died waited for."""
     return tuple(one for one in owed if one.party.partition("~")[0] != who)
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from statemachines_spec.explorer.property import Eventually, Sometimes
 from statemachines_spec.explorer.system import System
-from statemachines_spec.persistent_sessions.collector_systems import Collecting, collector
+from statemachines_spec.persistent_sessions.collector_systems import CollectorSetting, collector
 from statemachines_spec.persistent_sessions.connection_systems import HOUR_MS, Living, living, tables_of
 from statemachines_spec.persistent_sessions.systems import SessionSetting
 
@@ -34,7 +34,7 @@ def forgetting(name: str, about: str, one: Living, **rules: bool) -> System:
     over = "a client whose session has expired, or that has none, is forgotten"
     return replace(
         made,
-        actors=(*made.actors, collector(Collecting(setting=SessionSetting()))),
+        actors=(*made.actors, collector(CollectorSetting(setting=SessionSetting()))),
         properties=(*made.properties, Sometimes("a client is forgotten", "", (clients.has_forgotten(),), bool)),
         obligations=(*made.obligations, Eventually("FORGETS", over, (clients.has_ended(),), bool)),
     )

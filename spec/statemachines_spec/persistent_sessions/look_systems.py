@@ -18,7 +18,7 @@ from statemachines.persistent_sessions.session_host_record import RowsSeen
 from statemachines_spec.explorer.actor import Crash, Envelope, Reaction, Watch
 from statemachines_spec.explorer.process_actor import ProcessActorLocal
 from statemachines_spec.explorer.system import System
-from statemachines_spec.persistent_sessions.database import Database
+from statemachines_spec.persistent_sessions.database import DatabaseService
 from statemachines_spec.persistent_sessions.node_database import Follows, LookOut, NodeDatabase, NodeTables
 from statemachines_spec.persistent_sessions.node_systems import NodeSetting, SessionNodeActor, build
 
@@ -79,7 +79,7 @@ class LookedDatabase(NodeDatabase):
             return super().sees(actor, before, event, after)
         is_changed = taken_at(actor, before) != taken_at(actor, after)
         follows = Follows(actor, taken_at(actor, after)) if is_changed else None
-        return follows or Database.sees(self, actor, before, event, after)
+        return follows or DatabaseService.sees(self, actor, before, event, after)
 
     def react(self, local: Any, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         if isinstance(envelope.event, LookOut):

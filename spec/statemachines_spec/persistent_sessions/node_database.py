@@ -31,7 +31,7 @@ from statemachines.persistent_sessions.session_host_record import MeetWriter
 from statemachines.persistent_sessions.session_tables import SESSION
 from statemachines_spec.explorer.actor import Crash, Envelope, Reaction, Watch
 from statemachines_spec.explorer.property import View
-from statemachines_spec.persistent_sessions.database import CarryOut, Database, DatabaseLocal, Owed, Reply
+from statemachines_spec.persistent_sessions.database import CarryOut, DatabaseLocal, DatabaseService, OpenRequest, Reply
 
 BESIDE = "s2"
 """Another session, which is live nowhere."""
@@ -76,7 +76,7 @@ class NodeTables(DatabaseLocal, frozen=True, gc=False):
         return () if met is None else tuple(writer for writer in stored if writer not in met)
 
 
-class NodeDatabase(Database):
+class NodeDatabase(DatabaseService):
     """Its owners are nodes; each is a writer as well."""
 
     def initial(self) -> NodeTables:
@@ -92,7 +92,7 @@ class NodeDatabase(Database):
     def react(self, local: Any, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         event = envelope.event
         if isinstance(event, Request) and (isinstance(event, self.slow) or self._has_asked(local, envelope.sender)):
-            return Reaction(in_turn(local, (Owed(envelope.sender, name_of(type(event)), request=event),)))
+            return Reaction(in_turn(local, (OpenRequest(envelope.sender, name_of(type(event)), request=event),)))
         match event:
             case LookOut(writer):
                 return Reaction(
@@ -195,6 +195,6 @@ def owners_at(local: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
     return tuple((one.id, tuple(keys_in_order(one.party.record.flows))) for one in resumes)
 
 
-def in_turn(local: Any, owed: tuple[Owed, ...]) -> Any:
+def in_turn(local: Any, owed: tuple[OpenRequest, ...]) -> Any:
     """With these behind what is owed to the same life."""
     return replace(local, owed=tuple(sorted((*local.owed, *owed), key=lambda one: life_of(one.party))))

@@ -38,9 +38,9 @@ from statemachines.persistent_sessions.session_host_record import (
     WRITERS_MAX,
     CommitAcknowledged,
     ConnectClient,
-    Handed,
     HandMessages,
     LoseClient,
+    MatchedMessage,
     RoutedMessage,
     SessionHostRecord,
     TakeAcknowledgements,
@@ -58,10 +58,16 @@ from statemachines_spec.explorer.process_steps import ProcessParts
 from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, View
 from statemachines_spec.explorer.system import System, at_most
 from statemachines_spec.persistent_sessions.attached import Carried
-from statemachines_spec.persistent_sessions.client import CLIENT, Client, ClientLocal, Connected, note_broken
+from statemachines_spec.persistent_sessions.client import (
+    CLIENT,
+    Connected,
+    ReconnectingClient,
+    ReconnectingClientLocal,
+    note_broken,
+)
 from statemachines_spec.persistent_sessions.cluster import CLUSTER, Break, Cluster, Lose
 from statemachines_spec.persistent_sessions.node_database import NodeDatabase
-from statemachines_spec.persistent_sessions.publisher import Publisher
+from statemachines_spec.persistent_sessions.publisher import SessionPublisherActor
 from statemachines_spec.persistent_sessions.systems import has_settled
 
 HOUR_MS = 3_600_000
@@ -195,7 +201,9 @@ class SessionNodeActor(ProcessActor):
 
     def _routed(self, hand: Hand) -> RoutedMessage:
         sessions = self.beside.get(hand.message, (SESSION,))
-        return RoutedMessage(hand.message, tuple(Handed(one, hand.filter, hand.qos, hand.until_ns) for one in sessions))
+        return RoutedMessage(
+            hand.message, tuple(MatchedMessage(one, hand.filter, hand.qos, hand.until_ns) for one in sessions)
+        )
 
     def _near(self, one: Envelope) -> Envelope | None:
         """The message as it is taken at once (None: it travels)."""
@@ -248,7 +256,7 @@ class GoOn(Event, frozen=True, gc=False):
     """The client connects at the next node."""
 
 
-class MovingLocal(ClientLocal, frozen=True, gc=False):
+class MovingLocal(ReconnectingClientLocal, frozen=True, gc=False):
     """`connected` so often; the `owners` that it has something of; `accepted`: its last connection is."""
 
     connected: int = 0
@@ -256,7 +264,7 @@ class MovingLocal(ClientLocal, frozen=True, gc=False):
     accepted: bool = False
 
 
-class MovingClient(Client):
+class MovingClient(ReconnectingClient):
     """A client that connects at these nodes `at`, one after the other; `clean`: with a fresh session each time."""
 
     def __init__(self, at: tuple[str, ...], *, clean: bool = False, **given: Any) -> None:
@@ -362,7 +370,7 @@ def build(name: str, about: str, one: NodeSetting, node: Callable[..., SessionNo
             database,
             cluster,
             client,
-            Publisher(one.ids, together=bool(one.beside)),
+            SessionPublisherActor(one.ids, together=bool(one.beside)),
             *((LyingNode(),) if one.lies else ()),
         ),
         Network(3, lossy=False, duplicating=False),

@@ -25,13 +25,13 @@ class PublishTo(Event, frozen=True, gc=False):
     also: str = ""
 
 
-class PublisherLocal(msgspec.Struct, frozen=True, gc=False):
+class SessionPublisherLocal(msgspec.Struct, frozen=True, gc=False):
     """The messages that were handed over."""
 
     handed: tuple[str, ...] = ()
 
 
-class Publisher(Actor):
+class SessionPublisherActor(Actor):
     """`messages`: what each writer gets, in any order if `jumbled` (their ids were stamped before), of this `qos`, and
     several at once if `together`; `untils`: from when on those are over that expire."""
 
@@ -53,10 +53,10 @@ class Publisher(Actor):
         self.qos = qos
         self.untils = dict(untils or {})
 
-    def initial(self) -> PublisherLocal:
-        return PublisherLocal()
+    def initial(self) -> SessionPublisherLocal:
+        return SessionPublisherLocal()
 
-    def inputs(self, local: PublisherLocal) -> tuple[Any, ...]:
+    def inputs(self, local: SessionPublisherLocal) -> tuple[Any, ...]:
         found: list[Any] = []
         for writer, messages in self.messages.items():
             left = [one for one in messages if one not in local.handed]
@@ -65,7 +65,7 @@ class Publisher(Actor):
                 found.append(PublishTo(writer, left[0], left[1]))
         return tuple(found)
 
-    def react(self, local: PublisherLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+    def react(self, local: SessionPublisherLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         event = envelope.event
         if isinstance(event, Written):
             return Reaction(local)
@@ -74,7 +74,7 @@ class Publisher(Actor):
         call = Envelope(self.name, event.writer, HandRange(hands) if event.also else hands[0])
         return Reaction(replace(local, handed=tuple(sorted((*local.handed, *messages)))), (), (call,))
 
-    def describe(self, local: PublisherLocal) -> str:
+    def describe(self, local: SessionPublisherLocal) -> str:
         return f"has handed over {', '.join(local.handed) or 'nothing'}"
 
     def bounds(self) -> dict[str, str]:

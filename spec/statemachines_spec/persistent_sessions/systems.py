@@ -49,12 +49,12 @@ from statemachines_spec.explorer.fsm_actor import DOWN, ENDED, FsmLocal
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, Stepwise, View
 from statemachines_spec.explorer.system import System, at_most
-from statemachines_spec.persistent_sessions.as_written import AS_WRITTEN, AsWrittenRecord
-from statemachines_spec.persistent_sessions.attached import Attached
-from statemachines_spec.persistent_sessions.client import CLIENT, AcknowledgeTwice, Client
+from statemachines_spec.persistent_sessions.as_written import AS_WRITTEN, SessionRecordAsWritten
+from statemachines_spec.persistent_sessions.attached import AttachedActor
+from statemachines_spec.persistent_sessions.client import CLIENT, AcknowledgeTwice, ReconnectingClient
 from statemachines_spec.persistent_sessions.cluster import CLUSTER, Break, Cluster, Lose
-from statemachines_spec.persistent_sessions.database import Blur, Database, Fail
-from statemachines_spec.persistent_sessions.publisher import MovingPublisher, Publisher
+from statemachines_spec.persistent_sessions.database import Blur, DatabaseService, Fail
+from statemachines_spec.persistent_sessions.publisher import MovingPublisher, SessionPublisherActor
 
 OWNER = "owner"
 
@@ -423,13 +423,13 @@ def database_arguments(setting: SessionSetting) -> dict[str, Any]:
 
 
 def build(
-    name: str, about: str, setting: SessionSetting, variant: str = "settled", database: Database | None = None
+    name: str, about: str, setting: SessionSetting, variant: str = "settled", database: DatabaseService | None = None
 ) -> System:
     """The system with these bounds, and with this database if one is given."""
     owners = tuple(owner(one, setting, number, variant) for number, one in enumerate(setting.owners))
     writers = tuple(writer(one, setting) for one in setting.writers)
     if database is None:
-        database = Database(setting.writers, setting.owners, **database_arguments(setting))
+        database = DatabaseService(setting.writers, setting.owners, **database_arguments(setting))
     cluster = Cluster(setting.writers, setting.owners, places=setting.places, ordered=setting.ordered)
     loses = setting.qos == 0 and setting.owner_lives > 1
     window = setting.window + setting.widens
@@ -440,7 +440,7 @@ def build(
     left = {one: iter(each) for one, each in ids.items()}
     course = tuple((setting.writers[place], next(left[setting.writers[place]])) for place in setting.course)
     untils = {one: until for each in ids.values() for one, until in zip(each, setting.untils, strict=False) if until}
-    client = Client(
+    client = ReconnectingClient(
         setting.writers,
         setting.owners,
         later=setting.later,
@@ -453,7 +453,7 @@ def build(
     publisher = (
         MovingPublisher(course)
         if course
-        else Publisher(
+        else SessionPublisherActor(
             ids,
             jumbled=setting.jumbled,
             together=setting.together,
@@ -485,7 +485,7 @@ def build(
     )
 
 
-def owner(name: str, setting: SessionSetting, number: int, variant: str) -> Attached:
+def owner(name: str, setting: SessionSetting, number: int, variant: str) -> AttachedActor:
     """A session at an owner; each life has the next token."""
     if variant == "as_written":
         return owner_as_written(name, setting, number)
@@ -498,7 +498,7 @@ def owner(name: str, setting: SessionSetting, number: int, variant: str) -> Atta
         """so many markers of each writer are asked for, and no more"""
         return all(flow.n <= setting.markers for flow in record.flows.values())
 
-    return Attached(
+    return AttachedActor(
         name,
         RESUME,
         fresh,
@@ -513,12 +513,12 @@ def owner(name: str, setting: SessionSetting, number: int, variant: str) -> Atta
     )
 
 
-def owner_as_written(name: str, setting: SessionSetting, number: int) -> Attached:
+def owner_as_written(name: str, setting: SessionSetting, number: int) -> AttachedActor:
     """The same, by the words of the source."""
-    return Attached(
+    return AttachedActor(
         name,
         AS_WRITTEN,
-        lambda life: AsWrittenRecord(incarnation(name, life), CLIENT, life + number),
+        lambda life: SessionRecordAsWritten(incarnation(name, life), CLIENT, life + number),
         lives=setting.owner_lives,
         faults=(Crash,) if setting.owner_lives > 1 else (),
         start=ResumeSession(),
@@ -526,11 +526,11 @@ def owner_as_written(name: str, setting: SessionSetting, number: int) -> Attache
     )
 
 
-def writer(name: str, setting: SessionSetting) -> Attached:
+def writer(name: str, setting: SessionSetting) -> AttachedActor:
     """A writer; each life has the next epoch."""
     again = setting.writer_lives > 1
     begun = WriterRecord(SESSION, name, range_max=setting.range_max)
-    return Attached(
+    return AttachedActor(
         name,
         WRITER,
         begun if again else replace(begun, status=IDLE, epoch=1),
@@ -567,14 +567,14 @@ def has_settled(record: ResumeRecord) -> bool:
     return done and record.delivery is not None and record.delivery.status is READY
 
 
-def rests(owner: Attached) -> View:
+def rests(owner: AttachedActor) -> View:
     """0: there is none; 1: it is at work; 2: it is in normal operation, and nothing is under way."""
 
     def read(local: FsmLocal) -> int:
         if local.party is None or local.mode in (DOWN, ENDED):
             return 0
         record = local.party.record
-        if isinstance(record, AsWrittenRecord):
+        if isinstance(record, SessionRecordAsWritten):
             return 2 if record.status is NORMAL else 1
         if any(list_unfinished(owner.name, record)):
             return 1
@@ -583,7 +583,7 @@ def rests(owner: Attached) -> View:
     return View(owner.name, 3, read)
 
 
-def idle(one: Attached) -> View:
+def idle(one: AttachedActor) -> View:
     """A writer that has nothing to do, or is dead."""
 
     def read(local: FsmLocal) -> int:
@@ -592,7 +592,7 @@ def idle(one: Attached) -> View:
     return View(one.name, 2, read)
 
 
-def is_at_work(one: Attached) -> View:
+def is_at_work(one: AttachedActor) -> View:
     """A writer that lives begins, stores, reads or marks."""
 
     def read(local: FsmLocal) -> int:
@@ -601,7 +601,7 @@ def is_at_work(one: Attached) -> View:
     return View(one.name, 2, read)
 
 
-def has_range(one: Attached) -> View:
+def has_range(one: AttachedActor) -> View:
     """How many rows a writer has asked for in one request."""
 
     def read(local: FsmLocal) -> int:
@@ -646,7 +646,7 @@ def find_taken(record: ResumeRecord) -> dict[str, tuple[int, int]]:
     return found
 
 
-def waits_for_ever(owner: Attached) -> View:
+def waits_for_ever(owner: AttachedActor) -> View:
     """Whether a writer waits for room, and there is some, and nothing will ever be done about it but by the client."""
 
     def read(local: FsmLocal) -> int:
@@ -674,11 +674,11 @@ def begins_normally(actor: str, before: Any, event: Any, after: Any) -> bool:
 
 
 def properties(
-    owners: tuple[Attached, ...],
-    writers: tuple[Attached, ...],
-    database: Database,
+    owners: tuple[AttachedActor, ...],
+    writers: tuple[AttachedActor, ...],
+    database: DatabaseService,
     cluster: Cluster,
-    client: Client,
+    client: ReconnectingClient,
     setting: SessionSetting,
 ) -> list[Property]:
     """What must hold, and what must happen sometimes."""
@@ -717,7 +717,7 @@ def properties(
     return found
 
 
-def obligations(owners: tuple[Attached, ...], writers: tuple[Attached, ...]) -> tuple[Eventually, ...]:
+def obligations(owners: tuple[AttachedActor, ...], writers: tuple[AttachedActor, ...]) -> tuple[Eventually, ...]:
     """What must be met sooner or later."""
     last = rests(owners[-1])
     busy = View(last.actor, 2, lambda local: int(last.of(local) == 1))

@@ -37,7 +37,7 @@ from statemachines.persistent_sessions.resume_record import (
 )
 from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover, TakeoverRefused
 from statemachines.persistent_sessions.writer_flow_record import LinkLost, WriterDown, WriterUp
-from statemachines_spec.persistent_sessions.as_written import AsWrittenRecord, send_and_mark, send_from_database
+from statemachines_spec.persistent_sessions.as_written import SessionRecordAsWritten, send_and_mark, send_from_database
 
 InFlight = tuple[int, Queued]
 
@@ -56,7 +56,7 @@ class PendingsGiven(Message, frozen=True, gc=False):
     pendings: tuple[Live, ...]
 
 
-class TakingAsWritten(AsWrittenRecord, frozen=True, gc=False):
+class TakingAsWritten(SessionRecordAsWritten, frozen=True, gc=False):
     """`old`: the owner of before; what is `in_flight`; `kept`: live messages of the overlap."""
 
     old: str = ""
@@ -77,7 +77,7 @@ def is_live(record: TakingAsWritten, event: ResumeSession) -> bool:
 # -- actions --------------------------------------------------------------------------------------------------------
 
 
-def with_sent(record: TakingAsWritten, done: tuple[AsWrittenRecord, Effects]) -> Done:
+def with_sent(record: TakingAsWritten, done: tuple[SessionRecordAsWritten, Effects]) -> Done:
     """What was sent is in flight."""
     after, effects = done
     sent = (one.message for one in effects if isinstance(one, Send))

@@ -30,7 +30,7 @@ from statemachines.persistent_sessions.takeover_message import BeginTakeover, Ta
 from statemachines.persistent_sessions.takeover_record import ENDING, OVER, FinishTakeover
 from statemachines.persistent_sessions.writer_flow import WRITER_FLOW
 from statemachines.persistent_sessions.writer_flow_record import Handed
-from statemachines_spec.bug import Bug, both, change_rows, replace_call
+from statemachines_spec.bug import Bug, change_rows, combine, replace_call
 from statemachines_spec.persistent_sessions.rows import on
 
 
@@ -96,7 +96,7 @@ def of_the_epoch(record: Any, event: Any) -> Any:
 
 
 def beyond_the_marker(record: Any, event: Any) -> Any:
-    return writer_flow_actions.contiguous(of_the_epoch(record, event), record.taken)
+    return writer_flow_actions.select_contiguous(of_the_epoch(record, event), record.taken)
 
 
 def over_holes(record: Any, event: Any) -> Any:
@@ -106,7 +106,7 @@ def over_holes(record: Any, event: Any) -> Any:
 
 def of_any_epoch(record: Any, event: Any) -> Any:
     rows = (row for one in event.found for row in one.rows if not record.k or row.number < record.k)
-    return writer_flow_actions.contiguous(rows, record.taken)
+    return writer_flow_actions.select_contiguous(rows, record.taken)
 
 
 def take_and_forget(record: Any, event: Any, now_ns: int) -> Any:
@@ -147,7 +147,7 @@ BUGS = (
     Bug("sent-before-begun", "the new owner sends before the one before has yielded", "PS-170", "the wait",
         change_rows(R, "start_takeover", do=Delegate(send_at_once))),
     Bug("sent-when-begun", "what is in flight is sent again before the subscription is answered", "PS-174",
-        "the token", both(change_rows(R, "subscribe_over", do=Delegate(take_at_begin)),
+        "the token", combine(change_rows(R, "subscribe_over", do=Delegate(take_at_begin)),
                           replace_call(resume_takeover, "finish", send_nothing_again))),
     Bug("old-goes-on", "the owner of before answers, and goes on", "PS-180", "the yielding",
         change_rows(R, "yield_session", to=STAY, do=yield_actions.answer_begun)),

@@ -21,16 +21,21 @@ from statemachines_spec.explorer.fsm_actor import ENDED, FsmLocal
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, View
 from statemachines_spec.explorer.system import System, at_most
-from statemachines_spec.persistent_sessions.attached import Attached
+from statemachines_spec.persistent_sessions.attached import AttachedActor
 from statemachines_spec.persistent_sessions.byzantine_owner import ByzantineOwner
-from statemachines_spec.persistent_sessions.client import CLIENT, Client, ClientLocal, note_broken
+from statemachines_spec.persistent_sessions.client import (
+    CLIENT,
+    ReconnectingClient,
+    ReconnectingClientLocal,
+    note_broken,
+)
 from statemachines_spec.persistent_sessions.systems import SessionSetting, build
 from statemachines_spec.persistent_sessions.takeover_as_written import TAKING_AS_WRITTEN, TakingAsWritten
 
 FIRST = "owner-1"
 
 
-class Taking(msgspec.Struct, frozen=True, kw_only=True):
+class TakeoverSetting(msgspec.Struct, frozen=True, kw_only=True):
     """What bounds such a system besides its `setting`: `dies`: crashes of the owner of before; `lives` of the one that
     comes after it; owners that are `silent` for too long; requests that are `lost`, and said again; the third takes
     over from the second (`in_turn`) or from the first; the first `lies`; `handover`: so many rows are handed over."""
@@ -51,72 +56,72 @@ def two(*slow: type[Request], **given: Any) -> SessionSetting:
     return SessionSetting(slow=slow, **named)
 
 
-SYSTEMS: dict[str, tuple[str, Taking]] = {
+SYSTEMS: dict[str, tuple[str, TakeoverSetting]] = {
     "taken-over": (
         "an owner takes the session over from one that is live, and commits while it does",
-        Taking(setting=two(CommitState)),
+        TakeoverSetting(setting=two(CommitState)),
     ),
     "taken-over-late": (
         "what was handed over is confirmed late, while markers come and the replica is behind",
-        Taking(setting=two(ConfirmRows, lag=1)),
+        TakeoverSetting(setting=two(ConfirmRows, lag=1)),
     ),
     "old-dies": (
         "the owner of before dies at any step of the takeover",
-        Taking(setting=two(CommitState), dies=1),
+        TakeoverSetting(setting=two(CommitState), dies=1),
     ),
     "old-silent": (
         "the owner of before answers too late, at begin or at end",
-        Taking(setting=two(CommitState), silent=2),
+        TakeoverSetting(setting=two(CommitState), silent=2),
     ),
     "taker-dies": (
         "the new owner dies at any step of the takeover, and another takes over from the same one",
-        Taking(setting=two(CommitState, messages=(1,), markers=1), lives=2),
+        TakeoverSetting(setting=two(CommitState, messages=(1,), markers=1), lives=2),
     ),
     "takeover-lost": (
         "what owners say to each other gets lost, and is said again",
-        Taking(setting=two(messages=(1,), repeats=True), lost=True),
+        TakeoverSetting(setting=two(messages=(1,), repeats=True), lost=True),
     ),
     "taken-in-turn": (
         "a third owner takes over from the second while that takes over from the first",
-        Taking(setting=two(third=True, markers=1)),
+        TakeoverSetting(setting=two(third=True, markers=1)),
     ),
     "taken-at-once": (
         "two owners take over from the same one",
-        Taking(setting=two(third=True, markers=1), in_turn=False),
+        TakeoverSetting(setting=two(third=True, markers=1), in_turn=False),
     ),
     "taken-one-at-a-time": (
         "QoS 1, a receive maximum of 1, and a client that takes its time, across a takeover",
-        Taking(setting=two(window=1, later=True)),
+        TakeoverSetting(setting=two(window=1, later=True)),
     ),
     "taken-exactly-once": (
         "QoS 2 across a takeover, its handshake cut at any step",
-        Taking(setting=two(CommitState, messages=(1,), later=True, qos=2)),
+        TakeoverSetting(setting=two(CommitState, messages=(1,), later=True, qos=2)),
     ),
     "taken-writer-dies": (
         "the writer dies and comes back under the next epoch, during a takeover",
-        Taking(setting=two(messages=(1,), writer_lives=2, repeats=True)),
+        TakeoverSetting(setting=two(messages=(1,), writer_lives=2, repeats=True)),
     ),
     "taken-bounded": (
         "no more than one row is kept and handed over",
-        Taking(setting=two(CommitState, ConfirmRows, messages=(3,)), handover=1),
+        TakeoverSetting(setting=two(CommitState, ConfirmRows, messages=(3,)), handover=1),
     ),
     "taken-two-writers": (
         "two writers go on during a takeover",
-        Taking(setting=two(ConfirmRows, messages=(1, 1), markers=1)),
+        TakeoverSetting(setting=two(ConfirmRows, messages=(1, 1), markers=1)),
     ),
     "old-lies": (
         "the owner of before hands over what was never stored, out of order, or nothing",
-        Taking(setting=two(ConfirmRows, lag=1), lies=True),
+        TakeoverSetting(setting=two(ConfirmRows, lag=1), lies=True),
     ),
     "old-lies-of-epochs": (
         "the same, while the writer dies and comes back under the next epoch",
-        Taking(setting=two(messages=(1,), writer_lives=2, repeats=True, markers=3), lies=True),
+        TakeoverSetting(setting=two(messages=(1,), writer_lives=2, repeats=True, markers=3), lies=True),
     ),
 }
 """Name -> (about, bounds)."""
 
 
-class Hosted(Attached):
+class HostedOwner(AttachedActor):
     """An owner at a host, which refuses takeovers in its place once it is gone."""
 
     def react(self, local: FsmLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
@@ -135,18 +140,18 @@ def refusal_of(event: Any) -> tuple[str, TakeoverRefused] | None:
     return event.to, TakeoverRefused(event.client, event.token)
 
 
-Hosted.environments = (
-    Environment("the process of its node", "a takeover of an owner that is gone is refused", (Hosted, refusal_of)),
+HostedOwner.environments = (
+    Environment("the process of its node", "a takeover of an owner that is gone is refused", (HostedOwner, refusal_of)),
 )
 
 
-class OwnersLocal(ClientLocal, frozen=True, gc=False):
+class OwnersLocal(ReconnectingClientLocal, frozen=True, gc=False):
     """The owners that were replaced (`senders`)."""
 
     senders: SendingOwners = SendingOwners()
 
 
-class OneOwner(Client):
+class OneOwner(ReconnectingClient):
     """A client that takes note when two owners send to it by turns."""
 
     def initial(self) -> OwnersLocal:
@@ -160,7 +165,7 @@ class OneOwner(Client):
         return super().react(local, envelope, watch)
 
 
-def taking(name: str, about: str, one: Taking, variant: str = "settled") -> System:
+def taking(name: str, about: str, one: TakeoverSetting, variant: str = "settled") -> System:
     """The system with these bounds."""
     setting = one.setting
     made = build(name, about, setting)
@@ -182,7 +187,7 @@ def taking(name: str, about: str, one: Taking, variant: str = "settled") -> Syst
     )
 
 
-def owner(name: str, one: Taking, place: int, variant: str) -> Hosted:
+def owner(name: str, one: TakeoverSetting, place: int, variant: str) -> HostedOwner:
     """The first has the session from the database; each other takes it over."""
     setting = one.setting
     lives = one.lives if place == 1 else 1
@@ -204,11 +209,11 @@ def owner(name: str, one: Taking, place: int, variant: str) -> Hosted:
     crashes = (one.dies and place == 0) or lives > 1
     crash = (Crash,) if crashes else ()
     if variant == "as_written":
-        return Hosted(
+        return HostedOwner(
             name, TAKING_AS_WRITTEN, as_written,
             lives=lives, faults=crash, start=ResumeSession(), beside={Publish: CLIENT},
         )  # fmt: skip
-    return Hosted(
+    return HostedOwner(
         name,
         RESUME,
         fresh,
@@ -221,7 +226,7 @@ def owner(name: str, one: Taking, place: int, variant: str) -> Hosted:
     )
 
 
-def is_yielding(one: Hosted) -> View:
+def is_yielding(one: HostedOwner) -> View:
     return one.is_in(YIELDING)
 
 
@@ -231,11 +236,11 @@ def is_confirming(record: Any) -> int:
     return int(takeover is not None and takeover.status is CONFIRMING)
 
 
-def takes_over(one: Hosted) -> View:
+def takes_over(one: HostedOwner) -> View:
     return one.view(lambda record: int(is_taking(record)))
 
 
-def properties(owners: tuple[Hosted, ...], client: OneOwner, one: Taking) -> list[Property]:
+def properties(owners: tuple[HostedOwner, ...], client: OneOwner, one: TakeoverSetting) -> list[Property]:
     """What must hold besides, and what must happen sometimes."""
     found: list[Property] = []
     if not one.silent:
@@ -251,7 +256,7 @@ def properties(owners: tuple[Hosted, ...], client: OneOwner, one: Taking) -> lis
     return found
 
 
-def obligations(owners: tuple[Hosted, ...], one: Taking) -> tuple[Eventually, ...]:
+def obligations(owners: tuple[HostedOwner, ...], one: TakeoverSetting) -> tuple[Eventually, ...]:
     """What must be met sooner or later."""
     last = owners[-1]
     found = [Eventually("TAKES", "a takeover ends", (takes_over(last),), bool)]

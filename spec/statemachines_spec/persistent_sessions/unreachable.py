@@ -16,9 +16,9 @@ from statemachines_spec.explorer.property import Sometimes, View
 from statemachines_spec.explorer.system import System
 from statemachines_spec.persistent_sessions.attached import Carried
 from statemachines_spec.persistent_sessions.cluster import CLUSTER, Cluster, ClusterLocal
-from statemachines_spec.persistent_sessions.database import Database, DatabaseLocal
+from statemachines_spec.persistent_sessions.database import DatabaseLocal, DatabaseService
 from statemachines_spec.persistent_sessions.systems import SessionSetting, build, database_arguments
-from statemachines_spec.persistent_sessions.takeover_systems import FIRST, Taking, taking, two
+from statemachines_spec.persistent_sessions.takeover_systems import FIRST, TakeoverSetting, taking, two
 
 SYSTEMS: dict[str, str] = {
     "unheard-writer": "nothing that a writer sends arrives, and its path breaks with each message; no marker comes",
@@ -53,7 +53,7 @@ class UnheardCluster(Cluster):
         return Reaction(local)
 
 
-class CutDatabase(Database):
+class CutDatabase(DatabaseService):
     """The first owner may lose one way to it, at any instant."""
 
     def initial(self) -> CutLocal:
@@ -105,7 +105,7 @@ def unheard_writer(name: str, about: str, variant: str) -> System:
 def owner_without_database(name: str, about: str, variant: str) -> System:
     """Another owner takes the session over from one that has lost the database."""
     setting = two(CommitState, messages=(1,), markers=1)
-    made = taking(name, about, Taking(setting=setting), variant)
+    made = taking(name, about, TakeoverSetting(setting=setting), variant)
     database = CutDatabase(setting.writers, setting.owners, **database_arguments(setting))
     last = next(one for one in made.properties if isinstance(one, Sometimes) and one.name == "taken over")
     shown = Sometimes("taken over from an owner that is cut off", "", (*last.views, database.is_cut()), both)

@@ -13,9 +13,9 @@ from collections.abc import Callable
 import msgspec
 
 from statemachines.kernel import Event, Request, TimerFired, name_of
-from statemachines_spec.script.script import Script, Sent, Step
-from statemachines_spec.script.stage import CannotFollow, Stage
-from statemachines_spec.script.words import Words, alike
+from statemachines_spec.script.script import Script, ScriptStep, SentMessage
+from statemachines_spec.script.stage import CannotFollow, PartyStage
+from statemachines_spec.script.words import MessageName, alike
 
 LISTED_MAX = 1_000
 """Of each sort of deviation, so many are listed."""
@@ -24,14 +24,14 @@ LISTED_MAX = 1_000
 class Flight(msgspec.Struct):
     """A message that waits.  `hand_over` lets it arrive (again and again, for copies); `lose` does not."""
 
-    words: Words
+    words: MessageName
     sent_in: int
     nth: int
     hand_over: Callable[[], None]
     lose: Callable[[], None]
 
 
-class Followed(msgspec.Struct, frozen=True):
+class FollowedScript(msgspec.Struct, frozen=True):
     """How far a script was followed: `steps` of `of`; `stopped`: why no further ("" = to its end).
 
     `unknown`: messages that the script does not know, lost, and requests of timers that it leaves out, not answered;
@@ -53,13 +53,13 @@ class Conductor:
         self.script = script
         self._part = script.part
         self._flights: list[Flight] = []
-        self._step: Step | None = None
+        self._step: ScriptStep | None = None
         self._when = "before the first step"
         self._done = 0
         self._released = False
-        self._expected: list[Sent | None] = []
-        self._adopted: dict[int, list[Sent]] = {}
-        self._counted: dict[tuple[int, Words], int] = {}
+        self._expected: list[SentMessage | None] = []
+        self._adopted: dict[int, list[SentMessage]] = {}
+        self._counted: dict[tuple[int, MessageName], int] = {}
         self._fired: list[tuple[str, str, str]] = []
         self._said: dict[tuple[str, str], int] = {}
         self._strays: set[str] = set()
@@ -69,7 +69,7 @@ class Conductor:
 
     # -- what the stage reports ---------------------------------------------------------------------------------
 
-    def send_message(self, words: Words, hand_over: Callable[[], None], lose: Callable[[], None]) -> None:
+    def send_message(self, words: MessageName, hand_over: Callable[[], None], lose: Callable[[], None]) -> None:
         """Somebody sends a message: it waits, or it is lost."""
         step = self._step
         if self._released:
@@ -111,7 +111,7 @@ class Conductor:
 
     # -- following ----------------------------------------------------------------------------------------------
 
-    def follow(self, stage: Stage, after: Callable[[], None] = lambda: None) -> Followed:
+    def follow(self, stage: PartyStage, after: Callable[[], None] = lambda: None) -> FollowedScript:
         """Carry out what can be carried out; `after` is called after every step.  What a step raises ends the run."""
         for step in self.script.steps:
             stage.advance(step.at_ns)
@@ -133,25 +133,25 @@ class Conductor:
         """How many messages wait."""
         return len(self._flights)
 
-    def list_followed(self, stopped: str) -> Followed:
+    def list_followed(self, stopped: str) -> FollowedScript:
         """What came of it so far."""
         of = len(self.script.steps)
-        return Followed(self._done, of, stopped, tuple(self._unknown), tuple(self._missing), tuple(self._early))
+        return FollowedScript(self._done, of, stopped, tuple(self._unknown), tuple(self._missing), tuple(self._early))
 
-    def _begin(self, step: Step) -> None:
+    def _begin(self, step: ScriptStep) -> None:
         self._step, self._expected = step, list(step.sends)
         for sent in self._adopted.get(step.n, ()):
             self._expected[self._expected.index(sent)] = None
         self._fired.clear()
         self._strays.clear()
 
-    def _end(self, step: Step) -> None:
+    def _end(self, step: ScriptStep) -> None:
         for words in (sent.words for sent in self._expected if sent is not None):
             _list(self._missing, f"step {step.n}: {words}")
         self._step, self._when = None, f"after step {step.n}"
         self._done += 1
 
-    def _act(self, stage: Stage, step: Step) -> None:
+    def _act(self, stage: PartyStage, step: ScriptStep) -> None:
         match step.do:
             case "deliver" | "copy" | "drop":
                 self._move(step)
@@ -177,7 +177,7 @@ class Conductor:
         if step.do in self._part.by_itself:
             self._has_said(step)
 
-    def _move(self, step: Step) -> None:
+    def _move(self, step: ScriptStep) -> None:
         place = (step.sent_in, step.words, step.nth)
         flight = next((one for one in self._flights if (one.sent_in, one.words, one.nth) == place), None)
         if flight is None:
@@ -186,7 +186,7 @@ class Conductor:
             self._flights.remove(flight)
         (flight.lose if step.do == "drop" else flight.hand_over)()
 
-    def _has_said(self, step: Step) -> None:
+    def _has_said(self, step: ScriptStep) -> None:
         key = (step.node, step.about)
         if not self._said.get(key, 0):
             raise CannotFollow(f"it has not done so by itself: {self._part.words[step.do]}")
@@ -194,7 +194,7 @@ class Conductor:
 
     # -- names --------------------------------------------------------------------------------------------------
 
-    def _place(self, step: Step, words: Words) -> int | None:
+    def _place(self, step: ScriptStep, words: MessageName) -> int | None:
         """Which of the expected messages it is: of that name, or else one that differs in the last word only."""
         named = [(at, sent.words) for at, sent in enumerate(self._expected) if sent is not None]
         exact = next((at for at, known in named if known == words), None)
@@ -202,7 +202,7 @@ class Conductor:
             return exact
         return next((at for at, known in named if alike(known, words)), None)
 
-    def _later(self, step: Step, words: Words) -> tuple[Step, Sent] | None:
+    def _later(self, step: ScriptStep, words: MessageName) -> tuple[ScriptStep, SentMessage] | None:
         """The last word on something that a later step expects: a real host with nothing left to do says it at once."""
         if not words.final:
             return None
@@ -214,7 +214,7 @@ class Conductor:
                     return later, open_[0]
         return None
 
-    def _post(self, n: int, sent: Sent, hand_over: Callable[[], None], lose: Callable[[], None]) -> None:
+    def _post(self, n: int, sent: SentMessage, hand_over: Callable[[], None], lose: Callable[[], None]) -> None:
         if sent.lost:
             lose()
             return

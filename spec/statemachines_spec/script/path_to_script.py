@@ -38,16 +38,16 @@ from statemachines_spec.explorer.clock import Clock
 from statemachines_spec.explorer.fsm_actor import FsmActor, Pass
 from statemachines_spec.explorer.moves import Kind
 from statemachines_spec.explorer.party import InternedParty, Party
-from statemachines_spec.explorer.path import Leg, Path, follow
+from statemachines_spec.explorer.path import ExploredPath, Leg, follow
 from statemachines_spec.explorer.process_component import ProcessComponent
 from statemachines_spec.explorer.process_steps import ProcessParts, change_machines
 from statemachines_spec.explorer.service_actor import Asked, ServiceActor
 from statemachines_spec.explorer.system import System
 from statemachines_spec.script.protocol import DEFAULT, Own, Parts, ScriptProtocol, part_of
-from statemachines_spec.script.script import Origin, Script, Sent, Step
-from statemachines_spec.script.symbolic_clock import Armed, Slot, SymbolicClock, Timed
+from statemachines_spec.script.script import Origin, Script, ScriptStep, SentMessage
+from statemachines_spec.script.symbolic_clock import SetTimerMoment, Slot, SymbolicClock, TimedMachine
 from statemachines_spec.script.times import Bound, Contradiction, Moments, moments
-from statemachines_spec.script.words import Words
+from statemachines_spec.script.words import MessageName
 
 MS: Final = 1_000_000
 GAP_NS: Final = MS
@@ -67,7 +67,7 @@ class Unscriptable(GaplessError):
     """A path that cannot be had with real timers, or with what the runtimes can be told to do."""
 
 
-def script_of(system: System, path: Path, *, protocol: str = "", variant: str = "", bug: str = "") -> Script:
+def script_of(system: System, path: ExploredPath, *, protocol: str = "", variant: str = "", bug: str = "") -> Script:
     """The script of `path`, a run of `system`; `bug`: the planted bug that the machines have now.
 
     Timers that the system leaves out get so much time that they are never due, where the run would meet them; calls of
@@ -84,7 +84,7 @@ def script_of(system: System, path: Path, *, protocol: str = "", variant: str = 
         raise
 
 
-def with_late_calls(system: System, path: Path) -> Path | None:
+def with_late_calls(system: System, path: ExploredPath) -> ExploredPath | None:
     """The same steps, each call of an application just before the first step that needs it; None where the explorer
     does not take them in that order, or they do not break the same property."""
     legs = list(path.legs)
@@ -107,7 +107,7 @@ def _needs(leg: Leg, touched: Set[str], sent: Set[Envelope]) -> bool:
     return leg.envelope in sent or not touched.isdisjoint(turn.actor for turn in leg.turns)
 
 
-def _script_of(system: System, path: Path, protocol: str, variant: str, bug: str) -> Script:
+def _script_of(system: System, path: ExploredPath, protocol: str, variant: str, bug: str) -> Script:
     part = part_of(protocol)
     make: Any = registry.load(part.path, type, "how a path becomes a script")
     best: Script | None = None
@@ -128,21 +128,21 @@ def _script_of(system: System, path: Path, protocol: str, variant: str, bug: str
     return best
 
 
-class Wait(NamedTuple):
+class TimerMoment(NamedTuple):
     """A timer at a moment: it fires there (`due`; after a pause maybe late: not `exact`), or is set and not due."""
 
     slot: Slot
-    armed: Armed
+    armed: SetTimerMoment
     moment: int
     due: bool
     exact: bool = True
 
 
-class Flying(NamedTuple):
+class InFlightMessage(NamedTuple):
     """A message in flight, the `nth` of its name that was sent in a step."""
 
     envelope: Envelope
-    words: Words
+    words: MessageName
     sent_in: int
     nth: int
 
@@ -161,7 +161,7 @@ class PathToScript:
 
     free_timers: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, system: System, path: Path, protocol: str, part: ScriptProtocol) -> None:
+    def __init__(self, system: System, path: ExploredPath, protocol: str, part: ScriptProtocol) -> None:
         self.system = system
         self.path = path
         self.part = part
@@ -170,9 +170,9 @@ class PathToScript:
         self._protocol = protocol
         self.actors = {one.name: self._timed(one) for one in system.actors if self.takes_part(one)}
         self.locals: dict[str, Any] = {}
-        self._flying: list[Flying] = []
-        self._steps: list[Step] = []
-        self._waits: list[Wait] = []
+        self._flying: list[InFlightMessage] = []
+        self._steps: list[ScriptStep] = []
+        self._waits: list[TimerMoment] = []
         self._standing: set[str] = set()
         self._passed: set[Slot] = set()
         self._no_scripts()
@@ -206,7 +206,7 @@ class PathToScript:
         """What others take within the same transition."""
         return reaction.calls
 
-    def find_start(self, actor: Actor) -> tuple[Sent, ...] | None:
+    def find_start(self, actor: Actor) -> tuple[SentMessage, ...] | None:
         """What an actor that a step starts sends then; None: it is there from the beginning."""
         return None
 
@@ -267,10 +267,10 @@ class PathToScript:
         """The actor with machines that keep time."""
         timed = copy.copy(actor)
         if isinstance(timed, ProcessComponent):
-            process = change_machines(timed.process, lambda fsm: Timed(fsm, self.clock, actor.name))
+            process = change_machines(timed.process, lambda fsm: TimedMachine(fsm, self.clock, actor.name))
             timed.use_clock(process, lambda: self.clock.now_ns)
         for name, fsm in self._machines(actor).items():
-            setattr(timed, name, Timed(fsm, self.clock, actor.name))
+            setattr(timed, name, TimedMachine(fsm, self.clock, actor.name))
         return timed
 
     @staticmethod
@@ -308,7 +308,7 @@ class PathToScript:
             order.append(Bound(place, first, GAP_NS, ""))
         return order
 
-    def _bounds(self, wait: Wait) -> tuple[Bound, ...]:
+    def _bounds(self, wait: TimerMoment) -> tuple[Bound, ...]:
         slot, armed, moment, due, exact = wait
         about = (node_of(slot.party), slot.timer)
         for_ns = armed.for_ns * self.longer.get(about, 1)
@@ -321,7 +321,7 @@ class PathToScript:
         return (least, Bound(moment, armed.since, -for_ns, text, about=about)) if exact else (least,)
 
     @staticmethod
-    def _acts(node: str, step: Step) -> bool:
+    def _acts(node: str, step: ScriptStep) -> bool:
         return step.node == node or any(sent.sender == node for sent in step.sends)
 
     def _bounded_above(self, error: Contradiction) -> Iterator[tuple[str, str]]:
@@ -340,7 +340,7 @@ class PathToScript:
                 continue
             self.clock.moment = len(self._steps)
             self._begin(turn.actor, actor)
-            self._steps.append(Step(0, 0, "start", turn.actor, sends=self.find_start(actor) or ()))
+            self._steps.append(ScriptStep(0, 0, "start", turn.actor, sends=self.find_start(actor) or ()))
 
     def _go(self, n: int, leg: Leg) -> None:
         envelope, flight = leg.envelope, None
@@ -382,23 +382,23 @@ class PathToScript:
         except Exception:
             return None  # that no step raises is what breaks here
 
-    def _posted(self, n: int, leg: Leg, sends: Iterable[Envelope]) -> tuple[Sent, ...]:
+    def _posted(self, n: int, leg: Leg, sends: Iterable[Envelope]) -> tuple[SentMessage, ...]:
         """What is in flight now, and what found no room."""
         lost = list(leg.left_out)
-        counted: Counter[Words] = Counter()
-        posted: list[Sent] = []
+        counted: Counter[MessageName] = Counter()
+        posted: list[SentMessage] = []
         for envelope in sends:
             words = self._words(envelope)
             gone = envelope in lost or (envelope not in leg.left_out and any(self._words(one) == words for one in lost))
             if gone:
                 lost.remove(next(one for one in lost if one == envelope or self._words(one) == words))
             else:
-                self._flying.append(Flying(envelope, words, n, counted[words]))
+                self._flying.append(InFlightMessage(envelope, words, n, counted[words]))
                 counted[words] += 1
-            posted.append(Sent(words.what, words.sender, words.to, words.about, words.final, gone))
+            posted.append(SentMessage(words.what, words.sender, words.to, words.about, words.final, gone))
         return tuple(posted)
 
-    def _find(self, n: int, envelope: Envelope) -> Flying:
+    def _find(self, n: int, envelope: Envelope) -> InFlightMessage:
         """The message in flight that the explorer means: the same, or, where it has renamed numbers, of that name."""
         words = self._words(envelope)
         found = [one for one in self._flying if one.envelope == envelope]
@@ -407,24 +407,26 @@ class PathToScript:
             raise Unscriptable(f"step {n}: {words} is not in flight when the machines go that way")
         return found[0]
 
-    def _step(self, n: int, leg: Leg, envelope: Envelope, flight: Flying | None, sends: tuple[Sent, ...]) -> Step:
+    def _step(
+        self, n: int, leg: Leg, envelope: Envelope, flight: InFlightMessage | None, sends: tuple[SentMessage, ...]
+    ) -> ScriptStep:
         event = envelope.event
         node = node_of(envelope.to)
         if flight is not None:
             words = flight.words
-            return Step(
+            return ScriptStep(
                 n, 0, FLIGHT[leg.kind], node, words.what, words.about, words.sender, words.final, flight.sent_in,
                 flight.nth, sends,
             )  # fmt: skip
         if isinstance(event, TimerFired):
-            return Step(n, 0, "fire", node, name_of(type(event)), event.key, sends=sends)
+            return ScriptStep(n, 0, "fire", node, name_of(type(event)), event.key, sends=sends)
         told = ToldEvent(STANDING[type(event)]) if type(event) in STANDING else self.describe_event(event)
         if told is None:
             raise Unscriptable(f"step {n}: nobody can be told to do {name_of(type(event))}")
         self._stand(node, event)
-        return Step(n, 0, told.do, node, told.what, told.about, sends=sends, fields=told.fields)
+        return ScriptStep(n, 0, told.do, node, told.what, told.about, sends=sends, fields=told.fields)
 
-    def _words(self, envelope: Envelope) -> Words:
+    def _words(self, envelope: Envelope) -> MessageName:
         event = envelope.event.request if isinstance(envelope.event, Asked) else envelope.event
         return self.part.words_of(event, node_of(envelope.sender), node_of(envelope.to))
 
@@ -435,7 +437,7 @@ class PathToScript:
         clock = self.clock
         for slot, armed in clock.fired:
             exact = node_of(slot.party) not in self._standing
-            self.bind(Wait(slot, armed, clock.moment, True, exact))
+            self.bind(TimerMoment(slot, armed, clock.moment, True, exact))
 
     def _bind_ended(self) -> None:
         """What is taken back in this step was not due before, nor in it."""
@@ -445,15 +447,15 @@ class PathToScript:
         if self._steps[-1].do == "wake":
             self._standing.discard(self._steps[-1].node)
 
-    def bind(self, wait: Wait) -> None:
+    def bind(self, wait: TimerMoment) -> None:
         """The timer is so at this moment."""
         self._waits.append(wait)
 
-    def bind_open(self, slot: Slot, armed: Armed, moment: int) -> None:
+    def bind_open(self, slot: Slot, armed: SetTimerMoment, moment: int) -> None:
         """At this moment it is set, and not due."""
         if armed.since >= moment or node_of(slot.party) in self._standing:
             return
-        self.bind(Wait(slot, armed, moment, False))
+        self.bind(TimerMoment(slot, armed, moment, False))
 
     def _settle_rest(self) -> None:
         """Nothing more is due before the end, a moment after the last step: applications take their turns there."""
@@ -479,14 +481,14 @@ class PathToScript:
         else:
             self.stand(node, event)
 
-    def _pass(self, armed: list[tuple[Slot, Armed]], event: Pass) -> None:
+    def _pass(self, armed: list[tuple[Slot, SetTimerMoment]], event: Pass) -> None:
         """The deadline of one timer of a node that stands still has passed, and those that pass later have not yet."""
         for slot, one in armed:
             is_it = (slot.timer, slot.key) == (event.timer, event.key)
             if is_it:
                 self._passed.add(slot)
             if is_it or slot not in self._passed:
-                self.bind(Wait(slot, one, self.clock.moment, is_it, False))
+                self.bind(TimerMoment(slot, one, self.clock.moment, is_it, False))
 
     def _forget_gone(self) -> None:
         """A process that crashed has no timers."""

@@ -13,7 +13,7 @@ import msgspec
 
 from statemachines import registry
 from statemachines.kernel import Event, name_of
-from statemachines_spec.script.words import Node, Words
+from statemachines_spec.script.words import MessageName, Node
 
 
 class Own(Protocol):
@@ -87,9 +87,9 @@ class ScriptProtocol(msgspec.Struct, frozen=True, kw_only=True):
     asyncio: str = "statemachines_sim.machine_runtime:run_live"
     rules: Callable[[Any, str], AbstractContextManager[Any]] = no_rules
 
-    def words_of(self, event: Any, sender: str, to: str) -> Words:
+    def words_of(self, event: Any, sender: str, to: str) -> MessageName:
         """What a message, or a request to a service, is called between two nodes."""
-        return Words(name_of(type(event)), sender, to, self.about(event), bool(self.is_final(event)))
+        return MessageName(name_of(type(event)), sender, to, self.about(event), bool(self.is_final(event)))
 
 
 DEFAULT: Final = ScriptProtocol()
@@ -102,5 +102,5 @@ def part_of(protocol: str) -> ScriptProtocol:
     one = registry.protocol(protocol)
     if "spec" not in one.areas:
         return DEFAULT
-    found = getattr(registry.area(one.name, "spec"), "script", None)
+    found = getattr(registry.load_area(one.name, "spec"), "script", None)
     return found if isinstance(found, ScriptProtocol) else DEFAULT

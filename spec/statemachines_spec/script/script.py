@@ -24,7 +24,7 @@ from statemachines.kernel import ConfigurationError
 from statemachines.kernel.pmap import dec_hook, enc_hook
 from statemachines.whole_file import write_whole
 from statemachines_spec.script.protocol import ScriptProtocol, part_of
-from statemachines_spec.script.words import MESSAGES, NEUTRAL, PROCESS, Node, Text, Words
+from statemachines_spec.script.words import MESSAGES, NEUTRAL, PROCESS, MessageName, Node, Text
 
 FORMAT: Final = "gapless script 2"
 OLD_FORMAT: Final = "gapless schedule 1"
@@ -42,7 +42,7 @@ Nanoseconds = Annotated[int, msgspec.Meta(ge=0, le=LASTS_MAX_NS)]
 Argument = str | int | bool | tuple[str, ...]
 
 
-class Sent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class SentMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A message that is sent in a step; `lost`: the network has no room for it."""
 
     what: Text
@@ -53,12 +53,12 @@ class Sent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     lost: bool = False
 
     @property
-    def words(self) -> Words:
+    def words(self) -> MessageName:
         """What the message is called."""
-        return Words(self.what, self.sender, self.to, self.about, self.final)
+        return MessageName(self.what, self.sender, self.to, self.about, self.final)
 
 
-class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class ScriptStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Step `n` at `at_ns`.  `do`: a word of `words.NEUTRAL`, or of the protocol's own.  `what`, `about`: the event, and
     what (or the key of the timer) it is about; `fields`: those of a call, as JSON.  Of a message: `sender`, `final`,
     and that it is the `nth` (from 0) of that name that was sent in step `sent_in`."""
@@ -73,13 +73,13 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     final: bool = False
     sent_in: Count = 0
     nth: Count = 0
-    sends: Annotated[tuple[Sent, ...], msgspec.Meta(max_length=1_000)] = ()
+    sends: Annotated[tuple[SentMessage, ...], msgspec.Meta(max_length=1_000)] = ()
     fields: Annotated[str, msgspec.Meta(max_length=10_000)] = ""
 
     @property
-    def words(self) -> Words:
+    def words(self) -> MessageName:
         """What the message is called that the step is about."""
-        return Words(self.what, self.sender, self.node, self.about, self.final)
+        return MessageName(self.what, self.sender, self.node, self.about, self.final)
 
     def __str__(self) -> str:
         if self.do in MESSAGES:
@@ -113,7 +113,7 @@ class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     origin: Origin | None = None
     own: Any
     timers: Annotated[tuple[Text, ...], msgspec.Meta(max_length=1_000)] = ()
-    steps: Annotated[tuple[Step, ...], msgspec.Meta(max_length=STEPS_MAX)]
+    steps: Annotated[tuple[ScriptStep, ...], msgspec.Meta(max_length=STEPS_MAX)]
 
     @property
     def part(self) -> ScriptProtocol:
@@ -135,20 +135,20 @@ class _Checker:
         self._part = script.part
         self._kinds: Mapping[str, str] = script.own.nodes()
         self._started = {node for node, kind in self._kinds.items() if kind not in self._part.started}
-        self._there: set[tuple[int, Words, int]] = set()
+        self._there: set[tuple[int, MessageName, int]] = set()
         self._number = 0
         self._at_ns = 0
 
     def check(self) -> None:
         for step in self._script.steps:
             self._check_step(step)
-            counted: Counter[Words] = Counter()
+            counted: Counter[MessageName] = Counter()
             for sent in step.sends:
                 if not sent.lost:
                     self._there.add((step.n, sent.words, counted[sent.words]))
                     counted[sent.words] += 1
 
-    def _check_step(self, step: Step) -> None:
+    def _check_step(self, step: ScriptStep) -> None:
         if step.at_ns < self._at_ns:
             raise _wrong(step, step.at_ns, f"comes before the step before it ({self._at_ns})")
         if step.at_ns > LASTS_MAX_NS:
@@ -164,7 +164,7 @@ class _Checker:
         if step.do in MESSAGES:
             self._check_message(step)
 
-    def _check_who(self, step: Step) -> None:
+    def _check_who(self, step: ScriptStep) -> None:
         words = {**NEUTRAL, **self._part.words}
         if step.do not in words:
             raise _wrong(step, step.do, f"nobody can do that; there are: {', '.join(words)}")
@@ -181,7 +181,7 @@ class _Checker:
         elif step.node not in self._started:
             raise _wrong(step, step.node, "is not started yet")
 
-    def _check_message(self, step: Step) -> None:
+    def _check_message(self, step: ScriptStep) -> None:
         place = (step.sent_in, step.words, step.nth)
         if place not in self._there:
             raise _wrong(step, str(step.words), f"no such message is in flight, sent in step {step.sent_in}")
@@ -189,7 +189,7 @@ class _Checker:
             self._there.remove(place)
 
 
-def _wrong(step: Step, value: object, rule: str) -> ConfigurationError:
+def _wrong(step: ScriptStep, value: object, rule: str) -> ConfigurationError:
     return ConfigurationError(f"script, step {step.n}", value, rule)
 
 

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 from statemachines.kernel import GaplessError
-from statemachines_spec.script.script import Step
+from statemachines_spec.script.script import ScriptStep
 
 
 class CannotFollow(GaplessError):
     """What the script says cannot happen here."""
 
 
-class Stage(Protocol):
+class PartyStage(Protocol):
     """Does what a conductor says, to real parties.  Each method raises `CannotFollow` where it cannot be done, and
     unless a stage says how, nothing can."""
 
@@ -50,7 +50,7 @@ class Stage(Protocol):
         """The process goes on."""
         raise CannotFollow(f"nobody here can wake {node}")
 
-    def do(self, step: Step) -> None:
+    def do(self, step: ScriptStep) -> None:
         """A call of an application, or a word of the protocol's own."""
         raise CannotFollow(f"nobody here can {step.do}")
 

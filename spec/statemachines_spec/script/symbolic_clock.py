@@ -21,7 +21,7 @@ class Slot(NamedTuple):
         return f"{self.timer} of {self.party}" + (f" for {self.key}" if self.key else "")
 
 
-class Armed(NamedTuple):
+class SetTimerMoment(NamedTuple):
     """Set at a moment, for so long."""
 
     since: int
@@ -34,9 +34,9 @@ class SymbolicClock:
 
     def __init__(self) -> None:
         self.moment = 0
-        self.armed: dict[Slot, Armed] = {}
-        self.fired: list[tuple[Slot, Armed]] = []
-        self.ended: list[tuple[Slot, Armed]] = []
+        self.armed: dict[Slot, SetTimerMoment] = {}
+        self.fired: list[tuple[Slot, SetTimerMoment]] = []
+        self.ended: list[tuple[Slot, SetTimerMoment]] = []
         self.silent: frozenset[str] = frozenset()
 
     @property
@@ -50,7 +50,7 @@ class SymbolicClock:
                 slot = Slot(party, effect.timer, effect.key)
                 self.drop(slot)
                 since, for_ns = divmod(effect.deadline_ns, 1 << SHIFT)
-                self.armed[slot] = Armed(since, for_ns, effect.timer in self.silent)
+                self.armed[slot] = SetTimerMoment(since, for_ns, effect.timer in self.silent)
             elif isinstance(effect, CancelTimer):
                 self.drop(Slot(party, effect.timer, effect.key))
 
@@ -60,7 +60,7 @@ class SymbolicClock:
             self.ended.append((slot, armed))
 
 
-class Timed(Fsm[Any]):
+class TimedMachine(Fsm[Any]):
     """A machine whose steps happen at the moment of the clock, and whose timers it keeps.  `node`: the party's id,
     where its record has none."""
 

@@ -30,7 +30,7 @@ PROCESS: Final = ("start", "crash", "lose_disk", "restart", "pause", "wake", "fi
 """What only a process does, and no service."""
 
 
-class Words(msgspec.Struct, frozen=True):
+class MessageName(msgspec.Struct, frozen=True):
     """What a message is called: name of the event, nodes, what it is about, whether it is the last word on it."""
 
     what: str
@@ -44,6 +44,6 @@ class Words(msgspec.Struct, frozen=True):
         return f"{self.what}{' (final)' if self.final else ''}{about} from {self.sender} to {self.to}"
 
 
-def alike(one: Words, other: Words) -> bool:
+def alike(one: MessageName, other: MessageName) -> bool:
     """Of one name, but for whether it is the last word."""
     return (one.what, one.sender, one.to, one.about) == (other.what, other.sender, other.to, other.about)

@@ -12,7 +12,7 @@ from statemachines_spec.explorer.property import Always, Property, Sometimes
 from statemachines_spec.explorer.system import Budget, System
 from statemachines_spec.explorer.tick import TickClock
 from statemachines_spec.explorer.timing import Timing
-from statemachines_spec.sequence_windows.client import PROMPT, SECOND, Client
+from statemachines_spec.sequence_windows.client import PROMPT, SECOND, AdvisedClient
 
 MANY = tuple((f"s{number}", 1) for number in range(LISTED + 2))
 """More subjects than an advisory lists."""
@@ -20,33 +20,33 @@ MANY = tuple((f"s{number}", 1) for number in range(LISTED + 2))
 
 def advisories(about: str) -> System:
     """A second may be over at any moment."""
-    return _system("advisories", about, Client(6))
+    return _system("advisories", about, AdvisedClient(6))
 
 
 def great_advisories(about: str) -> System:
     """What is lost does not fit into an advisory."""
     losses = (Lost((("a", LOST_MAX),)), Lost((("a", 1), ("b", 2))))
     few = Budget("losses", 3, lambda actor, event: isinstance(event, Lost))
-    return replace(_system("great-advisories", about, Client(2 * LOST_MAX + 3, losses)), budgets=(few,))
+    return replace(_system("great-advisories", about, AdvisedClient(2 * LOST_MAX + 3, losses)), budgets=(few,))
 
 
 def many_advisories(about: str) -> System:
     """Of more subjects than are listed."""
     losses = (Lost(MANY), Lost((MANY[-1],)))
-    return _system("many-advisories", about, Client(len(MANY) + 2, losses))
+    return _system("many-advisories", about, AdvisedClient(len(MANY) + 2, losses))
 
 
 def make_timed_system(about: str) -> System:
     """A second has a few ticks."""
     timing = Timing(PERIOD_NS // SECOND, ("second",))
-    client = Client(6, timing=timing)
+    client = AdvisedClient(6, timing=timing)
     text = "who was not advised for more than a second is advised at once"
     prompt = Always(PROMPT, text, (client.is_broken(PROMPT),), _not)
     return _system("timed-advisories", about, client, (prompt,), (TickClock(timing.tick_ns),))
 
 
 def _system(
-    name: str, about: str, client: Client, more: tuple[Property, ...] = (), others: tuple[Actor, ...] = ()
+    name: str, about: str, client: AdvisedClient, more: tuple[Property, ...] = (), others: tuple[Actor, ...] = ()
 ) -> System:
     text = "advisories are a second apart, and their sum is what was lost"
     return System(

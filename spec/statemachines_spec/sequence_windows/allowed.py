@@ -4,80 +4,80 @@ from __future__ import annotations
 
 from typing import Final
 
-from statemachines_spec.protocol import Allowed
+from statemachines_spec.protocol import AllowedMutants
 
 ALLOWED: Final = (
-    Allowed(
+    AllowedMutants(
         ("publisher_window/0/to-absent",),
         "SW-09",
         "it stays absent either way, and a subject has no timers",
     ),
-    Allowed(
+    AllowedMutants(
         ("publisher_window.new_stream/1/chain-is-record.last",),
         "SW-02",
         "of what begins without CHAIN the subject is absent, and has no number: the last one is none as well",
     ),
-    Allowed(
+    AllowedMutants(
         ("subscriber_window/0/to-unsubscribed",),
         "SW-20",
         "it stays unsubscribed either way, and a subject has no timers",
     ),
-    Allowed(
+    AllowedMutants(
         ("subscriber_window/4/after-5",),
         "SW-22",
         "what begins at or below the last number does not begin behind it: either may be asked first",
     ),
-    Allowed(
+    AllowedMutants(
         ("subscriber_window/6/after-7",),
         "SW-08",
         "a CHAIN is to a number of an earlier frame: what is of the last number's own frame has none to it",
     ),
-    Allowed(
+    AllowedMutants(
         ("subscriber_window/7/after-8",),
         "SW-25",
         "a CHAIN is the last number or a later one, never both: either may be asked first",
     ),
-    Allowed(
+    AllowedMutants(
         ("subscriber_window.follows_later/2/gt-is-gte",),
         "SW-25",
         "of a CHAIN that is the last number the row above has decided already",
     ),
-    Allowed(
+    AllowedMutants(
         ("subscriber_window/12/to-fresh", "subscriber_window/16/to-fresh"),
         "SW-78",
         "it stays fresh either way, and a subject has no timers",
     ),
-    Allowed(
+    AllowedMutants(
         ("subject_publishers/1/to-roomy", "subject_publishers/4/to-roomy"),
         "SW-18",
         "it is roomy before: a crowded subject has no place left, and there are no timers",
     ),
-    Allowed(
+    AllowedMutants(
         ("rotation/0/to-turning", "rotation/1/to-turning"),
         "SW-10",
         "a window has one state, and no timers",
     ),
-    Allowed(
+    AllowedMutants(
         ("rotation.is_later/1/gt-is-gte", "late_join.is_later/1/gt-is-gte"),
         "SW-06",
         "of two times that are equal either is the latest",
     ),
-    Allowed(
+    AllowedMutants(
         ("late_join/1/to-told", "late_join/3/to-told", "late_join/4/to-told", "late_join/5/to-told"),
         "SW-06",
         "it stays told either way, and there are no timers",
     ),
-    Allowed(
+    AllowedMutants(
         ("late_join/2/to-untold",),
         "SW-33",
         "it stays untold either way, and there are no timers",
     ),
-    Allowed(
+    AllowedMutants(
         ("loss_notifier/2/to-waiting",),
         "SW-42",
         "the second that entering anew sets ends with the one that the row sets",
     ),
-    Allowed(
+    AllowedMutants(
         ("inbox_window/1/to-known", "inbox_window/2/to-known"),
         "SW-51",
         "it stays known either way, and there are no timers",

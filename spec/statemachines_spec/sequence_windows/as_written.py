@@ -17,10 +17,10 @@ from statemachines.sequence_windows.sequence import BASE_MAX, base_of, frame_at,
 from statemachines.sequence_windows.subscriber_window import CURRENT as KNOWN
 from statemachines.sequence_windows.subscriber_window import FRESH, UNSUBSCRIBED
 from statemachines_spec.explorer.actor import Watch
-from statemachines_spec.sequence_windows.rules import Outcome, Rules
+from statemachines_spec.sequence_windows.rules import Outcome, WindowRules
 
 
-class AsWritten(Rules):
+class WindowRulesAsWritten(WindowRules):
     """The source, word for word."""
 
     by_publisher = False
@@ -54,4 +54,4 @@ class AsWritten(Rules):
         return Judged(verdict, event.frame, event.first, event.last, lost)
 
 
-AS_WRITTEN = AsWritten()
+AS_WRITTEN = WindowRulesAsWritten()

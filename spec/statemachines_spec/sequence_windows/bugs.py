@@ -39,7 +39,7 @@ from statemachines.sequence_windows.subscriber_window import (
     advance_window,
     tell_verdict,
 )
-from statemachines_spec.bug import Apply, Bug, both, change_rows, redeclare, replace_call
+from statemachines_spec.bug import Apply, Bug, change_rows, combine, redeclare, replace_call
 from statemachines_spec.sequence_windows.held_bugs import HELD_BUGS
 
 KNOWN = SubscriberWindowStatus.CURRENT
@@ -237,7 +237,7 @@ BUGS = (
     Bug("others-not-moved", "a publisher's record is not moved by what comes of another", "SW-14", "the move",
         on(R, Touched, OLD, STAY)),
     Bug("repeat-is-next", "the last number, coming again, is no repeat", "SW-22", "at or below",
-        both(change_rows(R, "drop_repeat", when=is_below), change_rows(R, "take_rest", do=claim_nothing))),
+        combine(change_rows(R, "drop_repeat", when=is_below), change_rows(R, "take_rest", do=claim_nothing))),
     Bug("repeat-moves-back", "a repeat takes the record back to its number", "SW-22", "the last number",
         change_rows(R, "drop_repeat", do=move_back)),
     Bug("one-more-lost", "the message that shows a loss counts as lost", "SW-24", "the loss",
@@ -263,7 +263,7 @@ BUGS = (
     Bug("not-subscribed-is-next", "what is not subscribed is delivered", "SW-20", "the look at subscriptions",
         change_rows(R, "drop_unsubscribed", do=claim_nothing)),
     Bug("remembers-the-subscription", "who subscribes again has the record of before", "SW-19", "what is forgotten",
-        both(on(R, Unsubscribe, KNOWN, SubscriberWindowStatus.UNSUBSCRIBED), on(R, Subscribe,
+        combine(on(R, Unsubscribe, KNOWN, SubscriberWindowStatus.UNSUBSCRIBED), on(R, Subscribe,
              SubscriberWindowStatus.UNSUBSCRIBED, KNOWN))),
     Bug("cap-too-low", "a loss of two is told as one", "SW-29", "the cap",
         replace_call(subscriber_window, "LOSS_MAX", 1)),
@@ -302,7 +302,7 @@ BUGS = (
     Bug("displaced-in-silence", "who goes for another one is remembered all the same", "SW-18", "the record",
         change_rows(SUBJECT_PUBLISHERS, "displace", do=displace_in_silence)),
     Bug("displaced-uncounted", "that publishers were forgotten for others is not remembered", "SW-78", "the mark",
-        both(change_rows(SUBJECT_PUBLISHERS, "displace", to=SubjectPublishersStatus.ROOMY),
+        combine(change_rows(SUBJECT_PUBLISHERS, "displace", to=SubjectPublishersStatus.ROOMY),
              change_rows(R, "displace", do=subscriber_window.forget))),
     Bug("every-first-is-unknown", "a stream that begins anew may have been forgotten for others", "SW-78", "base 1",
         change_rows(R, "take_first_after_unknown", when=subscriber_window.is_crowded)),

@@ -21,7 +21,7 @@ from statemachines.sequence_windows.loss_notifier import (
 from statemachines.sequence_windows.properties.advised_losses import AdvisedLosses
 from statemachines.sequence_windows.properties.names import CONTENT
 from statemachines_spec.explorer.actor import Actor, Envelope, Passed, Reaction, Watch
-from statemachines_spec.explorer.party import Party, begin, firings, pass_time, step_party, timer_words, waits
+from statemachines_spec.explorer.party import Party, begin, list_firings, pass_time, step_party, timer_words, waits
 from statemachines_spec.explorer.property import View
 from statemachines_spec.explorer.timing import Timing
 
@@ -33,7 +33,7 @@ LONG = SECOND + 1
 PROMPT = "PROMPT"
 
 
-class ClientLocal(msgspec.Struct, frozen=True, gc=False):
+class AdvisedClientLocal(msgspec.Struct, frozen=True, gc=False):
     """`lost` in all; `advised`: what waits for an advisory, in ticks; which properties are `broken`."""
 
     party: Party
@@ -42,7 +42,7 @@ class ClientLocal(msgspec.Struct, frozen=True, gc=False):
     broken: tuple[str, ...] = ()
 
 
-class Client(Actor):
+class AdvisedClient(Actor):
     """It loses no more than `most`, all together, by these `losses`."""
 
     def __init__(self, most: int, losses: tuple[Lost, ...] = LOSSES, timing: Timing | None = None) -> None:
@@ -54,14 +54,14 @@ class Client(Actor):
     def machines(self) -> tuple[Fsm[Any], ...]:
         return (LOSS_NOTIFIER,)
 
-    def initial(self) -> ClientLocal:
-        return ClientLocal(begin(LOSS_NOTIFIER, LossNotifierRecord("c"), timing=self.timing))
+    def initial(self) -> AdvisedClientLocal:
+        return AdvisedClientLocal(begin(LOSS_NOTIFIER, LossNotifierRecord("c"), timing=self.timing))
 
-    def inputs(self, local: ClientLocal) -> tuple[Any, ...]:
+    def inputs(self, local: AdvisedClientLocal) -> tuple[Any, ...]:
         lost = tuple(one for one in self.losses if local.lost + _sum(one.losses) <= self.most)
-        return (*firings(LOSS_NOTIFIER, local.party, self.silent, self.timing), *lost)
+        return (*list_firings(LOSS_NOTIFIER, local.party, self.silent, self.timing), *lost)
 
-    def react(self, local: ClientLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+    def react(self, local: AdvisedClientLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         event = envelope.event
         if isinstance(event, Passed):
             reaction = pass_time(self.timing, local, event.ticks, standing=False)
@@ -72,7 +72,7 @@ class Client(Actor):
         told = [one.event for one in effects if isinstance(one, Tell) and isinstance(one.event, Advisory)]
         return Reaction(self._judge(replace(local, party=party), event, told))
 
-    def _judge(self, local: ClientLocal, event: Any, told: list[Advisory]) -> ClientLocal:
+    def _judge(self, local: AdvisedClientLocal, event: Any, told: list[Advisory]) -> AdvisedClientLocal:
         """What the judge has after this event, and these advisories."""
         advised, found = local.advised, set()
         if isinstance(event, Lost):
@@ -88,7 +88,7 @@ class Client(Actor):
         found |= {each.name for each in (*late, *advised.judge_count(local.party.record.lost))}
         return replace(local, advised=advised, broken=tuple(sorted({*local.broken, *found})))
 
-    def describe(self, local: ClientLocal) -> str:
+    def describe(self, local: AdvisedClientLocal) -> str:
         timers = f"; timers {', '.join(timer_words(local.party))}" if local.party.timers else ""
         return f"{local.party.record.status.value}: {local.lost} lost, {local.lost - local.advised.owed} told{timers}"
 
@@ -110,7 +110,7 @@ def _sum(losses: tuple[tuple[str, int], ...]) -> int:
     return sum(count for _, count in losses)
 
 
-def _age(local: ClientLocal, ticks: int) -> ClientLocal:
+def _age(local: AdvisedClientLocal, ticks: int) -> AdvisedClientLocal:
     advised = local.advised.pass_time(ticks, LONG)
     late = {one.name for one in advised.judge_wait(0, SECOND)}
     return replace(local, advised=advised, broken=tuple(sorted({*local.broken, *late})))

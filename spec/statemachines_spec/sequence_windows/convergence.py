@@ -23,7 +23,7 @@ class OperatorLocal(msgspec.Struct, frozen=True, gc=False):
     place: int = 0
 
 
-class Operator(Actor):
+class ConvergenceOperator(Actor):
     """`walls`: what its clock says at each instant; `nodes` that are told, no more than so many `times`."""
 
     keeps_time = True

@@ -9,12 +9,12 @@ from msgspec.structs import replace
 from statemachines.sequence_windows.sequence import BASE_MAX, number_of
 from statemachines_spec.explorer.property import Always, Property
 from statemachines_spec.explorer.system import System
-from statemachines_spec.sequence_windows.publisher import Publisher
-from statemachines_spec.sequence_windows.receiver import Receiver, WindowViolation
+from statemachines_spec.sequence_windows.publisher import WindowPublisher
+from statemachines_spec.sequence_windows.receiver import WindowReceiver, WindowViolation
 from statemachines_spec.sequence_windows.systems import BACK, STEADY, WindowSetting, build, never
 
 
-class Counterexample(msgspec.Struct, frozen=True):
+class WindowCounterexample(msgspec.Struct, frozen=True):
     """`about`: what goes wrong; `breaks`: the property; a limit is what DETECT leaves out, and has its name."""
 
     name: str
@@ -31,14 +31,14 @@ class Counterexample(msgspec.Struct, frozen=True):
 
 def strict(made: System, name: str) -> Property:
     """What would hold without a limit, or without what is assumed."""
-    receiver = next(one for one in made.actors if isinstance(one, Receiver))
+    receiver = next(one for one in made.actors if isinstance(one, WindowReceiver))
     if name == "JOIN":
         return never(receiver, WindowViolation.JOIN)
     if name == "limit-forgotten":
         return never(receiver, WindowViolation.FORGOTTEN, f"DETECT {name}")
     if name == "limit-cycled":
         return never(receiver, WindowViolation.CYCLED, f"DETECT {name}")
-    publisher = next(one for one in made.actors if isinstance(one, Publisher))
+    publisher = next(one for one in made.actors if isinstance(one, WindowPublisher))
     place = (publisher.subjects[0], f"{publisher.name}~1")
     views = (publisher.last_sent(), receiver.find_arrived(place, publisher.messages + 1))
     text = "what was sent has come, or is known to be missing, when nothing is on its way any more"
@@ -46,43 +46,43 @@ def strict(made: System, name: str) -> Property:
 
 
 AS_WRITTEN = (
-    Counterexample(
+    WindowCounterexample(
         "clock-back",
         "a subject that was rotated out begins anew, and the clock has stepped back: numbers that were sent come again",
         WindowSetting(walls=(BACK,), messages=3, lost=0, own_flips=2),
         "MONO",
     ),
-    Counterexample(
+    WindowCounterexample(
         "lower-frame",
         "the same, and its first message is lost: the receiver drops those that follow as if they had come",
         WindowSetting(walls=(BACK,), messages=3, lost=1, own_flips=2),
         "ONCE",
     ),
-    Counterexample(
+    WindowCounterexample(
         "one-map",
         "two publishers of a subject: what one sends is a repeat of what the other has sent",
         WindowSetting(walls=(STEADY, STEADY), messages=2, lost=0),
         "ONCE",
     ),
-    Counterexample(
+    WindowCounterexample(
         "time-comes-twice",
         "a first message comes twice: its TIME makes the receiver synchronise, and it is delivered again",
         WindowSetting(messages=1, lost=0, copies=True),
         "ONCE",
     ),
-    Counterexample(
+    WindowCounterexample(
         "loss-before-a-restart",
         "the last message before a restart is lost: the TIME of the next makes the receiver synchronise",
         WindowSetting(messages=3, lost=1, converges=1),
         "DETECT",
     ),
-    Counterexample(
+    WindowCounterexample(
         "a-frame-of-losses",
         "the first message of a new stream is lost: the next is 2^35 numbers ahead, and so many are called lost",
         WindowSetting(messages=3, lost=1, converges=1),
         "EXACT",
     ),
-    Counterexample(
+    WindowCounterexample(
         "used-up-within-the-frame",
         "no base is left, and the frame of now is the stream's own: its numbers come again",
         WindowSetting(messages=3, lost=0, begin=number_of(2, BASE_MAX - 1)),
@@ -92,19 +92,19 @@ AS_WRITTEN = (
 """Found by exploring, shortest first; the shipped machines keep the property in the same system."""
 
 LIMITS = (
-    Counterexample(
+    WindowCounterexample(
         "limit-forgotten",
         "the receiver's window turns twice: it has forgotten the stream, and the next message is FIRST",
         WindowSetting(messages=3, lost=1, flips=2),
         "limit-forgotten",
     ),
-    Counterexample(
+    WindowCounterexample(
         "limit-last",
         "the last message is lost: nothing follows that would show it",
         WindowSetting(messages=2, lost=1),
         "limit-last",
     ),
-    Counterexample(
+    WindowCounterexample(
         "limit-cycled",
         "the last message before its publisher forgets the subject is lost: what follows says nothing of it",
         WindowSetting(messages=3, lost=1, own_flips=2),
@@ -114,13 +114,13 @@ LIMITS = (
 """Of the shipped machines: losses that stay unseen."""
 
 ASSUMED = (
-    Counterexample(
+    WindowCounterexample(
         "join-loses-later",
         "the network loses after it has converged: the first message of a stream",
         WindowSetting(messages=2, lost=1, converges=1),
         "JOIN",
     ),
-    Counterexample(
+    WindowCounterexample(
         "join-ahead-of-the-clock",
         "a clock that steps back leaves a publisher in a frame that is still to come when the network converges",
         WindowSetting(walls=(BACK,), messages=2, lost=1, converges=1, careful=True),

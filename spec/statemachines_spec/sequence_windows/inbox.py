@@ -45,7 +45,7 @@ class PeerLocal(msgspec.Struct, frozen=True, gc=False):
     out: int = 0
 
 
-class Peer(Actor):
+class InboxPeer(Actor):
     """Sends no more than so many `messages`."""
 
     def __init__(self, messages: int) -> None:
@@ -77,7 +77,7 @@ class OwnerLocal(msgspec.Struct, frozen=True, gc=False):
     wrong: bool = False
 
 
-class Owner(Actor):
+class InboxOwner(Actor):
     """Whose inbox it is."""
 
     def __init__(self) -> None:
@@ -117,12 +117,12 @@ class Owner(Actor):
 
 def inbox(about: str) -> System:
     """A peer whose messages are lost, come twice, and overtake each other."""
-    owner = Owner()
+    owner = InboxOwner()
     text = "what is new is accepted, once; what was lost before it is told, up to the cap"
     return System(
         "inbox",
         about,
-        (Peer(4), owner),
+        (InboxPeer(4), owner),
         Network(2, lossy=False, duplicating=True),
         properties=(
             Always("INBOX", text, (owner.is_wrong(),), lambda wrong: not wrong),

@@ -18,7 +18,7 @@ FORGOTTEN = 2
 """So many flips after its last message a subject is forgotten."""
 
 
-class Fault(Enum):
+class NumberFault(Enum):
     """What is wrong with a number, or with the refusal of one."""
 
     MONO = "a number is not above all before it"
@@ -48,19 +48,19 @@ class NumberingFacts(msgspec.Struct, frozen=True):
         had = frame <= (self.last // BASES or self.dropped)
         return after <= self.now_ns or had or (bool(self.last) and after <= self.converged_ns)
 
-    def faults(self, told: Stamped) -> set[Fault]:
+    def faults(self, told: Stamped) -> set[NumberFault]:
         """What is wrong with the number of one message."""
-        found: set[Fault] = set()
+        found: set[NumberFault] = set()
         if self.goes_on:
             as_it_is = (told.frame * BASES + told.first, told.last, told.time_ns, told.chain)
-            return set() if as_it_is == (self.last + 1, told.first, 0, 0) else {Fault.FLOW}
+            return set() if as_it_is == (self.last + 1, told.first, 0, 0) else {NumberFault.FLOW}
         if (told.first, told.last, told.chain) != (1, 1, self.last):
-            found.add(Fault.FLOW)
+            found.add(NumberFault.FLOW)
         in_time = told.time_ns // NS == told.frame and told.time_ns in (self.now_ns, told.frame * NS)
         if self.is_over(told.frame) or not self.is_over(told.frame - 1) or not in_time:
-            found.add(Fault.EARLIEST)
+            found.add(NumberFault.EARLIEST)
         return found
 
-    def faults_of_refusal(self) -> set[Fault]:
+    def faults_of_refusal(self) -> set[NumberFault]:
         """What is wrong with numbering nothing."""
-        return {Fault.EARLIEST} if self.goes_on or not self.is_over(FRAMES - 1) else set()
+        return {NumberFault.EARLIEST} if self.goes_on or not self.is_over(FRAMES - 1) else set()

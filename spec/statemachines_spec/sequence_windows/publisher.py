@@ -31,8 +31,8 @@ from statemachines.sequence_windows.sequence import BASE_BITS, BASE_MAX, frame_o
 from statemachines_spec.explorer.actor import Actor, At, Envelope, Reaction, Restart, Watch
 from statemachines_spec.explorer.property import View
 from statemachines_spec.sequence_windows.forged_messages import FORGERIES, INVENTIONS, forge_message, invent_message
-from statemachines_spec.sequence_windows.numbering import FORGOTTEN, Fault, NumberingFacts
-from statemachines_spec.sequence_windows.rules import SHIPPED, Rules, step
+from statemachines_spec.sequence_windows.numbering import FORGOTTEN, NumberFault, NumberingFacts
+from statemachines_spec.sequence_windows.rules import SHIPPED, WindowRules, step
 
 RECEIVER = "receiver"
 WINDOW = Window(1)
@@ -70,7 +70,7 @@ class Carried(Message, frozen=True, gc=False):
     invented: bool = False
 
 
-class Line(msgspec.Struct, frozen=True, gc=False):
+class SubjectLine(msgspec.Struct, frozen=True, gc=False):
     """One subject: its record; what was `numbered`; `age`: how often the window has turned since; see `Carried` for the
     others."""
 
@@ -82,24 +82,24 @@ class Line(msgspec.Struct, frozen=True, gc=False):
     began_ns: int = 0
 
 
-class PublisherLocal(msgspec.Struct, frozen=True, gc=False):
+class WindowPublisherLocal(msgspec.Struct, frozen=True, gc=False):
     """`life` of the publisher; `dropped`: the highest frame that it has forgotten; `converged_ns`: the latest time that
     it was told; `ended`: there was no frame for a stream; `place` of the clock; `genuine`: what left last was its own,
     and was not lost."""
 
     rotation: RotationRecord
-    lines: tuple[Line, ...]
+    lines: tuple[SubjectLine, ...]
     life: int = 1
     sent: int = 0
     place: int = 0
     dropped: int = 0
     converged_ns: int = 0
-    broken: tuple[Fault, ...] = ()
+    broken: tuple[NumberFault, ...] = ()
     ended: bool = False
     genuine: bool = False
 
 
-class Publisher(Actor):
+class WindowPublisher(Actor):
     """`walls`: what its clock says at each instant of the system, in nanoseconds; `messages`: it sends no more than so
     many; `lives` it may have; `begin`: the last number of each subject at first (0: none); `careful`: nothing is lost
     once the network has converged, as the source assumes; `ranges`: a message may come with the one before; `forges`:
@@ -121,7 +121,7 @@ class Publisher(Actor):
         ranges: bool = False,
         forges: bool = False,
         invents: bool = False,
-        rules: Rules = SHIPPED,
+        rules: WindowRules = SHIPPED,
     ) -> None:
         super().__init__(name)
         self.walls = walls
@@ -142,10 +142,10 @@ class Publisher(Actor):
     def machines(self) -> tuple[Fsm[Any], ...]:
         return (PUBLISHER_WINDOW, ROTATION)
 
-    def initial(self) -> PublisherLocal:
-        return PublisherLocal(RotationRecord(WINDOW, 0), tuple(self._line(subject) for subject in self.subjects))
+    def initial(self) -> WindowPublisherLocal:
+        return WindowPublisherLocal(RotationRecord(WINDOW, 0), tuple(self._line(subject) for subject in self.subjects))
 
-    def inputs(self, local: PublisherLocal) -> tuple[Any, ...]:
+    def inputs(self, local: WindowPublisherLocal) -> tuple[Any, ...]:
         found: list[Event] = []
         if local.sent < self.messages:
             lossy = not (self.careful and local.converged_ns)
@@ -162,7 +162,7 @@ class Publisher(Actor):
             found.append(Rotate())
         return tuple(found)
 
-    def react(self, local: PublisherLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+    def react(self, local: WindowPublisherLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         match envelope.event:
             case At(now_ns):
                 return Reaction(replace(local, place=now_ns))
@@ -184,18 +184,20 @@ class Publisher(Actor):
                 return Reaction(replace(local, genuine=False), (Envelope(self.name, RECEIVER, carried),))
         raise TypeError(f"a publisher does not take a {type(envelope.event).__name__}")
 
-    def _line(self, subject: str) -> Line:
+    def _line(self, subject: str) -> SubjectLine:
         record = PublisherWindowRecord(subject)
         if not self.begin:
-            return Line(record)
-        return Line(replace(record, status=CURRENT, last=self.begin), PublishedNumbers(0, self.begin), age=0)
+            return SubjectLine(record)
+        return SubjectLine(replace(record, status=CURRENT, last=self.begin), PublishedNumbers(0, self.begin), age=0)
 
-    def _step_rotation(self, local: PublisherLocal, event: Event, watch: Watch | None) -> tuple[PublisherLocal, bool]:
+    def _step_rotation(
+        self, local: WindowPublisherLocal, event: Event, watch: Watch | None
+    ) -> tuple[WindowPublisherLocal, bool]:
         """The rotation after the event, and whether it flips; when the last flip was nobody asks any more."""
         rotation, told = step(ROTATION, local.rotation, event, self.name, watch)
         return replace(local, rotation=replace(rotation, flipped_ns=0, flips=0)), bool(told)
 
-    def _rotated(self, local: PublisherLocal, watch: Watch | None) -> PublisherLocal:
+    def _rotated(self, local: WindowPublisherLocal, watch: Watch | None) -> WindowPublisherLocal:
         """The window turns, if its machine says so; that it must is known here."""
         old = [frame_of(line.record.last) for line in local.lines if line.record.status is OLD]
         event = Tick(WINDOW.time_ns + 1, WINDOW.size + 1, max(old, default=0))
@@ -210,7 +212,7 @@ class Publisher(Actor):
             lines.append(replace(line, record=record, age=min(FORGOTTEN, line.age + 1)))
         return replace(local, lines=tuple(lines), dropped=max(dropped))
 
-    def _stamp_message(self, local: PublisherLocal, event: Send, watch: Watch | None) -> Reaction:
+    def _stamp_message(self, local: WindowPublisherLocal, event: Send, watch: Watch | None) -> Reaction:
         at = self.subjects.index(event.subject)
         line, rotation = local.lines[at], local.rotation
         call = Publish(1, self.walls[local.place], rotation.converged_ns, rotation.floor)
@@ -221,8 +223,8 @@ class Publisher(Actor):
             local = self._put(local, at, replace(line, record=record), known.faults_of_refusal())
             return Reaction(replace(local, ended=True))
         numbered, broken = line.numbered.observe(told.number, told.number)
-        faults = known.faults(told) | {Fault[one.name] for one in broken}
-        after = Line(
+        faults = known.faults(told) | {NumberFault[one.name] for one in broken}
+        after = SubjectLine(
             record,
             numbered,
             0,
@@ -235,11 +237,13 @@ class Publisher(Actor):
         carried = self._carried(local, after, event, told)
         return Reaction(local, () if event.lost else (Envelope(self.name, RECEIVER, carried),))
 
-    def _put(self, local: PublisherLocal, at: int, line: Line, faults: set[Fault]) -> PublisherLocal:
-        broken = tuple(one for one in Fault if one in local.broken or one in faults)
+    def _put(
+        self, local: WindowPublisherLocal, at: int, line: SubjectLine, faults: set[NumberFault]
+    ) -> WindowPublisherLocal:
+        broken = tuple(one for one in NumberFault if one in local.broken or one in faults)
         return replace(local, lines=(*local.lines[:at], line, *local.lines[at + 1 :]), broken=broken)
 
-    def _carried(self, local: PublisherLocal, line: Line, sending: Send, told: Stamped) -> Carried:
+    def _carried(self, local: WindowPublisherLocal, line: SubjectLine, sending: Send, told: Stamped) -> Carried:
         """What goes to the receiver; a range that begins with the first of its stream has neither TIME nor CHAIN."""
         event = Numbered(told.frame, told.first, told.last, told.time_ns, told.chain)
         again = int(sending.again and told.first > 2)
@@ -251,7 +255,7 @@ class Publisher(Actor):
         ordinal = line.numbered.count - 1 - again
         return Carried(who, sending.subject, event, ordinal, line.begin, line.cut, line.began_ns, sending.forged > 0)
 
-    def describe(self, local: PublisherLocal) -> str:
+    def describe(self, local: WindowPublisherLocal) -> str:
         words = [f"{one.record.subject} {one.record.status.value} {one.record.last:#x}" for one in local.lines]
         return f"life {local.life}; {', '.join(words)}"
 
@@ -261,7 +265,7 @@ class Publisher(Actor):
 
     # -- reading it ---------------------------------------------------------------------------------------------
 
-    def is_broken(self, how: Fault) -> View:
+    def is_broken(self, how: NumberFault) -> View:
         """Whether this was broken."""
         return View(self.name, 2, lambda local: int(how in local.broken))
 
@@ -272,7 +276,7 @@ class Publisher(Actor):
     def last_sent(self) -> View:
         """How many messages of its first subject it has sent, once it sends no more (0: it still may)."""
 
-        def read(local: PublisherLocal) -> int:
+        def read(local: WindowPublisherLocal) -> int:
             return local.lines[0].numbered.count if local.sent >= self.messages else 0
 
         return View(self.name, self.messages + 1, read)

@@ -47,7 +47,7 @@ from statemachines_spec.explorer.actor import Actor, At, Envelope, Reaction, Wat
 from statemachines_spec.explorer.property import View
 from statemachines_spec.sequence_windows.forged_messages import strip_message
 from statemachines_spec.sequence_windows.publisher import RECEIVER, Carried, Rotate
-from statemachines_spec.sequence_windows.rules import SHIPPED, Rules, step
+from statemachines_spec.sequence_windows.rules import SHIPPED, WindowRules, step
 
 
 class WindowViolation(Enum):
@@ -87,7 +87,7 @@ class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):
     opened: int = -1
 
 
-class ReceiverLocal(msgspec.Struct, frozen=True, gc=False):
+class WindowReceiverLocal(msgspec.Struct, frozen=True, gc=False):
     """`records` and `heard` by subject and publisher, sorted; `subscribed`: which subjects; `ages`: how often the
     window has turned since something came of each; `converged_ns`: the latest time that it was told; `told`: the last
     verdict, or verdicts.  Where there are places for few: `crowd`: who is remembered of the first subject; `spoke`: for
@@ -107,7 +107,7 @@ class ReceiverLocal(msgspec.Struct, frozen=True, gc=False):
     sober: tuple[tuple[tuple[str, str], SubscriberWindowRecord], ...] = ()
 
 
-class Receiver(Actor):
+class WindowReceiver(Actor):
     """`walls`: what its clock says at each instant; `late`: it subscribes at some time (otherwise from the beginning);
     `leaves`: it may unsubscribe; `rotates`: its window may turn; `places` for publishers of the first subject (0: for
     all); `invents`: messages come that nobody has sent; `in_order`: it delivers in the order of the numbers."""
@@ -125,7 +125,7 @@ class Receiver(Actor):
         places: int = 0,
         invents: bool = False,
         in_order: bool = False,
-        rules: Rules = SHIPPED,
+        rules: WindowRules = SHIPPED,
     ) -> None:
         super().__init__(RECEIVER)
         self.invents = invents
@@ -144,12 +144,12 @@ class Receiver(Actor):
     def machines(self) -> tuple[Fsm[Any], ...]:
         return (SUBSCRIBER_WINDOW, LATE_JOIN, SUBJECT_PUBLISHERS)
 
-    def initial(self) -> ReceiverLocal:
+    def initial(self) -> WindowReceiverLocal:
         count = len(self.subjects)
         crowd = SubjectPublishersRecord(self.subjects[0], self.places) if self.places else None
-        return ReceiverLocal(subscribed=(not self.late,) * count, ages=(2,) * count, crowd=crowd)
+        return WindowReceiverLocal(subscribed=(not self.late,) * count, ages=(2,) * count, crowd=crowd)
 
-    def inputs(self, local: ReceiverLocal) -> tuple[Any, ...]:
+    def inputs(self, local: WindowReceiverLocal) -> tuple[Any, ...]:
         found: list[Event] = []
         if self.rotates and any(one.seen.known for _, one in local.heard):
             found.append(Rotate())
@@ -159,7 +159,7 @@ class Receiver(Actor):
             found.append(Unsubscribe())
         return tuple(found)
 
-    def react(self, local: ReceiverLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+    def react(self, local: WindowReceiverLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         match envelope.event:
             case At(now_ns):
                 return Reaction(replace(local, place=now_ns))
@@ -174,7 +174,7 @@ class Receiver(Actor):
                 return Reaction(self._take_message(local, carried, watch))
         raise TypeError(f"a receiver does not take a {type(envelope.event).__name__}")
 
-    def _rotated(self, local: ReceiverLocal, watch: Watch | None) -> ReceiverLocal:
+    def _rotated(self, local: WindowReceiverLocal, watch: Watch | None) -> WindowReceiverLocal:
         ages = tuple(min(2, age + 1) for age in local.ages)
         local = self._feed_records(local, Flip(), watch)
         gone = {subject for subject, age in zip(self.subjects, ages, strict=True) if age == 2}
@@ -186,7 +186,7 @@ class Receiver(Actor):
             local = replace(local, crowd=crowd)
         return replace(local, ages=ages, heard=heard)
 
-    def _subscribed(self, local: ReceiverLocal, event: Event, watch: Watch | None) -> ReceiverLocal:
+    def _subscribed(self, local: WindowReceiverLocal, event: Event, watch: Watch | None) -> WindowReceiverLocal:
         """The first subject is the one that comes and goes."""
         first = self.subjects[0]
         local = self._feed_records(local, event, watch, first)
@@ -195,8 +195,8 @@ class Receiver(Actor):
         return replace(local, subscribed=subscribed, heard=heard)
 
     def _feed_records(
-        self, local: ReceiverLocal, event: Event, watch: Watch | None, subject: str = "", but: str = ""
-    ) -> ReceiverLocal:
+        self, local: WindowReceiverLocal, event: Event, watch: Watch | None, subject: str = "", but: str = ""
+    ) -> WindowReceiverLocal:
         """Every record of the subject ("": of all), but that of one publisher, takes the event."""
         records = []
         for place, record in local.records:
@@ -205,7 +205,7 @@ class Receiver(Actor):
             records.append((place, record))
         return replace(local, records=tuple(records))
 
-    def _take_message(self, local: ReceiverLocal, carried: Carried, watch: Watch | None) -> ReceiverLocal:
+    def _take_message(self, local: WindowReceiverLocal, carried: Carried, watch: Watch | None) -> WindowReceiverLocal:
         """The receiver's part, then the judge's."""
         at = self.subjects.index(carried.subject)
         publisher, _, life = carried.publisher.rpartition("~")
@@ -264,7 +264,7 @@ class Receiver(Actor):
         local = replace(local, heard=_with(local.heard, truth_place, heard), told=told_as, broken=broken)
         return self._spoken(local, truth_place) if self.places and local.subscribed[at] else local
 
-    def _crowded(self, local: ReceiverLocal, subject: str, who: str, watch: Watch | None) -> ReceiverLocal:
+    def _crowded(self, local: WindowReceiverLocal, subject: str, who: str, watch: Watch | None) -> WindowReceiverLocal:
         """Who speaks has a place, and perhaps another one has none any more."""
         if local.crowd is None:
             return local
@@ -275,7 +275,7 @@ class Receiver(Actor):
             records[place] = step(SUBSCRIBER_WINDOW, records[place], Displace(), self.name, watch)[0]
         return replace(local, crowd=crowd, records=tuple(sorted(records.items(), key=lambda pair: pair[0])))
 
-    def _spoken(self, local: ReceiverLocal, place: tuple[str, str]) -> ReceiverLocal:
+    def _spoken(self, local: WindowReceiverLocal, place: tuple[str, str]) -> WindowReceiverLocal:
         """The judge's part of that."""
         spoke, gone = remember_publisher(local.spoke, place[1], self.places)
         if not gone:
@@ -287,8 +287,8 @@ class Receiver(Actor):
     # -- the judge ----------------------------------------------------------------------------------------------
 
     def _joined(
-        self, local: ReceiverLocal, heard: HeardMessages, carried: Carried, watch: Watch | None
-    ) -> tuple[ReceiverLocal, set[WindowViolation]]:
+        self, local: WindowReceiverLocal, heard: HeardMessages, carried: Carried, watch: Watch | None
+    ) -> tuple[WindowReceiverLocal, set[WindowViolation]]:
         """What the receiver says of a first message, and whether something of a stream that it calls verified did not
         arrive."""
         now_ns, begins_ns = self.walls[local.place], start_of(carried.event.frame)
@@ -311,7 +311,7 @@ class Receiver(Actor):
 
     # -- reading it ---------------------------------------------------------------------------------------------
 
-    def describe(self, local: ReceiverLocal) -> str:
+    def describe(self, local: WindowReceiverLocal) -> str:
         words = [f"{place[0]} of {place[1]} {one.status.value} {one.last:#x}" for place, one in local.records]
         words += [local.told] if local.told else []
         return "; ".join([*words, *(one.value for one in local.broken)])

@@ -22,7 +22,7 @@ def step(fsm: Fsm[Any], record: Any, event: Event, name: str, watch: Watch | Non
     return party.record, tuple(effect.event for effect in effects if isinstance(effect, Tell))
 
 
-class Rules:
+class WindowRules:
     """As they are shipped: a machine for each subject, and for each subject and publisher."""
 
     by_publisher = True
@@ -37,4 +37,4 @@ class Rules:
         return step(SUBSCRIBER_WINDOW, record, event, name, watch)
 
 
-SHIPPED = Rules()
+SHIPPED = WindowRules()

@@ -20,12 +20,12 @@ from statemachines_spec.sequence_windows.advisory_systems import (
     many_advisories,
 )
 from statemachines_spec.sequence_windows.as_written import AS_WRITTEN
-from statemachines_spec.sequence_windows.convergence import Operator
+from statemachines_spec.sequence_windows.convergence import ConvergenceOperator
 from statemachines_spec.sequence_windows.held_systems import HELD, build_held
 from statemachines_spec.sequence_windows.inbox import inbox
-from statemachines_spec.sequence_windows.numbering import Fault
-from statemachines_spec.sequence_windows.publisher import RECEIVER, Publisher, Rotate, Send
-from statemachines_spec.sequence_windows.receiver import PROMISES, UNORDERED, Receiver, WindowViolation
+from statemachines_spec.sequence_windows.numbering import NumberFault
+from statemachines_spec.sequence_windows.publisher import RECEIVER, Rotate, Send, WindowPublisher
+from statemachines_spec.sequence_windows.receiver import PROMISES, UNORDERED, WindowReceiver, WindowViolation
 from statemachines_spec.sequence_windows.rules import SHIPPED
 from statemachines_spec.sequence_windows.window_turns import turning
 
@@ -226,7 +226,7 @@ def build(name: str, about: str, setting: WindowSetting, variant: str = "settled
     rules = AS_WRITTEN if variant == "as_written" else SHIPPED
     ours = setting.ours or setting.walls[0]
     publishers = [
-        Publisher(
+        WindowPublisher(
             f"publisher-{n}",
             walls=walls,
             subjects=setting.subjects,
@@ -242,7 +242,7 @@ def build(name: str, about: str, setting: WindowSetting, variant: str = "settled
         )
         for n, walls in enumerate(setting.walls, 1)
     ]
-    receiver = Receiver(
+    receiver = WindowReceiver(
         walls=ours,
         subjects=setting.subjects,
         rotates=bool(setting.flips),
@@ -255,7 +255,7 @@ def build(name: str, about: str, setting: WindowSetting, variant: str = "settled
     )
     actors: list[Actor] = [*publishers, receiver, Clock(*range(len(ours)))]
     if setting.converges:
-        actors.append(Operator(ours, tuple(one.name for one in (*publishers, receiver)), setting.converges))
+        actors.append(ConvergenceOperator(ours, tuple(one.name for one in (*publishers, receiver)), setting.converges))
     senders = tuple(one.name for one in publishers)
     return System(
         name,
@@ -277,11 +277,11 @@ def build(name: str, about: str, setting: WindowSetting, variant: str = "settled
     )
 
 
-def properties(publishers: list[Publisher], receiver: Receiver, setting: WindowSetting) -> list[Property]:
+def properties(publishers: list[WindowPublisher], receiver: WindowReceiver, setting: WindowSetting) -> list[Property]:
     """What must hold, and what must happen sometimes."""
     found: list[Property] = [
         Always(f"{how.name} {one.name}", f"never: {how.value}", (one.is_broken(how),), _not)
-        for how in Fault
+        for how in NumberFault
         for one in publishers
     ]
     found += [never(receiver, how) for how in list_promised(setting)]
@@ -309,7 +309,7 @@ def list_promised(setting: WindowSetting) -> tuple[WindowViolation, ...]:
     return PROMISES if setting.careful else tuple(how for how in PROMISES if how is not WindowViolation.JOIN)
 
 
-def never(receiver: Receiver, how: WindowViolation, name: str = "") -> Always:
+def never(receiver: WindowReceiver, how: WindowViolation, name: str = "") -> Always:
     """This is never broken."""
     return Always(name or how.name, f"never: {how.value}", (receiver.is_broken(how),), lambda broken: not broken)
 

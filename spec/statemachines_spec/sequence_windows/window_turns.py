@@ -27,7 +27,7 @@ class Look(Event, frozen=True, gc=False):
     kept: int
 
 
-class HostLocal(msgspec.Struct, frozen=True, gc=False):
+class TurnHostLocal(msgspec.Struct, frozen=True, gc=False):
     """`turned_ns`: when the window turned last; `turns`: how often; `early`: it turned when it should not; `late`: it
     did not when it should."""
 
@@ -51,13 +51,13 @@ class WindowHost(Actor):
     def machines(self) -> tuple[Fsm[Any], ...]:
         return (ROTATION,)
 
-    def initial(self) -> HostLocal:
-        return HostLocal(RotationRecord(WINDOW, 0))
+    def initial(self) -> TurnHostLocal:
+        return TurnHostLocal(RotationRecord(WINDOW, 0))
 
-    def inputs(self, local: HostLocal) -> tuple[Any, ...]:
+    def inputs(self, local: TurnHostLocal) -> tuple[Any, ...]:
         return (Look(WINDOW.size), Look(WINDOW.size + 1))
 
-    def react(self, local: HostLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+    def react(self, local: TurnHostLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         event = envelope.event
         if isinstance(event, At):
             return Reaction(replace(local, now_ns=event.now_ns))
@@ -66,7 +66,7 @@ class WindowHost(Actor):
         passed = local.now_ns >= local.turned_ns + WINDOW.time_ns + 1
         due = int(passed and event.kept > WINDOW.size)
         return Reaction(
-            HostLocal(
+            TurnHostLocal(
                 rotation,
                 local.now_ns,
                 local.now_ns if turns else local.turned_ns,
@@ -76,7 +76,7 @@ class WindowHost(Actor):
             )
         )
 
-    def describe(self, local: HostLocal) -> str:
+    def describe(self, local: TurnHostLocal) -> str:
         return f"at {local.now_ns} ns; has turned {local.turns} times"
 
     def bounds(self) -> dict[str, str]:

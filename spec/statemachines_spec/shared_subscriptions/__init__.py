@@ -5,8 +5,8 @@ from statemachines_spec.shared_subscriptions.allowed_consumer import ALLOWED as 
 from statemachines_spec.shared_subscriptions.allowed_leader import ALLOWED as LEADER_ALLOWED
 from statemachines_spec.shared_subscriptions.allowed_process import ALLOWED as PROCESS_ALLOWED
 from statemachines_spec.shared_subscriptions.bugs import BUGS
+from statemachines_spec.shared_subscriptions.directed_systems import DIRECTED_SYSTEMS
 from statemachines_spec.shared_subscriptions.every_system import SYSTEMS, obligations_of, system
-from statemachines_spec.shared_subscriptions.hunts import HUNTS
 from statemachines_spec.shared_subscriptions.orders import ORDERS
 from statemachines_spec.shared_subscriptions.script import SCRIPT
 from statemachines_spec.shared_subscriptions.systems import SIZES
@@ -21,7 +21,7 @@ SPEC = CheckProtocol(
     orders=(*ORDERS, WORKS_IN_TIME),
     bugs=BUGS,
     obligations_of=obligations_of,
-    hunted=HUNTS,
+    directed=DIRECTED_SYSTEMS,
     allowed=(*CONSUMER_ALLOWED, *LEADER_ALLOWED, *PROCESS_ALLOWED),
     script=SCRIPT,
 )

@@ -27,7 +27,7 @@ from statemachines.shared_subscriptions.session_record import Acknowledged, Deli
 from statemachines.shared_subscriptions.stream import ABSENT
 from statemachines_spec.explorer.actor import Crash, Envelope, Observer, Reaction, Watch
 from statemachines_spec.shared_subscriptions.consumer import ConsumerLocal
-from statemachines_spec.shared_subscriptions.leader_host import HostLocal
+from statemachines_spec.shared_subscriptions.leader_host import LeaderHostLocal
 from statemachines_spec.shared_subscriptions.session_consumer import ACCOUNT, Unheard
 from statemachines_spec.shared_subscriptions.stores import StoreLocal
 
@@ -67,7 +67,7 @@ class AccountLocal(msgspec.Struct, frozen=True, gc=False):
     places: tuple[BorrowerPlace, ...] = ()
 
 
-class Account(Observer):
+class DeliveryAccount(Observer):
     """The books over `streams`; `published`: the messages of each that somebody is to acknowledge."""
 
     def __init__(self, streams: tuple[str, ...], published: tuple[int, ...]) -> None:
@@ -82,7 +82,7 @@ class Account(Observer):
     def sees(self, actor: str, before: Any, event: Any, after: Any) -> Event | None:
         if isinstance(before, ConsumerLocal):
             return self._of_consumer(before, event, after)
-        if isinstance(before, HostLocal):
+        if isinstance(before, LeaderHostLocal):
             return self._of_leader(before, event, after)
         if isinstance(before, StoreLocal) and actor == GROUP_STORE and isinstance(event, Commit):
             return self._of_store(before, after)
@@ -144,7 +144,7 @@ class Account(Observer):
         held = tuple(stream for stream, child in in_order(record.streams) if child.status is not ABSENT)
         return Excused(() if orderly else held, record.id)
 
-    def _of_leader(self, before: HostLocal, event: Any, after: HostLocal) -> Excused | None:
+    def _of_leader(self, before: LeaderHostLocal, event: Any, after: LeaderHostLocal) -> Excused | None:
         """Another leader, or none; a member that expires or is kicked, until its lease has surely ended."""
         if isinstance(event, Crash):
             return Excused(self.streams)

@@ -19,14 +19,14 @@ from statemachines.shared_subscriptions.agent_record import (
     LeaveSubscription,
     Private,
     ServedSubscription,
-    Shared,
+    SharedFilter,
     SubscribeAlone,
     SubscribeShared,
 )
 from statemachines.shared_subscriptions.borrower import Destroyed, PingTimer
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group import DeclarationRefused
-from statemachines.shared_subscriptions.group_store import Claim, Properties, Read, ReadDone, Stored
+from statemachines.shared_subscriptions.group_store import Claim, Properties, Read, ReadDone, StoredRecord
 from statemachines.shared_subscriptions.handler_process import HANDLER, PRIVATES
 from statemachines.shared_subscriptions.message import (
     Disconnect,
@@ -127,7 +127,7 @@ class Leaders(ProcessCounterpart):
                 yield from two_ways(leader, LeaderConnectResponse(living, leader, epoch, 1))
         if known.open:
             for leader, epoch in (NOBODY, *CLAIMS):
-                claim = Stored(Claim(leader, epoch), epoch) if leader else None
+                claim = StoredRecord(Claim(leader, epoch), epoch) if leader else None
                 yield PartyInput(WITNESS, ReadDone(known.open, (claim,), 0))
         if known.ping:
             leader, epoch = known.follows
@@ -335,8 +335,8 @@ class AskedFacts(msgspec.Struct, frozen=True, gc=False):
         return AskedFacts((*self.subscriptions[: at - 1], (n, is_open), *self.subscriptions[at:]))
 
 
-GOOD: Final = SubscribeShared(Shared(GROUP, FILTER))
-BAD: Final = (SubscribeShared(Shared("g/h", FILTER)), SubscribeShared(Shared(GROUP, "a#")))
+GOOD: Final = SubscribeShared(SharedFilter(GROUP, FILTER))
+BAD: Final = (SubscribeShared(SharedFilter("g/h", FILTER)), SubscribeShared(SharedFilter(GROUP, "a#")))
 ENDS: Final = (EndSubscription, LeaveSubscription)
 SUBSCRIPTIONS: Final = 2
 
@@ -382,7 +382,7 @@ def declared_answers(at: int, n: int) -> Iterator[PartyInput]:
     """What the store says to the declarer of this subscription: the group lives by our times, or by others."""
     for interval_ms in (OURS.ping_interval_ms, OURS.ping_interval_ms + 1):
         found = Properties(0, interval_ms, OURS.ping_timeout_ms, OURS.claim_ttl_ms)
-        yield PartyInput(DECLARERS.id_of(LIFE, at), ReadDone(n, (Stored(found, 1), None), 0))
+        yield PartyInput(DECLARERS.id_of(LIFE, at), ReadDone(n, (StoredRecord(found, 1), None), 0))
 
 
 def is_declared_so(event: PartyInput) -> bool:

@@ -29,7 +29,7 @@ from statemachines.shared_subscriptions.properties.timers_needed import (
 from statemachines.shared_subscriptions.stream import ABSENT
 from statemachines_spec.explorer.property import Always, Sometimes, Stepwise, View
 from statemachines_spec.shared_subscriptions.consumer import Consumer, ConsumerLocal
-from statemachines_spec.shared_subscriptions.leader_host import HostLocal, LeaderHost
+from statemachines_spec.shared_subscriptions.leader_host import LeaderHost, LeaderHostLocal
 
 # -- S10 ------------------------------------------------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ def _views(consumer: str, host: str, stream: str, scale: Scale) -> tuple[tuple[V
         link = scale.link(record.link.epoch, record.link.registration)
         return 1 + (link * 4 + side.kind) * grants + side.grant
 
-    def leader(local: HostLocal) -> int:
+    def leader(local: LeaderHostLocal) -> int:
         record = _serving(local)
         if record is None:
             return 0
@@ -181,7 +181,7 @@ def _progress(consumer: str, host: str, stream: str, scale: Scale, name: str) ->
         link = scale.link(record.link.epoch, record.link.registration)
         return int(1 + (link * grants + child.grant) * offsets + scale.progress(child.progress))
 
-    def leader(local: HostLocal) -> int:
+    def leader(local: LeaderHostLocal) -> int:
         record = _serving(local)
         one = None if record is None else record.assignments.get(stream)
         if one is None or one.status is GRANTING:
@@ -199,7 +199,7 @@ def _progress(consumer: str, host: str, stream: str, scale: Scale, name: str) ->
     return Always(name, text, (View(consumer, size, borrower), View(host, size, leader)), holds, True)
 
 
-def _serving(local: HostLocal) -> LeaderRecord | None:
+def _serving(local: LeaderHostLocal) -> LeaderRecord | None:
     record = None if local.party is None else local.party.record
     return record if record is not None and record.status in SERVING else None
 
@@ -216,13 +216,13 @@ def deadlines(hosts: Iterable[str]) -> Always:
     return Always("S11 deadlines", text, views, lambda *each: all(each))
 
 
-def _keeps_until(local: HostLocal) -> int:
+def _keeps_until(local: LeaderHostLocal) -> int:
     return int(local.party is None or keeps_until_deadlines(local.party.record, set(local.party.timers)))
 
 
 def let_go(actor: str, before: Any, event: Any, after: Any) -> bool:
     """S11: what comes of a borrower that was let go changes nothing, but for its last word (a disconnect)."""
-    if not isinstance(before, HostLocal) or before.party is None or after.party is None:
+    if not isinstance(before, LeaderHostLocal) or before.party is None or after.party is None:
         return True
     record = before.party.record
     if record.status not in SERVING:
@@ -251,7 +251,7 @@ def make_other_timer(hosts: Iterable[str]) -> Sometimes:
     """Against an empty L10: some stream is granted, another timer of the same leader is set."""
     host = next(iter(hosts))
 
-    def view(local: HostLocal) -> int:
+    def view(local: LeaderHostLocal) -> int:
         record = _serving(local)
         given = record is not None and any(one.status is GIVEN for _, one in in_order(record.assignments))
         return int(given and local.party is not None and bool(local.party.timers))
@@ -263,7 +263,7 @@ def _few(local: ConsumerLocal) -> int:
     return int(local.party is None or not check_timers("borrower", local.party.record, local.party.timers))
 
 
-def _needed(local: HostLocal) -> int:
+def _needed(local: LeaderHostLocal) -> int:
     return int(local.party is None or not check_timers("leader", local.party.record, local.party.timers))
 
 

@@ -17,7 +17,7 @@ from statemachines_spec.explorer.actor import Envelope
 from statemachines_spec.explorer.property import Always, Eventually, Sometimes, View
 from statemachines_spec.explorer.system import Due
 from statemachines_spec.shared_subscriptions.consumer import ConsumerLocal
-from statemachines_spec.shared_subscriptions.leader_host import HostLocal
+from statemachines_spec.shared_subscriptions.leader_host import LeaderHostLocal
 
 # -- over states ----------------------------------------------------------------------------------------------------
 
@@ -52,11 +52,11 @@ def any_of(*each: int) -> bool:
     return any(each)
 
 
-def _has_deadlines(local: HostLocal) -> int:
+def _has_deadlines(local: LeaderHostLocal) -> int:
     return int(local.party is None or answers_have_deadlines(local.party.record, set(local.party.timers)))
 
 
-def _has_room(window: int, local: HostLocal) -> int:
+def _has_room(window: int, local: LeaderHostLocal) -> int:
     """Counted from the assignments, not as the leader counts."""
     record = None if local.party is None else local.party.record
     if record is None:
@@ -67,7 +67,7 @@ def _has_room(window: int, local: HostLocal) -> int:
     )
 
 
-def _waits_for_room(window: int, local: HostLocal) -> int:
+def _waits_for_room(window: int, local: LeaderHostLocal) -> int:
     record = None if local.party is None else local.party.record
     return int(
         record is not None
@@ -76,7 +76,7 @@ def _waits_for_room(window: int, local: HostLocal) -> int:
     )
 
 
-def _has_let_go(local: HostLocal) -> int:
+def _has_let_go(local: LeaderHostLocal) -> int:
     record = None if local.party is None else local.party.record
     return int(record is not None and record.grant > 0 and bool(record.members) and not record.assignments)
 
@@ -89,7 +89,7 @@ def make_granting_ends(hosts: Iterable[str]) -> tuple[Eventually, ...]:
     return tuple(Eventually(f"L11 {host}", "granting ends", (View(host, 2, _grants),), bool) for host in hosts)
 
 
-def _grants(local: HostLocal) -> int:
+def _grants(local: LeaderHostLocal) -> int:
     record = None if local.party is None else local.party.record
     return int(record is not None and bool(find_ungranted(record)))
 

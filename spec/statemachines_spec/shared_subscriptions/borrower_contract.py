@@ -106,7 +106,7 @@ def pair_of(event: Any) -> tuple[int, int]:
 # -- what may be said -----------------------------------------------------------------------------------------------
 
 
-class Alphabet(msgspec.Struct, frozen=True):
+class LeaderAlphabet(msgspec.Struct, frozen=True):
     """What may be said: by leaders of these `pairs`, who grant `streams` under so many `grants`, and take them back
     with `takes`; by the session, of these `progress`; while no more than so many `pings` are sent.  `idle`: rules that
     none of this meets."""
@@ -130,7 +130,7 @@ class Everybody(Counterpart):
 
     owes, ends = "S19", "S1 ends"
 
-    def __init__(self, alphabet: Alphabet) -> None:
+    def __init__(self, alphabet: LeaderAlphabet) -> None:
         super().__init__(RULES, alphabet.idle)
         self.alphabet = alphabet
 
@@ -447,9 +447,11 @@ RULES: Final = (
 
 TIMES: Final = Configuration()
 ALPHABETS: Final = {
-    "borrower-told": Alphabet(((1, 2), (2, 1), (2, 2), (3, 1)), ("0.0/a",), progress=(), pings=1, idle=("pings",)),
-    "streams-told": Alphabet(((2, 1),), ("0.0/a",), grants=2, progress=(0, 1, END_OF_STREAM), idle=("follows",)),
-    "two-streams-told": Alphabet(
+    "borrower-told": LeaderAlphabet(
+        ((1, 2), (2, 1), (2, 2), (3, 1)), ("0.0/a",), progress=(), pings=1, idle=("pings",)
+    ),
+    "streams-told": LeaderAlphabet(((2, 1),), ("0.0/a",), grants=2, progress=(0, 1, END_OF_STREAM), idle=("follows",)),
+    "two-streams-told": LeaderAlphabet(
         ((2, 1),), ("0.0/a", "0.0/b"), progress=(END_OF_STREAM,), takes=(), idle=("follows", "revoke", "late revoke")
     ),
 }
@@ -465,7 +467,7 @@ def build(name: str) -> System:
     return build_system(name, ABOUT[name], ALPHABETS[name])
 
 
-def build_system(name: str, about: str, alphabet: Alphabet) -> System:
+def build_system(name: str, about: str, alphabet: LeaderAlphabet) -> System:
     """A borrower to whom all of the alphabet may be said."""
     record = BorrowerRecord(ID, GROUP, FILTER, REGISTRIES, TIMES, epoch=SEEN)
     machine = Machine(BORROWER, record, bound=lambda record: record.ping_n <= alphabet.pings)

@@ -32,8 +32,8 @@ from statemachines_spec.shared_subscriptions.borrower_contract import (
     ID,
     REGISTRIES,
     SEEN,
-    Alphabet,
     BorrowerFacts,
+    LeaderAlphabet,
     leader_of,
 )
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP
@@ -61,7 +61,7 @@ class Since(msgspec.Struct, frozen=True, gc=False):
     left: int = 0
 
 
-class Due(msgspec.Struct, frozen=True):
+class TimeRule(msgspec.Struct, frozen=True):
     """A rule of time: after so many `ticks` of `since`, where it `applies`, `on` comes: neither earlier nor later."""
 
     name: str
@@ -83,16 +83,16 @@ class Due(msgspec.Struct, frozen=True):
 
 
 DUE: Final = (
-    Due("asks on time", "SS-02", "who looks for a leader asks every find_leader", FindLeaderTimer, "asked",
+    TimeRule("asks on time", "SS-02", "who looks for a leader asks every find_leader", FindLeaderTimer, "asked",
         OURS.find_leader_ms // TICK_MS, lambda known: known.asked >= 0 and known.link is None and not known.ended),
-    Due("pings on time", "SS-08", "a ping follows the answer of the one before after a ping_interval", PingTimer,
+    TimeRule("pings on time", "SS-08", "a ping follows the answer of the one before after a ping_interval", PingTimer,
         "answered", OURS.ping_interval_ms // TICK_MS,
         lambda known: known.link is not None and not known.open and known.n < PINGS),
-    Due("gives up on time", "SS-09, SS-18", "a ping is waited for through a ping_timeout", PingTimeout, "pinged",
+    TimeRule("gives up on time", "SS-09, SS-18", "a ping is waited for through a ping_timeout", PingTimeout, "pinged",
         OURS.ping_timeout_ms // TICK_MS, lambda known: known.open),
-    Due("lease on time", "SS-10", "a lease lasts for L from the sending of the ping that was answered", LeaseEnd,
+    TimeRule("lease on time", "SS-10", "a lease lasts for L from the sending of the ping that was answered", LeaseEnd,
         "leased", OURS.lease_ms // TICK_MS, lambda known: known.leased),
-    Due("leaves on time", "SS-21", "who leaves is gone within unsubscribe_timeout", UnsubscribeTimer, "left",
+    TimeRule("leaves on time", "SS-21", "who leaves is gone within unsubscribe_timeout", UnsubscribeTimer, "left",
         OURS.unsubscribe_timeout_ms // TICK_MS, lambda known: known.leaving),
 )  # fmt: skip
 RULES: Final = tuple(one.rule() for one in DUE)
@@ -104,7 +104,7 @@ class Timely(borrower_contract.Everybody):
     """a leader that answers whenever it likes, and a client that leaves"""
 
     def __init__(self) -> None:
-        super().__init__(Alphabet(((SEEN, 1),), pings=PINGS))
+        super().__init__(LeaderAlphabet(((SEEN, 1),), pings=PINGS))
         self.rules = RULES
 
     def begins(self) -> Any:

@@ -46,8 +46,8 @@ from statemachines.shared_subscriptions.message import (
 from statemachines_spec.bug import (
     Bug,
     action_of,
-    both,
     change_rows,
+    combine,
     drop_route,
     redeclare,
     refuse_event,
@@ -154,7 +154,7 @@ def keep_whatever_and_send_revoked(record: Any, event: Any, now_ns: int) -> Any:
 
 
 def rearm_only(record: Any, event: Any, now_ns: int) -> Any:
-    return record, (assignment.again(record, now_ns),)
+    return record, (assignment.make_again_timer(record, now_ns),)
 
 
 def expire_early(record: Any, now_ns: int) -> SetTimer:
@@ -221,9 +221,9 @@ def clean_in_grace(release: Any) -> Any:
 def end_where_cut(batch: Any) -> Any:
     """Every batch of a stream that has ended says so, also one that its limit has cut short."""
 
-    def wrong(state: stream_store.Streams, one: stream_store.Slice) -> stream_store.Batch:
+    def wrong(state: stream_store.StoredStreams, one: stream_store.Slice) -> stream_store.MessageBatch:
         stored = state.by_id.get(one.stream)
-        cut: stream_store.Batch = batch(state, one)
+        cut: stream_store.MessageBatch = batch(state, one)
         return replace(cut, ended=stored is not None and stored.ended)
 
     return staticmethod(wrong)
@@ -333,7 +333,7 @@ BUGS: Final = (
         "a progress that arrives late takes the place of a higher one",
         "SS-82",
         "the actions of update_progress in an assignment",
-        both(
+        combine(
             change_rows(assignment.ASSIGNMENT, "keep", do=keep_whatever),
             change_rows(assignment.ASSIGNMENT, "keep_and_send_revoked", do=keep_whatever_and_send_revoked),
         ),
@@ -350,7 +350,7 @@ BUGS: Final = (
         "a silent borrower is given up before its lease ends, and nobody waits for that end",
         "SS-64",
         "member.heard_until and Configuration.lease_by_other_clock_ns",
-        both(
+        combine(
             replace_call(Configuration, "lease_by_other_clock_ns", lambda self: 0),
             replace_call(member, "set_silence_timer", expire_early),
         ),
@@ -388,7 +388,7 @@ BUGS: Final = (
         "the session is not told that the lease has ended",
         "SS-101",
         "Subscription.told",
-        both(
+        combine(
             wrap_call(subscription.Subscription, "route_tell", keep_told),
             drop_route(HANDLER, borrower.LeaseEnded),
         ),
@@ -496,7 +496,7 @@ BUGS: Final = (
         "the answer to an earlier ping is taken for that of the last one",
         "SS-24",
         "the guard of ping_response in connected and unsubscribing",
-        both(
+        combine(
             change_rows(borrower.BORROWER, "accept_ping_response", when=answers_any_ping),
             change_rows(borrower.BORROWER, "accept_late_ping_response", when=answers_any_ping),
         ),
@@ -520,7 +520,7 @@ BUGS: Final = (
         "a member that cannot read keeps its streams",
         "SS-290",
         "the actions of unreadable_timer",
-        both(
+        combine(
             change_rows(session.SESSION, "give_up_reads", do=None),
             change_rows(session.SESSION, "give_up_open_read", do=None),
         ),
@@ -530,7 +530,7 @@ BUGS: Final = (
         "a borrower that is answered through a follower goes on speaking to its leader directly alone",
         "SS-276",
         "the action of what arrives through a follower",
-        both(
+        combine(
             replace_call(agent_process, "WAYS", ()),
             change_rows(agent_process.AGENT_MACHINE, "hear_around", do=agent_process.hear),
             change_rows(HANDLER_MACHINE, "hear_around", do=agent_process.hear),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from statemachines.kernel import in_order
-from statemachines.shared_subscriptions.group_store import SERVICE, Claim, Stored
+from statemachines.shared_subscriptions.group_store import SERVICE, Claim, StoredRecord
 from statemachines.shared_subscriptions.leader_record import CLAIMED, LeaderRecord
 from statemachines.shared_subscriptions.names import CLAIM, ROOT, record_name
 from statemachines_spec.explorer.party import is_due
 from statemachines_spec.explorer.property import Always, Property, Sometimes, View
 from statemachines_spec.shared_subscriptions import leader_host
-from statemachines_spec.shared_subscriptions.leader_host import HostLocal
+from statemachines_spec.shared_subscriptions.leader_host import LeaderHostLocal
 from statemachines_spec.shared_subscriptions.stores import StoreLocal
 
 VALUES, TIMES = 8, 16
@@ -58,16 +58,16 @@ def renews(hosts: Iterable[str]) -> Sometimes:
     return Sometimes("L6 renewed", "a leader has renewed its claim twice", views, _any)
 
 
-def _has_ended(local: HostLocal) -> int:
+def _has_ended(local: LeaderHostLocal) -> int:
     return int(local.number > 0 and local.party is None)
 
 
-def _has_renewed(local: HostLocal) -> int:
+def _has_renewed(local: LeaderHostLocal) -> int:
     root = None if local.party is None else local.party.record.root
     return int(root is not None and isinstance(root.value, int) and root.value >= 2)
 
 
-def _is_later(local: HostLocal) -> int:
+def _is_later(local: LeaderHostLocal) -> int:
     return int(local.party is not None and local.party.record.epoch > 1 and bool(local.party.record.assignments))
 
 
@@ -75,11 +75,11 @@ def _any(*each: int) -> bool:
     return any(each)
 
 
-def _doubts(local: HostLocal) -> int:
+def _doubts(local: LeaderHostLocal) -> int:
     return int(local.party is not None and any(name == "recheck" for name, _ in local.party.timers))
 
 
-def _sure(local: HostLocal) -> LeaderRecord | None:
+def _sure(local: LeaderHostLocal) -> LeaderRecord | None:
     """The record of a leader that believes in its claim, and has no commit under way."""
     if local.party is None or local.mode is leader_host.LATE or is_due(local.party, "claim_end"):
         return None
@@ -87,13 +87,13 @@ def _sure(local: HostLocal) -> LeaderRecord | None:
     return record if record.status in CLAIMED and record.trial is None else None
 
 
-def claim_known(local: HostLocal) -> int:
+def claim_known(local: LeaderHostLocal) -> int:
     """The claim as the leader has it."""
     record = _sure(local)
     return UNKNOWN if record is None else _code(record.claim)
 
 
-def root_known(local: HostLocal) -> int:
+def root_known(local: LeaderHostLocal) -> int:
     """The root as the leader has it."""
     record = _sure(local)
     return UNKNOWN if record is None or not record.root_known else _code(record.root)
@@ -113,7 +113,7 @@ def _stored(local: StoreLocal, name: str) -> int:
     return _code(next((stored for key, stored in in_order(local.state) if record_name(key).name == name), None))
 
 
-def _code(stored: Stored | None) -> int:
+def _code(stored: StoredRecord | None) -> int:
     if stored is None:
         return ABSENT
     value = stored.value.epoch if isinstance(stored.value, Claim) else stored.value

@@ -16,11 +16,11 @@ from msgspec.structs import replace
 
 from statemachines.kernel import ConfigurationError, Event
 from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines_spec.directed_system import DirectedSystem
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Always, Property, Sometimes, View
 from statemachines_spec.explorer.system import System
-from statemachines_spec.hunt import Hunt
 
 BASE: Final = Configuration()
 NS: Final = 1_000_000
@@ -35,7 +35,7 @@ class Try(Event, frozen=True, gc=False):
     configuration: Configuration
 
 
-class Tried(msgspec.Struct, frozen=True, gc=False):
+class TriedConfiguration(msgspec.Struct, frozen=True, gc=False):
     """What became of the last: which relation it was about (-1: none yet), whether it was to be taken, whether it was,
     and whether what is reckoned from it is right."""
 
@@ -92,23 +92,23 @@ def _wide() -> Configuration:
 EDGES: Final = tuple(_edges())
 
 
-class Operator(Actor):
+class ConfigurationOperator(Actor):
     """Tries one configuration after the other, in any order."""
 
-    def initial(self) -> Tried:
-        return Tried()
+    def initial(self) -> TriedConfiguration:
+        return TriedConfiguration()
 
-    def inputs(self, local: Tried) -> tuple[Any, ...]:
+    def inputs(self, local: TriedConfiguration) -> tuple[Any, ...]:
         return EDGES
 
-    def react(self, local: Tried, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+    def react(self, local: TriedConfiguration, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         tried: Try = envelope.event
         try:
             taken = tried.configuration.check() == tried.configuration
         except ConfigurationError:
             taken = False
         right = not taken or _is_right(tried.configuration)
-        return Reaction(Tried(tried.about, tried.keeps, taken, right))
+        return Reaction(TriedConfiguration(tried.about, tried.keeps, taken, right))
 
 
 def _is_right(one: Configuration) -> bool:
@@ -133,17 +133,17 @@ def build_tried() -> System:
         made.append(Sometimes(f"{name} tried", text, (view,), lambda seen: seen == 1))
     right = View("operator", 2, lambda local: int(local.right))
     made.append(Always("S5 reckoned", "margins are on the safe side by less than a nanosecond", (right,), bool))
-    return System("configured", ABOUT, (Operator("operator"),), Network(1), tuple(made))
+    return System("configured", ABOUT, (ConfigurationOperator("operator"),), Network(1), tuple(made))
 
 
 def _make_view(number: int) -> Any:
     """0: it was about another relation; 1: taken or refused as it should be; 2: not so."""
 
-    def view(local: Tried) -> int:
+    def view(local: TriedConfiguration) -> int:
         return 0 if local.about != number else 1 if local.taken == local.keeps else 2
 
     return view
 
 
 ABOUT: Final = "somebody tries configurations on either side of each relation"
-HUNTS: Final = (Hunt("configured", ABOUT, build_tried),)
+DIRECTED_SYSTEMS: Final = (DirectedSystem("configured", ABOUT, build_tried),)

@@ -24,7 +24,7 @@ from statemachines.shared_subscriptions.agent_record import (
     AgentRecord,
     EndSubscription,
     GroupReady,
-    Shared,
+    SharedFilter,
     SubscribeShared,
 )
 from statemachines.shared_subscriptions.borrower import (
@@ -69,7 +69,7 @@ class Promised(Event, frozen=True, gc=False):
     n: int
 
 
-class Mode(Status):
+class ConsumerMode(Status):
     """How the process is: going on, standing still (its lease passed, or every deadline), hearing what waited, ended,
     crashed."""
 
@@ -82,7 +82,7 @@ class Mode(Status):
     CRASHED = "crashed"
 
 
-RUNNING, PAUSED, LATE, LATER, HEARING, ENDED, CRASHED = Mode
+RUNNING, PAUSED, LATE, LATER, HEARING, ENDED, CRASHED = ConsumerMode
 STANDING = (PAUSED, LATE, LATER)
 GOING_ON = (RUNNING, HEARING)
 
@@ -91,7 +91,7 @@ class ConsumerLocal(msgspec.Struct, frozen=True, gc=False):
     """`number` of the borrower of the moment; `parts`: the process (None: it has crashed); `promised`: the answer to
     the outstanding ping is on its way, or was lost."""
 
-    mode: Mode
+    mode: ConsumerMode
     number: int
     parts: ProcessParts | None
     promised: bool = False
@@ -255,7 +255,7 @@ class Consumer(ProcessComponent):
             return self._end(replace(before, number=number), ENDED, ProcessParts(parts.own))
         return replace(before, number=number, parts=parts)
 
-    def _end(self, local: ConsumerLocal, mode: Mode, parts: ProcessParts | None) -> ConsumerLocal:
+    def _end(self, local: ConsumerLocal, mode: ConsumerMode, parts: ProcessParts | None) -> ConsumerLocal:
         """It has ended, or crashed."""
         return replace(local, mode=mode, parts=parts, promised=False)
 
@@ -346,7 +346,7 @@ def subscribe(
 ) -> ProcessParts:
     """Subscribed to a group that is declared, the first leader_wanted lost: the timer asks again."""
     turn = PartsTurn(steps, steps.begin(record), None)
-    turn.feed(record.id, SubscribeShared(Shared(GROUP, topic_filter, at_delivery)))
+    turn.feed(record.id, SubscribeShared(SharedFilter(GROUP, topic_filter, at_delivery)))
     declarer = next(party for party, effect in turn.out if isinstance(effect, Ask))
     turn.feed(record.id, GroupReady(declarer))
     turn.remove(declarer)

@@ -24,7 +24,14 @@ from statemachines.shared_subscriptions.group import (
     GroupDestroyed,
     GroupRecord,
 )
-from statemachines.shared_subscriptions.group_store import Claim, GroupStore, Properties, Stored, Value, record_key
+from statemachines.shared_subscriptions.group_store import (
+    Claim,
+    GroupStore,
+    Properties,
+    StoredRecord,
+    Value,
+    record_key,
+)
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
 from statemachines_spec.explorer.clock import Clock
 from statemachines_spec.explorer.fsm_actor import FsmActor
@@ -207,7 +214,7 @@ def build_destroyed(size: str, name: str = "destroyed", failures: int = 0) -> Sy
         "progress:0.0/a": 2,
         "progress:0.0/b": 1,
     }
-    held = Map({_key(name): Stored(value, 0) for name, value in state.items()})
+    held = Map({_key(name): StoredRecord(value, 0) for name, value in state.items()})
     store = FailingStore(GroupStore(), hows=(REFUSED, OPEN), at_once=False, state=held)
     lasts_ns = ours.claim_ttl_ms * MS + ours.lease_by_other_clock_ns()
     clock = Clock(0, lasts_ns - 1, lasts_ns)

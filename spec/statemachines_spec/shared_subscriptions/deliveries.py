@@ -20,7 +20,7 @@ from statemachines_spec.explorer.property import Always, Eventually, Sometimes, 
 from statemachines_spec.shared_subscriptions import consumer, leader_host
 from statemachines_spec.shared_subscriptions.account import AccountLocal, bits, prefix, progress_in
 from statemachines_spec.shared_subscriptions.consumer import ConsumerLocal
-from statemachines_spec.shared_subscriptions.leader_host import HostLocal
+from statemachines_spec.shared_subscriptions.leader_host import LeaderHostLocal
 from statemachines_spec.shared_subscriptions.session_consumer import ACCOUNT, SessionLocal
 from statemachines_spec.shared_subscriptions.stores import StoreLocal
 
@@ -66,10 +66,10 @@ def read_consumer_claims(streams: Streams) -> Callable[[ConsumerLocal], Iterable
     return claimed
 
 
-def read_leader_claims(streams: Streams) -> Callable[[HostLocal], Iterable[int]]:
+def read_leader_claims(streams: Streams) -> Callable[[LeaderHostLocal], Iterable[int]]:
     """What a leader believes of each stream."""
 
-    def claimed(local: HostLocal) -> Iterable[int]:
+    def claimed(local: LeaderHostLocal) -> Iterable[int]:
         if local.party is None:
             return (0 for _ in streams)
         record = local.party.record
@@ -152,7 +152,7 @@ def make_ended_not_granted(hosts: Streams, streams: Streams) -> tuple[Always, ..
         known = progress_in(local)
         return sum(1 << number for number, name in enumerate(streams) if known.get(name) == END_OF_STREAM)
 
-    def granted(local: HostLocal) -> int:
+    def granted(local: LeaderHostLocal) -> int:
         if local.party is None or local.mode is leader_host.LATE or local.party.record.status not in SERVING:
             return 0
         assignments = local.party.record.assignments
@@ -249,7 +249,7 @@ def in_hand(local: SessionLocal, streams: Streams) -> Iterable[int]:
 
 def end_absorbs(actor: str, before: Any, event: Any, after: Any) -> bool:
     """S8: a leader that knows that a stream has ended assigns it no more, and never forgets it."""
-    if not isinstance(before, HostLocal) or before.party is None or after.party is None:
+    if not isinstance(before, LeaderHostLocal) or before.party is None or after.party is None:
         return True
     old, new = before.party.record, after.party.record
     if old.id != new.id:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Event, Map
 from statemachines.shared_subscriptions.borrower import OnDisconnect
-from statemachines.shared_subscriptions.group_store import Stored, record_key
+from statemachines.shared_subscriptions.group_store import StoredRecord, record_key
 from statemachines.shared_subscriptions.properties.delivered_messages import compile_filter
 from statemachines.shared_subscriptions.stream_store import SERVICE as STREAM_STORE
 from statemachines.shared_subscriptions.stream_store import Rotate, StreamStore
@@ -22,7 +22,7 @@ from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Eventually, Property
 from statemachines_spec.explorer.system import Budget, System
 from statemachines_spec.shared_subscriptions import deliveries
-from statemachines_spec.shared_subscriptions.account import Account
+from statemachines_spec.shared_subscriptions.account import DeliveryAccount
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP, Consumer
 from statemachines_spec.shared_subscriptions.group_setting import GroupSetting
 from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
@@ -48,7 +48,7 @@ def with_sessions(made: System, setting: GroupSetting, variant: str) -> System:
     published = tuple(setting.offsets * bool(pattern.fullmatch(topic)) for topic in topics)
     return replace(
         made,
-        actors=(*(_whole(actor, topics, setting, variant) for actor in made.actors), Account(held, published)),
+        actors=(*(_whole(actor, topics, setting, variant) for actor in made.actors), DeliveryAccount(held, published)),
         properties=(*kept, *properties(consumers, hosts, held, published, setting)),
         budgets=(*made.budgets, *budgets(setting)),
         bounds=made.bounds | bounds(setting),
@@ -83,7 +83,7 @@ def _whole(actor: Actor, topics: tuple[str, ...], setting: GroupSetting, variant
     return actor
 
 
-def _group(setting: GroupSetting, variant: str) -> Map[str, Stored]:
+def _group(setting: GroupSetting, variant: str) -> Map[str, StoredRecord]:
     """A group store that knows the group of this filter."""
     key, wanted = (record_key(GROUP, one, "properties") for one in (FILTER, setting.filter))
     return Map({wanted: make_declared_store(configuration(variant))[key]})
@@ -91,7 +91,7 @@ def _group(setting: GroupSetting, variant: str) -> Map[str, Stored]:
 
 def acknowledging(made: System) -> tuple[Eventually, ...]:
     """L5, where there is an account."""
-    accounts = (actor for actor in made.actors if isinstance(actor, Account))
+    accounts = (actor for actor in made.actors if isinstance(actor, DeliveryAccount))
     return tuple(each for one in accounts for each in deliveries.obligations(one.streams, one.published))
 
 

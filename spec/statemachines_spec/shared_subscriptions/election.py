@@ -21,7 +21,7 @@ from statemachines_spec.explorer.symmetry import Symmetry
 from statemachines_spec.explorer.system import Budget, System
 from statemachines_spec.shared_subscriptions import leader_host, properties
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP
-from statemachines_spec.shared_subscriptions.leader_host import STORE_TIMERS, HostLocal, LeaderHost
+from statemachines_spec.shared_subscriptions.leader_host import STORE_TIMERS, LeaderHost, LeaderHostLocal
 from statemachines_spec.shared_subscriptions.orders import CLAIM_END_BEFORE_AGE
 from statemachines_spec.shared_subscriptions.stores import Store, make_declared_store, streams
 from statemachines_spec.shared_subscriptions.variants import configuration
@@ -57,12 +57,12 @@ SIZES: dict[str, dict[str, Any]] = {
 class CandidateHost(LeaderHost):
     """A leader host that somebody asks for a leader as long as it has none.  A crash ends its last life for good."""
 
-    def inputs(self, local: HostLocal) -> tuple[Any, ...]:
+    def inputs(self, local: LeaderHostLocal) -> tuple[Any, ...]:
         if local.party is None and local.mode is leader_host.RUNNING:
             return (WANTED,) if local.life <= self.lives else ()
         return super().inputs(local)
 
-    def within(self, local: HostLocal) -> bool:
+    def within(self, local: LeaderHostLocal) -> bool:
         return local.life == self.lives + 1 or super().within(local)
 
 

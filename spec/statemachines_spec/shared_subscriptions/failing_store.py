@@ -18,7 +18,7 @@ from statemachines_spec.explorer.actor import Envelope, Reaction, Watch
 from statemachines_spec.shared_subscriptions.stores import Store, StoreLocal
 
 
-class Failure(Status):
+class StoreFailure(Status):
     """What becomes of the next request."""
 
     NONE = "carried out and answered"
@@ -28,27 +28,27 @@ class Failure(Status):
     SILENT = "carried out, not answered"
 
 
-NONE, REFUSED, OPEN, DROPPED, SILENT = Failure
+NONE, REFUSED, OPEN, DROPPED, SILENT = StoreFailure
 
 
 class Fail(Event, frozen=True, gc=False):
     """The store is about to fail in this way, after so many more requests."""
 
-    how: Failure
+    how: StoreFailure
     after: int
 
 
 class FailingLocal(StoreLocal, frozen=True, gc=False):
     """As of any store; `failing`: what becomes of a request; `after`: how many come before it."""
 
-    failing: Failure = NONE
+    failing: StoreFailure = NONE
     after: int = 0
 
 
 class FailingStore(Store):
     """`hows`: the ways in which it may fail; `chain`: how many requests come within one step, at most."""
 
-    def __init__(self, service: Any, *, hows: tuple[Failure, ...], chain: int = 1, **options: Any) -> None:
+    def __init__(self, service: Any, *, hows: tuple[StoreFailure, ...], chain: int = 1, **options: Any) -> None:
         super().__init__(service, **options)
         self.hows = hows
         self.chain = chain

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Map
 from statemachines.shared_subscriptions import dead_letter_queue, failed_deliveries, plan, stream_store
-from statemachines.shared_subscriptions.session_record import Reading
+from statemachines.shared_subscriptions.session_record import StreamReading
 from statemachines_spec.bug import Bug, replace_call, wrap_call
 
 
@@ -27,7 +27,7 @@ def go_on_at_once(set_aside: Any) -> Any:
 def append_again(store_letter: Any) -> Any:
     """The stream store knows of no letter that it has stored before."""
 
-    def wrong(store: Any, state: stream_store.Streams, request: Any, now_ns: int) -> Any:
+    def wrong(store: Any, state: stream_store.StoredStreams, request: Any, now_ns: int) -> Any:
         return store_letter(store, replace(state, letters=Map()), request, now_ns)
 
     return wrong
@@ -44,7 +44,7 @@ FAILURE_BUGS: Final = (
         "a message that failed before is handed over together with others",
         "SS-337",
         "session_record.Reading.is_lone",
-        replace_call(Reading, "is_lone", property(lambda reading: False)),
+        replace_call(StreamReading, "is_lone", property(lambda reading: False)),
     ),
     Bug(
         "letter-after-progress",

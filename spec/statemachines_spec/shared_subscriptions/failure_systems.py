@@ -15,19 +15,19 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Event, Map, in_order
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
-from statemachines.shared_subscriptions.group_store import FailingMessage, Properties, Stored
+from statemachines.shared_subscriptions.group_store import FailingMessage, Properties, StoredRecord
 from statemachines.shared_subscriptions.properties.delivered_messages import DeliveredMessages
 from statemachines.shared_subscriptions.properties.failing_history import check_no_letter
 from statemachines.shared_subscriptions.returned_messages import is_in_hand
 from statemachines.shared_subscriptions.session import Nack
 from statemachines.shared_subscriptions.session_record import Deliver, SessionRecord
 from statemachines.shared_subscriptions.stream_store import SERVICE as STREAM_STORE
+from statemachines_spec.directed_system import DirectedSystem
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Always, Sometimes, Stepwise, View
 from statemachines_spec.explorer.system import System, at_most
-from statemachines_spec.hunt import Hunt
-from statemachines_spec.shared_subscriptions.account import Account, AccountLocal, bits
+from statemachines_spec.shared_subscriptions.account import AccountLocal, DeliveryAccount, bits
 from statemachines_spec.shared_subscriptions.group_setting import GroupSetting
 from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
 from statemachines_spec.shared_subscriptions.session_consumer import ACCOUNT, SessionConsumer
@@ -53,7 +53,7 @@ class LetterLocal(AccountLocal, frozen=True, gc=False):
     lettered: tuple[int, ...] = ()
 
 
-class LetterAccount(Account):
+class LetterAccount(DeliveryAccount):
     """The books, with dead letters."""
 
     def initial(self) -> LetterLocal:
@@ -170,7 +170,7 @@ def build_failing(name: str, about: str, setting: GroupSetting) -> System:
 
 def make_failing(actor: Actor) -> Actor:
     """The same component, where messages may fail."""
-    if isinstance(actor, Account):
+    if isinstance(actor, DeliveryAccount):
         return LetterAccount(actor.streams, actor.published)
     if not isinstance(actor, LeaderHost | SessionConsumer):
         return actor
@@ -198,7 +198,7 @@ def build_relaxed(name: str, about: str, setting: GroupSetting) -> System:
 
 def make_relaxed(actor: Actor) -> Actor:
     """The same component, where a message may be given back and its group lets its stream go on."""
-    if isinstance(actor, Account):
+    if isinstance(actor, DeliveryAccount):
         return LetterAccount(actor.streams, actor.published)
     one = copy.copy(actor)
     if isinstance(one, Store) and actor.name == GROUP_STORE:
@@ -210,7 +210,7 @@ def make_relaxed(actor: Actor) -> Actor:
     return one
 
 
-def relax(stored: Stored) -> Stored:
+def relax(stored: StoredRecord) -> StoredRecord:
     """The properties of the group, in relaxed order."""
     assert isinstance(stored.value, Properties)
     return replace(stored, value=replace(stored.value, order="relaxed"))
@@ -243,10 +243,13 @@ RELAXED: Final = {
     "relaxed crash": ("the same, and its leader crashes", replace(FAILING, offsets=2, roots=4, grants=2)),
 }
 
-HUNTS: Final = (
-    *(Hunt(name, about, partial(build_failing, name, about, setting)) for name, (about, setting) in SYSTEMS.items()),
+DIRECTED_SYSTEMS: Final = (
     *(
-        Hunt(name, about, partial(build_relaxed, name, about, setting))
+        DirectedSystem(name, about, partial(build_failing, name, about, setting))
+        for name, (about, setting) in SYSTEMS.items()
+    ),
+    *(
+        DirectedSystem(name, about, partial(build_relaxed, name, about, setting))
         for name, (about, setting) in RELAXED.items()
         if name != "relaxed crash"
     ),

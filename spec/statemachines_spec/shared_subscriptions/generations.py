@@ -12,7 +12,7 @@ from statemachines.shared_subscriptions.message import END_OF_STREAM
 from statemachines.shared_subscriptions.properties.granted_stream import check_generations, list_earlier
 from statemachines.shared_subscriptions.stream_store import SERVICE, rank_of, stream_id
 from statemachines_spec.explorer.property import Always, Property, Sometimes, View
-from statemachines_spec.shared_subscriptions.leader_host import HostLocal
+from statemachines_spec.shared_subscriptions.leader_host import LeaderHostLocal
 from statemachines_spec.shared_subscriptions.stores import StoreLocal
 
 NONE, ASSIGNED, READ = range(3)
@@ -65,7 +65,7 @@ def make_vanished(hosts: Iterable[str]) -> tuple[Property, ...]:
     )
 
 
-def _vanished(local: HostLocal) -> int:
+def _vanished(local: LeaderHostLocal) -> int:
     """0: nothing that is assigned has vanished; 1: it has, and is not being taken back; 2: it is."""
     if local.party is None:
         return 0
@@ -78,7 +78,7 @@ def _there(local: StoreLocal, streams: tuple[str, ...]) -> int:
     return sum(1 << number for number, stream in enumerate(streams) if stream in local.state.by_id)
 
 
-def _encode_known(local: HostLocal, streams: tuple[str, ...]) -> int:
+def _encode_known(local: LeaderHostLocal, streams: tuple[str, ...]) -> int:
     """The code of what a leader makes of each stream: the last one counts single."""
     if local.party is None or local.party.record.status not in SERVING:
         return 0

@@ -9,7 +9,7 @@ from statemachines.kernel import in_order
 from statemachines.shared_subscriptions.group_store import SERVICE, Claim, FailingMessage
 from statemachines.shared_subscriptions.leader_record import SERVING, LeaderRecord
 from statemachines_spec.explorer.property import Always, Stepwise, View
-from statemachines_spec.shared_subscriptions.leader_host import HostLocal
+from statemachines_spec.shared_subscriptions.leader_host import LeaderHostLocal
 from statemachines_spec.shared_subscriptions.properties import may_deliver
 from statemachines_spec.shared_subscriptions.stores import StoreLocal
 
@@ -46,7 +46,7 @@ STAGES = Stepwise("S7 staged", "progress that a leader goes by is about to be du
 
 
 def _serving(local: Any) -> LeaderRecord | None:
-    if not isinstance(local, HostLocal) or local.party is None:
+    if not isinstance(local, LeaderHostLocal) or local.party is None:
         return None
     record: LeaderRecord = local.party.record
     return record if record.status in SERVING else None

@@ -11,7 +11,7 @@ from statemachines.shared_subscriptions.message import END_OF_STREAM
 from statemachines.shared_subscriptions.properties.known_progress import is_stored
 from statemachines_spec.explorer.property import Always, Property, Sometimes, View
 from statemachines_spec.shared_subscriptions.account import progress_in
-from statemachines_spec.shared_subscriptions.leader_host import HostLocal
+from statemachines_spec.shared_subscriptions.leader_host import LeaderHostLocal
 from statemachines_spec.shared_subscriptions.stores import StoreLocal
 
 MOST = 14
@@ -72,7 +72,7 @@ def read_committed(stream: str, local: StoreLocal) -> int:
     return code(progress_in(local).get(stream, 0))
 
 
-def read_believed(stream: str, local: HostLocal) -> int:
+def read_believed(stream: str, local: LeaderHostLocal) -> int:
     """What the leader of a host would grant onward, stage, or commit next."""
     if local.party is None:
         return 0
@@ -88,6 +88,6 @@ def read_stored(stream: str, local: StoreLocal) -> int:
     return GONE if found is None else 2 * min(found.count, MOST) + found.ended
 
 
-def _has_nobody(local: HostLocal) -> int:
+def _has_nobody(local: LeaderHostLocal) -> int:
     record = None if local.party is None else local.party.record
     return int(record is not None and record.grant > 0 and not record.members)

@@ -66,7 +66,7 @@ class ClaimPassed(Event, frozen=True, gc=False):
     epoch: int
 
 
-class Mode(Status):
+class LeaderHostMode(Status):
     """How the process is."""
 
     RUNNING = "running"
@@ -74,14 +74,14 @@ class Mode(Status):
     LATE = "paused past the end of its claim"
 
 
-RUNNING, PAUSED, LATE = Mode
+RUNNING, PAUSED, LATE = LeaderHostMode
 
 
-class HostLocal(msgspec.Struct, frozen=True, gc=False):
+class LeaderHostLocal(msgspec.Struct, frozen=True, gc=False):
     """`life` of the process; `awaited`: answers of stores that are to come; `parts`: the process; `passed`: the epoch
     of a claim that has ended before the leader knows that it has it."""
 
-    mode: Mode
+    mode: LeaderHostMode
     life: int
     awaited: int
     parts: ProcessParts
@@ -104,7 +104,7 @@ class LeaderHost(ProcessComponent):
     leader that is gone it speaks under its own name, for those who look at who speaks; `alone`: it counts on no other
     host where the stream store fails."""
 
-    local_type: type[HostLocal] = HostLocal
+    local_type: type[LeaderHostLocal] = LeaderHostLocal
 
     def __init__(
         self,
@@ -154,10 +154,10 @@ class LeaderHost(ProcessComponent):
 
     # -- the component ------------------------------------------------------------------------------------------
 
-    def initial(self) -> HostLocal:
+    def initial(self) -> LeaderHostLocal:
         return self.local_type(RUNNING, 1, 0, self.steps.begin(self.make_record(incarnation(self.name, 1))))
 
-    def inputs(self, local: HostLocal) -> tuple[Any, ...]:
+    def inputs(self, local: LeaderHostLocal) -> tuple[Any, ...]:
         if local.mode is not RUNNING:
             holds = not self._times("claim_end") and local.party is not None and local.party.record.status in HOLDING
             return (Wake(), PassLease()) if local.mode is PAUSED and holds else (Wake(),)
@@ -168,7 +168,7 @@ class LeaderHost(ProcessComponent):
         ages = (Age(),) if self.ages and not self._times("claim_end") and self._is_young(local) else ()
         return (*self._fired(local), *faults, *ages)
 
-    def react(self, local: HostLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+    def react(self, local: LeaderHostLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         event = envelope.event
         match event:
             case Crash():
@@ -199,7 +199,7 @@ class LeaderHost(ProcessComponent):
             local = replace(local, awaited=local.awaited - 1)
         return self._feed(local, envelope, watch)
 
-    def within(self, local: HostLocal) -> bool:
+    def within(self, local: LeaderHostLocal) -> bool:
         if local.life > self.lives or local.number > self.leaders:
             return False
         if local.party is None:
@@ -209,7 +209,7 @@ class LeaderHost(ProcessComponent):
         most = (self.registrations, self.grants, self.epochs)
         return all(one <= bound for one, bound in zip(counted, most, strict=True))
 
-    def canonical(self, local: HostLocal) -> HostLocal:
+    def canonical(self, local: LeaderHostLocal) -> LeaderHostLocal:
         """Queues are numbered from 0 and, where no answer can come any more, so are requests."""
         if local.party is None:
             return local
@@ -217,7 +217,7 @@ class LeaderHost(ProcessComponent):
         named = self.steps.changed(local.party, f"{bool(awaited)}", lambda record: renumber_leader(record, awaited))
         return replace(local, parts=local.parts.put(named))
 
-    def describe(self, local: HostLocal) -> str:
+    def describe(self, local: LeaderHostLocal) -> str:
         if local.party is None:
             return "no leader"
         record = local.party.record
@@ -241,12 +241,12 @@ class LeaderHost(ProcessComponent):
         """When a claim was found that has been watched for its TTL: steps are told that it is 0."""
         return -self.configuration.claim_ttl_ms * MS
 
-    def _is_young(self, local: HostLocal) -> bool:
+    def _is_young(self, local: LeaderHostLocal) -> bool:
         """It watches a claim, which is not old yet."""
         found = read_watched(local)
         return found is not None and local.party is not None and local.party.record.found_at_ns > self._aged_ns
 
-    def _age(self, local: HostLocal) -> Reaction:
+    def _age(self, local: LeaderHostLocal) -> Reaction:
         """The holder may not even know yet that it has the claim; by its clock it is over."""
         found = read_watched(local)
         assert found is not None
@@ -256,7 +256,7 @@ class LeaderHost(ProcessComponent):
         passed = Envelope("", node, ClaimPassed(found.value.leader, found.value.epoch))
         return Reaction(replace(local, parts=local.parts.put(aged)), (), () if node == self.name else (passed,))
 
-    def _feed(self, local: HostLocal, envelope: Envelope | None, watch: Watch | None) -> Reaction:
+    def _feed(self, local: LeaderHostLocal, envelope: Envelope | None, watch: Watch | None) -> Reaction:
         """What the registry takes, or its leader."""
         turn = PartsTurn(self.steps, local.parts, watch)
         if envelope is None:
@@ -266,7 +266,7 @@ class LeaderHost(ProcessComponent):
         return self._finish(local, turn, envelope)
 
     @staticmethod
-    def _take(turn: PartsTurn, local: HostLocal, envelope: Envelope) -> None:
+    def _take(turn: PartsTurn, local: LeaderHostLocal, envelope: Envelope) -> None:
         leader = "" if local.party is None else local.party.record.id
         match envelope.event:
             case LateFiring() as late:
@@ -282,7 +282,7 @@ class LeaderHost(ProcessComponent):
             case event:
                 turn.feed(leader, event)
 
-    def _finish(self, before: HostLocal, turn: PartsTurn, envelope: Envelope | None) -> Reaction:
+    def _finish(self, before: LeaderHostLocal, turn: PartsTurn, envelope: Envelope | None) -> Reaction:
         local = replace(before, parts=turn.parts())
         if local.party is not None and local.party.record.status in self.fsm.final:
             raise InvariantViolated(self.fsm.name, "it stops where it is at its end", local.party.record, envelope)
@@ -316,7 +316,7 @@ class LeaderHost(ProcessComponent):
                 (calls if self.at_once else sends).append(Envelope(name, service, request))
 
     @staticmethod
-    def _settled(local: HostLocal, leader: str) -> HostLocal:
+    def _settled(local: LeaderHostLocal, leader: str) -> LeaderHostLocal:
         """`passed` matters while the leader waits to hear whether it has that claim."""
         record = None if local.party is None else local.party.record
         trial = None if record is None or record.id != leader or record.status is not CANDIDATE else record.trial
@@ -330,11 +330,11 @@ class LeaderHost(ProcessComponent):
         return timing is not None and timer in timing.timers
 
     @staticmethod
-    def _is_armed(local: HostLocal, timer: str) -> bool:
+    def _is_armed(local: LeaderHostLocal, timer: str) -> bool:
         return local.party is not None and any(name == timer for name, _ in local.party.timers)
 
 
-def read_watched(local: HostLocal) -> Any:
+def read_watched(local: LeaderHostLocal) -> Any:
     """The claim of somebody else (`Stored`) that a host watches, or None."""
     record = None if local.party is None else local.party.record
     if record is None or record.status not in LOOKING or record.found is None:

@@ -24,7 +24,7 @@ from statemachines.shared_subscriptions.leader_record import (
 from statemachines.shared_subscriptions.properties.delivery_right import assigns_in_grace
 from statemachines_spec.explorer.property import Always, Property, Sometimes, View
 from statemachines_spec.shared_subscriptions import leader_steps, stray_messages
-from statemachines_spec.shared_subscriptions.leader_host import HostLocal
+from statemachines_spec.shared_subscriptions.leader_host import LeaderHostLocal
 
 Waits = Callable[[LeaderRecord, set[tuple[str, str]], bool], bool]
 """(record, the timers that are set, whether an answer is to come) -> it waits for nothing that will not come."""
@@ -59,7 +59,7 @@ def waits_in_grace(hosts: Iterable[str]) -> Sometimes:
     return Sometimes("S5 graced", "a member waits for the leases of before", views, lambda *each: 1 in each)
 
 
-def _graced(local: HostLocal) -> int:
+def _graced(local: LeaderHostLocal) -> int:
     """0: no lease from before is waited for, or nobody is there; 1: somebody waits; 2: and has been assigned
     something."""
     record = None if local.party is None else local.party.record
@@ -68,8 +68,8 @@ def _graced(local: HostLocal) -> int:
     return 2 if assigns_in_grace(record) else int(bool(record.members))
 
 
-def _holds(waits: Waits) -> Callable[[HostLocal], int]:
-    def view(local: HostLocal) -> int:
+def _holds(waits: Waits) -> Callable[[LeaderHostLocal], int]:
+    def view(local: LeaderHostLocal) -> int:
         if local.party is None:
             return 1
         return int(waits(local.party.record, set(local.party.timers), local.awaited > 0))

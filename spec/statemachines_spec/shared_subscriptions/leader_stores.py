@@ -7,12 +7,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from statemachines.kernel import Answer, Event
-from statemachines.shared_subscriptions.group_store import Scan, Stored
+from statemachines.shared_subscriptions.group_store import Scan, StoredRecord
 from statemachines_spec.explorer.actor import Envelope, Reaction, Watch
 from statemachines_spec.explorer.fsm_actor import FsmActor, FsmLocal
 from statemachines_spec.shared_subscriptions.election import CandidateHost
-from statemachines_spec.shared_subscriptions.failing_store import FailingLocal, FailingStore, Failure
-from statemachines_spec.shared_subscriptions.leader_host import HostLocal, LeaderHost
+from statemachines_spec.shared_subscriptions.failing_store import FailingLocal, FailingStore, StoreFailure
+from statemachines_spec.shared_subscriptions.leader_host import LeaderHost, LeaderHostLocal
 from statemachines_spec.shared_subscriptions.stores import Store, StoreLocal
 
 
@@ -37,7 +37,7 @@ class ConcurrentlyModifiedStore(FailingStore):
     """A group store in which somebody else writes these records, in this order, each at any time; it may fail, too."""
 
     def __init__(
-        self, service: Any, *, meddles: tuple[Meddle, ...], hows: tuple[Failure, ...] = (), **options: Any
+        self, service: Any, *, meddles: tuple[Meddle, ...], hows: tuple[StoreFailure, ...] = (), **options: Any
     ) -> None:
         super().__init__(service, hows=hows, **options)
         self.meddles = meddles
@@ -50,7 +50,9 @@ class ConcurrentlyModifiedStore(FailingStore):
         if not isinstance(event, Meddle):
             return super().react(local, envelope, watch)
         state, commits = local.state, local.commits + 1
-        state = state.delete(event.key) if event.value is None else state.set(event.key, Stored(event.value, commits))
+        state = (
+            state.delete(event.key) if event.value is None else state.set(event.key, StoredRecord(event.value, commits))
+        )
         return Reaction(replace(local, state=state, commits=commits, appended=local.appended + 1))
 
 
@@ -78,7 +80,7 @@ class ReplayingStore(FailingStore):
         most: int = 12,
         wrapped: bool = False,
         commits: int = 0,
-        hows: tuple[Failure, ...] = (),
+        hows: tuple[StoreFailure, ...] = (),
         **options: Any,
     ) -> None:
         super().__init__(service, hows=hows, at_once=False, **options)
@@ -123,7 +125,7 @@ class HauntedHost(LeaderHost):
     """A leader host that hears answers once more: numbers of requests are what tells them apart, and stay as they
     are."""
 
-    def react(self, local: HostLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+    def react(self, local: LeaderHostLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         if not isinstance(envelope.event, Echo):
             return super().react(local, envelope, watch)
         heard = replace(envelope, event=envelope.event.answer)
@@ -131,7 +133,7 @@ class HauntedHost(LeaderHost):
             return Reaction(local)
         return super().react(replace(local, awaited=local.awaited + 1), heard, watch)
 
-    def canonical(self, local: HostLocal) -> HostLocal:
+    def canonical(self, local: LeaderHostLocal) -> LeaderHostLocal:
         """Nothing is numbered anew."""
         return local
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from statemachines.kernel import Event, is_fresh
 from statemachines_spec.explorer.actor import Envelope, Reaction, Watch
 from statemachines_spec.explorer.system import System
-from statemachines_spec.shared_subscriptions.leader_host import HostLocal, LeaderHost
+from statemachines_spec.shared_subscriptions.leader_host import LeaderHost, LeaderHostLocal
 
 
 class Lose(Event, frozen=True, gc=False):
@@ -22,7 +22,7 @@ class Lose(Event, frozen=True, gc=False):
     out: bool
 
 
-class LosingLocal(HostLocal, frozen=True, gc=False):
+class LosingLocal(LeaderHostLocal, frozen=True, gc=False):
     """`loses`: what is about to be lost."""
 
     loses: Lose | None = None
@@ -33,11 +33,11 @@ class LosingHost(LeaderHost):
 
     local_type = LosingLocal
 
-    def inputs(self, local: HostLocal) -> tuple[Any, ...]:
+    def inputs(self, local: LeaderHostLocal) -> tuple[Any, ...]:
         assert isinstance(local, LosingLocal)
         return (*super().inputs(local), *((Lose(False), Lose(True)) if local.loses is None else ()))
 
-    def react(self, local: HostLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+    def react(self, local: LeaderHostLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         assert isinstance(local, LosingLocal)
         if isinstance(envelope.event, Lose):
             return Reaction(replace(local, loses=envelope.event))

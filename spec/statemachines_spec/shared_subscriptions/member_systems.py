@@ -42,18 +42,18 @@ from statemachines.shared_subscriptions.message import (
 )
 from statemachines.shared_subscriptions.progress_cover import MeasureTimer
 from statemachines.shared_subscriptions.stream_store import FetchFailed, StreamStore
+from statemachines_spec.directed_system import DirectedSystem
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
 from statemachines_spec.explorer.environment import Environment
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Property, Sometimes, View
 from statemachines_spec.explorer.system import System, at_most
 from statemachines_spec.explorer.tick import TickClock
-from statemachines_spec.hunt import Hunt
 from statemachines_spec.shared_subscriptions import leader_progress, pace_systems, properties, quiescent_properties
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP
 from statemachines_spec.shared_subscriptions.failing_store import REFUSED, Fail, FailingStore
-from statemachines_spec.shared_subscriptions.leader_host import HostLocal, LeaderHost
-from statemachines_spec.shared_subscriptions.pace import BEAT, BEGIN, END, ENDLESS, HIT, NOTHING, Beat, Pace
+from statemachines_spec.shared_subscriptions.leader_host import LeaderHost, LeaderHostLocal
+from statemachines_spec.shared_subscriptions.pace import BEAT, BEGIN, END, ENDLESS, HIT, NOTHING, Pace, PaceBeat
 from statemachines_spec.shared_subscriptions.pace_systems import HOST, TIMES_PACED
 from statemachines_spec.shared_subscriptions.step_properties import STEPWISE, leader_of
 from statemachines_spec.shared_subscriptions.stores import Store, make_declared_store, streams
@@ -81,7 +81,7 @@ class ToldMembers(msgspec.Struct, frozen=True, gc=False):
 class DirectHost(LeaderHost):
     """What it sends arrives within the step."""
 
-    def react(self, local: HostLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+    def react(self, local: LeaderHostLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         reaction = super().react(local, envelope, watch)
         return None if reaction is None else replace(reaction, sends=(), calls=(*reaction.calls, *reaction.sends))
 
@@ -141,7 +141,7 @@ class Talker(Actor):
         return iter(())
 
 
-class Willing(Talker):
+class ObedientMember(Talker):
     """A member that does at once what it is told."""
 
     def _answers(self, local: ToldMembers, event: Any) -> Iterator[Envelope]:
@@ -164,7 +164,7 @@ Talker.environments = (
     Environment(
         "the process of the member",
         "it asks, pings, and says of its streams what the system has it say, at any time",
-        (Talker, Willing),
+        (Talker, ObedientMember),
     ),
 )
 
@@ -341,26 +341,31 @@ def _told_invalid(actor: str, before: Any, event: Any, after: Any) -> int:
     return NOTHING if known else BEGIN
 
 
-GRANTED_AGAIN: Final = Beat("L2 said again", "a grant that is not answered is said again every resend_interval",
+GRANTED_AGAIN: Final = PaceBeat("L2 said again", "a grant that is not answered is said again every resend_interval",
                             pace_systems.RESEND, pace_systems.RESEND, _make_beat(Grant, GRANTING))  # fmt: skip
-GIVEN_UP: Final = Beat("L11 paced", "who does not answer a grant is given up after grant_timeout",
+GIVEN_UP: Final = PaceBeat("L11 paced", "who does not answer a grant is given up after grant_timeout",
                        pace_systems.GRANT, pace_systems.GRANT, _given_up(GrantTimeout, GRANTING))  # fmt: skip
-REVOKED_SAID: Final = Beat("L3 said over", "that a stream is revoked is said again, the first time when the grant was",
-                           0, pace_systems.RESEND, _make_beat(Revoked, REVOKED))  # fmt: skip
-REVOKED_AGAIN: Final = Beat("L3 over again", "that a stream is revoked is said again every resend_interval",
+REVOKED_SAID: Final = PaceBeat(
+    "L3 said over",
+    "that a stream is revoked is said again, the first time when the grant was",
+    0,
+    pace_systems.RESEND,
+    _make_beat(Revoked, REVOKED),
+)
+REVOKED_AGAIN: Final = PaceBeat("L3 over again", "that a stream is revoked is said again every resend_interval",
                             pace_systems.RESEND, pace_systems.RESEND, pace_systems._said_over_again)  # fmt: skip
-NOT_GIVEN_BACK: Final = Beat("L3 paced", "who does not give back is given up after revoke_timeout",
+NOT_GIVEN_BACK: Final = PaceBeat("L3 paced", "who does not give back is given up after revoke_timeout",
                              pace_systems.REVOKE, pace_systems.REVOKE,
                              _given_up(RevokeTimeout, REVOKING, REVOKED))  # fmt: skip
-EXPIRES: Final = Beat("L9 paced", "who says nothing expires after a validity",
+EXPIRES: Final = PaceBeat("L9 paced", "who says nothing expires after a validity",
                       pace_systems.VALIDITY, pace_systems.VALIDITY, _expires)  # fmt: skip
-HELD: Final = Beat("S5 held", "what a member had is nobody else's before its lease has ended",
+HELD: Final = PaceBeat("S5 held", "what a member had is nobody else's before its lease has ended",
                    pace_systems.HAND_OVER, ENDLESS, _held_from_ping)  # fmt: skip
-HANDED_OVER: Final = Beat("S5 paced", "an end of a lease is waited for as long as it may last",
+HANDED_OVER: Final = PaceBeat("S5 paced", "an end of a lease is waited for as long as it may last",
                           0, pace_systems.HAND_OVER, _handed_over)  # fmt: skip
-TOLD_SO: Final = Beat("S11 told", "who speaks under no registration is told so", 0, 0, _told_invalid)
+TOLD_SO: Final = PaceBeat("S11 told", "who speaks under no registration is told so", 0, 0, _told_invalid)
 IDLE_STOP, UNHEARD = pace_systems.IDLE_STOP, pace_systems.UNHEARD
-MEASURED: Final = Beat("L5 measured", "what the store did not say is asked again after commit_interval",
+MEASURED: Final = PaceBeat("L5 measured", "what the store did not say is asked again after commit_interval",
                        pace_systems.COMMIT, pace_systems.COMMIT, _measured)  # fmt: skip
 
 
@@ -368,7 +373,7 @@ MEASURED: Final = Beat("L5 measured", "what the store did not say is asked again
 
 
 def talking(
-    name: str, talker: Talker, timers: tuple[str, ...], beats: tuple[Beat, ...], *, grants: int = 2, fails: int = 0
+    name: str, talker: Talker, timers: tuple[str, ...], beats: tuple[PaceBeat, ...], *, grants: int = 2, fails: int = 0
 ) -> System:
     """A leader and one member, by the clock."""
     pace = Pace(beats)
@@ -402,7 +407,7 @@ def build_even(name: str, members: int, topics: str) -> System:
     return System(
         name,
         ABOUT[name],
-        (*(Willing(one, ends(one), pings=False) for one in names), host, *stores),
+        (*(ObedientMember(one, ends(one), pings=False) for one in names), host, *stores),
         Network(1),
         (
             *_promises(),
@@ -423,7 +428,7 @@ def revoking() -> System:
     return System(
         "talking of revokes",
         ABOUT["talking of revokes"],
-        (Talker(MEMBER, of_revokes, leaves=False), Willing(other, ends(other), pings=False), host, *stores),
+        (Talker(MEMBER, of_revokes, leaves=False), ObedientMember(other, ends(other), pings=False), host, *stores),
         Network(1),
         (*_promises(), Sometimes("L3 revoked", "a stream is taken back", (revoked,), bool)),
         bounds={"messages": "arrive within the step that sends them"},
@@ -488,4 +493,4 @@ BUILDS: Final[dict[str, Callable[[], System]]] = {
     "talking of revokes": revoking,
     "even": partial(build_even, "even", 2, "abc"),
 }
-HUNTS: Final = tuple(Hunt(name, ABOUT[name], build) for name, build in BUILDS.items())
+DIRECTED_SYSTEMS: Final = tuple(DirectedSystem(name, ABOUT[name], build) for name, build in BUILDS.items())

@@ -18,10 +18,10 @@ from statemachines.shared_subscriptions.member import HandOverTimer
 from statemachines_spec.explorer.order import Order
 from statemachines_spec.shared_subscriptions import consumer, leader_host
 from statemachines_spec.shared_subscriptions.consumer import ConsumerLocal
-from statemachines_spec.shared_subscriptions.leader_host import HostLocal
+from statemachines_spec.shared_subscriptions.leader_host import LeaderHostLocal
 
 
-class Lease(msgspec.Struct, frozen=True):
+class PossibleLease(msgspec.Struct, frozen=True):
     """A lease that holds, or that an answer already sent may still bring."""
 
     borrower: str
@@ -29,7 +29,7 @@ class Lease(msgspec.Struct, frozen=True):
     registration: int
 
 
-def lease_of(actor: str, local: Any) -> Lease | None:
+def lease_of(actor: str, local: Any) -> PossibleLease | None:
     """The lease of a consumer, if its end has not passed.
 
     A borrower whose outstanding ping has been answered may still get that lease: its ping timeout ends the wait, and
@@ -43,16 +43,16 @@ def lease_of(actor: str, local: Any) -> Lease | None:
     leased = record.leased and local.mode is not consumer.LATE
     if record.link is None or not (leased or local.promised):
         return None
-    return Lease(record.id, record.link.epoch, record.link.registration)
+    return PossibleLease(record.id, record.link.epoch, record.link.registration)
 
 
-def hand_over(actor: str, local: Any, event: Any) -> Lease | None:
+def hand_over(actor: str, local: Any, event: Any) -> PossibleLease | None:
     """The lease that a hand-over waits for."""
     if not isinstance(event, HandOverTimer) or local.party is None:
         return None
     record = local.party.record
     member = record.members.get(event.key)
-    return None if member is None else Lease(event.key, record.epoch, member.link.registration)
+    return None if member is None else PossibleLease(event.key, record.epoch, member.link.registration)
 
 
 def grace_end(actor: str, local: Any, event: Any) -> int | None:
@@ -72,7 +72,7 @@ class Belief(msgspec.Struct, frozen=True):
 
 def claim_held(actor: str, local: Any) -> Belief | None:
     """The claim that a leader believes in, by its own clock."""
-    if not isinstance(local, HostLocal) or local.party is None or local.mode is leader_host.LATE:
+    if not isinstance(local, LeaderHostLocal) or local.party is None or local.mode is leader_host.LATE:
         return None
     record = local.party.record
     return Belief(record.id, record.claim.stamp) if record.status in HOLDING else None
@@ -80,7 +80,7 @@ def claim_held(actor: str, local: Any) -> Belief | None:
 
 def claim_aged(actor: str, local: Any, event: Any) -> Belief | None:
     """The claim that somebody is about to have watched for its TTL."""
-    if not isinstance(event, leader_host.Age) or not isinstance(local, HostLocal):
+    if not isinstance(event, leader_host.Age) or not isinstance(local, LeaderHostLocal):
         return None
     found = leader_host.read_watched(local)
     return None if found is None else Belief(found.value.leader, found.stamp)

@@ -27,7 +27,7 @@ ENDLESS = -1
 """In place of the most: it may come as late as it likes."""
 
 
-class Beat(msgspec.Struct, frozen=True):
+class PaceBeat(msgspec.Struct, frozen=True):
     """`name` of the property and its `text`; from `least` to `most` ticks (or `ENDLESS`); `of(actor, before, event,
     after)`: what a transition of a component is for it."""
 
@@ -62,7 +62,7 @@ class Pace(Observer):
 
     keeps_time = True
 
-    def __init__(self, beats: Sequence[Beat], name: str = "pace") -> None:
+    def __init__(self, beats: Sequence[PaceBeat], name: str = "pace") -> None:
         super().__init__(name)
         self.beats = tuple(beats)
 
@@ -100,7 +100,7 @@ class Pace(Observer):
         return tuple(made)
 
 
-def _count_beat(local: Paces, number: int, beat: Beat, sign: int, passed: int) -> Paces:
+def _count_beat(local: Paces, number: int, beat: PaceBeat, sign: int, passed: int) -> Paces:
     ticks = local.ticks[number]
     waited = ticks if ticks < 0 else min(ticks + passed, beat.counted_ticks)
     comes = sign in (HIT, BEAT, AGAIN) and waited >= 0

@@ -33,7 +33,7 @@ from statemachines.shared_subscriptions.group_store import (
     Read,
     ReadDone,
     Refused,
-    Stored,
+    StoredRecord,
     StoreFailed,
     record_key,
 )
@@ -52,22 +52,29 @@ from statemachines.shared_subscriptions.member import LAPSED, REGISTERED, Expiry
 from statemachines.shared_subscriptions.message import LeaderWanted, Ping, Revoked, UpdateProgress
 from statemachines.shared_subscriptions.names import record_name
 from statemachines.shared_subscriptions.stream_store import FetchFailed, ListStreams, StreamStore
+from statemachines_spec.directed_system import DirectedSystem
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.post import Carry, Post
 from statemachines_spec.explorer.property import Property, Sometimes, Stepwise
 from statemachines_spec.explorer.system import System, at_most
 from statemachines_spec.explorer.tick import TickClock
-from statemachines_spec.hunt import Hunt
 from statemachines_spec.shared_subscriptions import claims, leader_progress, properties
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP, Consumer, ConsumerLocal
 from statemachines_spec.shared_subscriptions.election import CandidateHost
-from statemachines_spec.shared_subscriptions.failing_store import DROPPED, OPEN, REFUSED, Fail, FailingStore, Failure
+from statemachines_spec.shared_subscriptions.failing_store import (
+    DROPPED,
+    OPEN,
+    REFUSED,
+    Fail,
+    FailingStore,
+    StoreFailure,
+)
 from statemachines_spec.shared_subscriptions.group_setting import GroupSetting
 from statemachines_spec.shared_subscriptions.leader_host import QUIET_TIMERS, LeaderHost
 from statemachines_spec.shared_subscriptions.leader_stores import ConcurrentlyModifiedStore, Meddle
-from statemachines_spec.shared_subscriptions.pace import AGAIN, BEAT, BEGIN, END, HIT, NOTHING, Beat, Pace
-from statemachines_spec.shared_subscriptions.silent_consumer import Mute
+from statemachines_spec.shared_subscriptions.pace import AGAIN, BEAT, BEGIN, END, HIT, NOTHING, Pace, PaceBeat
+from statemachines_spec.shared_subscriptions.silent_consumer import SilentConsumer
 from statemachines_spec.shared_subscriptions.step_properties import leader_of
 from statemachines_spec.shared_subscriptions.stores import Store, StoreLocal, holder, make_declared_store, streams
 from statemachines_spec.shared_subscriptions.systems import build
@@ -398,12 +405,12 @@ def _host(number: int, timers: tuple[str, ...], leaders: int = 2, epochs: int = 
 def _alone(
     name: str,
     about: str,
-    beats: tuple[Beat, ...],
+    beats: tuple[PaceBeat, ...],
     *,
     failures: int = 0,
     roots: int = 4,
     leaders: int = 2,
-    hows: tuple[Failure, ...] = (REFUSED, OPEN),
+    hows: tuple[StoreFailure, ...] = (REFUSED, OPEN),
     idles: bool = True,
 ) -> System:
     """A leader without members; `failures` of both stores, all together."""
@@ -437,18 +444,23 @@ def _promises(pace: Pace) -> tuple[Property, ...]:
     )
 
 
-RENEWAL: Final = Beat("L6 renewal paced", "the claim is renewed every heartbeat", HEARTBEAT, HEARTBEAT, renewal)
-LISTING: Final = Beat("L2 listing paced", "streams are listed every renew_streams", RENEW, RENEW, listing)
-IDLE_STOP: Final = Beat("L6 idle paced", "a leader without members ends after idle_stop", IDLE, IDLE, idle)
-UNHEARD: Final = Beat("L6 unheard paced", "a leader that hears none of its members ends after a validity",
+RENEWAL: Final = PaceBeat("L6 renewal paced", "the claim is renewed every heartbeat", HEARTBEAT, HEARTBEAT, renewal)
+LISTING: Final = PaceBeat("L2 listing paced", "streams are listed every renew_streams", RENEW, RENEW, listing)
+IDLE_STOP: Final = PaceBeat("L6 idle paced", "a leader without members ends after idle_stop", IDLE, IDLE, idle)
+UNHEARD: Final = PaceBeat("L6 unheard paced", "a leader that hears none of its members ends after a validity",
                       VALIDITY, VALIDITY, unheard)  # fmt: skip
 
 
-FIRST_RENEWAL: Final = Beat("L6 first renewal", "a claim whose taking was in doubt is renewed a heartbeat after that",
-                            HEARTBEAT - COMMIT, HEARTBEAT - COMMIT, first_renewal)  # fmt: skip
-NEXT_RENEWAL: Final = Beat("L6 next renewal", "with nothing to commit the next batch comes after a heartbeat",
+FIRST_RENEWAL: Final = PaceBeat(
+    "L6 first renewal",
+    "a claim whose taking was in doubt is renewed a heartbeat after that",
+    HEARTBEAT - COMMIT,
+    HEARTBEAT - COMMIT,
+    first_renewal,
+)
+NEXT_RENEWAL: Final = PaceBeat("L6 next renewal", "with nothing to commit the next batch comes after a heartbeat",
                            HEARTBEAT, HEARTBEAT + COMMIT, next_renewal)  # fmt: skip
-OWN_END: Final = Beat("S3 own end", "a leader that cannot renew its claim ends before it may be taken",
+OWN_END: Final = PaceBeat("S3 own end", "a leader that cannot renew its claim ends before it may be taken",
                       0, OWN, ends_in_time)  # fmt: skip
 CLAIM_KEPT: Final = Stepwise("L6 kept", "with so few failures the claim is renewed in time", claim_is_kept)
 
@@ -460,14 +472,16 @@ def alone() -> System:
 
 def failing(name: str, failures: int) -> System:
     """Requests fail, or are carried out and nobody knows."""
-    beats: tuple[Beat, ...] = (
+    beats: tuple[PaceBeat, ...] = (
         replace(RENEWAL, least=COMMIT, most=HEARTBEAT + COMMIT),
         LISTING,
-        Beat(
+        PaceBeat(
             "L2 listing again", "a listing that failed is repeated after renew_streams", RENEW, RENEW, is_listed_again
         ),
-        Beat("L6 again", "what a store did not answer is read again after commit_interval", COMMIT, COMMIT, read_again),
-        Beat("S3 checked", "what became of a batch is found out after commit_interval", COMMIT, COMMIT, is_checked),
+        PaceBeat(
+            "L6 again", "what a store did not answer is read again after commit_interval", COMMIT, COMMIT, read_again
+        ),
+        PaceBeat("S3 checked", "what became of a batch is found out after commit_interval", COMMIT, COMMIT, is_checked),
         replace(IDLE_STOP, most=IDLE + (COMMIT // 2 if failures == 1 else 4 * COMMIT)),
     )
     if failures == 1:
@@ -491,14 +505,16 @@ def silent() -> System:
 def in_grace() -> System:
     """Leases of before are waited for."""
     made = _alone("paced grace", ABOUT["paced grace"], (RENEWAL, LISTING, IDLE_STOP), leaders=1)
-    held = make_declared_store(TIMES_PACED).set(record_key(GROUP, FILTER, "claim"), Stored(Claim("", 1), 0))
+    held = make_declared_store(TIMES_PACED).set(record_key(GROUP, FILTER, "claim"), StoredRecord(Claim("", 1), 0))
     store = Store(GroupStore(), state=held, roots=4)
     return replace(made, actors=tuple(store if one.name == GROUP_STORE else one for one in made.actors))
 
 
 def build_refused() -> System:
     """The group is declared anew while a host takes the claim."""
-    again = Beat("L6 refused", "who is refused the claim looks again after commit_interval", COMMIT, COMMIT, _refused)
+    again = PaceBeat(
+        "L6 refused", "who is refused the claim looks again after commit_interval", COMMIT, COMMIT, _refused
+    )
     pace = Pace((again,))
     ours = make_declared_store(TIMES_PACED)
     key = record_key(GROUP, FILTER, "properties")
@@ -534,16 +550,16 @@ def committing() -> System:
     """A member reports progress."""
     pace = Pace(
         (
-            Beat(
+            PaceBeat(
                 "L6 renewal paced",
                 "a batch comes every heartbeat, and none sooner than commit_interval",
                 COMMIT,
                 HEARTBEAT,
                 renewal,
             ),
-            Beat("L8 farewell", "who is registered is told when its leader ends", 0, 0, _farewell),
+            PaceBeat("L8 farewell", "who is registered is told when its leader ends", 0, 0, _farewell),
             NEXT_RENEWAL,
-            Beat("L5 committed", "what is reported is committed within commit_interval", 0, COMMIT, is_staged),
+            PaceBeat("L5 committed", "what is reported is committed within commit_interval", 0, COMMIT, is_staged),
         )
     )
     setting = GroupSetting(
@@ -563,23 +579,25 @@ def granting() -> System:
     who = "consumer-1~1/1"
     pace = Pace(
         (
-            Beat(
+            PaceBeat(
                 "L2 said again",
                 "a grant that is not answered is said again every resend_interval",
                 RESEND,
                 RESEND,
                 _make_beat("grant", GRANTING),
             ),
-            Beat(
+            PaceBeat(
                 "L11 paced",
                 "who does not answer a grant is given up after grant_timeout",
                 GRANT,
                 GRANT,
                 _given_up(GrantTimeout, GRANTING),
             ),
-            Beat("L9 paced", "who says nothing expires after a validity", VALIDITY, VALIDITY, _expires(who)),
-            Beat("S11 told", "who speaks under no registration is told so", 0, 0, _view_told),
-            Beat("S5 paced", "an end of a lease is waited for as long as it may last", 0, HAND_OVER, _handed_over(who)),
+            PaceBeat("L9 paced", "who says nothing expires after a validity", VALIDITY, VALIDITY, _expires(who)),
+            PaceBeat("S11 told", "who speaks under no registration is told so", 0, 0, _view_told),
+            PaceBeat(
+                "S5 paced", "an end of a lease is waited for as long as it may last", 0, HAND_OVER, _handed_over(who)
+            ),
         )
     )
     setting = GroupSetting(
@@ -587,7 +605,7 @@ def granting() -> System:
     )
     made = _with_members("paced grants", setting, ("resend", "grant_timeout", "expiry", "hand_over"), pace)
     kept = tuple(one for one in made.properties if not isinstance(one, Sometimes) or one.name.endswith("waited"))
-    return replace(made, actors=tuple(_as(Mute, actor) for actor in made.actors), properties=kept)
+    return replace(made, actors=tuple(_as(SilentConsumer, actor) for actor in made.actors), properties=kept)
 
 
 def _as(kind: type[Consumer], actor: Actor) -> Actor:
@@ -603,23 +621,23 @@ def revoking() -> System:
     """A stream is to be given back."""
     pace = Pace(
         (
-            Beat("S11 told", "who speaks under no registration is told so", 0, 0, _view_told),
-            Beat(
+            PaceBeat("S11 told", "who speaks under no registration is told so", 0, 0, _view_told),
+            PaceBeat(
                 "L3 said again",
                 "a revoke that is not answered is said again every resend_interval",
                 RESEND,
                 RESEND,
                 _make_beat("revoke", REVOKING),
             ),
-            Beat("L3 said over", "and it is said, not just waited for", 0, RESEND, _make_beat("revoked", REVOKED)),
-            Beat(
+            PaceBeat("L3 said over", "and it is said, not just waited for", 0, RESEND, _make_beat("revoked", REVOKED)),
+            PaceBeat(
                 "L3 over again",
                 "that a stream is revoked is said again every resend_interval",
                 RESEND,
                 RESEND,
                 _said_over_again,
             ),
-            Beat(
+            PaceBeat(
                 "L3 paced",
                 "who does not give back is given up after revoke_timeout",
                 REVOKE,
@@ -661,14 +679,14 @@ def following() -> System:
     second = "leader-2"
     pace = Pace(
         (
-            Beat(
+            PaceBeat(
                 "L6 looks paced",
                 "a follower looks at the claim every commit_interval",
                 COMMIT,
                 COMMIT,
                 _follows(second),
             ),
-            Beat(
+            PaceBeat(
                 "L6 follower idle",
                 "a follower that nobody asks ends after idle_stop",
                 IDLE,
@@ -716,4 +734,4 @@ BUILDS: Final[dict[str, Callable[[], System]]] = {
     "paced grace": in_grace,
     "paced refusal": build_refused,
 }
-HUNTS: Final = tuple(Hunt(name, ABOUT[name], build) for name, build in BUILDS.items())
+DIRECTED_SYSTEMS: Final = tuple(DirectedSystem(name, ABOUT[name], build) for name, build in BUILDS.items())

@@ -62,7 +62,7 @@ class PrivateFacts(msgspec.Struct, frozen=True, gc=False):
     ended: bool = False
 
 
-class Outside(Counterpart):
+class PrivateCounterpart(Counterpart):
     """an application that reads as it likes, and a store whose streams come and go, which fails and repeats itself"""
 
     owes, ends = "S19", "S1 ends"
@@ -223,4 +223,4 @@ def build(name: str) -> System:
         timing=Timing(TICK_NS, ("renew",)),
         bound=lambda record: record.list_n <= LISTINGS,
     )
-    return contract(name, ABOUT[name], machine, Outside(), TickClock(TICK_NS))
+    return contract(name, ABOUT[name], machine, PrivateCounterpart(), TickClock(TICK_NS))

@@ -56,7 +56,7 @@ class Go(Call, frozen=True, gc=False):
     """It goes away."""
 
 
-class Reading(msgspec.Struct, frozen=True, gc=False):
+class ApplicationPositions(msgspec.Struct, frozen=True, gc=False):
     """`installed`: stream -> the next offset to read; `kept`: the progress that it was told; `begun`: it has
     subscribed; `leaving`: it wants no more; `gone`: it was told that the subscription has ended."""
 
@@ -74,10 +74,10 @@ class Application(Actor):
         super().__init__(APPLICATION)
         self.knows = knows
 
-    def initial(self) -> Reading:
-        return Reading(kept=self.knows)
+    def initial(self) -> ApplicationPositions:
+        return ApplicationPositions(kept=self.knows)
 
-    def inputs(self, local: Reading) -> tuple[Any, ...]:
+    def inputs(self, local: ApplicationPositions) -> tuple[Any, ...]:
         if local.gone:
             return ()
         if not local.begun:
@@ -86,7 +86,7 @@ class Application(Actor):
         leaves = () if local.leaving else (Leave(), Go())
         return (*map(Next, unread), *map(Again, keys_in_order(local.kept)), *leaves)
 
-    def react(self, local: Reading, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+    def react(self, local: ApplicationPositions, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         match envelope.event:
             case Next(stream):
                 at = 1 if local.installed[stream] == 0 else END_OF_STREAM
@@ -172,29 +172,29 @@ def _has(local: StoreLocal) -> int:
     return _has_first(local) + 2 * (SECOND in local.state.by_id)
 
 
-def _unread(local: Reading) -> int:
+def _unread(local: ApplicationPositions) -> int:
     if local.gone:
         return 0
     return int(local.kept.get(FIRST, 0) != END_OF_STREAM) + 2 * (local.kept.get(SECOND, 0) < 1)
 
 
-def _reads_first(local: Reading) -> int:
+def _reads_first(local: ApplicationPositions) -> int:
     return int(FIRST in local.installed)
 
 
-def _too_soon(local: Reading) -> int:
+def _too_soon(local: ApplicationPositions) -> int:
     return int(SECOND in local.installed and local.kept.get(FIRST) != END_OF_STREAM)
 
 
-def _only_ours(local: Reading) -> int:
+def _only_ours(local: ApplicationPositions) -> int:
     return int(all(one in (FIRST, SECOND) for one in keys_in_order(local.installed)))
 
 
-def _ended_is_dropped(local: Reading) -> int:
+def _ended_is_dropped(local: ApplicationPositions) -> int:
     return int(all(local.kept.get(one, 0) != END_OF_STREAM for one in keys_in_order(local.installed)))
 
 
-def _has_read_first(local: Reading) -> int:
+def _has_read_first(local: ApplicationPositions) -> int:
     return int(local.kept.get(FIRST) == END_OF_STREAM)
 
 

@@ -29,7 +29,7 @@ from statemachines_spec.explorer.party import is_due
 from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, Stepwise, View
 from statemachines_spec.shared_subscriptions import consumer, leader_host
 from statemachines_spec.shared_subscriptions.consumer import ConsumerLocal
-from statemachines_spec.shared_subscriptions.leader_host import HostLocal
+from statemachines_spec.shared_subscriptions.leader_host import LeaderHostLocal
 from statemachines_spec.shared_subscriptions.stores import StoreLocal
 
 # -- views ----------------------------------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ def may_deliver(streams: tuple[str, ...]) -> Callable[[ConsumerLocal], int]:
     return view
 
 
-def leads(local: HostLocal) -> int:
+def leads(local: LeaderHostLocal) -> int:
     """1 if the host has a leader that serves borrowers, by its own clock."""
     if local.party is None or local.mode is leader_host.LATE or is_due(local.party, "claim_end"):
         return 0
@@ -82,12 +82,12 @@ def sometimes_elected(hosts: tuple[str, ...]) -> tuple[Sometimes, ...]:
     )
 
 
-def epoch_served(local: HostLocal) -> int:
+def epoch_served(local: LeaderHostLocal) -> int:
     """0: serves nobody; 1: under the first claim of the group; 2: under a later one."""
     return min(2, local.party.record.epoch) if local.party is not None and leads(local) else 0
 
 
-def tries_for(local: HostLocal) -> int:
+def tries_for(local: LeaderHostLocal) -> int:
     """1 if a claim of the host is on its way."""
     record = None if local.party is None else local.party.record
     return int(record is not None and record.status is CANDIDATE and record.trial is not None)
@@ -162,8 +162,8 @@ def goes_forward(actor: str, before: Any, event: Any, after: Any) -> bool:
         return True
     if goes_back(old.status, new.status):
         return False
-    name = "assignments" if isinstance(before, HostLocal) else "streams"
-    if not isinstance(before, HostLocal | ConsumerLocal):
+    name = "assignments" if isinstance(before, LeaderHostLocal) else "streams"
+    if not isinstance(before, LeaderHostLocal | ConsumerLocal):
         return True
     earlier, later = getattr(old, name), getattr(new, name)
     return not any(
@@ -174,7 +174,7 @@ def goes_forward(actor: str, before: Any, event: Any, after: Any) -> bool:
 
 def from_owner(actor: str, before: Any, event: Any, after: Any) -> bool:
     """S4: progress that changes what a leader keeps comes from the current owner of the current grant."""
-    if not isinstance(before, HostLocal) or not isinstance(event, UpdateProgress):
+    if not isinstance(before, LeaderHostLocal) or not isinstance(event, UpdateProgress):
         return True
     old, new = _party(before), _party(after)
     if old is None or new is None or old.assignments == new.assignments:

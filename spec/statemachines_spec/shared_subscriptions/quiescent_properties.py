@@ -15,7 +15,7 @@ from statemachines.shared_subscriptions.properties.settled_group import (
 from statemachines_spec.explorer.property import Always, Eventually, Sometimes, View
 from statemachines_spec.shared_subscriptions import consumer as consumers_of
 from statemachines_spec.shared_subscriptions.consumer import Consumer, ConsumerLocal
-from statemachines_spec.shared_subscriptions.leader_host import HostLocal
+from statemachines_spec.shared_subscriptions.leader_host import LeaderHostLocal
 
 # -- L4 -------------------------------------------------------------------------------------------------------------
 
@@ -33,7 +33,7 @@ def at_rest(hosts: Iterable[str]) -> Sometimes:
     return Sometimes("L4 rest", "every stream is granted to a member", views, lambda *each: 2 in each)
 
 
-def _rest(local: HostLocal) -> int:
+def _rest(local: LeaderHostLocal) -> int:
     """0: something is being handed over, or nobody is there; 1: at rest, and not fair; 2: at rest, and fair."""
     record = _leading(local)
     if record is None or not record.members or not hands_nothing_over(record):
@@ -41,7 +41,7 @@ def _rest(local: HostLocal) -> int:
     return 1 if find_unshared(record) else 2
 
 
-def _leading(local: HostLocal) -> LeaderRecord | None:
+def _leading(local: LeaderHostLocal) -> LeaderRecord | None:
     record = None if local.party is None else local.party.record
     return record if record is not None and record.status is LEADING else None
 
@@ -80,12 +80,12 @@ def obligations(consumers: Iterable[Consumer], hosts: tuple[str, ...]) -> tuple[
     )
 
 
-def _unfair(local: HostLocal) -> int:
+def _unfair(local: LeaderHostLocal) -> int:
     record = _leading(local)
     return int(record is not None and bool(find_unshared(record)))
 
 
-def _serves(local: HostLocal) -> int:
+def _serves(local: LeaderHostLocal) -> int:
     return int(local.party is not None and local.party.record.status in SERVING)
 
 
@@ -99,10 +99,10 @@ def _alive(local: ConsumerLocal) -> int:
     return 0 if local.party is None else local.number
 
 
-def _members(consumer: str) -> Callable[[HostLocal], int]:
+def _members(consumer: str) -> Callable[[LeaderHostLocal], int]:
     """The numbers of the consumer's borrowers that a leader keeps, as bits."""
 
-    def view(local: HostLocal) -> int:
+    def view(local: LeaderHostLocal) -> int:
         record = None if local.party is None else local.party.record
         if record is None or record.status not in SERVING:
             return 0

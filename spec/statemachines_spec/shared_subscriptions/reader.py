@@ -16,7 +16,7 @@ from statemachines.shared_subscriptions.stream_store import rank_of
 from statemachines_spec.shared_subscriptions.consumer import Consumer
 
 
-class Reader(Consumer):
+class ReadingConsumer(Consumer):
     """Acknowledges one by one up to `offsets`, and then the end."""
 
     def _progress(self, record: Any) -> Iterator[Event]:

@@ -13,7 +13,7 @@ from statemachines.kernel import Arrived, Map, Message, Request
 from statemachines.kernel.process import PROCESS
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
-from statemachines.shared_subscriptions.group_store import Claim, Commit, GroupStore, Read, ReadDone, Stored
+from statemachines.shared_subscriptions.group_store import Claim, Commit, GroupStore, Read, ReadDone, StoredRecord
 from statemachines.shared_subscriptions.leader import Resigned
 from statemachines.shared_subscriptions.message import (
     Invalidate,
@@ -84,7 +84,7 @@ class HostFacts(msgspec.Struct, frozen=True, gc=False):
     taking: bool = False
     members: tuple[Member, ...] = ()
     open: tuple[Open, ...] = ()
-    tables: Map[str, Stored] = Map()
+    tables: Map[str, StoredRecord] = Map()
     around: bool = False
     held: bool = False
     holds: bool = False
@@ -97,7 +97,7 @@ class HostFacts(msgspec.Struct, frozen=True, gc=False):
         return LEADERS.id_of(LIFE, self.leader)
 
 
-def apply(known: HostFacts, one: Open) -> tuple[Map[str, Stored], Any]:
+def apply(known: HostFacts, one: Open) -> tuple[Map[str, StoredRecord], Any]:
     """What a store makes of a request: what the group store has then, and the answer."""
     _, service, request = one
     if service == GROUP_STORE:
@@ -352,7 +352,7 @@ def build_asked(name: str) -> System:
 # -- on time --------------------------------------------------------------------------------------------------------
 
 
-class Clocked(msgspec.Struct, frozen=True, gc=False):
+class ClockedFacts(msgspec.Struct, frozen=True, gc=False):
     """What is known, and how many ticks ago the far borrower has spoken through the follower (`spoken`), and a leader
     that could not serve was gone (`gone`)."""
 
@@ -373,7 +373,7 @@ class OnTime(HostCallers):
         super().__init__(DUE, ours)
 
     def begins(self) -> Any:
-        return Clocked(super().begins())
+        return ClockedFacts(super().begins())
 
     def says(self, since: Any) -> Iterator[Any]:
         known: HostFacts = since.known
@@ -387,7 +387,7 @@ class OnTime(HostCallers):
         before: HostFacts = since.known
         known = super().learns(before, event, said)
         spoken = 0 if known.relayed > before.relayed else since.spoken
-        return Clocked(known, spoken, 0 if known.holds and not before.holds else since.gone)
+        return ClockedFacts(known, spoken, 0 if known.holds and not before.holds else since.gone)
 
     def ages(self, since: Any, ticks: int) -> Any:
         known: HostFacts = since.known

@@ -13,16 +13,16 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Effect, Event, Tell, node_of
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
-from statemachines.shared_subscriptions.group_store import GroupStore, Stored, record_key
+from statemachines.shared_subscriptions.group_store import GroupStore, StoredRecord, record_key
 from statemachines.shared_subscriptions.leader import Resigned
 from statemachines.shared_subscriptions.progress_cover import ProgressRefused, StreamBehind
 from statemachines.shared_subscriptions.stream_store import SERVICE as STREAM_STORE
 from statemachines.shared_subscriptions.stream_store import Append, StreamStore
+from statemachines_spec.directed_system import DirectedSystem
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Always, Property, Sometimes, View
 from statemachines_spec.explorer.system import System
-from statemachines_spec.hunt import Hunt
 from statemachines_spec.shared_subscriptions import leader_belief, leader_progress, step_properties
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP
 from statemachines_spec.shared_subscriptions.group_setting import GroupSetting
@@ -37,7 +37,7 @@ REGISTRY: Final = "registry"
 KEPT: Final = Network(2, lossy=False, duplicating=False)
 
 
-class Registry(Actor):
+class ToldRegistry(Actor):
     """What it was told last (None: nothing)."""
 
     def initial(self) -> Event | None:
@@ -89,7 +89,7 @@ def telling(system: System, kinds: tuple[type[Event], ...], count: int) -> Syste
         for kind in kinds
     )
     so = Always("S16 told", "what the registry is told of a stream, or of an end, is so", (right,), bool)
-    return replace(system, actors=(*actors, Registry(REGISTRY)), properties=(*system.properties, so, *said))
+    return replace(system, actors=(*actors, ToldRegistry(REGISTRY)), properties=(*system.properties, so, *said))
 
 
 def _is(kind: type[Event]) -> Any:
@@ -116,7 +116,7 @@ def behind() -> System:
     """An earlier leader has committed more than the store has."""
     made = _build_system("told of loss", GroupSetting(consumers=1, registrations=1, grants=1, network=KEPT))
     state = make_declared_store(configuration("settled")).set(
-        record_key(GROUP, FILTER, f"progress:{STREAM}"), Stored(5, 0)
+        record_key(GROUP, FILTER, f"progress:{STREAM}"), StoredRecord(5, 0)
     )
     actors = tuple(Store(GroupStore(), state=state) if one.name == GROUP_STORE else one for one in made.actors)
     granted = View(HOST, 2, lambda local: int(local.party is not None and STREAM in local.party.record.assignments))
@@ -170,4 +170,6 @@ ABOUT: Final = {
     "grown": "a stream grows after it was listed, and who has read it further may leave before that is believed",
 }
 BUILDS: Final = {"told of lies": build_refused, "told of loss": behind, "grown": build_grown}
-HUNTS: Final = tuple(Hunt(name, ABOUT[name], partial(build_one)) for name, build_one in BUILDS.items())
+DIRECTED_SYSTEMS: Final = tuple(
+    DirectedSystem(name, ABOUT[name], partial(build_one)) for name, build_one in BUILDS.items()
+)

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from statemachines.kernel import Event, Map
-from statemachines.shared_subscriptions.group_store import Claim, Stored, record_key
+from statemachines.shared_subscriptions.group_store import Claim, StoredRecord, record_key
 from statemachines.shared_subscriptions.names import CLAIM
 from statemachines_spec.explorer.actor import Envelope, Reaction, Watch
 from statemachines_spec.explorer.property import Property
@@ -40,9 +40,9 @@ class RestoredStore(Store):
         return super().react(local, envelope, watch)
 
 
-def release_claim(state: Map[str, Stored], epoch: int) -> Map[str, Stored]:
+def release_claim(state: Map[str, StoredRecord], epoch: int) -> Map[str, StoredRecord]:
     """The same records, and a claim of that epoch that nobody holds."""
-    return state.set(record_key(GROUP, FILTER, CLAIM), Stored(Claim("", epoch), 0))
+    return state.set(record_key(GROUP, FILTER, CLAIM), StoredRecord(Claim("", epoch), 0))
 
 
 def keep_unbroken(properties: tuple[Property, ...]) -> tuple[Property, ...]:

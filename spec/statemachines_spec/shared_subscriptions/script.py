@@ -20,13 +20,13 @@ from statemachines.shared_subscriptions.stream import StreamProgress
 from statemachines_spec.bug import plant_bug
 from statemachines_spec.explorer.actor import Actor, Envelope
 from statemachines_spec.explorer.system import System
-from statemachines_spec.script.path_to_script import PathToScript, ToldEvent, Wait
+from statemachines_spec.script.path_to_script import PathToScript, TimerMoment, ToldEvent
 from statemachines_spec.script.protocol import ScriptProtocol
-from statemachines_spec.script.script import Script, Sent
-from statemachines_spec.script.symbolic_clock import Armed, Slot
+from statemachines_spec.script.script import Script, SentMessage
+from statemachines_spec.script.symbolic_clock import SetTimerMoment, Slot
 from statemachines_spec.script.words import Node
 from statemachines_spec.shared_subscriptions.consumer import GROUP, Consumer
-from statemachines_spec.shared_subscriptions.leader_host import Age, HostLocal, LeaderHost, read_watched
+from statemachines_spec.shared_subscriptions.leader_host import Age, LeaderHost, LeaderHostLocal, read_watched
 from statemachines_spec.shared_subscriptions.session_consumer import SessionConsumer
 from statemachines_spec.shared_subscriptions.slow_timers import patient, slow_down
 from statemachines_spec.shared_subscriptions.stores import Store
@@ -53,7 +53,7 @@ IDLE: Final = "idle"
 """The timer of a leader without members, or with members that it has not heard."""
 
 
-class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class GroupOrigin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`consumers`: node -> the leader host it asks; `messages` are in the stream of each of `topics` from the start,
     the group is read from the beginning.  `times`: node -> times of its own, where it has others than `configuration`,
     so that no timer is due where the run has it open."""
@@ -71,7 +71,7 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         stores = {"group_store": STORE, "stream_store": STORE}
         return {**dict.fromkeys(self.consumers, CONSUMER), **dict.fromkeys(self.hosts, LEADER_HOST), **stores}
 
-    def check(self) -> Group:
+    def check(self) -> GroupOrigin:
         """Itself; raises `ConfigurationError`."""
         self.configuration.check()
         for consumer, host in self.consumers.items():
@@ -107,17 +107,17 @@ class GroupPath(PathToScript):
         sessions = any(isinstance(one, SessionConsumer) for one in self.actors.values())
         return "what whole sessions do has no steps that a runtime can be told" if sessions else ""
 
-    def find_start(self, actor: Actor) -> tuple[Sent, ...] | None:
+    def find_start(self, actor: Actor) -> tuple[SentMessage, ...] | None:
         """The first leader_wanted of a consumer is lost, as in the explorer."""
         if not isinstance(actor, Consumer):
             return None
-        return (Sent("leader_wanted", actor.name, actor.registry, lost=True),)
+        return (SentMessage("leader_wanted", actor.name, actor.registry, lost=True),)
 
-    def own(self) -> Group:
+    def own(self) -> GroupOrigin:
         hosts = tuple(one.name for one in self.actors.values() if isinstance(one, LeaderHost))
         consumers = {name: one for name, one in self.actors.items() if isinstance(one, Consumer)}
         streams = next(one for one in self.actors.values() if isinstance(one, Store) and one.name == "stream_store")
-        return Group(
+        return GroupOrigin(
             GROUP,
             self._configuration,
             self._own_times(),
@@ -148,9 +148,9 @@ class GroupPath(PathToScript):
         if isinstance(event, Age):
             slot = Slot(GROUP_STORE, AGE, node)
             age = self.clock.armed.pop(slot)
-            self.bind(Wait(slot, age, self.clock.moment, True, False))
+            self.bind(TimerMoment(slot, age, self.clock.moment, True, False))
 
-    def bind(self, wait: Wait) -> None:
+    def bind(self, wait: TimerMoment) -> None:
         """The idle timer is no small matter: a leader for which it is due lets its claim go."""
         firm = wait.armed._replace(soft=wait.armed.soft and wait.slot.timer != IDLE)
         super().bind(wait._replace(armed=firm))
@@ -166,7 +166,7 @@ class GroupPath(PathToScript):
             self.clock.armed.pop(slot, None)
             if found is not None:
                 ttl_ns = host.configuration.claim_ttl_ms * MS
-                self.clock.armed[slot] = Armed(self.clock.moment, ttl_ns, not host.ages)
+                self.clock.armed[slot] = SetTimerMoment(self.clock.moment, ttl_ns, not host.ages)
         elif isinstance(event, ReadDone) and slot in self.clock.armed:
             self.bind_open(slot, self.clock.armed[slot], self._looked_at[node])
         if isinstance(event, LeaderWanted | RetryTimer):
@@ -174,7 +174,7 @@ class GroupPath(PathToScript):
         self._found[node] = found
         self._free_idle(self.locals[node])
 
-    def _free_idle(self, local: HostLocal) -> None:
+    def _free_idle(self, local: LeaderHostLocal) -> None:
         """A leader that hears a member takes its idle timer for nothing from then on."""
         if local.party is None or not local.party.record.heard:
             return
@@ -231,13 +231,13 @@ def set_variant(script: Script, variant: str) -> Script:
     """The script with the configuration of `variant` ("" = its own)."""
     if not variant:
         return script
-    own: Group = script.own
+    own: GroupOrigin = script.own
     ours = replace(own.configuration, exclusive=configuration(variant).exclusive)
     return replace(script, own=replace(own, configuration=ours))
 
 
 SCRIPT = ScriptProtocol(
-    own=Group,
+    own=GroupOrigin,
     words={
         "acknowledge": "the application takes one message of the stream `about` and acknowledges it",
         "finish": "the session has finished the stream",

@@ -42,7 +42,7 @@ from statemachines_spec.shared_subscriptions.consumer import (
     STANDING,
     Consumer,
     ConsumerLocal,
-    Mode,
+    ConsumerMode,
     subscribe,
 )
 from statemachines_spec.shared_subscriptions.process_variants import leave_out_witness
@@ -185,7 +185,7 @@ class SessionConsumer(Consumer):
         reaction = super()._done(turn, replace(before, open=asked))
         return replace(reaction, calls=tuple(calls))
 
-    def _end(self, local: ConsumerLocal, mode: Mode, parts: ProcessParts | None) -> ConsumerLocal:
+    def _end(self, local: ConsumerLocal, mode: ConsumerMode, parts: ProcessParts | None) -> ConsumerLocal:
         """Nothing is read any more."""
         return replace(super()._end(local, mode, parts), open=None)
 

@@ -30,7 +30,7 @@ from statemachines.shared_subscriptions.session import (
     UnreadableTimer,
 )
 from statemachines.shared_subscriptions.stream import Finish, Install, Uninstall
-from statemachines.shared_subscriptions.stream_store import SERVICE, Batch, Fetch, Fetched, FetchFailed, Slice
+from statemachines.shared_subscriptions.stream_store import SERVICE, Fetch, Fetched, FetchFailed, MessageBatch, Slice
 from statemachines_spec.contract import COUNTERPART, Counterpart, Machine, Rule, contract
 from statemachines_spec.explorer.property import Eventually, View
 from statemachines_spec.explorer.system import System
@@ -46,7 +46,7 @@ Place = str
 """`OWNER STREAM`: what is read of a stream for an owner."""
 
 
-class Given(msgspec.Struct, frozen=True, gc=False):
+class GrantFacts(msgspec.Struct, frozen=True, gc=False):
     """What is read for an owner: its grant; up to where it is `acknowledged` without a hole, `delivered`, `fetched`;
     `beyond`: acknowledged after a hole; to be finished, and whether the stream has ended there."""
 
@@ -67,7 +67,7 @@ class SessionFacts(msgspec.Struct, frozen=True, gc=False):
     has, or time does not count)."""
 
     leases: Map[str, bool] = Map()
-    given: Map[Place, Given] = Map()
+    given: Map[Place, GrantFacts] = Map()
     n: int = 0
     asked: tuple[Slice, ...] = ()
     places: tuple[Place, ...] = ()
@@ -78,7 +78,7 @@ class SessionFacts(msgspec.Struct, frozen=True, gc=False):
     rested: int = -1
 
 
-class Cast(msgspec.Struct, frozen=True):
+class SessionCast(msgspec.Struct, frozen=True):
     """`owners`, the `streams` that are read for each, and under which `grants` (so that a slice says whose it is); the
     `messages` that each has, and whether it `ends` then; `at_delivery`: they are acknowledged when handed over;
     `buffer` of the session, and the `fetches` it makes; which owners `come` and go, and lose their leases; whether
@@ -102,12 +102,12 @@ class Cast(msgspec.Struct, frozen=True):
     kept: tuple[str, ...] = ()
 
 
-class World(Counterpart):
+class SessionCounterpart(Counterpart):
     """an application, owners, and a stream store, each of whom says anything at any time"""
 
     owes, ends = "S19", "S1 ends"
 
-    def __init__(self, cast: Cast) -> None:
+    def __init__(self, cast: SessionCast) -> None:
         super().__init__(rules_of(cast), cast.idle)
         self.cast = cast
 
@@ -138,7 +138,7 @@ class World(Counterpart):
     def _grants(self, owner: str) -> tuple[int, ...]:
         return self.cast.grants[self.cast.owners.index(owner)]
 
-    def _acknowledges(self, place: Place, given: Given) -> Iterator[Any]:
+    def _acknowledges(self, place: Place, given: GrantFacts) -> Iterator[Any]:
         """Whatever is in hand, in any order and in ranges; and what was delivered under other grants."""
         owner, stream = place.split()
         for first in range(given.delivered):
@@ -154,15 +154,15 @@ class World(Counterpart):
         if not known.open:
             return
         yield Fetched(
-            known.n, tuple(Batch(one.stream, one.grant, one.first, one.first - 1, False) for one in known.asked)
+            known.n, tuple(MessageBatch(one.stream, one.grant, one.first, one.first - 1, False) for one in known.asked)
         )
         if self.cast.fail:
             yield Fetched(known.n - 1, batches)
             yield from (FetchFailed(known.n), FetchFailed(known.n - 1), Fetched(known.n, ()))
 
-    def _batch(self, one: Slice) -> Batch:
+    def _batch(self, one: Slice) -> MessageBatch:
         last = min(one.first + one.limit, self.cast.messages) - 1
-        return Batch(one.stream, one.grant, one.first, last, self.cast.ends and last + 1 == self.cast.messages)
+        return MessageBatch(one.stream, one.grant, one.first, last, self.cast.ends and last + 1 == self.cast.messages)
 
     # -- what comes of it ---------------------------------------------------------------------------------------
 
@@ -188,7 +188,7 @@ class World(Counterpart):
         return known
 
 
-def put(known: SessionFacts, place: Place, given: Given) -> SessionFacts:
+def put(known: SessionFacts, place: Place, given: GrantFacts) -> SessionFacts:
     """With what is read there as it is now."""
     return replace(known, given=known.given.set(place, given))
 
@@ -216,7 +216,7 @@ def after(known: SessionFacts, event: Any, buffer: int = 0) -> SessionFacts:
         case Install(owner, stream, grant, progress) if owner in known.leases:
             held = known.given.get(f"{owner} {stream}")
             if held is None or grant > held.grant:
-                return put(known, f"{owner} {stream}", Given(grant, progress, progress, progress))
+                return put(known, f"{owner} {stream}", GrantFacts(grant, progress, progress, progress))
         case Finish() if is_given(known, event):
             return put(known, place_in(event), replace(known.given[place_in(event)], finishing=True))
         case Uninstall() if is_given(known, event):
@@ -239,7 +239,7 @@ def is_given(known: SessionFacts, event: Any) -> bool:
     return given is not None and given.grant == event.grant
 
 
-def acknowledge_range(given: Given, first: int, last: int) -> Given:
+def acknowledge_range(given: GrantFacts, first: int, last: int) -> GrantFacts:
     """With `first`..`last` acknowledged."""
     done = {*given.beyond, *range(first, last + 1)}
     upto = given.acknowledged
@@ -265,7 +265,7 @@ def keep_arrived(known: SessionFacts, event: Any, buffer: int) -> SessionFacts:
     return known
 
 
-def may_read(known: SessionFacts, place: Place, given: Given) -> bool:
+def may_read(known: SessionFacts, place: Place, given: GrantFacts) -> bool:
     """Its owner has a lease, and it is not to be finished."""
     return known.leases[place.split()[0]] and not given.finishing
 
@@ -389,7 +389,7 @@ def is_told(known: SessionFacts, event: Any, said: Said) -> bool:
     return (not tells or bool(takeable(then))) and (known.ready or tells or not takeable(then))
 
 
-def rules_of(cast: Cast) -> tuple[Rule, ...]:
+def rules_of(cast: SessionCast) -> tuple[Rule, ...]:
     """What is owed to such a cast."""
     return (
         Rule("turns", "SS-100 to SS-103", "what may be read and has room is fetched, each from where it is, once",
@@ -420,10 +420,10 @@ POLL: Final = 2
 """Ticks of the poll interval, where time is counted."""
 
 
-class Polled(World):
+class PolledCounterpart(SessionCounterpart):
     """an application and a stream store, whose fetches are counted by the clock"""
 
-    def __init__(self, cast: Cast) -> None:
+    def __init__(self, cast: SessionCast) -> None:
         super().__init__(cast)
         self.rules = (*self.rules, ASKS if cast.sooner else POLLS)
 
@@ -466,20 +466,20 @@ ASKS: Final = Rule("asks", "SS-100 to SS-105", "what may be read is asked for at
 # -- systems --------------------------------------------------------------------------------------------------------
 
 CASTS: Final = {
-    "session-told": Cast(grants=((1, 2),), messages=1, buffer=1, come=(), idle=("dismisses",)),
-    "session-leases": Cast(fail=False, idle=("gives up",)),
-    "session-owners": Cast(
+    "session-told": SessionCast(grants=((1, 2),), messages=1, buffer=1, come=(), idle=("dismisses",)),
+    "session-leases": SessionCast(fail=False, idle=("gives up",)),
+    "session-owners": SessionCast(
         owners=("x", "y"), grants=((1,), (2,)), messages=1, buffer=1, fetches=1, finish=False, fail=False,
         idle=("finishes", "gives up"),
     ),
-    "session-acks": Cast(
+    "session-acks": SessionCast(
         messages=3, buffer=3, ends=True, fetches=1, come=(), finish=False, fail=False,
         idle=("dismisses", "finishes", "gives up"),
     ),
-    "session-at-delivery": Cast(
+    "session-at-delivery": SessionCast(
         ends=True, at_delivery=True, fetches=1, come=(), fail=False, idle=("dismisses", "counts", "gives up"),
     ),
-    "timed-session": Cast(
+    "timed-session": SessionCast(
         messages=3, fetches=3, come=(), finish=False, idle=("dismisses", "finishes"),
     ),
 }  # fmt: skip
@@ -508,7 +508,7 @@ def build(name: str) -> System:
     return replace(built, obligations=(asked,))
 
 
-def build_system(name: str, about: str, cast: Cast, *, timed: bool) -> System:
+def build_system(name: str, about: str, cast: SessionCast, *, timed: bool) -> System:
     """A session among such a cast; `timed`: the clock counts how soon it fetches."""
     machine = Machine(
         SESSION,
@@ -517,9 +517,11 @@ def build_system(name: str, about: str, cast: Cast, *, timed: bool) -> System:
         kept=lambda record: replace(renumber_session(record), fetch_n=record.fetch_n),
         bound=lambda record: is_within(cast, record),
     )
-    return contract(name, about, machine, *((Polled(cast), TickClock(TICK_NS)) if timed else (World(cast),)))
+    return contract(
+        name, about, machine, *((PolledCounterpart(cast), TickClock(TICK_NS)) if timed else (SessionCounterpart(cast),))
+    )
 
 
-def is_within(cast: Cast, record: SessionRecord) -> bool:
+def is_within(cast: SessionCast, record: SessionRecord) -> bool:
     """So many fetches, and turns that wait."""
     return record.fetch_n <= cast.fetches and max(map(len, (record.to_fetch, record.idle, record.to_take))) <= QUEUED

@@ -7,7 +7,7 @@ from statemachines_spec.explorer.actor import Envelope, Reaction, Watch
 from statemachines_spec.shared_subscriptions.consumer import GOING_ON, Consumer, ConsumerLocal
 
 
-class Mute(Consumer):
+class SilentConsumer(Consumer):
     """Registers, pings, and begins anew as others do."""
 
     def react(self, local: ConsumerLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:

@@ -27,7 +27,7 @@ class StandbyFacts(msgspec.Struct, frozen=True, gc=False):
     ended: bool = False
 
 
-class Outside(Counterpart):
+class StandbyCounterpart(Counterpart):
     """a session that can read again, or not, and a client"""
 
     owes, ends = "S19", "S1 ends"
@@ -67,4 +67,6 @@ ABOUT: Final = {NAME: "what stands by for a borrower until the session can read,
 
 def build(name: str) -> System:
     """One that stands by, its session, and its client."""
-    return contract(name, ABOUT[name], Machine(STANDBY, StandbyRecord(ID, SUBSCRIPTION, STREAM, EPOCH)), Outside())
+    return contract(
+        name, ABOUT[name], Machine(STANDBY, StandbyRecord(ID, SUBSCRIPTION, STREAM, EPOCH)), StandbyCounterpart()
+    )

@@ -23,11 +23,11 @@ from statemachines.shared_subscriptions.properties.settled_group import (
     hands_nothing_over,
 )
 from statemachines.shared_subscriptions.session_record import reading_key
-from statemachines.shared_subscriptions.stream import ABSENT, REVOKING, Link
+from statemachines.shared_subscriptions.stream import ABSENT, REVOKING, StreamLink
 from statemachines_spec.explorer.property import Always, Stepwise, View
 from statemachines_spec.shared_subscriptions import consumer
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP, ConsumerLocal
-from statemachines_spec.shared_subscriptions.leader_host import HostLocal
+from statemachines_spec.shared_subscriptions.leader_host import LeaderHostLocal
 from statemachines_spec.shared_subscriptions.properties import falls
 from statemachines_spec.shared_subscriptions.session_consumer import SessionLocal
 from statemachines_spec.shared_subscriptions.stores import StoreLocal, holder
@@ -153,8 +153,8 @@ def _reported(stream: str) -> Callable[[ConsumerLocal], int]:
     return view
 
 
-def _view_known(name: str, stream: str) -> Callable[[HostLocal], int]:
-    def view(local: HostLocal) -> int:
+def _view_known(name: str, stream: str) -> Callable[[LeaderHostLocal], int]:
+    def view(local: LeaderHostLocal) -> int:
         record = leader_of(local)
         assignment = None if record is None else record.assignments.get(stream)
         if assignment is None or assignment.link.borrower.partition("~")[0] != name:
@@ -164,7 +164,7 @@ def _view_known(name: str, stream: str) -> Callable[[HostLocal], int]:
     return view
 
 
-def _coded(link: Link, grant: int, progress: int) -> int:
+def _coded(link: StreamLink, grant: int, progress: int) -> int:
     """(who, grant, progress) as one number from 1 on; 0: beyond what is viewed."""
     if link.epoch > EPOCHS or link.registration > REGISTRATIONS or grant >= GRANTS:
         return 0
@@ -191,8 +191,8 @@ def begins_behind_nothing(hosts: Iterable[str], stream: str) -> tuple[Always, ..
     )
 
 
-def _leads_from(stream: str) -> Callable[[HostLocal], int]:
-    def view(local: HostLocal) -> int:
+def _leads_from(stream: str) -> Callable[[LeaderHostLocal], int]:
+    def view(local: LeaderHostLocal) -> int:
         record = leader_of(local)
         if record is None or record.status not in SERVING or record.epoch > EPOCHS or stream not in record.streams:
             return 0
@@ -222,7 +222,7 @@ def _is_not_behind(known: int, durable: int) -> bool:
 
 def leader_of(local: Any) -> LeaderRecord | None:
     """The record of the leader of a host; None for every other component."""
-    if not isinstance(local, HostLocal) or local.party is None:
+    if not isinstance(local, LeaderHostLocal) or local.party is None:
         return None
     record: LeaderRecord = local.party.record
     return record

@@ -15,11 +15,18 @@ from statemachines.shared_subscriptions.group_store import (
     Commit,
     Committed,
     Properties,
-    Stored,
+    StoredRecord,
     record_key,
 )
 from statemachines.shared_subscriptions.names import CLAIM, ROOT, record_name
-from statemachines.shared_subscriptions.stream_store import Append, Drop, ListStreams, Rotate, StoredStream, Streams
+from statemachines.shared_subscriptions.stream_store import (
+    Append,
+    Drop,
+    ListStreams,
+    Rotate,
+    StoredStream,
+    StoredStreams,
+)
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP
 from statemachines_spec.shared_subscriptions.leader_host import Watched
@@ -115,10 +122,10 @@ def holder(local: StoreLocal) -> Claim | None:
     return None
 
 
-def streams(topics: tuple[str, ...], count: int, *, ended: bool = False) -> Streams:
+def streams(topics: tuple[str, ...], count: int, *, ended: bool = False) -> StoredStreams:
     """A stream store with `count` messages in the one stream of each topic; `ended`: nothing follows in them."""
     held = {f"0.0/{topic}": StoredStream(topic, 0, 0, count, ((0, 0),), ended) for topic in topics}
-    return Streams(Map(held))
+    return StoredStreams(Map(held))
 
 
 def script(lines: tuple[str, ...]) -> tuple[Request, ...]:
@@ -133,8 +140,8 @@ def script(lines: tuple[str, ...]) -> tuple[Request, ...]:
     return tuple(requests)
 
 
-def make_declared_store(configuration: Configuration) -> Map[str, Stored]:
+def make_declared_store(configuration: Configuration) -> Map[str, StoredRecord]:
     """A group store that knows the group: it begins with everything stored."""
     ours = configuration
     properties = Properties(0, ours.ping_interval_ms, ours.ping_timeout_ms, ours.claim_ttl_ms)
-    return Map({record_key(GROUP, FILTER, "properties"): Stored(properties, 0)})
+    return Map({record_key(GROUP, FILTER, "properties"): StoredRecord(properties, 0)})

@@ -26,7 +26,7 @@ from statemachines_spec.explorer.property import Always, Property, Sometimes, Vi
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.timing import Timing
 from statemachines_spec.shared_subscriptions.election import WANTED, CandidateHost
-from statemachines_spec.shared_subscriptions.leader_host import RUNNING, HostLocal
+from statemachines_spec.shared_subscriptions.leader_host import RUNNING, LeaderHostLocal
 from statemachines_spec.shared_subscriptions.timings import TICK_NS
 
 ASKER, VACANCY = "somebody", "vacancy"
@@ -44,7 +44,7 @@ class Ask(Event, frozen=True, gc=False):
     """The member asks the host whose turn it is."""
 
 
-class Asking(msgspec.Struct, frozen=True, gc=False):
+class AskingOrder(msgspec.Struct, frozen=True, gc=False):
     """`turn`: which host is asked next; `left`: ticks until then, by its own clock (-1: it follows somebody);
     `unaware`: it still takes the leader that is gone for one that lives, for so long at most."""
 
@@ -65,7 +65,7 @@ class AskedHost(CandidateHost):
     """A leader host whose messages are lost while it stands still, and once it has crashed for good; whoever asks one
     that serves already is content with that, and registers with nobody."""
 
-    def react(self, local: HostLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+    def react(self, local: LeaderHostLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         is_gone = local.life > self.lives
         is_message = isinstance(envelope.event, Message)
         is_lost = is_gone and not isinstance(envelope.event, Passed)
@@ -87,16 +87,16 @@ class Asker(Observer):
         self.pause = pause
         self.set_timing(Timing(TICK_NS))
 
-    def initial(self) -> Asking:
-        return Asking()
+    def initial(self) -> AskingOrder:
+        return AskingOrder()
 
     def sees(self, actor: str, before: Any, event: Any, after: Any) -> Event | None:
         return find_claim_change(self.hosts, actor, before, after)
 
-    def inputs(self, local: Asking) -> tuple[Any, ...]:
+    def inputs(self, local: AskingOrder) -> tuple[Any, ...]:
         return (Ask(),) if local.left == 0 or local.unaware else ()
 
-    def react(self, local: Asking, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+    def react(self, local: AskingOrder, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         match envelope.event:
             case Vacated():
                 return Reaction(replace(local, left=self.lease, unaware=True))
@@ -107,9 +107,9 @@ class Asker(Observer):
                     return None
                 return Reaction(replace(local, left=max(local.left - ticks, 0)) if local.left > 0 else local)
         asked = Envelope(WANTED.borrower, self.hosts[local.turn], WANTED)
-        return Reaction(Asking((local.turn + 1) % len(self.hosts), self.pause), (asked,))
+        return Reaction(AskingOrder((local.turn + 1) % len(self.hosts), self.pause), (asked,))
 
-    def describe(self, local: Asking) -> str:
+    def describe(self, local: AskingOrder) -> str:
         if local.left < 0:
             return "follows a leader"
         return f"asks {self.hosts[local.turn]} " + ("within" if local.unaware else "in") + f" {local.left} ticks"
@@ -153,7 +153,7 @@ def find_claim_change(hosts: Iterable[str], actor: str, before: Any, after: Any)
     return Held() if holds(after) else Vacated()
 
 
-def holds(local: HostLocal) -> bool:
+def holds(local: LeaderHostLocal) -> bool:
     """The host has a leader whose claim has not ended by its own clock."""
     party = local.party
     return party is not None and party.record.status in CLAIMED and not is_due(party, "claim_end")

@@ -48,15 +48,15 @@ from statemachines_spec.shared_subscriptions.failing_store import (
     SILENT,
     Fail,
     FailingStore,
-    Failure,
+    StoreFailure,
 )
 from statemachines_spec.shared_subscriptions.group_setting import WINDOW, GroupSetting
 from statemachines_spec.shared_subscriptions.leader_host import QUIET_TIMERS, LeaderHost
 from statemachines_spec.shared_subscriptions.lossy_host import Lose, losing
 from statemachines_spec.shared_subscriptions.orders import ORDERS, is_kept
-from statemachines_spec.shared_subscriptions.reader import Reader
+from statemachines_spec.shared_subscriptions.reader import ReadingConsumer
 from statemachines_spec.shared_subscriptions.restored_store import Restore, RestoredStore
-from statemachines_spec.shared_subscriptions.silent_consumer import Mute
+from statemachines_spec.shared_subscriptions.silent_consumer import SilentConsumer
 from statemachines_spec.shared_subscriptions.stores import Store, make_declared_store, streams
 from statemachines_spec.shared_subscriptions.variants import borrower, configuration
 from statemachines_spec.shared_subscriptions.witness_consumer import Failing, Lie, Pretender, WitnessedConsumer
@@ -121,7 +121,7 @@ def obligations_of(made: System) -> tuple[Eventually, ...]:
     consumers = tuple(actor for actor in made.actors if isinstance(actor, Consumer))
     hosts = tuple(actor.name for actor in made.actors if isinstance(actor, LeaderHost))
     obligations = properties.obligations([one.name for one in consumers], hosts)
-    answered = answers.make_granting_ends(hosts) if any(isinstance(one, Mute) for one in consumers) else ()
+    answered = answers.make_granting_ends(hosts) if any(isinstance(one, SilentConsumer) for one in consumers) else ()
     return (*obligations, *answered, *quiescent_properties.obligations(consumers, hosts), *acknowledging(made))
 
 
@@ -207,7 +207,7 @@ def _resets(setting: GroupSetting, consumers: tuple[Consumer, ...]) -> tuple[Pro
     return (always, sometimes) if faults else (always,)
 
 
-def _hows(setting: GroupSetting) -> tuple[Failure, ...]:
+def _hows(setting: GroupSetting) -> tuple[StoreFailure, ...]:
     return (REFUSED, OPEN, *((DROPPED, SILENT) if setting.silences else ()))
 
 
@@ -236,9 +236,9 @@ def _consumer(number: int, setting: GroupSetting, variant: str) -> Consumer:
     if _is_witnessed(setting) and not number:
         return _witnessed(setting, variant, faults)
     kind = (
-        Mute
+        SilentConsumer
         if number < setting.mutes
-        else Reader
+        else ReadingConsumer
         if setting.script
         else ByzantineConsumer
         if setting.lies

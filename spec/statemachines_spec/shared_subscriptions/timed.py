@@ -53,7 +53,7 @@ LAGS, LEADS, BOTH = (True, False), (False, True), (True, True)
 """How a clock may drift: it only loses ticks, it only gains some, or either."""
 
 
-class Timed(msgspec.Struct, frozen=True):
+class TimedSetting(msgspec.Struct, frozen=True):
     """A timed system: its `setting` without a tick; the timed timers of a `borrower` and of a `leader`; the deadline
     orders that it is to show; `drift`: node -> how; `delay`:
     messages take at most so many ticks, and nothing goes wrong (None: they take as long as they like); `asked`:
@@ -69,7 +69,7 @@ class Timed(msgspec.Struct, frozen=True):
     times: Configuration = TIMES
 
 
-def times(one: Timed, variant: str) -> Configuration:
+def times(one: TimedSetting, variant: str) -> Configuration:
     """The times of a timed system under the rules of a variant."""
     return replace(one.times, exclusive=configuration(variant).exclusive)
 
@@ -124,7 +124,7 @@ def obligations_of(made: System) -> tuple[Eventually, ...]:
 
 
 def build(
-    name: str, about: str, one: Timed, variant: str = "settled", without: tuple[str, ...] = (), slack: int = 0,
+    name: str, about: str, one: TimedSetting, variant: str = "settled", without: tuple[str, ...] = (), slack: int = 0,
     most: int = 0,
 ) -> System:  # fmt: skip
     """A timed system by what it is made of; `most`: ticks in place of the bound of L6."""
@@ -160,7 +160,7 @@ def _untimed(name: str, about: str, setting: GroupSetting | Election, variant: s
     return replace(made, properties=(*kept, *claims.knows_store(hosts), *keeps))
 
 
-def _timed(actor: Actor, one: Timed, ours: Configuration, slack: int) -> Actor:
+def _timed(actor: Actor, one: TimedSetting, ours: Configuration, slack: int) -> Actor:
     """The same component, living by these times."""
     if isinstance(actor, Store) and actor.name == GROUP_STORE:
         other = copy.copy(actor)
@@ -177,7 +177,7 @@ def _timed(actor: Actor, one: Timed, ours: Configuration, slack: int) -> Actor:
     return actor
 
 
-def _bounds(one: Timed, ours: Configuration) -> dict[str, str]:
+def _bounds(one: TimedSetting, ours: Configuration) -> dict[str, str]:
     times_ms = {field: getattr(ours, field) for field in ours.__struct_fields__ if field.endswith("_ms")}
     return {
         "times (ms)": ", ".join(f"{field[:-3]} {value}" for field, value in times_ms.items()),
@@ -188,14 +188,14 @@ def _bounds(one: Timed, ours: Configuration) -> dict[str, str]:
 
 ORDERED = Network(2, lossy=False, duplicating=False, ordered=True)
 
-HAND_OVER = Timed(
+HAND_OVER = TimedSetting(
     GroupSetting(timeouts=1, grants=2, network=ORDERED),
     borrower=("lease",),
     leader=("hand_over",),
     shown=(LEASE_BEFORE_HAND_OVER,),
     drift={"consumer-1": LAGS, "leader-1": LEADS},
 )
-GRACE = Timed(
+GRACE = TimedSetting(
     GroupSetting(leader_crashes=1, host_lives=2, epochs=2, claims_age=True, grants=1, network=ORDERED),
     borrower=("lease",),
     leader=("grace",),
@@ -206,7 +206,7 @@ SLOW_MESSAGES = replace(
     TIMES, max_delay_ms=4, ping_timeout_ms=20, validity_ms=52, idle_stop_ms=24, find_leader_ms=4
 ).check()
 """As TIMES, but a message may take a tick."""
-PINGS = Timed(
+PINGS = TimedSetting(
     GroupSetting(consumers=1, lives=2, pings=4, registrations=2, grants=1),
     borrower=("ping", "ping_timeout"),
     leader=("expiry",),
@@ -216,20 +216,20 @@ PINGS = Timed(
 )
 OFTEN = replace(TIMES, claim_heartbeat_ms=4).check()
 """As TIMES, but there is a tick between the renewal of a claim and its end, even where two pass at once."""
-RENEWAL = Timed(
+RENEWAL = TimedSetting(
     Election(hosts=1, renewals=3, leaders=1),
     leader=("heartbeat", "claim_end"),
     drift={"leader-1": BOTH},
     delay=0,
     times=OFTEN,
 )
-CLAIM = Timed(
+CLAIM = TimedSetting(
     Election(hosts=2, network=Network(2, lossy=False, duplicating=False)),
     leader=("claim_end",),
     shown=(CLAIM_END_BEFORE_AGE,),
     drift={"leader-1": LAGS, "leader-2": LEADS},
 )
-SUCCESSION = Timed(
+SUCCESSION = TimedSetting(
     Election(hosts=2, network=Network(2, lossy=False, duplicating=False), leaders=2, crashes=1),
     leader=("retry", "claim_end"),
     drift={"leader-2": LAGS, "somebody": LAGS},
@@ -238,13 +238,13 @@ SUCCESSION = Timed(
 )
 
 
-def _sizes(small: Timed, ci: dict[str, Any], large: dict[str, Any]) -> dict[str, Timed]:
+def _sizes(small: TimedSetting, ci: dict[str, Any], large: dict[str, Any]) -> dict[str, TimedSetting]:
     """Three sizes: of the second and third the setting differs in this, too."""
     settings = (small.setting, replace(small.setting, **ci), replace(small.setting, **{**ci, **large}))
     return {size: replace(small, setting=setting) for size, setting in zip(SIZES, settings, strict=True)}
 
 
-SYSTEMS: dict[str, tuple[str, dict[str, Timed]]] = {
+SYSTEMS: dict[str, tuple[str, dict[str, TimedSetting]]] = {
     "timed-hand-over": (
         "a lease ends by its borrower's clock before its stream is handed over by the leader's",
         _sizes(HAND_OVER, {"network": Network(1)}, {"pings": 2}),

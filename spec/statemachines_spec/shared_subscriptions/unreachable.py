@@ -36,7 +36,7 @@ from statemachines_spec.explorer.system import System, at_most
 from statemachines_spec.shared_subscriptions import properties, quiescent_properties
 from statemachines_spec.shared_subscriptions.consumer import ENDED, Consumer, ConsumerLocal
 from statemachines_spec.shared_subscriptions.failing_store import make_failed_answer
-from statemachines_spec.shared_subscriptions.leader_host import QUIET_TIMERS, HostLocal, LeaderHost
+from statemachines_spec.shared_subscriptions.leader_host import QUIET_TIMERS, LeaderHost, LeaderHostLocal
 from statemachines_spec.shared_subscriptions.orders import ORDERS, is_kept
 from statemachines_spec.shared_subscriptions.stores import Store, StoreLocal, make_declared_store, streams
 from statemachines_spec.shared_subscriptions.variants import borrower, configuration
@@ -134,7 +134,7 @@ class CutHost(LeaderHost):
     timer of the registry never fires here.
     """
 
-    def react(self, local: HostLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+    def react(self, local: LeaderHostLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         return Reaction(local) if self.is_lost(envelope) else super().react(local, envelope, watch)
 
     def is_lost(self, envelope: Envelope) -> bool:
@@ -191,7 +191,7 @@ class CutStore(Store):
 # -- deadlines ------------------------------------------------------------------------------------------------------
 
 
-class Reach(msgspec.Struct, frozen=True):
+class UnreachableParty(msgspec.Struct, frozen=True):
     """A `party` at the other end of a way to the first host, the borrower of the moment or a store, and which way is
     `cut`."""
 
@@ -199,7 +199,7 @@ class Reach(msgspec.Struct, frozen=True):
     cut: str
 
 
-class Wait(msgspec.Struct, frozen=True):
+class PartyDeadline(msgspec.Struct, frozen=True):
     """A deadline of `host`, or of a borrower that follows it: it waits for `party` ("": for any borrower), and passes
     only if one of these `ways` is cut."""
 
@@ -208,14 +208,14 @@ class Wait(msgspec.Struct, frozen=True):
     party: str = ""
 
 
-def find_reach(actor: str, local: Any) -> Reach | None:
+def find_reach(actor: str, local: Any) -> UnreachableParty | None:
     """What the consumer, or the group store, reaches."""
     if isinstance(local, CutConsumerLocal):
-        return None if local.party is None else Reach(local.party.record.id, local.cut)
-    return Reach(actor, local.cut) if isinstance(local, CutStoreLocal) and actor == GROUP_STORE else None
+        return None if local.party is None else UnreachableParty(local.party.record.id, local.cut)
+    return UnreachableParty(actor, local.cut) if isinstance(local, CutStoreLocal) and actor == GROUP_STORE else None
 
 
-def find_wait(actor: str, local: Any, event: Any) -> Wait | None:
+def find_wait(actor: str, local: Any, event: Any) -> PartyDeadline | None:
     """What a deadline waits for.
 
     A leader that does not reach a borrower hears its requests, so it does not expire; and it is asked before it is
@@ -223,21 +223,21 @@ def find_wait(actor: str, local: Any, event: Any) -> Wait | None:
     """
     match event:
         case PingTimeout():
-            return Wait(node_of(local.party.record.link.leader), BOTH, local.party.record.id)
+            return PartyDeadline(node_of(local.party.record.link.leader), BOTH, local.party.record.id)
         case ExpiryTimer():
-            return Wait(actor, (REQUESTS,), event.key)
+            return PartyDeadline(actor, (REQUESTS,), event.key)
         case RevokeTimeout() if event.key in local.party.record.assignments:
-            return Wait(actor, BOTH, local.party.record.assignments[event.key].link.borrower)
+            return PartyDeadline(actor, BOTH, local.party.record.assignments[event.key].link.borrower)
         case IdleTimer() if local.party.record.status not in SERVING:
-            return Wait(actor, ())
+            return PartyDeadline(actor, ())
         case IdleTimer():
-            return Wait(actor, BOTH if local.party.record.asked else (REQUESTS,))
+            return PartyDeadline(actor, BOTH if local.party.record.asked else (REQUESTS,))
         case ClaimEnd() | HeartbeatTimer():
-            return Wait(actor, BOTH, GROUP_STORE)
+            return PartyDeadline(actor, BOTH, GROUP_STORE)
     return None
 
 
-def is_in_time(reach: Reach, wait: Wait) -> bool:
+def is_in_time(reach: UnreachableParty, wait: PartyDeadline) -> bool:
     """What the deadline waits for comes before it."""
     if wait.party != reach.party and (wait.party or reach.party == GROUP_STORE):
         return False
@@ -333,12 +333,12 @@ def has_ended(local: ConsumerLocal) -> int:
     return int(local.mode is ENDED)
 
 
-def leads_held_back(local: HostLocal) -> int:
+def leads_held_back(local: LeaderHostLocal) -> int:
     """1: a leader serves at a host that gave a claim up because it could not serve."""
     return int(bool(local.parts.own.record.let_go) and properties.leads(local))
 
 
-def knows_all_is_read(local: HostLocal) -> int:
+def knows_all_is_read(local: LeaderHostLocal) -> int:
     """1: a leader serves, and its consumer has read the stream."""
     if not properties.leads(local):
         return 0
@@ -376,7 +376,7 @@ SIZES: Final[dict[str, Network]] = {
 """Size -> the network; all else is the same."""
 
 
-class Pair(msgspec.Struct, frozen=True):
+class UnreachablePair(msgspec.Struct, frozen=True):
     """A system: what it is `about`; the component `far` from the first host, and which `ways` between them may be cut;
     the kind of both hosts; `fires`: timers of leaders that other systems leave silent."""
 
@@ -387,18 +387,20 @@ class Pair(msgspec.Struct, frozen=True):
     fires: tuple[str, ...] = ("idle",)
 
 
-PAIRS: Final[dict[str, Pair]] = {
-    "leader-to-member": Pair("a member hears no more of the first of two hosts, which hears it", CONSUMER, (ANSWERS,)),
-    "member-to-leader": Pair(
+PAIRS: Final[dict[str, UnreachablePair]] = {
+    "leader-to-member": UnreachablePair(
+        "a member hears no more of the first of two hosts, which hears it", CONSUMER, (ANSWERS,)
+    ),
+    "member-to-leader": UnreachablePair(
         "the first of two hosts hears no more of a member, which hears it", CONSUMER, (REQUESTS,), SeparateHost
     ),
-    "leader-to-group-store": Pair(
+    "leader-to-group-store": UnreachablePair(
         "the first of two hosts loses the group store: its requests, or the answers to them",
         GROUP_STORE,
         BOTH,
         fires=("idle", "claim_end", "heartbeat", "recheck"),
     ),
-    "leader-to-stream-store": Pair(
+    "leader-to-stream-store": UnreachablePair(
         "the first of two hosts loses the stream store: it lists no streams any more",
         STREAM_STORE,
         (REQUESTS,),
@@ -503,7 +505,7 @@ def build_blind(size: str = "small", variant: str = "settled", without: tuple[st
     )  # fmt: skip
 
 
-def _host(name: str, pair: Pair, ours: Configuration) -> CutHost:
+def _host(name: str, pair: UnreachablePair, ours: Configuration) -> CutHost:
     return pair.host(
         name,
         ours,
@@ -517,7 +519,7 @@ def _host(name: str, pair: Pair, ours: Configuration) -> CutHost:
     )
 
 
-def _stores(pair: Pair, ours: Configuration) -> tuple[Store, Store]:
+def _stores(pair: UnreachablePair, ours: Configuration) -> tuple[Store, Store]:
     group: dict[str, Any] = {"state": make_declared_store(ours), "roots": 4}
     messages: dict[str, Any] = {"state": streams(("a",), 1)}
     if pair.far == GROUP_STORE:
@@ -527,7 +529,7 @@ def _stores(pair: Pair, ours: Configuration) -> tuple[Store, Store]:
     return Store(GroupStore(), **group), Store(StreamStore(1), **messages)
 
 
-def _bounds(pair: Pair, variant: str) -> dict[str, str]:
+def _bounds(pair: UnreachablePair, variant: str) -> dict[str, str]:
     heard = "nothing" if pair.host is SeparateHost else "a leader_wanted that a follower passes on"
     return {
         "variant": variant,

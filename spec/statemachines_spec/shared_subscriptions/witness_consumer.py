@@ -40,7 +40,7 @@ from statemachines_spec.shared_subscriptions.consumer import (
     RUNNING,
     Consumer,
     ConsumerLocal,
-    Mode,
+    ConsumerMode,
     subscribe,
 )
 
@@ -211,7 +211,7 @@ class WitnessedConsumer(Consumer):
         assert len(asked) + (before.open is not None) <= 1, "one read is open at a time"
         return super()._done(turn, replace(before, open=asked[0]) if asked else before)
 
-    def _end(self, local: ConsumerLocal, mode: Mode, parts: ProcessParts | None) -> ConsumerLocal:
+    def _end(self, local: ConsumerLocal, mode: ConsumerMode, parts: ProcessParts | None) -> ConsumerLocal:
         """Nothing that is read matters any more."""
         return replace(super()._end(local, mode, parts), open=None, answer=None)
 

@@ -14,7 +14,7 @@ from statemachines.shared_subscriptions.group_store import (
     Claim,
     Read,
     ReadDone,
-    Stored,
+    StoredRecord,
     StoreFailed,
     record_key,
 )
@@ -30,7 +30,7 @@ from statemachines_spec.shared_subscriptions.timings import TICK_NS
 
 READS: Final = 3
 REST: Final = OURS.find_leader_ms // TICK_MS
-CLAIMS: Final = (None, Stored(Claim("leader-1~1/1", 2), 1))
+CLAIMS: Final = (None, StoredRecord(Claim("leader-1~1/1", 2), 1))
 """What may stand in the store: nothing, or somebody's claim."""
 Said = tuple[Any, ...]
 

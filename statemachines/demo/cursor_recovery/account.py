@@ -10,7 +10,7 @@ import msgspec
 from statemachines.demo.cursor_recovery.shipper import BLOCK
 
 
-class Account(msgspec.Struct, frozen=True):
+class QueueAccount(msgspec.Struct, frozen=True):
     """Lines `acknowledged` to their writers, `shipped`, shipped `twice`, and `missing` of the acknowledged ones, which
     lay in so many `blocks`; `foreign`: shipped lines that nobody has begun to write."""
 
@@ -22,7 +22,7 @@ class Account(msgspec.Struct, frozen=True):
     foreign: int
 
 
-def account_for(folder: Path) -> Account:
+def account_for(folder: Path) -> QueueAccount:
     """Of a run that is over."""
     begun: dict[bytes, tuple[int, int]] = {}
     acknowledged: set[bytes] = set()
@@ -37,7 +37,7 @@ def account_for(folder: Path) -> Account:
                     acknowledged.add(line)
     shipped = Counter(line for path in folder.glob("shipped-*") for line in path.read_bytes().split(b"\n")[:-1])
     missing = acknowledged - shipped.keys()
-    return Account(
+    return QueueAccount(
         len(acknowledged),
         shipped.total(),
         shipped.total() - len(shipped),

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statemachines.demo.input_lines import LineOptions
-from statemachines.demo.protocol import Advance, Given, Played, Say, Trace, Verdict
+from statemachines.demo.protocol import Advance, DemoArguments, DemoVerdict, PlayedDemo, Say, Trace
 from statemachines.demo.simulated import simulate, verdict
 
 if TYPE_CHECKING:
-    from statemachines.demo.cursor_recovery.real import Real
-    from statemachines_sim.world import Outcome
+    from statemachines.demo.cursor_recovery.real import QueueRun
+    from statemachines_sim.world import RunOutcome
 
 SCENARIO = "cursor_recovery/deaths_and_stops"
 SHARE = 10
@@ -25,11 +25,11 @@ class QueueDemo:
     title = "Cursor recovery: a queue whose processes may die at any step"
     options = LineOptions
 
-    def check(self, given: Given) -> None:
+    def check(self, given: DemoArguments) -> None:
         options: LineOptions = given.options
         options.check()
 
-    def play(self, out: Path, given: Given, say: Say, advance: Advance) -> Played:
+    def play(self, out: Path, given: DemoArguments, say: Say, advance: Advance) -> PlayedDemo:
         """Real, then simulated."""
         from statemachines.demo.cursor_recovery import real
 
@@ -43,7 +43,7 @@ class QueueDemo:
         simulated, outcomes = simulate(SCENARIO, out / "sim", max(given.seeds // SHARE, 1), say, advance, too_tame)
         delivered = sum(one.tally["delivered"] for one in outcomes)
         say(f"simulated: {simulated.runs} runs, {delivered:,} blocks delivered; {simulated.seconds:.0f} s")
-        return Played(
+        return PlayedDemo(
             f"{account.acknowledged:,} lines through a queue in shared memory, whose writers and shippers are killed "
             f"{sum(came.killed.values())} times; the same machines in {simulated.runs} simulated runs under deaths and "
             "stops; every step of both judged by Spark.",
@@ -57,21 +57,21 @@ class QueueDemo:
         )
 
 
-def real_lines(came: Real) -> list[Verdict]:
+def real_lines(came: QueueRun) -> list[DemoVerdict]:
     """The verdicts of the processes' own files."""
     account = came.account
     shippers = sum(count for node, count in came.killed.items() if node.startswith("shipper"))
     arrived = f"{account.acknowledged - account.missing:,} of {account.acknowledged:,}"
     came_in = f"{arrived}; {account.blocks} blocks with {shippers} killed"
     return [
-        Verdict("real", "what is acknowledged comes, or was in a killed shipper's hands (own files)",
+        DemoVerdict("real", "what is acknowledged comes, or was in a killed shipper's hands (own files)",
                 account.blocks <= shippers, came_in),
-        Verdict("real", "no line twice, none torn (own files)", not (account.twice or account.foreign),
+        DemoVerdict("real", "no line twice, none torn (own files)", not (account.twice or account.foreign),
                 f"{account.twice} twice, {account.foreign} torn"),
     ]  # fmt: skip
 
 
-def too_tame(outcome: Outcome) -> str:
+def too_tame(outcome: RunOutcome) -> str:
     """What a simulated run lacks ("": nothing)."""
     if outcome.tally["delivered"] < 50 or sum(outcome.faults.values()) < 8:
         return f"{outcome.tally['delivered']} deliveries, faults {outcome.faults}"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from statemachines.demo.cursor_recovery.account import Account, account_for
+from statemachines.demo.cursor_recovery.account import QueueAccount, account_for
 from statemachines.demo.cursor_recovery.lines import LINES, read_lines
 from statemachines.demo.cursor_recovery.shipper import DONE
 from statemachines.demo.protocol import Advance, Say
@@ -33,18 +33,18 @@ PATIENCE_S = 120.0
 Process = subprocess.Popen[bytes]
 
 
-class Real(msgspec.Struct, frozen=True):
+class QueueRun(msgspec.Struct, frozen=True):
     """What it came to; `lost`: messages that the queue itself counts as taken along by the dead; `wrong` lists what
     does not hold."""
 
-    account: Account
+    account: QueueAccount
     killed: dict[str, int]
     lost: int
     seconds: float
     wrong: list[str]
 
 
-def run(out: Path, given: Path | None, say: Say, advance: Advance) -> Real:
+def run(out: Path, given: Path | None, say: Say, advance: Advance) -> QueueRun:
     """Ship lines of the file or folder `given` (None: of our own source).  Raises `ConfigurationError` where there are
     none."""
     lines = read_lines(given)
@@ -54,7 +54,7 @@ def run(out: Path, given: Path | None, say: Say, advance: Advance) -> Real:
     name = f"demo-{os.getpid()}"
     made: CircularQueue[bytes] = CircularQueue.create(name, capacity=8_192, threshold=THRESHOLD_S)
     with made as queue:
-        stage = Stage(name, out)
+        stage = QueueStage(name, out)
         say(f"real: {WRITERS} writers, {SHIPPERS} shippers, processes of their own at the queue {queue.path}")
         try:
             stage.play(say, advance)
@@ -62,10 +62,10 @@ def run(out: Path, given: Path | None, say: Say, advance: Advance) -> Real:
             stage.close()
         stats = queue.stats()
     account = account_for(out)
-    return Real(account, stage.killed, stats.lost, time.monotonic() - begin, wrong_in(account, stage.killed))
+    return QueueRun(account, stage.killed, stats.lost, time.monotonic() - begin, wrong_in(account, stage.killed))
 
 
-def wrong_in(account: Account, killed: dict[str, int]) -> list[str]:
+def wrong_in(account: QueueAccount, killed: dict[str, int]) -> list[str]:
     """What does not hold: a shipper that is killed takes at most the block along that it had in its hands."""
     shippers = sum(count for node, count in killed.items() if node.startswith("shipper"))
     wrong = [f"{account.twice} lines came twice"] if account.twice else []
@@ -81,7 +81,7 @@ def share_out(out: Path, lines: list[bytes]) -> None:
         (out / f"lines-{number}").write_bytes(b"\n".join(lines[number::WRITERS]))
 
 
-class Stage:
+class QueueStage:
     """The processes; `killed`: how often each node was."""
 
     def __init__(self, name: str, out: Path) -> None:

@@ -12,7 +12,7 @@ Lines = Mapping[str, list[str]]
 """The id of a publisher -> its lines, in the order in which it publishes them."""
 
 
-class Account(msgspec.Struct, frozen=True):
+class SampleAccount(msgspec.Struct, frozen=True):
     """Of one subscriber: samples that were `delivered`, of them asked for (`recovered`), reported as `missed`,
     `undelivered` and not reported, delivered again (`twice`) or after a later one (`late`), and those that are not the
     line of that number (`foreign`).  Of zenoh's own, which reports how many and not which, what is reported is
@@ -44,7 +44,7 @@ class _Numbers:
         self.top = max(self.top, number)
 
 
-def account_for(path: Path, lines: Lines, dead: frozenset[str] = frozenset()) -> Account:
+def account_for(path: Path, lines: Lines, dead: frozenset[str] = frozenset()) -> SampleAccount:
     """Of the subscriber whose lines of JSON these are.  Of publishers that are `dead` nobody knows how much they have
     published: what it was told counts, up to the last."""
     found: dict[str, _Numbers] = defaultdict(_Numbers)
@@ -64,7 +64,7 @@ def account_for(path: Path, lines: Lines, dead: frozenset[str] = frozenset()) ->
         len(set(range(one.top + 1 if source in dead else len(lines[source]))) - one.delivered - one.missed)
         for source, one in ((source, found[source]) for source in lines)
     )
-    return Account(
+    return SampleAccount(
         path.stem,
         sum(len(one.delivered) for one in found.values()),
         recovered,
@@ -76,7 +76,7 @@ def account_for(path: Path, lines: Lines, dead: frozenset[str] = frozenset()) ->
     )
 
 
-def wrong_in(accounts: list[Account]) -> list[str]:
+def wrong_in(accounts: list[SampleAccount]) -> list[str]:
     """What does not hold, in words."""
     kinds = {"undelivered": "neither came nor are reported", "twice": "came twice", "late": "came after a later one",
              "foreign": "are not what was published"}  # fmt: skip

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statemachines.demo.input_lines import LineOptions
-from statemachines.demo.protocol import Advance, Given, Played, Say, Trace, Verdict
+from statemachines.demo.protocol import Advance, DemoArguments, DemoVerdict, PlayedDemo, Say, Trace
 from statemachines.demo.simulated import simulate, verdict
 
 if TYPE_CHECKING:
-    from statemachines.demo.missed_samples.real import Real
-    from statemachines_sim.world import Outcome
+    from statemachines.demo.missed_samples.real import SampleRun
+    from statemachines_sim.world import RunOutcome
 
 SCENARIO = "missed_samples/lost_meanwhile"
 SHARE = 20
@@ -25,11 +25,11 @@ class SampleDemo:
     title = "Missed samples: what was lost comes after all"
     options = LineOptions
 
-    def check(self, given: Given) -> None:
+    def check(self, given: DemoArguments) -> None:
         options: LineOptions = given.options
         options.check()
 
-    def play(self, out: Path, given: Given, say: Say, advance: Advance) -> Played:
+    def play(self, out: Path, given: DemoArguments, say: Say, advance: Advance) -> PlayedDemo:
         """Real, then simulated."""
         from statemachines.demo.missed_samples import real
 
@@ -39,7 +39,7 @@ class SampleDemo:
         simulated, outcomes = simulate(SCENARIO, out / "sim", max(given.seeds // SHARE, 1), say, advance, too_tame)
         queries = sum(one.tally["queries"] for one in outcomes)
         say(f"simulated: {simulated.runs} runs, {queries:,} queries; {simulated.seconds:.0f} s")
-        return Played(
+        return PlayedDemo(
             f"Lines over real zenoh, through a link that dropped {came.lost:,} batches; a publisher and the router "
             "were killed. What subscribers got is compared with what was published. The same machines in "
             f"{simulated.runs} simulated runs. Spark judges what was asked for and told.",
@@ -53,7 +53,7 @@ class SampleDemo:
         )
 
 
-def render_comparison(came: Real) -> str:
+def render_comparison(came: SampleRun) -> str:
     """Ours beside zenoh's own subscriber."""
     recovered = sum(one.recovered for one in came.accounts)
     missed = sum(one.missed for one in came.accounts)
@@ -62,27 +62,29 @@ def render_comparison(came: Real) -> str:
     )
 
 
-def real_lines(came: Real) -> list[Verdict]:
+def real_lines(came: SampleRun) -> list[DemoVerdict]:
     """The verdicts of the subscribers' own files; those of zenoh's own subscriber are figures, and no verdict."""
     accounts = came.accounts
     whole = not any(one.undelivered or one.foreign for one in accounts)
     once = not any(one.twice or one.late for one in accounts)
     sums = f"{sum(one.delivered for one in accounts):,} delivered"
     return [
-        Verdict("real", "every sample comes or is reported (own files)", whole, f"{sums}, {render_comparison(came)}"),
-        Verdict("real", "once and in order (own files)", once, sums),
-        Verdict(
+        DemoVerdict(
+            "real", "every sample comes or is reported (own files)", whole, f"{sums}, {render_comparison(came)}"
+        ),
+        DemoVerdict("real", "once and in order (own files)", once, sums),
+        DemoVerdict(
             "real", "the link lost samples, and they were asked for", has_shown_recovery(came), f"{came.lost} batches"
         ),
     ]
 
 
-def has_shown_recovery(came: Real) -> bool:
+def has_shown_recovery(came: SampleRun) -> bool:
     """The run shows what it is for."""
     return came.lost > 0 and all(one.recovered > 0 for one in came.accounts)
 
 
-def too_tame(outcome: Outcome) -> str:
+def too_tame(outcome: RunOutcome) -> str:
     """What a simulated run lacks ("": nothing)."""
     if outcome.tally["delivered"] < 1_000 or not outcome.tally["queries"]:
         return f"{outcome.tally['delivered']} deliveries, {outcome.tally['queries']} queries"

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from statemachines.demo.input_lines import input_lines
-from statemachines.demo.missed_samples.account import Account, account_for, wrong_in
+from statemachines.demo.missed_samples.account import SampleAccount, account_for, wrong_in
 from statemachines.demo.protocol import Advance, Say
 from statemachines.drivers.lives import begin_log
 from statemachines.interrupts import defer_interrupts, not_interrupted
@@ -34,33 +34,33 @@ KEY = "demo/lines"
 PATIENCE_S = 120.0
 
 
-class Real(msgspec.Struct, frozen=True):
+class SampleRun(msgspec.Struct, frozen=True):
     """What it came to: the accounts of our subscribers and of `theirs`; `lost`: batches that the link dropped; `wrong`
     lists what does not hold of ours."""
 
-    accounts: list[Account]
-    theirs: Account
+    accounts: list[SampleAccount]
+    theirs: SampleAccount
     lost: int
     seconds: float
     wrong: list[str]
 
 
-def run(out: Path, given: Path | None, say: Say, advance: Advance) -> Real:
+def run(out: Path, given: Path | None, say: Say, advance: Advance) -> SampleRun:
     """Publish lines of the file or folder `given` (None: of our own source).  Raises `ConfigurationError` where there
     are none."""
     lines = input_lines(given, PUBLISHERS * LINES, LONGEST)
     out.mkdir(parents=True)
     begin = time.monotonic()
-    with Stage(out, lines) as stage:
+    with SampleStage(out, lines) as stage:
         asyncio.run(stage.play(say, advance))
     dead = frozenset({stage.sources["publisher-1"]})
     accounts = [account_for(out / f"{name}.out", stage.lines, dead) for name in stage.ours]
     theirs = account_for(stage.theirs, stage.lines, dead)
     wrong = [*wrong_in(accounts), *stage.nodes.wrong]
-    return Real(accounts, theirs, stage.lost, time.monotonic() - begin, wrong)
+    return SampleRun(accounts, theirs, stage.lost, time.monotonic() - begin, wrong)
 
 
-class Stage:
+class SampleStage:
     """The processes; `sources`: node -> the id under which it publishes; `lines` of each id."""
 
     def __init__(self, out: Path, lines: list[bytes]) -> None:
@@ -76,7 +76,7 @@ class Stage:
         self._others: dict[str, subprocess.Popen[bytes]] = {}
         self._log = begin_log(out / "trace", "nemesis~1")
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> SampleStage:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -10,7 +10,7 @@ PUBLISHED, GOT = "published", "got"
 """A line `NUMBER` each when a message is stored; `NUMBER new|again PAYLOAD` when one has come."""
 
 
-class Account(msgspec.Struct, frozen=True):
+class SessionAccount(msgspec.Struct, frozen=True):
     """Messages that were `stored` as their publisher was told, those that came (`delivered`), came `again` and were
     marked so; came `twice` and were not; that were stored and are `missing`; that came behind a later one (`late`);
     that are not what was published (`foreign`)."""
@@ -24,7 +24,7 @@ class Account(msgspec.Struct, frozen=True):
     foreign: int
 
 
-def account_for(folder: Path, lines: list[bytes]) -> Account:
+def account_for(folder: Path, lines: list[bytes]) -> SessionAccount:
     """Of a run that is over, in which `lines` were published in their order."""
     stored = {int(number) for number in (folder / PUBLISHED).read_bytes().split()}
     delivered: set[int] = set()
@@ -39,10 +39,10 @@ def account_for(folder: Path, lines: list[bytes]) -> Account:
         else:
             late += number < max(delivered, default=-1)
             delivered.add(number)
-    return Account(len(stored), len(delivered), again, twice, len(stored - delivered), late, foreign)
+    return SessionAccount(len(stored), len(delivered), again, twice, len(stored - delivered), late, foreign)
 
 
-def wrong_in(account: Account) -> list[str]:
+def wrong_in(account: SessionAccount) -> list[str]:
     """What does not hold, in words."""
     kinds = {
         "missing": "lines were stored and never came",

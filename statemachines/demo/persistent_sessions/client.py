@@ -9,7 +9,7 @@ from io import FileIO
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionTaken
 
 
-class Client:
+class DemoClient:
     """Reads one session after the other into `file`; `numbers`: what has come; `repeated_at`: when a repetition came
     last (monotonic seconds); `taken`: how often another connection took the session."""
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statemachines.demo.input_lines import LineOptions
-from statemachines.demo.protocol import Advance, Given, Played, Say, Trace, Verdict
+from statemachines.demo.protocol import Advance, DemoArguments, DemoVerdict, PlayedDemo, Say, Trace
 
 if TYPE_CHECKING:
     from statemachines.demo.persistent_sessions.broker_kill import BrokerRow
-    from statemachines.demo.persistent_sessions.real import Real
+    from statemachines.demo.persistent_sessions.real import SessionRun
 
 
 class SessionDemo:
@@ -19,11 +19,11 @@ class SessionDemo:
     title = "Persistent sessions: a client that loses its node, and no message"
     options = LineOptions
 
-    def check(self, given: Given) -> None:
+    def check(self, given: DemoArguments) -> None:
         options: LineOptions = given.options
         options.check()
 
-    def play(self, out: Path, given: Given, say: Say, advance: Advance) -> Played:
+    def play(self, out: Path, given: DemoArguments, say: Say, advance: Advance) -> PlayedDemo:
         """Real."""
         from statemachines.demo.persistent_sessions import broker_kill, real
 
@@ -35,7 +35,7 @@ class SessionDemo:
             f"marked; the publisher waited {came.slowest_s:.2f} s at most; {came.seconds:.0f} s"
         )
         rows = broker_kill.kill_brokers(out / "brokers", say)
-        return Played(
+        return PlayedDemo(
             f"{account.stored:,} lines for a client whose node was killed while {came.waiting} stored lines had not "
             "come; it went on at another node, with the same session, and then took it over to a third connection. "
             "What came is compared with what was stored; Spark judges what writers and owners did. "
@@ -47,23 +47,23 @@ class SessionDemo:
         )
 
 
-def broker_line(rows: list[BrokerRow]) -> Verdict:
+def broker_line(rows: list[BrokerRow]) -> DemoVerdict:
     """The verdict of our row; those of other brokers are told, and decide nothing."""
     ours = rows[-1]
     figure = f"{ours.kept:,} of {ours.published:,} at the other node, {ours.rate:,.0f} publishes/s"
-    return Verdict("brokers", "what is acknowledged survives SIGKILL of the node", ours.is_whole, figure)
+    return DemoVerdict("brokers", "what is acknowledged survives SIGKILL of the node", ours.is_whole, figure)
 
 
-def real_lines(came: Real) -> list[Verdict]:
+def real_lines(came: SessionRun) -> list[DemoVerdict]:
     """The verdicts of the files of the publisher and the client."""
     account = came.account
     arrived = f"{account.delivered:,} of {account.stored:,}; {came.waiting} waited when the node was killed"
     shows = came.waiting > 0 and account.delivered > 0
     return [
-        Verdict("real", "what is stored comes (own files)", shows and not account.missing, arrived),
-        Verdict(
+        DemoVerdict("real", "what is stored comes (own files)", shows and not account.missing, arrived),
+        DemoVerdict(
             "real", "in order, and again only as a repetition (own files)",
             not (account.twice or account.late or account.foreign), f"{account.again} repetitions",
         ),
-        Verdict("real", "one connection has the session (own files)", came.taken == 1, f"{came.taken} taken over"),
+        DemoVerdict("real", "one connection has the session (own files)", came.taken == 1, f"{came.taken} taken over"),
     ]  # fmt: skip

@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 
 from statemachines.demo.input_lines import input_lines
-from statemachines.demo.persistent_sessions.account import GOT, PUBLISHED, Account, account_for, wrong_in
-from statemachines.demo.persistent_sessions.client import Client
+from statemachines.demo.persistent_sessions.account import GOT, PUBLISHED, SessionAccount, account_for, wrong_in
+from statemachines.demo.persistent_sessions.client import DemoClient
 from statemachines.demo.protocol import Advance, Say
 from statemachines.drivers.lives import begin_log
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
@@ -35,12 +35,12 @@ TOPIC, CLIENT = "demo/lines", "tablet"
 PATIENCE_S = 60.0
 
 
-class Real(msgspec.Struct, frozen=True):
+class SessionRun(msgspec.Struct, frozen=True):
     """What it came to; `waiting`: lines that were stored and had not come when the node was killed; `back_s`: from then
     until a line came from the other node; `slowest_s`: the longest that the publisher waited for a line; `taken`: how
     often the session was taken over; `wrong` lists what does not hold."""
 
-    account: Account
+    account: SessionAccount
     waiting: int
     back_s: float
     slowest_s: float
@@ -49,22 +49,22 @@ class Real(msgspec.Struct, frozen=True):
     wrong: list[str]
 
 
-def run(out: Path, given: Path | None, say: Say, advance: Advance) -> Real:
+def run(out: Path, given: Path | None, say: Say, advance: Advance) -> SessionRun:
     """Publish lines of the file or folder `given` (None: of our own source).  Raises `ConfigurationError` where there
     are none."""
     lines = input_lines(given, LINES, LONGEST)
     out.mkdir(parents=True)
     begin = time.monotonic()
-    with Stage(out, lines) as stage:
+    with SessionProcesses(out, lines) as stage:
         asyncio.run(stage.play(say, advance))
     account = account_for(out, lines)
     wrong = [*wrong_in(account), *stage.nodes.wrong]
-    return Real(
+    return SessionRun(
         account, stage.waiting, stage.back_s, stage.slowest_s, stage.taken, time.monotonic() - begin, wrong
     )  # fmt: skip
 
 
-class Stage:
+class SessionProcesses:
     """The nodes, the publisher and the client."""
 
     def __init__(self, out: Path, lines: list[bytes]) -> None:
@@ -78,7 +78,7 @@ class Stage:
         self._got = (out / GOT).open("wb", buffering=0)
         self._log = begin_log(out / "trace", "nemesis~1")
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> SessionProcesses:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -91,7 +91,7 @@ class Stage:
         self._start("a")
         self._start("b")
         say(f"real: nodes a and b over one SQLite file; {len(self._lines)} lines for one client, which is at a")
-        third, client = len(self._lines) // 3, Client(self._got)
+        third, client = len(self._lines) // 3, DemoClient(self._got)
         async with AsyncExitStack() as stack:
             publisher = await stack.enter_async_context(SessionPublisher(nodes=self._at("b", "a")))
             session = await stack.enter_async_context(self._session("a", "b"))
@@ -108,7 +108,7 @@ class Stage:
             self.taken = client.taken
             say(f"real: another connection of the client, at a, took the session over from b ({client.taken} ended)")
 
-    async def _lose_node(self, publisher: SessionPublisher, client: Client, first: int, say: Say) -> None:
+    async def _lose_node(self, publisher: SessionPublisher, client: DemoClient, first: int, say: Say) -> None:
         """Lines are stored that the client does not get; then its node is killed, and it goes to the other."""
         client.hold()
         await self._publish(publisher, first, first + HELD)
@@ -123,7 +123,7 @@ class Stage:
         self.back_s = client.repeated_at - killed
 
     async def _take_over(
-        self, stack: AsyncExitStack, publisher: SessionPublisher, client: Client, reading: list[asyncio.Task[None]]
+        self, stack: AsyncExitStack, publisher: SessionPublisher, client: DemoClient, reading: list[asyncio.Task[None]]
     ) -> None:
         """The node comes back, and the client connects to it amid publishing, while its session is live at the
         other."""
@@ -162,12 +162,12 @@ class Stage:
 
     # -- what is waited for -------------------------------------------------------------------------------------------
 
-    async def _until(self, reading: list[asyncio.Task[None]], client: Client, count: int, advance: Advance) -> None:
+    async def _until(self, reading: list[asyncio.Task[None]], client: DemoClient, count: int, advance: Advance) -> None:
         """So many lines have come; whoever reads goes on meanwhile."""
         done = partial(self._have_come, reading, client, count, advance)
         await self._wait(done, f"{count} lines to come; {len(client.numbers)} have")
 
-    def _have_come(self, reading: list[asyncio.Task[None]], client: Client, count: int, advance: Advance) -> bool:
+    def _have_come(self, reading: list[asyncio.Task[None]], client: DemoClient, count: int, advance: Advance) -> bool:
         advance(len(client.numbers), len(self._lines))
         for task in reading:
             if task.done():

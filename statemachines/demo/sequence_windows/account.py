@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 
-class Passed(msgspec.Struct, frozen=True):
+class ForwardedMessage(msgspec.Struct, frozen=True):
     """A message at the forwarder, which handed it over so many times (0: it dropped it)."""
 
     publisher: str
@@ -16,7 +16,7 @@ class Passed(msgspec.Struct, frozen=True):
     copies: int
 
 
-class Account(msgspec.Struct, frozen=True):
+class WindowAccount(msgspec.Struct, frozen=True):
     """Of one receiver: messages that were `dropped` on the way to it, losses that it `told` (`unknown`: of unknown
     size), those that its advisories came to (`advised`), and those that `show_loss` counts (-1: nobody asked);
     messages that `came`, that were `missing` although nobody dropped them, came `twice`, or that nobody sent
@@ -35,7 +35,7 @@ class Account(msgspec.Struct, frozen=True):
     wrong: tuple[str, ...]
 
 
-def account_for(path: Path, passed: list[Passed], shown: int = -1) -> Account:
+def account_for(path: Path, passed: list[ForwardedMessage], shown: int = -1) -> WindowAccount:
     """Of the receiver whose lines of JSON these are."""
     told: Counter[str] = Counter()
     came: Counter[tuple[str, str]] = Counter()
@@ -51,7 +51,7 @@ def account_for(path: Path, passed: list[Passed], shown: int = -1) -> Account:
             told[said["from"]] += 1 if lost == "unknown" else lost
     dropped = Counter(one.publisher for one in passed if not one.copies)
     handed = {(one.publisher, one.payload) for one in passed if one.copies}
-    return Account(
+    return WindowAccount(
         path.stem,
         dropped.total(),
         told.total(),
@@ -66,7 +66,7 @@ def account_for(path: Path, passed: list[Passed], shown: int = -1) -> Account:
     )
 
 
-def wrong_in(accounts: list[Account]) -> list[str]:
+def wrong_in(accounts: list[WindowAccount]) -> list[str]:
     """What does not hold, in words."""
     wrong = []
     for one in accounts:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
-from statemachines.demo.sequence_windows.account import Passed
+from statemachines.demo.sequence_windows.account import ForwardedMessage
 from statemachines.drivers.lives import begin_log
 from statemachines.drivers.sequence_windows.datagram import decode
 from statemachines.drivers.sequence_windows.multicast import Group, MulticastForwarder
@@ -39,7 +39,7 @@ class Forwarder:
     def __init__(
         self, source: Group, to: Group, trace: Path, lose: Callable[[int], bool], repeat: Callable[[int], bool]
     ) -> None:
-        self.passed: list[Passed] = []
+        self.passed: list[ForwardedMessage] = []
         self._log = begin_log(trace, f"{NODE}~1")
         self._log.write([event_row(time.time_ns(), NODE, NODE, "tell", Forwarding())])
         self._way = MulticastForwarder(source, to, lose=lose, repeat=repeat, observe=self._note)
@@ -59,7 +59,7 @@ class Forwarder:
 
     def _note(self, data: bytes, copies: int) -> None:
         one = decode(data)
-        self.passed.append(Passed(one.publisher, one.payload.decode(errors="replace"), copies))
+        self.passed.append(ForwardedMessage(one.publisher, one.payload.decode(errors="replace"), copies))
         if copies != 1:
             message = Forwarded(one.subject, frame_of(one.number), base_of(one.number))
             kind = "duplicate" if copies else "drop"

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statemachines.demo.input_lines import LineOptions
-from statemachines.demo.protocol import Advance, Given, Played, Say, Trace, Verdict
+from statemachines.demo.protocol import Advance, DemoArguments, DemoVerdict, PlayedDemo, Say, Trace
 from statemachines.demo.simulated import simulate, verdict
 
 if TYPE_CHECKING:
-    from statemachines.demo.sequence_windows.real import Real
-    from statemachines_sim.world import Outcome
+    from statemachines.demo.sequence_windows.real import WindowRun
+    from statemachines_sim.world import RunOutcome
 
 SCENARIO = "sequence_windows/crowded"
 SHARE = 20
@@ -25,11 +25,11 @@ class LossDemo:
     title = "Sequence windows: every loss counted"
     options = LineOptions
 
-    def check(self, given: Given) -> None:
+    def check(self, given: DemoArguments) -> None:
         options: LineOptions = given.options
         options.check()
 
-    def play(self, out: Path, given: Given, say: Say, advance: Advance) -> Played:
+    def play(self, out: Path, given: DemoArguments, say: Say, advance: Advance) -> PlayedDemo:
         """Real, then simulated."""
         from statemachines.demo.sequence_windows import real
 
@@ -40,7 +40,7 @@ class LossDemo:
         simulated, outcomes = simulate(SCENARIO, out / "sim", max(given.seeds // SHARE, 1), say, advance, too_tame)
         lost = sum(one.tally["lost"] for one in outcomes)
         say(f"simulated: {simulated.runs} runs, {lost:,} losses; {simulated.seconds:.0f} s")
-        return Played(
+        return PlayedDemo(
             f"{came.sent:,} lines over UDP multicast; what receivers told is compared with what a forwarder dropped. "
             f"The same machines in {simulated.runs} simulated runs with {lost:,} losses. Spark judges what was told "
             "against what the networks lost.",
@@ -54,7 +54,7 @@ class LossDemo:
         )
 
 
-def real_lines(came: Real) -> list[Verdict]:
+def real_lines(came: WindowRun) -> list[DemoVerdict]:
     """The verdicts of the processes' own files."""
     accounts = came.accounts
     told, dropped = sum(one.told for one in accounts), sum(one.dropped for one in accounts)
@@ -64,13 +64,15 @@ def real_lines(came: Real) -> list[Verdict]:
     sums = f"{sum(one.advised for one in accounts):,} advised"
     came_in = f"{sum(one.came for one in accounts):,} came, {came.repeated} sent twice"
     return [
-        Verdict("real", "what is told is what the forwarder dropped (own files)", exact, f"{told:,} of {dropped:,}"),
-        Verdict("real", "everything else comes, once (own files)", whole, came_in),
-        Verdict("real", "advisories and show-loss say the same (own files)", advised, sums),
+        DemoVerdict(
+            "real", "what is told is what the forwarder dropped (own files)", exact, f"{told:,} of {dropped:,}"
+        ),
+        DemoVerdict("real", "everything else comes, once (own files)", whole, came_in),
+        DemoVerdict("real", "advisories and show-loss say the same (own files)", advised, sums),
     ]
 
 
-def too_tame(outcome: Outcome) -> str:
+def too_tame(outcome: RunOutcome) -> str:
     """What a simulated run lacks ("": nothing)."""
     if outcome.tally["delivered"] < 1_000 or not outcome.tally["lost"]:
         return f"{outcome.tally['delivered']} deliveries, {outcome.tally['lost']} losses"

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from statemachines.demo.protocol import Advance, Say
-from statemachines.demo.sequence_windows.account import Account, account_for, wrong_in
+from statemachines.demo.sequence_windows.account import WindowAccount, account_for, wrong_in
 from statemachines.demo.sequence_windows.forwarder import Forwarder
 from statemachines.demo.sequence_windows.lines import read_lines
 from statemachines.drivers.sequence_windows.loss_source import ask_node
@@ -30,10 +30,10 @@ PATIENCE_S = 60.0
 Process = subprocess.Popen[bytes]
 
 
-class Real(msgspec.Struct, frozen=True):
+class WindowRun(msgspec.Struct, frozen=True):
     """What it came to; `wrong` lists what does not hold."""
 
-    accounts: list[Account]
+    accounts: list[WindowAccount]
     sent: int
     repeated: int
     killed: int
@@ -41,13 +41,13 @@ class Real(msgspec.Struct, frozen=True):
     wrong: list[str]
 
 
-def run(out: Path, given: Path | None, say: Say, advance: Advance) -> Real:
+def run(out: Path, given: Path | None, say: Say, advance: Advance) -> WindowRun:
     """Publish lines of the file or folder `given` (None: of our own source).  Raises `ConfigurationError` where there
     are none."""
     lines = read_lines(given)
     out.mkdir(parents=True)
     begin = time.monotonic()
-    stage = Stage(out)
+    stage = WindowStage(out)
     try:
         stage.play(lines, say, advance)
         stage.await_advisories()
@@ -58,10 +58,10 @@ def run(out: Path, given: Path | None, say: Say, advance: Advance) -> Real:
     passed = stage.forwarder.passed
     accounts = [account_for(out / f"{name}.json", passed, lost) for name, lost in shown.items()]
     repeated = sum(one.copies > 1 for one in passed)
-    return Real(accounts, len(passed), repeated, stage.killed, time.monotonic() - begin, wrong_in(accounts))
+    return WindowRun(accounts, len(passed), repeated, stage.killed, time.monotonic() - begin, wrong_in(accounts))
 
 
-class Stage:
+class WindowStage:
     """The processes.  Lines go through standard inputs, one at a time; `killed`: how many publishers were."""
 
     def __init__(self, out: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from statemachines.drivers.shared_subscriptions.consumer_file import ACK, Line, digest, read_file
+from statemachines.drivers.shared_subscriptions.consumer_file import ACK, ConsumerLine, digest, read_file
 
 
 class Blow(msgspec.Struct, frozen=True):
@@ -23,7 +23,7 @@ class Blow(msgspec.Struct, frozen=True):
     node: str = ""
 
 
-class Segment(msgspec.Struct):
+class ConsumedRange(msgspec.Struct):
     """What one consumer got of a stream under one grant: offsets `first`..`last`."""
 
     consumer: str
@@ -33,7 +33,7 @@ class Segment(msgspec.Struct):
     begin_ns: int = 0
 
 
-class Account(msgspec.Struct):
+class GroupAccount(msgspec.Struct):
     """The result: `wrong` says what does not hold (empty: everything does)."""
 
     lines: int = 0
@@ -48,13 +48,13 @@ def count_acknowledged(files: dict[str, Path]) -> int:
     return len({(line.stream, line.offset) for path in files.values() for line in read_file(path) if line.what == ACK})
 
 
-def check(topics: dict[str, list[bytes]], files: dict[str, Path], blows: list[Blow]) -> Account:
+def check(topics: dict[str, list[bytes]], files: dict[str, Path], blows: list[Blow]) -> GroupAccount:
     """Judge the files of the consumers (name -> path) against the input; `blows`: what was done to nodes."""
-    account = Account(lines=sum(len(lines) for lines in topics.values()))
-    segments: dict[str, list[Segment]] = defaultdict(list)
+    account = GroupAccount(lines=sum(len(lines) for lines in topics.values()))
+    segments: dict[str, list[ConsumedRange]] = defaultdict(list)
     acked: dict[str, set[int]] = defaultdict(set)
     for consumer, path in files.items():
-        open_segments: dict[tuple[str, str, int], Segment] = {}
+        open_segments: dict[tuple[str, str, int], ConsumedRange] = {}
         for line in read_file(path):
             if line.what == ACK:
                 acked[line.stream].add(line.offset)
@@ -64,7 +64,9 @@ def check(topics: dict[str, list[bytes]], files: dict[str, Path], blows: list[Bl
             key = (line.stream, line.owner, line.grant)
             segment = open_segments.get(key)
             if segment is None:
-                segment = open_segments[key] = Segment(consumer, line.grant, line.offset, line.offset - 1, line.at_ns)
+                segment = open_segments[key] = ConsumedRange(
+                    consumer, line.grant, line.offset, line.offset - 1, line.at_ns
+                )
                 segments[line.stream].append(segment)
             if line.offset != segment.last + 1:
                 account.wrong.append(f"{consumer}: {line.stream} jumps from {segment.last} to {line.offset}")
@@ -81,18 +83,18 @@ def check(topics: dict[str, list[bytes]], files: dict[str, Path], blows: list[Bl
     return account
 
 
-def check_content(account: Account, topics: dict[str, list[bytes]], line: Line) -> None:
+def check_content(account: GroupAccount, topics: dict[str, list[bytes]], line: ConsumerLine) -> None:
     """The payload is the line of the file at that offset."""
     lines = topics.get(line.stream.partition("/")[2], [])
     if line.offset >= len(lines) or digest(lines[line.offset]) != line.digest:
         account.wrong.append(f"{line.stream}: message {line.offset} is not that line of the input")
 
 
-def check_segments(account: Account, stream: str, parts: list[Segment], blows: list[Blow]) -> None:
+def check_segments(account: GroupAccount, stream: str, parts: list[ConsumedRange], blows: list[Blow]) -> None:
     """One owner after the other, each from where the one before ended; from further back only after a blow to it."""
     high = -1
     for number, part in enumerate(parts):
-        before = parts[number - 1] if number else Segment("", 0, 0, -1)
+        before = parts[number - 1] if number else ConsumedRange("", 0, 0, -1)
         if part.first > before.last + 1:
             account.wrong.append(f"{stream}: nobody got {before.last + 1} to {part.first - 1}")
         elif part.first <= before.last and not any(

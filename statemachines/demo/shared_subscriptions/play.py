@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from statemachines.demo.protocol import Advance, Given, Played, Say, Trace, Verdict
+from statemachines.demo.protocol import Advance, DemoArguments, DemoVerdict, PlayedDemo, Say, Trace
 from statemachines.demo.simulated import simulate, verdict
 from statemachines.drivers.shared_subscriptions import text_lines as lines
 from statemachines.kernel import ConfigurationError
 
 if TYPE_CHECKING:
-    from statemachines.demo.shared_subscriptions.real import Real
-    from statemachines_sim.world import Outcome
+    from statemachines.demo.shared_subscriptions.real import GroupRun
+    from statemachines_sim.world import RunOutcome
 
 SCENARIO = "shared_subscriptions/storm"
 STORES = ("sqlite", "postgres")
@@ -55,14 +55,14 @@ class GroupDemo:
     title = "Shared subscriptions: a group that loses members and its leader"
     options = Options
 
-    def check(self, given: Given) -> None:
+    def check(self, given: DemoArguments) -> None:
         options: Options = given.options
         if options.store not in STORES:
             raise ConfigurationError("--store", options.store, f"must be {' or '.join(STORES)}")
         if options.input and not Path(options.input).exists():
             raise ConfigurationError("--input", options.input, "is no file and no folder")
 
-    def play(self, out: Path, given: Given, say: Say, advance: Advance) -> Played:
+    def play(self, out: Path, given: DemoArguments, say: Say, advance: Advance) -> PlayedDemo:
         """Real, on PostgreSQL, simulated."""
         from statemachines.demo.shared_subscriptions import real
 
@@ -76,7 +76,7 @@ class GroupDemo:
         listed = ", ".join(f"{count} {kind}" for kind, count in came.faults.items())
         say(f"simulated: {came.runs} runs, {delivered:,} messages delivered; {listed}; {came.seconds:.0f} s")
         first = parts["real"]
-        return Played(
+        return PlayedDemo(
             f"{first.lines:,} lines of {first.topics} files through a real consumer group that loses a consumer and "
             f"its leading host to SIGKILL; the same machines in {came.runs} simulated runs under failures; every step "
             "of both judged by Spark.",
@@ -93,7 +93,7 @@ class GroupDemo:
 NAMES = {"real": "Real run", "postgres": "Real run on PostgreSQL"}
 
 
-def describe_part(part: str, came: Real, say: Say) -> Real:
+def describe_part(part: str, came: GroupRun, say: Say) -> GroupRun:
     """Say what a real part came to."""
     say(
         f"{part}: {came.acknowledged} of {came.lines} acknowledged, {came.duplicates} delivered twice, "
@@ -102,7 +102,7 @@ def describe_part(part: str, came: Real, say: Say) -> Real:
     return came
 
 
-def run_on_postgres(out: Path, path: Path | None, say: Say, advance: Advance) -> Real:
+def run_on_postgres(out: Path, path: Path | None, say: Say, advance: Advance) -> GroupRun:
     """The real part on a PostgreSQL server of its own, which is gone afterwards."""
     from statemachines.demo.shared_subscriptions import real
     from statemachines.testing.postgres import PostgresServer
@@ -112,7 +112,7 @@ def run_on_postgres(out: Path, path: Path | None, say: Say, advance: Advance) ->
         return real.run(out, path or SHORT_INPUT, say, advance, store=server.database("demo"))
 
 
-def too_tame(outcome: Outcome) -> str:
+def too_tame(outcome: RunOutcome) -> str:
     """What a simulated run lacks ("": nothing)."""
     faults = sum(outcome.faults.values())
     if outcome.tally["delivered"] < DELIVERIES or faults < FAULTS or len(outcome.faults) < KINDS:
@@ -120,11 +120,11 @@ def too_tame(outcome: Outcome) -> str:
     return ""
 
 
-def real_lines(part: str, came: Real) -> list[Verdict]:
+def real_lines(part: str, came: GroupRun) -> list[DemoVerdict]:
     """The verdicts of the consumers' own files."""
     whole = came.acknowledged == came.lines
     figure, twice = f"{came.acknowledged:,} of {came.lines:,}", f"{came.duplicates:,} twice"
     return [
-        Verdict(part, "every line acknowledged (own files)", whole, figure),
-        Verdict(part, "twice only after a kill or a pause (own files)", not came.wrong, twice),
+        DemoVerdict(part, "every line acknowledged (own files)", whole, figure),
+        DemoVerdict(part, "twice only after a kill or a pause (own files)", not came.wrong, twice),
     ]

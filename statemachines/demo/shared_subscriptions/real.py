@@ -36,7 +36,7 @@ PATIENCE_S = 900.0
 """No run on this input takes longer; a longer one has lost something."""
 
 
-class Real(msgspec.Struct, frozen=True):
+class GroupRun(msgspec.Struct, frozen=True):
     """What the real part came to; `wrong` lists what does not hold; times in seconds."""
 
     lines: int
@@ -48,7 +48,7 @@ class Real(msgspec.Struct, frozen=True):
     wrong: list[str]
 
 
-class Stage:
+class GroupProcesses:
     """The processes of the run and their files, below `out`; `store` is a URL, "" for a file there.
 
     What is done to them is noted in the trace.
@@ -132,14 +132,14 @@ def run(
     progress: Callable[[int, int], None],
     config: Path | None = None,
     store: str = "",
-) -> Real:
+) -> GroupRun:
     """The whole real part, its files below `out` (must not exist); `progress(acknowledged, lines)`.
 
     `store`: URL of an empty database; without it, a file below `out`."""
     topics = lines.read(path)
     total = sum(len(part) for part in topics.values())
     out.mkdir(parents=True)
-    stage = Stage(out, path, config, store)
+    stage = GroupProcesses(out, path, config, store)
     begin = time.monotonic()
     bad: list[str] = []
     acts = Acts(stage, say, PAUSE_VALIDITIES * read_configuration(config).validity_ms / 1000)
@@ -159,13 +159,13 @@ def run(
         bad.append(f"{total} lines were read before all had happened that is to happen: give a longer input")
     judged = account.check(topics, stage.files, stage.blows)
     seconds = time.monotonic() - begin
-    return Real(total, len(topics), judged.acknowledged, judged.got, judged.duplicates, seconds, judged.wrong + bad)
+    return GroupRun(total, len(topics), judged.acknowledged, judged.got, judged.duplicates, seconds, judged.wrong + bad)
 
 
 class Acts:
     """What is done to the group, one thing after the other, as the messages are acknowledged."""
 
-    def __init__(self, stage: Stage, say: Say, pause_s: float) -> None:
+    def __init__(self, stage: GroupProcesses, say: Say, pause_s: float) -> None:
         self._stage = stage
         self._say = say
         self._pause_s = pause_s
@@ -224,7 +224,7 @@ def rate_for(total: int) -> int:
     return max(1, min(RATE, total // SECONDS))
 
 
-def _acknowledged(stage: Stage, total: int, begin: float) -> Iterator[int]:
+def _acknowledged(stage: GroupProcesses, total: int, begin: float) -> Iterator[int]:
     """How many lines are acknowledged, every quarter of a second, until all are or the time is up."""
     done = 0
     while done < total and time.monotonic() - begin < PATIENCE_S:

@@ -18,13 +18,13 @@ from statemachines.cursor_recovery.reader import READER, Read, ReadDone, ReadOut
 from statemachines.cursor_recovery.writer import WRITER, Outcome, Write, WriteDone, new_writer
 from statemachines.drivers.cursor_recovery.bell import REMOVED, Bell, fifo_of
 from statemachines.drivers.cursor_recovery.memory_access import (
-    Access,
     Hook,
-    Words,
+    MappedMemory,
+    MemoryAccess,
     resume_operation,
 )
 from statemachines.drivers.cursor_recovery.owner import has_locks, is_locked, removed_error, take_slot
-from statemachines.drivers.cursor_recovery.segment import Segment
+from statemachines.drivers.cursor_recovery.segment import MappedSegment
 from statemachines.drivers.cursor_recovery.short_way import TakeOver, is_scan, short_read, short_scan, short_write
 from statemachines.kernel import Event, Fsm, Node
 from statemachines.kernel.node import Observer
@@ -53,11 +53,11 @@ class Instruments:
 class Attachment:
     """One process at one queue, as long as it holds one slot.  Not for two threads at once."""
 
-    def __init__(self, segment: Segment, instruments: Instruments, skipped_bytes: int = 0) -> None:
+    def __init__(self, segment: MappedSegment, instruments: Instruments, skipped_bytes: int = 0) -> None:
         self.segment = segment
         self.instruments = instruments
-        self.words = Words(segment, instruments.hook)
-        self.access = Access(self.words, self.is_locked, instruments.clock)
+        self.words = MappedMemory(segment, instruments.hook)
+        self.access = MemoryAccess(self.words, self.is_locked, instruments.clock)
         self.owner = take_slot(self.words)
         self.lock = self.owner.lock
         """As long as it is not closed, all others take this owner for alive."""

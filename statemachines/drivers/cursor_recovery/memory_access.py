@@ -35,7 +35,7 @@ from statemachines.cursor_recovery.memory import (
     position_of,
     state_of,
 )
-from statemachines.drivers.cursor_recovery.segment import Segment
+from statemachines.drivers.cursor_recovery.segment import MappedSegment
 from statemachines.drivers.cursor_recovery.word import Word64
 from statemachines.kernel import Answer, Ask, Call, Effect, Event, Node, Request, Tell
 
@@ -52,13 +52,13 @@ POSITION_MAX = 1 << 62
 """No queue ever gets here: a head beyond it was not written by a queue."""
 
 
-class Words:
+class MappedMemory:
     """Every word of a queue, and its data area.
 
     `states`, `positions` by pool and cursor; `messages` by read cursor; `incarnations` by slot.
     """
 
-    def __init__(self, segment: Segment, hook: Hook | None = None) -> None:
+    def __init__(self, segment: MappedSegment, hook: Hook | None = None) -> None:
         self.segment = segment
         self.layout = segment.layout
         queue = segment.queue
@@ -153,13 +153,13 @@ class HookedWord:
         return self.word.cas(expected, desired)
 
 
-class Access:
+class MemoryAccess:
     """Performs requests of one operation, each a single access (CR-D9); words that cannot be are named.
 
     Raises `DamagedQueue` for a head, position or state that no machine wrote, before anything rests on it.
     """
 
-    def __init__(self, words: Words, is_locked: IsLocked, clock: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(self, words: MappedMemory, is_locked: IsLocked, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self.words = words
         self.is_locked = is_locked
         self.clock = clock
@@ -241,13 +241,13 @@ class Access:
             raise self.words.segment.damage_error(f"{address} = {value:#x}", "a time that is not in the future")
 
 
-def run_operation(node: Node[Any], call: Call, access: Access) -> list[Event]:
+def run_operation(node: Node[Any], call: Call, access: MemoryAccess) -> list[Event]:
     """Feed `call` to a new machine and perform its accesses, one after the other, to its end; what it told."""
     return resume_operation(node, node.feed(call, 0), access)
 
 
 def resume_operation(
-    node: Node[Any], effects: list[Effect], access: Access, ends: Callable[[Any], bool] = lambda record: False
+    node: Node[Any], effects: list[Effect], access: MemoryAccess, ends: Callable[[Any], bool] = lambda record: False
 ) -> list[Event]:
     """As `run_operation`, of a machine that has asked already; no further than where `ends(record)`: there it has asked
     for an access that is not made."""

@@ -26,7 +26,7 @@ from typing import Protocol
 from statemachines.cursor_recovery.layout import holder_of
 from statemachines.cursor_recovery.memory import FREE, INCARNATIONS, NONE, SLOTS, Queue, incarnation_in, slot_in
 from statemachines.drivers.cursor_recovery.errors import MissingQueue, TooManyProcesses
-from statemachines.drivers.cursor_recovery.memory_access import Words
+from statemachines.drivers.cursor_recovery.memory_access import MappedMemory
 from statemachines.drivers.cursor_recovery.word import Word64
 from statemachines.kernel import ConfigurationError
 
@@ -101,10 +101,10 @@ class Number:
             self._holder.store(0)
 
 
-class Owner:
+class SlotOwner:
     """One life of a slot: `slot`, `incarnation`; `lock`: what keeps it alive for others."""
 
-    def __init__(self, words: Words, slot: int, lock: Lock) -> None:
+    def __init__(self, words: MappedMemory, slot: int, lock: Lock) -> None:
         self.words = words
         self.slot = slot
         self.lock = lock
@@ -119,7 +119,7 @@ class Owner:
         _OPEN.discard(self.lock)
 
 
-def take_slot(words: Words) -> Owner:
+def take_slot(words: MappedMemory) -> SlotOwner:
     """The lowest slot that no living process has.
 
     Raises `TooManyProcesses` where there is none, `MissingQueue` where the file has another one in its place by now.
@@ -132,14 +132,14 @@ def take_slot(words: Words) -> Owner:
         _open_again(file, words)
         for slot in range(SLOTS):
             if _lock(file.fileno(), slot):
-                return Owner(words, slot, file)
+                return SlotOwner(words, slot, file)
         raise _too_many(words.segment.path)
     except BaseException:
         _close(file)
         raise
 
 
-def _open_again(file: FileIO, words: Words) -> None:
+def _open_again(file: FileIO, words: MappedMemory) -> None:
     """A new open file of the very segment that is mapped."""
     segment = words.segment
     try:
@@ -160,12 +160,12 @@ def removed_error(path: Path) -> MissingQueue:
     )
 
 
-def _take_by_number(words: Words) -> Owner:
+def _take_by_number(words: MappedMemory) -> SlotOwner:
     for slot in range(SLOTS):
         holder = words.plain(holder_of(slot))
         number = holder.load()
         if not (number and _lives(number)) and holder.cas(number, os.getpid()) == number:
-            return Owner(words, slot, Number(holder))
+            return SlotOwner(words, slot, Number(holder))
     raise _too_many(words.segment.path)
 
 
@@ -183,7 +183,7 @@ def _too_many(path: Path) -> TooManyProcesses:
     return TooManyProcesses(path, f"{SLOTS} attached processes", f"at most {SLOTS}", "close one of them first")
 
 
-def free_namesakes(words: Words, slot: int, incarnation: int) -> None:
+def free_namesakes(words: MappedMemory, slot: int, incarnation: int) -> None:
     """Free every cursor whose word names this owner, before it has taken one: they are of a life 4 096 lives ago.
 
     What a dead reader had taken is counted first, as everywhere (CR-40).
@@ -198,7 +198,7 @@ def free_namesakes(words: Words, slot: int, incarnation: int) -> None:
             state.cas(word, FREE)
 
 
-def _count_lost(words: Words, cursor: int) -> None:
+def _count_lost(words: MappedMemory, cursor: int) -> None:
     position = words.positions["read"][cursor].load()
     messages = words.messages[cursor].load()
     if position == NONE or words.read_head.load() <= position:

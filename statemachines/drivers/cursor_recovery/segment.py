@@ -66,7 +66,7 @@ def path_of(name: str, directory: Path | None = None) -> Path:
     return (directory or DIRECTORY) / f"{PREFIX}{name}"
 
 
-class Segment:
+class MappedSegment:
     """A segment that this process has mapped: `path`, `queue`, `layout`, `identity`, and `fd` of the open `file`."""
 
     def __init__(self, path: Path, file: FileIO, header: Header, queue: Queue) -> None:
@@ -217,7 +217,7 @@ def _crc_of(header: bytes) -> int:
 # -- attach ---------------------------------------------------------------------------------------------------------
 
 
-def attach_segment(path: Path) -> Segment:
+def attach_segment(path: Path) -> MappedSegment:
     """The segment of that name, validated.
 
     Raises `MissingQueue`, or `DamagedQueue` for what is half made, truncated, damaged, or of another version.
@@ -225,7 +225,7 @@ def attach_segment(path: Path) -> Segment:
     file = _open(path)
     try:
         header = _read_header(path, file.fileno())
-        segment = Segment(path, file, header, _queue_of(path, header))
+        segment = MappedSegment(path, file, header, _queue_of(path, header))
     except BaseException:
         file.close()
         raise

@@ -33,13 +33,13 @@ from statemachines.cursor_recovery.memory import (
     token,
 )
 from statemachines.cursor_recovery.reader import ReadDone, ReaderRecord, ReaderStatus, ReadOutcome
-from statemachines.cursor_recovery.writer import Outcome, WriteDone, WriterRecord, WriterStatus
-from statemachines.drivers.cursor_recovery.memory_access import FUTURE_NS, POSITION_MAX, Access
+from statemachines.cursor_recovery.writer import Outcome, QueueWriterRecord, QueueWriterStatus, WriteDone
+from statemachines.drivers.cursor_recovery.memory_access import FUTURE_NS, POSITION_MAX, MemoryAccess
 
 if TYPE_CHECKING:
     from statemachines.kernel import Event
 
-W, R = WriterStatus, ReaderStatus
+W, R = QueueWriterStatus, ReaderStatus
 pack = Struct("<QI").pack
 """Position and size word, as the checksum covers them (`block.checksum`)."""
 WORD, HALF = (1 << 64) - 1, (1 << 32) - 1
@@ -63,13 +63,13 @@ class TakeOver(Exception):
 Take = Callable[[], tuple[int, int]]
 
 
-def _taker(empty: WriterRecord | ReaderRecord, access: Access) -> Take:
+def _taker(empty: QueueWriterRecord | ReaderRecord, access: MemoryAccess) -> Take:
     """Step 1: the number of a cursor that was free, and our word in it, its position not cleared yet; (-1, 0): there is
     none."""
     pool, threshold_ns, clock = empty.pool, empty.queue.threshold_ns, access.clock
     cursors = [(own, state.load, state.cas) for own, state in enumerate(access.words.states[pool])]
     owner = token(empty.slot, empty.incarnation, 0)
-    looking = W.LOAD_CURSOR if isinstance(empty, WriterRecord) else R.LOAD_CURSOR
+    looking = W.LOAD_CURSOR if isinstance(empty, QueueWriterRecord) else R.LOAD_CURSOR
 
     def take() -> tuple[int, int]:
         for own, load, cas in cursors:
@@ -87,7 +87,7 @@ def _taker(empty: WriterRecord | ReaderRecord, access: Access) -> Take:
     return take
 
 
-def short_write(empty: WriterRecord, access: Access) -> Callable[[bytes, int], WriteDone]:
+def short_write(empty: QueueWriterRecord, access: MemoryAccess) -> Callable[[bytes, int], WriteDone]:
     """Writes of the owner in `empty`: a function of payload and messages, which may raise `TakeOver`."""
     words, clock, capacity = access.words, access.clock, empty.queue.capacity
     area, is_plain = words.layout.data, words.hook is None
@@ -180,7 +180,7 @@ def short_write(empty: WriterRecord, access: Access) -> Callable[[bytes, int], W
     return write
 
 
-def short_read(empty: ReaderRecord, access: Access) -> Callable[[], ReadDone]:
+def short_read(empty: ReaderRecord, access: MemoryAccess) -> Callable[[], ReadDone]:
     """Reads of the owner in `empty`: a function that may raise `TakeOver`."""
     words, clock, capacity = access.words, access.clock, empty.queue.capacity
     area, is_plain = words.layout.data, words.hook is None
@@ -275,7 +275,7 @@ def is_scan(record: Any) -> bool:
     return record.status is R.LOAD_COMMIT_LOW and record.limit != record.read_head
 
 
-def short_scan(record: ReaderRecord, access: Access) -> tuple[ReaderRecord, Loaded]:
+def short_scan(record: ReaderRecord, access: MemoryAccess) -> tuple[ReaderRecord, Loaded]:
     """A scan, as far as nothing is found: the record of the machine at the first cell where a block may begin, or at
     the last one of its slice, and what is there.
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from msgspec.structs import force_setattr
 
-from statemachines.drivers.missed_samples.party import Party
+from statemachines.drivers.missed_samples.party import SampleParty
 from statemachines.drivers.missed_samples.received_sample import ReceivedSample
 from statemachines.missed_samples.message import Deliver, Sample
 from statemachines.missed_samples.serial_number import origin, wrap_number
@@ -18,7 +18,7 @@ from statemachines.missed_samples.source_record import KNOWN, UNKNOWN
 from statemachines.missed_samples.subscriber_actions import number_of, source_of
 
 
-class Counts(Protocol):
+class ArrivalCounts(Protocol):
     """What is counted here."""
 
     duplicates: int
@@ -30,7 +30,7 @@ class Counts(Protocol):
 class Arrivals:
     """`party`: the Subscriber; `width` of numbers on the wire; at most `bytes_max` bytes are held."""
 
-    def __init__(self, party: Party, counts: Counts, width: int, bytes_max: int) -> None:
+    def __init__(self, party: SampleParty, counts: ArrivalCounts, width: int, bytes_max: int) -> None:
         self.held = 0
         self._bytes = 0
         self._party = party

@@ -26,7 +26,7 @@ class MalformedAttachment(ValueError):
     """The attachment begins as ours do, and cannot be read; the text says what was seen and what is expected."""
 
 
-class Stamp(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="stamp", forbid_unknown_fields=True):
+class SampleAttachment(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="stamp", forbid_unknown_fields=True):
     """Sample `sn` of `source`; `attachment`: the application's (None: it gave none); `priority`: of the sample, which a
     reply does not keep (0: not said)."""
 
@@ -36,29 +36,29 @@ class Stamp(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="stamp",
     priority: Annotated[int, msgspec.Meta(ge=0, le=7)] = 0
 
 
-class Beat(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="beat", forbid_unknown_fields=True):
+class BeatAttachment(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="beat", forbid_unknown_fields=True):
     """A heartbeat: `source` has sent everything up to `last`."""
 
     source: Source
     last: Number
 
 
-class End(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="end", forbid_unknown_fields=True):
+class EndAttachment(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="end", forbid_unknown_fields=True):
     """The cache has sent so many replies to the query, and this is the last."""
 
     count: Number
 
 
-_DECODER: Final = msgspec.msgpack.Decoder(Stamp | Beat | End)
+_DECODER: Final = msgspec.msgpack.Decoder(SampleAttachment | BeatAttachment | EndAttachment)
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
-def encode(said: Stamp | Beat | End) -> bytes:
+def encode(said: SampleAttachment | BeatAttachment | EndAttachment) -> bytes:
     """The bytes of an attachment."""
     return MAGIC + _ENCODER.encode(said)
 
 
-def decode(data: bytes) -> Stamp | Beat | End | None:
+def decode(data: bytes) -> SampleAttachment | BeatAttachment | EndAttachment | None:
     """What an attachment says (None: it is not one of ours); raises `MalformedAttachment`."""
     if data[:4] != MAGIC:
         return None
@@ -68,6 +68,9 @@ def decode(data: bytes) -> Stamp | Beat | End | None:
         said: Any = _DECODER.decode(data[4:])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedAttachment(f"attachment {data[:24]!r}: expected a stamp, a beat or an end: {error}") from None
-    if isinstance(said, (Stamp, Beat)) and (said.sn if isinstance(said, Stamp) else said.last) >> WIDTH_MAX:
+    if (
+        isinstance(said, (SampleAttachment, BeatAttachment))
+        and (said.sn if isinstance(said, SampleAttachment) else said.last) >> WIDTH_MAX
+    ):
         raise MalformedAttachment(f"attachment {data[:24]!r}: expected a number of {WIDTH_MAX} bits")
     return said  # type: ignore[no-any-return]

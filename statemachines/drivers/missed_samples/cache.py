@@ -15,7 +15,7 @@ import zenoh
 
 from statemachines.drivers.lives import Life, begin_life
 from statemachines.drivers.missed_samples.attachment import MalformedAttachment
-from statemachines.drivers.missed_samples.declaration import Declared
+from statemachines.drivers.missed_samples.declaration import Declarations
 from statemachines.drivers.missed_samples.layout import layout_of
 from statemachines.drivers.missed_samples.mailbox import Item, Mailbox
 from statemachines.drivers.missed_samples.publisher import PROTOCOL, check_options
@@ -54,7 +54,7 @@ class ReliabilityCache:
         self._record = CacheRecord(
             EVERY_SOURCE, key_expr, self._local, options.history, self._layout.width, options.places
         )
-        self._declared = Declared()
+        self._declared = Declarations()
 
     @property
     def statistics(self) -> CacheStatistics:

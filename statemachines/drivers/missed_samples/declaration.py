@@ -20,7 +20,7 @@ logger = logging.getLogger("gapless")
 E = TypeVar("E")
 
 
-class Declared:
+class Declarations:
     """`add` what has `undeclare`, `on_close` what is to be awaited; `close` undoes all, and can be called again.
 
     What a thread declares while, or after, all is undone (whoever waited for it was cancelled) is undeclared at once.

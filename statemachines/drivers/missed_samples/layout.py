@@ -11,10 +11,10 @@ from typing import Any, Final, Protocol
 
 import zenoh
 
-from statemachines.drivers.missed_samples.attachment import Beat, Stamp, decode, encode
+from statemachines.drivers.missed_samples.attachment import BeatAttachment, SampleAttachment, decode, encode
 from statemachines.kernel import ConfigurationError
 from statemachines.missed_samples import keys
-from statemachines.missed_samples.keys import BadKey, Place
+from statemachines.missed_samples.keys import BadKey, KeyPlace
 from statemachines.missed_samples.message import EVERY_SOURCE
 
 Numbered = tuple[str, int]
@@ -28,7 +28,7 @@ NAMES_MAX: Final = 10_000
 """So many ids of sources are kept as names, at most."""
 
 
-class Layout(Protocol):
+class KeyLayout(Protocol):
     """One layout.  What is read raises `BadKey` or `MalformedAttachment` where it cannot be.  `has_zenohs_ids`: no two
     publishers can have one."""
 
@@ -56,7 +56,7 @@ class Layout(Protocol):
         """Where heartbeats and tokens of all sources are."""
         ...
 
-    def read_key(self, key: str) -> Place:
+    def read_key(self, key: str) -> KeyPlace:
         """Whose key it is: of a query, a heartbeat or a token."""
         ...
 
@@ -121,7 +121,7 @@ def read_source(info: zenoh.SourceInfo) -> Numbered:
     return _name_of(info.source_id), info.source_sn
 
 
-class Advanced:
+class AdvancedLayout:
     """As zenoh's advanced publishers: `<key expression>/@adv/pub/<zid>/<eid>/_`."""
 
     name = "advanced"
@@ -146,7 +146,7 @@ class Advanced:
     def watch_key(self, expression: str) -> str:
         return keys.make_heartbeat_key(expression)
 
-    def read_key(self, key: str) -> Place:
+    def read_key(self, key: str) -> KeyPlace:
         return keys.read_advanced(key)
 
     def stamp(self, publisher: zenoh.Publisher, source: str, sn: int, attachment: bytes | None) -> dict[str, Any]:
@@ -191,40 +191,40 @@ class Plain:
     def watch_key(self, expression: str) -> str:
         return keys.plain_key(EVERY_SOURCE, expression)
 
-    def read_key(self, key: str) -> Place:
+    def read_key(self, key: str) -> KeyPlace:
         return keys.read_plain(key)
 
     def stamp(self, publisher: zenoh.Publisher, source: str, sn: int, attachment: bytes | None) -> dict[str, Any]:
-        return {"attachment": encode(Stamp(source, sn, attachment))}
+        return {"attachment": encode(SampleAttachment(source, sn, attachment))}
 
     def read_sample(self, sample: zenoh.Sample) -> Read | None:
         data = attachment_of(sample)
         said = None if data is None else decode(data)
-        if isinstance(said, Beat):
+        if isinstance(said, BeatAttachment):
             return None  # where the application's keys have wild cards in front
-        if not isinstance(said, Stamp):
+        if not isinstance(said, SampleAttachment):
             return "", -1, data
         keys.plain_key(said.source, "x")
         return said.source, said.sn, said.attachment
 
     def beat(self, source: str, last: int) -> dict[str, Any]:
-        return {"payload": b"", "attachment": encode(Beat(source, last))}
+        return {"payload": b"", "attachment": encode(BeatAttachment(source, last))}
 
     def read_beat(self, sample: zenoh.Sample) -> Numbered | None:
         data = attachment_of(sample)
         said = None if data is None else decode(data)
-        if not isinstance(said, Beat):
+        if not isinstance(said, BeatAttachment):
             return None  # somebody's sample, under a key that looks like one of ours
         keys.plain_key(said.source, "x")
         return said.source, said.last
 
 
-ADVANCED: Final = Advanced()
+ADVANCED: Final = AdvancedLayout()
 PLAIN: Final = Plain()
-_LAYOUTS: Final[dict[str, Layout]] = {"advanced": ADVANCED, "plain": PLAIN}
+_LAYOUTS: Final[dict[str, KeyLayout]] = {"advanced": ADVANCED, "plain": PLAIN}
 
 
-def layout_of(name: str) -> Layout:
+def layout_of(name: str) -> KeyLayout:
     """The layout of this name; raises `ConfigurationError`."""
     if name not in _LAYOUTS:
         raise ConfigurationError("layout", name, f"one of {', '.join(_LAYOUTS)}")

@@ -30,7 +30,7 @@ LINES_MAX = 1_000
 ROUTER = "tcp/127.0.0.1:7447"
 
 
-class Mode(StrEnum):
+class SessionMode(StrEnum):
     """What a session is."""
 
     PEER = "peer"
@@ -78,7 +78,7 @@ ConnectTo = Annotated[
     typer.Option("--connect", metavar="ENDPOINT", help=f"Whom to connect to; default: {ROUTER} without --listen."),
 ]
 ModeOption = Annotated[
-    Mode | None,
+    SessionMode | None,
     typer.Option(help="A client has a router; a peer speaks with whom it is connected to, and is what listens."),
 ]
 LayoutOption = Annotated[
@@ -249,10 +249,10 @@ def _run(work: Coroutine[Any, Any, None], unfinished: Callable[[], str] = lambda
     run_until_signal(refused(), unfinished)
 
 
-def _session(mode: Mode | None, listen: list[str] | None, connect: list[str] | None) -> Any:
+def _session(mode: SessionMode | None, listen: list[str] | None, connect: list[str] | None) -> Any:
     from statemachines.drivers.missed_samples.session import zenoh_session
 
-    mode = mode or (Mode.PEER if listen else Mode.CLIENT)
+    mode = mode or (SessionMode.PEER if listen else SessionMode.CLIENT)
     return zenoh_session(mode.value, listen=listen or [], connect=connect or ([] if listen else [ROUTER]))
 
 

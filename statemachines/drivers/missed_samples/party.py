@@ -14,7 +14,7 @@ from statemachines.kernel import Answer, Event, Fsm, Message, Node, Outgoing
 from statemachines.wire import Packet
 
 
-class Party:
+class SampleParty:
     """`transport` gets what leaves, `services` what is asked, `told(event)` what the application is told;
     `before(message)` is called when nothing comes before the message any more; `failed()` when it cannot go on,
     and `error` says why.  `came()` things are there, of which `taken()` were looked at: no timeout is believed before

@@ -17,9 +17,9 @@ import msgspec
 import zenoh
 
 from statemachines.drivers.lives import Life, begin_life
-from statemachines.drivers.missed_samples.declaration import Declared
+from statemachines.drivers.missed_samples.declaration import Declarations
 from statemachines.drivers.missed_samples.layout import layout_of
-from statemachines.drivers.missed_samples.party import Party
+from statemachines.drivers.missed_samples.party import SampleParty
 from statemachines.drivers.missed_samples.query_queue import QueryQueue
 from statemachines.drivers.missed_samples.received_sample import OwnSample, ReceivedSample
 from statemachines.drivers.missed_samples.sample_store import CacheStatistics, SampleStore
@@ -70,7 +70,7 @@ class ReliablePublisher:
         self._layout = layout_of(options.layout)
         self._waiting: deque[dict[str, Any]] = deque()
         self._leaving: dict[int, dict[str, Any]] = {}
-        self._declared = Declared()
+        self._declared = Declarations()
         self._store: SampleStore | None = None
 
     @property
@@ -103,7 +103,7 @@ class ReliablePublisher:
                 await asyncio.to_thread(self._refuse_twin)
             if options.with_cache:
                 await self._open_cache(life)
-            self._party = Party(PUBLISHER, options.record(self.source, self.key_expr, self._layout.width), life,
+            self._party = SampleParty(PUBLISHER, options.record(self.source, self.key_expr, self._layout.width), life,
                                 transport=self, told=self._route_tell)  # fmt: skip
             self._declared.on_close(self._party.close)
             self._party.feed(Declare())

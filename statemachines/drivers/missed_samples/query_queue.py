@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import zenoh
 
-from statemachines.drivers.missed_samples.declaration import Declared
+from statemachines.drivers.missed_samples.declaration import Declarations
 from statemachines.drivers.missed_samples.mailbox import Item, Mailbox
 from statemachines.drivers.missed_samples.sample_store import BUSY, CacheStatistics, refuse
 from statemachines.drivers.missed_samples.zenoh_thread import direct
@@ -30,7 +30,7 @@ class QueryQueue:
         self._room = room
         self._counted = 0
 
-    async def open(self, declared: Declared) -> None:
+    async def open(self, declared: Declarations) -> None:
         """Begin to take queries out, until `declared` is closed."""
         self._mailbox = Mailbox(self._name, self._take, count_max=self._room, bytes_max=1 << 30)
         self._task = asyncio.ensure_future(self._mailbox.run(at_once))

@@ -14,8 +14,8 @@ from typing import Any, Final, Protocol
 
 import zenoh
 
-from statemachines.drivers.missed_samples.attachment import End, Stamp, decode
-from statemachines.drivers.missed_samples.layout import Layout, attachment_of, read_source
+from statemachines.drivers.missed_samples.attachment import EndAttachment, SampleAttachment, decode
+from statemachines.drivers.missed_samples.layout import KeyLayout, attachment_of, read_source
 from statemachines.drivers.missed_samples.open_query import OpenQuery
 from statemachines.drivers.missed_samples.received_sample import OVERHEAD, ReceivedSample
 from statemachines.drivers.missed_samples.sample_store import OURS, PRIORITIES
@@ -43,7 +43,7 @@ class QueryCounts(Protocol):
     bad_ends: int
 
 
-class Owner(Protocol):
+class QuerySubscriber(Protocol):
     """The subscriber, as far as queries go."""
 
     @property
@@ -75,7 +75,7 @@ class Owner(Protocol):
 class QuerySender:
     """`session` is asked, `key_expr` is what the subscriber is about; `breaks` counts the links that broke."""
 
-    def __init__(self, session: zenoh.Session, layout: Layout, key_expr: str, owner: Owner) -> None:
+    def __init__(self, session: zenoh.Session, layout: KeyLayout, key_expr: str, owner: QuerySubscriber) -> None:
         self.breaks = 0
         self._session = session
         self._layout = layout
@@ -165,9 +165,9 @@ class QuerySender:
             return
         data = attachment_of(sample)
         said = None if data is None else decode(data)
-        if isinstance(said, End):
+        if isinstance(said, EndAttachment):
             open_.end(cache, said.count)
-        elif isinstance(said, Stamp):
+        elif isinstance(said, SampleAttachment):
             open_.count(cache)
             self._layout.query_key(said.source, self._key_expr)
             priority = PRIORITIES[said.priority - 1] if said.priority else None

@@ -21,9 +21,9 @@ import msgspec
 import zenoh
 
 from statemachines.drivers.lives import Life
-from statemachines.drivers.missed_samples.attachment import End, Stamp, encode
-from statemachines.drivers.missed_samples.layout import Layout
-from statemachines.drivers.missed_samples.party import Party
+from statemachines.drivers.missed_samples.attachment import EndAttachment, SampleAttachment, encode
+from statemachines.drivers.missed_samples.layout import KeyLayout
+from statemachines.drivers.missed_samples.party import SampleParty
 from statemachines.drivers.missed_samples.received_sample import ReceivedSample
 from statemachines.drivers.opening import finish_in_thread
 from statemachines.kernel import Event
@@ -90,7 +90,7 @@ class CacheStatistics(msgspec.Struct):
     let_go: int = 0
 
 
-class Answer(msgspec.Struct):
+class PartialAnswer(msgspec.Struct):
     """An answer that is being put together."""
 
     query: zenoh.Query
@@ -105,7 +105,7 @@ class SampleStore:
     are kept: beyond them those go that have been kept longest."""
 
     def __init__(
-        self, session: zenoh.Session, layout: Layout, record: CacheRecord, life: Life, *, bytes_max: int
+        self, session: zenoh.Session, layout: KeyLayout, record: CacheRecord, life: Life, *, bytes_max: int
     ) -> None:
         self.statistics = CacheStatistics()
         self._session = session
@@ -113,8 +113,8 @@ class SampleStore:
         self._bytes_max = bytes_max
         self._samples: OrderedDict[tuple[str, str, int], ReceivedSample] = OrderedDict()
         self._numbers: dict[tuple[str, str], list[int]] = {}
-        self._party = Party(CACHE, record, life, transport=self, told=self._route_tell)
-        self._answers: dict[int, Answer] = {}
+        self._party = SampleParty(CACHE, record, life, transport=self, told=self._route_tell)
+        self._answers: dict[int, PartialAnswer] = {}
         self._n = 0
         self._sender = ThreadPoolExecutor(1, "gapless-answers")
         self._sending: dict[asyncio.Future[tuple[int, int, int]], zenoh.Query] = {}
@@ -196,10 +196,10 @@ class SampleStore:
             place = self._layout.read_key(str(query.key_expr))
         except BadKey as error:
             self.statistics.refused += 1
-            self._send(Answer(query, ours, history, [], str(error)))
+            self._send(PartialAnswer(query, ours, history, [], str(error)))
             return
         self._n += 1
-        self._answers[self._n] = Answer(query, ours, history, [])
+        self._answers[self._n] = PartialAnswer(query, ours, history, [])
         asker = f"asker-{self._n}"  # no life of a node: it keeps no log
         self._party.receive(
             asker, CacheQuery(asker, self._n, place.source, place.expression, parameters, time.time_ns())
@@ -229,7 +229,7 @@ class SampleStore:
 
     # -- answers ------------------------------------------------------------------------------------------------
 
-    def _send(self, answer: Answer) -> None:
+    def _send(self, answer: PartialAnswer) -> None:
         if not answer.refused and not answer.ours:
             answer.refused = self._why_not_again(answer)
         if len(self._sending) >= ANSWERS_MAX or answer.refused == BUSY:
@@ -241,17 +241,17 @@ class SampleStore:
         work.add_done_callback(self._note)
 
     @staticmethod
-    def _waits(answer: Answer) -> bool:
+    def _waits(answer: PartialAnswer) -> bool:
         return answer.history and not answer.ours and not answer.refused
 
-    async def _later(self, answer: Answer) -> tuple[int, int, int]:
+    async def _later(self, answer: PartialAnswer) -> tuple[int, int, int]:
         await asyncio.sleep(DECLARED_S)
         return await self._begin(answer)
 
-    def _begin(self, answer: Answer) -> asyncio.Future[tuple[int, int, int]]:
+    def _begin(self, answer: PartialAnswer) -> asyncio.Future[tuple[int, int, int]]:
         return asyncio.get_running_loop().run_in_executor(self._sender, self._carry_out, answer)
 
-    def _why_not_again(self, answer: Answer) -> str:
+    def _why_not_again(self, answer: PartialAnswer) -> str:
         """Why samples may not be put again for a stranger ("": they may)."""
         if self._layout.name != "advanced":
             return f"the plain layout is read by subscribers that say {OURS}=1 alone"
@@ -263,7 +263,7 @@ class SampleStore:
         self._put_again += len(answer.samples)
         return BUSY if self._put_again > PUT_AGAIN_PER_S else ""
 
-    def _carry_out(self, answer: Answer) -> tuple[int, int, int]:
+    def _carry_out(self, answer: PartialAnswer) -> tuple[int, int, int]:
         """In the thread: (replies, put again, failed)."""
         replies = again = failed = 0
         with answer.query:
@@ -281,7 +281,7 @@ class SampleStore:
                 except zenoh.ZError:
                     failed += 1
             if answer.ours:
-                answer.query.reply(END_KEY, b"", attachment=encode(End(replies + failed)))
+                answer.query.reply(END_KEY, b"", attachment=encode(EndAttachment(replies + failed)))
         return replies, again, failed
 
     def _note(self, work: asyncio.Future[tuple[int, int, int]]) -> None:
@@ -322,7 +322,7 @@ def refuse(query: zenoh.Query, why: str) -> None:
 
 def reply(query: zenoh.Query, source: str, sn: int, sample: ReceivedSample) -> None:
     """Of a subscriber of ours: the sample as it was, with its source and its number."""
-    stamp = encode(Stamp(source, sn, sample.attachment, PRIORITIES.index(sample.priority) + 1))
+    stamp = encode(SampleAttachment(source, sn, sample.attachment, PRIORITIES.index(sample.priority) + 1))
     if sample.kind == zenoh.SampleKind.DELETE:
         query.reply_del(sample.key_expr, attachment=stamp, timestamp=sample.timestamp)
     else:

@@ -22,11 +22,11 @@ from msgspec.structs import replace
 from statemachines.drivers.lives import Life, begin_life
 from statemachines.drivers.missed_samples.arrivals import Arrivals
 from statemachines.drivers.missed_samples.attachment import MalformedAttachment
-from statemachines.drivers.missed_samples.declaration import Declared
+from statemachines.drivers.missed_samples.declaration import Declarations
 from statemachines.drivers.missed_samples.layout import layout_of
 from statemachines.drivers.missed_samples.mailbox import Item, Mailbox
 from statemachines.drivers.missed_samples.outlet import Outlet
-from statemachines.drivers.missed_samples.party import Party
+from statemachines.drivers.missed_samples.party import SampleParty
 from statemachines.drivers.missed_samples.publisher import PROTOCOL, check_options
 from statemachines.drivers.missed_samples.query_queue import stop
 from statemachines.drivers.missed_samples.query_sender import QuerySender
@@ -140,7 +140,7 @@ class ReliableSubscriber:
         self._options = options
         self._layout = layout_of(options.layout)
         self._record = options.record(self._layout.width)
-        self._declared = Declared()
+        self._declared = Declarations()
         self._task: asyncio.Task[None] | None = None
         self._tokens = Tokens()
         self._failure = asyncio.Event()
@@ -161,7 +161,7 @@ class ReliableSubscriber:
             life.name, self._take, count_max=options.queue_max, bytes_max=options.queue_bytes_max
         )  # fmt: skip
         self._sender = QuerySender(self._session, self._layout, self.key_expr, self)
-        self._party = Party(SUBSCRIBER, self._record, life, transport=self, services={QUERY: self._ask},
+        self._party = SampleParty(SUBSCRIBER, self._record, life, transport=self, services={QUERY: self._ask},
                             told=self._route_tell, before=self._before, failed=self._fail,
                             came=self._mailbox.came, taken=self._mailbox.take_count)  # fmt: skip
         self._arrivals = Arrivals(self._party, self.statistics, self._layout.width, options.held_bytes_max)

@@ -16,7 +16,7 @@ from statemachines.drivers.persistent_sessions.abandon import abandon
 from statemachines.drivers.persistent_sessions.backlog import BacklogTally, WaitingRow
 from statemachines.drivers.persistent_sessions.request_runs import runs_of
 from statemachines.drivers.persistent_sessions.session_row import SessionRow
-from statemachines.drivers.persistent_sessions.sql import Sql, has_row, one
+from statemachines.drivers.persistent_sessions.sql import Sql, has_row, read_one
 from statemachines.drivers.persistent_sessions.tables import (
     ABANDONED,
     DELIVERED,
@@ -221,7 +221,7 @@ def _is_over(sql: Sql, row: tuple[Any, ...], dead_ms: int) -> bool:
 def forget_client(sql: Sql, asked: ForgetClient) -> Answer:
     """Tokens are of the store: whoever still has one of this client finds nothing."""
     client = asked.client.encode()
-    found = one(sql, CLIENT, client=client)
+    found = read_one(sql, CLIENT, client=client)
     if found is None or not _is_over(sql, found, asked.dead_ms):
         return ClientForgotten(False)
     if found[3] is not None:
@@ -279,9 +279,9 @@ class _RowWalk:
         """The last row of its run, or the last one that was counted."""
         key = row.key
         where = {"session": key.session.encode(), "writer": key.writer.encode(), "epoch": key.epoch}
-        mark = one(self._sql, NEXT_MARK, number=key.number, **where)
+        mark = read_one(self._sql, NEXT_MARK, number=key.number, **where)
         until = mark[0] if mark else NUMBER_MAX
-        (last,) = one(self._sql, LAST_OF_RUN, number=key.number, until=until, **where) or (key.number,)
+        (last,) = read_one(self._sql, LAST_OF_RUN, number=key.number, until=until, **where) or (key.number,)
         if self._tally is not None:
             last = self._count_run(self._tally, key.number, last, where)
         return replace(row, key=replace(key, number=last))
@@ -410,7 +410,7 @@ def _note_waiting(sql: Sql, waiting: WaitingMessages, place: Place, found: Seque
     waits = [message for message, _, is_referred, _, is_over in found if is_referred and not is_over]
     for message in waits:
         sql.expect(FIRST_ROW, id=message)
-    rows = {message: one(sql, FIRST_ROW, id=message) for message in waits}
+    rows = {message: read_one(sql, FIRST_ROW, id=message) for message in waits}
     for message, time_ns, *_ in found:
         row = rows.get(message)
         if row is not None:

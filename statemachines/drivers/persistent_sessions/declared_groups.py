@@ -8,7 +8,7 @@ from statemachines.drivers.persistent_sessions.group_rows import group_filters
 from statemachines.drivers.persistent_sessions.host_request import DeclareGroup, ListIdleGroups
 from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
 from statemachines.drivers.persistent_sessions.shared_message_codec import name_group, spell_group
-from statemachines.drivers.persistent_sessions.sql import Sql, one
+from statemachines.drivers.persistent_sessions.sql import Sql, read_one
 from statemachines.persistent_sessions.shared_group import IS_ENDING, age_group, is_kept, refuse_declaration
 
 ALL: Final = "SELECT filter, idle_ns FROM @declared_groups ORDER BY filter"
@@ -23,7 +23,7 @@ PUT: Final = (
 def declare_group(sql: Sql, asked: DeclareGroup, is_known: bool) -> str:
     """Why the group may not be declared; "": it may.  `is_known`: it is declared, by whomever."""
     group = name_group(asked.filter).encode()
-    its = one(sql, KNOWN, filter=group)
+    its = read_one(sql, KNOWN, filter=group)
     idle_ns = None if its is None else int(its[0])
     others = set(group_filters(sql, asked.session.encode())) - {asked.filter}
     ((count,),) = sql.all(COUNT)

@@ -39,14 +39,14 @@ from statemachines.drivers.persistent_sessions.shared_message_codec import (
     name_group,
     split_terms,
 )
-from statemachines.drivers.persistent_sessions.unstored_messages import Unstored, UnstoredMessages
+from statemachines.drivers.persistent_sessions.unstored_messages import UnstoredMessage, UnstoredMessages
 from statemachines.drivers.shared_subscriptions.deliveries import Delivered, Deliveries
 from statemachines.kernel import Answer, Ask, ConfigurationError, Effect, Event, GaplessError, Node, Request, Tell
 from statemachines.persistent_sessions import group_member_record as m
 from statemachines.persistent_sessions.group_member import GROUP_MEMBER
 from statemachines.persistent_sessions.group_member_actions import has_room
 from statemachines.persistent_sessions.message import Publish
-from statemachines.persistent_sessions.session_host_record import Handed
+from statemachines.persistent_sessions.session_host_record import MatchedMessage
 from statemachines.shared_subscriptions.stream_store import parse_filter
 
 Batch = Deliveries | ReturnedBatch
@@ -427,8 +427,8 @@ class GroupMembership:
                 all_stored.set()
 
         for message, payload, terms, origin in found:
-            handed = [Handed(member.session, member.filter, min(qos, terms.qos), terms.until_ns)]
-            unstored = Unstored(payload, partial(stored, message), origin=origin)
+            handed = [MatchedMessage(member.session, member.filter, min(qos, terms.qos), terms.until_ns)]
+            unstored = UnstoredMessage(payload, partial(stored, message), origin=origin)
             self._messages.hand(message, unstored, handed, at.since_ns)
         if messages:
             await all_stored.wait()

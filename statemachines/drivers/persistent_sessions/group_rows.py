@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from statemachines.drivers.persistent_sessions.sql import Sql, one
+from statemachines.drivers.persistent_sessions.sql import Sql, read_one
 from statemachines.drivers.persistent_sessions.tables import UNDELIVERED
 from statemachines.drivers.persistent_sessions.topic import is_shared
 
@@ -62,6 +62,6 @@ def _look_ahead(sql: Sql, session: bytes, topic_filter: str, most: int) -> tuple
 
 
 def _number(sql: Sql, statement: str, **values: Any) -> int:
-    found = one(sql, statement, **values)
+    found = read_one(sql, statement, **values)
     assert found is not None
     return int(found[0])

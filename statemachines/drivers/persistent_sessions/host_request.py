@@ -304,7 +304,7 @@ class Page(msgspec.Struct, frozen=True):
     gone: frozenset[str] = frozenset()
 
 
-class ReadMessages(HostRequest, frozen=True):
+class ReadPayloads(HostRequest, frozen=True):
     """Answered with id -> payload, or None for one that is not there: of the first of them, as many as have
     `bytes_max` bytes of payload, and a few more; those behind are to be asked for again."""
 
@@ -333,14 +333,14 @@ class ShowMarker(HostRequest, frozen=True):
     n: int
 
 
-class Shown(msgspec.Struct, frozen=True):
+class ShownMarker(msgspec.Struct, frozen=True):
     """The marker stands before number `k` of `epoch`."""
 
     epoch: int
     k: int
 
 
-class Watched(msgspec.Struct, frozen=True):
+class WatchedSession(msgspec.Struct, frozen=True):
     """A session that is live here: what is followed of each writer of other nodes, as (writer, epoch, number)."""
 
     session: str
@@ -352,7 +352,7 @@ class Look(HostRequest, frozen=True):
     """What have others done?  `node` is ours; answered with a `Seen` for each."""
 
     node: str
-    watched: tuple[Watched, ...]
+    watched: tuple[WatchedSession, ...]
 
 
 class LagAnswer(msgspec.Struct, frozen=True):

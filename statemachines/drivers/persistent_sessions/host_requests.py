@@ -33,10 +33,10 @@ from statemachines.drivers.persistent_sessions.host_request import (
     PutMessage,
     ReadFilters,
     ReadGroups,
-    ReadMessages,
     ReadNodes,
     ReadOptions,
     ReadPackets,
+    ReadPayloads,
     ReadReturned,
     ReadStoreTime,
     ReadUnfinished,
@@ -45,12 +45,12 @@ from statemachines.drivers.persistent_sessions.host_request import (
     RetainedMessage,
     Routes,
     ShowMarker,
-    Shown,
+    ShownMarker,
     Subscribe,
     SubscribeFront,
     UnfinishedMessage,
     Unsubscribe,
-    Watched,
+    WatchedSession,
 )
 from statemachines.drivers.persistent_sessions.life_requests import has_ended
 from statemachines.drivers.persistent_sessions.machine_requests import (
@@ -89,7 +89,7 @@ from statemachines.drivers.persistent_sessions.route_trie import (
     of_sessions,
 )
 from statemachines.drivers.persistent_sessions.share_rows import read_returned
-from statemachines.drivers.persistent_sessions.sql import Sql, all_of, one
+from statemachines.drivers.persistent_sessions.sql import Sql, all_of, read_one
 from statemachines.drivers.persistent_sessions.tables import MARKER, UNDELIVERED
 from statemachines.drivers.persistent_sessions.will_rows import drop_will, end_wills_of_nodes, find_due, take_will
 from statemachines.kernel import life_of
@@ -103,7 +103,7 @@ READ: Final = 100
 """Messages that are read at once; their payloads are counted only then."""
 
 READS: Final = (
-    ReadMessages, ReadOptions, ReadPackets, ReadUnfinished, FindDueWills, ReadNodes, ReadFilters, ReadGroups,
+    ReadPayloads, ReadOptions, ReadPackets, ReadUnfinished, FindDueWills, ReadNodes, ReadFilters, ReadGroups,
     ReadReturned, CountWaiting, Look,
 )  # fmt: skip
 """What changes nothing."""
@@ -167,7 +167,7 @@ class HostRequests:
             ReadReturned: lambda sql, asked: read_returned(sql, asked.groups),
             CountWaiting: self._count_waiting,
             DropRows: self._drop_rows,
-            ReadMessages: self._read_messages,
+            ReadPayloads: self._read_messages,
             Beat: self._beat,
             ReadNodes: self._read_nodes,
             ShowMarker: self._show_marker,
@@ -240,7 +240,7 @@ class HostRequests:
 
     def catch_up(self, sql: Sql) -> None:
         """The routes as this transaction finds them."""
-        found = one(sql, ROUTES)
+        found = read_one(sql, ROUTES)
         assert found is not None
         version, forgotten = found
         if self.trie.version > version or self.trie.version < forgotten:
@@ -395,7 +395,7 @@ class HostRequests:
         session = asked.session.encode()
         if not is_current(sql, asked):
             return None
-        found = one(sql, QUALITY, session=session, filter=asked.filter.encode())
+        found = read_one(sql, QUALITY, session=session, filter=asked.filter.encode())
         if found is None:
             return None
         put_messages(sql, [(*message, found[0]) for message in asked.messages])
@@ -427,7 +427,7 @@ class HostRequests:
             first=asked.first, last=asked.last, none=b"",
         )  # fmt: skip
 
-    def _read_messages(self, sql: Sql, asked: ReadMessages) -> dict[str, Payload | None]:
+    def _read_messages(self, sql: Sql, asked: ReadPayloads) -> dict[str, Payload | None]:
         read: dict[str, Payload | None] = {}
         size = 0
         for begin in range(0, len(asked.ids), READ):
@@ -452,25 +452,25 @@ class HostRequests:
         found = sql.all("SELECT name FROM @nodes WHERE until_ns > :now_ns", now_ns=sql.now_ns)
         return tuple(sorted(name.decode() for (name,) in found))
 
-    def _show_marker(self, sql: Sql, asked: ShowMarker) -> Shown | None:
+    def _show_marker(self, sql: Sql, asked: ShowMarker) -> ShownMarker | None:
         """All of it is one transaction, so it is a step of the writer's order as if the writer had taken it."""
         session, writer = asked.session.encode(), asked.writer.encode()
         epoch, last = epoch_of(sql, session, writer)
         if not epoch or not is_there(sql, session):
             return None
         put_marker(sql, session, writer, epoch, last + 1, (asked.token, asked.n))
-        found = one(
+        found = read_one(
             sql,
             "SELECT k FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch"
             f" AND number = 0 AND tag = {MARKER} AND token = :token AND n = :n",
             session=session, writer=writer, epoch=epoch, token=asked.token, n=asked.n,
         )  # fmt: skip
-        return None if found is None else Shown(epoch, found[0])
+        return None if found is None else ShownMarker(epoch, found[0])
 
     def _look(self, sql: Sql, asked: Look) -> tuple[LagAnswer, ...]:
         return tuple(self._look_at(sql, asked.node.encode(), each) for each in asked.watched)
 
-    def _look_at(self, sql: Sql, node: bytes, watched: Watched) -> LagAnswer:
+    def _look_at(self, sql: Sql, node: bytes, watched: WatchedSession) -> LagAnswer:
         session = watched.session.encode()
         if not is_current(sql, watched):
             return LagAnswer(watched.session, True)
@@ -494,7 +494,7 @@ def over_at(now_ns: int, expiry_ms: int) -> int:
 def begin_life(sql: Sql, node: str, lease_ms: int) -> int:
     """The next life of a node."""
     name = node.encode()
-    found = one(sql, "SELECT life FROM @nodes WHERE name = :name", name=name)
+    found = read_one(sql, "SELECT life FROM @nodes WHERE name = :name", name=name)
     life = 1 if found is None else found[0] + 1
     sql.run(
         "INSERT INTO @nodes VALUES (:name, :life, :until_ns, 0) ON CONFLICT (name) DO UPDATE SET"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from statemachines.drivers.persistent_sessions.host_request import LagAnswer, Watched
+from statemachines.drivers.persistent_sessions.host_request import LagAnswer, WatchedSession
 from statemachines.kernel import Map, Outgoing
 from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.session_host_record import Position, RowsSeen
@@ -26,7 +26,7 @@ class LagMonitor:
         """Session -> the owner for which it is looked."""
         self._last = ""
 
-    def list_watched(self) -> tuple[Watched, ...]:
+    def list_watched(self) -> tuple[WatchedSession, ...]:
         """What to ask for at this look."""
         resumes = ((owner, self._host.resume_of(owner)) for owner in sorted(self._host.owners))
         live = {owner: resume for owner, resume in resumes if resume is not None and resume.session}
@@ -35,7 +35,7 @@ class LagMonitor:
         self._last = turns[-1] if turns else ""
         self._asked = {live[owner].session: owner for owner in turns}
         return tuple(
-            Watched(live[owner].session, live[owner].token, self._host.list_followed(owner)) for owner in turns
+            WatchedSession(live[owner].session, live[owner].token, self._host.list_followed(owner)) for owner in turns
         )
 
     def take(self, seen: tuple[LagAnswer, ...], now_ns: int) -> list[Outgoing]:

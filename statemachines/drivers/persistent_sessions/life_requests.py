@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from statemachines.drivers.persistent_sessions.abandon import abandon
 from statemachines.drivers.persistent_sessions.host_request import OpenWithWill
 from statemachines.drivers.persistent_sessions.session_row import PUT_SESSION, SessionRow, session_of
-from statemachines.drivers.persistent_sessions.sql import Sql, one
+from statemachines.drivers.persistent_sessions.sql import Sql, read_one
 from statemachines.drivers.persistent_sessions.will_rows import end_wills, put_will, settle_wills
 from statemachines.kernel import Answer, Request, life_number, life_of, node_of
 from statemachines.persistent_sessions.client_store import (
@@ -56,7 +56,7 @@ def lock(sql: Sql, asked: LockClient) -> Answer:
     which has given this connection up since.  A client does not wait for a lock of an earlier attempt of its own, nor
     for one of a node that has ended."""
     client, holder = asked.client.encode(), asked.owner.encode()
-    token, had, had_until_ns, instance, attempt = one(sql, LAST, client=client) or NO_LOCK
+    token, had, had_until_ns, instance, attempt = read_one(sql, LAST, client=client) or NO_LOCK
     last = None if token is None else LastLock(int(token), instance.decode(), int(attempt))
     refused = refuse_lock(last, asked, lambda: _is_held(sql, had, had_until_ns, holder))
     if refused is not None:
@@ -92,7 +92,7 @@ def _is_held(sql: Sql, holder: bytes, until_ns: int, asker: bytes) -> bool:
 def has_ended(sql: Sql, owner: bytes) -> bool:
     """The node of this owner has begun another life, or its lease in the store is over."""
     party = owner.decode()
-    found = one(sql, NODE, name=node_of(party).encode())
+    found = read_one(sql, NODE, name=node_of(party).encode())
     return found is not None and (found[0] != life_number(life_of(party)) or found[1] <= sql.now_ns)
 
 
@@ -162,7 +162,7 @@ def open_with_will(sql: Sql, asked: OpenWithWill) -> Answer | None:
 
 def sessions_kept(sql: Sql) -> int:
     """How many sessions there are, whoever has them; those that have expired among them, until they are collected."""
-    found = one(sql, "SELECT sessions FROM @store")
+    found = read_one(sql, "SELECT sessions FROM @store")
     assert found is not None
     return int(found[0])
 
@@ -198,19 +198,19 @@ def end_session(sql: Sql, found: SessionRow, expiry_ms: int) -> None:
 
 
 def _is_superseded(sql: Sql, client: bytes, token: int) -> bool:
-    found = one(sql, "SELECT token FROM @clients WHERE client = :client", client=client)
+    found = read_one(sql, "SELECT token FROM @clients WHERE client = :client", client=client)
     return is_superseded(None if found is None else int(found[0]), token)
 
 
 def _is_of_another(sql: Sql, session: bytes, client: bytes) -> bool:
-    found = one(sql, "SELECT client FROM @sessions WHERE session = :session", session=session)
+    found = read_one(sql, "SELECT client FROM @sessions WHERE session = :session", session=session)
     return found is not None and found[0] != client
 
 
 def next_token(sql: Sql) -> int:
     """Greater than every one before, of whatever client."""
     sql.run("UPDATE @store SET tokens = tokens + 1")
-    found = one(sql, "SELECT tokens FROM @store")
+    found = read_one(sql, "SELECT tokens FROM @store")
     assert found is not None
     return int(found[0])
 

@@ -17,7 +17,7 @@ from statemachines.drivers.persistent_sessions.row_hands import decode_more
 from statemachines.drivers.persistent_sessions.row_products import PUT_ROW
 from statemachines.drivers.persistent_sessions.row_ranges import LEAVE_EPOCHS, put_ranges
 from statemachines.drivers.persistent_sessions.session_row import session_of
-from statemachines.drivers.persistent_sessions.sql import Sql, has_row, one
+from statemachines.drivers.persistent_sessions.sql import Sql, has_row, read_one
 from statemachines.drivers.persistent_sessions.state_rows import (
     PacketRow,
     list_packet_rows,
@@ -115,7 +115,7 @@ LEAVE_EMPTY: Final = f"{LEAVE_EPOCHS} AND last = 0"
 LAST_EPOCH: Final = 2**62
 
 
-class Small(NamedTuple):
+class PayloadBound(NamedTuple):
     """Payloads of rows that are read: those that are no larger than their share of `bytes_max`."""
 
     bytes_max: int
@@ -170,7 +170,7 @@ class MachineRequests:
 
     def page(self, sql: Sql, asked: ReadPage) -> Page:
         """The rows, and the payloads that are small enough."""
-        small = Small(asked.bytes_max, {})
+        small = PayloadBound(asked.bytes_max, {})
         if isinstance(asked.rows, ReadPending):
             answer = self._read_pending(sql, asked.rows, small)
         else:
@@ -204,14 +204,14 @@ class MachineRequests:
 
     def _read_row(self, sql: Sql, asked: ReadRow) -> Answer:
         """Numbers have no hole, so the last one says it, even of rows that were collected since, and of a range."""
-        found = one(
+        found = read_one(
             sql,
             "SELECT last FROM @epochs WHERE session = :session AND writer = :writer AND epoch = :epoch",
             session=asked.session.encode(), writer=asked.writer.encode(), epoch=asked.epoch,
         )  # fmt: skip
         if found is None or asked.number > found[0]:
             return RowRead(False)
-        row = one(
+        row = read_one(
             sql, STORED,
             session=asked.session.encode(), writer=asked.writer.encode(), epoch=asked.epoch, number=asked.number,
         )  # fmt: skip
@@ -229,7 +229,9 @@ class MachineRequests:
         return RowStored()
 
     def _find_owner(self, sql: Sql, asked: FindOwner) -> Answer:
-        found = one(sql, "SELECT owner, token FROM @sessions WHERE session = :session", session=asked.session.encode())
+        found = read_one(
+            sql, "SELECT owner, token FROM @sessions WHERE session = :session", session=asked.session.encode()
+        )
         owner, token = ("", 0) if found is None else (found[0].decode(), found[1])
         return OwnerFound(owner, token, asked.session, asked.look)
 
@@ -237,7 +239,7 @@ class MachineRequests:
 
     def _load(self, sql: Sql, asked: LoadSession) -> Answer:
         client = asked.client.encode()
-        highest = one(sql, "SELECT token FROM @clients WHERE client = :client", client=client)
+        highest = read_one(sql, "SELECT token FROM @clients WHERE client = :client", client=client)
         if highest is None:
             return SessionAbsent()
         found = session_of(sql, client)
@@ -250,7 +252,7 @@ class MachineRequests:
         sql.run("UPDATE @sessions SET token = :token WHERE session = :session", session=session, token=asked.token)
         return SessionLoaded(session.decode(), read_state(sql, session, asked.client), sql.aged_ns)
 
-    def _read_pending(self, sql: Sql, asked: ReadPending, small: Small | None = None) -> Answer:
+    def _read_pending(self, sql: Sql, asked: ReadPending, small: PayloadBound | None = None) -> Answer:
         session = asked.session.encode()
         if asked.writer:
             return Polled(asked.writer, *self._pending(sql, session, asked.writer.encode(), asked, small))
@@ -262,7 +264,7 @@ class MachineRequests:
         return PendingRead(tuple(one for rows, _ in found for one in rows), complete_ns, sql.seen_ns + 1)
 
     def _pending(
-        self, sql: Sql, session: bytes, writer: bytes, asked: ReadPending, small: Small | None
+        self, sql: Sql, session: bytes, writer: bytes, asked: ReadPending, small: PayloadBound | None
     ) -> tuple[tuple[EpochRows, ...], int]:
         """The rows; no row that was stored before this time is missing."""
         epoch, number = max(asked.behind, _taken_of(sql, session, writer))
@@ -303,7 +305,7 @@ class MachineRequests:
                 session=asked.session.encode(), owner=b"",
             )  # fmt: skip
 
-    def _fence(self, sql: Sql, asked: Fence, small: Small | None = None) -> Answer:
+    def _fence(self, sql: Sql, asked: Fence, small: PayloadBound | None = None) -> Answer:
         """The rows of the epochs below; where these are not all, that is said: a hole would be taken for the end."""
         session, writer = asked.session.encode(), asked.writer.encode()
         if not is_current(sql, asked):
@@ -427,10 +429,10 @@ def _as_read(row: tuple[Any, ...], now_ns: int) -> Queued:
 
 
 def is_there(sql: Sql, session: bytes) -> bool:
-    return one(sql, "SELECT 1 FROM @sessions WHERE session = :session", session=session) is not None
+    return read_one(sql, "SELECT 1 FROM @sessions WHERE session = :session", session=session) is not None
 
 
-class Fenced(Protocol):
+class FencedRequest(Protocol):
     """A request of an owner."""
 
     @property
@@ -442,20 +444,20 @@ class Fenced(Protocol):
         """Under which it is asked."""
 
 
-def is_current(sql: Sql, asked: Fenced) -> bool:
+def is_current(sql: Sql, asked: FencedRequest) -> bool:
     """Whether its owner is still that of the session."""
     return is_owned(sql, asked.session.encode(), asked.token)
 
 
 def is_owned(sql: Sql, session: bytes, token: int) -> bool:
     """No higher token has been here; a session that is gone is nobody's."""
-    found = one(sql, TOKEN, session=session)
+    found = read_one(sql, TOKEN, session=session)
     return found is not None and token >= found[0]
 
 
 def epoch_of(sql: Sql, session: bytes, writer: bytes) -> tuple[int, int]:
     """(epoch, last number); (0, 0): it has never begun."""
-    found = one(
+    found = read_one(
         sql,
         "SELECT epoch, last FROM @epochs WHERE session = :session AND writer = :writer ORDER BY epoch DESC LIMIT 1",
         session=session, writer=writer,
@@ -465,5 +467,5 @@ def epoch_of(sql: Sql, session: bytes, writer: bytes) -> tuple[int, int]:
 
 def _taken_of(sql: Sql, session: bytes, writer: bytes) -> tuple[int, int]:
     """What the committed state has taken: (epoch, number); (0, 0): nothing."""
-    found = one(sql, TAKEN, session=session, writer=writer)
+    found = read_one(sql, TAKEN, session=session, writer=writer)
     return (0, 0) if found is None else (found[0], found[1])

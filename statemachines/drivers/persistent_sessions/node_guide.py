@@ -42,7 +42,7 @@ seconds would be answered never."""
 Place = Address | SessionNode
 
 
-class Outcome(IntEnum):
+class PlaceOutcome(IntEnum):
     """What came of a place; the lowest are tried first."""
 
     SERVED = 0
@@ -87,7 +87,7 @@ class NodeGuide:
         self._unspoken = 0
         self._has_heard = False
         """Since the last ping was due."""
-        self._outcome = Outcome.SERVED
+        self._outcome = PlaceOutcome.SERVED
         self._dial_s = DIAL_S
         self.refusal = ""
         """Why the last node that could be reached has refused us ("": none has since one served us)."""
@@ -109,14 +109,14 @@ class NodeGuide:
             outcomes = {place: await self._serve(place) for place in self._places}
             self._places.sort(key=outcomes.__getitem__)
             best = min(outcomes.values())
-            if best is Outcome.SERVED:
+            if best is PlaceOutcome.SERVED:
                 pause = AGAIN_S[0]
-            self._dial_s = min(2 * self._dial_s, DIAL_MAX_S) if best is Outcome.SILENT else DIAL_S
+            self._dial_s = min(2 * self._dial_s, DIAL_MAX_S) if best is PlaceOutcome.SILENT else DIAL_S
             await asyncio.sleep(pause)
-            if best is not Outcome.SERVED:
+            if best is not PlaceOutcome.SERVED:
                 pause = min(2 * pause, AGAIN_S[1])
 
-    async def _serve(self, place: Place) -> Outcome:
+    async def _serve(self, place: Place) -> PlaceOutcome:
         """One connection from its beginning to its end."""
         self._over.clear()
         try:
@@ -124,18 +124,18 @@ class NodeGuide:
         except NodeUnreachable as error:
             logger.info("%s", error)
             self.refusal = error.refusal or self.refusal
-            return Outcome.SILENT
+            return PlaceOutcome.SILENT
         self._link = link
         try:
             self._unanswered = 0
-            self._outcome = Outcome.SERVED
+            self._outcome = PlaceOutcome.SERVED
             self._opened()
             await self._watch()
         finally:
             self._link = None
             self._closed()
             await link.close()
-        if self._outcome is Outcome.NO_STORE:
+        if self._outcome is PlaceOutcome.NO_STORE:
             self._note_refusal(place)
         return self._outcome
 
@@ -168,7 +168,7 @@ class NodeGuide:
                     await self._over.wait()
             if self._unanswered >= SILENT_PINGS:
                 logger.warning("the node says nothing for %g s; trying the next", SILENT_PINGS * PING_S)
-                self._outcome = Outcome.SILENT
+                self._outcome = PlaceOutcome.SILENT
                 return
             if self._is_ping_due():
                 self.say(Ping())
@@ -190,5 +190,5 @@ class NodeGuide:
         if not isinstance(message, Farewell):
             self.refusal = ""
         elif message.why == "no_store":
-            self._outcome = Outcome.NO_STORE
+            self._outcome = PlaceOutcome.NO_STORE
         self._heard(message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from statemachines.drivers.persistent_sessions.direct_messages import DirectMessage
-from statemachines.drivers.role import Role
+from statemachines.drivers.role import NodeRole
 from statemachines.persistent_sessions.client_message import (
     ConnectWanted,
     Delivered,
@@ -72,13 +72,13 @@ ClientMessage = (
 ClientAnswer = Welcome | Subscribed | Delivered | Pubrel | PublishStored | Refused | GroupRefused | Farewell | Pong
 """To a client."""
 
-NODE: Final = Role(
+NODE: Final = NodeRole(
     PROTOCOL, "node", takes=NodeMessage | ClientMessage, dials=("node",), dialled_by=("node", "client"),
     proved=("node",), storeless=("client",),
 )  # fmt: skip
 """Nodes dial each other; all of them work on one store.  What one sends live is taken for a row that is stored."""
 
-CLIENT: Final = Role(
+CLIENT: Final = NodeRole(
     PROTOCOL, "client", takes=ClientAnswer, dials=("node",), proved=("node",), storeless=("client",)
 )  # fmt: skip
 """What is a node is proved to it by a certificate; a secret that all share proves no role."""

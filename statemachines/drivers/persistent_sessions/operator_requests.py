@@ -27,7 +27,7 @@ from statemachines.drivers.persistent_sessions.operator_request import (
 )
 from statemachines.drivers.persistent_sessions.row_spans import count_stored, list_spans
 from statemachines.drivers.persistent_sessions.session_row import SessionRow
-from statemachines.drivers.persistent_sessions.sql import Sql, has_row, one
+from statemachines.drivers.persistent_sessions.sql import Sql, has_row, read_one
 from statemachines.kernel import node_of
 from statemachines.persistent_sessions.life_request import NEVER
 
@@ -85,7 +85,7 @@ class ClientRow:
 
 def client_row(sql: Sql, client: str) -> ClientRow | None:
     """The client, if the store knows it."""
-    found = one(sql, f"{CLIENTS} WHERE clients.client = :client", client=client.encode(), none=b"")
+    found = read_one(sql, f"{CLIENTS} WHERE clients.client = :client", client=client.encode(), none=b"")
     return None if found is None else ClientRow(found)
 
 
@@ -154,7 +154,7 @@ def delete_rows(sql: Sql, asked: DeleteRows) -> int:
 
 
 def _count(sql: Sql, statement: str, **values: Any) -> int:
-    found = one(sql, statement, **values)
+    found = read_one(sql, statement, **values)
     assert found is not None
     return int(found[0])
 

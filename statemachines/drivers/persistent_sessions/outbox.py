@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from statemachines.drivers.lazy_queue import LazyQueue
-from statemachines.drivers.persistent_sessions.host_request import ReadMessages
+from statemachines.drivers.persistent_sessions.host_request import ReadPayloads
 from statemachines.drivers.persistent_sessions.payloads import Payload, Payloads
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.persistent_sessions.client_message import Delivered
@@ -173,4 +173,4 @@ class Outbox:
                 self._missing = frozenset(one for one, payload in found.items() if payload is None)
                 self._go_on()
 
-        self._desk.give(ReadMessages(tuple(wanted), UNACKNOWLEDGED_MAX), take)
+        self._desk.give(ReadPayloads(tuple(wanted), UNACKNOWLEDGED_MAX), take)

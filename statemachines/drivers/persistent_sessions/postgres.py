@@ -46,7 +46,7 @@ from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged
 from statemachines.drivers.sql.loop_connection import LoopConnection
 from statemachines.drivers.sql.pipeline import Pipeline, open_pipeline
-from statemachines.drivers.sql.postgres import CLOCK, Database, Layout
+from statemachines.drivers.sql.postgres import CLOCK, PostgresDatabase, PostgresLayout
 from statemachines.kernel import ConfigurationError
 from statemachines.persistent_sessions.store_time import StoreTime, time_of_read
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Found(NamedTuple):
+class TransactionTimes(NamedTuple):
     """The time of a transaction, up to when ages count, the time of the last commit that it sees, and when what lasts
     begins."""
 
@@ -66,7 +66,7 @@ class Found(NamedTuple):
     clock_ns: int
 
 
-Settle = Callable[[Sql, tuple[Any, ...]], Found]
+Settle = Callable[[Sql, tuple[Any, ...]], TransactionTimes]
 """What is made of the row with the time."""
 
 KIND: Final = "session store"
@@ -77,7 +77,7 @@ EMPTY: Final = (
 )
 
 
-LAYOUT: Final = Layout(
+LAYOUT: Final = PostgresLayout(
     schema=SCHEMA,
     version=VERSION,
     lock=0x67707331,
@@ -137,7 +137,7 @@ class PostgresSql:
             driver.execute(turn)  # of its own: what a statement sees is what there is when it begins
         self._stamp = driver.execute(_for_driver(stamp), clock)
         self._settle = settle
-        self._found: Found | None = None
+        self._found: TransactionTimes | None = None
         self._expected: deque[tuple[str, dict[str, Any], psycopg.Cursor[tuple[Any, ...]]]] = deque()
 
     @property
@@ -157,7 +157,7 @@ class PostgresSql:
         return self._time.clock_ns
 
     @property
-    def _time(self) -> Found:
+    def _time(self) -> TransactionTimes:
         if self._found is None:
             row = self._stamp.fetchone()
             if row is None:
@@ -230,7 +230,7 @@ class PostgresSessions:
                 _ours("UPDATE @store SET identity = :identity WHERE identity IS NULL"), {"identity": identity}
             )
 
-        self._database = Database(url, KIND, LAYOUT, busy_s, clock, agree)
+        self._database = PostgresDatabase(url, KIND, LAYOUT, busy_s, clock, agree)
         self._statements = LoopConnection(self._database, (STORE_BATCH, CHECK_ROUTES))
         self.where = self._database.url
         self._fresh_until_ns = 0
@@ -273,7 +273,7 @@ class PostgresSessions:
     def _is_fresh(self) -> bool:
         return steady_ns() < self._fresh_until_ns
 
-    def _settle_shared(self, sql: Sql, row: tuple[Any, ...]) -> Found:
+    def _settle_shared(self, sql: Sql, row: tuple[Any, ...]) -> TransactionTimes:
         """It looks at the clock, and moves nothing."""
         number, ahead_ns, stopped_ns, clock_ns = row
         shown_ns = clock_ns - ahead_ns
@@ -283,9 +283,9 @@ class PostgresSessions:
             raise TurnNeeded
         self._fresh_until_ns = steady_ns() + FRESH_NS - max(0, shown_ns - number)
         now_ns = max(number, shown_ns)
-        return Found(number, now_ns, 0, now_ns)
+        return TransactionTimes(number, now_ns, 0, now_ns)
 
-    def _settle(self, watch: TimeWatch | None, sql: Sql, row: tuple[Any, ...]) -> Found:
+    def _settle(self, watch: TimeWatch | None, sql: Sql, row: tuple[Any, ...]) -> TransactionTimes:
         """Nothing more goes out, unless the clock has leapt, or has come back."""
         time_ns, before_ns, ahead_ns, stopped_ns, clock_ns = row
         found = stamped = StoreTime(time_ns, ahead_ns, stopped_ns)
@@ -296,18 +296,18 @@ class PostgresSessions:
         else:
             sql.run(CORRECT, **asdict(found))
         self._fresh_until_ns = (steady_ns() + FRESH_NS) * (not found.stopped_ns)
-        return Found(found.time_ns, found.age_limit_ns(found.time_ns), found.time_ns, found.time_ns)
+        return TransactionTimes(found.time_ns, found.age_limit_ns(found.time_ns), found.time_ns, found.time_ns)
 
     @contextmanager
     def reading(self, watch: TimeWatch | None = None, *, is_complete: bool = False) -> Iterator[Sql]:
         """One state."""
         last_ns = self._await_turns() if is_complete else 0
 
-        def settle(sql: Sql, row: tuple[Any, ...]) -> Found:
+        def settle(sql: Sql, row: tuple[Any, ...]) -> TransactionTimes:
             *known, clock_ns = row
             found = StoreTime(*known)
             now_ns = time_of_read(found, clock_ns, None) if watch is None else watch.read(found, clock_ns)
-            return Found(now_ns, found.age_limit_ns(now_ns), max(last_ns, found.time_ns), now_ns)
+            return TransactionTimes(now_ns, found.age_limit_ns(now_ns), max(last_ns, found.time_ns), now_ns)
 
         with self._database.snapshot() as connection, open_pipeline(connection) as pipeline:
             sql = PostgresSql(pipeline, None, TIME, self._database.clock, settle)

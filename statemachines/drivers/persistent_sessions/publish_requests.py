@@ -26,7 +26,7 @@ from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.route_trie import is_for_owner, is_for_session
 from statemachines.drivers.persistent_sessions.topic import check_topic_text
-from statemachines.drivers.persistent_sessions.unstored_messages import Unstored, UnstoredMessages
+from statemachines.drivers.persistent_sessions.unstored_messages import UnstoredMessage, UnstoredMessages
 from statemachines.kernel import (
     ConfigurationError,
 )
@@ -125,7 +125,7 @@ class PublishRequests:
                 stored(is_matched=bool(its or without))
                 return
             since_ns = visitor.since_ns or 0
-            unstored = Unstored(payload, stored, packet is not None)
+            unstored = UnstoredMessage(payload, stored, packet is not None)
             self._messages.hand(message, unstored, self._messages.hand_to(its, asked.qos), since_ns)
 
         if visitor.since_ns is None:

@@ -12,7 +12,7 @@ from statemachines.drivers.persistent_sessions.front_message import FROM_STORE, 
 from statemachines.drivers.persistent_sessions.host_request import PutMessage, RetainedMessage
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.route_trie import has_wildcard
-from statemachines.drivers.persistent_sessions.sql import Sql, all_of, one
+from statemachines.drivers.persistent_sessions.sql import Sql, all_of, read_one
 from statemachines.persistent_sessions.times import MS
 
 RETAINED_MAX: Final = 100_000
@@ -93,7 +93,7 @@ def _fits(sql: Sql, asked: PutMessage) -> bool:
 
 def _size_of(sql: Sql, topic: bytes) -> int | None:
     """Bytes of the message of the topic; None: it has none."""
-    found = one(sql, KNOWN, topic=topic)
+    found = read_one(sql, KNOWN, topic=topic)
     return None if found is None else int(found[0])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from statemachines.drivers.persistent_sessions.sql import Sql, one
+from statemachines.drivers.persistent_sessions.sql import Sql, read_one
 
 FORGET: Final = 10_000
 """So many changes a route that was removed is kept at least; a node that is farther behind reads all routes anew."""
@@ -29,7 +29,7 @@ PUT_ROUTE: Final = (
 
 def has_room(sql: Sql, session: bytes, topic_filter: bytes) -> bool:
     """Whether the session may subscribe this filter: it has it, or has fewer than it may."""
-    found = one(sql, COUNT_OTHERS, session=session, filter=topic_filter, most=FILTERS_MAX)
+    found = read_one(sql, COUNT_OTHERS, session=session, filter=topic_filter, most=FILTERS_MAX)
     assert found is not None
     return bool(found[0] < FILTERS_MAX)
 
@@ -37,7 +37,7 @@ def has_room(sql: Sql, session: bytes, topic_filter: bytes) -> bool:
 def has_route(sql: Sql, session: bytes, topic_filter: bytes) -> bool:
     """Whether the session subscribes this filter."""
     values = {"session": session, "filter": topic_filter}
-    found = one(sql, "SELECT 1 FROM @routes WHERE session = :session AND filter = :filter AND gone = 0", **values)
+    found = read_one(sql, "SELECT 1 FROM @routes WHERE session = :session AND filter = :filter AND gone = 0", **values)
     return found is not None
 
 
@@ -70,7 +70,7 @@ def remove_route(sql: Sql, session: bytes, topic_filter: bytes) -> None:
         "UPDATE @routes SET gone = 1, version = :version WHERE session = :session AND filter = :filter",
         version=version, **values,
     )  # fmt: skip
-    found = one(sql, "SELECT forgotten FROM @store")
+    found = read_one(sql, "SELECT forgotten FROM @store")
     assert found is not None
     if version - found[0] >= 2 * FORGET:
         sql.run("DELETE FROM @routes WHERE gone = 1 AND version <= :version", version=version - FORGET)
@@ -91,6 +91,6 @@ def remove_routes(sql: Sql, session: bytes) -> None:
 
 def _next_version(sql: Sql) -> int:
     sql.run("UPDATE @store SET routes = routes + 1")
-    found = one(sql, "SELECT routes FROM @store")
+    found = read_one(sql, "SELECT routes FROM @store")
     assert found is not None
     return int(found[0])

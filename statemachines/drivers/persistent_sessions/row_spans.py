@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from statemachines.drivers.persistent_sessions.group_rows import WRITERS
-from statemachines.drivers.persistent_sessions.sql import Sql, has_row, one
+from statemachines.drivers.persistent_sessions.sql import Sql, has_row, read_one
 from statemachines.drivers.persistent_sessions.tables import UNDELIVERED
 
 NEXT: Final = (
@@ -43,10 +43,10 @@ class RowSpan(NamedTuple):
 def list_spans(sql: Sql, session: bytes) -> Iterator[RowSpan]:
     """The spans of the session, without what was dropped (PS-461): those are the oldest rows of an epoch."""
     for writer, epoch, number in sql.all(WRITERS, session=session):
-        while found := one(sql, NEXT, session=session, writer=writer, epoch=epoch, number=number):
+        while found := read_one(sql, NEXT, session=session, writer=writer, epoch=epoch, number=number):
             epoch, first, size = found
             where = {"session": session, "writer": writer, "epoch": epoch}
-            (number,) = one(sql, LAST, **where, number=first) or (first,)
+            (number,) = read_one(sql, LAST, **where, number=first) or (first,)
             if not size:
                 first += _count_dropped(sql, range(first, number + 1), where)
             if first <= number:
@@ -55,7 +55,7 @@ def list_spans(sql: Sql, session: bytes) -> Iterator[RowSpan]:
 
 def count_stored(sql: Sql, session: bytes, span: RowSpan, most: int) -> int:
     """How many of the first `most` rows of a span have a message that is still there."""
-    found = one(
+    found = read_one(
         sql, WITH_MESSAGE, session=session, writer=span.writer, epoch=span.epoch, number=span.first, looked=most
     )
     assert found is not None
@@ -66,7 +66,7 @@ def _count_dropped(sql: Sql, numbers: range, where: dict[str, Any]) -> int:
     """How many rows from the first on have no message: a look at a row for each halving."""
 
     def has_message(number: int) -> bool:
-        found = one(sql, PROBE, number=number, **where)
+        found = read_one(sql, PROBE, number=number, **where)
         return found is None or found[0] > 0
 
     return bisect_left(numbers, True, key=has_message)

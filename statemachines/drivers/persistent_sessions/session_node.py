@@ -67,7 +67,7 @@ from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.takeover_message import ANSWERED
 from statemachines.persistent_sessions.times import MS, Times
 from statemachines.trace.log import TraceLog
-from statemachines.wire import FRAME_MAX, Codec, Hello, Packet
+from statemachines.wire import FRAME_MAX, Hello, Packet, PacketCodec
 
 if TYPE_CHECKING:
     from statemachines.drivers.persistent_sessions.group_membership import GroupMembership
@@ -301,7 +301,7 @@ class SessionNode:
             life=life,
             role=NODE,
             receive=self._receive,
-            codec=Codec(NODE.takes, NODE_FRAME_MAX),
+            codec=PacketCodec(NODE.takes, NODE_FRAME_MAX),
             listen=self._listen,
             dial=self._peers,
             credentials=self._credentials,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from statemachines.drivers.persistent_sessions.front_message import FRONT_INSTANCE
-from statemachines.drivers.persistent_sessions.sql import Sql, one
+from statemachines.drivers.persistent_sessions.sql import Sql, read_one
 from statemachines.persistent_sessions.life_request import NEVER
 from statemachines.persistent_sessions.times import MS
 
@@ -46,7 +46,7 @@ class SessionRow(NamedTuple):
 
 def session_of(sql: Sql, client: bytes) -> SessionRow | None:
     """The client's session."""
-    found = one(
+    found = read_one(
         sql,
         "SELECT sessions.session, sessions.connection, sessions.expiry_ms, sessions.seen_ns, clients.instance"
         " FROM @clients AS clients JOIN @sessions AS sessions ON sessions.session = clients.session"

@@ -13,7 +13,7 @@ from statemachines.drivers.persistent_sessions.shared_message_codec import (
     add_terms,
     name_group,
 )
-from statemachines.drivers.persistent_sessions.sql import Sql, all_of, one
+from statemachines.drivers.persistent_sessions.sql import Sql, all_of, read_one
 from statemachines.drivers.persistent_sessions.tables import UNDELIVERED
 from statemachines.drivers.persistent_sessions.topic import is_shared
 from statemachines.persistent_sessions.in_flight_record import InFlightStatus
@@ -74,7 +74,7 @@ def settle_origins(
     """Which messages of these rows, that are about to be stored, some session has already: each is deleted, so that its
     row brings nothing.  The streams are noted as read up to the others.  Where the session is gone its messages come
     back to the group."""
-    place = one(sql, PLACE, session=asked.session.encode(), writer=asked.writer.encode())
+    place = read_one(sql, PLACE, session=asked.session.encode(), writer=asked.writer.encode())
     is_new = is_stored_now(place, asked.epoch, asked.first_number)
     is_homeless = place is None
     if not is_new:
@@ -99,7 +99,7 @@ def _take(sql: Sql, origin: SharedOrigin) -> bool:
     if not origin.stream:
         return bool(sql.count(TAKE_RETURNED, message=origin.message.encode(), filter=group))
     stream = origin.stream.encode()
-    known = one(sql, NEXT, filter=group, stream=stream)
+    known = read_one(sql, NEXT, filter=group, stream=stream)
     is_first = is_first_time(None if known is None else known[0], origin.offset)
     if is_first:
         sql.run(PUT_NEXT, filter=group, stream=stream, next=origin.offset + 1)
@@ -119,7 +119,7 @@ class SharedRow(NamedTuple):
 
 def return_messages(sql: Sql, session: bytes) -> None:
     """The session ends: its messages of groups that its client did not acknowledge go back to them."""
-    had_groups = one(sql, HAD_GROUPS, session=session, first=b"$", last=b"%") is not None
+    had_groups = read_one(sql, HAD_GROUPS, session=session, first=b"$", last=b"%") is not None
     if not had_groups:
         return
     rows, dropped = _list_in_flight(sql, session)
@@ -175,7 +175,7 @@ def _put_returned(sql: Sql, group: bytes, message: str, payload: Payload, terms:
 
 def read_returned(sql: Sql, groups: Sequence[str]) -> dict[str, list[tuple[str, Payload]]]:
     """Group -> its messages that came back, as (id, message), the oldest first."""
-    if one(sql, "SELECT 1 FROM @returned LIMIT 1") is None:
+    if read_one(sql, "SELECT 1 FROM @returned LIMIT 1") is None:
         return {}
     found = {group: sql.all(FIND_RETURNED, filter=group.encode()) for group in groups}
     return {

@@ -16,8 +16,8 @@ from statemachines.drivers.persistent_sessions.host_request import (
     HostRequest,
     Look,
     PutMessage,
-    ReadMessages,
     ReadNodes,
+    ReadPayloads,
     ReadStoreTime,
     ReadUnfinished,
     StoreRows,
@@ -34,7 +34,7 @@ from statemachines.persistent_sessions.collector_request import DeletePage
 from statemachines.persistent_sessions.life_request import KeepAlive
 from statemachines.persistent_sessions.request import CommitState, MarkDelivered, PutRows
 
-ALWAYS: Final = (PutRows, MarkDelivered, CommitState, ReadStoreTime, ReadMessages)
+ALWAYS: Final = (PutRows, MarkDelivered, CommitState, ReadStoreTime, ReadPayloads)
 
 PERIODIC: Final = (KeepAlive, Beat, Look, ReadNodes, ReadUnfinished, FindDueWills)
 """Signs of life and looks that a node makes again and again; none changes routes."""

@@ -131,7 +131,7 @@ class TurnNeeded(Exception):
     """A transaction has to be alone."""
 
 
-def one(sql: Sql, statement: str, **values: Any) -> tuple[Any, ...] | None:
+def read_one(sql: Sql, statement: str, **values: Any) -> tuple[Any, ...] | None:
     """The row of a query that has one at most."""
     found = sql.all(statement, **values)
     return found[0] if found else None

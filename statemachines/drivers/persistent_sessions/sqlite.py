@@ -19,7 +19,7 @@ from statemachines.drivers.persistent_sessions.tables import SQLITE, name_column
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S
-from statemachines.drivers.sql.sqlite import Database
+from statemachines.drivers.sql.sqlite import SqliteDatabase
 from statemachines.persistent_sessions.store_time import StoreTime, next_time, time_of_read
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class SqliteTransaction:
 
     def __init__(
         self,
-        database: Database,
+        database: SqliteDatabase,
         transaction: AbstractContextManager[sqlite3.Connection],
         begin: Callable[[sqlite3.Connection, int, TimeWatch | None], SqliteSql],
         watch: TimeWatch | None,
@@ -199,7 +199,7 @@ class SqliteSessions:
             connection.execute(BOOT)
             connection.execute("UPDATE store SET identity = ? WHERE identity IS NULL", (identity,))
 
-        self._database = Database(path, SQLITE, busy_s, clock, agree, durability)
+        self._database = SqliteDatabase(path, SQLITE, busy_s, clock, agree, durability)
         self.where = str(path)
 
     def writing(

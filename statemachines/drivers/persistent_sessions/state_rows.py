@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from statemachines.drivers.persistent_sessions.sql import Sql, one
+from statemachines.drivers.persistent_sessions.sql import Sql, read_one
 from statemachines.kernel import Map
 from statemachines.persistent_sessions.in_flight_record import InFlightRecord, InFlightStatus
 from statemachines.persistent_sessions.message import Queued
@@ -37,7 +37,7 @@ PUT_QUEUED: Final = "INSERT INTO @queued VALUES (:session, :place, :number, :mes
 
 def read_state(sql: Sql, session: bytes, client: str) -> SessionState:
     """The state of a session that is there."""
-    found = one(sql, "SELECT places FROM @sessions WHERE session = :session", session=session)
+    found = read_one(sql, "SELECT places FROM @sessions WHERE session = :session", session=session)
     assert found is not None
     taken = {
         writer.decode(): (epoch, number)
@@ -108,7 +108,7 @@ def runs_of_numbers(numbers: Iterable[int]) -> list[tuple[int, int]]:
 
 def _write_queued(sql: Sql, session: bytes, change: StateChange) -> None:
     """Some are gone from the front, some have come at the end."""
-    found = one(sql, QUEUED_ENDS, session=session)
+    found = read_one(sql, QUEUED_ENDS, session=session)
     assert found is not None
     first, last = found
     if change.dequeued:

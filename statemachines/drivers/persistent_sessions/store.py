@@ -60,7 +60,7 @@ from statemachines.drivers.persistent_sessions.shared_turn import (
     kind_of,
     may_share,
 )
-from statemachines.drivers.persistent_sessions.sql import SessionDatabase, Sql, TurnNeeded, one
+from statemachines.drivers.persistent_sessions.sql import SessionDatabase, Sql, TurnNeeded, read_one
 from statemachines.drivers.persistent_sessions.sqlite import SqliteSessions
 from statemachines.drivers.persistent_sessions.stored_batch import BatchReader, StoredBatch
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
@@ -511,7 +511,7 @@ class SessionStore:
         return int(batch)
 
     def _identity(self, sql: Sql) -> bytes:
-        found = one(sql, "SELECT identity FROM @store")
+        found = read_one(sql, "SELECT identity FROM @store")
         assert found is not None
         return bytes(found[0])
 

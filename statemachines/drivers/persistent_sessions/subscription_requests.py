@@ -33,7 +33,7 @@ from statemachines.drivers.persistent_sessions.topic import (
     check_private,
     is_shared,
 )
-from statemachines.drivers.persistent_sessions.unstored_messages import Unstored, UnstoredMessages
+from statemachines.drivers.persistent_sessions.unstored_messages import UnstoredMessage, UnstoredMessages
 from statemachines.kernel import (
     ConfigurationError,
 )
@@ -47,7 +47,7 @@ from statemachines.persistent_sessions.client_message import (
 from statemachines.persistent_sessions.life_record import CONNECTED, LifeRecord
 from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.session_host_parties import life_of_owner
-from statemachines.persistent_sessions.session_host_record import Handed
+from statemachines.persistent_sessions.session_host_record import MatchedMessage
 
 if TYPE_CHECKING:
     from statemachines.drivers.persistent_sessions.group_membership import GroupMembership
@@ -142,8 +142,8 @@ class SubscriptionRequests:
                 self._tell(life, replace(brought, are_stored=True))
             for one in found.retained:
                 if one.qos:
-                    handed = Handed(asked.session, asked.filter, one.qos, one.until_ns)
-                    self._messages.hand(one.message, Unstored(one.payload, note_stored, True), [handed])
+                    handed = MatchedMessage(asked.session, asked.filter, one.qos, one.until_ns)
+                    self._messages.hand(one.message, UnstoredMessage(one.payload, note_stored, True), [handed])
                 else:
                     topic, data, head = one.payload
                     self._deliver(life, Delivered(0, topic, data, asked.filter, 0, False, one.expiry_ms, head))

@@ -180,7 +180,7 @@ def _on_sqlite(statement: str) -> str:
     return f"{statement} WITHOUT ROWID" if clustered else statement
 
 
-SQLITE: Final = sqlite.Layout(
+SQLITE: Final = sqlite.SqliteLayout(
     title="persistent sessions",
     application=0x67707331,
     version=VERSION,

@@ -29,10 +29,10 @@ from statemachines.drivers.persistent_sessions.shared_message_codec import Share
 from statemachines.drivers.runtime import Runtime
 from statemachines.persistent_sessions.request import PutRows
 from statemachines.persistent_sessions.session_host import SessionHost
-from statemachines.persistent_sessions.session_host_record import Handed, RoutedMessage
+from statemachines.persistent_sessions.session_host_record import MatchedMessage, RoutedMessage
 
 
-class Unstored(msgspec.Struct, frozen=True):
+class UnstoredMessage(msgspec.Struct, frozen=True):
     """A message whose rows are not all stored; `stored` hears when they are; `is_once`: it comes to each subscription
     once."""
 
@@ -79,9 +79,9 @@ class UnstoredMessages:
         self._desk = desk
         self._soon = soon
         self._published = 0
-        self._unstored: dict[str, Unstored] = {}
+        self._unstored: dict[str, UnstoredMessage] = {}
         self._handing: list[RoutedMessage] = []
-        self._targets: dict[tuple[int, int], tuple[Routes, tuple[Handed, ...]]] = {}
+        self._targets: dict[tuple[int, int], tuple[Routes, tuple[MatchedMessage, ...]]] = {}
         """Of this turn: routes, by their identity, and QoS -> the routes, and the sessions that they lead to."""
         self._together = NOTHING_TOGETHER
         """Messages whose rows were asked for last -> what goes with them."""
@@ -91,7 +91,9 @@ class UnstoredMessages:
         self._published += 1
         return f"{self._host.id}/m{self._published}"
 
-    def hand(self, message: str, unstored: Unstored, handed: Iterable[Handed], since_ns: int = 0) -> None:
+    def hand(
+        self, message: str, unstored: UnstoredMessage, handed: Iterable[MatchedMessage], since_ns: int = 0
+    ) -> None:
         """To the writers of these sessions; the message itself is in the database."""
         self.payloads.put(message, unstored.payload)
         self._unstored[message] = unstored
@@ -99,12 +101,12 @@ class UnstoredMessages:
         if len(self._handing) == 1:
             self._soon(self._hand_over)
 
-    def hand_to(self, routes: Routes, qos: int) -> tuple[Handed, ...]:
+    def hand_to(self, routes: Routes, qos: int) -> tuple[MatchedMessage, ...]:
         """The sessions of these routes; messages of one turn by the same routes share them."""
         known = self._targets.get((id(routes), qos))
         if known is None:
             handed = tuple(
-                Handed(one.session, one.filter, min(one.qos, qos), one.until_ns) for one in of_sessions(routes)
+                MatchedMessage(one.session, one.filter, min(one.qos, qos), one.until_ns) for one in of_sessions(routes)
             )
             known = self._targets[id(routes), qos] = (routes, handed)
         return known[1]
@@ -141,9 +143,9 @@ class UnstoredMessages:
 
         def hand_on(routes: Routes) -> None:
             self.send_directly(payload, None, routes)
-            targets = [Handed(one.session, one.filter, min(one.qos, 1)) for one in of_sessions(routes)]
+            targets = [MatchedMessage(one.session, one.filter, min(one.qos, 1)) for one in of_sessions(routes)]
             if targets:
-                self.hand(message, Unstored(payload, take), targets)
+                self.hand(message, UnstoredMessage(payload, take), targets)
             else:
                 take()
 
@@ -162,8 +164,8 @@ class UnstoredMessages:
             if not routes:
                 done()
                 return
-            handed = [Handed(one.session, one.filter, min(one.qos, will.qos), one.until_ns) for one in routes]
-            self.hand(message, Unstored(payload, done, True), handed, since_ns)
+            handed = [MatchedMessage(one.session, one.filter, min(one.qos, will.qos), one.until_ns) for one in routes]
+            self.hand(message, UnstoredMessage(payload, done, True), handed, since_ns)
 
         given = (message, will.topic, will.payload, will.qos, will.expiry_ms, payload.head, will.retain)
         self._desk.give(PutMessage(*given, will=due.connection, publisher=publisher), take)
@@ -189,7 +191,7 @@ class UnstoredMessages:
     def _finish_message(self, one: UnfinishedMessage, since_ns: int, stored: Callable[[], None]) -> None:
         known = self._unstored.get(one.message)
         if known is None:
-            handed = [Handed(*route[:4]) for route in one.routes]
-            self.hand(one.message, Unstored(one.payload, stored, True), handed, since_ns)
+            handed = [MatchedMessage(*route[:4]) for route in one.routes]
+            self.hand(one.message, UnstoredMessage(one.payload, stored, True), handed, since_ns)
         else:
             self._unstored[one.message] = replace(known, stored=partial(call_both, known.stored, stored))

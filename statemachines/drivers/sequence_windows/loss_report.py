@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from statemachines.sequence_windows.losses import Peer, table
+from statemachines.sequence_windows.losses import LossPeer, table
 
 NOTE = (
     "Bytes are as the source reckons them (128 and the subject, whatever the number of publishers);"
@@ -18,7 +18,7 @@ class LossReport(msgspec.Struct, frozen=True):
     our inbox, had too many; `failed`: calls of the application that raised; `other_layout`: datagrams of another
     version (-1 each: nobody counted)."""
 
-    rows: tuple[Peer, ...]
+    rows: tuple[LossPeer, ...]
     subjects: int = -1
     bytes: int = -1
     malformed: int = -1

@@ -15,8 +15,8 @@ from typing import Any, Final, Self
 import msgspec
 import zenoh
 
-from statemachines.drivers.missed_samples.attachment import End, encode
-from statemachines.drivers.missed_samples.declaration import Declared
+from statemachines.drivers.missed_samples.attachment import EndAttachment, encode
+from statemachines.drivers.missed_samples.declaration import Declarations
 from statemachines.drivers.missed_samples.layout import PLAIN
 from statemachines.drivers.missed_samples.publisher import check_options
 from statemachines.drivers.missed_samples.query_queue import QueryQueue
@@ -66,7 +66,7 @@ class SequencedZenohPublisher:
         self.source = ""
         self._session = session
         self._options = options
-        self._declared = Declared()
+        self._declared = Declarations()
         self._answers: dict[asyncio.Future[int], zenoh.Query] = {}
 
     @property
@@ -173,7 +173,7 @@ def _carry_out(query: zenoh.Query, source: str, found: list[bytes]) -> int:
     with query:
         for data in found:
             query.reply(query.key_expr, data)
-        query.reply(END_KEY, source.encode(), attachment=encode(End(len(found))))
+        query.reply(END_KEY, source.encode(), attachment=encode(EndAttachment(len(found))))
     return len(found)
 
 

@@ -19,8 +19,8 @@ import zenoh
 from msgspec.structs import replace
 
 from statemachines.drivers.clock import steady_ns
-from statemachines.drivers.missed_samples.attachment import End, MalformedAttachment, decode
-from statemachines.drivers.missed_samples.declaration import Declared
+from statemachines.drivers.missed_samples.attachment import EndAttachment, MalformedAttachment, decode
+from statemachines.drivers.missed_samples.declaration import Declarations
 from statemachines.drivers.missed_samples.layout import PLAIN, attachment_of
 from statemachines.drivers.missed_samples.mailbox import Item, Mailbox
 from statemachines.drivers.missed_samples.open_query import OpenQuery
@@ -86,7 +86,7 @@ class SequencedZenohSubscriber:
         self._session = session
         self._handler = handler
         self._options = options
-        self._declared = Declared()
+        self._declared = Declarations()
         self._breaks = 0
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -280,7 +280,7 @@ class SequencedZenohSubscriber:
             said = decode(data)
         except MalformedAttachment:
             said = None
-        if not isinstance(said, End):
+        if not isinstance(said, EndAttachment):
             open_.lost = True
         elif sample.payload.to_bytes() == open_.query.source.encode():
             open_.end(publisher, said.count)

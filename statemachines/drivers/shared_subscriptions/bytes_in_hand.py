@@ -16,7 +16,7 @@ from typing import Final
 from statemachines.drivers.shared_subscriptions.store import StoredPayload, size_of
 from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions.relaxed_order import find_held_again, find_low
-from statemachines.shared_subscriptions.session_record import Reading
+from statemachines.shared_subscriptions.session_record import StreamReading
 
 logger = logging.getLogger("gapless")
 
@@ -70,7 +70,7 @@ class BytesInHand:
     """At most `most` bytes, and one message; `readings`: of the session, by key; `warning_s`: a consumer that reads
     nothing for so long says so."""
 
-    def __init__(self, most: int, readings: Callable[[], Mapping[str, Reading]], warning_s: float) -> None:
+    def __init__(self, most: int, readings: Callable[[], Mapping[str, StreamReading]], warning_s: float) -> None:
         if isinstance(most, bool) or not isinstance(most, int) or most < 1:
             raise ConfigurationError("buffer_bytes", most, "must be a number of bytes, at least 1")
         self.node = ""

@@ -16,7 +16,7 @@ from statemachines.trace.append_whole import append_whole
 GOT, ACK = "got", "ack"
 
 
-class Line(msgspec.Struct, frozen=True, array_like=True):
+class ConsumerLine(msgspec.Struct, frozen=True, array_like=True):
     """What happened to a message, and when by the system's clock; `digest` of its payload; `owner`: the borrower that
     it was got by (grants are numbered anew by each leader)."""
 
@@ -41,13 +41,15 @@ class ConsumerFile:
     def got(self, stream: str, grant: int, messages: list[tuple[int, bytes]], owner: str = "") -> None:
         """Messages (offset, payload) that were handed over."""
         now_ns = self._clock()
-        self._write([Line(GOT, stream, grant, offset, digest(payload), owner, now_ns) for offset, payload in messages])
+        self._write(
+            [ConsumerLine(GOT, stream, grant, offset, digest(payload), owner, now_ns) for offset, payload in messages]
+        )
 
     def write_acknowledged(self, stream: str, grant: int, messages: list[tuple[int, bytes]]) -> None:
         """Messages that were acknowledged."""
-        self._write([Line(ACK, stream, grant, offset) for offset, _ in messages])
+        self._write([ConsumerLine(ACK, stream, grant, offset) for offset, _ in messages])
 
-    def _write(self, lines: list[Line]) -> None:
+    def _write(self, lines: list[ConsumerLine]) -> None:
         append_whole(self._file, self._path, msgspec.json.Encoder().encode_lines(lines))
 
 
@@ -56,10 +58,10 @@ def digest(payload: bytes) -> str:
     return hashlib.sha256(payload).hexdigest()[:16]
 
 
-def read_file(path: Path) -> list[Line]:
+def read_file(path: Path) -> list[ConsumerLine]:
     """The lines of a consumer; one that was cut by its death is left out."""
     if not path.exists():
         return []
     data = path.read_bytes()
     whole = data[: data.rfind(b"\n") + 1]
-    return msgspec.json.Decoder(Line).decode_lines(whole)
+    return msgspec.json.Decoder(ConsumerLine).decode_lines(whole)

@@ -15,7 +15,7 @@ import msgspec
 from statemachines.kernel import Answer, GaplessError
 from statemachines.shared_subscriptions.acknowledged_ranges import is_acknowledged_in
 from statemachines.shared_subscriptions.claim import PAGE
-from statemachines.shared_subscriptions.group_store import Read, ReadDone, Stored
+from statemachines.shared_subscriptions.group_store import Read, ReadDone, StoredRecord
 
 LOOKS: Final = 4
 """The records are read so often in a commit interval."""
@@ -82,7 +82,7 @@ class DurableProgress:
                 self._judge(dict(zip(keys, answer.records, strict=True)))
             await asyncio.sleep(self._look_s)
 
-    def _judge(self, records: dict[str, Stored | None]) -> None:
+    def _judge(self, records: dict[str, StoredRecord | None]) -> None:
         now_s = asyncio.get_running_loop().time()
         for waiter in [waiter for waiter in self._waiters if waiter.keys[1] in records]:
             if any(is_acknowledged_in(records[key], waiter.offset) for key in waiter.keys):

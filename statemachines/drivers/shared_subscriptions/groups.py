@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from statemachines.drivers.clock import LOOK_AGAIN_S, steady_ns
 from statemachines.drivers.shared_subscriptions.open_stores import open_store_patiently, open_stores, path_of
-from statemachines.drivers.shared_subscriptions.store import GroupStore
+from statemachines.drivers.shared_subscriptions.store import RecordDatabase
 from statemachines.kernel import Ask, Call, ConfigurationError, Effect, Event, Node, Tell
 from statemachines.shared_subscriptions.claim import PAGE
 from statemachines.shared_subscriptions.configuration import Configuration
@@ -32,7 +32,7 @@ from statemachines.shared_subscriptions.group import (
     GroupDestroyed,
     GroupRecord,
     check_dead_letters,
-    differing,
+    make_difference_error,
     order_of,
     start_of,
 )
@@ -44,7 +44,7 @@ from statemachines.shared_subscriptions.group_store import (
     Order,
     Scan,
     Scanned,
-    Stored,
+    StoredRecord,
     record_key,
 )
 from statemachines.shared_subscriptions.names import FAILING
@@ -135,11 +135,11 @@ async def skip(subscription: str, stream: str, *, store: str | Path) -> ParkedSt
         (answer,) = await groups.ask(Commit(1, ((key, stored),), ((key, marked),)))
         if not isinstance(answer, Committed):
             raise ConfigurationError("stream", stream, "was not skipped: it has just changed, or the store is busy")
-    return _show_parked(stream, Stored(marked, 0))
+    return _show_parked(stream, StoredRecord(marked, 0))
 
 
 @asynccontextmanager
-async def _open_groups(who: str, store: str | Path) -> AsyncIterator[GroupStore]:
+async def _open_groups(who: str, store: str | Path) -> AsyncIterator[RecordDatabase]:
     path = path_of(store)
     if path is not None and not path.exists():
         raise ConfigurationError("store", str(path), "there is no such file, so there is no group in it")
@@ -151,7 +151,7 @@ async def _open_groups(who: str, store: str | Path) -> AsyncIterator[GroupStore]
         await streams.close()
 
 
-async def _scan_failing(groups: GroupStore, subscription: str) -> AsyncIterator[tuple[str, Stored]]:
+async def _scan_failing(groups: RecordDatabase, subscription: str) -> AsyncIterator[tuple[str, StoredRecord]]:
     prefix, after = record_key(*parse_filter(subscription), FAILING), ""
     while True:
         (answer,) = await groups.ask(Scan(1, prefix, after, PAGE))
@@ -165,7 +165,7 @@ async def _scan_failing(groups: GroupStore, subscription: str) -> AsyncIterator[
         after = answer.records[-1][0]
 
 
-def _show_parked(stream: str, stored: Stored) -> ParkedStream:
+def _show_parked(stream: str, stored: StoredRecord) -> ParkedStream:
     value = stored.value
     assert isinstance(value, FailingMessage)
     return ParkedStream(stream, value.progress, value.count, value.skip)
@@ -186,12 +186,12 @@ async def _operate(
         await groups.close()
         await streams.close()
     if isinstance(told, DeclarationRefused):
-        raise differing(ours, told.properties)
+        raise make_difference_error(ours, told.properties)
     assert isinstance(told, outcome)
     return told
 
 
-async def _drive(node: Node[GroupRecord], groups: GroupStore, effects: list[Effect]) -> Event:
+async def _drive(node: Node[GroupRecord], groups: RecordDatabase, effects: list[Effect]) -> Event:
     """Perform what the machine wants, one request at a time, until it tells the outcome."""
     while True:
         if not effects:

@@ -16,15 +16,15 @@ from types import TracebackType
 from typing import Final
 
 from statemachines.drivers.credentials import NONE, Credentials
-from statemachines.drivers.environment import REAL, Environment
+from statemachines.drivers.environment import REAL, NodeEnvironment
 from statemachines.drivers.loop_watchdog import LoopWatchdog
 from statemachines.drivers.opening import closed_on_failure
-from statemachines.drivers.port import replies
+from statemachines.drivers.port import serve_replies
 from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.shared_subscriptions.milestones import Milestones
 from statemachines.drivers.shared_subscriptions.node_life import begin_node_life
 from statemachines.drivers.shared_subscriptions.open_stores import (
-    Stores,
+    OpenStores,
     directory_of,
     open_store_patiently,
     open_stores,
@@ -101,7 +101,7 @@ class LeaderNode:
         number: int | None = None,
         peers: Sequence[Address] = (),
         credentials: Credentials = NONE,
-        environment: Environment = REAL,
+        environment: NodeEnvironment = REAL,
     ) -> None:
         self._log: TraceLog | None = None
         self._environment = environment
@@ -128,7 +128,7 @@ class LeaderNode:
 
     async def __aenter__(self) -> LeaderNode:
         make = self._environment.open_stores or open_stores
-        stores: Stores = await open_store_patiently(make, self._where, who=self._name or "leader")
+        stores: OpenStores = await open_store_patiently(make, self._where, who=self._name or "leader")
         self._groups, self._streams = stores
         async with closed_on_failure(self._close):
             await self._begin_life()
@@ -154,7 +154,10 @@ class LeaderNode:
         self._runtime = Runtime(
             life.name,
             life.number,
-            {group_store.SERVICE: replies(self._groups.ask), stream_store.SERVICE: replies(self._streams.ask)},
+            {
+                group_store.SERVICE: serve_replies(self._groups.ask),
+                stream_store.SERVICE: serve_replies(self._streams.ask),
+            },
             handle=self._handle,
             answered=lambda party, answer, now: self._host.feed(party, answer, now),
             route_tell=self._route_tell,

@@ -61,7 +61,7 @@ KICKED: Final[dict[type[Event], str]] = {
 """What a leader was doing when it kicked a member -> why."""
 
 
-class Moved:
+class MovedStreams:
     """Streams of one group that changed hands since `said_ns`, when the last line about it was logged."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class Milestones:
         self._then = then
         self._window_ns = 0
         self._lines = 0
-        self._moved: dict[str, Moved] = {}
+        self._moved: dict[str, MovedStreams] = {}
 
     def observe(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
         """The observer of every leader of the host."""
@@ -113,11 +113,11 @@ class Milestones:
             if child.fsm is MEMBER:
                 self._member(event, child, step.record, now_ns)
             elif child.fsm is ASSIGNMENT and type(child.event) in MOVES and child.record.status is not child.source:
-                self._moved.setdefault(step.record.id, Moved()).counts[MOVES[type(child.event)]] += 1
+                self._moved.setdefault(step.record.id, MovedStreams()).counts[MOVES[type(child.event)]] += 1
         if step.record.id in self._moved:
             self._say_moved(self._moved[step.record.id], step.record, now_ns)
 
-    def _say_moved(self, moved: Moved, record: LeaderRecord, now_ns: int) -> None:
+    def _say_moved(self, moved: MovedStreams, record: LeaderRecord, now_ns: int) -> None:
         """What moved since the last line, unless that was just now; a leader that has ended says the rest."""
         is_over = record.status is RESIGNED
         if moved.counts and (is_over or now_ns - moved.said_ns >= MOVED_EVERY_NS):

@@ -7,11 +7,11 @@ import contextlib
 from pathlib import Path
 from typing import Final
 
-from statemachines.drivers.environment import Environment
+from statemachines.drivers.environment import NodeEnvironment
 from statemachines.drivers.lives import Life, begin_life, last_number
 from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.shared_subscriptions.roles import PROTOCOL
-from statemachines.drivers.shared_subscriptions.store import GroupStore
+from statemachines.drivers.shared_subscriptions.store import RecordDatabase
 from statemachines.drivers.shared_subscriptions.taken_name import TakenName
 from statemachines.shared_subscriptions.configuration import Configuration
 
@@ -19,7 +19,7 @@ GIVE_BACK_S: Final = 1.0
 """A store that does not answer for so long keeps no node from ending."""
 
 
-class NodeLife:
+class GroupNodeLife:
     """`life`: what everything of this node is called by; `taken`: its name, if it has one that others may take."""
 
     def __init__(self, life: Life, taken: TakenName | None) -> None:
@@ -55,8 +55,8 @@ class NodeLife:
 
 
 async def begin_node_life(
-    groups: GroupStore,
-    environment: Environment,
+    groups: RecordDatabase,
+    environment: NodeEnvironment,
     configuration: Configuration,
     *,
     name: str | None,
@@ -64,7 +64,7 @@ async def begin_node_life(
     state: Path,
     trace: Path | None,
     number: int | None,
-) -> NodeLife:
+) -> GroupNodeLife:
     """The next life of the node called `name`, or the only one of a name that is made now (None: of this `kind`).
 
     Waits for the group store, and for a name that was taken just now.
@@ -72,10 +72,10 @@ async def begin_node_life(
     bits = environment.bits()
     if name is None or not bits:
         life = begin_life(name, state, trace, number, PROTOCOL, kind=kind, bits=bits, store=groups.identity)
-        return NodeLife(life, None)
+        return GroupNodeLife(life, None)
     taken = TakenName(groups, name, bits, configuration, environment.steady_ns)
     count = await taken.take(last_number(state, name))
     life = begin_life(
         name, state, trace, number, PROTOCOL, kind=kind, life=count, bits=bits, store=groups.identity
     )  # fmt: skip
-    return NodeLife(life, taken)
+    return GroupNodeLife(life, taken)

@@ -15,7 +15,7 @@ from threading import Thread
 from typing import Final, NamedTuple, TypeVar
 from urllib.parse import unquote
 
-from statemachines.drivers.shared_subscriptions.store import GroupStore, StreamStore
+from statemachines.drivers.shared_subscriptions.store import MessageDatabase, RecordDatabase
 from statemachines.drivers.sql.awaited import AGAIN_S, SAY_AGAIN_S, retry_while_unavailable
 from statemachines.drivers.sql.shown_url import names_password, without_password
 from statemachines.kernel import ConfigurationError
@@ -27,11 +27,11 @@ FORMS: Final = "must be a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DA
 T = TypeVar("T")
 
 
-class Stores(NamedTuple):
+class OpenStores(NamedTuple):
     """Both stores of one database."""
 
-    groups: GroupStore
-    streams: StreamStore
+    groups: RecordDatabase
+    streams: MessageDatabase
 
 
 async def open_store_patiently(
@@ -51,7 +51,7 @@ async def open_store_patiently(
     )
 
 
-def open_stores(store: str | Path) -> Stores:
+def open_stores(store: str | Path) -> OpenStores:
     """Open both stores, for a leader host.
 
     Waits for the database: call it in a thread where a loop is running.  Raises `ConfigurationError` where the database
@@ -65,7 +65,7 @@ def open_stores(store: str | Path) -> Stores:
     return with_extra(store, lambda: _open_postgres(str(store)))
 
 
-def open_stream_store(store: str | Path) -> StreamStore:
+def open_stream_store(store: str | Path) -> MessageDatabase:
     """Open the stream store, for a consumer or publisher; as `open_stores`."""
     path = path_of(store)
     if path is not None:
@@ -112,11 +112,11 @@ def with_extra(store: str | Path, make: Callable[[], T]) -> T:
         raise ConfigurationError("store", shown.partition("?")[0], rule) from error
 
 
-def _both(open_groups: Callable[[], GroupStore], open_streams: Callable[[], StreamStore]) -> Stores:
+def _both(open_groups: Callable[[], RecordDatabase], open_streams: Callable[[], MessageDatabase]) -> OpenStores:
     """Both, or none: whoever tries again and again keeps no connection of each time."""
     groups = open_groups()
     try:
-        return Stores(groups, open_streams())
+        return OpenStores(groups, open_streams())
     except BaseException:
         closing = Thread(target=asyncio.run, args=(groups.close(),))  # whoever calls may be in a loop
         closing.start()
@@ -124,13 +124,13 @@ def _both(open_groups: Callable[[], GroupStore], open_streams: Callable[[], Stre
         raise
 
 
-def _open_postgres(url: str) -> Stores:
+def _open_postgres(url: str) -> OpenStores:
     from statemachines.drivers.shared_subscriptions.postgres import PostgresGroupStore, PostgresStreamStore
 
     return _both(lambda: PostgresGroupStore(url), lambda: PostgresStreamStore(url))
 
 
-def _open_postgres_streams(url: str) -> StreamStore:
+def _open_postgres_streams(url: str) -> MessageDatabase:
     from statemachines.drivers.shared_subscriptions.postgres import PostgresStreamStore
 
     return PostgresStreamStore(url)

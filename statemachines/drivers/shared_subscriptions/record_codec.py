@@ -13,7 +13,7 @@ import msgspec
 
 from statemachines.drivers.sql.failure import StoreUnavailable
 from statemachines.shared_subscriptions.failed_deliveries import COUNT_MAX
-from statemachines.shared_subscriptions.group_store import Claim, FailingMessage, Stored, Value, is_value_of
+from statemachines.shared_subscriptions.group_store import Claim, FailingMessage, StoredRecord, Value, is_value_of
 from statemachines.shared_subscriptions.names import ROOT, record_name
 from statemachines.wire import quote_for_log
 
@@ -44,7 +44,7 @@ class RecordCodec:
         """The bytes of a value."""
         return self._encoder.encode(value)
 
-    def read(self, key: str, value: bytes, stamp: int) -> Stored:
+    def read(self, key: str, value: bytes, stamp: int) -> StoredRecord:
         """The record under `key`; raises `RecordUnreadable`, which names it, also where it is another kind of record
         than its key says."""
         stored = self._decode(key, value, stamp)
@@ -53,7 +53,7 @@ class RecordCodec:
             raise self._unreadable(key, f"holds a {type(stored.value).__name__}")
         return stored
 
-    def read_all(self, found: list[tuple[str, bytes, int]]) -> list[tuple[str, Stored]]:
+    def read_all(self, found: list[tuple[str, bytes, int]]) -> list[tuple[str, StoredRecord]]:
         """Those that can be read, in order; the others are named in the log.  A record of another kind than its key
         says is one of them: who destroys a group removes it."""
         records = []
@@ -69,9 +69,9 @@ class RecordCodec:
             records.append((key, stored))
         return records
 
-    def _decode(self, key: str, value: bytes, stamp: int) -> Stored:
+    def _decode(self, key: str, value: bytes, stamp: int) -> StoredRecord:
         try:
-            stored = Stored(self._decoder.decode(value), stamp)
+            stored = StoredRecord(self._decoder.decode(value), stamp)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise self._unreadable(key, f"cannot be read ({error})") from error
         if not is_possible(record_name(key).name, stored.value):

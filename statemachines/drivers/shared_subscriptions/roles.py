@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from statemachines.drivers.role import Role
+from statemachines.drivers.role import NodeRole
 from statemachines.shared_subscriptions.message import ToConsumer, ToLeaderHost
 
 PROTOCOL: Final = "shared_subscriptions"
 
-LEADER: Final = Role(
+LEADER: Final = NodeRole(
     PROTOCOL,
     "leader",
     takes=ToLeaderHost,
@@ -19,5 +19,5 @@ LEADER: Final = Role(
 )
 """Leader hosts dial each other, to relay for borrowers; who proves to be one speaks for borrowers of others."""
 
-CONSUMER: Final = Role(PROTOCOL, "consumer", takes=ToConsumer, dials=("leader",), proved=("leader",))
+CONSUMER: Final = NodeRole(PROTOCOL, "consumer", takes=ToConsumer, dials=("leader",), proved=("leader",))
 """What leads is proved to it by a certificate; a secret that all share proves no role (SS-252)."""

@@ -28,11 +28,11 @@ from typing import Any, Final, Literal, Self
 from msgspec.structs import replace
 
 from statemachines.drivers.credentials import NONE, Credentials
-from statemachines.drivers.environment import REAL, Environment
+from statemachines.drivers.environment import REAL, NodeEnvironment
 from statemachines.drivers.loop_watchdog import LoopWatchdog
 from statemachines.drivers.opening import closed_on_failure
 from statemachines.drivers.payload_buffer import PayloadBuffer
-from statemachines.drivers.port import Feed, replies
+from statemachines.drivers.port import Feed, serve_replies
 from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.shared_subscriptions.bytes_in_hand import IN_HAND_MAX, BytesInHand
 from statemachines.drivers.shared_subscriptions.deliveries import Delivered as Delivered
@@ -42,7 +42,7 @@ from statemachines.drivers.shared_subscriptions.durable_progress import Acknowle
 from statemachines.drivers.shared_subscriptions.leaderless_groups import LeaderlessGroups
 from statemachines.drivers.shared_subscriptions.node_life import begin_node_life
 from statemachines.drivers.shared_subscriptions.open_stores import (
-    Stores,
+    OpenStores,
     directory_of,
     open_store_patiently,
     open_stores,
@@ -71,10 +71,10 @@ from statemachines.kernel import (
 )
 from statemachines.kernel.node import Observer
 from statemachines.shared_subscriptions import group_store, stream_store
-from statemachines.shared_subscriptions.agent_record import Private, Shared
+from statemachines.shared_subscriptions.agent_record import Private, SharedFilter
 from statemachines.shared_subscriptions.borrower import BorrowerStatus
 from statemachines.shared_subscriptions.configuration import MS, Configuration
-from statemachines.shared_subscriptions.group import DeclarationRefused, differing, start_of
+from statemachines.shared_subscriptions.group import DeclarationRefused, make_difference_error, start_of
 from statemachines.shared_subscriptions.handler import Handler
 from statemachines.shared_subscriptions.message import ToConsumer
 from statemachines.shared_subscriptions.names import FAILING, PROGRESS
@@ -82,7 +82,7 @@ from statemachines.shared_subscriptions.private_subscription import NOW, ReadTo
 from statemachines.shared_subscriptions.relay import check_relay
 from statemachines.shared_subscriptions.returned_messages import check_reason
 from statemachines.shared_subscriptions.session import Deliver, Ended, Nack, Ready
-from statemachines.shared_subscriptions.session_record import Reading, reading_key
+from statemachines.shared_subscriptions.session_record import StreamReading, reading_key
 from statemachines.shared_subscriptions.standby import DeliveriesRevoked, Resumed, Suspended
 from statemachines.shared_subscriptions.stream_store import (
     Fetch,
@@ -173,7 +173,7 @@ class SharedSession:
         on_lost: Callback | None = None,
         number: int | None = None,
         credentials: Credentials = NONE,
-        environment: Environment = REAL,
+        environment: NodeEnvironment = REAL,
     ) -> None:
         self._log: TraceLog | None = None
         self._environment = environment
@@ -214,7 +214,7 @@ class SharedSession:
 
     async def __aenter__(self) -> Self:
         make = self._environment.open_stores or open_stores
-        stores: Stores = await open_store_patiently(make, self._where, who=self._name or "consumer")
+        stores: OpenStores = await open_store_patiently(make, self._where, who=self._name or "consumer")
         self._groups, self._store = stores
         async with closed_on_failure(self._close):
             await self._begin_life()
@@ -242,7 +242,7 @@ class SharedSession:
         self._runtime = Runtime(
             life.name,
             life.number,
-            {stream_store.SERVICE: self._read, group_store.SERVICE: replies(self._groups.ask)},
+            {stream_store.SERVICE: self._read, group_store.SERVICE: serve_replies(self._groups.ask)},
             handle=self._handle,
             answered=self._answered,
             route_tell=self._route_tell,
@@ -363,7 +363,7 @@ class SharedSession:
         self._flush_acks()
         return dict(self._progress.get(self._ids[subscription], {}))
 
-    async def _begin(self, subscription: str, wanted: Shared | Private) -> None:
+    async def _begin(self, subscription: str, wanted: SharedFilter | Private) -> None:
         """Returns when the group is declared."""
 
         def act(now_ns: int) -> list[Any]:
@@ -388,7 +388,7 @@ class SharedSession:
         refused = self._refused.pop(name, None)
         if refused is not None:
             del self._ids[subscription], self._names[name]
-            raise differing(self.configuration, refused.properties)
+            raise make_difference_error(self.configuration, refused.properties)
 
     @property
     def machines(self) -> Handler:
@@ -500,7 +500,7 @@ class SharedSession:
             messages = [replace(message, delivery_count=count) for message, count in zip(messages, counts, strict=True)]
         return Deliveries(messages)
 
-    def _reading_of(self, key: str) -> Reading | None:
+    def _reading_of(self, key: str) -> StreamReading | None:
         return self._host.reads.readings.get(key)
 
     def _list_leaderless(self) -> list[str]:
@@ -685,7 +685,7 @@ def limit_wait(configuration: Configuration, ack_wait_s: float | None) -> Config
 
 def parse_wanted(
     subscription: str, acknowledge: Acknowledge, start: str | int, progress: Mapping[str, int] | None
-) -> Shared | Private:
+) -> SharedFilter | Private:
     """What to subscribe to; raises `ConfigurationError` where a word of it is wrong."""
     if acknowledge not in ("application", "delivery"):
         raise ConfigurationError("acknowledge", acknowledge, 'must be "application" or "delivery"')
@@ -695,7 +695,7 @@ def parse_wanted(
         if progress is not None:
             rule = "is the group's: give no progress with a shared subscription"
             raise ConfigurationError("progress", dict(progress), rule)
-        return Shared(*parse_filter(subscription), at_delivery, start_ns)
+        return SharedFilter(*parse_filter(subscription), at_delivery, start_ns)
     check_filter(subscription, subscription)
     return Private(subscription, NOW if start_ns < 0 else start_ns, Map(progress or {}), at_delivery)
 

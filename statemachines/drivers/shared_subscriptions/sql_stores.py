@@ -96,7 +96,7 @@ class SqlGroupStore(ABC, Generic[D]):
 
     def _scan(self, scan: Scan) -> Scanned:
         """Until there are enough that can be read: what cannot is passed by."""
-        records: list[tuple[str, group_store.Stored]] = []
+        records: list[tuple[str, group_store.StoredRecord]] = []
         after = scan.after
         with self._database.snapshot() as connection:
             while len(records) <= scan.limit:

@@ -18,7 +18,7 @@ import msgspec
 from statemachines.drivers.clock import Clock
 from statemachines.kernel import ConfigurationError, in_order
 from statemachines.shared_subscriptions.relaxed_order import find_in_hand, is_first_in_hand
-from statemachines.shared_subscriptions.session_record import Reading
+from statemachines.shared_subscriptions.session_record import StreamReading
 
 logger = logging.getLogger("gapless")
 
@@ -48,7 +48,7 @@ class StalledStreams:
     Raises `ConfigurationError` for a time that is not above 0.
     """
 
-    def __init__(self, after_s: float, clock: Clock, reading_of: Callable[[str], Reading | None]) -> None:
+    def __init__(self, after_s: float, clock: Clock, reading_of: Callable[[str], StreamReading | None]) -> None:
         if not after_s > 0:
             raise ConfigurationError("stall_warning_s", after_s, "must be seconds above 0, or math.inf for none")
         self.node = ""
@@ -130,7 +130,7 @@ class StalledStreams:
             logger.warning(what, self.node, self._left_out)
         self._window_ns, self._lines, self._left_out = now_ns, 0, 0
 
-    def _say(self, reading: Reading, stood_ns: int) -> None:
+    def _say(self, reading: StreamReading, stood_ns: int) -> None:
         first = find_in_hand(reading)
         if self._lines >= LINES_MAX:
             self._left_out += 1
@@ -148,7 +148,7 @@ class StalledStreams:
         )
 
 
-def has_left_one_out(reading: Reading) -> bool:
+def has_left_one_out(reading: StreamReading) -> bool:
     """All that is in hand was acknowledged but for the first message."""
     end = reading.progress + 1
     for first, last in in_order(reading.acked):

@@ -35,7 +35,7 @@ Heads = Sequence[bytes | None]
 """Encoded heads of the messages of an append, one each; empty: none has one."""
 
 
-class GroupStore(Protocol):
+class RecordDatabase(Protocol):
     """Small records with atomic preconditions."""
 
     @property
@@ -52,7 +52,7 @@ class GroupStore(Protocol):
         ...
 
 
-class StreamStore(Protocol):
+class MessageDatabase(Protocol):
     """Streams of messages."""
 
     @property

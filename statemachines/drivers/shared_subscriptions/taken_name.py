@@ -13,10 +13,10 @@ import logging
 from typing import Final, NamedTuple
 
 from statemachines.drivers.clock import Clock
-from statemachines.drivers.shared_subscriptions.store import GroupStore
+from statemachines.drivers.shared_subscriptions.store import RecordDatabase
 from statemachines.kernel import Superseded, incarnation
 from statemachines.shared_subscriptions.configuration import MS, Configuration
-from statemachines.shared_subscriptions.group_store import Commit, Committed, Read, ReadDone, Stored
+from statemachines.shared_subscriptions.group_store import Commit, Committed, Read, ReadDone, StoredRecord
 from statemachines.shared_subscriptions.names import life_keys
 
 logger = logging.getLogger("gapless")
@@ -31,12 +31,12 @@ NOBODY: Final = 0
 """The bits of a life that has ended in good order."""
 
 
-class Found(NamedTuple):
+class NewestLife(NamedTuple):
     """What the store says of a name: the `number` and the `bits` of its newest life, as records (None: there was
     never one), the store's time when that one took the name (0: nobody knows), and the store's time."""
 
-    number: Stored | None
-    bits: Stored | None
+    number: StoredRecord | None
+    bits: StoredRecord | None
     taken_ns: int
     time_ns: int
 
@@ -47,7 +47,7 @@ class Found(NamedTuple):
         return number if 0 <= number < NUMBER_MAX else 0, value_of(self.bits)
 
 
-def value_of(record: Stored | None) -> int:
+def value_of(record: StoredRecord | None) -> int:
     """What one of the two records says."""
     return record.value if record is not None and isinstance(record.value, int) else 0
 
@@ -55,7 +55,9 @@ def value_of(record: Stored | None) -> int:
 class TakenName:
     """`groups`: the store that names the newest life of `node`; `bits`: of our own; `clock`: the steady one."""
 
-    def __init__(self, groups: GroupStore, node: str, bits: int, configuration: Configuration, clock: Clock) -> None:
+    def __init__(
+        self, groups: RecordDatabase, node: str, bits: int, configuration: Configuration, clock: Clock
+    ) -> None:
         assert bits != NOBODY
         self.number = 0
         self._groups = groups
@@ -103,7 +105,7 @@ class TakenName:
 
     # -- inside -------------------------------------------------------------------------------------------------
 
-    async def _wait_for_turn(self, found: Found) -> None:
+    async def _wait_for_turn(self, found: NewestLife) -> None:
         """Until the life that was found is a validity old, by the store's time, or has been seen for so long."""
         if found.number is None or found.life[1] == NOBODY:
             return
@@ -118,21 +120,21 @@ class TakenName:
             if now is not None and now.life != found.life:
                 return  # given back, or taken by another: look anew
 
-    async def _put(self, found: Found, number: int, bits: int) -> bool:
+    async def _put(self, found: NewestLife, number: int, bits: int) -> bool:
         """Whether it is committed; where that is open, the next look tells."""
         expect = tuple(zip(self._keys, (found.number, found.bits), strict=False))
         put = tuple(zip(self._keys, (number, bits, found.time_ns), strict=True))
         (answer,) = await self._groups.ask(Commit(1, expect, put))
         return isinstance(answer, Committed)
 
-    async def _read(self) -> Found:
+    async def _read(self) -> NewestLife:
         while (found := await self._read_once()) is None:
             await asyncio.sleep(AGAIN_S)
         return found
 
-    async def _read_once(self) -> Found | None:
+    async def _read_once(self) -> NewestLife | None:
         (answer,) = await self._groups.ask(Read(1, self._keys))
         if not isinstance(answer, ReadDone):
             return None
         number, bits, taken = answer.records
-        return Found(number, bits, value_of(taken), answer.time_ns)
+        return NewestLife(number, bits, value_of(taken), answer.time_ns)

@@ -28,6 +28,6 @@ class StoreDamaged(GaplessError):
     """The database is not what was written; repeating does not help."""
 
 
-def beyond(prefix: str) -> bytes:
+def find_upper_bound(prefix: str) -> bytes:
     """Greater than every text that begins with `prefix`, as the bytes of a text: no UTF-8 has the byte 255."""
     return prefix.encode() + b"\xff"

@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 
 from statemachines.drivers.sql.failure import StoreUnavailable
 from statemachines.drivers.sql.pipeline import wrap_error
-from statemachines.drivers.sql.postgres import Database
+from statemachines.drivers.sql.postgres import PostgresDatabase
 
 BINARY: Final = 1
 
@@ -36,7 +36,7 @@ class Statement(NamedTuple):
 class LoopConnection:
     """A connection of `database` beside that of its worker, opened when it is needed; one statement at a time."""
 
-    def __init__(self, database: Database, statements: Sequence[Statement]) -> None:
+    def __init__(self, database: PostgresDatabase, statements: Sequence[Statement]) -> None:
         self._database = database
         self._statements = statements
         self._connection: Connection | None = None

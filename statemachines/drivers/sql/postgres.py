@@ -68,7 +68,7 @@ MISSING: Final = text(
 """What of these we are not allowed, asked at once."""
 
 
-class Layout(NamedTuple):
+class PostgresLayout(NamedTuple):
     """What a database holds: tables in a `schema` of ours, their `version`, the `statements` that make schema and
     tables (under the advisory lock `lock`), the tables it is `known_by`, and what whoever opens a store must be allowed
     there: kind of store -> table -> privileges (`needed`); `upgrades` to this version; `users`: a query of the names of
@@ -142,7 +142,7 @@ class Layout(NamedTuple):
         return text(f"UPDATE {self.schema}.store SET time_ns = greatest(time_ns + 1, {CLOCK}) RETURNING time_ns")
 
 
-class Database:
+class PostgresDatabase:
     """One connection to the database at `url`, used by one worker thread, and one more where it is asked for.
 
     `kind`: which store, of those that the `layout` knows; `clock`: nanoseconds since the epoch, instead of the
@@ -157,7 +157,7 @@ class Database:
         self,
         url: str,
         kind: str,
-        layout: Layout,
+        layout: PostgresLayout,
         busy_s: float = BUSY_S,
         clock: Clock | None = None,
         agree: Callable[[Connection], None] = lambda connection: None,
@@ -262,7 +262,7 @@ class Database:
             with self.single() as connection:
                 ended = [pid for pid, is_ended in connection.execute(END_SILENT) if is_ended]
         except DBAPIError as error:
-            logger.warning("%s: whoever holds a lock was not looked at: %s", self.url, reason(error))
+            logger.warning("%s: whoever holds a lock was not looked at: %s", self.url, describe_reason(error))
             return
         if ended:
             what = "%s: its sessions %s said nothing for %d s amid a transaction, and were ended"
@@ -286,7 +286,7 @@ class Database:
 
     def failure(self, error: DBAPIError) -> GaplessError | None:
         """What an error of the server means; None: that we sent something wrong."""
-        code, why = code_of(error), reason(error)
+        code, why = code_of(error), describe_reason(error)
         if error.connection_invalidated or code.startswith(LOST):
             return OutcomeOpen(f"{self.url}: {why}; the next request connects anew, the outcome of this one is open")
         if code.startswith(BROKEN):
@@ -298,7 +298,7 @@ class Database:
 
     def is_not_written(self, error: DBAPIError) -> StoreUnavailable:
         """Nothing came of it."""
-        return StoreUnavailable(f"{self.url}: {reason(error)}; nothing was written, try again")
+        return StoreUnavailable(f"{self.url}: {describe_reason(error)}; nothing was written, try again")
 
     # -- opening ------------------------------------------------------------------------------------------------
 
@@ -361,7 +361,7 @@ def code_of(error: DBAPIError) -> str:
     return str(getattr(error.orig, "sqlstate", None) or "")
 
 
-def reason(error: DBAPIError) -> str:
+def describe_reason(error: DBAPIError) -> str:
     """What the server or the connection said, in one line."""
     lines = [line.strip() for line in str(error.orig).splitlines() if line.strip()]
     return lines[0] if lines else type(error.orig).__name__
@@ -369,13 +369,13 @@ def reason(error: DBAPIError) -> str:
 
 def opens_later(error: DBAPIError) -> bool:
     """Whether the server is there, and cannot let us in now; it has no code for it before a connection is made."""
-    why = reason(error)
+    why = describe_reason(error)
     return code_of(error).startswith(OPENS_LATER) or any(words in why for words in LATER)
 
 
 def is_away(error: DBAPIError) -> bool:
     """Whether nobody answers where the server should be: it may be there later."""
-    why = reason(error)
+    why = describe_reason(error)
     if error.connection_invalidated:
         return True
     return SAID not in why and not explains_itself(why) and any(words in why for words in AWAY)
@@ -405,7 +405,7 @@ def explains_itself(why: str) -> bool:
 
 def explain_error(error: DBAPIError) -> tuple[str, str]:
     """Why a database could not be opened, and what to do."""
-    why = reason(error)
+    why = describe_reason(error)
     if "password" in why or "authentication" in why or "pg_hba.conf" in why or "role" in why:
         return f"does not let us in ({why})", "check user and password (~/.pgpass or PGPASSWORD), and pg_hba.conf"
     if "database" in why and "does not exist" in why:

@@ -39,7 +39,7 @@ logger = logging.getLogger("gapless")
 T = TypeVar("T")
 
 
-class Layout(NamedTuple):
+class SqliteLayout(NamedTuple):
     """What a file holds: `title`, in words; `application`, SQLite's application_id of such files, whose first byte is
     `OURS`; `version` of the tables; `statements` that make them; `upgrades` to this version; `users`: a query of
     the names of nodes that may run, by a clock; `fence`: what ends one that stood still meanwhile.  One of the tables
@@ -85,7 +85,7 @@ CHECKPOINT_PAGES: Final = 4_000
 SQLite's index of the log."""
 
 
-class Database:
+class SqliteDatabase:
     """One connection to the file at `path`, used by one worker thread.
 
     `layout`: what it holds; `clock`: nanoseconds since the epoch; `agree(connection)`: in the transaction that opens
@@ -99,7 +99,7 @@ class Database:
     def __init__(
         self,
         path: Path,
-        layout: Layout,
+        layout: SqliteLayout,
         busy_s: float = BUSY_S,
         clock: Clock = time.time_ns,
         agree: Callable[[sqlite3.Connection], None] = lambda connection: None,

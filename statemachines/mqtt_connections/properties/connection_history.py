@@ -23,7 +23,7 @@ from statemachines.mqtt_connections.properties.connection_model import (
     NEW,
     OPEN,
     OVER,
-    ConnectionEnd,
+    ConnectionEndLocal,
     ConnectionModel,
     IdUse,
     advance_model,
@@ -38,7 +38,7 @@ class JudgedStep(msgspec.Struct, frozen=True):
 
     event: Any
     model: ConnectionModel
-    end: ConnectionEnd | None
+    end: ConnectionEndLocal | None
     sent: tuple[Any, ...]
     told: tuple[Any, ...]
     received: tuple[int, ...]
@@ -156,13 +156,13 @@ def is_ended_otherwise(step: JudgedStep) -> bool:
     return sent != ([step.end] if step.end.packet else [])
 
 
-def _describe_end(message: Any) -> ConnectionEnd:
+def _describe_end(message: Any) -> ConnectionEndLocal:
     match message:
         case c.ConnackMessage(packet):
-            return ConnectionEnd("connack", packet.reason_code)
+            return ConnectionEndLocal("connack", packet.reason_code)
         case c.DisconnectMessage(packet):
-            return ConnectionEnd("disconnect", packet.reason_code)
-    return ConnectionEnd("other")
+            return ConnectionEndLocal("disconnect", packet.reason_code)
+    return ConnectionEndLocal("other")
 
 
 def is_unsayable(step: JudgedStep) -> bool:

@@ -44,14 +44,14 @@ class IdUse(Enum):
     RELEASING = 4
 
 
-class ConnectionEnd(msgspec.Struct, frozen=True, gc=False):
+class ConnectionEndLocal(msgspec.Struct, frozen=True, gc=False):
     """How a connection ends: by CONNACK or DISCONNECT with a code, or by no packet at all."""
 
     packet: str = ""
     code: int = 0
 
 
-SILENT: Final = ConnectionEnd()
+SILENT: Final = ConnectionEndLocal()
 
 
 class ConnectionModel(msgspec.Struct, frozen=True, gc=False):
@@ -68,7 +68,7 @@ class ConnectionModel(msgspec.Struct, frozen=True, gc=False):
     expires: bool = False
     largest: int = 0
     deliveries: tuple[int, ...] = ()
-    end: ConnectionEnd = SILENT
+    end: ConnectionEndLocal = SILENT
 
     def find_use(self, packet_id: int) -> IdUse | None:
         """What the id is used for; None: it is free."""
@@ -83,7 +83,7 @@ class ConnectionModel(msgspec.Struct, frozen=True, gc=False):
         return replace(self, ids=tuple(sorted(ids.items())), earlier=earlier)
 
 
-def find_end(model: ConnectionModel, event: Event, settings: MqttSettings) -> ConnectionEnd | None:
+def find_end(model: ConnectionModel, event: Event, settings: MqttSettings) -> ConnectionEndLocal | None:
     """How this event ends the connection; None: it does not."""
     if isinstance(event, s.TransportLost | s.UnexpectedAnswer):
         return SILENT
@@ -94,27 +94,27 @@ def find_end(model: ConnectionModel, event: Event, settings: MqttSettings) -> Co
     code = _find_code(model, event, settings)
     if code is None:
         return SILENT if isinstance(event, c.DisconnectMessage | c.ConnectMessage) else None
-    return SILENT if model.version is V3 else ConnectionEnd("disconnect", code)
+    return SILENT if model.version is V3 else ConnectionEndLocal("disconnect", code)
 
 
-def _refuse_first(event: Event, settings: MqttSettings) -> ConnectionEnd | None:
+def _refuse_first(event: Event, settings: MqttSettings) -> ConnectionEndLocal | None:
     match event:
         case c.ConnectMessage(packet) if packet.properties.authentication_method is not None:
-            return ConnectionEnd("connack", 0x8C)
+            return ConnectionEndLocal("connack", 0x8C)
         case c.ConnectMessage(packet) if packet.will and packet.will.retain and not settings.retain_available:
-            return SILENT if packet.version is V3 else ConnectionEnd("connack", 0x9A)
+            return SILENT if packet.version is V3 else ConnectionEndLocal("connack", 0x9A)
         case c.ConnectMessage(packet) if packet.will and 0 < settings.max_payload < len(packet.will.payload):
-            return ConnectionEnd("connack", 5 if packet.version is V3 else 0x95)
+            return ConnectionEndLocal("connack", 5 if packet.version is V3 else 0x95)
         case c.ConnectMessage():
             return None
         case c.BrokenPacket(_, level) if level is not None:
-            return ConnectionEnd("connack", 1 if level < 4 else 0x84)
+            return ConnectionEndLocal("connack", 1 if level < 4 else 0x84)
         case c.BrokenPacket(0x85):
-            return ConnectionEnd("connack", 2)
+            return ConnectionEndLocal("connack", 2)
     return SILENT
 
 
-def _refuse_session(model: ConnectionModel, event: Event) -> ConnectionEnd | None:
+def _refuse_session(model: ConnectionModel, event: Event) -> ConnectionEndLocal | None:
     match event:
         case s.SessionRefused(0x88) | s.ServerStopping(0x8B) | ConnectLate():
             return SILENT
@@ -127,8 +127,8 @@ def _refuse_session(model: ConnectionModel, event: Event) -> ConnectionEnd | Non
         case _:
             return None
     if model.version is V3:
-        return ConnectionEnd("connack", 5) if code == 0x87 else SILENT
-    return ConnectionEnd("connack", code)
+        return ConnectionEndLocal("connack", 5) if code == 0x87 else SILENT
+    return ConnectionEndLocal("connack", code)
 
 
 def _find_code(model: ConnectionModel, event: Event, settings: MqttSettings) -> int | None:
@@ -182,7 +182,7 @@ def is_refused(model: ConnectionModel, event: Event, settings: MqttSettings) -> 
 
 
 def advance_model(
-    model: ConnectionModel, event: Event, end: ConnectionEnd | None, *, refuses: bool = False
+    model: ConnectionModel, event: Event, end: ConnectionEndLocal | None, *, refuses: bool = False
 ) -> ConnectionModel:
     """The model after this event; `refuses`: a message, for its payload."""
     if end is not None:

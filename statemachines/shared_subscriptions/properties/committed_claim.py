@@ -7,15 +7,15 @@ from collections.abc import Container, Mapping
 import msgspec
 
 from statemachines.kernel import BrokenProperty, life_of
-from statemachines.shared_subscriptions.group_store import Claim, Commit, Properties, Stored, Value
+from statemachines.shared_subscriptions.group_store import Claim, Commit, Properties, StoredRecord, Value
 from statemachines.shared_subscriptions.names import CLAIM, PROPERTIES, ROOT, record_key, record_name
-from statemachines.shared_subscriptions.stream import Link
+from statemachines.shared_subscriptions.stream import StreamLink
 
 
 class CommittedClaim(msgspec.Struct, frozen=True, gc=False):
     """Of one group: its `claim` and `root` as they were committed last."""
 
-    claim: Stored | None = None
+    claim: StoredRecord | None = None
     root: int = 0
 
     @property
@@ -46,7 +46,7 @@ class CommittedClaim(msgspec.Struct, frozen=True, gc=False):
             broken += self._check_taking(party, claim, is_over)
         else:
             broken += self._check_holding(party, claim, root)
-        return CommittedClaim(Stored(claim, stamp), root if isinstance(root, int) else self.root), broken
+        return CommittedClaim(StoredRecord(claim, stamp), root if isinstance(root, int) else self.root), broken
 
     def _check_taking(self, party: str, claim: Claim, is_over: bool) -> tuple[BrokenProperty, ...]:
         """Nobody takes the claim of another before it has ended."""
@@ -91,7 +91,7 @@ def check_unclaimed(party: str, batch: Commit) -> tuple[BrokenProperty, ...]:
     return ()
 
 
-def check_leader(borrower: str, link: Link, named: Container[tuple[str, int]]) -> tuple[BrokenProperty, ...]:
+def check_leader(borrower: str, link: StreamLink, named: Container[tuple[str, int]]) -> tuple[BrokenProperty, ...]:
     """A borrower follows nobody but a leader and an epoch that the claim has `named`."""
     if (link.leader, link.epoch) in named:
         return ()

@@ -11,7 +11,7 @@ from statemachines.kernel import BrokenProperty
 from statemachines.shared_subscriptions.assignment import AssignmentRecord
 from statemachines.shared_subscriptions.message import END_OF_STREAM, UpdateProgress
 from statemachines.shared_subscriptions.properties.known_progress import KnownProgress
-from statemachines.shared_subscriptions.stream import Link
+from statemachines.shared_subscriptions.stream import StreamLink
 from statemachines.shared_subscriptions.stream_store import rank_of
 
 
@@ -20,7 +20,7 @@ class GrantedStream(msgspec.Struct, frozen=True, gc=False):
     the progress that was `accepted`."""
 
     grant: int = 0
-    link: Link | None = None
+    link: StreamLink | None = None
     accepted: int = 0
 
     def observe_grant(

@@ -20,17 +20,17 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import Answer, Event, TimerFired
-from statemachines.testing.conformance.child_process import Died, Implementation, NoAnswer
+from statemachines.testing.conformance.child_process import Implementation, ImplementationEnded, NoAnswer
 from statemachines.testing.conformance.conformance_run import (
     Begin,
     Cell,
     ConformanceRun,
+    ConformanceViolation,
     FedInput,
     Inconclusive,
     Late,
     Move,
     Violated,
-    Violation,
     Wait,
 )
 from statemachines.testing.conformance.role import ConformanceRole
@@ -38,7 +38,7 @@ from statemachines.testing.conformance.role_graph import RoleGraph
 from statemachines.testing.conformance.tour import Tour, tour_of
 from statemachines.testing.pool import Pool
 from statemachines.testing.protocol import environment_of
-from statemachines.testing.struct_values import Refused, example
+from statemachines.testing.struct_values import ValueRefused, draw_example
 from statemachines_sim.shrink import leave_out
 
 RUNS: Final = 200
@@ -59,7 +59,7 @@ Open = Callable[[], AbstractContextManager[Implementation]]
 """Starts the implementation."""
 
 
-class Outcome(Enum):
+class ConformanceOutcome(Enum):
     """What is known at the end."""
 
     PASS = "pass"
@@ -67,7 +67,7 @@ class Outcome(Enum):
     INCONCLUSIVE = "inconclusive"
 
 
-class Coverage(msgspec.Struct, frozen=True):
+class ConformanceCoverage(msgspec.Struct, frozen=True):
     """`taken` of the `rows` that can be taken within the bounds of the role, state by state; `missed`: the others;
     `pathless`: rows of the table that none of its bounded systems takes; `pairs_taken` of `pairs` of rows that can
     follow each other; `unseparated`: rows after which some wrong state cannot be told from the right one; `inputs` in
@@ -85,13 +85,13 @@ class Coverage(msgspec.Struct, frozen=True):
     is_whole: bool
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class ConformanceVerdict(msgspec.Struct, frozen=True):
     """`outcome`; `coverage` (None: of a script alone); `why`: what was violated, or could not be judged; `moves`:
     inputs that repeat it."""
 
-    outcome: Outcome
-    coverage: Coverage | None = None
-    violation: Violation | None = None
+    outcome: ConformanceOutcome
+    coverage: ConformanceCoverage | None = None
+    violation: ConformanceViolation | None = None
     why: str = ""
     moves: tuple[Move, ...] = ()
 
@@ -118,7 +118,7 @@ class Campaign:
         """The states of the role."""
         return self.tour.graph
 
-    def judge(self, runs: int = RUNS, seed: int = 0, *, tour: bool = True) -> Verdict:
+    def judge(self, runs: int = RUNS, seed: int = 0, *, tour: bool = True) -> ConformanceVerdict:
         """The tour, then so many runs of the search.  Raises `InterfaceError` for an implementation that does not keep
         to the interface."""
         made: list[Move] = []
@@ -129,22 +129,24 @@ class Campaign:
                     self._play_tour(run, made)
                 self._search(run, made, runs, seed)
                 self._finish(implementation)
-            except (Violated, Died) as error:
-                if isinstance(error, Died) and run.inputs <= 1:
+            except (Violated, ImplementationEnded) as error:
+                if isinstance(error, ImplementationEnded) and run.inputs <= 1:
                     raise  # it never lived: there is nothing to judge
                 if isinstance(error, Violated):
                     self._finish(implementation)  # a line too many may have come instead of the answer
                 self._count(run, made)
-                failed: Violated | Died = error
+                failed: Violated | ImplementationEnded = error
             except (Inconclusive, NoAnswer) as error:
                 self._count(run, made)
-                return Verdict(Outcome.INCONCLUSIVE, self.coverage(), None, str(error), tuple(made))
+                return ConformanceVerdict(
+                    ConformanceOutcome.INCONCLUSIVE, self.coverage(), None, str(error), tuple(made)
+                )
             else:
                 self._count(run, made)
-                return Verdict(Outcome.PASS, self.coverage())
+                return ConformanceVerdict(ConformanceOutcome.PASS, self.coverage())
         return self._failed(failed, tuple(made))
 
-    def replay(self, moves: Iterable[Move]) -> Verdict:
+    def replay(self, moves: Iterable[Move]) -> ConformanceVerdict:
         """The verdict of these inputs alone, without a coverage."""
         made = tuple(moves)
         with self._open() as implementation:
@@ -153,20 +155,20 @@ class Campaign:
                 for move in made:
                     run.make(move)
                 self._finish(implementation)
-            except (Violated, Died) as error:
+            except (Violated, ImplementationEnded) as error:
                 return _make_verdict(error, made, None)
             except (Inconclusive, NoAnswer) as error:
-                return Verdict(Outcome.INCONCLUSIVE, None, None, str(error), made)
-        return Verdict(Outcome.PASS)
+                return ConformanceVerdict(ConformanceOutcome.INCONCLUSIVE, None, None, str(error), made)
+        return ConformanceVerdict(ConformanceOutcome.PASS)
 
-    def coverage(self) -> Coverage:
+    def coverage(self) -> ConformanceCoverage:
         """What was taken so far, exactly."""
         fsm = self.role.fsm
         seen = (fsm, *fsm.children)  # a step shows no steps of children's children
         lines = ((one, line) for one in seen for line in one.lines if line.kind != "refuse")
         table = {(one.full_name, line.number, str(state.value)) for one, line in lines for state in line.sources}
         possible = self.graph.cells
-        return Coverage(
+        return ConformanceCoverage(
             len(possible),
             len(possible & self.cells),
             tuple(sorted(possible - self.cells)),
@@ -283,8 +285,8 @@ class Campaign:
             if is_answered and issubclass(kind, Answer):
                 continue
             try:
-                event: Event = example(kind, Random(choice), Pool(record))
-            except Refused:
+                event: Event = draw_example(kind, Random(choice), Pool(record))
+            except ValueRefused:
                 continue
             if legal(record, event):
                 yield event
@@ -301,7 +303,7 @@ class Campaign:
         if finish is not None:
             finish()
 
-    def _failed(self, error: Violated | Died, made: tuple[Move, ...]) -> Verdict:
+    def _failed(self, error: Violated | ImplementationEnded, made: tuple[Move, ...]) -> ConformanceVerdict:
         """The verdict, with the inputs that matter: those of the last instance, if they fail alone."""
         begins = [place for place, move in enumerate(made) if isinstance(move, Begin)]
         last = made[begins[-1] :] if begins else made
@@ -313,14 +315,16 @@ class Campaign:
         finally:
             replays.close()
         verdict = self.replay(shorter)
-        if verdict.outcome is Outcome.FAIL:
+        if verdict.outcome is ConformanceOutcome.FAIL:
             return replace(verdict, coverage=self.coverage())
         return _make_verdict(error, made, self.coverage())
 
 
-def _make_verdict(error: Violated | Died, moves: tuple[Move, ...], coverage: Coverage | None) -> Verdict:
+def _make_verdict(
+    error: Violated | ImplementationEnded, moves: tuple[Move, ...], coverage: ConformanceCoverage | None
+) -> ConformanceVerdict:
     violation = error.violation if isinstance(error, Violated) else None
-    return Verdict(Outcome.FAIL, coverage, violation, str(error), moves)
+    return ConformanceVerdict(ConformanceOutcome.FAIL, coverage, violation, str(error), moves)
 
 
 class _Replays:
@@ -348,7 +352,7 @@ class _Replays:
                 self._run.make(move)
         except Violated:
             return True
-        except Died:
+        except ImplementationEnded:
             self.close()
             return True
         except Exception:  # it cannot be judged, or keeps to no interface: another failure

@@ -48,7 +48,7 @@ class NoAnswer(InterfaceError):
     """Nothing came in time: whether it would have, nobody knows."""
 
 
-class Died(InterfaceError):
+class ImplementationEnded(InterfaceError):
     """The implementation ended, or closed its output, where an answer was owed."""
 
 
@@ -144,7 +144,7 @@ class ChildProcess:
                     continue
             data = os.read(self._out, READ_BYTES)
             if not data:
-                raise Died(self._describe_end("has closed its output"))
+                raise ImplementationEnded(self._describe_end("has closed its output"))
             begin = len(buffer)
             buffer += data
             end = buffer.find(b"\n", begin)
@@ -168,7 +168,7 @@ class ChildProcess:
                         "does not read its input; an implementation reads one line, and answers it"
                     ) from None
             except BrokenPipeError:
-                raise Died(self._describe_end("has closed its input")) from None
+                raise ImplementationEnded(self._describe_end("has closed its input")) from None
 
     def finish(self) -> None:
         """Close its input and let it end.  Raises `InterfaceError` for lines that nobody asked for."""

@@ -95,7 +95,7 @@ class PossibleState(msgspec.Struct, frozen=True):
     world: PlayedWorld = ()
 
 
-class Foreseen(msgspec.Struct, frozen=True):
+class ForeseenRow(msgspec.Struct, frozen=True):
     """The row of the machine itself that was taken last, and the one an event would take; whether it would change the
     record; whether it would end the instance."""
 
@@ -104,7 +104,7 @@ class Foreseen(msgspec.Struct, frozen=True):
     is_end: bool
 
 
-class Taken(msgspec.Struct, frozen=True):
+class AllowedAnswer(msgspec.Struct, frozen=True):
     """One way in which the table takes an input: what is seen of it, the state after it, and the rows."""
 
     state: PossibleState
@@ -112,7 +112,7 @@ class Taken(msgspec.Struct, frozen=True):
     cells: tuple[Cell, ...]
 
 
-class Violation(msgspec.Struct, frozen=True):
+class ConformanceViolation(msgspec.Struct, frozen=True):
     """What an implementation did wrong..  `fed`: the last input, `at_ns`: when; `expected`: each way that was allowed,
     with the clauses of its rows; `came`; `wrong`: the difference."""
 
@@ -131,7 +131,7 @@ class Inconclusive(GaplessError):
 class Violated(GaplessError):
     """The implementation does what no clause allows."""
 
-    def __init__(self, violation: Violation) -> None:
+    def __init__(self, violation: ConformanceViolation) -> None:
         super().__init__(violation.wrong)
         self.violation = violation
 
@@ -197,7 +197,7 @@ class ConformanceRun:
         state = _after(self.states[0], record, self.fsm.start(record, 0), False, None, world)
         line = self.interface.init_line(record, 0, self.inputs + 1)
         came = self._ask(line, "init")
-        self._judge("init", [Taken(state, (), ())], came)
+        self._judge("init", [AllowedAnswer(state, (), ())], came)
         self._settle()
 
     def feed(self, event: Event) -> None:
@@ -282,7 +282,7 @@ class ConformanceRun:
         """Fire the timers that are due: those of the implementation one by one, and those of each possible state."""
         came: list[Output] = []
         fired: list[str] = []
-        taken: list[Taken] = []
+        taken: list[AllowedAnswer] = []
         while (name := self._first_due()) is not None:
             if len(fired) == FIRINGS_MAX:
                 self._fail(f"timer {name}", [], tuple(came), f"sets timers for now for ever: {name}")
@@ -298,9 +298,9 @@ class ConformanceRun:
             f"timer {', '.join(fired)}" if fired else "time (no timer of the implementation is due)", taken, tuple(came)
         )
 
-    def _all_fired(self) -> list[Taken]:
+    def _all_fired(self) -> list[AllowedAnswer]:
         """Each way in which the due timers of each possible state fire."""
-        return [one for state in self.states for one in self._fired(Taken(state, (), ()), 0)]
+        return [one for state in self.states for one in self._fired(AllowedAnswer(state, (), ()), 0)]
 
     def _first_due(self) -> str | None:
         """Of the implementation: authority first, then by deadline, then in the order of the table's names where they
@@ -312,7 +312,7 @@ class ConformanceRun:
             return min(due, key=lambda one: (*one[:2], known.get(one[3], LAST), one[2]))[3]
         return due[0][3] if due else None
 
-    def _fired(self, taken: Taken, depth: int) -> Iterator[Taken]:
+    def _fired(self, taken: AllowedAnswer, depth: int) -> Iterator[AllowedAnswer]:
         """Each way in which the timers of a state fire that are due: those of authority first, others in any order; one
         that may be late fires now, or later."""
         state, late = taken.state, self.role.relation.late_ns
@@ -329,12 +329,12 @@ class ConformanceRun:
             event = self.fsm.timer_registry()[timer](key)
             after = self._step(state, event)
             yield from self._fired(
-                Taken(after.state, taken.outputs + after.outputs, taken.cells + after.cells), depth + 1
+                AllowedAnswer(after.state, taken.outputs + after.outputs, taken.cells + after.cells), depth + 1
             )
 
     # -- the table ----------------------------------------------------------------------------------------------
 
-    def _step(self, state: PossibleState, event: Event) -> Taken:
+    def _step(self, state: PossibleState, event: Event) -> AllowedAnswer:
         """How the table takes an event in a state."""
         fsm, before = self.fsm, state.record
         step = fsm.step(before, event, self.now_ns)
@@ -347,7 +347,7 @@ class ConformanceRun:
             outputs = (*outputs, STOPPED)
         world = self._start.world.after(state.world, event, step.effects) if state.world else ()
         after = _after(state, step.record, step.effects, stops, fired, world)
-        return Taken(after, outputs, tuple(cells))
+        return AllowedAnswer(after, outputs, tuple(cells))
 
     # -- the implementation -------------------------------------------------------------------------------------
 
@@ -395,13 +395,13 @@ class ConformanceRun:
 
     # -- judging ------------------------------------------------------------------------------------------------
 
-    def _judge(self, fed: Any, taken: list[Taken], came: tuple[Output, ...]) -> None:
+    def _judge(self, fed: Any, taken: list[AllowedAnswer], came: tuple[Output, ...]) -> None:
         """Keep the states that allow what came.  Raises `Violated` where none does."""
         relation = self.role.relation
         if len(taken) == 1 and taken[0].outputs == came and relation.chosen_in.isdisjoint([one.name for one in came]):
             self._keep(taken)
             return
-        kept: list[Taken] = []
+        kept: list[AllowedAnswer] = []
         wrong = ""
         for one in taken:
             binding = match_answer(relation, one.outputs, came, one.state.binding)
@@ -412,14 +412,14 @@ class ConformanceRun:
             if binding is not state.binding:
                 state = PossibleState(state.record, state.armed, binding, state.stopped, state.world)
             if not any(state == other.state for other in kept):
-                kept.append(Taken(state, one.outputs, one.cells))
+                kept.append(AllowedAnswer(state, one.outputs, one.cells))
         if not kept:
             self._fail(fed, taken, came, wrong)
         if len(kept) > STATES_MAX:
             raise Inconclusive(f"more than {STATES_MAX} states are possible after {_words(fed)}")
         self._keep(kept)
 
-    def _keep(self, kept: list[Taken]) -> None:
+    def _keep(self, kept: list[AllowedAnswer]) -> None:
         before = self.states
         self.states = [one.state for one in kept]
         self._stopped = all(state.stopped for state in self.states)
@@ -440,7 +440,7 @@ class ConformanceRun:
             if len(theirs) == 1 and sum(other == at for _, other in new) == 1:
                 self._names[slot] = theirs[0]
 
-    def _cover(self, kept: list[Taken]) -> None:
+    def _cover(self, kept: list[AllowedAnswer]) -> None:
         """Count the rows that were taken, whichever of the possible states it was."""
         if len(kept) > 1:
             self.cells |= set(kept[0].cells).intersection(*(one.cells for one in kept[1:]))
@@ -467,14 +467,14 @@ class ConformanceRun:
         """Whether somebody may say this now: an answer is one of a service that was asked, where the kit plays it."""
         return not (self.states[0].world and isinstance(event, Answer)) or event in self.next_inputs()
 
-    def foresee(self, event: Event) -> Foreseen | None:
+    def foresee(self, event: Event) -> ForeseenRow | None:
         """What the table would do with the event now; None: it refuses it, or nobody would say it."""
         record = self.states[0].record
         try:
             step = self.fsm.step(record, event, self.now_ns)
         except Exception:  # a drawn answer that no service gives
             return None
-        return Foreseen((self._last_row, step.row), step.record is not record, step.record.status in self.fsm.final)
+        return ForeseenRow((self._last_row, step.row), step.record is not record, step.record.status in self.fsm.final)
 
     def next_due_ns(self) -> int | None:
         """How long until the next deadline; None: there is none."""
@@ -497,10 +497,10 @@ class ConformanceRun:
             return False
         return step.record == record and not step.effects
 
-    def _fail(self, fed: Any, taken: list[Taken], came: tuple[Output, ...], wrong: str) -> None:
+    def _fail(self, fed: Any, taken: list[AllowedAnswer], came: tuple[Output, ...], wrong: str) -> None:
         expected = tuple((one.outputs, tuple(self._clause(cell) for cell in one.cells)) for one in taken)
         states = tuple(dict.fromkeys(str(state.record.status.value) for state in self.states))
-        raise Violated(Violation(_words(fed), self.now_ns, states, expected, came, wrong))
+        raise Violated(ConformanceViolation(_words(fed), self.now_ns, states, expected, came, wrong))
 
     def _clause(self, cell: Cell) -> str:
         machine, row, _ = cell

@@ -18,7 +18,7 @@ from unittest import TestCase
 from statemachines.kernel import Fsm
 from statemachines.pytest_plugin import OPTIONS
 from statemachines.testing.conformance import script_file
-from statemachines.testing.conformance.campaign import RUNS, Campaign, Outcome, Verdict
+from statemachines.testing.conformance.campaign import RUNS, Campaign, ConformanceOutcome, ConformanceVerdict
 from statemachines.testing.conformance.child_process import PATIENCE_S, Implementation
 from statemachines.testing.conformance.in_process import InProcess
 from statemachines.testing.conformance.report import text_of
@@ -50,7 +50,7 @@ def judge(
     runs: int = RUNS,
     seed: int = 0,
     patience_s: float = PATIENCE_S,
-) -> Verdict:
+) -> ConformanceVerdict:
     """The verdict on a function that answers the lines, for those who have no test runner.  A line with `init` begins
     an instance anew.
 
@@ -94,15 +94,15 @@ class ConformanceTest:
 
         return Campaign(self.role, open_one, tour)
 
-    def judge(self, runs: int = RUNS, seed: int = 0) -> Verdict:
+    def judge(self, runs: int = RUNS, seed: int = 0) -> ConformanceVerdict:
         """The verdict, for those who have no test runner."""
         return self.campaign().judge(runs, seed)
 
-    def replay(self, script: Path) -> Verdict:
+    def replay(self, script: Path) -> ConformanceVerdict:
         """The verdict on the inputs of a script file alone.  Raises `ConfigurationError` for a file that is none."""
         return self.campaign().replay(script_file.load(script, self.role))
 
-    def report_to(self, folder: Path | None, verdict: Verdict) -> str:
+    def report_to(self, folder: Path | None, verdict: ConformanceVerdict) -> str:
         """The verdict in words; the inputs of a run that failed go to a script file in the folder."""
         text = f"\n{text_of(verdict, self.role)}"
         if folder is None or not verdict.moves:
@@ -120,6 +120,6 @@ class ConformanceTest:
         class ConformanceTestCase(TestCase):
             def test_conformance(self) -> None:
                 verdict = test.judge(seed=OPTIONS.seed)
-                assert verdict.outcome is Outcome.PASS, test.report_to(OPTIONS.trace_dir, verdict)
+                assert verdict.outcome is ConformanceOutcome.PASS, test.report_to(OPTIONS.trace_dir, verdict)
 
         return ConformanceTestCase

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from statemachines.testing.conformance.child_process import END_S, PATIENCE_S, Died, NoAnswer
+from statemachines.testing.conformance.child_process import END_S, PATIENCE_S, ImplementationEnded, NoAnswer
 from statemachines.testing.conformance.interface import InterfaceError
 
 
@@ -89,7 +89,7 @@ class InProcess:
         except NoAnswer:
             raise
         except (Exception, SystemExit) as error:
-            raise Died(f"raises {type(error).__name__}: {error}") from error
+            raise ImplementationEnded(f"raises {type(error).__name__}: {error}") from error
         try:
             return msgspec.json.encode(answer)
         except (TypeError, ValueError, RecursionError) as error:

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, 
 import msgspec
 
 from statemachines import kernel
-from statemachines.testing.conformance.json_values import has_name, plain
+from statemachines.testing.conformance.json_values import has_name, make_plain
 from statemachines.testing.conformance.relation import Output, key_field
 
 INTERFACE: Final = 1
@@ -71,7 +71,7 @@ def _default_of(field: msgspec.structs.FieldInfo, hint: Any) -> Callable[[], Any
     if field.default is msgspec.NODEFAULT:
         made: Callable[[], Any] = field.default_factory
         return made
-    value = plain(field.default)
+    value = make_plain(field.default)
     return lambda: msgspec.convert(value, hint)
 
 
@@ -173,7 +173,7 @@ class Interface:
         """The line that begins an instance."""
         known = self._given.get(id(record))
         if known is None or known[0] is not record:
-            given = msgspec.json.encode({field: plain(getattr(record, field)) for field in self.given})
+            given = msgspec.json.encode({field: make_plain(getattr(record, field)) for field in self.given})
             machine = msgspec.json.encode(self.fsm.full_name)
             text = b'{"init":%b,"interface":%d,"machine":%b' % (given, INTERFACE, machine)
             known = self._given[id(record)] = (record, text)
@@ -185,7 +185,7 @@ class Interface:
         if text is None:
             if len(self._lines) == KNOWN_MAX:
                 self._lines.clear()
-            text = self._lines[event] = msgspec.json.encode(plain(event))
+            text = self._lines[event] = msgspec.json.encode(make_plain(event))
         return b'{"event":%b,"now_ns":%d,"n":%d}' % (text, now_ns, number)
 
     def timer_line(self, timer: str, now_ns: int, number: int) -> bytes:

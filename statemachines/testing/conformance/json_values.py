@@ -12,11 +12,11 @@ import msgspec
 from statemachines.kernel import Event, Map, Request, in_order, name_of
 
 
-def plain(value: Any) -> Any:
+def make_plain(value: Any) -> Any:
     """A value as JSON has it: objects, lists, texts, numbers; bytes are texts in Base64.  Events and tagged Structs
     have their name as `type`."""
     if isinstance(value, msgspec.Struct):
-        fields = {field: plain(getattr(value, field)) for field in value.__struct_fields__}
+        fields = {field: make_plain(getattr(value, field)) for field in value.__struct_fields__}
         for field in _fields_of_pairs(type(value)):
             fields[field] = fields[field] or []
         return {"type": name_of(type(value)), **fields} if has_name(type(value)) else fields
@@ -25,12 +25,12 @@ def plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return b64encode(value).decode()
     if isinstance(value, Map):
-        items = [(plain(key), plain(one)) for key, one in in_order(value)]
+        items = [(make_plain(key), make_plain(one)) for key, one in in_order(value)]
         return dict(items) if all(isinstance(key, str) for key, _ in items) else items
     if isinstance(value, tuple):
-        return tuple([plain(one) for one in value])  # as `msgspec.to_builtins` has it: the two are compared
+        return tuple([make_plain(one) for one in value])  # as `msgspec.to_builtins` has it: the two are compared
     if isinstance(value, list):
-        return [plain(one) for one in value]
+        return [make_plain(one) for one in value]
     return value
 
 

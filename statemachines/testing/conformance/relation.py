@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Ask, CancelTimer, Effect, Event, Send, SetTimer, Stop, Tell, name_of
 from statemachines.kernel.event import column_fields
-from statemachines.testing.conformance.json_values import plain
+from statemachines.testing.conformance.json_values import make_plain
 
 
 class Before(msgspec.Struct, frozen=True):
@@ -113,7 +113,7 @@ class Repeated(msgspec.Struct, frozen=True):
     clause: str
 
 
-class Owed(msgspec.Struct, frozen=True):
+class LateEffect(msgspec.Struct, frozen=True):
     """What the timer called `timer` in the table causes is owed from its deadline to `late_ns` after it (other timers:
     at their deadlines)."""
 
@@ -132,7 +132,7 @@ class Relation(msgspec.Struct, frozen=True, dict=True):
     unordered: tuple[Unordered, ...] = ()
     ranged: tuple[Ranged, ...] = ()
     repeated: tuple[Repeated, ...] = ()
-    owed: tuple[Owed, ...] = ()
+    owed: tuple[LateEffect, ...] = ()
     hidden: tuple[str, ...] = ()
 
     @cached_property
@@ -194,15 +194,15 @@ class OutputsOf:
 def _output(effect: Effect) -> Output | None:
     match effect:
         case Send(to, message):
-            return Output(("send", to), name_of(type(message)), to, _untyped(plain(message)))
+            return Output(("send", to), name_of(type(message)), to, _untyped(make_plain(message)))
         case Tell(event):
-            return Output(("tell", _key_of(event)), name_of(type(event)), "", _untyped(plain(event)))
+            return Output(("tell", _key_of(event)), name_of(type(event)), "", _untyped(make_plain(event)))
         case Stop():
             return STOPPED
     if not isinstance(effect, Ask):
         return None
     request = effect.request
-    return Output(("ask", effect.service), name_of(type(request)), effect.service, _untyped(plain(request)))
+    return Output(("ask", effect.service), name_of(type(request)), effect.service, _untyped(make_plain(request)))
 
 
 def _untyped(fields: dict[str, Any]) -> dict[str, Any]:

@@ -9,8 +9,16 @@ from typing import Any
 
 from statemachines import catalogue
 from statemachines.kernel import ConfigurationError, GaplessError, name_of
-from statemachines.testing.conformance.campaign import Coverage, Outcome, Verdict
-from statemachines.testing.conformance.conformance_run import Begin, Cell, FedInput, Late, Move, Violation, Wait
+from statemachines.testing.conformance.campaign import ConformanceCoverage, ConformanceOutcome, ConformanceVerdict
+from statemachines.testing.conformance.conformance_run import (
+    Begin,
+    Cell,
+    ConformanceViolation,
+    FedInput,
+    Late,
+    Move,
+    Wait,
+)
 from statemachines.testing.conformance.relation import Output
 from statemachines.testing.conformance.role import ConformanceRole
 from statemachines.testing.conformance.script_file import line_of
@@ -19,10 +27,10 @@ MS = 1_000_000
 MISSED_MAX = 20
 
 
-def text_of(verdict: Verdict, role: ConformanceRole) -> str:
+def text_of(verdict: ConformanceVerdict, role: ConformanceRole) -> str:
     """The verdict for people: what was fed, what was expected by which clause, what came; and the coverage."""
     lines = [f"{verdict.outcome.value}: {role.fsm.full_name}"]
-    if verdict.outcome is Outcome.FAIL:
+    if verdict.outcome is ConformanceOutcome.FAIL:
         lines += [*_violation(verdict, role), "", "the inputs that repeat it:", *_inputs(verdict.moves)]
         return "\n".join(lines)
     if verdict.why:
@@ -35,7 +43,7 @@ def repeat_of(role_name: str, script: Path, command: Iterable[str]) -> str:
     return f"gapless conform {role_name} --script {shlex.quote(str(script))} -- {shlex.join(command)}"
 
 
-def json_of(verdict: Verdict, role: ConformanceRole) -> dict[str, Any]:
+def json_of(verdict: ConformanceVerdict, role: ConformanceRole) -> dict[str, Any]:
     """The verdict for programs."""
     shown: dict[str, Any] = {
         "role": role.fsm.full_name,
@@ -56,7 +64,7 @@ def json_of(verdict: Verdict, role: ConformanceRole) -> dict[str, Any]:
     return shown
 
 
-def _coverage_json(coverage: Coverage, role: ConformanceRole) -> dict[str, Any]:
+def _coverage_json(coverage: ConformanceCoverage, role: ConformanceRole) -> dict[str, Any]:
     return {
         "rows": coverage.rows,
         "rows_taken": coverage.taken,
@@ -70,14 +78,14 @@ def _coverage_json(coverage: Coverage, role: ConformanceRole) -> dict[str, Any]:
     }
 
 
-def _violation(verdict: Verdict, role: ConformanceRole) -> Iterator[str]:
+def _violation(verdict: ConformanceVerdict, role: ConformanceRole) -> Iterator[str]:
     if verdict.violation is None:
         yield f"  {verdict.why}"
     else:
         yield from describe_violation(verdict.violation, role)
 
 
-def describe_violation(found: Violation, role: ConformanceRole) -> Iterator[str]:
+def describe_violation(found: ConformanceViolation, role: ConformanceRole) -> Iterator[str]:
     """What was fed, what was expected by which clause, what came."""
     yield f"  fed       {found.fed} at {found.at_ns / MS:g} ms, {' or '.join(found.states)}"
     for number, (outputs, clauses) in enumerate(found.expected):
@@ -120,12 +128,12 @@ def _words(move: Move) -> str:
     return f"{name_of(type(event))}({fields})"
 
 
-def _coverage(verdict: Verdict, role: ConformanceRole) -> Iterator[str]:
+def _coverage(verdict: ConformanceVerdict, role: ConformanceRole) -> Iterator[str]:
     found = verdict.coverage
     if found is None:
         return
     yield f"  rows      {found.taken} of {found.rows} that can be taken within the bounds, state by state"
-    if verdict.outcome is not Outcome.PASS:
+    if verdict.outcome is not ConformanceOutcome.PASS:
         return
     if found.missed:
         yield f"            not taken: {describe_cells(found.missed, role)}"

@@ -24,7 +24,7 @@ from statemachines.testing.conformance.services import PlayedService, PlayedWorl
 from statemachines.testing.conformance.wire_role import WireRole
 from statemachines.testing.pool import Pool
 from statemachines.testing.protocol import Legal, environment_of, testing_of
-from statemachines.testing.struct_values import example
+from statemachines.testing.struct_values import draw_example
 from statemachines_spec.explorer.timing import Timing
 
 SECOND_NS: Final = 1_000_000_000
@@ -133,7 +133,7 @@ def drawn_role(fsm: Fsm[Any]) -> ConformanceRole:
         found: list[Event] = []
         for kind in kinds:
             for seed in range(DRAWN):
-                event: Event = example(kind, Random(seed), pool)
+                event: Event = draw_example(kind, Random(seed), pool)
                 if event not in found and legal(record, event) and _is_taken(fsm, record, event):
                     found.append(event)
         return found
@@ -148,7 +148,7 @@ def drawn_role(fsm: Fsm[Any]) -> ConformanceRole:
 def _first_record(fsm: Fsm[Any]) -> Any:
     """A record as the machine begins with it: what has no default is drawn."""
     fields = msgspec.structs.fields(fsm.record_type)
-    drawn = example(fsm.record_type, Random(1))
+    drawn = draw_example(fsm.record_type, Random(1))
     record = fsm.record_type(**{one.name: getattr(drawn, one.name) for one in fields if one.required})
     if record.status is not fsm.initial:
         rule = f"does not begin in {fsm.initial.value}; give the status a default, or declare a role of its own"

@@ -23,7 +23,7 @@ from statemachines.testing.conformance.relation import STOPPED, Output, OutputsO
 from statemachines.testing.conformance.role import ConformanceRole
 from statemachines.testing.conformance.services import PlayedWorld
 from statemachines_spec.explorer.actor import Watch
-from statemachines_spec.explorer.party import TimedParty, age_party, all_due, begin, step_party
+from statemachines_spec.explorer.party import TimedParty, age_party, begin, list_due, step_party
 
 NODES_MAX: Final = 4_000
 """A system with more states is explored so far, and its coverage says so."""
@@ -45,7 +45,7 @@ TICK: Final = Wait(0)
 """One tick; its length is the role's."""
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class GraphOutcome(msgspec.Struct, frozen=True):
     """What comes of an input in a state: the state after it (None: the instance has ended), what is seen, the rows."""
 
     party: TimedParty | None
@@ -76,7 +76,7 @@ class RoleGraph:
         self.parties: dict[Node, TimedParty] = {}
         self.edges: dict[Node, list[Edge]] = {OVER: []}
         self._encoder = msgspec.msgpack.Encoder(enc_hook=enc_hook)
-        self._outcomes: dict[tuple[bytes, type[Any], Hashable], Outcome | None] = {}
+        self._outcomes: dict[tuple[bytes, type[Any], Hashable], GraphOutcome | None] = {}
         self._separated: dict[tuple[Node, bytes], tuple[list[Move], Node] | None] = {}
         self._outputs = OutputsOf(role.relation)
         for number, _ in enumerate(role.starts):
@@ -179,42 +179,42 @@ class RoleGraph:
     def _key(self, party: TimedParty) -> bytes:
         return self._encoder.encode(party)
 
-    def outcome(self, party: TimedParty, move: Move) -> Outcome | None:
+    def outcome(self, party: TimedParty, move: Move) -> GraphOutcome | None:
         """What comes of an input; None: the table refuses it."""
         return self._outcome(party, self._key(party), move)
 
-    def _outcome(self, party: TimedParty, key: bytes, move: Move) -> Outcome | None:
+    def _outcome(self, party: TimedParty, key: bytes, move: Move) -> GraphOutcome | None:
         event: Hashable = move.event if isinstance(move, FedInput) else None
         entry = (key, type(event), event)
         if entry not in self._outcomes:
             self._outcomes[entry] = self._tick(party) if event is None else self._feed(party, event)
         return self._outcomes[entry]
 
-    def _feed(self, party: TimedParty, event: Any) -> Outcome | None:
+    def _feed(self, party: TimedParty, event: Any) -> GraphOutcome | None:
         try:
             return self._settle(self._take(party, event))
         except ProtocolError:
             return None
 
-    def _tick(self, party: TimedParty) -> Outcome | None:
+    def _tick(self, party: TimedParty) -> GraphOutcome | None:
         after = age_party(self.timing, party, 1)
         assert after is None or isinstance(after, TimedParty)
-        return None if after is None else self._settle(Outcome(after, (), ()))
+        return None if after is None else self._settle(GraphOutcome(after, (), ()))
 
-    def _settle(self, outcome: Outcome) -> Outcome | None:
+    def _settle(self, outcome: GraphOutcome) -> GraphOutcome | None:
         """With what is due fired."""
         registry = self.role.fsm.timer_registry()
         for _ in range(FIRINGS_MAX):
-            due = [] if outcome.party is None else all_due(outcome.party, self.timing.authority)
+            due = [] if outcome.party is None else list_due(outcome.party, self.timing.authority)
             if outcome.party is None or not due:
                 return outcome
             timer, key = due[0]
             after = self._take(outcome.party, registry[timer](key))
             both = outcome.effects + after.effects
-            outcome = Outcome(after.party, outcome.outputs + after.outputs, outcome.cells + after.cells, both)
+            outcome = GraphOutcome(after.party, outcome.outputs + after.outputs, outcome.cells + after.cells, both)
         return None
 
-    def _take(self, party: TimedParty, event: Any) -> Outcome:
+    def _take(self, party: TimedParty, event: Any) -> GraphOutcome:
         watch: Watch = []
         after, effects = step_party(self.role.fsm, party, event, "", watch, timing=self.timing)
         assert isinstance(after, TimedParty)
@@ -223,7 +223,7 @@ class RoleGraph:
         if stops and STOPPED not in outputs:
             outputs = (*outputs, STOPPED)
         cells = tuple((seen.full_machine, seen.row, seen.source) for seen in watch if seen.row >= 0)
-        return Outcome(None if stops else _without_far(after), outputs, cells, effects)
+        return GraphOutcome(None if stops else _without_far(after), outputs, cells, effects)
 
     def _late_cells(self) -> Iterator[Cell]:
         """Rows that ignore a timer which an event has taken back."""
@@ -294,7 +294,7 @@ class RoleGraph:
             node, two = edge.dest, outcome.party
         return False
 
-    def _answer_of(self, party: TimedParty, move: Move) -> Outcome | None:
+    def _answer_of(self, party: TimedParty, move: Move) -> GraphOutcome | None:
         """What comes of an input in a state that no run may reach: a step that raises is an answer of its own."""
         try:
             return self.outcome(party, move)

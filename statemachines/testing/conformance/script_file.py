@@ -19,7 +19,7 @@ from statemachines.kernel import ConfigurationError, Map, name_of
 from statemachines.kernel.pmap import dec_hook
 from statemachines.testing.conformance.conformance_run import Begin, FedInput, Late, Move, Wait
 from statemachines.testing.conformance.interface import twin_of
-from statemachines.testing.conformance.json_values import plain
+from statemachines.testing.conformance.json_values import make_plain
 from statemachines.testing.conformance.role import ConformanceRole
 from statemachines.whole_file import write_whole
 
@@ -30,7 +30,7 @@ def line_of(move: Move) -> dict[str, Any]:
         case Begin(start):
             return {"begin": start}
         case FedInput(event):
-            return {"feed": plain(event)}
+            return {"feed": make_plain(event)}
         case Wait(ns):
             return {"wait_ns": ns}
     return {"late": move.timer}
@@ -82,7 +82,7 @@ def event_from(kind: type[Any], value: dict[str, Any]) -> Any:
 
 
 def value_from(hint: Any, value: Any) -> Any:
-    """The value of this type that JSON has so (`json_values.plain`)."""
+    """The value of this type that JSON has so (`json_values.make_plain`)."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Map:
         key, one = args

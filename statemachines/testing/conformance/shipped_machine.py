@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, get_type_hints
 
 from statemachines.kernel import Ask, CancelTimer, Effect, Fsm, Send, SetTimer, Tell, name_of
-from statemachines.testing.conformance.json_values import plain
+from statemachines.testing.conformance.json_values import make_plain
 from statemachines.testing.conformance.role import ConformanceRole
 from statemachines.testing.conformance.script_file import event_from, value_from
 
@@ -52,11 +52,11 @@ def _line_of(effect: Effect, fsm: Fsm[Any]) -> dict[str, Any]:
     """An effect as JSON has it."""
     match effect:
         case Send(to, message):
-            return {"effect": "send", "to": to, "message": plain(message)}
+            return {"effect": "send", "to": to, "message": make_plain(message)}
         case Ask(service, request):
-            return {"effect": "ask", "service": service, "request": plain(request)}
+            return {"effect": "ask", "service": service, "request": make_plain(request)}
         case Tell(event):
-            return {"effect": "tell", "event": plain(event)}
+            return {"effect": "tell", "event": make_plain(event)}
         case SetTimer(timer, deadline_ns, key):
             first = {"authority": True} if timer in fsm.authority else {}
             return {"effect": "set_timer", "timer": _joined(timer, key), "deadline_ns": deadline_ns, **first}

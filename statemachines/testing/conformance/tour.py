@@ -55,14 +55,14 @@ class Distance(NamedTuple):
     left: int | None
 
 
-class Changing(NamedTuple):
+class ChangingRow(NamedTuple):
     """A row in a state, and a field of the record, or of what that holds, which it changes."""
 
     cell: Cell
     field: str
 
 
-class Flagged(NamedTuple):
+class FlaggedRow(NamedTuple):
     """A row in a state, the kind of input that takes it, and all that the record says by yes or no, or by a status."""
 
     cell: Cell
@@ -77,7 +77,7 @@ class EdgeTarget(NamedTuple):
     move: Move
 
 
-Target = InputTarget | Distance | Changing | Flagged | EdgeTarget
+Target = InputTarget | Distance | ChangingRow | FlaggedRow | EdgeTarget
 
 
 class Tour:
@@ -125,7 +125,7 @@ class Tour:
             yield from self.graph.moves_along(path)
             yield edge.move
             self._at = edge.dest
-            is_looked_at = all(isinstance(one, Flagged) for one in targets & self._left)
+            is_looked_at = all(isinstance(one, FlaggedRow) for one in targets & self._left)
             self._left -= targets
             if not is_looked_at:
                 yield from self._look(edge)
@@ -142,20 +142,20 @@ class Tour:
             yield from (Distance(cell, *one) for cell in edge.cells for one in distances)
         if edge.dest != OVER and edge.dest != edge.source:
             fields = _changed_fields(party.record, self.graph.parties[edge.dest].record, "")
-            yield from (Changing(cell, field) for field in dict.fromkeys(fields) for cell in edge.cells)
+            yield from (ChangingRow(cell, field) for field in dict.fromkeys(fields) for cell in edge.cells)
         if edge.source[0] in self._flagged:
-            yield from (Flagged(cell, kind, self._flags[edge.source]) for cell in edge.cells)
+            yield from (FlaggedRow(cell, kind, self._flags[edge.source]) for cell in edge.cells)
         if edge.source[0] in self._small and edge.dest != edge.source:
             yield EdgeTarget(edge.source, edge.move)
 
     def _few_flags(self) -> set[int]:
         """The starts in which a row has few of them."""
-        found: dict[int, set[Flagged]] = {}
+        found: dict[int, set[FlaggedRow]] = {}
         for node, edges in self.graph.edges.items():
             if isinstance(node, tuple):
                 flagged = found.setdefault(node[0], set())
                 flagged.update(
-                    Flagged(cell, _kind_of(edge.move), self._flags[node]) for edge in edges for cell in edge.cells
+                    FlaggedRow(cell, _kind_of(edge.move), self._flags[node]) for edge in edges for cell in edge.cells
                 )
         return {start for start, flagged in found.items() if len(flagged) <= FLAGGED_MAX}
 

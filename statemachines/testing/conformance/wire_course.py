@@ -6,8 +6,8 @@ import time
 from collections import Counter, deque
 from typing import Any, Final
 
-from statemachines.testing.conformance.campaign import Outcome
-from statemachines.testing.conformance.conformance_run import Violation
+from statemachines.testing.conformance.campaign import ConformanceOutcome
+from statemachines.testing.conformance.conformance_run import ConformanceViolation
 from statemachines.testing.conformance.interface import InterfaceError
 from statemachines.testing.conformance.wire_choice import WireChoice
 from statemachines.testing.conformance.wire_verdict import Note, WireOptions, WireVerdict
@@ -75,25 +75,27 @@ class WireCourse:
         self.counts["messages sent"] += 1
         self.note(what)
 
-    def fail(self, why: str, instance: str = "", violation: Violation | None = None) -> None:
+    def fail(self, why: str, instance: str = "", violation: ConformanceViolation | None = None) -> None:
         """Something is wrong with the implementation."""
-        self._decide(Outcome.FAIL, why, violation, instance)
+        self._decide(ConformanceOutcome.FAIL, why, violation, instance)
 
     def give_up(self, why: str) -> None:
         """It cannot be judged."""
-        self._decide(Outcome.INCONCLUSIVE, why)
+        self._decide(ConformanceOutcome.INCONCLUSIVE, why)
 
     def conclude(self, why: str) -> None:
         """The run is over, and nothing was wrong; `why` it shows nothing ("": it does)."""
         if not self.is_decided:
-            self._decide(Outcome.INCONCLUSIVE if why else Outcome.PASS, why)
+            self._decide(ConformanceOutcome.INCONCLUSIVE if why else ConformanceOutcome.PASS, why)
 
     def refuse(self, why: str) -> None:
         """The implementation speaks something else."""
         if not self.is_decided:
             self.error = InterfaceError(why)
 
-    def _decide(self, outcome: Outcome, why: str, violation: Violation | None = None, instance: str = "") -> None:
+    def _decide(
+        self, outcome: ConformanceOutcome, why: str, violation: ConformanceViolation | None = None, instance: str = ""
+    ) -> None:
         if self.is_decided:
             return
         self.verdict = WireVerdict(

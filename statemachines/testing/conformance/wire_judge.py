@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from statemachines.kernel import Fsm
-from statemachines.testing.conformance.conformance_run import Cell, Violated, Violation
+from statemachines.testing.conformance.conformance_run import Cell, ConformanceViolation, Violated
 from statemachines.testing.conformance.relation import Output
 from statemachines.testing.conformance.role import ConformanceRole
 from statemachines.testing.conformance.wire_role import BegunRecord, WireRole
@@ -48,7 +48,7 @@ class WireJudge(WireSearch):
         super().__init__(role, wire, name, tolerance_ns)
         self.tolerance_ns = tolerance_ns
         self.coverage = coverage
-        self.suspicion: Violation | None = None
+        self.suspicion: ConformanceViolation | None = None
         self._violations = WireViolations(self)
         self._last_row = -1
         at_ns, by_ns = began_ns
@@ -152,15 +152,15 @@ class WireJudge(WireSearch):
 
     # -- what is wrong ------------------------------------------------------------------------------------------
 
-    def _suspect(self, found: list[CarriedState], least: int, describe: Callable[[], Violation]) -> None:
+    def _suspect(self, found: list[CarriedState], least: int, describe: Callable[[], ConformanceViolation]) -> None:
         """Keep what would be wrong if the application had not called unseen."""
         if self.suspicion is None and min(state.assumed for state in found) > least:
             self.suspicion = describe()
         elif all(state.stopped for state in found):
             self.suspicion = None
 
-    def _describe_message(self, came: Output, now_ns: int) -> Violation:
+    def _describe_message(self, came: Output, now_ns: int) -> ConformanceViolation:
         return self.suspicion or self._violations.describe_message(came, now_ns)
 
-    def _describe_silence(self, now_ns: int) -> Violation:
+    def _describe_silence(self, now_ns: int) -> ConformanceViolation:
         return self.suspicion or self._violations.describe_silence(now_ns)

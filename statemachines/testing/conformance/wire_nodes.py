@@ -11,7 +11,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from statemachines.kernel import Send, name_of
-from statemachines.testing.conformance.conformance_run import Cell, Inconclusive, Violated, Violation
+from statemachines.testing.conformance.conformance_run import Cell, ConformanceViolation, Inconclusive, Violated
 from statemachines.testing.conformance.input_choice import InputChoice
 from statemachines.testing.conformance.message_faults import MessageFaults
 from statemachines.testing.conformance.relation import OutputsOf, answered_values
@@ -134,7 +134,9 @@ class WireNodes:
         if not records:
             came = self._outputs.of((Send(packet.to, message),))
             wrong = f"{packet.sender} is new, and no instance begins so, or the one before it goes on"
-            found = Violation("nothing", now_ns - course.started_ns, ("not begun",), (((), ()),), came, wrong)
+            found = ConformanceViolation(
+                "nothing", now_ns - course.started_ns, ("not begun",), (((), ()),), came, wrong
+            )
             course.fail(wrong, packet.sender, found)
             return None
         course.counts["instances"] += 1

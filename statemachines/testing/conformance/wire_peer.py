@@ -13,11 +13,11 @@ from statemachines.drivers.tcp import HELLO_S, TELL_S
 from statemachines.testing.conformance.wire_role import WireRole
 from statemachines.wire import (
     FRAME_MAX,
-    Codec,
     FrameError,
     Frames,
     Hello,
     Packet,
+    PacketCodec,
     decode_hello,
     encode_refusal,
     hello_of,
@@ -67,7 +67,7 @@ class WirePeer(asyncio.Protocol):
         self._owner = owner
         self._dialled = dialled
         self._greeting: Greeting | None = None
-        self._codec: Codec[Any] = Codec(owner.wire.takes)
+        self._codec: PacketCodec[Any] = PacketCodec(owner.wire.takes)
         self._frames = Frames(GREETING_MAX)
         self._number = 0
         self._timer: asyncio.TimerHandle | None = None

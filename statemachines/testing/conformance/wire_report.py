@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from statemachines.testing.conformance.campaign import Outcome
+from statemachines.testing.conformance.campaign import ConformanceOutcome
 from statemachines.testing.conformance.report import describe_cell, describe_cells, describe_violation
 from statemachines.testing.conformance.role import ConformanceRole
 from statemachines.testing.conformance.wire_verdict import Note, WireVerdict
@@ -21,7 +21,7 @@ def text_of(verdict: WireVerdict, role: ConformanceRole) -> str:
 
 def _lines(verdict: WireVerdict, role: ConformanceRole) -> Iterator[str]:
     yield f"{verdict.outcome.value}: {role.fsm.full_name} over the wire"
-    if verdict.outcome is Outcome.FAIL:
+    if verdict.outcome is ConformanceOutcome.FAIL:
         if verdict.violation is None:
             yield f"  {verdict.why}"
         else:
@@ -56,7 +56,7 @@ def _coverage(verdict: WireVerdict, role: ConformanceRole) -> Iterator[str]:
     taken = f"{len(verdict.cells)} certainly, {some} more possibly"
     yield f"  rows      of {len(verdict.table)} rows of the table, state by state, were taken: {taken}"
     untaken = tuple(sorted(verdict.table - verdict.cells - verdict.possible))
-    if untaken and verdict.outcome is Outcome.PASS:
+    if untaken and verdict.outcome is ConformanceOutcome.PASS:
         yield f"            not taken: {describe_cells(untaken, role)}"
     yield f"  pairs     {verdict.pairs} pairs of rows"
     yield counts

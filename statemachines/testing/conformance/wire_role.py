@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from statemachines.drivers.role import Role
+from statemachines.drivers.role import NodeRole
 from statemachines.kernel import Answer, Call, Event, Message, Request
 from statemachines.testing.conformance.relation import Output
 
@@ -115,7 +115,7 @@ class WireParty(Protocol):
 class WireRole(msgspec.Struct, frozen=True):
     """How the kit plays the peers of one role, and judges it by its messages alone."""
 
-    plays: Role
+    plays: NodeRole
     """The role that the kit has on its connections."""
     peer: str
     """The name of the role under test, as a hello says it."""

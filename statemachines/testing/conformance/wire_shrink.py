@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.input_file import decode_input, read_input
-from statemachines.testing.conformance.campaign import Outcome
+from statemachines.testing.conformance.campaign import ConformanceOutcome
 from statemachines.testing.conformance.interface import InterfaceError
 from statemachines.testing.conformance.role import ConformanceRole
 from statemachines.testing.conformance.wire_choice import LeftOut
@@ -92,7 +92,7 @@ async def replay_script(
     while True:
         played += 1
         verdict = await WireRun(role, options, command).judge(lambda address: None)
-        if verdict.outcome is Outcome.FAIL or played == TRIES:
+        if verdict.outcome is ConformanceOutcome.FAIL or played == TRIES:
             return verdict, played
 
 

@@ -8,8 +8,8 @@ import msgspec
 
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.tcp import Address
-from statemachines.testing.conformance.campaign import Outcome
-from statemachines.testing.conformance.conformance_run import Cell, Violation
+from statemachines.testing.conformance.campaign import ConformanceOutcome
+from statemachines.testing.conformance.conformance_run import Cell, ConformanceViolation
 from statemachines.testing.conformance.wire_choice import LeftOut
 
 
@@ -45,9 +45,9 @@ class Note(msgspec.Struct, frozen=True):
 class WireVerdict(msgspec.Struct, frozen=True):
     """What is known at the end."""
 
-    outcome: Outcome
+    outcome: ConformanceOutcome
     why: str = ""
-    violation: Violation | None = None
+    violation: ConformanceViolation | None = None
     instance: str = ""
     notes: tuple[Note, ...] = ()
     """What happened last, the violation at the end."""

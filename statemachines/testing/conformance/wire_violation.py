@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from statemachines.kernel import name_of
-from statemachines.testing.conformance.conformance_run import Cell, Violation
+from statemachines.testing.conformance.conformance_run import Cell, ConformanceViolation
 from statemachines.testing.conformance.relation import Output
 from statemachines.testing.conformance.wire_search import WireSearch
 from statemachines.testing.conformance.wire_state import CarriedState
@@ -23,7 +23,7 @@ class WireViolations:
     def __init__(self, search: WireSearch) -> None:
         self._search = search
 
-    def describe_message(self, came: Output, now_ns: int) -> Violation:
+    def describe_message(self, came: Output, now_ns: int) -> ConformanceViolation:
         """The message that no state allows."""
         search = self._search
         reached = self._likely(came, now_ns)
@@ -37,7 +37,7 @@ class WireViolations:
             found = [max(reached, key=lambda one: one.inputs)]
         return self._violation(found, (came,), now_ns, wrong or f"not expected: {came}")
 
-    def describe_silence(self, now_ns: int) -> Violation:
+    def describe_silence(self, now_ns: int) -> ConformanceViolation:
         """What had to come, and did not."""
         owed = sorted(self._likely(None, now_ns), key=lambda one: one.pending_ns)
         first = next((str(one.pending[0]) for one in owed if one.pending), "another instance, since this one has ended")
@@ -69,7 +69,9 @@ class WireViolations:
                     return after
         return None
 
-    def _violation(self, found: list[CarriedState], came: tuple[Output, ...], now_ns: int, wrong: str) -> Violation:
+    def _violation(
+        self, found: list[CarriedState], came: tuple[Output, ...], now_ns: int, wrong: str
+    ) -> ConformanceViolation:
         names = [one.name for one in came]
         found = sorted(found, key=lambda one: (one.assumed, [sent.name for sent in one.pending[:1]] != names))
         expected: dict[str, tuple[tuple[Output, ...], tuple[str, ...]]] = {}
@@ -80,7 +82,7 @@ class WireViolations:
         states = dict.fromkeys(str(state.record.status.value) for state in self._search.states)
         fed = words_of(self._search.sent[-1].message) if self._search.sent else "nothing since its last message"
         allowed = tuple(expected.values())[:EXPECTED_MAX] or (((), ()),)
-        return Violation(fed, now_ns, tuple(states), allowed, came, wrong)
+        return ConformanceViolation(fed, now_ns, tuple(states), allowed, came, wrong)
 
     def _clause(self, cell: Cell) -> str:
         machine, row, _ = cell

@@ -26,7 +26,7 @@ from statemachines.cursor_recovery.memory import (
 )
 from statemachines.cursor_recovery.observers import Observers
 from statemachines.kernel import Answer, InvariantViolated, ProtocolError, Request
-from statemachines.testing.cursor_recovery.crash_judge import Violation
+from statemachines.testing.cursor_recovery.crash_judge import CrashViolation
 from statemachines.trace import COLUMNS
 from statemachines.trace.log import Log
 
@@ -50,7 +50,7 @@ class Made(NamedTuple):
     source: str
 
 
-def judge_accesses(queue: Queue, logs: Iterable[Log]) -> list[Violation]:
+def judge_accesses(queue: Queue, logs: Iterable[Log]) -> list[CrashViolation]:
     """What was done that must never be: the first of it, since what follows rests on it."""
     observers = Observers(queue)
     for one in sorted(_settle(queue, [made for log in logs for made in _list_made(log)]), key=lambda one: one[:3]):
@@ -60,7 +60,7 @@ def judge_accesses(queue: Queue, logs: Iterable[Log]) -> list[Violation]:
             elif one.answer is not None:
                 observers.observe_access(one.slot, one.incarnation, one.request, one.answer, one.time_ns)
         except (ProtocolError, InvariantViolated) as error:
-            return [Violation("EXCL", f"{one.life}: {one.request or 'died'}: {error}")]
+            return [CrashViolation("EXCL", f"{one.life}: {one.request or 'died'}: {error}")]
     return []
 
 

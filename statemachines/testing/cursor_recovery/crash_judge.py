@@ -12,7 +12,7 @@ import msgspec
 from statemachines.testing.cursor_recovery.crash_plan import Plan, message_of
 
 
-class Delivery(msgspec.Struct, frozen=True):
+class ReadMessage(msgspec.Struct, frozen=True):
     """A message that a reader says it got: which life of which reader, the position of its block, the bytes."""
 
     reader: int
@@ -42,7 +42,7 @@ class Evidence(msgspec.Struct, kw_only=True):
 
     begun: dict[tuple[int, int], bytes] = msgspec.field(default_factory=dict)
     acknowledged: set[tuple[int, int]] = msgspec.field(default_factory=set)
-    deliveries: list[Delivery] = msgspec.field(default_factory=list)
+    deliveries: list[ReadMessage] = msgspec.field(default_factory=list)
     held: list[HeldBlock] = msgspec.field(default_factory=list)
     lost: int = 0
     readers_killed: int = 0
@@ -51,7 +51,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     stuck: list[tuple[str, str]] = msgspec.field(default_factory=list)
 
 
-class Violation(NamedTuple):
+class CrashViolation(NamedTuple):
     """A property that a run broke, and how."""
 
     name: str
@@ -67,73 +67,75 @@ def messages_in(plan: Plan) -> dict[tuple[int, int], bytes]:
     }
 
 
-def judge(plan: Plan, seen: Evidence) -> list[Violation]:
+def judge(plan: Plan, seen: Evidence) -> list[CrashViolation]:
     """Every property that does not hold."""
-    found = [Violation(name, text) for name, text in seen.stuck]
+    found = [CrashViolation(name, text) for name, text in seen.stuck]
     found += _judge_bytes(messages_in(plan), seen)
     found += _judge_order(seen)
     found += _judge_acknowledged(plan, seen)
     found += _judge_owners(seen)
     for read, written, later in seen.heads:
         if not read <= written <= later + plan.capacity:
-            found.append(Violation("BOUND", f"read head {read}, then write head {written}, then read head {later}"))
+            found.append(
+                CrashViolation("BOUND", f"read head {read}, then write head {written}, then read head {later}")
+            )
     if not seen.guards:
-        found.append(Violation("SPACE", "bytes beside the data area have changed"))
+        found.append(CrashViolation("SPACE", "bytes beside the data area have changed"))
     return found
 
 
-def _judge_bytes(messages: dict[tuple[int, int], bytes], seen: Evidence) -> list[Violation]:
+def _judge_bytes(messages: dict[tuple[int, int], bytes], seen: Evidence) -> list[CrashViolation]:
     """INTEG and ONCE."""
     names = {message: name for name, message in messages.items()}
     found = []
-    came: dict[tuple[int, int], Delivery] = {}
+    came: dict[tuple[int, int], ReadMessage] = {}
     for one in seen.deliveries:
         name = names.get(one.message)
         if name is None or name not in seen.begun:
-            found.append(Violation("INTEG", f"reader {one.reader} got {one.message!r}, which nobody wrote"))
+            found.append(CrashViolation("INTEG", f"reader {one.reader} got {one.message!r}, which nobody wrote"))
         elif name in came:
-            found.append(Violation("ONCE", f"{name} came to {came[name].reader} and to {one.reader}"))
+            found.append(CrashViolation("ONCE", f"{name} came to {came[name].reader} and to {one.reader}"))
         else:
             came[name] = one
     return found
 
 
-def _judge_order(seen: Evidence) -> list[Violation]:
+def _judge_order(seen: Evidence) -> list[CrashViolation]:
     """ORDER: positions of each reader's life increase, and so do the messages of each writer."""
     found = []
     last: dict[tuple[int, int], int] = {}
     for one in seen.deliveries:
         consumer = (one.reader, one.life)
         if one.position < last.get(consumer, -1):
-            found.append(Violation("ORDER", f"reader {consumer} got {one.position} after {last[consumer]}"))
+            found.append(CrashViolation("ORDER", f"reader {consumer} got {one.position} after {last[consumer]}"))
         last[consumer] = one.position
     return found
 
 
-def _judge_acknowledged(plan: Plan, seen: Evidence) -> list[Violation]:
+def _judge_acknowledged(plan: Plan, seen: Evidence) -> list[CrashViolation]:
     """ACK: what did not come was taken by readers that were killed: a block each, and all of it counted."""
     messages = messages_in(plan)
     came = {one.message for one in seen.deliveries}
     missing = sorted(name for name in seen.acknowledged if messages[name] not in came)
     found = []
     if len(missing) > seen.lost:
-        found.append(Violation("ACK", f"{missing} were acknowledged and never came; counted as lost: {seen.lost}"))
+        found.append(CrashViolation("ACK", f"{missing} were acknowledged and never came; counted as lost: {seen.lost}"))
     blocks = {_block_of(plan, name) for name in missing}
     if len(blocks) > seen.readers_killed:
-        found.append(Violation("ACK", f"{missing} are missing; readers killed: {seen.readers_killed}"))
+        found.append(CrashViolation("ACK", f"{missing} are missing; readers killed: {seen.readers_killed}"))
     if seen.lost and not seen.readers_killed:
-        found.append(Violation("ACK", f"{seen.lost} messages counted as lost although no reader was killed"))
+        found.append(CrashViolation("ACK", f"{seen.lost} messages counted as lost although no reader was killed"))
     return found
 
 
-def _judge_owners(seen: Evidence) -> list[Violation]:
+def _judge_owners(seen: Evidence) -> list[CrashViolation]:
     """EXCL: nobody had a cursor while another one had it for certain."""
     found = []
     last: dict[str, HeldBlock] = {}
     for one in sorted(seen.held, key=lambda one: one.since_ns):
         before = last.get(one.cursor)
         if before is not None and one.since_ns < before.until_ns:
-            found.append(Violation("EXCL", f"{one.who} had {one.cursor} while {before.who} had it"))
+            found.append(CrashViolation("EXCL", f"{one.who} had {one.cursor} while {before.who} had it"))
         if before is None or one.until_ns > before.until_ns:
             last[one.cursor] = one
     return found

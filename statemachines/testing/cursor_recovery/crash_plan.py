@@ -17,7 +17,7 @@ NAME = 10
 Kind = Literal["none", "kill", "stop"]
 
 
-class Fate(msgspec.Struct, frozen=True):
+class PlannedFate(msgspec.Struct, frozen=True):
     """What befalls a process before its access number `access` (from 1, once it is attached), of a copy after so many
     `cells`: SIGKILL, or SIGSTOP for several thresholds."""
 
@@ -36,8 +36,8 @@ class Plan(msgspec.Struct, frozen=True):
     read_cursors: int
     write_cursors: int
     writers: tuple[tuple[tuple[int, ...], ...], ...]
-    fates_of_writers: tuple[tuple[Fate, ...], ...]
-    fates_of_readers: tuple[tuple[Fate, ...], ...]
+    fates_of_writers: tuple[tuple[PlannedFate, ...], ...]
+    fates_of_readers: tuple[tuple[PlannedFate, ...], ...]
     declared: bool
     threshold_ms: int = 5
     patience_s: float = PATIENCE_S
@@ -80,9 +80,9 @@ def _draw_blocks(chance: Random, capacity: int) -> tuple[tuple[int, ...], ...]:
     )
 
 
-def _draw_fates(chance: Random) -> tuple[Fate, ...]:
+def _draw_fates(chance: Random) -> tuple[PlannedFate, ...]:
     return tuple(
-        Fate(
+        PlannedFate(
             kind=chance.choice(("kill", "kill", "kill", "stop")),
             access=chance.randint(1, 90),
             cells=chance.choice((None, 0, 1, 3)),

@@ -31,8 +31,8 @@ from statemachines.drivers.cursor_recovery.operation_log import OperationLog
 from statemachines.kernel import Request
 from statemachines.testing.cursor_recovery import crash_judge
 from statemachines.testing.cursor_recovery.access_judge import judge_accesses
-from statemachines.testing.cursor_recovery.crash_plan import Fate, Plan, draw_plan
-from statemachines.trace import fingerprints
+from statemachines.testing.cursor_recovery.crash_plan import Plan, PlannedFate, draw_plan
+from statemachines.trace import list_fingerprints
 from statemachines.trace.log import merge, read_logs
 from statemachines.trace.row import Run as TracedRun
 
@@ -47,7 +47,7 @@ STOP, GO = 1, 2
 # -- one process ----------------------------------------------------------------------------------------------------
 
 
-class Holding:
+class HeldCursors:
     """Which cursors one life has, as far as its accesses tell: it writes a line for each that it has had.
 
     Whether a swap took a cursor shows in the next access: only its owner sets the position to none.
@@ -79,7 +79,7 @@ class Holding:
 class PlannedKill:
     """The hook of one life: before its access number `fate.access` what is to happen happens."""
 
-    def __init__(self, fate: Fate, holding: Holding, log: OperationLog | None) -> None:
+    def __init__(self, fate: PlannedFate, holding: HeldCursors, log: OperationLog | None) -> None:
         self.fate = fate
         self.holding = holding
         self.log = log
@@ -109,23 +109,23 @@ class PlannedKill:
             self.log.fault(fault)
 
 
-class Life:
+class CrashLife:
     """A process to be: which party, which life of it, and what it works on; `logs`: where it logs its operations."""
 
     def __init__(self, plan: Plan, name: str, folder: Path, stop: mmap.mmap, logs: Path | None) -> None:
         self.plan, self.name, self.folder, self.stop, self.logs = plan, name, folder, stop, logs
 
-    def attach(self, node: str, life: int, fate: Fate) -> CircularQueue[bytes]:
+    def attach(self, node: str, life: int, fate: PlannedFate) -> CircularQueue[bytes]:
         """An end of the queue whose accesses are counted from now on."""
         log = None if self.logs is None else OperationLog(self.logs, node, life + 1)
-        doom = PlannedKill(fate, Holding(self.folder / f"held-{node}~{life + 1}"), log)
+        doom = PlannedKill(fate, HeldCursors(self.folder / f"held-{node}~{life + 1}"), log)
         observe = None if log is None else log.observe
         instruments = Instruments(hook=doom, observe=observe, declared=self.plan.declared)
         queue: CircularQueue[bytes] = CircularQueue.attach(self.name, instruments=instruments)
         doom.is_on = True
         return queue
 
-    def write(self, writer: int, life: int, fate: Fate) -> None:
+    def write(self, writer: int, life: int, fate: PlannedFate) -> None:
         """Go on with the blocks of a writer, after the last that an earlier life has begun."""
         path = self.folder / f"writer-{writer}"
         begun = sum(line[0] == "b" for line in lines_of(path))
@@ -141,7 +141,7 @@ class Life:
                 os.write(log, f"a {first} {last}\n".encode())
             first = last
 
-    def read(self, reader: int, life: int, fate: Fate) -> None:
+    def read(self, reader: int, life: int, fate: PlannedFate) -> None:
         """Get whatever comes, until everybody is told to stop; and stay until nobody is in an operation any more: who
         comes upon the old cursor of one that leaves just then counts what it may have lost."""
         log = os.open(self.folder / f"reader-{reader}", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -186,7 +186,7 @@ def fork(work: Callable[[], None]) -> int:
 # -- one run --------------------------------------------------------------------------------------------------------
 
 
-class Run:
+class CrashRun:
     """One run of a plan: starts, restarts, lets stopped ones go on, and in the end gathers the evidence.
 
     `logs`: where each life logs its operations, which it then makes by the declared machines alone (None: nowhere).
@@ -224,8 +224,8 @@ class Run:
 
     def _start(self, role: str, number: int, life: int) -> None:
         fates = (self.plan.fates_of_writers if role == "writer" else self.plan.fates_of_readers)[number]
-        fate = fates[life] if life < len(fates) else Fate()
-        one = Life(self.plan, self.name, self.folder, self.stop, self.logs)
+        fate = fates[life] if life < len(fates) else PlannedFate()
+        one = CrashLife(self.plan, self.name, self.folder, self.stop, self.logs)
         if role == "writer":
             pid = fork(lambda: one.write(number, life, fate))
         else:
@@ -320,7 +320,7 @@ class Run:
             reader = int(path.name.rpartition("-")[2])
             for line in lines_of(path):
                 life, position, raw = line.split(" ")
-                seen.deliveries.append(crash_judge.Delivery(reader, int(life), int(position), bytes.fromhex(raw)))
+                seen.deliveries.append(crash_judge.ReadMessage(reader, int(life), int(position), bytes.fromhex(raw)))
         for path in self.folder.glob("held-*"):
             for line in lines_of(path):
                 cursor, since_ns, until_ns = line.split(" ")
@@ -373,20 +373,20 @@ def check_that_cursors_become_free(queue: CircularQueue[bytes], threshold_s: flo
     return found
 
 
-def run_seed(seed: int, trace: TraceWriter | None = None) -> list[crash_judge.Violation]:
+def run_seed(seed: int, trace: TraceWriter | None = None) -> list[crash_judge.CrashViolation]:
     """The run of a seed, and what it broke."""
     return run_plan(draw_plan(seed), trace)
 
 
-def run_plan(plan: Plan, trace: TraceWriter | None = None) -> list[crash_judge.Violation]:
+def run_plan(plan: Plan, trace: TraceWriter | None = None) -> list[crash_judge.CrashViolation]:
     """One run, and what it broke; its rows go to `trace`."""
     with tempfile.TemporaryDirectory(prefix="gapless-crash-") as made:
         folder = Path(made)
         logs = None if trace is None else folder / "logs"
         try:
-            found = crash_judge.judge(plan, Run(plan, folder, logs).play())
+            found = crash_judge.judge(plan, CrashRun(plan, folder, logs).play())
         except QueueError as error:
-            found = [crash_judge.Violation("INTEG", f"{type(error).__name__}: {error}")]
+            found = [crash_judge.CrashViolation("INTEG", f"{type(error).__name__}: {error}")]
         if trace is not None and logs is not None:
             written = read_logs(logs)
             found += judge_accesses(plan.queue, written)
@@ -394,7 +394,7 @@ def run_plan(plan: Plan, trace: TraceWriter | None = None) -> list[crash_judge.V
         return found
 
 
-def run_of(plan: Plan, found: list[crash_judge.Violation]) -> TracedRun:
+def run_of(plan: Plan, found: list[crash_judge.CrashViolation]) -> TracedRun:
     """The line of a run in the table of runs: its plan, and what it broke."""
     return TracedRun(
         run=plan.seed,
@@ -403,7 +403,7 @@ def run_of(plan: Plan, found: list[crash_judge.Violation]) -> TracedRun:
         parameters=msgspec.json.encode(plan).decode(),
         outcome=found[0].name if found else "held",
         versions=msgspec.json.encode({"gapless": version("gapless")}).decode(),
-        fingerprints=msgspec.json.encode(fingerprints(["cursor_recovery"])).decode(),
+        fingerprints=msgspec.json.encode(list_fingerprints(["cursor_recovery"])).decode(),
     )
 
 

@@ -27,7 +27,7 @@ import msgspec
 from statemachines.cursor_recovery.memory import SLOTS
 from statemachines.drivers.cursor_recovery import CircularQueue, Instruments, Outcome, ReadOutcome
 from statemachines.testing.cursor_recovery import crash_run
-from statemachines.testing.cursor_recovery.crash_judge import Delivery, Evidence, HeldBlock, Violation, judge
+from statemachines.testing.cursor_recovery.crash_judge import CrashViolation, Evidence, HeldBlock, ReadMessage, judge
 from statemachines.testing.cursor_recovery.crash_plan import PATIENCE_S, Plan, message_of
 
 CAPACITY = 4096
@@ -47,7 +47,7 @@ class Crowd(msgspec.Struct):
     killed: int
     delivered: int
     lost: int
-    violations: list[Violation]
+    violations: list[CrashViolation]
 
 
 def _live(name: str, folder: Path, life: int, seed: int) -> None:
@@ -56,7 +56,7 @@ def _live(name: str, folder: Path, life: int, seed: int) -> None:
     log = os.open(folder / f"life-{life}", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     hook = None
     if life % 2:
-        holding = crash_run.Holding(folder / f"held-{life}")
+        holding = crash_run.HeldCursors(folder / f"held-{life}")
         hook = holding.see
     queue: CircularQueue[bytes] = CircularQueue.attach(name, instruments=Instruments(hook=hook))
     stays = chance.random() < 0.5
@@ -169,7 +169,7 @@ def _gather(folder: Path, lives: int, seen: Evidence) -> tuple[Plan, int]:
             elif kind == "a":
                 seen.acknowledged.add((life, int(first)))
             elif kind == "g":
-                seen.deliveries.append(Delivery(life, 0, int(first), bytes.fromhex(rest[0])))
+                seen.deliveries.append(ReadMessage(life, 0, int(first), bytes.fromhex(rest[0])))
         sizes.append(tuple(blocks))
         for line in crash_run.lines_of(folder / f"held-{life}"):
             cursor, since_ns, until_ns = line.split(" ")

@@ -24,7 +24,7 @@ KINDS = ("put", "get", "get_many", "close")
 NUMBERS = itertools.count(1)
 
 
-class NotKept(AssertionError):
+class PromiseBroken(AssertionError):
     """Something that must hold does not."""
 
 
@@ -60,7 +60,7 @@ def interrupt(call: Callable[[], object], places: Iterable[int]) -> int:
     return count
 
 
-class Case:
+class InterruptedQueue:
     """A queue with two ends; the call of one of them is broken off."""
 
     def __init__(self, kind: str) -> None:
@@ -111,18 +111,18 @@ class Case:
 
     def _need(self, holds: bool, what: str) -> None:
         if not holds:
-            raise NotKept(what)
+            raise PromiseBroken(what)
 
 
 def play(kind: str, *places: int) -> int:
     """One call, broken off there; how many instructions were begun.  Raises `NotKept`, which names the places."""
-    case = Case(kind)
+    case = InterruptedQueue(kind)
     try:
         count = interrupt(case.call, places)
         case.check()
         case.end()
-    except (NotKept, TimeoutError) as error:
-        raise NotKept(f"play({kind!r}, {', '.join(map(str, places))}): {error}") from error
+    except (PromiseBroken, TimeoutError) as error:
+        raise PromiseBroken(f"play({kind!r}, {', '.join(map(str, places))}): {error}") from error
     finally:
         case.theirs.close()
         if path_of(case.name).exists():

@@ -27,9 +27,9 @@ from statemachines.cursor_recovery.memory import CELL, FREE, CompareAndSwap, Cop
 from statemachines.cursor_recovery.operation import Operation
 from statemachines.cursor_recovery.reader import Read, ReadDone, Skipped, Taken
 from statemachines.cursor_recovery.writer import Outcome, Reserved, Write, WriteDone
-from statemachines.drivers.cursor_recovery.memory_access import Access, Words
+from statemachines.drivers.cursor_recovery.memory_access import MappedMemory, MemoryAccess
 from statemachines.drivers.cursor_recovery.owner import is_locked, take_slot
-from statemachines.drivers.cursor_recovery.segment import Segment, attach_segment, create_segment
+from statemachines.drivers.cursor_recovery.segment import MappedSegment, attach_segment, create_segment
 from statemachines.kernel import Answer, Ask, Effect, Fsm, Node, Request, Tell
 
 OUT_OF_HANDS = (Outcome.WRITTEN.value, Outcome.FENCED.value, Outcome.OVERSIZE.value)
@@ -48,7 +48,7 @@ class OperationTell(msgspec.Struct, frozen=True, array_like=True):
     last: int = -1
 
 
-class Report(msgspec.Struct, frozen=True, array_like=True):
+class StepReport(msgspec.Struct, frozen=True, array_like=True):
     """After one step: the state of the operation, what it told, and of the access that was made: its address if it took
     (`takes`) or freed (`frees`) a cursor, by a swap that was done or a store."""
 
@@ -59,14 +59,14 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     frees: str = ""
 
 
-class Job(NamedTuple):
+class OperationJob(NamedTuple):
     """What a process runs: a machine, its record for each operation, what it writes (none: it reads); how it performs
     accesses."""
 
     fsm: Fsm[Any]
     fresh: Callable[[Queue, int, int], Operation]
     blocks: Sequence[tuple[bytes, int]]
-    access: type[Access]
+    access: type[MemoryAccess]
 
 
 class SteppedQueue:
@@ -79,8 +79,8 @@ class SteppedQueue:
         self.processes: dict[str, SteppedProcess] = {}
         self._clock = mmap.mmap(-1, 8)
         create_segment(path, queue)
-        self.segment: Segment = attach_segment(path)
-        self.words = Words(self.segment)
+        self.segment: MappedSegment = attach_segment(path)
+        self.words = MappedMemory(self.segment)
 
     @property
     def now_ns(self) -> int:
@@ -97,10 +97,10 @@ class SteppedQueue:
         fsm: Fsm[Any],
         fresh: Callable[[Queue, int, int], Operation],
         blocks: Sequence[tuple[bytes, int]] = (),
-        access: type[Access] = Access,
+        access: type[MemoryAccess] = MemoryAccess,
     ) -> SteppedProcess:
         """A process that writes these blocks, or reads if there are none; it has its slot when this returns."""
-        process = self.processes[name] = SteppedProcess(self, name, Job(fsm, fresh, blocks, access))
+        process = self.processes[name] = SteppedProcess(self, name, OperationJob(fsm, fresh, blocks, access))
         return process
 
     def __enter__(self) -> SteppedQueue:
@@ -119,14 +119,14 @@ class SteppedProcess:
     """One process, seen from outside: `status` of its operation ("": it is in none), `done` blocks that are out of its
     hands, `holds`: the state word of the cursor that it took and has not given back."""
 
-    def __init__(self, stage: SteppedQueue, name: str, job: Job) -> None:
+    def __init__(self, stage: SteppedQueue, name: str, job: OperationJob) -> None:
         self.name = name
         self.blocks = job.blocks
         self.status = ""
         self.done = 0
         self.holds = ""
         self.alive = True
-        self.reports: list[Report] = []
+        self.reports: list[StepReport] = []
         commands, self._commands = os.pipe()
         self._reports, reports = os.pipe()
         self.pid = os.fork()
@@ -148,15 +148,15 @@ class SteppedProcess:
         """All that its operations told."""
         return [told for report in self.reports for told in report.told]
 
-    def begin(self) -> Report:
+    def begin(self) -> StepReport:
         """Begin the next operation: it asks for its first access, and does not make it yet."""
         return self._do(f"begin {self.done}")
 
-    def access(self) -> Report:
+    def access(self) -> StepReport:
         """Make the access that it has asked for."""
         return self._do("access")
 
-    def go_on(self) -> Report:
+    def go_on(self) -> StepReport:
         """The next access, of the next operation if it is in none."""
         return self.access() if self.status else self.begin()
 
@@ -174,7 +174,7 @@ class SteppedProcess:
             os.close(self._commands)
             os.close(self._reports)
 
-    def _do(self, command: str) -> Report:
+    def _do(self, command: str) -> StepReport:
         os.write(self._commands, f"{command}\n".encode())
         report = self._report()
         self.reports.append(report)
@@ -183,22 +183,22 @@ class SteppedProcess:
         self.done += sum(told.outcome in OUT_OF_HANDS for told in report.told if told.event == "write_done")
         return report
 
-    def _report(self) -> Report:
-        return msgspec.msgpack.decode(_read(self._reports), type=Report)
+    def _report(self) -> StepReport:
+        return msgspec.msgpack.decode(_read(self._reports), type=StepReport)
 
 
 # -- in the process -------------------------------------------------------------------------------------------------
 
 
-def _run(stage: SteppedQueue, job: Job, commands: int, reports: int) -> None:
+def _run(stage: SteppedQueue, job: OperationJob, commands: int, reports: int) -> None:
     """The forked process, to its end."""
     try:
         segment = attach_segment(stage.path)
-        words = Words(segment)
+        words = MappedMemory(segment)
         owner = take_slot(words)
         record = job.fresh(segment.queue, owner.slot, owner.incarnation)
         performer = job.access(words, lambda slot: is_locked(segment.fd, slot), lambda: stage.now_ns)
-        _write(reports, Report("", True))
+        _write(reports, StepReport("", True))
         node: Node[Any] | None = None
         request: Request | None = None
         for line in os.fdopen(commands):
@@ -215,7 +215,7 @@ def _run(stage: SteppedQueue, job: Job, commands: int, reports: int) -> None:
             else:
                 assert isinstance(request, CopyIn)
                 words.copy_in(request.position, request.data[: int(number) * CELL])
-                report = Report("", True)
+                report = StepReport("", True)
             _write(reports, report)
     except BaseException:
         sys.excepthook(*sys.exc_info())
@@ -225,7 +225,7 @@ def _run(stage: SteppedQueue, job: Job, commands: int, reports: int) -> None:
 
 def _stepped(
     node: Node[Any], effects: list[Effect], made: Request | None, answer: Answer | None
-) -> tuple[Report, Request | None]:
+) -> tuple[StepReport, Request | None]:
     """What came of a step, and the next request."""
     asked = next((effect.request for effect in effects if isinstance(effect, Ask)), None)
     events = [effect.event for effect in effects if isinstance(effect, Tell)]
@@ -234,7 +234,7 @@ def _stepped(
     is_done = not isinstance(answer, Swapped) or answer.done
     if is_done and isinstance(made, CompareAndSwap | Store) and made.address.endswith("/state"):
         takes, frees = ("", made.address) if made.value == FREE else (made.address, "")
-    return Report(node.record.status.value, asked is None, told, takes, frees), asked
+    return StepReport(node.record.status.value, asked is None, told, takes, frees), asked
 
 
 def _to_tell(event: Any) -> OperationTell:
@@ -248,7 +248,7 @@ def _to_tell(event: Any) -> OperationTell:
     raise TypeError(type(event).__name__)
 
 
-def _write(fd: int, report: Report) -> None:
+def _write(fd: int, report: StepReport) -> None:
     raw = msgspec.msgpack.encode(report)
     os.write(fd, len(raw).to_bytes(_LENGTH, "little") + raw)
 

@@ -19,8 +19,8 @@ from rich.table import Table
 from statemachines.interrupts import end_on_sigterm
 from statemachines.kernel import ConfigurationError
 from statemachines.testing.missed_samples.own_process import run_apart
-from statemachines.testing.missed_samples.side_by_side_case import Case, Figures
-from statemachines.testing.missed_samples.tally import Outcome
+from statemachines.testing.missed_samples.side_by_side_case import Figures, SideBySideCase
+from statemachines.testing.missed_samples.tally import DeliveryOutcome
 
 SAMPLES: Final = 600
 PATIENCE_S: Final = 12.0
@@ -51,10 +51,10 @@ replies are lost too, or ever delivers out of order or twice.  What zenoh's own 
 """
 
 
-def cases(samples: int) -> tuple[Case, ...]:
+def list_cases(samples: int) -> tuple[SideBySideCase, ...]:
     """All of them."""
     lossy = [
-        Case(
+        SideBySideCase(
             f"{loss:.0%} of {'samples and replies' if replies else 'samples'}, {delay} ms",
             samples, loss, loss if replies else 0.0, delay,
         )
@@ -64,14 +64,14 @@ def cases(samples: int) -> tuple[Case, ...]:
     ]  # fmt: skip
     return (
         *(msgspec.structs.replace(case, name=case.name.replace(".0 ms", " ms")) for case in lossy),
-        Case("the last 10, heartbeats", samples, 0.05, tail=min(10, samples)),
-        Case("link cut, heartbeats", samples, cut=True),
-        Case("router restarted, heartbeats", samples, restart=True),
-        Case("30% of samples, our publisher", samples, 0.3, by_ours=True),
+        SideBySideCase("the last 10, heartbeats", samples, 0.05, tail=min(10, samples)),
+        SideBySideCase("link cut, heartbeats", samples, cut=True),
+        SideBySideCase("router restarted, heartbeats", samples, restart=True),
+        SideBySideCase("30% of samples, our publisher", samples, 0.3, by_ours=True),
     )
 
 
-def run_case(case: Case, patience_s: float) -> Figures:
+def run_case(case: SideBySideCase, patience_s: float) -> Figures:
     """In a process of its own, which is killed where it hangs; raises `GaplessError` where it fails."""
     command = [sys.executable, "-m", "statemachines.testing.missed_samples.side_by_side_case"]
     given = [msgspec.json.encode(case).decode(), str(patience_s)]
@@ -96,7 +96,7 @@ def list_broken(figures: Figures) -> list[str]:
     return found
 
 
-def table(all_figures: Sequence[Figures]) -> Table:
+def make_table(all_figures: Sequence[Figures]) -> Table:
     """A line for each subscriber of each case."""
     shown = Table(box=SIMPLE_HEAD, pad_edge=False)
     shown.add_column("link", no_wrap=True)
@@ -104,19 +104,21 @@ def table(all_figures: Sequence[Figures]) -> Table:
     for head in ("undelivered", "reported", "silent", "disorder", "duplicates", "lost", "median ms", "p99 ms"):
         shown.add_column(head, justify="right", no_wrap=True)
     for figures in all_figures:
-        shown.add_row(figures.case.name, "ours", *cells(figures.ours))
-        shown.add_row("", "zenoh's", *cells(figures.theirs))
+        shown.add_row(figures.case.name, "ours", *list_cells(figures.ours))
+        shown.add_row("", "zenoh's", *list_cells(figures.theirs))
     return shown
 
 
-def cells(one: Outcome) -> list[str]:
+def list_cells(one: DeliveryOutcome) -> list[str]:
     """The figures of one subscriber."""
     counts = (one.undelivered, one.reported, one.silent, one.disorder, one.duplicates, one.lost)
     times = ("-" if value is None else f"{value:,.1f}" for value in (one.median_ms, one.p99_ms))
     return [*map(str, counts), *times]
 
 
-def measure_cases(wanted: Sequence[Case], patience_s: float, progress: Callable[[str], None]) -> list[Figures]:
+def measure_cases(
+    wanted: Sequence[SideBySideCase], patience_s: float, progress: Callable[[str], None]
+) -> list[Figures]:
     """One after the other."""
     found = []
     for number, case in enumerate(wanted, 1):
@@ -125,13 +127,15 @@ def measure_cases(wanted: Sequence[Case], patience_s: float, progress: Callable[
     return found
 
 
-def choose_cases(samples: int, pattern: str) -> list[Case]:
+def choose_cases(samples: int, pattern: str) -> list[SideBySideCase]:
     """The cases whose names contain `pattern`; raises `ConfigurationError` if there are none, or too few samples."""
     if samples < 10:
         raise ConfigurationError("samples", samples, "at least 10")
-    found = [case for case in cases(samples) if pattern in case.name]
+    found = [case for case in list_cases(samples) if pattern in case.name]
     if not found:
-        raise ConfigurationError("case", pattern, f"part of one of: {'; '.join(case.name for case in cases(samples))}")
+        raise ConfigurationError(
+            "case", pattern, f"part of one of: {'; '.join(case.name for case in list_cases(samples))}"
+        )
     return found
 
 
@@ -156,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.json:
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(figures), indent=2) + b"\n")
     else:
-        Console(width=WIDTH).print(table(figures))
+        Console(width=WIDTH).print(make_table(figures))
     wrong = [text for one in figures for text in list_broken(one)]
     for text in wrong:
         print(text, file=sys.stderr)

@@ -28,7 +28,7 @@ from statemachines.drivers.missed_samples import (
 from statemachines.kernel import GaplessError
 from statemachines.testing.missed_samples.linked_sessions import link_sessions, put_until_heard
 from statemachines.testing.missed_samples.lossy_link import LossyLink
-from statemachines.testing.missed_samples.tally import Outcome, Tally
+from statemachines.testing.missed_samples.tally import DeliveryOutcome, DeliveryTally
 from statemachines.testing.process_harness import free_port
 
 BEAT_S: Final = 0.05
@@ -42,7 +42,7 @@ SEEN: Final = 5
 NUMBER: Final = re.compile(rb"#(\d+);")
 
 
-class Case(msgspec.Struct, frozen=True):
+class SideBySideCase(msgspec.Struct, frozen=True):
     """`loss`, `reply_loss`: chance of each first transmission, and of each batch of replies; `delay_ms` in each
     direction; `tail`: so many of the last are lost; `cut`: the link is down for the middle third; `restart`: the
     router between is killed, and started again as much later; `by_ours`: our publisher puts the samples, whose cache
@@ -73,16 +73,16 @@ class Case(msgspec.Struct, frozen=True):
 class Figures(msgspec.Struct, frozen=True):
     """What became of one case; `lost_replies` batches."""
 
-    case: Case
-    ours: Outcome
-    theirs: Outcome
+    case: SideBySideCase
+    ours: DeliveryOutcome
+    theirs: DeliveryOutcome
     lost_replies: int
 
 
 class Course:
     """The samples as they are put: which are lost, and when each was put."""
 
-    def __init__(self, case: Case, put: Callable[[str], object], first: int) -> None:
+    def __init__(self, case: SideBySideCase, put: Callable[[str], object], first: int) -> None:
         self.numbers = range(first, first + case.samples)
         self.lost: dict[int, float] = {}
         self._put = put
@@ -111,12 +111,12 @@ class Course:
         return lost
 
 
-def run(case: Case, patience_s: float) -> Figures:
+def run(case: SideBySideCase, patience_s: float) -> Figures:
     """Put the samples, and wait until each is delivered or reported by both; not longer than `patience_s` seconds after
     zenoh's subscriber has last said anything, and `OURS_S` after ours has."""
-    ours, theirs = Tally(), Tally()
+    ours, theirs = DeliveryTally(), DeliveryTally()
     with ExitStack() as stack:
-        net = stack.enter_context(network(case))
+        net = stack.enter_context(open_network(case))
         put = our_publisher(net, case) if case.by_ours else stack.enter_context(publisher(net.near, case))
         net.thread.enter(
             declare_reliable_subscriber(
@@ -139,7 +139,7 @@ def run(case: Case, patience_s: float) -> Figures:
         )
 
 
-def publish(case: Case, course: Course, net: Network) -> None:
+def publish(case: SideBySideCase, course: Course, net: SideBySideNetwork) -> None:
     """All of them; in the middle somebody goes away, and comes again."""
     third = case.samples // 3
     numbers = course.numbers
@@ -166,21 +166,21 @@ def publish(case: Case, course: Course, net: Network) -> None:
             course.put(number)
 
 
-def reply_loser(case: Case) -> Callable[[bytes], bool]:
+def reply_loser(case: SideBySideCase) -> Callable[[bytes], bool]:
     """Whether the next batch of replies is to be lost; the first is, since there may be few."""
     chance = random.Random(case.seed + 1)
     drawn = chain((0.0,), iter(chance.random, None))
     return lambda batch: next(drawn) < case.reply_loss
 
 
-def first_number(put: Callable[[str], object], tallies: tuple[Tally, ...]) -> int:
+def first_number(put: Callable[[str], object], tallies: tuple[DeliveryTally, ...]) -> int:
     """Put samples until everybody hears them.  The next number."""
     return put_until_heard(
         lambda number: put(f"#{number};"), lambda number: all(number in tally.came for tally in tallies)
     )
 
 
-def await_the_end(numbers: range, ours: Tally, theirs: Tally, patience_s: float) -> None:
+def await_the_end(numbers: range, ours: DeliveryTally, theirs: DeliveryTally, patience_s: float) -> None:
     """See `run`."""
     began = time.monotonic()
     for tally, quiet_s in ((ours, OURS_S), (theirs, patience_s)):
@@ -197,7 +197,7 @@ def number_of(sample: Any) -> int:
 
 
 @contextmanager
-def publisher(session: zenoh.Session, case: Case) -> Iterator[Callable[[str], object]]:
+def publisher(session: zenoh.Session, case: SideBySideCase) -> Iterator[Callable[[str], object]]:
     """zenoh's own, whose cache keeps every sample; they share no batch with replies, nor with each other."""
     beats = zenoh.ext.MissDetectionConfig(heartbeat=BEAT_S if case.beats else None, sporadic_heartbeat=None)
     with zenoh.ext.declare_advanced_publisher(
@@ -207,7 +207,7 @@ def publisher(session: zenoh.Session, case: Case) -> Iterator[Callable[[str], ob
         yield one.put
 
 
-def our_publisher(net: Network, case: Case) -> Callable[[str], object]:
+def our_publisher(net: SideBySideNetwork, case: SideBySideCase) -> Callable[[str], object]:
     """The same of ours."""
     one = net.thread.enter(
         declare_reliable_publisher(
@@ -220,7 +220,7 @@ def our_publisher(net: Network, case: Case) -> Callable[[str], object]:
 
 
 @contextmanager
-def their_subscriber(session: zenoh.Session, tally: Tally) -> Iterator[None]:
+def their_subscriber(session: zenoh.Session, tally: DeliveryTally) -> Iterator[None]:
     """zenoh's own, which says how many it has missed."""
     recovery = zenoh.ext.RecoveryConfig(periodic_queries=None, heartbeat=True)
     with zenoh.ext.declare_advanced_subscriber(
@@ -255,7 +255,7 @@ class Router:
         self._process.communicate()
 
 
-class Network(NamedTuple):
+class SideBySideNetwork(NamedTuple):
     """Two sessions, and what is between: a lossy link with its loop, or a router; `thread` has the loop of ours."""
 
     near: zenoh.Session
@@ -267,11 +267,11 @@ class Network(NamedTuple):
 
 
 @contextmanager
-def network(case: Case) -> Iterator[Network]:
+def open_network(case: SideBySideCase) -> Iterator[SideBySideNetwork]:
     """Two sessions: with a lossy link between, or a router."""
     if not case.restart:
         with link_sessions(case.delay_ms / 1_000) as linked:
-            yield Network(linked.near, linked.far, linked.thread, linked.link, linked.of_link)
+            yield SideBySideNetwork(linked.near, linked.far, linked.thread, linked.link, linked.of_link)
         return
     with ExitStack() as stack:
         router = Router(free_port())
@@ -279,9 +279,9 @@ def network(case: Case) -> Iterator[Network]:
         near, far = (
             stack.enter_context(zenoh.open(session_config("client", connect=[router.endpoint]))) for _ in range(2)
         )
-        yield Network(near, far, stack.enter_context(LoopThread()), router=router)
+        yield SideBySideNetwork(near, far, stack.enter_context(LoopThread()), router=router)
 
 
 if __name__ == "__main__":
-    figures = run(msgspec.json.decode(sys.argv[1], type=Case), float(sys.argv[2]))
+    figures = run(msgspec.json.decode(sys.argv[1], type=SideBySideCase), float(sys.argv[2]))
     sys.stdout.buffer.write(msgspec.json.encode(figures) + b"\n")

@@ -22,7 +22,7 @@ import zenoh
 import zenoh.ext
 
 from statemachines.drivers.missed_samples import History, Missed, declare_reliable_subscriber, session_config
-from statemachines.testing.fault_proxy import BOTH, DOWN, FaultProxy, in_thread
+from statemachines.testing.fault_proxy import BOTH, DOWN, FaultProxy, run_in_thread
 from statemachines.testing.process_harness import free_port
 
 KEY: Final = "slow/link"
@@ -154,7 +154,7 @@ def main() -> int:
     parser.add_argument("--rate", type=int, default=200_000, help="bytes a second")
     options = parser.parse_args()
     port = free_port()
-    with in_thread(("127.0.0.1", port)) as proxy:
+    with run_in_thread(("127.0.0.1", port)) as proxy:
         found = asyncio.run(play(proxy, port, options.samples, options.rate))
     for one in found:
         sys.stdout.buffer.write(msgspec.json.encode(one) + b"\n")

@@ -8,7 +8,7 @@ from statistics import quantiles
 import msgspec
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class DeliveryOutcome(msgspec.Struct, frozen=True):
     """`undelivered` of the samples; `reported`: numbers it called missed; all are in the cache, so that each is one too
     many; `silent`: neither delivered nor reported; `disorder`: delivered behind a higher number; `duplicates`;
     `recovered` of the `lost`; milliseconds from the put of a lost one to its delivery, median and 99th percentile
@@ -25,7 +25,7 @@ class Outcome(msgspec.Struct, frozen=True):
     p99_ms: float | None
 
 
-class Tally:
+class DeliveryTally:
     """`came`: number to the time of its delivery; `changed`: when it was last told anything."""
 
     def __init__(self) -> None:
@@ -67,12 +67,12 @@ class Tally:
         unsaid = sum(number not in self.came and number not in self._missed for number in numbers)
         return max(0, unsaid - self._unnamed)
 
-    def outcome(self, numbers: range, lost: dict[int, float]) -> Outcome:
+    def outcome(self, numbers: range, lost: dict[int, float]) -> DeliveryOutcome:
         """About these numbers; `lost`: those whose first transmission was lost, and when each was put."""
         undelivered = [number for number in numbers if number not in self.came]
         spent = sorted(1_000 * (self.came[number] - put) for number, put in lost.items() if number in self.came)
         hundredths = quantiles(spent, n=100, method="inclusive") if len(spent) > 1 else spent * 99
-        return Outcome(
+        return DeliveryOutcome(
             undelivered=len(undelivered),
             reported=len(self._missed) + self._unnamed,
             silent=self._silent(numbers),

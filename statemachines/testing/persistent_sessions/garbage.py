@@ -34,7 +34,7 @@ from statemachines.persistent_sessions.request import DATABASE, Position
 RANKS: Final = {tag: rank for rank, tag in enumerate(Tag)}
 
 
-class Row(msgspec.Struct, frozen=True):
+class AgedRow(msgspec.Struct, frozen=True):
     """A row, the message to which it refers ("": to none), and its age."""
 
     key: RowKey
@@ -42,12 +42,12 @@ class Row(msgspec.Struct, frozen=True):
     age_ms: int = 0
 
 
-class Tables(msgspec.Struct, frozen=True):
+class StoreTables(msgspec.Struct, frozen=True):
     """All rows; messages with their ages; of each (session, writer) what its state has taken; messages that states
     hold; of each client its session ("": it has none), and the clients that are `over`; messages whose rows say that
     they have `expired`; how often something was `asked`."""
 
-    rows: tuple[Row, ...] = ()
+    rows: tuple[AgedRow, ...] = ()
     messages: Map[str, int] = Map()
     taken: Map[tuple[str, str], Position] = Map()
     held: tuple[str, ...] = ()
@@ -97,15 +97,15 @@ class Garbage:
 
     name = DATABASE
 
-    def __init__(self, begun: Tables, fails: int = 0) -> None:
+    def __init__(self, begun: StoreTables, fails: int = 0) -> None:
         self._begun = begun
         self._fails = fails
 
-    def initial(self) -> Tables:
+    def initial(self) -> StoreTables:
         """What is stored when a run begins."""
         return self._begun
 
-    def apply(self, state: Tables, request: Request, now_ns: int) -> tuple[Tables, tuple[Answer, ...]]:
+    def apply(self, state: StoreTables, request: Request, now_ns: int) -> tuple[StoreTables, tuple[Answer, ...]]:
         """One transaction."""
         state = replace(state, asked=(state.asked + 1) % (self._fails + 1))
         if self._fails and not state.asked:
@@ -133,7 +133,7 @@ class Garbage:
         return state, (PageDeleted(deleted, tuple(gone)),)
 
 
-def _read_messages(state: Tables, asked: ReadMessages) -> MessagesRead:
+def _read_messages(state: StoreTables, asked: ReadMessages) -> MessagesRead:
     """The oldest come first; a place is made of age and id."""
 
     def place(age_ms: int, message: str) -> str:
@@ -147,7 +147,7 @@ def _read_messages(state: Tables, asked: ReadMessages) -> MessagesRead:
     return MessagesRead(messages, page[-1][0] if page else "")
 
 
-def _make_row(state: Tables, row: Row) -> StoredRow:
+def _make_row(state: StoreTables, row: AgedRow) -> StoredRow:
     key = row.key
     return StoredRow(
         key,
@@ -159,23 +159,23 @@ def _make_row(state: Tables, row: Row) -> StoredRow:
     )
 
 
-def _forgotten(state: Tables, client: str) -> tuple[Tables, tuple[Answer, ...]]:
+def _forgotten(state: StoreTables, client: str) -> tuple[StoreTables, tuple[Answer, ...]]:
     session = state.clients.get(client)
     if session is None or client not in state.over:
         return state, (ClientForgotten(False),)
-    gone = (Row(RowKey(session, tag=Tag.ABANDONED)),) if session else ()
+    gone = (AgedRow(RowKey(session, tag=Tag.ABANDONED)),) if session else ()
     taken = {at: last for at, last in in_order(state.taken) if at[0] != session}
     clients = state.clients.delete(client)
     return replace(state, clients=clients, taken=Map(taken), rows=(*state.rows, *gone)), (ClientForgotten(True),)
 
 
-def _without_row(state: Tables, asked: RowDeletion) -> Tables:
+def _without_row(state: StoreTables, asked: RowDeletion) -> StoreTables:
     key, only = asked.row, asked.only
     is_kept = (only is Only.UNPAIRED and state.is_paired(key)) or (only is Only.ALONE and not state.is_alone(key))
     return state if is_kept else replace(state, rows=tuple(row for row in state.rows if row.key != key))
 
 
-def _without_message(state: Tables, request: MessageDeletion) -> tuple[Tables, int | None]:
+def _without_message(state: StoreTables, request: MessageDeletion) -> tuple[StoreTables, int | None]:
     """And how many rows were still to be taken; None: it is not deleted."""
     message, only = request.message, request.only
     is_kept = message in state.held or (only is Only.UNREFERENCED and state.is_referenced(message))
@@ -191,20 +191,20 @@ OLD_MS = 10_000_000
 """Older than everything."""
 
 
-def of_every_kind() -> Tables:
+def of_every_kind() -> StoreTables:
     """A row of each kind, young and old, some needed and some not."""
     rows = (
-        Row(RowKey("s0", tag=Tag.ABANDONED), age_ms=OLD_MS),
-        Row(RowKey("s0", "w1", 1, 1, Tag.UNDELIVERED), "m0"),
-        Row(RowKey("s1", "w1", 1, 0, Tag.MARKER, 1, 1), age_ms=OLD_MS),
-        Row(RowKey("s1", "w1", 1, 1, Tag.DELIVERED), "m1", OLD_MS),
-        Row(RowKey("s1", "w1", 1, 2, Tag.UNDELIVERED), "m2"),
-        Row(RowKey("s1", "w1", 1, 2, Tag.DELIVERED), "m2"),
-        Row(RowKey("s1", "w1", 1, 3, Tag.UNDELIVERED), "m3"),
-        Row(RowKey("s1", "w1", 1, 4, Tag.UNDELIVERED), "m4", OLD_MS),
-        Row(RowKey("s1", "w1", 1, 5, Tag.UNDELIVERED), "m8"),
-        Row(RowKey("s1", "w1", 1, 6, Tag.UNDELIVERED), "m1"),
-        Row(RowKey("s1", "w2", 1, 0, Tag.MARKER, 1, 2)),
+        AgedRow(RowKey("s0", tag=Tag.ABANDONED), age_ms=OLD_MS),
+        AgedRow(RowKey("s0", "w1", 1, 1, Tag.UNDELIVERED), "m0"),
+        AgedRow(RowKey("s1", "w1", 1, 0, Tag.MARKER, 1, 1), age_ms=OLD_MS),
+        AgedRow(RowKey("s1", "w1", 1, 1, Tag.DELIVERED), "m1", OLD_MS),
+        AgedRow(RowKey("s1", "w1", 1, 2, Tag.UNDELIVERED), "m2"),
+        AgedRow(RowKey("s1", "w1", 1, 2, Tag.DELIVERED), "m2"),
+        AgedRow(RowKey("s1", "w1", 1, 3, Tag.UNDELIVERED), "m3"),
+        AgedRow(RowKey("s1", "w1", 1, 4, Tag.UNDELIVERED), "m4", OLD_MS),
+        AgedRow(RowKey("s1", "w1", 1, 5, Tag.UNDELIVERED), "m8"),
+        AgedRow(RowKey("s1", "w1", 1, 6, Tag.UNDELIVERED), "m1"),
+        AgedRow(RowKey("s1", "w2", 1, 0, Tag.MARKER, 1, 2)),
     )
     ages = {
         "m0": OLD_MS,
@@ -218,4 +218,4 @@ def of_every_kind() -> Tables:
         "m8": 100_000,
     }
     clients = Map({"c1": "s1", "c2": "s2", "c3": ""})
-    return Tables(rows, Map(ages), Map({("s1", "w1"): (1, 3)}), ("m1",), clients, ("c2", "c3"), ("m1", "m3", "m8"))
+    return StoreTables(rows, Map(ages), Map({("s1", "w1"): (1, 3)}), ("m1",), clients, ("c2", "c3"), ("m1", "m3", "m8"))

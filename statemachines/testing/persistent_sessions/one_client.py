@@ -14,7 +14,7 @@ from statemachines.persistent_sessions.request import DATABASE, NotOwner
 OTHER: Final = "owner-9~1/1"
 
 
-class Tables(msgspec.Struct, frozen=True):
+class ClientTables(msgspec.Struct, frozen=True):
     """Who has the lock, and the highest `token`; the client's `session` ("": none), whether it has expired, and where
     it is live; sessions that are `abandoned`; how often a locked client id was `asked` for, and how
     many `requests` there were."""
@@ -29,7 +29,7 @@ class Tables(msgspec.Struct, frozen=True):
     requests: int = 0
 
 
-BEGUN: Final = Tables()
+BEGUN: Final = ClientTables()
 
 
 class OneClient:
@@ -38,15 +38,15 @@ class OneClient:
 
     name = DATABASE
 
-    def __init__(self, begun: Tables = BEGUN, fails: int = 0) -> None:
+    def __init__(self, begun: ClientTables = BEGUN, fails: int = 0) -> None:
         self._begun = begun
         self._fails = fails
 
-    def initial(self) -> Tables:
+    def initial(self) -> ClientTables:
         """What is stored when a run begins."""
         return self._begun
 
-    def apply(self, state: Tables, request: Request, now_ns: int) -> tuple[Tables, tuple[Answer, ...]]:
+    def apply(self, state: ClientTables, request: Request, now_ns: int) -> tuple[ClientTables, tuple[Answer, ...]]:
         """One transaction."""
         if self._fails and not isinstance(request, life_request.UnlockClient | life_request.KeepAlive):
             state = replace(state, requests=(state.requests + 1) % (self._fails + 1))

@@ -43,7 +43,7 @@ from statemachines.persistent_sessions.request import (
 SESSION = "s1"
 
 
-class Stored(msgspec.Struct, frozen=True):
+class StoredEpochs(msgspec.Struct, frozen=True):
     """The newest epoch of each writer; rows and markers of each epoch; the state as it was committed last; how often
     something was `put`."""
 
@@ -61,7 +61,7 @@ class Stored(msgspec.Struct, frozen=True):
         return tuple(one for _, one in in_order(self.rows) if writer in ("", one.writer))
 
 
-NOTHING: Final = Stored()
+NOTHING: Final = StoredEpochs()
 
 
 class OneSession:
@@ -69,14 +69,14 @@ class OneSession:
 
     name = DATABASE
 
-    def __init__(self, begun: Stored = NOTHING) -> None:
+    def __init__(self, begun: StoredEpochs = NOTHING) -> None:
         self._begun = begun
 
-    def initial(self) -> Stored:
+    def initial(self) -> StoredEpochs:
         """What is stored when a run begins."""
         return self._begun
 
-    def apply(self, state: Stored, request: Request, now_ns: int) -> tuple[Stored, tuple[Answer, ...]]:
+    def apply(self, state: StoredEpochs, request: Request, now_ns: int) -> tuple[StoredEpochs, tuple[Answer, ...]]:
         """One transaction."""
         match request:
             case BeginEpoch():
@@ -107,7 +107,7 @@ class OneSession:
         return state, ()
 
 
-def _put(state: Stored, request: PutRows | PutMarker) -> tuple[Stored, tuple[Answer, ...]]:
+def _put(state: StoredEpochs, request: PutRows | PutMarker) -> tuple[StoredEpochs, tuple[Answer, ...]]:
     """Under the newest epoch, or not at all; a number that does not follow is somebody else's.  Of every third it is
     not known what became of it, and every sixth was not done."""
     newest = state.epochs.get(request.writer, request.epoch)
@@ -126,7 +126,7 @@ def _put(state: Stored, request: PutRows | PutMarker) -> tuple[Stored, tuple[Ans
     )
 
 
-def _fence(state: Stored, request: Fence) -> tuple[Stored, tuple[Answer, ...]]:
+def _fence(state: StoredEpochs, request: Fence) -> tuple[StoredEpochs, tuple[Answer, ...]]:
     epoch = max(state.epochs.get(request.writer, 1), request.behind[0])
     below = max(request.below, epoch) if request.below else epoch + 1
     found = tuple(one for one in state.list_stored(request.writer) if request.behind[0] <= one.epoch < below)
@@ -134,11 +134,11 @@ def _fence(state: Stored, request: Fence) -> tuple[Stored, tuple[Answer, ...]]:
     return state, (FencedRows(request.writer, below, request.n, found),)
 
 
-def two_rows(*writers: str) -> Stored:
+def two_rows(*writers: str) -> StoredEpochs:
     """Two rows of each writer, and the markers that an owner with token 1 asks for first."""
     markers = tuple((1, n) for n in range(1, 4))
     rows = (Queued(1, "m1"), Queued(2, "m2"))
-    return Stored(
+    return StoredEpochs(
         Map(dict.fromkeys(writers, 1)),
         Map({(writer, 1): EpochRows(writer, 1, rows, markers) for writer in writers}),
     )

@@ -37,7 +37,7 @@ from statemachines.persistent_sessions.request import (
     change_state,
 )
 from statemachines.testing.persistent_sessions.one_session import SESSION, OneSession
-from statemachines.testing.persistent_sessions.one_session import Stored as StoredRows
+from statemachines.testing.persistent_sessions.one_session import StoredEpochs as StoredRows
 
 OWNER_REQUESTS: Final = (LoadSession, CommitState, SubscribeLive, Fence, ConfirmRows)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from statemachines.testing.bug_search import Driven, Searches
+from statemachines.testing.bug_search import DrivenTest, Searches
 from statemachines.testing.system_test import SystemTest
 from statemachines_spec.persistent_sessions import SPEC
 
@@ -15,9 +15,9 @@ SYSTEMS: Final = (
 )  # fmt: skip
 
 
-def drive_system(name: str) -> Driven:
+def drive_system(name: str) -> DrivenTest:
     """A test of this system."""
-    return Driven(name, lambda: SystemTest.of(SPEC.system(name)))
+    return DrivenTest(name, lambda: SystemTest.of(SPEC.system(name)))
 
 
 SEARCHES: Final = Searches(driven=tuple(drive_system(name) for name in SYSTEMS))

@@ -15,7 +15,7 @@ from statemachines.drivers.persistent_sessions.node_roles import CLIENT, NODE, C
 from statemachines.kernel import Message
 from statemachines.persistent_sessions import client_message
 from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec, Pubrel
-from statemachines.testing.conformance.conformance_run import Cell, Violation
+from statemachines.testing.conformance.conformance_run import Cell, ConformanceViolation
 from statemachines.testing.conformance.wire_course import WireCourse
 from statemachines.testing.conformance.wire_judge import WireCoverage
 from statemachines.testing.conformance.wire_peer import WirePeer
@@ -197,7 +197,7 @@ class SessionClients:
             wrong = f"{error}; the rule is: {RULES[error.clause]}"
             at_ns = self._course.now_ns() - self._course.started_ns
             state = "connected" if self._rules.is_connected else "not connected"
-            found = Violation(came, at_ns, (state,), (((), (error.clause,)),), (), wrong)
+            found = ConformanceViolation(came, at_ns, (state,), (((), (error.clause,)),), (), wrong)
             self._course.fail(wrong, CLIENT_ID, found)
 
     def find_missing(self) -> str:

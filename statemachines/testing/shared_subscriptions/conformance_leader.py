@@ -21,7 +21,7 @@ from statemachines.shared_subscriptions.group_store import (
     Refused,
     Scan,
     Scanned,
-    Stored,
+    StoredRecord,
     StoreFailed,
     Value,
     record_key,
@@ -55,7 +55,7 @@ from statemachines.shared_subscriptions.stream_store import (
     Measure,
     Measured,
     Rotate,
-    Streams,
+    StoredStreams,
     StreamsListed,
     StreamStore,
 )
@@ -158,12 +158,12 @@ class NumberedStore(GroupStore):
     def __init__(self, **records: Value) -> None:
         self._records = records
 
-    def initial(self) -> Map[str, Stored]:
-        return Map({record_key(GROUP, FILTER, name): Stored(value, 1) for name, value in self._records.items()})
+    def initial(self) -> Map[str, StoredRecord]:
+        return Map({record_key(GROUP, FILTER, name): StoredRecord(value, 1) for name, value in self._records.items()})
 
     def apply(
-        self, state: Map[str, Stored], request: Request, now_ns: int
-    ) -> tuple[Map[str, Stored], tuple[Answer, ...]]:
+        self, state: Map[str, StoredRecord], request: Request, now_ns: int
+    ) -> tuple[Map[str, StoredRecord], tuple[Answer, ...]]:
         stamp = 1 + max((one.stamp for one in state.values()), default=0)
         return super().apply(state, request, stamp if isinstance(request, Commit) else 0)
 
@@ -176,8 +176,8 @@ class TopicStore(StreamStore):
         self._topics = topics
         self._ended = ended
 
-    def initial(self) -> Streams:
-        state = Streams()
+    def initial(self) -> StoredStreams:
+        state = StoredStreams()
         for topic in self._topics:
             state, _ = self.apply(state, Append(0, topic, 1), 0)
         return self.apply(state, Rotate(0), 0)[0] if self._ended else state
@@ -198,7 +198,7 @@ def put(name: str, value: Value | None) -> Commit:
     return Commit(0, (), ((record_key(GROUP, FILTER, name), value),))
 
 
-def take_claim(state: Map[str, Stored]) -> Iterator[Request]:
+def take_claim(state: Map[str, StoredRecord]) -> Iterator[Request]:
     """Another host takes the claim, once."""
     claim = state.get(record_key(GROUP, FILTER, "claim"))
     held = claim.value if claim is not None and isinstance(claim.value, Claim) else Claim("", 0)
@@ -206,14 +206,14 @@ def take_claim(state: Map[str, Stored]) -> Iterator[Request]:
         yield put("claim", Claim(HOLDER, held.epoch + 1))
 
 
-def destroy_group(state: Map[str, Stored]) -> Iterator[Request]:
+def destroy_group(state: Map[str, StoredRecord]) -> Iterator[Request]:
     """The group is destroyed, once."""
     found = state.get(record_key(GROUP, FILTER, "properties"))
     if found is not None and isinstance(found.value, Properties) and not found.value.destroyed:
         yield put("properties", replace(found.value, destroyed=True))
 
 
-def go_on(state: Streams) -> Iterator[Request]:
+def go_on(state: StoredStreams) -> Iterator[Request]:
     """A generation follows, and the first is dropped."""
     if state.generation == 0:
         yield Rotate(0)
@@ -223,7 +223,7 @@ def go_on(state: Streams) -> Iterator[Request]:
         yield Drop(0, 1)
 
 
-def append(state: Streams) -> Iterator[Request]:
+def append(state: StoredStreams) -> Iterator[Request]:
     """One more message."""
     if all(one.count < 2 for one in state.by_id.values()):
         yield Append(0, "a", 1)

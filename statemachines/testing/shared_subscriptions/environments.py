@@ -17,13 +17,13 @@ from statemachines.shared_subscriptions.group_store import (
     Commit,
     GroupStore,
     Properties,
-    Stored,
+    StoredRecord,
     StoreFailed,
     record_key,
 )
 from statemachines.shared_subscriptions.listing import RenewTimer
 from statemachines.shared_subscriptions.member import Kick, MemberRecord
-from statemachines.shared_subscriptions.stream import Install, Link, StreamProgress
+from statemachines.shared_subscriptions.stream import Install, StreamLink, StreamProgress
 from statemachines.shared_subscriptions.stream_store import Append, FetchFailed, StreamStore
 from statemachines.shared_subscriptions.witness import Doubt
 from statemachines.testing.protocol import Environment
@@ -83,15 +83,15 @@ def other_claims(record: Any) -> st.SearchStrategy[Commit]:
 class DeclaredGroups(GroupStore):
     """A store in which the groups are declared already."""
 
-    def initial(self) -> Map[str, Stored]:
-        properties = Stored(Properties(0, 1_000, 2_000, 15_000), 1)
+    def initial(self) -> Map[str, StoredRecord]:
+        properties = StoredRecord(Properties(0, 1_000, 2_000, 15_000), 1)
         return Map({record_key("g", topic_filter, "properties"): properties for topic_filter in ("#", "a/+")})
 
 
 BORROWER = "consumer-1~1/1"
 MEMBERS = st.builds(
     MemberRecord,
-    st.builds(Link, st.just(BORROWER), st.just("leader-1~1/1"), st.just(1), st.just(1)),
+    st.builds(StreamLink, st.just(BORROWER), st.just("leader-1~1/1"), st.just(1), st.just(1)),
     st.sampled_from(VALUES.choices[Configuration]),
     grants=st.sampled_from((Map(), Map({1: "0.0/a"}))),
 )

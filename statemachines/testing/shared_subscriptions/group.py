@@ -20,8 +20,8 @@ from statemachines import catalogue
 from statemachines.testing.fixed_draws import fix_draws
 from statemachines.testing.property_broken import PropertyBroken as PropertyBroken
 from statemachines.testing.property_broken import broken_type
-from statemachines.testing.script import Failure, Move, make, shorten, tell_counterexample
-from statemachines.testing.shared_subscriptions.system import System
+from statemachines.testing.script import ScriptFailure, ScriptMove, make, shorten, tell_counterexample
+from statemachines.testing.shared_subscriptions.system import GroupSystem
 
 MACHINES = catalogue.machines("shared_subscriptions")
 
@@ -85,25 +85,25 @@ class GroupTest(RuleBasedStateMachine):
     @initialize(data=st.data())
     def begin(self, data: st.DataObject) -> None:
         """The swarm of this run; consumers that subscribe, something to read, and a calm beginning."""
-        self.system = System()
-        self.script: list[Move] = []
-        self.failure: Failure | None = None
+        self.system = GroupSystem()
+        self.script: list[ScriptMove] = []
+        self.failure: ScriptFailure | None = None
         weights = data.draw(st.lists(st.sampled_from(WEIGHTS), min_size=len(FAULTS), max_size=len(FAULTS)))
         self.kinds = (*USUAL, *(kind for kind, weight in zip(FAULTS, weights, strict=True) for _ in range(weight)))
         transit = data.draw(st.sampled_from(TRANSIT_MS), label="milliseconds that a message takes")
         if transit:
-            self._make(Move("take_time", (transit,)))
+            self._make(ScriptMove("take_time", (transit,)))
         for node in CONSUMERS[: data.draw(st.integers(1, 3), label="consumers")]:
-            self._make(Move("subscribe", (node,)))
+            self._make(ScriptMove("subscribe", (node,)))
         for topic in TOPICS[: data.draw(st.integers(1, 3), label="topics")]:
-            self._make(Move("publish", (topic, 3)))
-        self._make(Move("run", (data.draw(st.integers(0, 150), label="calm moves"),)))
+            self._make(ScriptMove("publish", (topic, 3)))
+        self._make(ScriptMove("run", (data.draw(st.integers(0, 150), label="calm moves"),)))
 
     @rule(data=st.data())
     def move(self, data: st.DataObject) -> None:
         """One thing that happens, as likely as the swarm has it."""
         name, *args = data.draw(st.sampled_from(self.kinds))
-        self._make(Move(name, tuple(data.draw(arg) for arg in args)))
+        self._make(ScriptMove(name, tuple(data.draw(arg) for arg in args)))
 
     @invariant()
     def no_property_is_broken(self) -> None:
@@ -112,18 +112,18 @@ class GroupTest(RuleBasedStateMachine):
         if failure is not None:
             script = tuple(self.script)
             if self.explain:
-                script = shorten(System, script, failure)
-            text = tell_counterexample(System, script) if self.explain else f"{failure.what}: {failure.detail}"
+                script = shorten(GroupSystem, script, failure)
+            text = tell_counterexample(GroupSystem, script) if self.explain else f"{failure.what}: {failure.detail}"
             raise broken_type(failure.what)(text)
 
     def teardown(self) -> None:
         """Everything heals, and L1 to L9 come true."""
         if getattr(self, "failure", self) is None:
-            self._make(Move("finish"))
+            self._make(ScriptMove("finish"))
             GroupTest.moves += self.system.moves
             self.no_property_is_broken()
 
-    def _make(self, move: Move) -> None:
+    def _make(self, move: ScriptMove) -> None:
         if self.failure is None:
             self.script.append(move)
             self.failure = make(self.system, move)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from statemachines.testing.bug_search import Driven, Searches
+from statemachines.testing.bug_search import DrivenTest, Searches
 from statemachines.testing.shared_subscriptions.group import GROUP, GroupTest
 
 SEARCHES: Final = Searches(
@@ -12,5 +12,5 @@ SEARCHES: Final = Searches(
         "quiet", "joins", "network", "kills", "pauses", "partitions", "storm", "generations", "queues", "leaving",
         "halts", "kicks", "lossy", "busy_loops", "poison", "dead_letters",
     ),
-    driven=(Driven("groups", lambda: GroupTest, GROUP),),
+    driven=(DrivenTest("groups", lambda: GroupTest, GROUP),),
 )  # fmt: skip

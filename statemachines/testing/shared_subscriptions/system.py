@@ -38,9 +38,9 @@ from statemachines.shared_subscriptions.registry import Registry
 from statemachines.shared_subscriptions.session import Acknowledged, Deliver, PollTimer, Ready
 from statemachines.shared_subscriptions.stream_store import Append, Appended, Fetched, FetchFailed, StreamStore
 from statemachines.shared_subscriptions.subscription import Subscription
-from statemachines.testing.story import Story
+from statemachines.testing.story import ScriptStory
 from statemachines_sim.judge import Violation
-from statemachines_sim.shared_subscriptions.watch import Watch
+from statemachines_sim.shared_subscriptions.watch import GroupWatch
 from statemachines_sim.units import S
 
 QUICK = Configuration(
@@ -88,7 +88,7 @@ MOVES_MAX = 30_000
 CHUNK = 100
 
 
-class Packet(NamedTuple):
+class TravellingPacket(NamedTuple):
     """A message on its way."""
 
     sender: str
@@ -134,7 +134,7 @@ class MemberProcess:
         return self.alive and not self.paused
 
 
-class System:
+class GroupSystem:
     """`leader-1`, and consumers as they subscribe, of one group that reads everything from the beginning.
 
     A move that cannot be made does nothing, so that a list of moves stays one when some are left out.
@@ -143,8 +143,8 @@ class System:
     def __init__(self, configuration: Configuration = QUICK) -> None:
         self.configuration = configuration
         self.now = 0
-        self.packets: list[Packet] = []
-        self.held: list[Packet] = []
+        self.packets: list[TravellingPacket] = []
+        self.held: list[TravellingPacket] = []
         self.questions: list[Question] = []
         self.late: list[Question] = []
         self.fates: Fates = []
@@ -154,8 +154,8 @@ class System:
         self.states = {name: service.initial() for name, service in self.stores.items()}
         self.failures = {group_store.SERVICE: StoreFailed, stream_store.SERVICE: FetchFailed}
         self.published: dict[str, int] = {}
-        self.monitors = Watch(configuration)
-        self.tale = Story(dull)
+        self.monitors = GroupWatch(configuration)
+        self.tale = ScriptStory(dull)
         self.broken: Violation | None = None
         self.moves = 0
         self.transit_ns = 0
@@ -456,7 +456,7 @@ class System:
     def _do(self, process: MemberProcess, out: list[Outgoing]) -> None:
         for party, effect in out:
             if type(effect) is Send:
-                self._send(Packet(party, effect.to, effect.message))
+                self._send(TravellingPacket(party, effect.to, effect.message))
             elif type(effect) is Ask:
                 self.questions.append(Question(process.life, party, effect))
             else:
@@ -464,7 +464,7 @@ class System:
         if len(self.packets) > PACKETS_MAX:
             del self.packets[: len(self.packets) - PACKETS_MAX]
 
-    def _send(self, packet: Packet) -> None:
+    def _send(self, packet: TravellingPacket) -> None:
         fate, self.fates = next_fate(self.fates, "")
         if fate:
             self.tale.say(f"{packet}  ({fate})")
@@ -556,16 +556,16 @@ def next_fate(fates: Fates, usual: str) -> tuple[str, Fates]:
     return (due[0] if due else usual), later
 
 
-told = Story.describe_value
+told = ScriptStory.describe_value
 
 
-def finish(system: System) -> None:
+def finish(system: GroupSystem) -> None:
     """Heal the system and see it settle, twice; a property that does not come true is its `broken`."""
     if system.broken is not None:
         return
     system.heal()
     settle(system)
-    rest(system)
+    wait_for_rest(system)
     if system.broken is None:
         system.monitors.settle()
         system.tale.say("one more joins, and more is published; nothing is wrong")
@@ -573,17 +573,17 @@ def finish(system: System) -> None:
             system.publish(stream.partition("/")[2], 2)
         system.restart("consumer-9")
         settle(system)
-        rest(system)
+        wait_for_rest(system)
 
 
-def rest(system: System) -> None:
+def wait_for_rest(system: GroupSystem) -> None:
     """Long enough for every claim and revoke of before to have come to its end."""
     end = system.now + STEADY_NS
     while system.broken is None and system.now < end and system.deadline() is not None:
         system.run(CHUNK)
 
 
-def settle(system: System) -> None:
+def settle(system: GroupSystem) -> None:
     """Run until everything that must come true is true."""
     end, moves = system.now + SETTLE_NS, system.moves + MOVES_MAX
     while system.broken is None and (missing := find_unsettled(system)) is not None:
@@ -593,7 +593,7 @@ def settle(system: System) -> None:
         system.run(CHUNK)
 
 
-def find_unsettled(system: System) -> tuple[str, str] | None:
+def find_unsettled(system: GroupSystem) -> tuple[str, str] | None:
     """The first property that is not true yet, and why."""
     for process in system.consumers():
         for one in find_unended(process.life, process.left, process.host.is_ended):

@@ -21,7 +21,14 @@ from statemachines.kernel import Answer, Ask, Event, Map, Message, Request, in_o
 from statemachines.shared_subscriptions import leader
 from statemachines.shared_subscriptions.claim import StartLeader
 from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines.shared_subscriptions.group_store import Commit, Committed, GroupStore, Properties, Stored, record_key
+from statemachines.shared_subscriptions.group_store import (
+    Commit,
+    Committed,
+    GroupStore,
+    Properties,
+    StoredRecord,
+    record_key,
+)
 from statemachines.shared_subscriptions.leader_record import LeaderRecord, LeaderStatus
 from statemachines.shared_subscriptions.message import (
     END_OF_STREAM,
@@ -38,7 +45,7 @@ from statemachines.shared_subscriptions.message import (
     RevokeFinished,
     UpdateProgress,
 )
-from statemachines.shared_subscriptions.stream_store import Append, Measure, Streams, StreamStore
+from statemachines.shared_subscriptions.stream_store import Append, Measure, StoredStreams, StreamStore
 from statemachines.testing.conformance.relation import Output
 from statemachines.testing.conformance.wire_role import BegunRecord, EarlierInstance, WireRole
 
@@ -81,7 +88,7 @@ UNKNOWN: Final = 99
 STREAMS: Final = StreamStore()
 
 
-def fill_streams() -> Streams:
+def fill_streams() -> StoredStreams:
     """The streams of the store."""
     state = STREAMS.initial()
     for topic in TOPICS:
@@ -111,7 +118,7 @@ def load_leader(record: LeaderRecord) -> LeaderRecord:
     """The leader when it has taken its claim and loaded what the store has."""
     times = record.configuration
     properties = Properties(0, times.ping_interval_ms, times.ping_timeout_ms, times.claim_ttl_ms)
-    groups, held = GroupStore(), Map({record_key(GROUP, FILTER, "properties"): Stored(properties, 1)})
+    groups, held = GroupStore(), Map({record_key(GROUP, FILTER, "properties"): StoredRecord(properties, 1)})
     events: deque[Any] = deque([StartLeader()])
     while events:
         step = leader.LEADER.step(record, events.popleft(), 0)

@@ -11,11 +11,11 @@ from made_up.machines import DISPENSER, JOURNAL, TAKER, Begin, DispenserRecord, 
 from statemachines.drivers.files import FileService
 from statemachines.drivers.node import MachineNode, one_machine
 from statemachines.drivers.protocol import DriverProtocol
-from statemachines.drivers.role import Role
+from statemachines.drivers.role import NodeRole
 from statemachines.drivers.simple_role import Start, simple_role
 
-DISPENSER_ROLE = Role("made_up", "dispenser", takes=Take, dialled_by=("taker",), speaker="taker")
-TAKER_ROLE = Role("made_up", "taker", takes=Ticket, dials=("dispenser",))
+DISPENSER_ROLE = NodeRole("made_up", "dispenser", takes=Take, dialled_by=("taker",), speaker="taker")
+TAKER_ROLE = NodeRole("made_up", "taker", takes=Ticket, dials=("dispenser",))
 
 
 def dispenser(start: Start) -> MachineNode:

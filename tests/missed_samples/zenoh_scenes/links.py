@@ -21,7 +21,7 @@ from statemachines.drivers.missed_samples import (
     declare_reliable_subscriber,
     zenoh_session,
 )
-from statemachines.drivers.missed_samples.attachment import Stamp, encode
+from statemachines.drivers.missed_samples.attachment import SampleAttachment, encode
 from statemachines.drivers.missed_samples.session import is_matched
 from statemachines.testing.process_harness import free_port
 from zenoh_scenes.scene import (
@@ -88,7 +88,9 @@ async def the_link_is_cut_in_the_middle_of_an_answer() -> None:
             assert numbers(await take(subscriber, 1)) == [0]
             before = subscriber.statistics.duplicates
             await until(asked.is_set)
-            held[0].reply("k/a", say(5), attachment=encode(Stamp(source, 5)))  # a reply of the source, and more to come
+            held[0].reply(
+                "k/a", say(5), attachment=encode(SampleAttachment(source, 5))
+            )  # a reply of the source, and more to come
             await until(lambda: subscriber.statistics.duplicates > before)
             link.call(link.down)
             await until(lambda: subscriber.statistics.bad_ends == 1)

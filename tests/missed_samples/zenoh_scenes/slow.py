@@ -17,8 +17,8 @@ from statemachines.drivers.missed_samples import (
     session_config,
     zenoh_session,
 )
-from statemachines.drivers.missed_samples.attachment import Stamp, encode
-from statemachines.testing.fault_proxy import BOTH, DOWN, in_thread
+from statemachines.drivers.missed_samples.attachment import SampleAttachment, encode
+from statemachines.testing.fault_proxy import BOTH, DOWN, run_in_thread
 from statemachines.testing.process_harness import free_port
 from zenoh_scenes.scene import BEATS, SURE, WAIT_S, can_ask, numbers, say, scene, take, two_sessions, until
 
@@ -32,7 +32,7 @@ HASTY = Recovery(timeout_ms=500, retries=5)
 async def a_link_that_was_cut_and_comes_back_slow_loses_nothing() -> None:
     port = free_port()
     async with zenoh_session(listen=[f"tcp/127.0.0.1:{port}"]) as near:
-        with in_thread(("127.0.0.1", port)) as proxy:
+        with run_in_thread(("127.0.0.1", port)) as proxy:
             async with zenoh_session(connect=[f"tcp/127.0.0.1:{proxy.address[1]}"]) as far:
                 missed: list[Any] = []
                 receive = declare_reliable_subscriber(far, "k/*", recovery=HASTY, on_missed=missed.append)
@@ -114,9 +114,9 @@ async def who_is_known_by_its_token_alone_is_asked_and_one_forged_number_silence
                 token = near.liveliness().declare_token(far_key)
                 assert numbers(await take(subscriber, 3)) == [0, 1, 2]
                 assert subscriber.statistics.missed == 0
-                near.put("k/a", "forged", attachment=encode(Stamp("p", 1 << 62)), **SURE)
+                near.put("k/a", "forged", attachment=encode(SampleAttachment("p", 1 << 62)), **SURE)
                 for number in (3, 4, 6):
-                    near.put("k/a", say(number), attachment=encode(Stamp("p", number)), **SURE)
+                    near.put("k/a", say(number), attachment=encode(SampleAttachment("p", number)), **SURE)
                 assert numbers(await take(subscriber, 3)) == [3, 4, 6]
                 assert (subscriber.statistics.missed, subscriber.statistics.doubted) == (1, 1)
                 assert any("1 samples were missed so far" in line for line in log.lines), log.lines

@@ -17,7 +17,7 @@ from statemachines.drivers.missed_samples import (
     declare_reliable_publisher,
     declare_reliable_subscriber,
 )
-from statemachines.drivers.missed_samples.attachment import Beat, End, Stamp, encode
+from statemachines.drivers.missed_samples.attachment import BeatAttachment, EndAttachment, SampleAttachment, encode
 from statemachines.kernel import ConfigurationError
 from zenoh_scenes.scene import (
     APART,
@@ -76,14 +76,19 @@ async def what_strangers_say_does_no_harm() -> None:
         while not cache.statistics.unnumbered or not plain.statistics.unnumbered:
             near.put("k/b", "ways", attachment=b"")
             await asyncio.sleep(0.02)
-        for attachment in (b"\xb6GL1", b"\xb6GL1\xff\xff", b"\xb6GL1" + bytes(2 << 20),
-                           b"\xb6GL1\x93\xa5stamp\xa1x\xff",
-                           encode(Stamp("a b", 1)), encode(Stamp("x", 2**64 - 1)) + b"more"):  # fmt: skip
+        for attachment in (
+            b"\xb6GL1",
+            b"\xb6GL1\xff\xff",
+            b"\xb6GL1" + bytes(2 << 20),
+            b"\xb6GL1\x93\xa5stamp\xa1x\xff",
+            encode(SampleAttachment("a b", 1)),
+            encode(SampleAttachment("x", 2**64 - 1)) + b"more",
+        ):
             near.put("k/b", "strange", attachment=attachment, **SURE)
-        near.put("x/k/a", "", attachment=encode(Beat("x/y", 1)), **SURE)
+        near.put("x/k/a", "", attachment=encode(BeatAttachment("x/y", 1)), **SURE)
         await until(lambda: plain.statistics.malformed >= 7)
         await until(lambda: cache.statistics.malformed >= 6)
-        near.put("k/c", "hello", attachment=encode(End(3)), **SURE)
+        near.put("k/c", "hello", attachment=encode(EndAttachment(3)), **SURE)
         publisher.put(say(0))
         got: list[Any] = []
         while not {"hello", say(0)} <= {one.payload.to_string() for one in got}:  # the publisher's may overtake
@@ -161,10 +166,10 @@ async def replies_of_strangers_are_counted() -> None:
             def lie(query: zenoh.Query) -> None:
                 with query:
                     query.reply("k/a", "no attachment")
-                    query.reply("k/a", "of another", attachment=encode(Stamp("abc/1", 1)))
-                    query.reply("z/a", "under another key", attachment=encode(Stamp(publisher.source, 1)))
+                    query.reply("k/a", "of another", attachment=encode(SampleAttachment("abc/1", 1)))
+                    query.reply("z/a", "under another key", attachment=encode(SampleAttachment(publisher.source, 1)))
                     query.reply("k/a", "malformed", attachment=b"\xb6GL1\x00")
-                    query.reply("k/a", "beyond the wire", attachment=encode(Stamp(publisher.source, 2**40)))
+                    query.reply("k/a", "beyond the wire", attachment=encode(SampleAttachment(publisher.source, 2**40)))
 
             queryable = near.declare_queryable("k/a/@adv/**", Callback(lie, indirect=False))
             await until(lambda: publisher.is_heard and publisher.source in subscriber.sources)

@@ -49,10 +49,10 @@ from statemachines.persistent_sessions.request import (
     ReadPending,
     StateChange,
 )
-from statemachines.testing.persistent_sessions.garbage import OLD_MS, Garbage, Row, Tables, of_every_kind
+from statemachines.testing.persistent_sessions.garbage import OLD_MS, AgedRow, Garbage, StoreTables, of_every_kind
 from statemachines_spec.explorer.actor import Envelope
 from statemachines_spec.persistent_sessions.collected_database import OLD_MS as COLLECTED_MS
-from statemachines_spec.persistent_sessions.collected_database import Abandon, Collected, GrowOld, MessagePut
+from statemachines_spec.persistent_sessions.collected_database import Abandon, CollectedDatabase, GrowOld, MessagePut
 
 NOW = 3 * 10**18
 """Later than any clock has said."""
@@ -198,7 +198,7 @@ PLACES = st.builds(
 )
 MARKERS = st.builds(RowKey, SESSION, WRITER, st.integers(1, 2), st.just(0), st.just(Tag.MARKER), NUMBER, NUMBER)
 GONE = st.builds(RowKey, st.sampled_from(("s0", "s1")), tag=st.just(Tag.ABANDONED))
-ROWS = st.one_of(st.builds(Row, PLACES, MESSAGE, AGE), st.builds(Row, st.one_of(MARKERS, GONE), age_ms=AGE))
+ROWS = st.one_of(st.builds(AgedRow, PLACES, MESSAGE, AGE), st.builds(AgedRow, st.one_of(MARKERS, GONE), age_ms=AGE))
 
 
 DEPENDS = {Tag.DELIVERED: Only.UNPAIRED, Tag.ABANDONED: Only.ALONE}
@@ -217,7 +217,7 @@ def all_tables(draw):
     over = draw(st.lists(st.sampled_from(sorted(clients)), unique=True))
     expired = draw(st.lists(MESSAGE, unique=True))
     messages = draw(st.dictionaries(MESSAGE, AGE))
-    return Tables(tuple(rows), Map(messages), Map(taken), tuple(held), Map(clients), tuple(over), tuple(expired))
+    return StoreTables(tuple(rows), Map(messages), Map(taken), tuple(held), Map(clients), tuple(over), tuple(expired))
 
 
 @settings(max_examples=20)
@@ -250,8 +250,8 @@ def waiting_rows(count, taken=0):
     keys = [RowKey("s1", "w1", 1, number) for number in range(1, count + 1)]
     keys += [RowKey("s1", "w1", 2, 1), RowKey("s1", "w2", 1, 1), RowKey("s2", "w1", 1, 1)]
     marked = [RowKey("s1", "w1", 1, count // 2, Tag.DELIVERED), RowKey("s1", "w1", 1, count + 9, Tag.DELIVERED)]
-    rows = [Row(key, "m1") for key in keys] + [Row(key, "m1", OLD_MS) for key in marked]
-    return Tables(tuple(rows), Map({"m1": OLD_MS}), Map({("s1", "w1"): (1, taken)}))
+    rows = [AgedRow(key, "m1") for key in keys] + [AgedRow(key, "m1", OLD_MS) for key in marked]
+    return StoreTables(tuple(rows), Map({"m1": OLD_MS}), Map({("s1", "w1"): (1, taken)}))
 
 
 @pytest.mark.parametrize("page", [1, 3, 100])
@@ -371,7 +371,7 @@ def watched_statements():
 
 def test_PS_692_a_message_within_its_grace_is_not_read_and_the_oldest_come_first(url):
     async def run():
-        tables = Tables(messages=Map({"a": 59_999, "b": 60_000, "c": OLD_MS, "d": 60_001}))
+        tables = StoreTables(messages=Map({"a": 59_999, "b": 60_000, "c": OLD_MS, "d": 60_001}))
         real = await Copy(url).open(tables)
         try:
             after, found = "", []
@@ -395,7 +395,7 @@ def test_PS_83_of_a_page_goes_what_it_names_and_nothing_between(url, gap):
         keys = [RowKey("s1", "w1", 1, number) for number in range(1, 6)]
         others = [replace(keys[gap], session="s2"), replace(keys[gap], writer="w2"), replace(keys[gap], epoch=2)]
         marks = [replace(key, tag=Tag.DELIVERED) for key in keys[:2]]
-        real = await Copy(url).open(Tables(tuple(map(Row, (*keys, *marks, *others)))))
+        real = await Copy(url).open(StoreTables(tuple(map(AgedRow, (*keys, *marks, *others)))))
         named = [RowDeletion(key, Only.ALWAYS) for key in keys if key is not keys[gap]]
         named.insert(0, RowDeletion(marks[0], Only.UNPAIRED))
         try:
@@ -414,7 +414,7 @@ def test_PS_83_a_mark_whose_row_is_there_stays_though_its_page_goes(url):
     async def run():
         keys = [RowKey("s1", "w1", 1, number) for number in (1, 2)]
         marks = [replace(key, tag=Tag.DELIVERED) for key in keys]
-        real = await Copy(url).open(Tables(tuple(map(Row, (keys[1], *marks)))))
+        real = await Copy(url).open(StoreTables(tuple(map(AgedRow, (keys[1], *marks)))))
         try:
             found = await real.ask(DeletePage(tuple(RowDeletion(one, Only.UNPAIRED) for one in marks)))
             return found, [row.key for row in (await real.ask(ReadRows(None, 99)))[0].rows] == [keys[1], marks[1]]
@@ -426,9 +426,9 @@ def test_PS_83_a_mark_whose_row_is_there_stays_though_its_page_goes(url):
 
 def test_a_marker_that_was_replaced_since_it_was_read_stays(url):
     async def run():
-        old = Row(RowKey("s1", "w1", 1, 0, Tag.MARKER, 1, 1), age_ms=OLD_MS)
-        new = Row(RowKey("s1", "w1", 1, 0, Tag.MARKER, 1, 2))
-        real = await Copy(url).open(Tables((new,)))
+        old = AgedRow(RowKey("s1", "w1", 1, 0, Tag.MARKER, 1, 1), age_ms=OLD_MS)
+        new = AgedRow(RowKey("s1", "w1", 1, 0, Tag.MARKER, 1, 2))
+        real = await Copy(url).open(StoreTables((new,)))
         try:
             found = await real.ask(delete_row(old.key))
             return found, (await real.ask(ReadRows(None, 9)))[0].rows
@@ -444,10 +444,10 @@ def test_what_refers_to_a_message_is_asked_again_when_it_is_deleted(url):
     """A row has come since, or a message is in flight, or queued; retention asks for the state alone."""
 
     async def run():
-        gone = Row(RowKey("s3", tag=Tag.ABANDONED))
-        rows = (*(Row(RowKey(session, "w1", 1, 1), "m1") for session in ("s1", "s2", "s3")), gone)
+        gone = AgedRow(RowKey("s3", tag=Tag.ABANDONED))
+        rows = (*(AgedRow(RowKey(session, "w1", 1, 1), "m1") for session in ("s1", "s2", "s3")), gone)
         ages = Map({"m1": OLD_MS, "m2": OLD_MS, "m3": OLD_MS})
-        real = await Copy(url).open(Tables(rows, ages, Map({("s2", "w1"): (1, 1)}), held=("m2",)))
+        real = await Copy(url).open(StoreTables(rows, ages, Map({("s2", "w1"): (1, 1)}), held=("m2",)))
         try:
             await real.store._database.run(lambda: flying(real.store, "m3"))
             found = []
@@ -465,8 +465,8 @@ def test_what_refers_to_a_message_is_asked_again_when_it_is_deleted(url):
 @pytest.mark.parametrize(("until_ns", "is_over"), [(0, False), (1, True), (NOW, True), (LATER, False)])
 def test_PS_240_a_message_is_over_if_all_its_rows_are_and_it_is_kept_where_a_state_holds_it(url, until_ns, is_over):
     async def run():
-        rows = tuple(Row(RowKey(session, "w1", 1, 1), "m1") for session in ("s1", "s2"))
-        real = await Copy(url).open(Tables(rows, Map({"m1": OLD_MS}), expired=("m1",)))
+        rows = tuple(AgedRow(RowKey(session, "w1", 1, 1), "m1") for session in ("s1", "s2"))
+        real = await Copy(url).open(StoreTables(rows, Map({"m1": OLD_MS}), expired=("m1",)))
         over = delete_message("m1", Only.OVER)
         try:
             await real.store._database.run(lambda: expiring(real.store, until_ns))
@@ -494,7 +494,7 @@ def test_PS_240_no_look_goes_over_all_rows(sqlite_url):
     """Whether a message is over is read by the index of rows by message."""
 
     async def run():
-        real = await Copy(sqlite_url).open(Tables())
+        real = await Copy(sqlite_url).open(StoreTables())
         try:
             return await real.store._database.run(lambda: plan(real.store))
         finally:
@@ -557,7 +557,7 @@ class CollectedModel(Model):
     """The explorer's database that is collected; everything is visible at once."""
 
     def __init__(self):
-        self.database = Collected(WRITERS, ("c1",), total=99, names_waiting=False)
+        self.database = CollectedDatabase(WRITERS, ("c1",), total=99, names_waiting=False)
 
     async def open(self):
         await super().open()

@@ -17,7 +17,7 @@ from state_changes import change_to
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
 from statemachines.drivers.persistent_sessions.collect import run_collector
 from statemachines.drivers.persistent_sessions.host_request import PutMessage, Subscribe
-from statemachines.drivers.persistent_sessions.host_request import ReadMessages as ReadPayloads
+from statemachines.drivers.persistent_sessions.host_request import ReadPayloads as ReadPayloads
 from statemachines.drivers.persistent_sessions.payloads import Payloads
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.store import open_session_store

@@ -6,7 +6,7 @@ import pytest
 from session_nodes import QUICK, run, take
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionNode, SessionPublisher
-from statemachines.drivers.persistent_sessions.host_request import ReadMessages
+from statemachines.drivers.persistent_sessions.host_request import ReadPayloads
 from statemachines.drivers.persistent_sessions.store import SessionStore
 from statemachines.persistent_sessions.resume_record import ResumeRecord
 from statemachines.persistent_sessions.times import Times
@@ -131,7 +131,7 @@ def test_PS_198_what_is_small_is_not_read_again_to_be_delivered(store, monkeypat
         assert found == [*(str(number) for number in range(COUNT)), "x" * 900_000]
 
     run(main())
-    assert [len(one.ids) for one in asked if isinstance(one, ReadMessages)] == [1]
+    assert [len(one.ids) for one in asked if isinstance(one, ReadPayloads)] == [1]
 
 
 @pytest.mark.parametrize("restarts", [False, True])

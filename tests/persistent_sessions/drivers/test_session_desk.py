@@ -271,7 +271,7 @@ def publish(number, packet=None, dup=False):
 
 
 def read(*messages):
-    return host_request.ReadMessages(messages, UNACKNOWLEDGED_MAX)
+    return host_request.ReadPayloads(messages, UNACKNOWLEDGED_MAX)
 
 
 def courier(payloads=None, welcome=True):
@@ -641,12 +641,12 @@ def test_PS_531_a_file_has_a_message_when_it_has_its_rows(tmp_path):
             message = host_request.PutMessage("m1", "t", b"x", 1)
             _, ahead = await store.store_ahead(life, 1, [host_request.ReadStoreTime(), message])
             found = [[(one.session, one.filter) for one in ahead]]
-            found.append((await store.do(host_request.ReadMessages(("m1",), 1)))["m1"])
+            found.append((await store.do(host_request.ReadPayloads(("m1",), 1)))["m1"])
             stored = host_request.StoreRows(
                 PutRows(session, "w", 1, (Queued(1, "m1", "t", 1),)), {"m1": Payload("t", b"x")}
             )
             await store.carry_out(life, 2, [stored])
-            found.append((await store.do(host_request.ReadMessages(("m1",), 1)))["m1"])
+            found.append((await store.do(host_request.ReadPayloads(("m1",), 1)))["m1"])
             return found
         finally:
             await store.close()

@@ -55,11 +55,11 @@ from statemachines.drivers.persistent_sessions.host_request import (
     PutMessage,
     ReadFilters,
     ReadGroups,
-    ReadMessages,
     ReadNodes,
     ReadOptions,
     ReadPackets,
     ReadPage,
+    ReadPayloads,
     ReadReturned,
     ReadUnfinished,
     ReleasePacket,
@@ -69,7 +69,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     Subscribe,
     SubscribeFront,
     Unsubscribe,
-    Watched,
+    WatchedSession,
 )
 from statemachines.drivers.persistent_sessions.operator_request import (
     DeleteRows,
@@ -219,8 +219,8 @@ async def drive(opened, clock, steady):
     marks = [MarkDelivered("s1", "n1", 1, number) for number in (1, 2, 3)]
     await opened.carry_out(life, 2, [*marks, Beat("n1", 10_000)])
     await opened.read(life, [ReadNodes(), ReadGroups("s1"), CountWaiting("s1", "a/+", 9)])
-    await do(Look("n1", (Watched("s1", token, (("n2", 1, 0),)),)))
-    await do(ReadMessages(("m1", "m2"), 1_000))
+    await do(Look("n1", (WatchedSession("s1", token, (("n2", 1, 0),)),)))
+    await do(ReadPayloads(("m1", "m2"), 1_000))
     await ask(KeepAlive("c", "s1", token))
     await ask(UnsubscribeLive("s1", token))
     await publish_once(opened, token)

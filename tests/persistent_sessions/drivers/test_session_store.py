@@ -19,13 +19,13 @@ from statemachines.drivers.persistent_sessions.host_request import (
     Look,
     Page,
     PutMessage,
-    ReadMessages,
     ReadPage,
+    ReadPayloads,
     ShowMarker,
-    Shown,
+    ShownMarker,
     Subscribe,
     Unsubscribe,
-    Watched,
+    WatchedSession,
 )
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.request_runs import runs_of
@@ -213,7 +213,7 @@ def test_messages_are_read_and_one_that_retention_took_has_no_id_any_more(url):
         await store.ask(row("s1", 1))
         await store.ask(row("s1", 2, "gone"))
         many = tuple(f"x{number}" for number in range(500))
-        return await store.do(ReadMessages(("m1", "gone", *many), 2**20)), await store.ask(ReadPending("s1"))
+        return await store.do(ReadPayloads(("m1", "gone", *many), 2**20)), await store.ask(ReadPending("s1"))
 
     found, pending = run(url, play)
     assert found == {
@@ -233,7 +233,7 @@ def test_PS_169_messages_are_read_as_far_as_their_payloads_are_of_so_many_bytes(
             await store.do(message(number))
         ids = tuple(f"m{number}" for number in range(250))
         exact = 100 * len(b"payload")
-        return [await store.do(ReadMessages(ids, most)) for most in (1, exact, exact + 1, 2**20)]
+        return [await store.do(ReadPayloads(ids, most)) for most in (1, exact, exact + 1, 2**20)]
 
     found = run(url, play)
     assert [list(one) for one in found] == [[f"m{number}" for number in range(most)] for most in (100, 100, 200, 250)]
@@ -386,12 +386,16 @@ def test_a_marker_is_shown_in_the_place_of_a_writer_elsewhere(url):
         again = await store.do(ShowMarker("s1", "n1", 1, 1))
         second = await store.do(ShowMarker("s1", "n1", 1, 2))
         older = await store.do(ShowMarker("s1", "n1", 1, 1))
-        seen = await store.do(Look("n2", (Watched("s1", one.token, (("n1", 1, 1),)), Watched("s1", 0, ()))))
-        ours = await store.do(Look("n1", (Watched("s1", one.token, ()),)))
+        seen = await store.do(
+            Look("n2", (WatchedSession("s1", one.token, (("n1", 1, 1),)), WatchedSession("s1", 0, ())))
+        )
+        ours = await store.do(Look("n1", (WatchedSession("s1", one.token, ()),)))
         return [nothing, first, again, second, older], seen, ours
 
     shown, seen, ours = run(url, play)
-    assert shown == [None, Shown(1, 2), Shown(1, 2), Shown(1, 3), None], "the same k for the same marker"
+    assert shown == [None, ShownMarker(1, 2), ShownMarker(1, 2), ShownMarker(1, 3), None], (
+        "the same k for the same marker"
+    )
     assert seen[0] == LagAnswer("s1", False, ("n1",), (("n1", 1, Queued(2, "m1", "a/+", 1)),))
     assert seen[1] == LagAnswer("s1", True)
     assert ours == (LagAnswer("s1", False),)
@@ -423,7 +427,7 @@ def test_of_two_processes_under_one_name_the_newest_lives(url):
         older = await store.begin_life("n5", 1_000)
         await store.carry_out(older, 1, [Beat("n5", 1_000)])
         newer = await store.begin_life("n5", 1_000)
-        for ask in (store.carry_out(older, 2, [Beat("n5", 1_000)]), store.read(older, [ReadMessages((), 1)])):
+        for ask in (store.carry_out(older, 2, [Beat("n5", 1_000)]), store.read(older, [ReadPayloads((), 1)])):
             with pytest.raises(Superseded, match="n5: another process has this name"):
                 await ask
         await store.carry_out(newer, 1, [Beat("n5", 1_000)])
@@ -437,7 +441,7 @@ def test_PS_701_a_transaction_that_finds_the_tables_empty_says_that_they_were_pu
     async def play(store, clock):
         life = await store.begin_life("n5", 1_000)
         run_sql(postgres_url, "DELETE FROM gapless_sessions.store")
-        beat, read = [Beat("n5", 1_000)], [ReadMessages((), 1)]
+        beat, read = [Beat("n5", 1_000)], [ReadPayloads((), 1)]
         for ask in (store.carry_out(life, 1, beat), store.read(life, read), store.begin_life("n6", 1_000)):
             with pytest.raises(StoreDamaged, match=r"empty; w.* put back from a copy"):
                 await ask

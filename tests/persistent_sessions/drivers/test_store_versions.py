@@ -169,7 +169,7 @@ def test_PS_541_an_upgrade_that_fails_leaves_the_store_as_it_was(url):
 
 def interrupt_openings(monkeypatch, interrupt, times=1):
     """Call `interrupt(connection)` when an opening has made or upgraded its tables, so often; each call of it."""
-    calls, real = [], sql_postgres.Layout.missing_privileges
+    calls, real = [], sql_postgres.PostgresLayout.missing_privileges
 
     def look(layout, connection, kind):
         calls.append(kind)
@@ -177,7 +177,7 @@ def interrupt_openings(monkeypatch, interrupt, times=1):
             interrupt(connection)
         return real(layout, connection, kind)
 
-    monkeypatch.setattr(sql_postgres.Layout, "missing_privileges", look)
+    monkeypatch.setattr(sql_postgres.PostgresLayout, "missing_privileges", look)
     return calls
 
 

@@ -39,7 +39,7 @@ from statemachines.persistent_sessions.takeover_message import (
 )
 from statemachines.persistent_sessions.times import Times
 from statemachines_spec.explorer.actor import Envelope
-from statemachines_spec.persistent_sessions.database import Appear, Database
+from statemachines_spec.persistent_sessions.database import Appear, DatabaseService
 
 WRITER = "writer"
 
@@ -48,7 +48,7 @@ class Stage:
     """`play(line)` does what an input says and gives the lines of what came of it."""
 
     def __init__(self) -> None:
-        self._database = Database((WRITER,), (), begun=1)
+        self._database = DatabaseService((WRITER,), (), begun=1)
         self._tables = self._database.initial()
         self._owners: dict[str, ResumeRecord] = {}
         self._ways: dict[int, tuple[str, Any]] = {}
@@ -79,7 +79,7 @@ class Stage:
         self._feed(name, ResumeSession())
 
     def do_writers(self, *names: str) -> None:
-        self._database = Database(names, (), begun=1, stamps=True)
+        self._database = DatabaseService(names, (), begun=1, stamps=True)
         self._tables = self._database.initial()
         self._numbers = dict.fromkeys(names, 0)
 

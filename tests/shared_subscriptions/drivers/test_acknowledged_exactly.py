@@ -17,7 +17,7 @@ from statemachines.drivers.shared_subscriptions.publisher import Publisher
 from statemachines.drivers.shared_subscriptions.shared_session import SharedSession, SharedSubscription
 from statemachines.drivers.shared_subscriptions.stalled_streams import LINES_MAX, LOOK_MAX, StalledStreams
 from statemachines.kernel import ConfigurationError, LocalProtocolError
-from statemachines.shared_subscriptions.session_record import Reading
+from statemachines.shared_subscriptions.session_record import StreamReading
 
 TEN = [b"%d" % number for number in range(10)]
 
@@ -109,7 +109,7 @@ class Watched:
         self.caplog = caplog
 
     def have(self, key, progress=0, delivered=5, grant=1):
-        self.readings[key] = Reading("o", key, grant, progress, delivered, delivered)
+        self.readings[key] = StreamReading("o", key, grant, progress, delivered, delivered)
         self.streams.hand_over(key)
 
     def look(self, at_s):
@@ -188,7 +188,7 @@ def test_a_time_that_is_none_is_refused(wrong):
 
 
 def test_SS_296_nothing_is_watched_where_nobody_wants_to_know(tmp_path):
-    streams = StalledStreams(math.inf, lambda: 0, {"a": Reading("o", "a", 1, 0, 5, 5)}.get)
+    streams = StalledStreams(math.inf, lambda: 0, {"a": StreamReading("o", "a", 1, 0, 5, 5)}.get)
     streams.hand_over("a")
     streams.close()
 

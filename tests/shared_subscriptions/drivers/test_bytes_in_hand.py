@@ -11,7 +11,7 @@ from statemachines.drivers.shared_subscriptions import bytes_in_hand
 from statemachines.drivers.shared_subscriptions.bytes_in_hand import BytesInHand
 from statemachines.drivers.shared_subscriptions.shared_session import SharedSession
 from statemachines.kernel import ConfigurationError, Map
-from statemachines.shared_subscriptions.session_record import Reading
+from statemachines.shared_subscriptions.session_record import StreamReading
 
 SIZE = 10_000
 
@@ -24,7 +24,7 @@ class Hand:
         self.bytes = BytesInHand(most, lambda: self.readings, 30.0)
 
     def read(self, key, progress, fetched, acked=(), grant=1):
-        self.readings[key] = Reading("o", key, grant, progress, fetched, fetched, acked=Map(acked))
+        self.readings[key] = StreamReading("o", key, grant, progress, fetched, fetched, acked=Map(acked))
 
     def put(self, key, first, count, head=None, grant=1):
         self.bytes.put(key, grant, first, [(b"x" * 10, head)] * count)

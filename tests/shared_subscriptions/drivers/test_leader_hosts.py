@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 
 from test_nodes import PATIENT, read
 
-from statemachines.drivers.environment import Environment
+from statemachines.drivers.environment import NodeEnvironment
 from statemachines.drivers.shared_subscriptions import LeaderNode, Publisher, SharedSubscription
 from statemachines.drivers.shared_subscriptions.open_stores import open_stores
 from statemachines.shared_subscriptions.group_store import Claim, Commit, Read
@@ -117,7 +117,7 @@ def test_SS_224_a_host_that_ends_takes_no_claim_that_it_has_given_up(tmp_path):
 
     async def test():
         async with AsyncExitStack() as stack:
-            leaving = await place.host(0, environment=Environment(open_stores=busy_with("later"))).__aenter__()
+            leaving = await place.host(0, environment=NodeEnvironment(open_stores=busy_with("later"))).__aenter__()
             consumers = []
             for number, group in enumerate(("g", "later"), 1):
                 consumers.append(await stack.enter_async_context(place.consumer(number, leader=0, group=group)))

@@ -14,7 +14,7 @@ from statemachines.kernel import Node
 from statemachines.shared_subscriptions.borrower import LeaseBegan, LeaseEnded
 from statemachines.shared_subscriptions.session import SESSION, Admit, Dismiss, SessionRecord, Take
 from statemachines.shared_subscriptions.stream import Finish, Install, Uninstall
-from statemachines.shared_subscriptions.stream_store import Batch, Fetched
+from statemachines.shared_subscriptions.stream_store import Fetched, MessageBatch
 
 
 class Reader:
@@ -39,7 +39,7 @@ class Reader:
         self.node.fire(10**12)
         record = self.node.record
         asked = [record.readings[key] for key in record.asked]
-        batches = tuple(Batch(one.stream, one.grant, one.fetched, one.fetched, False) for one in asked)
+        batches = tuple(MessageBatch(one.stream, one.grant, one.fetched, one.fetched, False) for one in asked)
         self.feed(Fetched(record.fetch_n, batches), *[Take(1)] * len(streams))
 
     async def heard(self):

@@ -32,7 +32,7 @@ from statemachines.shared_subscriptions.group_store import (
     Read,
     ReadDone,
     Refused,
-    Stored,
+    StoredRecord,
     StoreFailed,
 )
 from statemachines.shared_subscriptions.stream_store import (
@@ -110,7 +110,7 @@ def test_a_refused_commit_writes_nothing_not_even_the_time(path):
     async def test():
         assert await store.ask(Commit(1, (("k", None),), (("k", 1), ("other", 1)))) == (Committed(1, 7),)
         assert await store.ask(Commit(2, (("k", None),), (("k", 2), ("other", 2)))) == (Refused(2, "k"),)
-        stored = Stored(1, 7)
+        stored = StoredRecord(1, 7)
         assert await store.ask(Read(3, ("k", "other"))) == (ReadDone(3, (stored, stored), 7),)
 
     run(test(), store)

@@ -65,7 +65,7 @@ def group_request(n, move, state):
         case ("commit", put, keys, kind):
             expect = [(key, state.get(key)) for key in keys]
             if kind == "stale" and keys:
-                expect[-1] = (keys[-1], group_store.Stored(3, 1))
+                expect[-1] = (keys[-1], group_store.StoredRecord(3, 1))
             return group_store.Commit(n, tuple(expect), tuple(put))
         case ("read", keys):
             return group_store.Read(n, tuple(keys))

@@ -17,10 +17,10 @@ from statemachines.shared_subscriptions.stream_store import Append
 from statemachines_sim.cluster import Role
 from statemachines_sim.machine_process import MachineProcess
 from statemachines_sim.scenario import Net, Phases
-from statemachines_sim.shared_subscriptions import Load, Members
+from statemachines_sim.shared_subscriptions import GroupLoad, Members
 from statemachines_sim.shared_subscriptions import scenario as scenario_of
-from statemachines_sim.shared_subscriptions.liveness import leaders
-from statemachines_sim.shared_subscriptions.load import Publisher, leave
+from statemachines_sim.shared_subscriptions.liveness import list_leaders
+from statemachines_sim.shared_subscriptions.load import LoadPublisher, leave
 from statemachines_sim.units import S
 from statemachines_sim.world import World
 
@@ -65,7 +65,7 @@ class Group:
         scenario = scenario_of(
             "story",
             subscription=subscription,
-            load=Load(messages=0, take=take, work_ms=work_ms, start=start),
+            load=GroupLoad(messages=0, take=take, work_ms=work_ms, start=start),
             members=Members(consumers=0, leaders=leaders),
             network=Net(tail=0.0),
             phases=Phases(liveness_s=90.0),
@@ -73,7 +73,7 @@ class Group:
         )
         self.world = World(scenario, seed, schedule=())
         self.watch = self.world.watch
-        self.publisher = Publisher(self.world, scenario.own.group_and_filter[1])
+        self.publisher = LoadPublisher(self.world, scenario.own.group_and_filter[1])
         for name in consumers:
             self.join(name)
 
@@ -146,7 +146,7 @@ class Group:
     @property
     def leader(self):
         """The record of whoever leads, or None."""
-        return next(reversed(leaders(self.world.processes)), None)
+        return next(reversed(list_leaders(self.world.processes)), None)
 
     @property
     def published(self):

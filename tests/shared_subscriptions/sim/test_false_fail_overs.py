@@ -8,13 +8,13 @@ from long_cases import mark_long
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines_sim.fault import Fault
 from statemachines_sim.scenario import Phases
-from statemachines_sim.shared_subscriptions import Load, Members, scenario
+from statemachines_sim.shared_subscriptions import GroupLoad, Members, scenario
 from statemachines_sim.units import S
 from statemachines_sim.world import World
 
 HOUR = scenario(
     "hour",
-    load=Load(messages=0),
+    load=GroupLoad(messages=0),
     members=Members(consumers=2, leaders=2),
     configuration=Configuration(),
     phases=Phases(safety_s=3_600, liveness_s=10),

@@ -16,7 +16,7 @@ from statemachines_sim.fault import Fault
 from statemachines_sim.scenario import find_scenario
 from statemachines_sim.shared_subscriptions import leader_host
 from statemachines_sim.shared_subscriptions.monitors.progress import Progress
-from statemachines_sim.shared_subscriptions.watch import Watch
+from statemachines_sim.shared_subscriptions.watch import GroupWatch
 from statemachines_sim.units import S
 from statemachines_sim.world import World
 from statemachines_spec.bug import change_rows, plant_bug
@@ -33,13 +33,13 @@ def run(seed=1, schedule=LIARS):
 @pytest.fixture
 def lies(monkeypatch):
     """How many lies were told, by the kind of the message."""
-    told, hit = Counter(), Watch.hit
+    told, hit = Counter(), GroupWatch.hit
 
     def counted(watch, kind, node, sender, to, message, now_ns):
         told[type(message).__name__] += kind == "forge"
         hit(watch, kind, node, sender, to, message, now_ns)
 
-    monkeypatch.setattr(Watch, "hit", counted)
+    monkeypatch.setattr(GroupWatch, "hit", counted)
     return told
 
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from statemachines_sim.fault import Fault
 from statemachines_sim.scenario import Phases, find_scenario
-from statemachines_sim.shared_subscriptions.liveness import leaders
+from statemachines_sim.shared_subscriptions.liveness import list_leaders
 from statemachines_sim.units import S
 from statemachines_sim.world import World
 from statemachines_spec.bug import plant_bug
@@ -24,7 +24,7 @@ def cut(*consumers):
 
 def owners(world):
     """Who is granted streams, and the leader."""
-    (leader,) = leaders(world.processes)
+    (leader,) = list_leaders(world.processes)
     return {one.link.borrower.partition("~")[0] for one in leader.assignments.values()}, leader
 
 

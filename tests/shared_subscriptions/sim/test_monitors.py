@@ -24,7 +24,7 @@ from statemachines.shared_subscriptions import (
 from statemachines.shared_subscriptions.agent_process import BORROWERS
 from statemachines.shared_subscriptions.borrower import LeaseEnded
 from statemachines.shared_subscriptions.configuration import MS, Configuration
-from statemachines.shared_subscriptions.group_store import Commit, Committed, Properties, Stored
+from statemachines.shared_subscriptions.group_store import Commit, Committed, Properties, StoredRecord
 from statemachines.shared_subscriptions.handler_process import HANDLER
 from statemachines.shared_subscriptions.message import END_OF_STREAM, LeaderWanted, RevokeFinished, UpdateProgress
 from statemachines.shared_subscriptions.session import Dismiss
@@ -33,7 +33,7 @@ from statemachines_sim.devices import remote_store as store
 from statemachines_sim.fault import Fault
 from statemachines_sim.judge import Judge, Violation
 from statemachines_sim.scenario import Net, Phases
-from statemachines_sim.shared_subscriptions import Load, Members, Watch
+from statemachines_sim.shared_subscriptions import GroupLoad, GroupWatch, Members
 from statemachines_sim.shared_subscriptions import scenario as scenario_of
 from statemachines_sim.shared_subscriptions.monitors.statuses import Statuses
 from statemachines_sim.units import S
@@ -41,7 +41,7 @@ from statemachines_sim.world import World
 
 SHORT = scenario_of(
     "short",
-    load=Load(topics=4, messages=600, batch=10),
+    load=GroupLoad(topics=4, messages=600, batch=10),
     members=Members(consumers=2, join_s=(5.0,)),
     network=Net(tail=0.0),
     phases=Phases(safety_s=15.0, liveness_s=40.0),
@@ -53,7 +53,7 @@ def with_own(scenario, **keys):
 
 
 LONG = replace(SHORT, phases=Phases(safety_s=40.0, liveness_s=40.0))
-SILENT = with_own(SHORT, load=Load(topics=4, messages=0))
+SILENT = with_own(SHORT, load=GroupLoad(topics=4, messages=0))
 LEAVING = with_own(SHORT, members=Members(consumers=3, leave_s=(6.0,)))
 ROTATING = with_own(SHORT, load=replace(SHORT.own.load, rotate_s=(4.0, 8.0), work_ms=(150, 300)))
 STRAYS = with_own(SHORT, subscription="$shared/workers/+", load=replace(SHORT.own.load, stray=100))
@@ -309,9 +309,9 @@ def test_what_is_on_its_way_is_what_was_sent_and_did_not_arrive_yet():
 
 @pytest.mark.parametrize(("destroyed", "said"), [(True, None), (False, "S3")])
 def test_S3_progress_is_removed_without_the_claim_only_of_a_group_that_is_marked(destroyed, said):
-    properties = Stored(Properties(0, 1000, 2000, 15000, destroyed=destroyed), 1)
+    properties = StoredRecord(Properties(0, 1000, 2000, 15000, destroyed=destroyed), 1)
     batch = Commit(1, (("/1.1/g/#:properties", properties),), (("/1.1/g/#:progress:0.0/a", None),))
-    watch = Watch(Configuration())
+    watch = GroupWatch(Configuration())
     try:
         watch.observe_request("group_store", "c1~1/declare-1", batch, (Committed(1, 2),), 2)
         found = None

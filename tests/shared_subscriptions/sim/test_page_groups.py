@@ -6,7 +6,7 @@ from group_play import Group
 
 from statemachines.shared_subscriptions.group import GroupDestroyed
 from statemachines.shared_subscriptions.message import END_OF_STREAM
-from statemachines_sim.shared_subscriptions.liveness import leaders
+from statemachines_sim.shared_subscriptions.liveness import list_leaders
 
 TOPICS = ("a", "b", "c", "d")
 
@@ -79,7 +79,7 @@ def test_19_three_hosts_two_race_the_leader_is_killed_and_there_is_one_election(
     publish_all(group, 400, over_s=45)
     group.run(5)
     assert len(elections(group)) == 1
-    assert len(leaders(group.world.processes)) == 1
+    assert len(list_leaders(group.world.processes)) == 1
     followers = [
         node.name
         for name in ("leader-1", "leader-2", "leader-3")

@@ -12,7 +12,7 @@ from statemachines_spec.contract import Counterpart
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.explore import VIOLATED, explore
 from statemachines_spec.liveness.judge import live
-from statemachines_spec.mutants.campaign import Field, Shape
+from statemachines_spec.mutants.campaign import CampaignScope, CampaignShape
 from statemachines_spec.mutants.mutant import plant
 from statemachines_spec.shared_subscriptions import SPEC, contracts
 
@@ -24,7 +24,7 @@ def rules_of(name):
 
 @cache
 def mutants():
-    return {one.name: one for one in Field(Shape("shared_subscriptions")).mutants}
+    return {one.name: one for one in CampaignScope(CampaignShape("shared_subscriptions")).mutants}
 
 
 LONG = (

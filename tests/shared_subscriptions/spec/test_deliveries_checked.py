@@ -49,7 +49,7 @@ def test_an_acknowledgement_that_covers_too_much_loses_a_message():
     with plant_bug("gap-acknowledged"):
         name, path = broken("sessions", "S6")
     assert name in ("S6 consumer-1", "S6 consumer-2")
-    assert "nobody has acknowledged" in counterexample.text(path)
+    assert "nobody has acknowledged" in counterexample.describe_path(path)
 
 
 def test_an_ended_stream_that_is_granted_again_is_found():

@@ -1,4 +1,4 @@
-"""Hunts of both sides: what must happen in them does, and small mistakes break the properties of each."""
+"""Directed systems of both sides: what must happen in them does, and small mistakes break the properties of each."""
 
 from __future__ import annotations
 
@@ -11,21 +11,32 @@ from statemachines import catalogue
 from statemachines.shared_subscriptions import group
 from statemachines.shared_subscriptions.claim import is_declared
 from statemachines.shared_subscriptions.group import is_awaited
+from statemachines_spec.directed_system import explore_directed
 from statemachines_spec.explorer.actor import Envelope, Passed
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.explorer.property import Sometimes
-from statemachines_spec.hunt import look
-from statemachines_spec.mutants.campaign import Field, Shape
+from statemachines_spec.mutants.campaign import CampaignScope, CampaignShape
 from statemachines_spec.mutants.mutant import plant
 from statemachines_spec.shared_subscriptions import SPEC
 from statemachines_spec.shared_subscriptions.allowed_leader import ALLOWED
-from statemachines_spec.shared_subscriptions.hunts import find_hunt
-from statemachines_spec.shared_subscriptions.pace import AGAIN, BEAT, BEGIN, END, HIT, NOTHING, Beat, Pace, Paces, Signs
+from statemachines_spec.shared_subscriptions.directed_systems import find_directed
+from statemachines_spec.shared_subscriptions.pace import (
+    AGAIN,
+    BEAT,
+    BEGIN,
+    END,
+    HIT,
+    NOTHING,
+    Pace,
+    PaceBeat,
+    Paces,
+    Signs,
+)
 
 
 @pytest.fixture(scope="module")
 def mutants():
-    return {one.name: one for one in Field(Shape("shared_subscriptions")).mutants}
+    return {one.name: one for one in CampaignScope(CampaignShape("shared_subscriptions")).mutants}
 
 
 NOTICED = {
@@ -86,23 +97,23 @@ NOTICED = {
     "stream/1/to-granted": ("reports again", "S19"),
     "private/5/unguarded": ("known alone", "S12"),
 }
-"""Mutant -> the hunt in which it is noticed, and which property breaks."""
+"""Mutant -> the directed system in which it is noticed, and which property breaks."""
 
 
 LARGE = (
     "leader/51/deleted", "leader/52/timer-doubled", "leader/53/timer-halved", "leader/62/timer-doubled",
     "assignment/11/deleted", "leader/14/to-follower", "stream/1/to-granted",
 )  # fmt: skip
-FIRST = {hunt: name for name, (hunt, _) in reversed(NOTICED.items()) if name not in LARGE}
-LATER = (name for name, (hunt, _) in NOTICED.items() if FIRST.get(hunt) != name)
-"""`make soak` looks for the large ones, and for the second and third of a hunt."""
+FIRST = {directed: name for name, (directed, _) in reversed(NOTICED.items()) if name not in LARGE}
+LATER = (name for name, (directed, _) in NOTICED.items() if FIRST.get(directed) != name)
+"""`make soak` looks for the large ones, and for the second and third of a directed system."""
 
 
 @pytest.mark.parametrize("name", mark_long(NOTICED, *LATER))
-def test_a_small_mistake_breaks_a_property_of_the_hunt(mutants, name):
-    hunt, broken = NOTICED[name]
+def test_a_small_mistake_breaks_a_property_of_the_directed_system(mutants, name):
+    directed, broken = NOTICED[name]
     with plant(mutants[name]):
-        assert look(find_hunt(hunt)).what == broken
+        assert explore_directed(find_directed(directed)).what == broken
 
 
 SMALL = (
@@ -133,7 +144,7 @@ SMALL = (
 
 @pytest.mark.parametrize("name", SMALL)
 def test_what_must_happen_sometimes_does(name):
-    made = find_hunt(name).make()
+    made = find_directed(name).make()
     result = explore(made, engine="plain", hashing=False)
     assert any(isinstance(one, Sometimes) for one in made.properties)
     assert (result.is_held, [one for one, happens in result.sometimes.items() if not happens]) == (True, [])
@@ -152,7 +163,7 @@ def test_what_is_allowed_names_mutants_that_there_are_and_clauses(mutants):
 
 def counted(*events, least=2, most=3):
     """What a pace comes to: a sign, or a number of ticks that pass."""
-    pace = Pace((Beat("beat", "it comes", least, most, lambda *seen: NOTHING),))
+    pace = Pace((PaceBeat("beat", "it comes", least, most, lambda *seen: NOTHING),))
     local = pace.initial()
     for event in events:
         sent = Passed(-event) if event < 0 else Signs((event,))
@@ -188,4 +199,4 @@ def as_it_was(record, event):
 
 def test_a_group_that_is_declared_while_another_is_destroyed_was_destroyed_with_it(monkeypatch):
     monkeypatch.setattr(group.is_to_destroy, "__code__", as_it_was.__code__)
-    assert look(find_hunt("declared after")).what == "S18"
+    assert explore_directed(find_directed("declared after")).what == "S18"

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from statemachines.kernel import ConfigurationError
 from statemachines_spec import certificates
-from statemachines_spec.explorer.counterexample import text
+from statemachines_spec.explorer.counterexample import describe_path
 from statemachines_spec.explorer.explore import COMPLETE, explore
 from statemachines_spec.explorer.replay import replay
 from statemachines_spec.shared_subscriptions import SPEC, systems
@@ -60,7 +60,7 @@ def test_what_a_timed_system_is_to_show_is_not_assumed(name):
 def test_what_a_timed_system_is_to_show_holds_and_is_certified(name):
     result = explore(system(name))
     assert (result.ended, result.is_held, result.is_shown) == (COMPLETE, True, True)
-    assert certificates.differences(certificates.read(FOLDER / f"{name}-small.json"), result) == []
+    assert certificates.list_differences(certificates.read(FOLDER / f"{name}-small.json"), result) == []
 
 
 def test_every_deadline_order_is_shown_by_some_timed_system():
@@ -81,7 +81,7 @@ def test_a_margin_that_is_a_tick_too_short_breaks_a_promise(margin):
         assert result.path.broken == broken
         assert len(result.path.legs) == steps
         assert replay(made, result.path).broken == broken
-        assert "clock: tick(" in text(result.path)
+        assert "clock: tick(" in describe_path(result.path)
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from statemachines import cli
 from statemachines_spec.explorer.explore import VIOLATED, explore
-from statemachines_spec.mutants.campaign import Field, Shape
+from statemachines_spec.mutants.campaign import CampaignScope, CampaignShape
 from statemachines_spec.mutants.mutant import plant
 from statemachines_spec.shared_subscriptions import SPEC, process_contracts
 
@@ -20,7 +20,7 @@ BOUND = 2_500
 
 @cache
 def mutants():
-    return {one.name: one for one in Field(Shape("shared_subscriptions")).mutants}
+    return {one.name: one for one in CampaignScope(CampaignShape("shared_subscriptions")).mutants}
 
 
 @pytest.mark.parametrize("name", process_contracts.BUILDS)

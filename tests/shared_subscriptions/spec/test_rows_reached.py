@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from statemachines import catalogue, cli
-from statemachines_spec.coverage import find_reached, text
+from statemachines_spec.coverage import describe_coverage, find_reached
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.shared_subscriptions import SPEC
 from statemachines_spec.shared_subscriptions.systems import system
@@ -55,10 +55,10 @@ def test_what_only_a_step_beyond_the_bounds_takes_does_not_count():
 
 
 def test_rows_that_were_not_reached_are_named_with_their_clause(cells):
-    lines = text(find_reached(MACHINES, cells)).splitlines()
+    lines = describe_coverage(find_reached(MACHINES, cells)).splitlines()
     assert "  group: in no system" in lines
     assert "    never 13 leader_wanted: ignore [SS-68]" in lines
-    longer = text(find_reached(MACHINES, cells), cells=True).splitlines()
+    longer = describe_coverage(find_reached(MACHINES, cells), cells=True).splitlines()
     more = [line for line in longer if line not in lines]
     assert set(lines) < set(longer)
     assert all(" in " in line for line in more)

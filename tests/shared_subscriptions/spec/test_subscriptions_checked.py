@@ -106,7 +106,7 @@ def test_the_settled_borrower_does_not_go_that_way(as_written):
 
 def test_the_text_says_who_did_what_by_which_clause(as_written):
     _, result = as_written
-    text = counterexample.text(result.path)
+    text = counterexample.describe_path(result.path)
     assert re.search(r"^ 21\. consumer-\d~1/1 takes grant\(", text, re.MULTILINE)
     assert "stream 0.0/a#1: absent -> granted by grant, row 0 [SS-30]" in text
     assert re.search(r"consumer-\d is:  consumer-\d~1/1 connected, .*, leased, granted 0.0/a", text)
@@ -115,7 +115,7 @@ def test_the_text_says_who_did_what_by_which_clause(as_written):
 
 def test_the_diagram_has_an_arrow_for_each_message(as_written):
     one, result = as_written
-    lines = counterexample.mermaid(one, result.path).splitlines()
+    lines = counterexample.draw_mermaid(one, result.path).splitlines()
     assert lines[0] == "sequenceDiagram"
     arrows = [line for line in lines if ">>" in line or "-x" in line]
     notes = [line for line in lines if line.strip().startswith("Note over")]

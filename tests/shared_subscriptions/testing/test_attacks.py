@@ -12,7 +12,7 @@ from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
 from statemachines.drivers.shared_subscriptions.publisher import Publisher
 from statemachines.drivers.shared_subscriptions.roles import CONSUMER, LEADER
 from statemachines.drivers.shared_subscriptions.shared_session import SharedSubscription
-from statemachines.testing.frames import KINDS, attack, fuzz, inputs
+from statemachines.testing.frames import KINDS, attack, fuzz, make_inputs
 from statemachines.testing.shared_subscriptions.readers import READERS
 from statemachines.wire import encode_hello
 
@@ -69,7 +69,9 @@ def test_a_consumer_that_lives_goes_on_living(tmp_path, monkeypatch):
     """Its leader host says whatever there is, well-formed lies too; then a good one comes, and everything arrives."""
     monkeypatch.setattr(tcp, "BACKOFF_S", (0.001, 0.001))
     store = tmp_path / "messages.db"
-    says = (one for one in inputs(READERS, 6, 40 * ATTACKS) if one.reader == CONSUMER.full_name and one.after_hello)
+    says = (
+        one for one in make_inputs(READERS, 6, 40 * ATTACKS) if one.reader == CONSUMER.full_name and one.after_hello
+    )
     hostile = itertools.islice(says, ATTACKS)
 
     async def test():

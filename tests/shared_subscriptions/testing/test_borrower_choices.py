@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Send
 from statemachines.shared_subscriptions.message import Ping, Report
-from statemachines.testing.conformance.campaign import Outcome
+from statemachines.testing.conformance.campaign import ConformanceOutcome
 from statemachines.testing.conformance.conformance_test import ConformanceTest
-from statemachines.testing.conformance.json_values import plain
+from statemachines.testing.conformance.json_values import make_plain
 from statemachines.testing.conformance.relation import OutputsOf, Relation
 from statemachines.testing.conformance.role import role_of
 from statemachines.testing.conformance.tour import tour_of
@@ -52,7 +52,7 @@ def judged():
 def test_a_message_with_a_list_is_the_same_on_both_sides():
     """What the table sends is compared with what was read from JSON: with no relation, too."""
     ping = Send("leader-1~2/1", Ping("consumer-1~1/1", 2, 1, 1, (Report("0.0/a", 1, 5, False),)))
-    line = msgspec.json.encode({"effects": [{"effect": "send", "to": ping.to, "message": plain(ping.message)}]})
+    line = msgspec.json.encode({"effects": [{"effect": "send", "to": ping.to, "message": make_plain(ping.message)}]})
     (came,) = ROLE.interface.effects(line, 1)
     assert ROLE.interface.output(came) == OutputsOf(Relation()).of((ping,))[0]
 
@@ -68,7 +68,7 @@ def ping_in_sevens(self):
 
 @pytest.mark.long
 def test_SS_310_pings_are_numbered_otherwise(judged):
-    assert judged(ping=ping_in_sevens).outcome is Outcome.PASS
+    assert judged(ping=ping_in_sevens).outcome is ConformanceOutcome.PASS
 
 
 def test_SS_310_two_pings_have_the_same_number(judged):
@@ -77,7 +77,7 @@ def test_SS_310_two_pings_have_the_same_number(judged):
         self.__class__.__mro__[1].ping(self)
 
     verdict = judged(ping=ping_with_one_number)
-    assert verdict.outcome is Outcome.FAIL
+    assert verdict.outcome is ConformanceOutcome.FAIL
     assert "was used before; each ping number is another" in verdict.why
 
 
@@ -86,7 +86,7 @@ def test_SS_311_the_session_hears_before_the_leader(judged):
         order = {"tell": 0, "send": 1}
         return sorted(effects, key=lambda effect: order.get(effect["effect"], 2))
 
-    assert judged(arranged=arranged).outcome is Outcome.PASS
+    assert judged(arranged=arranged).outcome is ConformanceOutcome.PASS
 
 
 def test_SS_311_a_stream_is_confirmed_before_it_is_dropped(judged):
@@ -94,7 +94,7 @@ def test_SS_311_a_stream_is_confirmed_before_it_is_dropped(judged):
         return sorted(effects, key=lambda effect: said(effect) == "uninstall")
 
     verdict = judged(arranged=arranged)
-    assert verdict.outcome is Outcome.FAIL
+    assert verdict.outcome is ConformanceOutcome.FAIL
     assert "must come before" in verdict.why
     assert "[SS-311]" in verdict.why
 
@@ -103,7 +103,7 @@ def test_SS_312_reports_stand_in_another_order(judged):
     def reports(self, names):
         return [self.report(name, self.streams[name]) for name in sorted(names, reverse=True)]
 
-    assert judged(reports=reports).outcome is Outcome.PASS
+    assert judged(reports=reports).outcome is ConformanceOutcome.PASS
 
 
 def test_SS_313_progress_is_sent_twice(judged):
@@ -111,11 +111,11 @@ def test_SS_313_progress_is_sent_twice(judged):
         twice = ("leader_wanted", "update_progress", "revoke_finished")
         return [one for effect in effects for one in [effect] * (2 if said(effect) in twice else 1)]
 
-    assert judged(arranged=arranged).outcome is Outcome.PASS
+    assert judged(arranged=arranged).outcome is ConformanceOutcome.PASS
 
 
 def test_a_ping_is_not_sent_twice(judged):
     def arranged(self, effects):
         return [one for effect in effects for one in [effect] * (2 if said(effect) == "ping" else 1)]
 
-    assert judged(arranged=arranged).outcome is Outcome.FAIL
+    assert judged(arranged=arranged).outcome is ConformanceOutcome.FAIL

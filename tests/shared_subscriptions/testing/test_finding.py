@@ -11,11 +11,11 @@ from planted_cells import PAGES, STATES_MAX, read_found, read_rows
 
 from statemachines.testing.bug_search import driven_run, find, simulation_run
 from statemachines_spec.bug import find_bug, plant_bug
+from statemachines_spec.directed_system import explore_directed
 from statemachines_spec.explorer import counterexample
 from statemachines_spec.explorer.replay import replay
-from statemachines_spec.hunt import look
 from statemachines_spec.shared_subscriptions.bugs import BUGS
-from statemachines_spec.shared_subscriptions.hunts import HUNTS, find_hunt
+from statemachines_spec.shared_subscriptions.directed_systems import DIRECTED_SYSTEMS, find_directed
 
 PROTOCOL = "shared_subscriptions"
 TABLE = {bug: row for bug, row in read_rows(PAGES / PROTOCOL / "planted_bugs.md").items() if len(row) == 6}
@@ -59,14 +59,14 @@ LARGE = [bug for bug, said in FOUND["exploration"].items() if int(said["states"]
 def test_a_planted_bug_is_found_by_exploration(name):
     said = FOUND["exploration"][name]
     with plant_bug(name):
-        hunt = find_hunt(said["where"])
-        catch = look(hunt, twice=False)
+        directed = find_directed(said["where"])
+        catch = explore_directed(directed, twice=False)
         assert (catch.what, catch.steps, catch.states) == (said["what"], int(said["steps"]), int(said["states"]))
         assert catch.path is not None
-        if not hunt.live:
+        if not directed.live:
             assert catch.path.broken.startswith(catch.what)
-            assert counterexample.text(catch.path).endswith(catch.path.why)
-            assert replay(hunt.make(), catch.path).broken == catch.path.broken
+            assert counterexample.describe_path(catch.path).endswith(catch.path.why)
+            assert replay(directed.make(), catch.path).broken == catch.path.broken
 
 
 EXPLORED = set(FOUND["exploration"]) - set(LARGE)
@@ -104,7 +104,7 @@ def test_hypothesis_finds_most_of_them_at_once():
 # -- nothing planted ------------------------------------------------------------------------------------------------
 
 
-LONG_HUNTS = (
+LONG_SYSTEMS = (
     "talking", "put back", "talking of ends", "talking of revokes", "pretender", "dying consumer", "even", "two lies",
     "taken over", "talking lies", "reports again", "dead letters", "leases", "race", "talking of nothing", "stops",
     "release", "paced commits", "timed turns", "timed leaving", "judged again", "unanswered", "shares",
@@ -112,15 +112,18 @@ LONG_HUNTS = (
     "judged late",
 )  # fmt: skip
 """`make soak` explores these to their ends; in most of them `make test` finds a mistake."""
-SHORT_HUNTS = [hunt.name for hunt in HUNTS if hunt.name not in LONG_HUNTS]
+SHORT_SYSTEMS = [directed.name for directed in DIRECTED_SYSTEMS if directed.name not in LONG_SYSTEMS]
 """`make test` explores every third of these."""
 
 
 @pytest.mark.parametrize(
-    "hunt", mark_long(HUNTS, *LONG_HUNTS, *SHORT_HUNTS[1::3], *SHORT_HUNTS[2::3], name=lambda hunt: hunt.name)
+    "directed",
+    mark_long(
+        DIRECTED_SYSTEMS, *LONG_SYSTEMS, *SHORT_SYSTEMS[1::3], *SHORT_SYSTEMS[2::3], name=lambda directed: directed.name
+    ),
 )
-def test_the_shipped_machines_hold_in_every_hunt(hunt):
-    catch = look(hunt)
+def test_the_shipped_machines_hold_in_every_directed_system(directed):
+    catch = explore_directed(directed)
     assert (catch.what, catch.path) == ("", None)
     assert catch.states > 5
 
@@ -136,4 +139,4 @@ def test_nothing_breaks_where_nothing_is_planted(method, every):
 
 def test_a_search_ends_when_its_tries_are_used_up():
     found = find(PROTOCOL, find_bug("progress-not-loaded"), "exploration", tries=2)
-    assert (found.what, found.runs, found.last.where) == ("", 2, HUNTS[1].name)
+    assert (found.what, found.runs, found.last.where) == ("", 2, DIRECTED_SYSTEMS[1].name)

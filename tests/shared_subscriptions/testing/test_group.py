@@ -8,9 +8,9 @@ from statemachines import catalogue
 from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions import assignment, plan
 from statemachines.shared_subscriptions.borrower import BORROWER
-from statemachines.testing.script import Move, replay, shorten, tell_counterexample
+from statemachines.testing.script import ScriptMove, replay, shorten, tell_counterexample
 from statemachines.testing.shared_subscriptions.group import GroupTest, PropertyBroken, run_group
-from statemachines.testing.shared_subscriptions.system import System
+from statemachines.testing.shared_subscriptions.system import GroupSystem
 from statemachines_spec.bug import plant_bug
 from statemachines_spec.shared_subscriptions.bugs import BUGS, OF_THE_PAGE
 
@@ -24,7 +24,7 @@ def test_whole_groups_keep_every_property():
 
 
 def test_an_untroubled_group_delivers_everything_once():
-    system = System()
+    system = GroupSystem()
     for node in ("consumer-1", "consumer-2"):
         system.subscribe(node)
     for topic in "abc":
@@ -38,32 +38,32 @@ def test_an_untroubled_group_delivers_everything_once():
 
 
 CANNOT = (
-    Move("crash", ("consumer-1",)),
-    Move("pause", ("consumer-1",)),
-    Move("resume", ("consumer-1",)),
-    Move("leave", ("consumer-1",)),
-    Move("take", ("consumer-1",)),
-    Move("acknowledge", ("consumer-1",)),
-    Move("tire", ("consumer-1",)),
-    Move("deliver"),
-    Move("answer"),
-    Move("let_go"),
-    Move("fire"),
-    Move("end_stream", ("a",)),
-    Move("fire_late", (0, "ping")),
-    Move("run", (10,)),
+    ScriptMove("crash", ("consumer-1",)),
+    ScriptMove("pause", ("consumer-1",)),
+    ScriptMove("resume", ("consumer-1",)),
+    ScriptMove("leave", ("consumer-1",)),
+    ScriptMove("take", ("consumer-1",)),
+    ScriptMove("acknowledge", ("consumer-1",)),
+    ScriptMove("tire", ("consumer-1",)),
+    ScriptMove("deliver"),
+    ScriptMove("answer"),
+    ScriptMove("let_go"),
+    ScriptMove("fire"),
+    ScriptMove("end_stream", ("a",)),
+    ScriptMove("fire_late", (0, "ping")),
+    ScriptMove("run", (10,)),
 )
 
 
 @pytest.mark.parametrize("move", CANNOT, ids=lambda move: move.name)
 def test_a_move_that_cannot_be_made_does_nothing(move):
-    system, failure = replay(System, (move,))
+    system, failure = replay(GroupSystem, (move,))
     assert failure is None
-    assert system.story() == System().story()
+    assert system.story() == GroupSystem().story()
 
 
 def test_a_message_takes_its_time():
-    system = System()
+    system = GroupSystem()
     system.take_time(20)
     system.subscribe("consumer-1")
     system.publish("a", 7)
@@ -78,42 +78,42 @@ def test_a_message_takes_its_time():
 
 def test_the_same_moves_are_the_same_story():
     script = (
-        Move("subscribe", ("consumer-1",)),
-        Move("publish", ("a", 3)),
-        Move("foresee", ("lost", 3)),
-        Move("run", (80,)),
-        Move("crash", ("leader-1",)),
-        Move("finish"),
+        ScriptMove("subscribe", ("consumer-1",)),
+        ScriptMove("publish", ("a", 3)),
+        ScriptMove("foresee", ("lost", 3)),
+        ScriptMove("run", (80,)),
+        ScriptMove("crash", ("leader-1",)),
+        ScriptMove("finish"),
     )
-    (one, nothing), (two, _) = replay(System, script), replay(System, script)
+    (one, nothing), (two, _) = replay(GroupSystem, script), replay(GroupSystem, script)
     assert nothing is None
     assert one.story() == two.story()
 
 
 def test_what_fails_is_shortened_and_told():
     script = (
-        Move("subscribe", ("consumer-1",)),
-        Move("publish", ("a", 5)),
-        Move("publish", ("b", 5)),
-        Move("run", (50,)),
-        Move("pause", ("consumer-3",)),
-        Move("subscribe", ("consumer-2",)),
-        Move("run", (40,)),
-        Move("run", (60,)),
-        Move("end_stream", ("c",)),
-        Move("finish"),
+        ScriptMove("subscribe", ("consumer-1",)),
+        ScriptMove("publish", ("a", 5)),
+        ScriptMove("publish", ("b", 5)),
+        ScriptMove("run", (50,)),
+        ScriptMove("pause", ("consumer-3",)),
+        ScriptMove("subscribe", ("consumer-2",)),
+        ScriptMove("run", (40,)),
+        ScriptMove("run", (60,)),
+        ScriptMove("end_stream", ("c",)),
+        ScriptMove("finish"),
     )
     with plant_bug("revoking-to-granted"):
-        _, failure = replay(System, script)
+        _, failure = replay(GroupSystem, script)
         assert failure.what == "S1"
-        shorter = shorten(System, script, failure)
-        text = tell_counterexample(System, shorter)
+        shorter = shorten(GroupSystem, script, failure)
+        text = tell_counterexample(GroupSystem, shorter)
     assert len(shorter) < len(script)
     assert {move.name for move in shorter} <= {"subscribe", "publish", "run", "finish"}
     assert text.startswith("S1: ")
     assert "    stage.subscribe('consumer-" in text
     assert "revoking -> granted  on update_progress  [row 10, keep, SS-85]" in text
-    assert replay(System, shorter)[1] is None
+    assert replay(GroupSystem, shorter)[1] is None
 
 
 def test_a_failing_run_says_which_moves_break_what():
@@ -121,7 +121,7 @@ def test_a_failing_run_says_which_moves_break_what():
         run_group(100)
     assert caught.value.what == "S2"
     text = str(caught.value)
-    assert "The moves:\n\n    stage = System()\n" in text
+    assert "The moves:\n\n    stage = GroupSystem()\n" in text
     assert "What happened:" in text
     assert text.count("system.") < 12, text
 
@@ -154,7 +154,7 @@ def test_an_unknown_bug_is_named():
 
 
 def moves(*given):
-    return tuple(Move(name, tuple(args)) for name, *args in given)
+    return tuple(ScriptMove(name, tuple(args)) for name, *args in given)
 
 
 ONE_IN_HAND = (
@@ -187,8 +187,8 @@ BROKEN_BY_SCRIPT = {
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_rare_planted_bug_is_found_where_the_moves_lead_there(name):
-    assert replay(System, SCRIPTS[name])[1] is None
+    assert replay(GroupSystem, SCRIPTS[name])[1] is None
     with plant_bug(name):
-        _, failure = replay(System, SCRIPTS[name])
+        _, failure = replay(GroupSystem, SCRIPTS[name])
     assert failure is not None
     assert failure.what == BROKEN_BY_SCRIPT[name]

@@ -15,7 +15,7 @@ from statemachines.shared_subscriptions.borrower import BORROWER, BorrowerRecord
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.message import END_OF_STREAM, Grant, Ping, UpdateProgress
 from statemachines.shared_subscriptions.session import Ack
-from statemachines.shared_subscriptions.stream import Link
+from statemachines.shared_subscriptions.stream import StreamLink
 from statemachines.testing.pool import Pool
 from statemachines.testing.strategies import of, starting
 
@@ -54,7 +54,7 @@ def test_numbers_collide_and_streams_end_now_and_then():
 
 
 def test_what_belongs_together_is_aimed_at_together():
-    record = BorrowerRecord("me", "g", "#", "leader-1", Configuration(), link=Link("me", "boss", 4711, 815))
+    record = BorrowerRecord("me", "g", "#", "leader-1", Configuration(), link=StreamLink("me", "boss", 4711, 815))
     hits = []
 
     @settings(max_examples=100)

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from statemachines import cli
-from statemachines.testing.conformance.campaign import Outcome
+from statemachines.testing.conformance.campaign import ConformanceOutcome
 from statemachines.testing.conformance.interface import InterfaceError
 from statemachines.testing.conformance.role import role_of
 from statemachines.testing.conformance.started_process import StartedProcess
@@ -84,26 +84,26 @@ def test_a_host_that_speaks_something_else_is_wrong_usage(how):
 
 def test_a_host_that_never_answers_is_inconclusive():
     verdict = judge(HELLO, seconds=0.6)
-    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.outcome is ConformanceOutcome.INCONCLUSIVE
     assert "no message has come within 0.6 s; an instance begins with one" in verdict.why
 
 
 def test_a_leader_that_falls_silent_has_failed():
     verdict = judge(HELLO, ANSWER, seconds=30, tolerance_s=0.3)
-    assert verdict.outcome is Outcome.FAIL
+    assert verdict.outcome is ConformanceOutcome.FAIL
     assert "missing: send kit~1/1 grant" in verdict.why
 
 
 def test_a_leader_that_answers_unasked_has_failed():
     verdict = judge(HELLO + ANSWER, seconds=30)
-    assert verdict.outcome is Outcome.FAIL
+    assert verdict.outcome is ConformanceOutcome.FAIL
     assert "not expected: send kit~1/1 leader_connect_response" in verdict.why
 
 
 def test_a_leader_that_answers_twice_under_two_numbers_has_failed():
     again = packet(ME, "kit~1/1", ("leader_connect_response", "kit~1/1", ME, 1, 2))
     verdict = judge(HELLO, ANSWER + again, seconds=30)
-    assert verdict.outcome is Outcome.FAIL
+    assert verdict.outcome is ConformanceOutcome.FAIL
     assert verdict.violation is not None
 
 
@@ -118,7 +118,7 @@ def test_nobody_that_listens_is_inconclusive_and_no_child_is_left(monkeypatch):
     monkeypatch.setattr(StartedProcess, "__init__", begin)
     command = (sys.executable, "-c", "import time; time.sleep(60)")
     verdict = asyncio.run(WireRun(ROLE, WireOptions(seconds=0.4), command).judge(lambda address: None))
-    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.outcome is ConformanceOutcome.INCONCLUSIVE
     assert verdict.why == "nothing has connected within 0.4 s; listen at the address above"
     for pid in started:
         with pytest.raises(ProcessLookupError):

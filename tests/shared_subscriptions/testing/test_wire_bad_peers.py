@@ -13,7 +13,7 @@ import pytest
 
 from statemachines import cli
 from statemachines.kernel import ConfigurationError
-from statemachines.testing.conformance.campaign import Outcome
+from statemachines.testing.conformance.campaign import ConformanceOutcome
 from statemachines.testing.conformance.interface import InterfaceError
 from statemachines.testing.conformance.role import role_of
 from statemachines.testing.conformance.started_process import StartedProcess
@@ -128,13 +128,13 @@ def test_a_peer_that_connects_twice_is_wrong_usage():
 
 def test_nobody_that_connects_is_inconclusive():
     verdict = judge(WireOptions(seconds=0.1))
-    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.outcome is ConformanceOutcome.INCONCLUSIVE
     assert verdict.why == "nothing has connected within 0.1 s; dial the address above"
 
 
 def test_one_that_connects_and_says_nothing_is_inconclusive():
     verdict = judge(WireOptions(seconds=0.3), say(HELLO))
-    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.outcome is ConformanceOutcome.INCONCLUSIVE
     assert "no message has come within 0.3 s" in verdict.why
 
 
@@ -145,7 +145,7 @@ def test_one_that_closes_early_is_inconclusive():
         connection.close()
 
     verdict = judge(WireOptions(seconds=0.6, faults=0.0, rate=0.0), talk)
-    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.outcome is ConformanceOutcome.INCONCLUSIVE
     assert f"the connection was closed while {ME} was" in verdict.why
 
 
@@ -160,11 +160,11 @@ def test_a_process_that_dies_has_failed_and_leaves_nothing(monkeypatch):
     monkeypatch.setattr(StartedProcess, "__init__", begin)
     command = (sys.executable, "-c", "import sys; sys.exit('no such module')")
     verdict = judge(WireOptions(seconds=60), command=command)
-    assert verdict.outcome is Outcome.FAIL
+    assert verdict.outcome is ConformanceOutcome.FAIL
     assert "has ended with exit code 1; its last line on stderr: no such module" in verdict.why
     command = (sys.executable, "-c", "import time; time.sleep(60)")
     verdict = judge(WireOptions(seconds=0.2), command=command)
-    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.outcome is ConformanceOutcome.INCONCLUSIVE
     for pid in started:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)

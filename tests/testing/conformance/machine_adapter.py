@@ -9,7 +9,7 @@ from typing import get_type_hints
 import msgspec
 
 from statemachines.kernel import Ask, CancelTimer, Send, SetTimer, Stop, Tell, name_of
-from statemachines.testing.conformance.json_values import plain
+from statemachines.testing.conformance.json_values import make_plain
 from statemachines.testing.conformance.role import role_of
 from statemachines.testing.conformance.script_file import event_from
 
@@ -52,11 +52,11 @@ class MachineAdapter:
     def _line_of(self, effect):
         match effect:
             case Send(to, message):
-                return {"effect": "send", "to": to, "message": plain(message)}
+                return {"effect": "send", "to": to, "message": make_plain(message)}
             case Tell(event):
-                return {"effect": "tell", "event": plain(event)}
+                return {"effect": "tell", "event": make_plain(event)}
             case Ask(service, request):
-                return {"effect": "ask", "service": service, "request": plain(request)}
+                return {"effect": "ask", "service": service, "request": make_plain(request)}
             case Stop():
                 return {"effect": "stop"}
             case CancelTimer(timer, key):

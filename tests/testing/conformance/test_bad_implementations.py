@@ -13,8 +13,13 @@ import pytest
 
 from statemachines import cli
 from statemachines.kernel import ConfigurationError
-from statemachines.testing.conformance.campaign import Campaign, Outcome
-from statemachines.testing.conformance.child_process import STDERR_BYTES_MAX, ChildProcess, Died, quote_stderr
+from statemachines.testing.conformance.campaign import Campaign, ConformanceOutcome
+from statemachines.testing.conformance.child_process import (
+    STDERR_BYTES_MAX,
+    ChildProcess,
+    ImplementationEnded,
+    quote_stderr,
+)
 from statemachines.testing.conformance.interface import InterfaceError
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -80,13 +85,13 @@ def test_an_answer_that_is_no_line_of_the_interface_is_wrong_usage(campaign, how
         campaign(how).judge(runs=2)
     assert BROKEN[how] in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert not isinstance(caught.value, Died)
+    assert not isinstance(caught.value, ImplementationEnded)
 
 
 @pytest.mark.parametrize("how", UNCLEAR)
 def test_what_could_not_be_judged_is_inconclusive(campaign, how):
     verdict = campaign(how).judge(runs=2)
-    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.outcome is ConformanceOutcome.INCONCLUSIVE
     assert UNCLEAR[how] in verdict.why
 
 
@@ -95,13 +100,13 @@ def test_one_that_ends_or_spins_where_an_answer_is_owed_has_failed(campaign, how
     monkeypatch.setattr("statemachines.testing.conformance.child_process.END_S", 0.1)
     monkeypatch.setattr("statemachines.testing.conformance.campaign.REPLAYS_MAX", 5)
     verdict = campaign(how).judge(runs=2)
-    assert verdict.outcome is Outcome.FAIL
+    assert verdict.outcome is ConformanceOutcome.FAIL
     assert FAILED[how] in verdict.why
 
 
 def test_the_kit_passes_the_same_door_when_it_behaves(campaign):
     verdict = campaign("").judge(runs=20)
-    assert verdict.outcome is Outcome.PASS, verdict
+    assert verdict.outcome is ConformanceOutcome.PASS, verdict
     assert verdict.coverage.missed == ()
 
 
@@ -116,12 +121,12 @@ def test_logs_without_end_are_not_kept(campaign, processes, monkeypatch):
 
     original = ChildProcess._trim_stderr
     monkeypatch.setattr(ChildProcess, "_trim_stderr", trim)
-    assert campaign("logs without end").judge(runs=0).outcome is Outcome.PASS
+    assert campaign("logs without end").judge(runs=0).outcome is ConformanceOutcome.PASS
     assert STDERR_BYTES_MAX < max(sizes) <= 3_000_000
 
 
 def test_what_it_has_started_is_killed_with_it(campaign, processes):
-    assert campaign("starts others").judge(runs=0).outcome is Outcome.PASS
+    assert campaign("starts others").judge(runs=0).outcome is ConformanceOutcome.PASS
     until = time.monotonic() + 60
     while list_group(processes[0]._process.pid) and time.monotonic() < until:
         time.sleep(0.01)  # the signal was sent; it takes effect when the system has time
@@ -143,7 +148,9 @@ def test_one_that_ends_at_once_was_never_judged(processes):
         processes.append(ChildProcess((sys.executable, "-c", "import sys; sys.exit('no such module')")))
         return processes[-1]
 
-    with pytest.raises(Died, match=r"line 1 \(init\): the implementation has ended with exit code 1.*no such module"):
+    with pytest.raises(
+        ImplementationEnded, match=r"line 1 \(init\): the implementation has ended with exit code 1.*no such module"
+    ):
         Campaign(role(), open_one).judge()
 
 

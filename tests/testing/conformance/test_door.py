@@ -9,7 +9,7 @@ import pytest
 
 from statemachines.kernel import ConfigurationError
 from statemachines.testing.conformance import report, script_file
-from statemachines.testing.conformance.campaign import Campaign, Outcome
+from statemachines.testing.conformance.campaign import Campaign, ConformanceOutcome
 from statemachines.testing.conformance.child_process import ChildProcess
 from statemachines.testing.conformance.conformance_run import (
     Begin,
@@ -23,7 +23,7 @@ from statemachines.testing.conformance.conformance_run import (
 from statemachines.testing.conformance.conformance_test import ConformanceTest
 from statemachines.testing.conformance.in_process import InProcess
 from statemachines.testing.conformance.interface import alphabet_of, schema
-from statemachines.testing.conformance.relation import Owed, Relation
+from statemachines.testing.conformance.relation import LateEffect, Relation
 from statemachines.testing.conformance.role import role_of_machine
 from statemachines.testing.conformance.role_graph import RoleGraph
 
@@ -72,7 +72,7 @@ def test_a_count_that_shows_only_later_is_found():
         return effects
 
     verdict = judge(lines_of(take=take), runs=0)
-    assert verdict.outcome is Outcome.FAIL
+    assert verdict.outcome is ConformanceOutcome.FAIL
     assert verdict.why == "shut: times is 1, expected 2"
     moves = [type(move).__name__ for move in verdict.moves]
     assert moves == ["Begin", "FedInput", "Wait", "FedInput", "Wait"]
@@ -83,7 +83,7 @@ def test_silence_is_an_answer_and_fails_where_an_output_is_owed():
         return [one for one in Door.take(self, line) if one["effect"] != "set_timer"]
 
     verdict = judge(lines_of(take=take), runs=0)
-    assert verdict.outcome is Outcome.FAIL
+    assert verdict.outcome is ConformanceOutcome.FAIL
     text = report.text_of(verdict, role())
     assert "fed       time (no timer of the implementation is due) at 2000 ms, open" in text
     assert "expected  send peer shut(times=1)\n            by TD-03\n  came      nothing" in text
@@ -102,15 +102,15 @@ def later(seconds):
 
 
 def test_what_is_owed_may_be_late_where_a_clause_says_so():
-    lenient = Relation(owed=(Owed("close", SECOND, "TD-03"),))
-    assert judge(later(1)).outcome is Outcome.FAIL
-    assert judge(later(1), lenient).outcome is Outcome.PASS
-    assert judge(Lines, lenient).outcome is Outcome.PASS
-    assert judge(later(2), lenient).outcome is Outcome.FAIL
+    lenient = Relation(owed=(LateEffect("close", SECOND, "TD-03"),))
+    assert judge(later(1)).outcome is ConformanceOutcome.FAIL
+    assert judge(later(1), lenient).outcome is ConformanceOutcome.PASS
+    assert judge(Lines, lenient).outcome is ConformanceOutcome.PASS
+    assert judge(later(2), lenient).outcome is ConformanceOutcome.FAIL
 
 
 def test_the_kit_carries_every_state_that_is_possible():
-    run = ConformanceRun(role(Relation(owed=(Owed("close", SECOND, "TD-03"),))), InProcess(later(1)()))
+    run = ConformanceRun(role(Relation(owed=(LateEffect("close", SECOND, "TD-03"),))), InProcess(later(1)()))
     for move in (Begin(), FedInput(Knock(1)), Wait(2 * SECOND)):
         run.make(move)
     assert [state.record.status.value for state in run.states] == ["open"]
@@ -155,7 +155,7 @@ def test_a_script_is_kept_read_and_repeats_the_run(tmp_path):
     script_file.save(tmp_path / "run" / "door.jsonl", moves)
     assert script_file.load(tmp_path / "run" / "door.jsonl", role()) == moves
     verdict = Campaign(role(), lambda: ChildProcess((sys.executable, str(IMPLEMENTATION)))).replay(moves[:3])
-    assert verdict.outcome is Outcome.PASS
+    assert verdict.outcome is ConformanceOutcome.PASS
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_a_machine_of_which_nothing_is_said_is_tested_all_the_same():
     assert {kind.__name__ for kind in alphabet_of(DOOR).tells} >= {"Creaked"}
     graph = RoleGraph(found)
     assert {row for _, row, _ in graph.cells} == {0, 1, 2, 3, 4}
-    assert ConformanceTest.of(found, Lines).judge(runs=2).outcome is Outcome.PASS
+    assert ConformanceTest.of(found, Lines).judge(runs=2).outcome is ConformanceOutcome.PASS
 
 
 def test_the_schema_says_what_lines_hold():

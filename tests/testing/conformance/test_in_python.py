@@ -14,7 +14,7 @@ import pytest
 
 from statemachines import pytest_plugin
 from statemachines.kernel import ConfigurationError
-from statemachines.testing.conformance.campaign import Outcome
+from statemachines.testing.conformance.campaign import ConformanceOutcome
 from statemachines.testing.conformance.conformance_test import ConformanceTest, judge
 from statemachines.testing.conformance.interface import InterfaceError
 
@@ -54,13 +54,13 @@ def loop_threads():
 
 
 def test_a_function_is_judged_without_a_test_runner():
-    assert judge(role(), Lines().answer, runs=5).outcome is Outcome.PASS
+    assert judge(role(), Lines().answer, runs=5).outcome is ConformanceOutcome.PASS
     verdict = judge(role(), lambda line: {"effects": []}, runs=0)
-    assert (verdict.outcome, verdict.why) == (Outcome.FAIL, "missing: stop")
+    assert (verdict.outcome, verdict.why) == (ConformanceOutcome.FAIL, "missing: stop")
 
 
 def test_a_coroutine_answers_and_no_thread_is_left():
-    assert judge(role(), LaterLines().answer, runs=5).outcome is Outcome.PASS
+    assert judge(role(), LaterLines().answer, runs=5).outcome is ConformanceOutcome.PASS
     assert loop_threads() == []
 
 
@@ -68,7 +68,7 @@ def test_a_coroutine_is_judged_where_a_loop_runs_already():
     async def within():
         return ConformanceTest.of(role(), LaterLines).judge(runs=2)
 
-    assert asyncio.run(within()).outcome is Outcome.PASS
+    assert asyncio.run(within()).outcome is ConformanceOutcome.PASS
 
 
 def test_a_coroutine_that_never_answers_is_inconclusive_and_cancelled():
@@ -76,7 +76,7 @@ def test_a_coroutine_that_never_answers_is_inconclusive_and_cancelled():
         await asyncio.Event().wait()
 
     verdict = judge(role(), step, patience_s=0.05)
-    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.outcome is ConformanceOutcome.INCONCLUSIVE
     assert "has not answered after 0.05 s; answer each line, or give it longer with patience_s" in verdict.why
     assert loop_threads() == []
 
@@ -99,7 +99,7 @@ def test_an_exception_is_a_failure_that_names_it(error):
 
     for step in (failing(error), later):
         verdict = judge(role(), step, runs=0)
-        assert verdict.outcome is Outcome.FAIL
+        assert verdict.outcome is ConformanceOutcome.FAIL
         assert "the implementation raises" in verdict.why
         assert "no door" in verdict.why
     assert loop_threads() == []
@@ -127,7 +127,7 @@ def test_a_run_that_failed_is_kept_and_repeated(tmp_path):
     path = tmp_path / "failed" / "door-Silent.jsonl"
     assert f"kept in   {path}" in text
     again = test.replay(path)
-    assert (again.outcome, again.why) == (Outcome.FAIL, verdict.why)
+    assert (again.outcome, again.why) == (ConformanceOutcome.FAIL, verdict.why)
     path.write_text("{}")
     with pytest.raises(ConfigurationError, match="line 1"):
         test.replay(path)
@@ -196,5 +196,5 @@ def test_a_step_that_blocks_its_loop_is_given_up():
         release.set()
         for thread in loop_threads():
             thread.join(60)
-    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.outcome is ConformanceOutcome.INCONCLUSIVE
     assert time.monotonic() - began < 60

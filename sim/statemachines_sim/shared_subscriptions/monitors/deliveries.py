@@ -21,23 +21,23 @@ from statemachines.shared_subscriptions.properties.offset_ranges import OffsetRa
 from statemachines.shared_subscriptions.session import Deliver, Nack
 from statemachines.shared_subscriptions.session_record import reading_key
 from statemachines_sim.judge import Judge
-from statemachines_sim.shared_subscriptions.consumer import Consumer
+from statemachines_sim.shared_subscriptions.consumer import ConsumerNode
 from statemachines_sim.shared_subscriptions.monitors.assignments import Assignments
 
 
-class Owner:
+class StreamOwner:
     """Who delivers a stream, and where it is."""
 
     __slots__ = ("borrower", "consumer", "key", "place")
 
-    def __init__(self, consumer: Consumer, borrower: str, key: Deliverer, place: DeliveryPlace) -> None:
+    def __init__(self, consumer: ConsumerNode, borrower: str, key: Deliverer, place: DeliveryPlace) -> None:
         self.consumer = consumer
         self.borrower = borrower
         self.key = key
         self.place = place
 
 
-class Deliveries:
+class DeliveryMonitor:
     """`exclusive`: S5 holds (it does not in the source's mode).  `delivered`, `duplicates` count messages; `excuse`:
     the number of the last thing that happened after which something may be delivered again; `liars`: borrowers that
     lie, whose own streams may be delivered again after each lie, and after what they deliver."""
@@ -51,8 +51,8 @@ class Deliveries:
         self._exclusive = exclusive
         self._wanted = compile_filter(topic_filter)
         self._matching: set[str] = set()
-        self._owner: dict[str, Owner] = {}
-        self._past: dict[str, dict[Deliverer, Owner]] = {}
+        self._owner: dict[str, StreamOwner] = {}
+        self._past: dict[str, dict[Deliverer, StreamOwner]] = {}
         self._high: dict[str, int] = {}
         self._seen: dict[str, OffsetRanges] = {}
         self._once: dict[str, tuple[DeliveredMessages, int]] = {}
@@ -70,7 +70,7 @@ class Deliveries:
             if owner == borrower:
                 self._excused[stream] = number
 
-    def deliver(self, consumer: Consumer, event: Deliver, now_ns: int, number: int) -> None:
+    def deliver(self, consumer: ConsumerNode, event: Deliver, now_ns: int, number: int) -> None:
         """An application gets messages: the `number`-th thing that happens in the run."""
         self.delivered += event.last - event.first + 1
         stream = event.stream
@@ -89,7 +89,7 @@ class Deliveries:
         if broken:
             self._judge.report_properties(broken)
 
-    def give_back(self, consumer: Consumer, event: Nack, number: int) -> None:
+    def give_back(self, consumer: ConsumerNode, event: Nack, number: int) -> None:
         """A message is given back: its stream goes back to it."""
         self._excused[event.stream] = number
         owner = self._owner.get(event.stream)
@@ -103,7 +103,7 @@ class Deliveries:
         else:
             self._matching.add(event.stream)
 
-    def _owner_of(self, consumer: Consumer, event: Deliver, now_ns: int) -> Owner | None:
+    def _owner_of(self, consumer: ConsumerNode, event: Deliver, now_ns: int) -> StreamOwner | None:
         """The owner that delivers now; a change of owner is where S5 may break."""
         stream = event.stream
         node = consumer.host.nodes.get(event.owner)
@@ -123,8 +123,8 @@ class Deliveries:
         return self._hand_over(event, owner, consumer, key, now_ns)
 
     def _hand_over(
-        self, event: Deliver, owner: Owner | None, consumer: Consumer, key: Deliverer, now_ns: int
-    ) -> Owner | None:
+        self, event: Deliver, owner: StreamOwner | None, consumer: ConsumerNode, key: Deliverer, now_ns: int
+    ) -> StreamOwner | None:
         stream = event.stream
         past = self._past.setdefault(stream, {})
         if owner is not None:
@@ -139,7 +139,7 @@ class Deliveries:
             self._judge.report_properties(broken)
             return None
         place = DeliveryPlace(key[2], first, self._assignments.acked.get(key[1:]))
-        self._owner[stream] = past.get(key) or Owner(consumer, event.owner, key, place)
+        self._owner[stream] = past.get(key) or StreamOwner(consumer, event.owner, key, place)
         return self._owner[stream]
 
     def _count_again(self, event: Deliver, number: int) -> tuple[BrokenProperty, ...]:
@@ -166,7 +166,7 @@ def is_later(key: Deliverer, earlier: Deliverer) -> bool:
     return key[1] == earlier[1] and key[2] > earlier[2]
 
 
-def can_deliver(owner: Owner, stream: str, now_ns: int) -> bool:
+def can_deliver(owner: StreamOwner, stream: str, now_ns: int) -> bool:
     """It lives, its lease holds by its own clock, and the stream is installed under that grant and not finishing."""
     consumer = owner.consumer
     if not consumer.alive:

@@ -14,7 +14,7 @@ from statemachines.shared_subscriptions.properties.time_limits import TimeLimits
 from statemachines_sim.judge import Judge
 
 
-class Lives:
+class LifeMonitor:
     """`ended`: borrower -> when it ended itself or its process died; `reset_ns`: when a borrower was last replaced."""
 
     def __init__(self, judge: Judge, limits: TimeLimits) -> None:

@@ -11,7 +11,7 @@ from statemachines.shared_subscriptions.relaxed_order import find_in_hand
 from statemachines.shared_subscriptions.session import Deliver
 from statemachines.shared_subscriptions.session_record import reading_key
 from statemachines_sim.judge import Judge
-from statemachines_sim.shared_subscriptions.consumer import Consumer
+from statemachines_sim.shared_subscriptions.consumer import ConsumerNode
 from statemachines_sim.shared_subscriptions.monitors.progress import Progress
 
 Message = tuple[str, int]
@@ -28,7 +28,7 @@ class SetAside:
         self._most = most
         self._histories: dict[Message, FailingHistory] = {}
 
-    def deliver(self, consumer: Consumer, event: Deliver) -> None:
+    def deliver(self, consumer: ConsumerNode, event: Deliver) -> None:
         """An application gets messages."""
         if self._most is None:
             return
@@ -61,7 +61,7 @@ class SetAside:
 UNDELIVERED = FailingHistory()
 
 
-def has_nothing_else(consumer: Consumer, event: Deliver) -> bool:
+def has_nothing_else(consumer: ConsumerNode, event: Deliver) -> bool:
     """The message is all that the application has in hand."""
     readings = consumer.host.nodes[consumer.host.session].record.readings
     ours = reading_key(event.owner, event.stream)

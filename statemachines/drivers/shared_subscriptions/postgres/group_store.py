@@ -10,9 +10,9 @@ from statemachines.drivers.clock import Clock
 from statemachines.drivers.shared_subscriptions.postgres.tables import LAYOUT
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
 from statemachines.drivers.shared_subscriptions.sql_stores import SqlGroupStore
-from statemachines.drivers.sql.failure import BUSY_S, beyond
-from statemachines.drivers.sql.postgres import CLOCK, Database
-from statemachines.shared_subscriptions.group_store import Commit, Committed, Read, ReadDone, Refused, Stored
+from statemachines.drivers.sql.failure import BUSY_S, find_upper_bound
+from statemachines.drivers.sql.postgres import CLOCK, PostgresDatabase
+from statemachines.shared_subscriptions.group_store import Commit, Committed, Read, ReadDone, Refused, StoredRecord
 
 # One statement sees one state: the records and the time belong together.
 READ: Final = text(
@@ -32,7 +32,7 @@ PUT: Final = text(
 DELETE: Final = text("DELETE FROM gapless.group_records WHERE key = ANY(CAST(:keys AS bytea[]))")
 
 
-class PostgresGroupStore(SqlGroupStore[Database]):
+class PostgresGroupStore(SqlGroupStore[PostgresDatabase]):
     """Records in the database at `url`; a transaction waits at most `busy_s` seconds for other processes.
 
     `clock`: for tests, instead of the server's.  Raises `ConfigurationError` where the database cannot be used.
@@ -40,7 +40,7 @@ class PostgresGroupStore(SqlGroupStore[Database]):
 
     def __init__(self, url: str, busy_s: float = BUSY_S, *, clock: Clock | None = None) -> None:
         self.identity = ""
-        self._database = Database(url, "group store", LAYOUT, busy_s, clock, self._identify)
+        self._database = PostgresDatabase(url, "group store", LAYOUT, busy_s, clock, self._identify)
         self._codec = RecordCodec(self._database.url)
 
     def _identify(self, connection: Connection) -> None:
@@ -56,7 +56,7 @@ class PostgresGroupStore(SqlGroupStore[Database]):
     def _find(self, connection: Connection, prefix: str, after: str, limit: int) -> list[tuple[str, bytes, int]]:
         values = {
             "low": max(prefix, after).encode(),
-            "beyond": beyond(prefix),
+            "beyond": find_upper_bound(prefix),
             "after": after.encode(),
             "limit": limit,
         }
@@ -86,7 +86,7 @@ class PostgresGroupStore(SqlGroupStore[Database]):
                 if found.get(key.encode()) != stored:
                     raise NotExpected(key)
 
-    def _stored(self, key: bytes, value: bytes, time_ns: int) -> Stored:
+    def _stored(self, key: bytes, value: bytes, time_ns: int) -> StoredRecord:
         return self._codec.read(key.decode(), value, time_ns)
 
 

@@ -13,7 +13,7 @@ from statemachines.drivers.shared_subscriptions.guest_streams import DECLARATION
 from statemachines.drivers.shared_subscriptions.postgres.stream_store import Attempt, grow_stream, note_append
 from statemachines.drivers.shared_subscriptions.postgres.tables import LAYOUT
 from statemachines.drivers.shared_subscriptions.store import StoredPayload
-from statemachines.drivers.sql.postgres import Database
+from statemachines.drivers.sql.postgres import PostgresDatabase
 from statemachines.kernel import ConfigurationError
 
 _IS_DECLARATION: Final = f"substr(key, length(key) - 10) = CAST('\\x{DECLARATION.encode().hex()}' AS bytea)"
@@ -31,7 +31,7 @@ async def take_in_guest(url: str) -> None:
         connection.execute(text("UPDATE gapless.store SET shards = :shards WHERE shards = 0"), {"shards": SHARDS})
         connection.execute(INDEX)
 
-    database = await asyncio.to_thread(Database, url, "stream store", LAYOUT, agree=agree)
+    database = await asyncio.to_thread(PostgresDatabase, url, "stream store", LAYOUT, agree=agree)
     await database.close()
 
 

@@ -29,8 +29,8 @@ from statemachines.drivers.shared_subscriptions.store import (
     ids_of,
     records_of,
 )
-from statemachines.drivers.sql.failure import BUSY_S, beyond
-from statemachines.drivers.sql.postgres import Database
+from statemachines.drivers.sql.failure import BUSY_S, find_upper_bound
+from statemachines.drivers.sql.postgres import PostgresDatabase
 from statemachines.shared_subscriptions.dead_letter import (
     DeadLetter,
     StoreLetter,
@@ -38,12 +38,12 @@ from statemachines.shared_subscriptions.dead_letter import (
 )
 from statemachines.shared_subscriptions.stream_store import (
     Appended,
-    Batch,
     Fetch,
     Fetched,
     ListStreams,
     Measure,
     Measured,
+    MessageBatch,
     Slice,
     StreamInfo,
     StreamSize,
@@ -147,7 +147,7 @@ class StreamHead(msgspec.Struct, frozen=True):
 NOTHING: Final = StreamHead(0, 0, False)
 
 
-class PostgresStreamStore(SqlStreamStore[Database]):
+class PostgresStreamStore(SqlStreamStore[PostgresDatabase]):
     """Streams in the database at `url`, of topics spread over `shards`; a transaction waits at most `busy_s` seconds.
 
     `clock`: for tests, instead of the server's.  Raises `ConfigurationError` where the database cannot be used, or was
@@ -156,7 +156,7 @@ class PostgresStreamStore(SqlStreamStore[Database]):
 
     def __init__(self, url: str, shards: int = 4, busy_s: float = BUSY_S, *, clock: Clock | None = None) -> None:
         super().__init__(shards)
-        self._database = Database(url, "stream store", LAYOUT, busy_s, clock, self._agree)
+        self._database = PostgresDatabase(url, "stream store", LAYOUT, busy_s, clock, self._agree)
         self._codec = RecordCodec(self._database.url)
 
     # -- reading, in the worker ---------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ class PostgresStreamStore(SqlStreamStore[Database]):
             values = {
                 "start_ns": request.start_ns,
                 "low": max(begin, after).encode(),
-                "beyond": beyond(begin),
+                "beyond": find_upper_bound(begin),
                 "after": after.encode(),
                 "limit": CANDIDATES,
             }
@@ -233,12 +233,12 @@ class PostgresStreamStore(SqlStreamStore[Database]):
         return base + one.first, base + min(known.count, one.first + min(one.limit, SLICE_MAX)) - 1
 
     @staticmethod
-    def _batch(known: StreamHead, one: Slice, read: int) -> Batch:
+    def _batch(known: StreamHead, one: Slice, read: int) -> MessageBatch:
         last = min(known.count, one.first + one.limit) - 1
         if one.first <= last:
             last = one.first + read - 1
         ends = known.ended and last + 1 == known.count
-        return Batch(one.stream, one.grant, one.first, max(last, one.first - 1), ends)
+        return MessageBatch(one.stream, one.grant, one.first, max(last, one.first - 1), ends)
 
     # -- writing, in the worker ---------------------------------------------------------------------------------
 

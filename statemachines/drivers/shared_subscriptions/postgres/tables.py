@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from statemachines.drivers.sql.postgres import Layout
+from statemachines.drivers.sql.postgres import PostgresLayout
 
 VERSION: Final = 1
 
@@ -46,7 +46,7 @@ NEEDED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 """What whoever opens a store must be allowed; appending needs more, and says so."""
 
 
-LAYOUT: Final = Layout(
+LAYOUT: Final = PostgresLayout(
     schema="gapless",
     version=VERSION,
     lock=0x67617031,

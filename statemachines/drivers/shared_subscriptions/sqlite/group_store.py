@@ -11,9 +11,9 @@ from statemachines.drivers.clock import Clock
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
 from statemachines.drivers.shared_subscriptions.sql_stores import SqlGroupStore
 from statemachines.drivers.shared_subscriptions.sqlite.tables import layout_of
-from statemachines.drivers.sql.failure import BUSY_S, beyond
-from statemachines.drivers.sql.sqlite import Database
-from statemachines.shared_subscriptions.group_store import Commit, Committed, Read, ReadDone, Refused, Stored
+from statemachines.drivers.sql.failure import BUSY_S, find_upper_bound
+from statemachines.drivers.sql.sqlite import SqliteDatabase
+from statemachines.shared_subscriptions.group_store import Commit, Committed, Read, ReadDone, Refused, StoredRecord
 
 PUT: Final = (
     "INSERT INTO @group_records (key, value, time_ns) VALUES (?, ?, ?)"
@@ -28,7 +28,7 @@ FIND: Final = (
 )
 
 
-class SqliteGroupStore(SqlGroupStore[Database]):
+class SqliteGroupStore(SqlGroupStore[SqliteDatabase]):
     """Records in the file at `path`; a transaction waits at most `busy_s` seconds for other processes.
 
     Raises `ConfigurationError` where the file cannot be used, `StoreUnavailable` where it stays locked.
@@ -36,7 +36,7 @@ class SqliteGroupStore(SqlGroupStore[Database]):
 
     def __init__(self, path: str | Path, busy_s: float = BUSY_S, *, clock: Clock = time.time_ns) -> None:
         self.identity = ""
-        self._database = Database(Path(path), layout_of(Path(path)), busy_s, clock, self._identify)
+        self._database = SqliteDatabase(Path(path), layout_of(Path(path)), busy_s, clock, self._identify)
         self._codec = RecordCodec(str(path))
 
     def _identify(self, connection: sqlite3.Connection) -> None:
@@ -46,14 +46,14 @@ class SqliteGroupStore(SqlGroupStore[Database]):
         with self._database.snapshot():
             return ReadDone(read.n, tuple(self._get(key) for key in read.keys), self._database.now_ns())
 
-    def _get(self, key: str) -> Stored | None:
+    def _get(self, key: str) -> StoredRecord | None:
         found = self._database.connection.execute(GET, (key,)).fetchone()
         return None if found is None else self._codec.read(key, *found)
 
     def _find(
         self, connection: sqlite3.Connection, prefix: str, after: str, limit: int
     ) -> list[tuple[str, bytes, int]]:
-        return connection.execute(FIND, (max(prefix, after), beyond(prefix), after, limit)).fetchall()
+        return connection.execute(FIND, (max(prefix, after), find_upper_bound(prefix), after, limit)).fetchall()
 
     def _commit(self, commit: Commit) -> Committed | Refused:
         with self._database.transaction() as connection:

@@ -12,7 +12,7 @@ from statemachines.drivers.shared_subscriptions.guest_streams import SHARDS, Dec
 from statemachines.drivers.shared_subscriptions.sqlite.stream_append import append_to_stream
 from statemachines.drivers.shared_subscriptions.sqlite.tables import GUEST, GUEST_PREFIX
 from statemachines.drivers.shared_subscriptions.store import StoredPayload
-from statemachines.drivers.sql.sqlite import Database, name_tables
+from statemachines.drivers.sql.sqlite import SqliteDatabase, name_tables
 from statemachines.kernel import ConfigurationError
 
 DECLARED: Final = "FROM @group_records WHERE substr(key, -11) = ':properties'"
@@ -25,7 +25,7 @@ async def take_in_guest(path: Path) -> None:
     def agree(connection: sqlite3.Connection) -> None:
         connection.execute("UPDATE @store SET shards = ? WHERE shards = 0", (SHARDS,))
 
-    database = await asyncio.to_thread(Database, path, GUEST, agree=agree)
+    database = await asyncio.to_thread(SqliteDatabase, path, GUEST, agree=agree)
     await database.close()
 
 

@@ -29,17 +29,17 @@ from statemachines.drivers.shared_subscriptions.store import (
     records_of,
     size_of,
 )
-from statemachines.drivers.sql.failure import BUSY_S, beyond
-from statemachines.drivers.sql.sqlite import Database
+from statemachines.drivers.sql.failure import BUSY_S, find_upper_bound
+from statemachines.drivers.sql.sqlite import SqliteDatabase
 from statemachines.shared_subscriptions.dead_letter import StoreLetter, pass_message
 from statemachines.shared_subscriptions.stream_store import (
     Appended,
-    Batch,
     Fetch,
     Fetched,
     ListStreams,
     Measure,
     Measured,
+    MessageBatch,
     Slice,
     StreamInfo,
     StreamSize,
@@ -62,7 +62,7 @@ PROGRESS: Final = "SELECT value, time_ns FROM @group_records WHERE key = ?"
 logger = logging.getLogger("gapless")
 
 
-class SqliteStreamStore(SqlStreamStore[Database]):
+class SqliteStreamStore(SqlStreamStore[SqliteDatabase]):
     """Streams in the file at `path`, of topics spread over `shards`; a transaction waits at most `busy_s` seconds.
 
     Raises `ConfigurationError` where the file cannot be used or was made with other shards, `StoreUnavailable` where it
@@ -73,7 +73,7 @@ class SqliteStreamStore(SqlStreamStore[Database]):
         self, path: str | Path, shards: int = 4, busy_s: float = BUSY_S, *, clock: Clock = time.time_ns
     ) -> None:
         super().__init__(shards)
-        self._database = Database(Path(path), layout_of(Path(path)), busy_s, clock, self._agree)
+        self._database = SqliteDatabase(Path(path), layout_of(Path(path)), busy_s, clock, self._agree)
         self._codec = RecordCodec(str(path))
 
     # -- in the worker ------------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ class SqliteStreamStore(SqlStreamStore[Database]):
     ) -> Iterator[StreamInfo]:
         low = max(begin, after)
         rows = connection.execute(
-            LIST, (request.start_ns, low, beyond(begin), after, request.filter, request.limit + 1)
+            LIST, (request.start_ns, low, find_upper_bound(begin), after, request.filter, request.limit + 1)
         )
         for stream, shard, generation, first, count, ended in rows:
             yield StreamInfo(stream, shard, generation, first, count, bool(ended))
@@ -120,7 +120,7 @@ class SqliteStreamStore(SqlStreamStore[Database]):
                 payloads.append(read)
         return Fetched(request.n, tuple(batches)), payloads
 
-    def _batch(self, one: Slice, room: int) -> tuple[Batch, list[StoredPayload]]:
+    def _batch(self, one: Slice, room: int) -> tuple[MessageBatch, list[StoredPayload]]:
         """The messages of a slice until there is no more room; the last one may be larger than what was left."""
         connection = self._database.connection
         known = connection.execute("SELECT number, count, ended FROM @streams WHERE id = ?", (one.stream,)).fetchone()
@@ -132,7 +132,7 @@ class SqliteStreamStore(SqlStreamStore[Database]):
             payloads = self._payloads(base + one.first, base + last, room)
             last = one.first + len(payloads) - 1
         ends = bool(ended) and last + 1 == count
-        return Batch(one.stream, one.grant, one.first, max(last, one.first - 1), ends), payloads
+        return MessageBatch(one.stream, one.grant, one.first, max(last, one.first - 1), ends), payloads
 
     def _payloads(self, first: int, last: int, room: int) -> list[StoredPayload]:
         payloads: list[StoredPayload] = []

@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
-from statemachines.drivers.sql.sqlite import Layout, has_table
+from statemachines.drivers.sql.sqlite import SqliteLayout, has_table
 
 CHANCE: Final = "lower(hex(randomblob(16)))"
 """A new identity."""
@@ -30,7 +30,7 @@ STATEMENTS: Final = (
 )
 
 
-LAYOUT: Final = Layout(
+LAYOUT: Final = SqliteLayout(
     title="groups and streams",
     application=0x67617031,
     version=1,
@@ -44,7 +44,7 @@ GUEST_PREFIX: Final = "shared_"
 HOST: Final = 0x67707331
 """The application_id of files that take these tables in: those of persistent sessions."""
 
-GUEST: Final = Layout(
+GUEST: Final = SqliteLayout(
     title=LAYOUT.title,
     application=HOST,
     version=LAYOUT.version,
@@ -60,7 +60,7 @@ GUEST: Final = Layout(
 """Both stores in a file of sessions, so that one transaction writes to all of them."""
 
 
-def layout_of(path: Path) -> Layout:
+def layout_of(path: Path) -> SqliteLayout:
     """How a file has both stores: `GUEST` where `take_in_guest` has put them into one of sessions."""
     if not path.is_file():
         return LAYOUT

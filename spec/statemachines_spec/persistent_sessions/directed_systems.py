@@ -1,4 +1,5 @@
-"""Hunts: where mistakes are looked for: every system for what breaks, the small ones also for what is never met."""
+"""Directed systems: where mistakes are looked for: every system for what breaks, the small ones also for what is
+never met."""
 
 from __future__ import annotations
 
@@ -6,9 +7,9 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from statemachines_spec.directed_system import DirectedSystem
 from statemachines_spec.explorer.property import Eventually
 from statemachines_spec.explorer.system import System
-from statemachines_spec.hunt import Hunt
 from statemachines_spec.persistent_sessions.all_systems import SYSTEMS, system
 from statemachines_spec.persistent_sessions.counterexamples import AS_WRITTEN
 from statemachines_spec.persistent_sessions.systems import SessionSetting, build
@@ -50,11 +51,16 @@ def _dead_writer() -> System:
     return build(one.name, one.about, replace(one.setting, lost=True))
 
 
-HUNTS = (
-    *(Hunt(name, SYSTEMS[name], partial(_system, name)) for name in SYSTEMS if name not in (*LAST, *TAKEN)),
-    *(Hunt(f"{name} at last", SYSTEMS[name], partial(_system, name), list_obligations) for name in AT_LAST),
-    Hunt("dead-writer at last", "a writer dies before it has shown its marker", _dead_writer, list_obligations),
-    *(Hunt(name, SYSTEMS[name], partial(_system, name)) for name in TAKEN),
-    *(Hunt(f"{name} at last", SYSTEMS[name], partial(_system, name), list_obligations) for name in TAKEN_AT_LAST),
-    *(Hunt(name, SYSTEMS[name], partial(_system, name)) for name in LAST),
+DIRECTED_SYSTEMS = (
+    *(DirectedSystem(name, SYSTEMS[name], partial(_system, name)) for name in SYSTEMS if name not in (*LAST, *TAKEN)),
+    *(DirectedSystem(f"{name} at last", SYSTEMS[name], partial(_system, name), list_obligations) for name in AT_LAST),
+    DirectedSystem(
+        "dead-writer at last", "a writer dies before it has shown its marker", _dead_writer, list_obligations
+    ),
+    *(DirectedSystem(name, SYSTEMS[name], partial(_system, name)) for name in TAKEN),
+    *(
+        DirectedSystem(f"{name} at last", SYSTEMS[name], partial(_system, name), list_obligations)
+        for name in TAKEN_AT_LAST
+    ),
+    *(DirectedSystem(name, SYSTEMS[name], partial(_system, name)) for name in LAST),
 )

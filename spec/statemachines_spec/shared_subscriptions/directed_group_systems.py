@@ -1,5 +1,5 @@
-"""GroupHunts: small closed systems in which nodes declare and destroy a group: as asked, whoever else does, whatever
-its last leader left, and whatever answer comes once more."""
+"""Directed group systems: small closed systems in which nodes declare and destroy a group: as asked, whoever else
+does, whatever its last leader left, and whatever answer comes once more."""
 
 from __future__ import annotations
 
@@ -25,7 +25,16 @@ from statemachines.shared_subscriptions.group import (
     GroupRecord,
 )
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
-from statemachines.shared_subscriptions.group_store import Claim, GroupStore, Read, ReadDone, Stored, StoreFailed, Value
+from statemachines.shared_subscriptions.group_store import (
+    Claim,
+    GroupStore,
+    Read,
+    ReadDone,
+    StoredRecord,
+    StoreFailed,
+    Value,
+)
+from statemachines_spec.directed_system import DirectedSystem
 from statemachines_spec.explorer.clock import Clock
 from statemachines_spec.explorer.fsm_actor import ENDED, FsmActor, FsmLocal
 from statemachines_spec.explorer.network import Network
@@ -34,7 +43,6 @@ from statemachines_spec.explorer.property import Always, Property, Sometimes, St
 from statemachines_spec.explorer.system import Budget, System, at_most
 from statemachines_spec.explorer.tick import TickClock
 from statemachines_spec.explorer.timing import Move, Stamp, Timing
-from statemachines_spec.hunt import Hunt
 from statemachines_spec.shared_subscriptions import declaration_systems, stray_messages
 from statemachines_spec.shared_subscriptions.declaration_systems import EPOCH, START, Hears
 from statemachines_spec.shared_subscriptions.failing_store import OPEN, REFUSED, Fail, FailingStore
@@ -47,7 +55,7 @@ from statemachines_spec.shared_subscriptions.leader_stores import (
     Meddle,
     ReplayingStore,
 )
-from statemachines_spec.shared_subscriptions.pace import BEGIN, END, HIT, NOTHING, Beat, Pace
+from statemachines_spec.shared_subscriptions.pace import BEGIN, END, HIT, NOTHING, Pace, PaceBeat
 from statemachines_spec.shared_subscriptions.pace_systems import COMMIT, TIMES_PACED
 from statemachines_spec.shared_subscriptions.stores import StoreLocal
 from statemachines_spec.shared_subscriptions.timings import TICK_NS
@@ -106,7 +114,7 @@ LEFT_ALONE: Final = Stepwise(
 )
 
 
-def _make_stored(ours: Configuration, claim: Claim | None) -> Map[str, Stored]:
+def _make_stored(ours: Configuration, claim: Claim | None) -> Map[str, StoredRecord]:
     """A group with progress, and what its last leader left of its claim."""
     state: dict[str, Value] = {
         "properties": declaration_systems._times(ours, START),
@@ -115,7 +123,7 @@ def _make_stored(ours: Configuration, claim: Claim | None) -> Map[str, Stored]:
     }
     if claim is not None:
         state["claim"] = claim
-    return Map({declaration_systems._key(name): Stored(value, 0) for name, value in state.items()})
+    return Map({declaration_systems._key(name): StoredRecord(value, 0) for name, value in state.items()})
 
 
 # -- declaring ------------------------------------------------------------------------------------------------------
@@ -377,8 +385,10 @@ def build_paced() -> System:
     store = FailingStore(GroupStore(), hows=(REFUSED, OPEN), at_once=False, state=_make_stored(ours, claim))
     pace = Pace(
         (
-            Beat("L12 asked again", "a node asks the store again after commit_interval", COMMIT, COMMIT, _asks_again),
-            Beat(
+            PaceBeat(
+                "L12 asked again", "a node asks the store again after commit_interval", COMMIT, COMMIT, _asks_again
+            ),
+            PaceBeat(
                 "L12 settled",
                 "the mark goes when the last lease has surely ended",
                 lasts,
@@ -471,4 +481,6 @@ BUILDS: Final[dict[str, Callable[[], System]]] = {
     "led again": build_led_again,
     "paced destruction": build_paced,
 }
-HUNTS: Final = tuple(Hunt(name, ABOUT[name], build, lambda made: made.obligations) for name, build in BUILDS.items())
+DIRECTED_SYSTEMS: Final = tuple(
+    DirectedSystem(name, ABOUT[name], build, lambda made: made.obligations) for name, build in BUILDS.items()
+)

@@ -1,4 +1,4 @@
-"""Hunts: where mistakes are looked for: every system for what breaks, small ones for what is never met, and
+"""Directed systems: where mistakes are looked for: every system for what breaks, small ones for what is never met, and
 single machines among everything that may be said to them."""
 
 from __future__ import annotations
@@ -6,9 +6,9 @@ from __future__ import annotations
 from functools import partial
 
 from statemachines.missed_samples.publisher import Beats
+from statemachines_spec.directed_system import DirectedSystem
 from statemachines_spec.explorer.property import Eventually
 from statemachines_spec.explorer.system import System
-from statemachines_spec.hunt import Hunt
 from statemachines_spec.missed_samples import cache_contract, publisher_contract, subscriber_contract
 from statemachines_spec.missed_samples.systems import SYSTEMS, SampleSetting, build, system
 
@@ -35,12 +35,12 @@ def _declared(made: System) -> tuple[Eventually, ...]:
     return made.obligations
 
 
-HUNTS = (
-    *(Hunt(name, SYSTEMS[name][0], partial(system, name)) for name in SYSTEMS if name not in LAST),
-    *(Hunt(f"{name} at last", SYSTEMS[name][0], partial(system, name), _declared) for name in AT_LAST),
-    *(Hunt(name, SYSTEMS[name][0], partial(system, name)) for name in LAST),
-    *(Hunt(name, about, partial(build, name, about, one), _declared) for name, (about, one) in BEATS.items()),
-    *(Hunt(name, about, partial(part.build, name))
+DIRECTED_SYSTEMS = (
+    *(DirectedSystem(name, SYSTEMS[name][0], partial(system, name)) for name in SYSTEMS if name not in LAST),
+    *(DirectedSystem(f"{name} at last", SYSTEMS[name][0], partial(system, name), _declared) for name in AT_LAST),
+    *(DirectedSystem(name, SYSTEMS[name][0], partial(system, name)) for name in LAST),
+    *(DirectedSystem(name, about, partial(build, name, about, one), _declared) for name, (about, one) in BEATS.items()),
+    *(DirectedSystem(name, about, partial(part.build, name))
       for part in (publisher_contract, cache_contract, subscriber_contract)
       for name, about in part.ABOUT.items()),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Hunts: the smallest systems in which mistakes are looked for, one after the other."""
+"""Directed systems: the smallest systems in which mistakes are looked for, one after the other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from statemachines_spec.cursor_recovery.systems import (
     build,
     obligations_of,
 )
-from statemachines_spec.hunt import Hunt
+from statemachines_spec.directed_system import DirectedSystem
 
 SETTINGS = (
     ("left by the dead", QueueSetting(((EMPTY,),), 1, left=DEAD, begin=32, instants=LATER), True),
@@ -70,7 +70,7 @@ SETTINGS = (
 )
 """Name, bounds, and whether READ and WRITE are judged too."""
 
-HUNTS = tuple(
-    Hunt(name, "", partial(build, name, "", setting), obligations_of if live else None)
+DIRECTED_SYSTEMS = tuple(
+    DirectedSystem(name, "", partial(build, name, "", setting), obligations_of if live else None)
     for name, setting, live in SETTINGS
 )

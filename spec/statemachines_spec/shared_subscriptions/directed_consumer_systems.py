@@ -1,5 +1,5 @@
-"""ConsumerHunts: small closed systems of a consumer's machines: a session by the clock, whose turns pass to and fro, a
-borrower that pings more than once, a private subscription without a filter."""
+"""Directed consumer systems: small closed systems of a consumer's machines: a session by the clock, whose turns pass
+to and fro, a borrower that pings more than once, a private subscription without a filter."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from msgspec.structs import replace
 
 from statemachines.shared_subscriptions.stream_store import ListStreams
 from statemachines_spec.contract import MACHINE
+from statemachines_spec.directed_system import DirectedSystem
 from statemachines_spec.explorer.property import Stepwise
 from statemachines_spec.explorer.system import System
-from statemachines_spec.hunt import Hunt
 from statemachines_spec.shared_subscriptions import borrower_contract, private_systems, session_contract, stray_messages
-from statemachines_spec.shared_subscriptions.borrower_contract import Alphabet
-from statemachines_spec.shared_subscriptions.session_contract import Cast
+from statemachines_spec.shared_subscriptions.borrower_contract import LeaderAlphabet
+from statemachines_spec.shared_subscriptions.session_contract import SessionCast
 
 CASTS: Final = {
-    "timed turns": Cast(
+    "timed turns": SessionCast(
         owners=("x", "y"),
         grants=((1,), (2,)),
         messages=0,
@@ -29,15 +29,15 @@ CASTS: Final = {
         idle=("dismisses", "finishes", "counts", "hands over", "gives up"),
         sooner=True,
     ),
-    "timed leaving": Cast(
+    "timed leaving": SessionCast(
         streams=("a", "b"), messages=1, buffer=1, fetches=2, come=(), fail=False, idle=("dismisses", "gives up"),
         sooner=True, kept=("b",),
     ),
-    "timed replacing": Cast(
+    "timed replacing": SessionCast(
         grants=((1, 2),), messages=1, buffer=1, fetches=3, come=(), finish=False, idle=("dismisses", "finishes"),
         sooner=True,
     ),
-    "timed hand-over": Cast(
+    "timed hand-over": SessionCast(
         messages=2, buffer=1, at_delivery=True, fetches=3, come=(), finish=False, fail=False,
         idle=("dismisses", "finishes", "counts", "gives up"),
     ),
@@ -60,7 +60,7 @@ def session(name: str) -> System:
 
 def reports() -> System:
     """One stream under one grant."""
-    alphabet = Alphabet(((2, 1),), ("0.0/a",), progress=(0, 1), pings=3, idle=("follows", "leaves once"))
+    alphabet = LeaderAlphabet(((2, 1),), ("0.0/a",), progress=(0, 1), pings=3, idle=("follows", "leaves once"))
     return borrower_contract.build_system("reports again", ABOUT["reports again"], alphabet)
 
 
@@ -81,4 +81,4 @@ BUILDS: Final[dict[str, Callable[[], System]]] = {
     "reports again": reports,
     "known alone": build_reader,
 }
-HUNTS: Final = tuple(Hunt(name, ABOUT[name], build) for name, build in BUILDS.items())
+DIRECTED_SYSTEMS: Final = tuple(DirectedSystem(name, ABOUT[name], build) for name, build in BUILDS.items())

@@ -1,4 +1,5 @@
-"""Hunts: small closed systems of shared subscriptions in which mistakes are looked for (`hunt`), the smallest first."""
+"""Directed systems: small closed systems of shared subscriptions in which mistakes are looked for (`directed
+system`), the smallest first."""
 
 from __future__ import annotations
 
@@ -8,17 +9,17 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import ConfigurationError
+from statemachines_spec.directed_system import DirectedSystem
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.system import System
-from statemachines_spec.hunt import Hunt
 from statemachines_spec.shared_subscriptions import (
     configuration_systems,
-    consumer_hunts,
+    directed_consumer_systems,
+    directed_group_systems,
+    directed_leader_systems,
     election,
     failure_systems,
-    group_hunts,
     last_words,
-    leader_hunts,
     leader_progress,
     member_systems,
     pace_systems,
@@ -35,7 +36,7 @@ STREAM = "0.0/a"
 """The stream whose progress is compared: there is one in every system."""
 
 
-class Small(msgspec.Struct, frozen=True):
+class SmallSystem(msgspec.Struct, frozen=True):
     """A system by its setting; with `live` its obligations are judged too."""
 
     name: str
@@ -45,113 +46,113 @@ class Small(msgspec.Struct, frozen=True):
 
 
 SETTINGS = (
-    Small(
+    SmallSystem(
         "late timers",
         "one consumer; a timer that was taken back fires all the same",
         GroupSetting(consumers=1, late_timers=1),
     ),
-    Small(
+    SmallSystem(
         "resends",
         "one consumer, two streams; whatever is lost is sent again",
         GroupSetting(consumers=1, topics=2),
         live=True,
     ),
-    Small(
+    SmallSystem(
         "ends",
         "one consumer with a session reads a stream to its end",
         GroupSetting(consumers=1, sessions=True, offsets=1, ended=True, grants=2),
     ),
-    Small(
+    SmallSystem(
         "leaving",
         "one consumer unsubscribes while its leader gives it up",
         GroupSetting(consumers=1, unsubscribes=1, timeouts=1, lives=2),
     ),
-    Small(
+    SmallSystem(
         "given up",
         "one consumer that is not dead is given up, and copies of what it said come late",
         GroupSetting(consumers=1, timeouts=1, network=Network(2)),
     ),
-    Small(
+    SmallSystem(
         "reports",
         "one consumer; what it reports is lost, comes twice, and out of order",
         GroupSetting(consumers=1, offsets=1, pings=2, network=Network(2)),
     ),
-    Small(
+    SmallSystem(
         "next leader",
         "one consumer; progress is committed, the leader crashes, and the next one goes on from there",
         GroupSetting(
             consumers=1, offsets=2, roots=2, leader_crashes=1, host_lives=2, epochs=2, claims_age=True, lives=2
         ),
     ),
-    Small(
+    SmallSystem(
         "false timeouts",
         "two consumers; one is given up although it is not dead",
         GroupSetting(timeouts=1),
     ),
-    Small(
+    SmallSystem(
         "shares",
         "two consumers, two streams; each is to have one",
         GroupSetting(topics=2, network=Network(1, duplicating=False)),
     ),
-    Small(
+    SmallSystem(
         "taken back",
         "two consumers with sessions; a stream goes from one to the other",
         GroupSetting(sessions=True, offsets=1, grants=2),
     ),
-    Small(
+    SmallSystem(
         "late copies",
         "two consumers; copies of old messages come late",
         GroupSetting(network=Network(2)),
     ),
-    Small(
+    SmallSystem(
         "release",
         "a leader gives its claim up, and what it sends to the store arrives when the next one has it",
         GroupSetting(
             consumers=1, halts=1, leaders=2, epochs=2, claims_age=True, asks_travel=True, roots=1, network=Network(2)
         ),
     ),
-    Small(
+    SmallSystem(
         "leases",
         "two consumers with sessions; one is given up, and its lease ends",
         GroupSetting(sessions=True, offsets=1, grants=2, timeouts=1),
     ),
-    Small(
+    SmallSystem(
         "lies",
         "one consumer reports more than is stored, and the end of a stream that goes on",
         GroupSetting(consumers=1, lies=True, lives=2, registrations=3, roots=1),
     ),
-    Small(
+    SmallSystem(
         "unanswered",
         "one of two consumers answers no grant",
         GroupSetting(mutes=1, grant_timeouts=1, lives=2, registrations=3),
     ),
-    Small(
+    SmallSystem(
         "window",
         "one consumer, two streams; one grant at a time may be unanswered",
         GroupSetting(consumers=1, topics=2, grant_window=1),
     ),
-    Small(
+    SmallSystem(
         "ends ahead",
         "one consumer with a session, which fetches one message at a time, reads a stream to its end",
         GroupSetting(consumers=1, sessions=True, offsets=2, buffer=1, ended=True, grants=2),
     ),
-    Small(
+    SmallSystem(
         "last word",
         "one consumer that its leader has given up unsubscribes, and says how far it has read",
         GroupSetting(consumers=1, unsubscribes=1, timeouts=1, offsets=1),
     ),
-    Small(
+    SmallSystem(
         "pretender",
         "one consumer hears by its witness; somebody else says that it leads",
         GroupSetting(consumers=1, pretends=1, lives=2),
         live=True,
     ),
-    Small(
+    SmallSystem(
         "put back",
         "one consumer hears by its witness; the group store is put back while somebody else says that it leads",
         GroupSetting(consumers=1, pretends=1, restores=1, lives=2, epochs=2),
     ),
-    Small(
+    SmallSystem(
         "two lies",
         "one consumer lies about two streams, and one answer of the store judges both",
         GroupSetting(consumers=1, topics=2, lies=True, look_failures=1, lives=2, registrations=2, grants=4),
@@ -159,7 +160,7 @@ SETTINGS = (
 )  # fmt: skip
 
 
-def with_promises(small: Small) -> System:
+def with_promises(small: SmallSystem) -> System:
     """The closed system, with every promise."""
     one = build(small.name, small.about, small.setting)
     names = [actor.name for actor in one.actors if isinstance(actor, Consumer)]
@@ -180,27 +181,32 @@ def with_promises(small: Small) -> System:
 
 RACE = Election(hosts=2, network=Network(2, lossy=False, duplicating=False), renewals=1, pauses=1)
 
-HUNTS = (
-    *(Hunt(one.name, one.about, partial(with_promises, one), obligations_of if one.live else None) for one in SETTINGS),
-    Hunt(
+DIRECTED_SYSTEMS = (
+    *(
+        DirectedSystem(one.name, one.about, partial(with_promises, one), obligations_of if one.live else None)
+        for one in SETTINGS
+    ),
+    DirectedSystem(
         "race",
         "two leader hosts; the claim is renewed while the other one watches it, or its leader stands still",
         partial(election.build, RACE),
     ),
-    *leader_hunts.HUNTS,
-    *pace_systems.HUNTS,
-    *group_hunts.HUNTS,
-    *registry_systems.HUNTS,
-    *configuration_systems.HUNTS,
-    *member_systems.HUNTS,
-    *consumer_hunts.HUNTS,
-    *failure_systems.HUNTS,
+    *directed_leader_systems.DIRECTED_SYSTEMS,
+    *pace_systems.DIRECTED_SYSTEMS,
+    *directed_group_systems.DIRECTED_SYSTEMS,
+    *registry_systems.DIRECTED_SYSTEMS,
+    *configuration_systems.DIRECTED_SYSTEMS,
+    *member_systems.DIRECTED_SYSTEMS,
+    *directed_consumer_systems.DIRECTED_SYSTEMS,
+    *failure_systems.DIRECTED_SYSTEMS,
 )
 
 
-def find_hunt(name: str) -> Hunt:
-    """The hunt called so; raises `ConfigurationError` with the known names."""
-    for hunt in HUNTS:
-        if hunt.name == name:
-            return hunt
-    raise ConfigurationError("hunt", name, f"unknown; there are: {', '.join(hunt.name for hunt in HUNTS)}")
+def find_directed(name: str) -> DirectedSystem:
+    """The directed system called so; raises `ConfigurationError` with the known names."""
+    for directed in DIRECTED_SYSTEMS:
+        if directed.name == name:
+            return directed
+    raise ConfigurationError(
+        "directed system", name, f"unknown; there are: {', '.join(directed.name for directed in DIRECTED_SYSTEMS)}"
+    )

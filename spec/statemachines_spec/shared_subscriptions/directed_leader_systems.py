@@ -1,5 +1,5 @@
-"""LeaderHunts: small closed systems in which a leader meets what is rare: groups that are not declared, or destroyed
-under it, orderly stops over a store that fails, pages, answers that come once more."""
+"""Directed leader systems: small closed systems in which a leader meets what is rare: groups that are not declared,
+or destroyed under it, orderly stops over a store that fails, pages, answers that come once more."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from msgspec.structs import replace
 from statemachines.kernel import Map
 from statemachines.shared_subscriptions.claim import Halt
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
-from statemachines.shared_subscriptions.group_store import Claim, GroupStore, Properties, Stored, record_key
+from statemachines.shared_subscriptions.group_store import Claim, GroupStore, Properties, StoredRecord, record_key
 from statemachines.shared_subscriptions.leader_record import CLAIMED, RELEASING, SERVING
 from statemachines.shared_subscriptions.message import Undeclared
 from statemachines.shared_subscriptions.stream_store import StreamStore
+from statemachines_spec.directed_system import DirectedSystem
 from statemachines_spec.explorer.actor import Actor, Envelope, Observer, Reaction, Watch
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, View
 from statemachines_spec.explorer.system import System, at_most
-from statemachines_spec.hunt import Hunt
 from statemachines_spec.shared_subscriptions import claims, leader_progress, leader_steps, properties, step_properties
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP, Consumer
 from statemachines_spec.shared_subscriptions.election import CandidateHost
 from statemachines_spec.shared_subscriptions.failing_store import OPEN, REFUSED, Fail, FailingStore
 from statemachines_spec.shared_subscriptions.group_setting import GroupSetting
-from statemachines_spec.shared_subscriptions.leader_host import QUIET_TIMERS, HostLocal, LeaderHost
+from statemachines_spec.shared_subscriptions.leader_host import QUIET_TIMERS, LeaderHost, LeaderHostLocal
 from statemachines_spec.shared_subscriptions.leader_stores import (
     Again,
     ConcurrentlyModifiedStore,
@@ -48,9 +48,9 @@ PROPERTIES: Final = record_key(GROUP, FILTER, "properties")
 CLAIM: Final = record_key(GROUP, FILTER, "claim")
 
 
-class DirectedSystem(msgspec.Struct, frozen=True):
-    """A hunt by its setting; `fires`: timers that fire beside those of the setting; `changed`: what else differs;
-    `renews`: whoever has the claim can renew it; `live`: its obligations are judged, too."""
+class LeaderCase(msgspec.Struct, frozen=True):
+    """A directed system by its setting; `fires`: timers that fire beside those of the setting; `changed`: what else
+    differs; `renews`: whoever has the claim can renew it; `live`: its obligations are judged, too."""
 
     name: str
     about: str
@@ -61,7 +61,7 @@ class DirectedSystem(msgspec.Struct, frozen=True):
     live: bool = False
 
 
-def build_system(one: DirectedSystem) -> System:
+def build_system(one: LeaderCase) -> System:
     """The closed system, with every promise."""
     system = one.changed(build(one.name, one.about, one.setting))
     system = replace(system, actors=tuple(_firing(actor, one.fires) for actor in system.actors))
@@ -126,7 +126,7 @@ class TellObserver(Observer):
 TOLD: Final = "told"
 
 
-def _leads(local: HostLocal) -> int:
+def _leads(local: LeaderHostLocal) -> int:
     return int(local.party is not None and local.party.record.status in CLAIMED)
 
 
@@ -193,7 +193,7 @@ def add_other_mark(system: System) -> System:
     theirs = make_declared_store(replace(ours, claim_ttl_ms=ours.claim_ttl_ms + 1).check())
     properties = theirs[PROPERTIES].value
     assert isinstance(properties, Properties)
-    marked = Stored(replace(properties, destroyed=True), 0)
+    marked = StoredRecord(replace(properties, destroyed=True), 0)
     system = with_actor(system, Store(GroupStore(), state=theirs.set(PROPERTIES, marked)))
     return without_samples(
         replace(system, actors=(*system.actors, TellObserver(TOLD))), _promise_told(), _nobody_leads(("leader-1",))
@@ -217,7 +217,7 @@ def add_overwritten_claim(system: System) -> System:
     return replace(without_samples(system, _led(("leader-1",))), obligations=(gives_up,))
 
 
-def _holds(local: HostLocal) -> int:
+def _holds(local: LeaderHostLocal) -> int:
     """It leads.  One that was halted in doubt of a batch waits for the end of its claim, which does not fire here."""
     return _leads(local)
 
@@ -242,7 +242,7 @@ def _released() -> Always:
     return Always("S3 released", text, views, lambda ended, held: not (ended and held))
 
 
-def _has_stopped(local: HostLocal) -> int:
+def _has_stopped(local: LeaderHostLocal) -> int:
     return int(local.number > 0 and local.party is None)
 
 
@@ -252,18 +252,18 @@ def _passed_on() -> Sometimes:
     return Sometimes("L6 passed on", "who asks a follower becomes a member of the leader's", (view,), bool)
 
 
-def _knows_second(local: HostLocal) -> int:
+def _knows_second(local: LeaderHostLocal) -> int:
     return int(local.party is not None and "consumer-2~1/1" in local.party.record.members)
 
 
-def _releases(local: HostLocal) -> int:
+def _releases(local: LeaderHostLocal) -> int:
     return int(local.party is None or local.party.record.status is not RELEASING or local.awaited > 0)
 
 
 class ServingHost(LeaderHost):
     """Its leaders are halted while they serve; one that does not even lead leaves what it has tried."""
 
-    def inputs(self, local: HostLocal) -> tuple[Any, ...]:
+    def inputs(self, local: LeaderHostLocal) -> tuple[Any, ...]:
         serves = local.party is not None and local.party.record.status in SERVING
         return tuple(event for event in super().inputs(local) if serves or not isinstance(event, Halt))
 
@@ -282,7 +282,7 @@ def _is_held(local: StoreLocal) -> int:
 
 def unclean(system: System) -> System:
     """The last leader has given its claim up while somebody might hold a lease."""
-    state = make_declared_store(configuration("settled")).set(CLAIM, Stored(Claim("", 1), 0))
+    state = make_declared_store(configuration("settled")).set(CLAIM, StoredRecord(Claim("", 1), 0))
     system = with_actor(system, Store(GroupStore(), state=state))
     return without_samples(system, leader_progress.waits_in_grace(("leader-1",)))
 
@@ -363,7 +363,7 @@ def build_paged_load() -> System:
     """What earlier leaders committed comes in pages of one."""
     held = make_declared_store(configuration("settled"))
     for stream in (STREAM, OTHER):
-        held = held.set(record_key(GROUP, FILTER, f"progress:{stream}"), Stored(1, 0))
+        held = held.set(record_key(GROUP, FILTER, f"progress:{stream}"), StoredRecord(1, 0))
     host = CandidateHost("leader-1", configuration("settled"), at_once=False, silent=QUIET_TIMERS, ages=False)
     stores = (
         PagedStore(GroupStore(), at_once=False, state=held, page=1),
@@ -428,26 +428,26 @@ QUIET: Final = Network(1, lossy=False, duplicating=False)
 KEPT: Final = Network(2, lossy=False, duplicating=False)
 
 RARE: Final = (
-    DirectedSystem(
+    LeaderCase(
         "undeclared",
         "one consumer asks for a group before it is declared",
         replace(ONE, leaders=3),
         changed=add_late_declaration,
         live=True,
     ),
-    DirectedSystem(
+    LeaderCase(
         "other times",
         "one consumer asks for a group that lives by other times",
         replace(ONE, leaders=2),
         changed=other_times,
     ),
-    DirectedSystem(
+    LeaderCase(
         "marked otherwise",
         "one consumer asks for a group of other times that is being destroyed",
         replace(ONE, leaders=2),
         changed=add_other_mark,
     ),
-    DirectedSystem(
+    LeaderCase(
         "destroyed",
         "a group is destroyed while it is led",
         GroupSetting(
@@ -457,7 +457,7 @@ RARE: Final = (
         add_destruction,
         renews=False,
     ),
-    DirectedSystem(
+    LeaderCase(
         "stops",
         "an orderly stop over a store that fails",
         GroupSetting(
@@ -466,7 +466,7 @@ RARE: Final = (
         ),
         renews=False,
     ),
-    DirectedSystem(
+    LeaderCase(
         "pages",
         "the next leader reads progress, and streams, one in a page",
         GroupSetting(consumers=1, topics=2, offsets=1, halts=1, leaders=2, epochs=2, lives=2, roots=2, page=1, grants=2,
@@ -475,7 +475,7 @@ RARE: Final = (
         ("renew",),
         page_progress,
     ),
-    DirectedSystem(
+    LeaderCase(
         "halted",
         "an orderly stop while a batch is under way, or none; nothing fails",
         GroupSetting(consumers=1, halts=1, asks_travel=True, roots=2, offsets=1, registrations=1, grants=1,
@@ -483,24 +483,24 @@ RARE: Final = (
         ("heartbeat",),
         add_halt,
     ),
-    DirectedSystem(
+    LeaderCase(
         "needed",
         "a leader whose idle time ends while it has a member, or none",
         GroupSetting(consumers=1, unsubscribes=1, idles=True, roots=1, registrations=1, grants=1, network=KEPT),
     ),
-    DirectedSystem(
+    LeaderCase(
         "rebalanced",
         "a stream goes from one member to another; nothing is lost",
         GroupSetting(registrations=2, grants=2, offsets=1, network=KEPT),
         ("renew",),
     ),
-    DirectedSystem(
+    LeaderCase(
         "following",
         "two hosts are asked; one follows the other, passes borrowers on, and ends when nobody asks it",
         GroupSetting(hosts=2, grants=1, idles=True, registrations=1, network=Network(1, duplicating=False)),
         changed=lambda system: replace(system, properties=(*system.properties, _passed_on())),
     ),
-    DirectedSystem(
+    LeaderCase(
         "taken over",
         "somebody else's claim is written over that of a leader, over a store that fails",
         replace(ONE, roots=2, halts=1, grants=1, asks_travel=True, network=QUIET),
@@ -509,26 +509,26 @@ RARE: Final = (
         renews=False,
         live=True,
     ),
-    DirectedSystem(
+    LeaderCase(
         "in the grace",
         "a leader waits for leases of before; its members are given up, and copies of what they said come late",
         GroupSetting(consumers=1, timeouts=1, lives=2, registrations=2, epochs=2, grants=1,
                      network=Network(2, lossy=False)),
         changed=unclean,
     ),
-    DirectedSystem(
+    LeaderCase(
         "judged late",
         "one consumer lies before its grant was answered; nobody waits for that answer any longer",
         replace(ONE, lies=True, grant_timeouts=1, look_failures=1, lives=2, registrations=2, grants=2),
     ),
-    DirectedSystem(
+    LeaderCase(
         "answers again",
         "answers of stores come once more, whatever is asked by then",
         GroupSetting(consumers=1, registrations=1, grants=1, asks_travel=True, roots=2),
         ("heartbeat",),
         repeat_answers,
     ),
-    DirectedSystem(
+    LeaderCase(
         "judged again",
         "a consumer lies; what the store says of it, or that it fails, comes once more",
         GroupSetting(
@@ -550,12 +550,15 @@ AGAIN: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
 }
 """Name -> hosts, timers that fire."""
 
-HUNTS: Final = (
-    *(Hunt(one.name, one.about, partial(build_system, one), _obligations if one.live else None) for one in RARE),
-    Hunt("loaded", ABOUT["loaded"], build_paged_load),
-    Hunt("doubted", ABOUT["doubted"], build_doubted),
+DIRECTED_SYSTEMS: Final = (
     *(
-        Hunt(name, ABOUT[name], partial(build_repeated_look, name, hosts, fires))
+        DirectedSystem(one.name, one.about, partial(build_system, one), _obligations if one.live else None)
+        for one in RARE
+    ),
+    DirectedSystem("loaded", ABOUT["loaded"], build_paged_load),
+    DirectedSystem("doubted", ABOUT["doubted"], build_doubted),
+    *(
+        DirectedSystem(name, ABOUT[name], partial(build_repeated_look, name, hosts, fires))
         for name, (hosts, fires) in AGAIN.items()
     ),
 )
