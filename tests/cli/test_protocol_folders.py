@@ -52,7 +52,7 @@ def test_a_protocol_lies_in_one_folder_a_layer():
 @pytest.mark.parametrize(
     "folder",
     [
-        "tests/cursor_recovery",
+        "tests/spec/cursor_recovery",
         "tests/cursor_recovery/reports",
         "statemachines/drivers/cursor_recovery/demo",
         "statemachines/wire/cursor_recovery",
@@ -61,7 +61,7 @@ def test_a_protocol_lies_in_one_folder_a_layer():
     ],
 )
 def test_another_folder_is_found(tmp_path, folder):
-    for one in ("tests/cursor_recovery/golden", "tests/cursor_recovery/__pycache__", folder):
+    for one in ("tests/cursor_recovery/golden", "tests/spec/cursor_recovery/__pycache__", folder):
         (tmp_path / one).mkdir(parents=True, exist_ok=True)
         (tmp_path / one / "file.txt").touch()
     assert find_strays(tmp_path) == [folder]
