@@ -43,7 +43,7 @@ class RunRows(msgspec.Struct, frozen=True):
     rows: int
 
 
-class CheckOutcome(msgspec.Struct, frozen=True):
+class Found(msgspec.Struct, frozen=True):
     """What a check came to in a segment: `waived` counts what would be wrong, had the configuration of its run promised
     it."""
 
@@ -53,21 +53,21 @@ class CheckOutcome(msgspec.Struct, frozen=True):
     waived: int
 
 
-class UnjudgedSteps(msgspec.Struct, frozen=True):
+class Unjudged(msgspec.Struct, frozen=True):
     """Steps of machines of a protocol that is not installed here."""
 
     missing: str
     count: int
 
 
-class MissingLog(msgspec.Struct, frozen=True):
+class Absent(msgspec.Struct, frozen=True):
     """A run of which a log is missing, and whose."""
 
     run: int
     log: str
 
 
-class RowUse(msgspec.Struct, frozen=True):
+class Used(msgspec.Struct, frozen=True):
     """How often a row of a machine was taken (`row` -1: none was), leading from `source` to `dest`."""
 
     machine: str
@@ -77,7 +77,7 @@ class RowUse(msgspec.Struct, frozen=True):
     count: int
 
 
-class RowPair(msgspec.Struct, frozen=True):
+class Pair(msgspec.Struct, frozen=True):
     """How often an instance of a machine took row `second` next after row `first`."""
 
     machine: str
@@ -86,7 +86,7 @@ class RowPair(msgspec.Struct, frozen=True):
     count: int
 
 
-class EventCount(msgspec.Struct, frozen=True):
+class Count(msgspec.Struct, frozen=True):
     """Rows of a kind and event in a run: packets sent, faults, messages delivered."""
 
     run: int
@@ -105,7 +105,7 @@ class RunPart(msgspec.Struct, frozen=True):
     summary: bytes
 
 
-NEUTRAL: Final = (RunRows, CheckOutcome, Finding, UnjudgedSteps, MissingLog, RowUse, RowPair, EventCount, RunPart)
+NEUTRAL: Final = (RunRows, Found, Finding, Unjudged, Absent, Used, Pair, Count, RunPart)
 """What is found in a trace of any protocol."""
 
 Result = tuple[str, msgspec.Struct]
@@ -180,13 +180,13 @@ class Judges:
         for name, report in self.reports.items():
             yield from ((name, one) for one in report.find(segment))
 
-    def _absent(self, segment: Segment) -> list[tuple[str, MissingLog]]:
+    def _absent(self, segment: Segment) -> list[tuple[str, Absent]]:
         """Whose logs are missing, and for the checks of which protocol ("": of all)."""
         silent = tuple(find_silent_nodes(segment.columns, self._unlogged))
         cut = (one for one in find_lacking_logs(segment, self._unlogged) if (one[0], node_of(one[1])) not in silent)
         told = [(name, one) for name, report in self.reports.items() for one in report.absent(segment)]
         found = dict.fromkeys([*(("", one) for one in (*silent, *cut)), *told])
-        return [(name, MissingLog(run, log)) for name, (run, log) in found]
+        return [(name, Absent(run, log)) for name, (run, log) in found]
 
     def list_speakers(self, segment: Segment) -> np.ndarray:
         """The rows of a run that say whose logs are there, and whose messages came."""
@@ -208,7 +208,7 @@ def _without(verdict: CheckVerdict, runs: list[int]) -> CheckVerdict:
 def _split(check: str, verdict: CheckVerdict, waived: frozenset[int]) -> Iterator[msgspec.Struct]:
     """A verdict, and findings: some of those that are wrong, and some of those that nobody promised."""
     promised = ~np.isin(verdict.run, list(waived)) if waived else np.ones(len(verdict.run), bool)
-    yield CheckOutcome(check, verdict.checked, int(promised.sum()), int((~promised).sum()))
+    yield Found(check, verdict.checked, int(promised.sum()), int((~promised).sum()))
     for kept in (True, False):
         for place in _first_places(verdict, np.flatnonzero(promised == kept)):
             yield Finding(check, int(verdict.run[place]), int(verdict.seq[place]), verdict.describe(place), kept)
@@ -224,7 +224,7 @@ def _first_places(verdict: CheckVerdict, places: np.ndarray) -> list[int]:
     return [int(place) for place in places[order[: min(SHOWN - 1 + int(equal.sum()), SHOWN + MOST_EQUAL)]]]
 
 
-def list_used_rows(steps: Steps, lookup: Lookup) -> list[RowUse]:
+def list_used_rows(steps: Steps, lookup: Lookup) -> list[Used]:
     """Every (machine, row, source, dest) that occurs; a row that no table can have is left out (`rows` says so)."""
     states = len(lookup.states) + 1
     code = ((steps.machine * 1_024 + steps.row + 1) * states + steps.source) * states + steps.dest
@@ -232,7 +232,7 @@ def list_used_rows(steps: Steps, lookup: Lookup) -> list[RowUse]:
     codes, counts = np.unique(code, return_counts=True)
     machines, names = [*lookup.machines, "?"], [*lookup.states, "?"]
     return [
-        RowUse(
+        Used(
             machines[value // states // states // 1_024],
             value // states // states % 1_024 - 1,
             names[value // states % states],
@@ -243,7 +243,7 @@ def list_used_rows(steps: Steps, lookup: Lookup) -> list[RowUse]:
     ]
 
 
-def list_used_pairs(steps: Steps, lookup: Lookup) -> list[RowPair]:
+def list_used_pairs(steps: Steps, lookup: Lookup) -> list[Pair]:
     """Every pair of consecutive rows of an instance that occurs; steps that took no row change nothing and are
     skipped."""
     order = steps.order[steps.row[steps.order] >= 0]
@@ -255,7 +255,7 @@ def list_used_pairs(steps: Steps, lookup: Lookup) -> list[RowPair]:
     found = np.bincount(code[same])
     machines = [*lookup.machines, "?"]
     return [
-        RowPair(
+        Pair(
             machines[place // lookup.width // lookup.width],
             place // lookup.width % lookup.width,
             place % lookup.width,
@@ -268,11 +268,11 @@ def list_used_pairs(steps: Steps, lookup: Lookup) -> list[RowPair]:
 def count_rows(segment: Segment) -> Iterator[msgspec.Struct]:
     """What adds up: rows of each run, rows of machines that were taken, steps that cannot be judged."""
     yield from (RunRows(run, rows) for run, rows in segment.columns.runs())
-    yield from (UnjudgedSteps(missing, count) for missing, count in segment.steps.unjudged.items() if count)
+    yield from (Unjudged(missing, count) for missing, count in segment.steps.unjudged.items() if count)
     yield from list_used_rows(segment.steps, segment.lookup)
 
 
-def count_events(found: Iterable[EventCount], segment: Segment) -> Iterator[EventCount]:
+def count_events(found: Iterable[Count], segment: Segment) -> Iterator[Count]:
     """How many rows of each kind and event each run has (`found`), steps and questions to stores left out.
 
     How many faults a simulated run had its parameters say, as they took effect: what its rows note besides (a node that
@@ -281,16 +281,14 @@ def count_events(found: Iterable[EventCount], segment: Segment) -> Iterator[Even
     runs = [run for run, _ in segment.columns.runs()]
     said = {run: faults for run in runs if isinstance(faults := segment.parameters(run).get("faults"), dict)}
     for run, faults in said.items():
-        yield from (
-            EventCount(run, FAULT, str(kind), count) for kind, count in faults.items() if isinstance(count, int)
-        )
+        yield from (Count(run, FAULT, str(kind), count) for kind, count in faults.items() if isinstance(count, int))
     for one in found:
         is_fault = one.kind == FAULT and one.run not in said and not one.event.startswith("end_")
         is_fault = is_fault and one.event not in NO_FAULTS
         yield one if is_fault or one.kind != FAULT else msgspec.structs.replace(one, kind=NOTE)
 
 
-def row_counts(columns: Columns) -> Iterator[EventCount]:
+def row_counts(columns: Columns) -> Iterator[Count]:
     """How many rows of each kind and event each run has, as its rows say."""
     events = [*columns.texts["event"], ""]
     others = np.flatnonzero(~columns.is_one_of("kind", (*STEPS, "ask")))
@@ -301,10 +299,10 @@ def row_counts(columns: Columns) -> Iterator[EventCount]:
     )
 
 
-def count_of(run: np.ndarray, code: np.ndarray, names: list[tuple[str, str]]) -> Iterator[EventCount]:
+def count_of(run: np.ndarray, code: np.ndarray, names: list[tuple[str, str]]) -> Iterator[Count]:
     """How often each code occurs in each run; `names` of the codes: (kind, event)."""
     numbers, place = np.unique(run, return_inverse=True)
     found = np.bincount(place * len(names) + code)
     for value in np.flatnonzero(found).tolist():
         kind, event = names[value % len(names)]
-        yield EventCount(int(numbers[value // len(names)]), kind, event, int(found[value]))
+        yield Count(int(numbers[value // len(names)]), kind, event, int(found[value]))

@@ -18,12 +18,12 @@ from statemachines.kernel import ConfigurationError
 from statemachines_reports.columns import Columns, Segment, join_columns
 from statemachines_reports.judge import (
     SHOWN,
-    EventCount,
+    Count,
     Judges,
     Result,
-    RowUse,
     RunRows,
-    UnjudgedSteps,
+    Unjudged,
+    Used,
     count_events,
     count_rows,
     list_used_pairs,
@@ -182,7 +182,7 @@ def finish(
         summary.joints[key].end(joint, judges, parameters)
     segment = Segment(summary.rows, judges.lookup, parameters)
     totals = list(_amounts(summary.totals))
-    has_steps = any(isinstance(one, RowUse | UnjudgedSteps) for one in totals)
+    has_steps = any(isinstance(one, Used | Unjudged) for one in totals)
 
     def verdict_of(shown: str, check: Check) -> CheckVerdict:
         found = [summary.joints[shown, number] for number in range(len(check.joints))]
@@ -192,8 +192,8 @@ def finish(
         return _join_verdicts(summary.run, [] if is_silent else found) if found else check.judge(segment)
 
     yield from judges.conclude(segment, waived, verdict_of)
-    yield from (("", one) for one in totals if not isinstance(one, EventCount))
-    yield from (("", one) for one in count_events([one for one in totals if isinstance(one, EventCount)], segment))
+    yield from (("", one) for one in totals if not isinstance(one, Count))
+    yield from (("", one) for one in count_events([one for one in totals if isinstance(one, Count)], segment))
     yield from (("", one) for one in _amounts(summary.pairs))
 
 

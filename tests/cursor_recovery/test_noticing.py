@@ -13,21 +13,22 @@ from statemachines_spec.mutants.campaign import CampaignScope, CampaignShape
 QUEUE = "cursor_recovery"
 
 A_TEST = """
-from statemachines.cursor_recovery.writer import WRITER, Write, WriterStatus, new_writer
+from statemachines.cursor_recovery.writer import WRITER, Write, QueueWriterStatus, new_writer
 from statemachines.cursor_recovery.memory import Queue
 
 
 def test_a_block_that_is_too_large_is_refused():
     record = new_writer(Queue(capacity=16), 0, 1)
-    assert WRITER.step(record, Write(b"12345"), 0).record.status is WriterStatus.OVERSIZE
+    assert WRITER.step(record, Write(b"12345"), 0).record.status is QueueWriterStatus.OVERSIZE
 """
 
 
 A_FAILURE = """
     from statemachines.cursor_recovery.memory import Queue
-    from statemachines.cursor_recovery.writer import WRITER, Write, WriterStatus, new_writer
+    from statemachines.cursor_recovery.writer import WRITER, Write, QueueWriterStatus, new_writer
 
-    assert WRITER.step(new_writer(Queue(capacity=16), 0, 1), Write(b"12345"), 0).record.status is WriterStatus.OVERSIZE
+    record = new_writer(Queue(capacity=16), 0, 1)
+    assert WRITER.step(record, Write(b"12345"), 0).record.status is QueueWriterStatus.OVERSIZE
 """
 
 

@@ -137,11 +137,11 @@ def test_who_waits_for_a_locked_database_to_open_ends(tmp_path, command, code):
         "from statemachines import cli\n"
         "from statemachines.drivers.sql import sqlite\n"
         "sqlite.OPEN_S = 600\n"
-        "_open = sqlite.Database._open\n"
+        "_open = sqlite.SqliteDatabase._open\n"
         "def opening(self):\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
         "    return _open(self)\n"
-        "sqlite.Database._open = opening\n"
+        "sqlite.SqliteDatabase._open = opening\n"
         f"sys.argv = ['gapless', *{[*command, *given]!r}]\n"
         "cli.main()\n"
     )

@@ -41,9 +41,9 @@ from statemachines.persistent_sessions.writer_record import Hand, LiveKnown
 from statemachines.testing.process_harness import free_port
 from statemachines.trace import COLUMNS, event_row
 from statemachines_reports.columns import Segment, read_columns
-from statemachines_reports.judge import Judges, MissingLog
+from statemachines_reports.judge import Absent, Judges
 from statemachines_reports.page import part_of, write_page
-from statemachines_reports.persistent_sessions.measured import MeasuredResume, Takeover
+from statemachines_reports.persistent_sessions.measured import Resume, Takeover
 from statemachines_reports.persistent_sessions.report import absent, find
 from statemachines_reports.pipeline import analyze
 from statemachines_reports.protocol import Latency, Tally
@@ -83,7 +83,7 @@ def test_what_is_measured_of_a_story():
     found = list(find(segment_of(columns_of(rows))))
     sums = {one.name: one.value for one in found if isinstance(one, Tally)}
     assert sums == {"stored": 10, "taken": 10, "sent_new": 9, "sent_again": 1, "fences": 1, "waiting": 0}
-    resumes = [one for one in found if isinstance(one, MeasuredResume)]
+    resumes = [one for one in found if isinstance(one, Resume)]
     assert [(one.pending, one.kept) for one in resumes] == [(3, 2), (3, 0), (1, 0)]
     assert [one for one in found if isinstance(one, Takeover)] == [Takeover(0, "handed")]
     (fail_over,) = [one for one in found if isinstance(one, Latency) and one.measure == "fail_over"]
@@ -284,8 +284,8 @@ def test_a_request_that_was_under_way_when_somebody_loaded_the_state_may_be_comm
 )
 def test_a_log_that_is_missing_is_named(gone, log):
     rows = [row for row in told() if not gone(row)]
-    found = [one for _, one in JUDGES.judge(segment_of(columns_of(rows)), {}) if isinstance(one, MissingLog)]
-    assert found == [MissingLog(0, log)]
+    found = [one for _, one in JUDGES.judge(segment_of(columns_of(rows)), {}) if isinstance(one, Absent)]
+    assert found == [Absent(0, log)]
 
 
 def before(rows, more, **wanted):
@@ -671,7 +671,7 @@ def test_a_real_run_holds(real):
     assert list(absent(segment)) == []
     found = list(find(segment))
     assert sum(one.value for one in found if isinstance(one, Tally) and one.name == "stored") == 300
-    assert sum(one.pending > 0 for one in found if isinstance(one, MeasuredResume)) >= 2
+    assert sum(one.pending > 0 for one in found if isinstance(one, Resume)) >= 2
     assert Takeover(0, "handed") in found
     rows = sum(len(check.judge(segment).run) for name, _, check in JUDGES.checks if name in ("rows", "continuity"))
     assert rows == 0

@@ -37,9 +37,9 @@ from msgspec import structs
 from statemachines.persistent_sessions.client_message import Delivered
 from statemachines.persistent_sessions.message import Live
 from statemachines.shared_subscriptions.message import Grant, Ping
-from statemachines.wire import VERSION, Codec, Packet
+from statemachines.wire import VERSION, PacketCodec, Packet
 
-codec = Codec(Live | Delivered | Grant | Ping)
+codec = PacketCodec(Live | Delivered | Grant | Ping)
 for line in sys.stdin:
     packet = codec.decode(bytes.fromhex(line))
     message = packet.message

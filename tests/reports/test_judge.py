@@ -18,7 +18,7 @@ from statemachines.trace import COLUMNS, fingerprint
 from statemachines.trace.parquet import TraceWriter
 from statemachines_reports import columns as columns_module
 from statemachines_reports.columns import Segment, read_columns
-from statemachines_reports.judge import Judges, MissingLog, list_used_rows, row_counts
+from statemachines_reports.judge import Absent, Judges, list_used_rows, row_counts
 from statemachines_reports.protocol import Finding
 from statemachines_reports.shared_subscriptions.account import account_for
 from statemachines_reports.shared_subscriptions.latencies import list_latencies
@@ -285,7 +285,7 @@ def test_a_grant_passes_over_nothing_that_is_not_done(trace, tmp_path, acknowled
 def logs_of(path):
     """Run -> whose logs are missing."""
     results = JUDGES.judge(segment_of(path), {})
-    return {one.run: one.log for _, one in results if isinstance(one, MissingLog)}
+    return {one.run: one.log for _, one in results if isinstance(one, Absent)}
 
 
 def findings_of(path):

@@ -18,7 +18,7 @@ from statemachines_reports.page import part_of, write_page
 from statemachines_reports.pipeline import analyze
 from statemachines_reports.sequence_windows.draw_losses import draw_losses
 from statemachines_reports.sequence_windows.network import NetworkLosses
-from statemachines_reports.sequence_windows.outcomes import LossOutcome, find_cases, find_losses
+from statemachines_reports.sequence_windows.outcomes import Loss, find_cases, find_losses
 from statemachines_reports.sequence_windows.page import draw_run, list_confusion
 from statemachines_reports.sequence_windows.receiver_log import ReceiverLine, parts_of
 from statemachines_reports.sequence_windows.report import keeps_order
@@ -314,7 +314,7 @@ def test_losses_over_time_are_drawn_by_publisher_and_subject(made):
     (drawing,) = draw_run(columns_of_run(made[0], 0), {}, None)
     assert str(drawing.svg).count("<rect") > 20
     assert "publisher-1~1 subject.01" in str(drawing.svg)
-    bad = str(draw_losses([LossOutcome(0, 3, "<p>", "s", "missed", 4), LossOutcome(0, 3, "<p>", "s", "told", 1)], 10))
+    bad = str(draw_losses([Loss(0, 3, "<p>", "s", "missed", 4), Loss(0, 3, "<p>", "s", "told", 1)], 10))
     assert "&lt;p&gt; s" in bad
     assert "second 3: 5" in bad
     assert bad.count("fill:var(--red)") == 2, "the cell, and the legend"

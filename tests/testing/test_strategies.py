@@ -111,8 +111,9 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from statemachines import registry
 registry.protocol("house_machines:HOUSE")
 import house_machines
-from statemachines.testing.struct_values import example
-drawn = [example(kind, random.Random(n)) for n in range(50) for kind in (house_machines.Knock, house_machines.Guest)]
+from statemachines.testing.struct_values import draw_example
+kinds = (house_machines.Knock, house_machines.Guest)
+drawn = [draw_example(kind, random.Random(n)) for n in range(50) for kind in kinds]
 assert {{knock.knocks for knock in drawn[::2]}} == {{7, 11}}, drawn
 assert {{knock.door for knock in drawn[::2]}} == {{"front", "back"}}, drawn
 

@@ -16,7 +16,7 @@ from statemachines.trace.parquet import SCHEMA, TEXTS
 from statemachines_reports.columns import Columns, Segment, read_run
 from statemachines_reports.damage.damage_kind import DamageKind, DamageTally, damage_run
 from statemachines_reports.damage.damaged_run import DamagedRun
-from statemachines_reports.judge import CheckOutcome, Judges, MissingLog, UnjudgedSteps
+from statemachines_reports.judge import Absent, Found, Judges, Unjudged
 from statemachines_reports.trace_set import TraceSet
 
 
@@ -47,11 +47,11 @@ class DamageTrial:
         absent: set[str] = set()
         unjudged = False
         for protocol, one in self.judges.judge(segment, self.waived):
-            if isinstance(one, CheckOutcome):
+            if isinstance(one, Found):
                 verdicts[one.check] = "wrong" if one.wrong else "held"
-            elif isinstance(one, MissingLog):
+            elif isinstance(one, Absent):
                 absent.add(protocol)
-            elif isinstance(one, UnjudgedSteps):
+            elif isinstance(one, Unjudged):
                 unjudged = True
         for shown, protocol, check in self.judges.checks:
             lacks = check.whole and ("" in absent or protocol in absent)

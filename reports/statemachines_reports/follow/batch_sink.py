@@ -28,7 +28,7 @@ from statemachines_reports.follow.batch_ledger import (
     join_lives,
 )
 from statemachines_reports.follow.log_piece import GROWS, JudgedPiece, LogPiece
-from statemachines_reports.judge import CheckOutcome, Judges
+from statemachines_reports.judge import Found, Judges
 from statemachines_reports.protocol import Finding
 from statemachines_reports.session import Session
 from statemachines_reports.tables import Results, Shape
@@ -98,7 +98,7 @@ class BatchSink:
         tasks = [task for job in session.plan(trace) for task in job]
         results = session.judge(trace, judges, tasks).toArrow().cast(schema)
         wrong: dict[str, int] = {}
-        for one in read_lines(results, CheckOutcome):
+        for one in read_lines(results, Found):
             if one.wrong:
                 wrong[one.check] = wrong.get(one.check, 0) + one.wrong
         found = [one for one in read_lines(results, Finding) if one.promised]

@@ -18,7 +18,7 @@ from statemachines_reports.protocol import Amount, AmountRatio, Latency, Measure
 from statemachines_reports.trace_roles import TraceRoles
 
 
-class FilledGap(msgspec.Struct, frozen=True):
+class Filled(msgspec.Struct, frozen=True):
     """So many samples of a run were missing, as a `cause` showed (a later sample, a heartbeat), and what became of
     them: recovered, missed, open."""
 
@@ -49,7 +49,7 @@ def find(segment: Segment) -> Iterator[msgspec.Struct]:
     for (run, name), count in sorted(sums.items()):
         yield Tally(run, name, count)
     for key, count in sorted(filled.items()):
-        yield FilledGap(*key, count)
+        yield Filled(*key, count)
 
 
 def _latency(columns: Columns, run: int, hole: Hole) -> Latency:
@@ -83,7 +83,7 @@ REPORTS: Final = ReportProtocol(
     ),
     ratios=(AmountRatio("amplification", ("brought",), RECOVERED),),
     find=find,
-    results=(FilledGap,),
+    results=(Filled,),
     tables={
         "holes": """
             SELECT setting.scenario, cause, outcome, sum(count) AS samples

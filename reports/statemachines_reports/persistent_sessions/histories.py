@@ -17,7 +17,7 @@ import numpy as np
 from statemachines.kernel import life_of, node_of
 from statemachines_reports.columns import STEPS, Columns
 from statemachines_reports.persistent_sessions.findings import EPOCHS, GAP, Findings
-from statemachines_reports.persistent_sessions.measured import MeasuredResume, Takeover
+from statemachines_reports.persistent_sessions.measured import Resume, Takeover
 from statemachines_reports.persistent_sessions.session import SessionHistory
 from statemachines_reports.persistent_sessions.session_owner import OwnerHistory
 from statemachines_reports.persistent_sessions.writing import HandedMessage, WriterHistory
@@ -259,7 +259,7 @@ class Histories:
         row, owner, session = resumed
         session.resume(row, owner)
         took = self._between(owner.begun, row)
-        self.measured.append(MeasuredResume(self._run, owner.pending, owner.buffered, took))
+        self.measured.append(Resume(self._run, owner.pending, owner.buffered, took))
         self.measured.append(Latency("resume", self._run, took))
         if session.died >= 0:
             waited, cause = self._between(session.died, row), self.columns.text("event", session.died)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class MeasuredResume(msgspec.Struct, frozen=True):
+class Resume(msgspec.Struct, frozen=True):
     """A resume that came to normal operation: how many messages were `pending` in the database, how many it `kept`
     behind markers, and how long it took."""
 

@@ -9,7 +9,7 @@ import msgspec
 
 from statemachines_reports.persistent_sessions.checks import CHECKS
 from statemachines_reports.persistent_sessions.histories import DEATHS, FLOW, RESUME, histories_of
-from statemachines_reports.persistent_sessions.measured import MeasuredResume, Takeover
+from statemachines_reports.persistent_sessions.measured import Resume, Takeover
 from statemachines_reports.persistent_sessions.page import show_resumes, show_stores, show_takeovers
 from statemachines_reports.protocol import (
     Amount,
@@ -93,7 +93,7 @@ REPORTS: Final = ReportProtocol(
         Amount("waiting", card="rows that wait at the end", compared="waiting at the end"),
     ),
     find=find,
-    results=(MeasuredResume, Takeover),
+    results=(Resume, Takeover),
     absent=absent,
     unlogged=UNLOGGED,
     tables={

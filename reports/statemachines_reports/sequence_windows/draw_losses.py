@@ -16,7 +16,7 @@ from statemachines_reports.sequence_windows.outcomes import (
     UNKNOWN,
     UNWANTED,
     WRONG,
-    LossOutcome,
+    Loss,
 )
 
 LABEL, LINE, TOP, WIDTH = 190, 15, 8, 560
@@ -31,7 +31,7 @@ KINDS = (
 _KIND = {outcome: number for number, (_, _, outcomes) in enumerate(KINDS) for outcome in outcomes}
 
 
-def draw_losses(losses: list[LossOutcome], seconds: int) -> Markup:
+def draw_losses(losses: list[Loss], seconds: int) -> Markup:
     """The worst kind of a cell gives its colour, how many were lost its strength."""
     cells: dict[tuple[str, str], dict[int, dict[int, int]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(int)))
     for one in losses:

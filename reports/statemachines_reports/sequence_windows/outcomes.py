@@ -23,7 +23,7 @@ CLAIMS = {"next": "nothing missing", "skip": "missing", "skip unknown": "missing
           "first unknown": "no claim", "cycle": "no claim"}  # fmt: skip
 
 
-class LossOutcome(msgspec.Struct, frozen=True):
+class Loss(msgspec.Struct, frozen=True):
     """So many messages of a publisher and subject were lost in a second of a run (from 0 on), by receiver."""
 
     run: int
@@ -34,7 +34,7 @@ class LossOutcome(msgspec.Struct, frozen=True):
     count: int
 
 
-class OutcomeCount(msgspec.Struct, frozen=True):
+class Case(msgspec.Struct, frozen=True):
     """So many delivered messages of a run before which the network had `lost` something, or had not; `said`: what the
     receiver claimed of it; `right`: whether that is so (no claim is neither right nor wrong, and counts as right)."""
 
@@ -73,12 +73,12 @@ def is_right(said: JudgedMessage) -> bool:
     return True
 
 
-def find_losses(segment: Segment) -> Iterator[LossOutcome]:
+def find_losses(segment: Segment) -> Iterator[Loss]:
     """What became of all that was lost."""
     return losses_of(segment.columns)
 
 
-def losses_of(columns: Columns) -> Iterator[LossOutcome]:
+def losses_of(columns: Columns) -> Iterator[Loss]:
     """The same of columns; seconds count from the first row of the run."""
     hearing = read_hearing(columns)
     began = {run: int(columns["t_ns"][columns["run"] == run].min()) // S for run, _ in columns.runs()}
@@ -94,10 +94,10 @@ def losses_of(columns: Columns) -> Iterator[LossOutcome]:
     for place, one in hearing.silent:
         count(place, one, LAST)
     for key, number in sorted(found.items()):
-        yield LossOutcome(*key, number)
+        yield Loss(*key, number)
 
 
-def find_cases(segment: Segment) -> Iterator[OutcomeCount]:
+def find_cases(segment: Segment) -> Iterator[Case]:
     """What was said, against what had happened."""
     columns = segment.columns
     found = Counter(
@@ -106,4 +106,4 @@ def find_cases(segment: Segment) -> Iterator[OutcomeCount]:
         if said.verdict in CLAIMS
     )
     for key, number in sorted(found.items()):
-        yield OutcomeCount(*key, number)
+        yield Case(*key, number)

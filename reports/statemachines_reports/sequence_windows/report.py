@@ -14,8 +14,8 @@ from statemachines_reports.sequence_windows.advisories import judge_advisories
 from statemachines_reports.sequence_windows.outcomes import (
     TOLD,
     UNKNOWN,
-    LossOutcome,
-    OutcomeCount,
+    Case,
+    Loss,
     find_cases,
     find_losses,
 )
@@ -33,7 +33,7 @@ from statemachines_reports.sequence_windows.verdicts import (
 from statemachines_reports.trace_roles import Companion, TraceRoles
 
 
-class PathOrder(msgspec.Struct, frozen=True):
+class Order(msgspec.Struct, frozen=True):
     """Whether the paths of a run keep order."""
 
     run: int
@@ -50,7 +50,7 @@ def keeps_order(parameters: Parameters) -> bool:
 def find(segment: Segment) -> Iterator[msgspec.Struct]:
     """All that is measured."""
     for run, _ in segment.columns.runs():
-        yield PathOrder(run, keeps_order(segment.parameters(run)))
+        yield Order(run, keeps_order(segment.parameters(run)))
     sums: Counter[tuple[int, str]] = Counter()
     for loss in find_losses(segment):
         sums[loss.run, "lost"] += loss.count
@@ -106,7 +106,7 @@ REPORTS: Final = ReportProtocol(
         Amount("not_told", card="hidden, or not listened for", compared="losses not told"),
     ),
     find=find,
-    results=(LossOutcome, OutcomeCount, PathOrder),
+    results=(Loss, Case, Order),
     absent=find_absent,
     tables={
         "confusion": """

@@ -22,7 +22,7 @@ PARKED = "stream_parked"
 """A leader grants a stream to nobody until its next message is dropped."""
 
 
-class StreamAccount(msgspec.Struct, frozen=True):
+class Stream(msgspec.Struct, frozen=True):
     """The account of one stream in one run, in messages.
 
     `delivered` counts every delivery, `duplicates` those of a message that was delivered before.  `missing` was
@@ -96,12 +96,12 @@ class OffsetRanges:
         return _sums(group, fresh)
 
 
-def account_for(columns: Columns) -> list[StreamAccount]:
+def account_for(columns: Columns) -> list[Stream]:
     """The account of every stream of every run in the segment."""
     return columns.keep((account_for,), lambda: _account_for(columns))
 
 
-def _account_for(columns: Columns) -> list[StreamAccount]:
+def _account_for(columns: Columns) -> list[Stream]:
     keys, texts = len(columns.texts["key"]) + 1, [*columns.texts["key"], ""]
     published = OffsetRanges.of(columns, "published").covered
     delivered = OffsetRanges.of(columns, "deliver")
@@ -111,7 +111,7 @@ def _account_for(columns: Columns) -> list[StreamAccount]:
     wanted = OffsetRanges.of(columns, "published", "acknowledged", DROPPED).covered
     known = OffsetRanges.of(columns, "published", "acknowledged", "deliver", DROPPED).covered
     return [
-        StreamAccount(
+        Stream(
             run=group // keys,
             key=texts[group % keys],
             published=published.get(group, 0),

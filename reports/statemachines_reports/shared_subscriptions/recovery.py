@@ -66,7 +66,7 @@ OWNER_GONE = ("crash", "lost_disk", "kill", *ENDS["resume"], "unsubscribe", SILE
 """After these the streams of a consumer fail over."""
 
 
-class FaultRecovery(msgspec.Struct, frozen=True):
+class Recovery(msgspec.Struct, frozen=True):
     """One fault: whether it disturbed, and nanoseconds until every live stream was served again (None: undisturbed, or
     not until the run ended)."""
 
@@ -109,7 +109,7 @@ class Follow:
 
     def __init__(self, run: int, lives: Lives) -> None:
         self.run = run
-        self.recoveries: list[FaultRecovery] = []
+        self.recoveries: list[Recovery] = []
         self.fail_overs: list[FailOver] = []
         self._lives = lives
         self._owner: dict[str, str] = {}
@@ -169,7 +169,7 @@ class Follow:
     def finish(self) -> None:
         """The run has ended."""
         for pending in self._pending:
-            self.recoveries.append(FaultRecovery(self.run, pending.fault, pending.disturbed, None))
+            self.recoveries.append(Recovery(self.run, pending.fault, pending.disturbed, None))
         self._pending.clear()
 
     def _take_over(self, t_ns: int, stream: str, instance: str) -> None:
@@ -202,7 +202,7 @@ class Follow:
         for pending in over if end == "heal" else over[:1]:
             if not pending.disturbed:
                 self._pending.remove(pending)
-                self.recoveries.append(FaultRecovery(self.run, pending.fault, False, None))
+                self.recoveries.append(Recovery(self.run, pending.fault, False, None))
 
     def _look_at(self, stream: str) -> None:
         instance = self._granted.get(stream)
@@ -227,7 +227,7 @@ class Follow:
             return
         for pending in [one for one in self._pending if one.disturbed]:
             self._pending.remove(pending)
-            self.recoveries.append(FaultRecovery(self.run, pending.fault, True, t_ns - pending.since_ns))
+            self.recoveries.append(Recovery(self.run, pending.fault, True, t_ns - pending.since_ns))
 
 
 @lru_cache(4_096)

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from statemachines_reports.judge import EventCount
+from statemachines_reports.judge import Count
 from statemachines_reports.protocol import (
     Amount,
     AmountRatio,
@@ -20,7 +20,7 @@ from statemachines_reports.protocol import (
     Tally,
 )
 from statemachines_reports.shared_subscriptions.account import (
-    StreamAccount,
+    Stream,
     absent_publishers,
     account_for,
     judge_acknowledged,
@@ -33,7 +33,7 @@ from statemachines_reports.shared_subscriptions.granted_progress import judge_gr
 from statemachines_reports.shared_subscriptions.kept_rows import keep_rows
 from statemachines_reports.shared_subscriptions.latencies import list_latencies
 from statemachines_reports.shared_subscriptions.page import CHARTS, STORY, show_recovery, show_resends
-from statemachines_reports.shared_subscriptions.recovery import SILENCE, FaultRecovery, follow
+from statemachines_reports.shared_subscriptions.recovery import SILENCE, Recovery, follow
 from statemachines_reports.shared_subscriptions.resends import count_resends
 from statemachines_reports.shared_subscriptions.tables import TABLES
 from statemachines_reports.trace_roles import Companion, TraceRoles
@@ -72,7 +72,7 @@ def find(segment: Segment) -> Iterator[msgspec.Struct]:
         for recovery in followed.recoveries:
             yield recovery
             if recovery.fault == SILENCE:  # no row tells of it
-                yield EventCount(recovery.run, "fault", SILENCE, 1)
+                yield Count(recovery.run, "fault", SILENCE, 1)
     for count in count_resends(segment):
         yield count
         if count.kind == "assign":
@@ -139,7 +139,7 @@ REPORTS: Final = ReportProtocol(
         AmountRatio("delivered_per_acknowledged", ("delivered",), "acknowledged"),
     ),
     find=find,
-    results=(StreamAccount, FaultRecovery),
+    results=(Stream, Recovery),
     rows=keep_rows,
     absent=absent_publishers,
     tables=TABLES,

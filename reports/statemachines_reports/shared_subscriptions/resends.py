@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from statemachines.kernel import Delegate, name_of
-from statemachines_reports.judge import EventCount, count_of
+from statemachines_reports.judge import Count, count_of
 from statemachines_reports.lookup import Lookup
 from statemachines_reports.protocol import Segment
 from statemachines_reports.shared_subscriptions.names import ASSIGNMENT, PROTOCOL
 
 
-def count_resends(segment: Segment) -> Iterator[EventCount]:
+def count_resends(segment: Segment) -> Iterator[Count]:
     """Steps that send something again (kind `resend`, event: the state in which nobody had answered), and those that
     assign a stream (kind `assign`), of each run."""
     steps, lookup = segment.steps, segment.lookup

@@ -390,7 +390,7 @@ BUGS = (
     Bug("cut-with-the-marker", "the number of the marker counts as below it", "PS-25", "below the marker",
         replace_call(writer_flow_actions, "rows_below", with_the_marker)),
     Bug("hole-is-stepped-over", "a row that is not visible yet is left out", "PS-25", "without a hole",
-        replace_call(writer_flow_actions, "contiguous", whatever_follows)),
+        replace_call(writer_flow_actions, "select_contiguous", whatever_follows)),
     Bug("marker-is-enough", "the marker in the database is taken for everything before it", "PS-25", "every number",
         change_rows(F, "take_below", when=marker_was_seen)),
     Bug("live-kept-before-the-marker", "what comes before the marker counts as behind it", "PS-21", "what is dropped",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from session_databases import MESSAGES, MS, NUMBERS, WRITERS, Clock, Model, Real, connect, wipe
+from session_databases import MESSAGES, MS, NUMBERS, WRITERS, Clock, Real, connect, tidy, wipe
 from session_moves import MOVES, Player, S, queued
 
 from statemachines.drivers.persistent_sessions import backlog, collector_requests
@@ -49,6 +49,7 @@ from statemachines.persistent_sessions.request import (
     ReadPending,
     StateChange,
 )
+from statemachines.persistent_sessions.session_tables import find_shelf, put_shelf
 from statemachines.testing.persistent_sessions.garbage import OLD_MS, AgedRow, Garbage, StoreTables, of_every_kind
 from statemachines_spec.explorer.actor import Envelope
 from statemachines_spec.persistent_sessions.collected_database import OLD_MS as COLLECTED_MS
@@ -553,17 +554,27 @@ def test_two_collectors_at_once_delete_what_one_does_and_each_thing_once(url):
 # -- what writers and owners have stored ------------------------------------------------------------------------------
 
 
-class CollectedModel(Model):
+class CollectedModel:
     """The explorer's database that is collected; everything is visible at once."""
 
     def __init__(self):
         self.database = CollectedDatabase(WRITERS, ("c1",), total=99, names_waiting=False)
 
     async def open(self):
-        await super().open()
+        self.local = self.database.initial()
         for message in MESSAGES:
             self.happen(MessagePut(message))
         return self
+
+    async def ask(self, request):
+        self.local, answers, _ = self.database.apply(self.local, request)
+        return tuple(tidy(one, self.local.state.taken, request) for one in answers)
+
+    async def live(self, writer, up):
+        self.local = put_shelf(self.local, replace(find_shelf(self.local, writer), up=up))
+
+    async def close(self):
+        pass
 
     def happen(self, event):
         self.local = self.database.react(self.local, Envelope("database", "database", event)).local
