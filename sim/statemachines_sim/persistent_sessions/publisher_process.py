@@ -36,7 +36,7 @@ class Item(NamedTuple):
 
 
 class SessionPublisherProcess(ClientProcess):
-    """`unanswered`: what it does not know to be stored, by number.
+    """`unanswered`: what it does not know to be stored, by number.  As of real clients, no steps are in the trace.
 
     A message says over which connection it was handed over, and its number: one that is handed over again is another
     message, and what became of the first nobody knows.
@@ -45,8 +45,7 @@ class SessionPublisherProcess(ClientProcess):
     def __init__(self, world: SimCluster, node: str, number: int, own: SessionSection) -> None:
         super().__init__(world, node, number, own)
         record = PublicationRecord(self.life, WINDOW // 2, WINDOW)
-        observe = world.recorder.step
-        self.window = Node(PUBLICATION, record, name=self.life, now_ns=0, observe=observe, check=world.judging)
+        self.window = Node(PUBLICATION, record, name=self.life, now_ns=0, check=world.judging)
         self.host.add(self.window)
         self.unanswered: dict[int, Item] = {}
         self._handed = 0
