@@ -4,6 +4,12 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# Numba keeps what it has compiled beside the bytecode, and reads all of it: made before its source changed, it may name
+# classes that are gone.
+for source in spec/statemachines_spec/explorer/walker_numba.py spec/statemachines_spec/liveness/fair_graph_numba.py; do
+  find spec -name '*.nb[ic]' ! -newer "$source" -delete
+done
+
 # present COMMAND: the command is there, and new enough where that matters.
 present() {
   PATH="$PATH:/usr/sbin" command -v "$1" > /dev/null 2>&1 || return 1
