@@ -246,3 +246,13 @@ def test_SETTLED_what_came_is_handed_over_in_the_end():
 def test_QUIET_a_query_is_for_what_was_lost_behind_something_that_came():
     assert judge_query((2, 4), {2, 3, 4}, True) == ()
     assert names(judge_query((2, 4), {2, 3}, True)) == names(judge_query((2, 4), {2, 4}, False)) == ["QUIET"]
+
+
+@pytest.mark.parametrize(("ordinal", "between"), [(3, 0), (4, 0), (5, 1), (7, 3)])
+def test_EXACT_messages_between_the_last_that_was_delivered_and_this_one_are_counted(ordinal, between):
+    assert KNOWN.count_since(ordinal) == between
+
+
+@pytest.mark.parametrize(("cut", "hidden"), [(3, False), (4, True), (6, True), (7, False)])
+def test_NOFALSE_a_loss_is_hidden_where_the_publisher_forgot_the_subject_in_between(cut, hidden):
+    assert KNOWN.is_hidden(ArrivedMessage(6, 6, cut=cut)) is hidden

@@ -196,6 +196,24 @@ def handed_over(by, before, may_still=False, is_again=False):
     return check_hand_over(STREAM, by, before, may_still=may_still, is_again=is_again)
 
 
+def committed_for(leader):
+    """The holder of the claim of epoch 5 commits root 3, and puts a claim of this leader."""
+    held = CommittedClaim(StoredRecord(Claim(LEADER, 5), 9), 2)
+    puts = ((f"{KEY}claim", Claim(leader, 5)), (f"{KEY}root", 3))
+    return held.observe(LEADER, Commit(1, (), puts), False, 10)[1]
+
+
+def granting(absent):
+    """The leader is granting under grant 7; the borrower does not hold the stream, and has seen this grant of it."""
+    return check_agreement(assigned(GRANTING), replace(HOLDING, streams=held(StreamStatus.ABSENT, absent, 4)))
+
+
+def ended(grant):
+    """The owner says its progress after the stream was taken back under this grant."""
+    known = GrantedStream(7, LINK).observe_end(grant)
+    return known.observe_progress(LEADER, UpdateProgress(OWNER, 5, 2, STREAM, 7, 4, False), 4)[1]
+
+
 def dropped(topic):
     return check_passed(MessageDropped(LEADER, STREAM, 3, 2, False, topic), {(STREAM, 4)})
 
@@ -214,10 +232,13 @@ RUNS = [
         commit(LEADER, 5, 3, expect=StoredRecord(Claim(LEADER, 5), 8)),
         commit(LEADER, 5, 3, expect=StoredRecord(Claim(LEADER, 5), 9)),
     ),
+    ("S3", commit(LEADER, 6, 3), commit(LEADER, 5, 3)),
+    ("S3", committed_for(OTHER), committed_for(LEADER)),
     ("S3", check_claim_end(LEADER, 9, 9, deliver(0)), check_claim_end(LEADER, 8, 9, deliver(0))),
     ("S4", progressed(borrower=OTHER), progressed()),
     ("S4", progressed(registration=1), progressed()),
     ("S4", progressed(grant=6), progressed()),
+    ("S4", ended(7), ended(6)),
     ("S4", check_granted(STREAM, BY_FIRST, LATER), check_granted(STREAM, BY_FIRST, STREAM)),
     (
         "S5",
@@ -256,6 +277,7 @@ RUNS = [
     ("S10", agreed(streams=held(StreamStatus.GRANTED, 6, 4)), agreed()),
     ("S10", agreed(streams=held(StreamStatus.GRANTED, 7, 3)), agreed()),
     ("S10", agreed(streams=held(StreamStatus.ABSENT, 7, 4)), agreed()),
+    ("S10", granting(7), granting(6)),
     ("S10", agreed(streams=HOLDING.streams.set(LATER, HOLDING.streams[STREAM])), agreed()),
     (
         "S11",
@@ -267,8 +289,10 @@ RUNS = [
     ("S13", delivered((0, 3), (3, 4)), delivered((0, 3), (4, 5))),
     ("S13", granted(progress=1), granted(progress=2)),
     ("S13", placed(0, 1, acked=((1, 2),)), placed(0, 3, acked=((1, 2),))),
+    ("S13", placed(0, 2, acked=((1, 2),)), placed(0, 3, acked=((1, 2),))),
     ("S13", check_durable(deliver(3), 4), check_durable(deliver(4), 4)),
     ("S14", placed(0, 2), placed(0, 1)),
+    ("S14", placed(3, acked=((0, 0), (1, 1))), placed(2, acked=((0, 0), (1, 1)))),
     ("S14", placed(0, 3, acked=()), placed(0, 3, acked=(), returned=frozenset((3,)))),
     ("S15", handed_over(BY_NEXT_LIFE, BY_FIRST, may_still=True), handed_over(BY_NEXT_LIFE, BY_FIRST)),
     ("S16", check_progress(STREAM, 10, "durable", 3, 9), check_progress(STREAM, 9, "durable", 9, 9)),
@@ -278,6 +302,7 @@ RUNS = [
     ("S21", check_letter((STREAM, 3), {(STREAM, 3)}), check_letter((STREAM, 3), {(STREAM, 4)})),
     ("S21", dropped("dead"), dropped("")),
     ("S21", check_no_letter(deliver(2, 4), {(STREAM, 3)}), check_no_letter(deliver(2, 4), {(STREAM, 5)})),
+    ("S21", check_no_letter(deliver(2, 4), {(STREAM, 4)}), check_no_letter(deliver(2, 4), {(STREAM, 1)})),
     (
         "L1",
         find_unconnected(OWNER, replace(HOLDING, status=BorrowerStatus.CONNECTING)),
@@ -324,6 +349,34 @@ def test_a_property_is_broken_by_what_breaks_it_alone(name, broken, near):
     assert near == ()
 
 
+@pytest.mark.parametrize(
+    ("check", "limit_ns"),
+    [
+        (lambda ns: LIMITS.check_effect(OWNER, LEADER, ns, "is let go"), LIMITS.validity_ns),
+        (lambda ns: LIMITS.check_gone(OWNER, LEADER, ns), LIMITS.validity_ns),
+        (lambda ns: LIMITS.check_leaving(OWNER, ns), LIMITS.leaving_ns),
+        (lambda ns: LIMITS.check_answer(LEADER, 7, ns), LIMITS.answer_ns),
+        (lambda ns: LIMITS.check_repeated(LEADER, STREAM, 7, ns), LIMITS.resend_ns),
+        (lambda ns: LIMITS.check_reads(OWNER, ns, 3), LIMITS.validity_ns),
+    ],
+)
+def test_a_wait_may_last_as_long_as_its_limit_and_no_longer(check, limit_ns):
+    assert check(limit_ns) == ()
+    assert check(limit_ns + 1)
+
+
+@pytest.mark.parametrize(
+    ("check", "least_ns"),
+    [
+        (LIMITS.check_resets, LIMITS.lease_ns),
+        (lambda ns: LIMITS.check_patience(LEADER, STREAM, 7, ns), LIMITS.answer_least_ns),
+    ],
+)
+def test_a_wait_must_last_as_long_as_its_limit(check, least_ns):
+    assert check(least_ns) == ()
+    assert check(least_ns - 1)
+
+
 def test_each_property_of_the_package_is_broken_by_some_run():
     assert {name for name, _, _ in RUNS} == set(PROPERTIES)
 
@@ -348,6 +401,8 @@ def test_S5_who_may_deliver_a_stream_holds_it_under_a_lease():
     assert not reads_stream(SESSION, OWNER, LATER)
     assert holds_stream(HOLDING, STREAM)
     assert not holds_stream(replace(HOLDING, leased=False), STREAM)
+    assert not holds_stream(HOLDING, LATER)
+    assert not holds_stream(replace(HOLDING, streams=held(StreamStatus.ABSENT, 7, 4)), STREAM)
     assert are_disjoint((1, 2, 4))
     assert not are_disjoint((1, 2, 3))
 
