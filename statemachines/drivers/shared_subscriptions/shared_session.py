@@ -58,6 +58,7 @@ from statemachines.drivers.shared_subscriptions.roles import CONSUMER, LEADER
 from statemachines.drivers.shared_subscriptions.stalled_streams import StalledStreams
 from statemachines.drivers.shared_subscriptions.store import ANSWER_MAX, Payloads, StoredPayload
 from statemachines.drivers.tcp import Address, parse_address
+from statemachines.drivers.topic import is_shared
 from statemachines.kernel import (
     Answer,
     ConfigurationError,
@@ -135,7 +136,6 @@ REVOKED_MAX: Final = 1_000
 """So many owners whose messages were taken back are remembered; a late acknowledgement for an older one changes
 nothing."""
 
-SHARED: Final = ("$shared/", "$share/", "$queue/")
 LEADERS_MAX: Final = 16
 
 
@@ -310,7 +310,7 @@ class SharedSession:
         progress: Mapping[str, int] | None = None,
         label: str = "",
     ) -> None:
-        """Take part in the group of `$shared/GROUP/FILTER` (or `$queue/FILTER`); anything else is a topic filter that
+        """Take part in the group of `$shared/GROUP/FILTER` (or `$queue/GROUP/FILTER`); anything else is a topic filter that
         is read alone: from `start`, and streams in `progress` (as `progress` told it in an earlier life) from there.
 
         A group that is not declared yet is declared to begin at `start`: "now", "beginning" (everything stored), or
@@ -691,7 +691,7 @@ def parse_wanted(
         raise ConfigurationError("acknowledge", acknowledge, 'must be "application" or "delivery"')
     start_ns = start_of(start)
     at_delivery = acknowledge == "delivery"
-    if subscription.startswith(SHARED):
+    if is_shared(subscription):
         if progress is not None:
             rule = "is the group's: give no progress with a shared subscription"
             raise ConfigurationError("progress", dict(progress), rule)

@@ -67,15 +67,15 @@ def test_the_groups_of_a_store_are_listed_whoever_declared_them(tmp_path, capsys
 
     async def test():
         place = Place(tmp_path)
-        await shared_subscriptions.declare("$queue/#", store=place.store, order="relaxed", configuration=CALM)
+        await shared_subscriptions.declare("$queue/q/#", store=place.store, order="relaxed", configuration=CALM)
         await shared_subscriptions.declare("$shared/g/orders/#", store=place.store, configuration=CALM)
         async with place.leading(), place.consumer("consumer-1") as messages:
             await place.publish(b"one")
             await read(messages, 1)
-            queue, one, other = await shared_subscriptions.groups.list_groups(store=place.store)
+            one, other, queue = await shared_subscriptions.groups.list_groups(store=place.store)
             assert (one.subscription, one.epoch, one.order) == (GROUP, 1, "strict")
             assert one.leader.startswith("leader-")
-            assert (queue.subscription, queue.order, queue.leader) == ("$queue/#", "relaxed", "")
+            assert (queue.subscription, queue.order, queue.leader) == ("$shared/q/#", "relaxed", "")
             assert other.subscription == "$shared/g/orders/#"
         opened = await asyncio.to_thread(shared_subscriptions.groups.open_stores, place.store)
         many = tuple((record_key("g", "#", f"progress:0.0/t{number}"), 1) for number in range(2_500))
@@ -87,10 +87,10 @@ def test_the_groups_of_a_store_are_listed_whoever_declared_them(tmp_path, capsys
     asyncio.run(test())
     assert gapless(["group", "list", "--store", str(tmp_path / "messages.db")]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "$queue/#: relaxed order, led by nobody",
         f"{GROUP}: strict order, led by nobody",
         "$shared/g/orders/#: strict order, led by nobody",
         "$shared/h/a\\x1b: strict order, led by nobody, is being destroyed",
+        "$shared/q/#: relaxed order, led by nobody",
     ]
     assert gapless(["group", "list", "--store", str(tmp_path / "none.db")]) == 2
     assert "there is no such file" in capsys.readouterr().err
