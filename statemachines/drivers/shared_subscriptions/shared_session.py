@@ -310,8 +310,9 @@ class SharedSession:
         progress: Mapping[str, int] | None = None,
         label: str = "",
     ) -> None:
-        """Take part in the group of `$shared/GROUP/FILTER` (or `$queue/GROUP/FILTER`); anything else is a topic filter that
-        is read alone: from `start`, and streams in `progress` (as `progress` told it in an earlier life) from there.
+        """Take part in the group of `$shared/GROUP/FILTER` (or `$share`, `$queue`); anything else is a topic filter
+        that is read alone: from `start`, and streams in `progress` (as `progress` told it in an earlier life) from
+        there.
 
         A group that is not declared yet is declared to begin at `start`: "now", "beginning" (everything stored), or
         nanoseconds of store time.  When this returns it is declared: whatever is published from then on is delivered to
