@@ -1,7 +1,7 @@
 """LeaderNode: a leader host as a process: a registry over TCP, with its stores.
 
     async with LeaderNode(listen=("127.0.0.1", 7411), store="messages.db") as node:
-        await node.failed()
+        await node.wait_for_failure()
 
 On leaving, every leader commits what it has and gives its claim up.
 """
