@@ -7,7 +7,7 @@ assert found.broken is None, order.describe(found)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import perf_counter
 from typing import Any
 
@@ -79,6 +79,11 @@ class AdoptedMachine:
         self.within = read_properties(request.within, "--within")
         for one in (*self.properties, *self.within):
             one.check_names(stepper.first)
+        with stepper.install(), stepper.sandbox.enclose():
+            for one in self.within:
+                if one.find_broken(stepper.initial.origin) is not None:
+                    rule = "excludes the state that the factory makes, so nothing would be looked at; widen it"
+                    raise ConfigurationError("--within", one.name, rule)
 
     def search(
         self,
@@ -226,6 +231,9 @@ def adopt(
     named_ports = dict(ports) if isinstance(ports, Mapping) else dict.fromkeys(ports)
     stepper = ModelStepper(factory, where, allow=tuple(allow), ports=named_ports, key=key, automatic=auto)
     names = frozenset(one if isinstance(one, str) else one.__name__ for one in raises)
+    there = {kind.__name__ for kind in _walk_kinds(BaseException)}
+    for name in sorted(names - there):
+        raise make_unknown_error("--raises", name, sorted(there))
     request = SearchRequest(
         where,
         (),
@@ -240,6 +248,13 @@ def adopt(
         automatic=auto,
     )
     return AdoptedMachine(stepper, request, triggers or {})
+
+
+def _walk_kinds(kind: type[BaseException]) -> Iterator[type[BaseException]]:
+    """A class and all that derive from it, as far as they are imported."""
+    yield kind
+    for one in kind.__subclasses__():
+        yield from _walk_kinds(one)
 
 
 def name_promises(given: Mapping[str, Promise] | Iterable[Promise]) -> dict[str, Promise]:

@@ -110,8 +110,7 @@ def _entered(live: Any, name: str) -> str:
             rule = f"{name} has parallel states, so the machine has no table of single states: neither shown nor traced"
             raise ConfigurationError("machine", type(live).__name__, f"{rule}; it is searched all the same")
         initial = initial[0]
-    inner = initial.name if isinstance(initial, Enum) else str(initial)
-    return _entered(live, f"{name}{live.state_cls.separator}{inner}")
+    return _entered(live, f"{name}{live.state_cls.separator}{getattr(initial, 'name', initial)}")
 
 
 def _initial_of(live: Any) -> str:

@@ -50,6 +50,8 @@ SIGNS: Final[Mapping[type[ast.unaryop], Callable[[Any], Any]]] = {
 
 ALLOWED: Final = "comparisons, in, + - * / // %, and, or, not, len(...), names of attributes, and literals"
 
+EXAMPLE: Final = "write something like: paid >= 0"
+
 Names = Callable[[str], Any]
 """Name -> value; raises `KeyError`."""
 
@@ -77,11 +79,15 @@ def parse_expression(text: str, key: str) -> Expression:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         why = getattr(error, "msg", None) or str(error)
-        rule = f"is no expression ({why}); write something like: paid >= 0"
+        rule = f"is no expression ({why}); {EXAMPLE}"
         raise ConfigurationError(key, text, rule) from error
     for node in ast.walk(tree):
         _check(node, text, key)
-    return Expression(text, tree)
+    _check_truth(tree, text, key)
+    found = Expression(text, tree)
+    if not found.names:
+        raise ConfigurationError(key, text, f"names no attribute, so it says the same everywhere; {EXAMPLE}")
+    return found
 
 
 _KNOWN: Final = (
@@ -102,6 +108,19 @@ def _check(node: ast.AST, text: str, key: str) -> None:
         wrong = name
     if wrong:
         raise ConfigurationError(key, text, f"may not have {wrong}; there are: {ALLOWED}")
+
+
+def _check_truth(node: ast.expr, text: str, key: str) -> None:
+    """Where something holds or not, as beside `or`, stands nothing that holds always."""
+    match node:
+        case ast.BoolOp(values=values):
+            for one in values:
+                _check_truth(one, text, key)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            _check_truth(operand, text, key)
+        case ast.Constant() | ast.Tuple() | ast.List() | ast.Set() | ast.Name(id="state"):
+            rule = f"has {ast.unparse(node)} where something holds or not, and that is the same everywhere; {EXAMPLE}"
+            raise ConfigurationError(key, text, rule)
 
 
 def _value(node: ast.expr, names: Names) -> Any:

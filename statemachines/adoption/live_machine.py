@@ -216,21 +216,21 @@ def _events_of(owner: Any) -> Iterator[tuple[str, Any]]:
 
 
 def walk_transitions(machine: Any) -> Iterator[tuple[str, str, Transition]]:
-    """(trigger, prefix of its scope, Transition), in the order of the declaration; nested scopes after their parents'.
+    """(trigger, prefix of its scope, Transition), in the order in which the machine decides: a nested scope before the
+    scopes around it, in a scope a nested source before its parents, and else the order of the declaration.
 
     `prefix` stands before the names of its states: a Transition of a nested scope names them from there.
     """
-    yield from _transitions_of(_root_of(machine)[2], "")
-    separator = getattr(machine.state_cls, "separator", "_")
-    for name, state in walk_states(machine):
-        yield from _transitions_of(getattr(state, "events", {}), f"{name}{separator}")
+    separator = getattr(machine.state_cls, "separator", "")
 
+    def depth(name: str) -> int:
+        return name.count(separator) if separator else 0
 
-def _transitions_of(events: Any, prefix: str) -> Iterator[tuple[str, str, Transition]]:
-    for event in events.values():
-        for some in list(event.transitions.values()):
-            for transition in some:
-                yield event.name, prefix, transition
+    scopes = [(f"{name}{separator}", getattr(state, "events", {})) for name, state in walk_states(machine)]
+    for prefix, events in sorted([("", _root_of(machine)[2]), *scopes], key=lambda scope: -depth(scope[0])):
+        for event in events.values():
+            for source in sorted(event.transitions, key=lambda name: -depth(name)):
+                yield from ((event.name, prefix, one) for one in list(event.transitions[source]))
 
 
 def read_rows(subject: AdoptedSubject) -> tuple[tuple[TransitionRow, ...], tuple[int, ...]]:

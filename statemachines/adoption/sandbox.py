@@ -66,6 +66,9 @@ CLOCKS: Final = (
     *("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns"),
     *("process_time", "process_time_ns", "sleep", "localtime", "gmtime", "strftime", "ctime"),
 )
+THREADS: Final = ("_start_new_thread", "_start_joinable_thread", "start_new_thread", "start_joinable_thread")
+"""What begins a thread: the joinable ones since Python 3.13, where `threading` has them alone."""
+
 EXEMPT: Final = frozenset({"logging", "asyncio", "warnings", "threading", "importlib", "linecache", "traceback"})
 """Packages that may read a clock or a file for themselves: a log line is stamped, a module is imported."""
 
@@ -145,10 +148,10 @@ class Sandbox:
         wanted: list[tuple[ModuleType | type, str, str]] = [(time, name, "time") for name in CLOCKS]
         wanted += [(random, name, "random") for name in chance]
         wanted += [(threading.Thread, "start", "threads")]  # before it counts as a thread that is about to run
-        wanted += [(threading, "_start_new_thread", "threads"), (_thread, "start_new_thread", "threads")]
+        wanted += [(module, name, "threads") for module in (threading, _thread) for name in THREADS]
         wanted += [(os, "urandom", "random"), (uuid, "uuid1", "random"), (uuid, "uuid4", "random")]
         for module, name, kind in wanted:
-            if kind in self.blocked_kinds:
+            if kind in self.blocked_kinds and hasattr(module, name):
                 original = getattr(module, name)
                 replaced[id(original)] = made = self._guard(original, kind, f"{module.__name__}.{name}")
                 self._patch(module, name, made)

@@ -111,7 +111,7 @@ class StateSearch:
         self._seen: list[_Seen] = []
         self._numbers: dict[bytes, int] = {}
         self._legs: dict[tuple[int, int], SearchStep] = {}
-        self.found = SearchResult()
+        self.found = SearchResult(expected=dict.fromkeys(sorted(raises), 0))
 
     def run(self) -> SearchResult:
         """Search until everything is found, something breaks, or a bound is reached."""
@@ -131,9 +131,6 @@ class StateSearch:
         self._until = perf_counter() + self._bounds.seconds
         stepper = self._stepper
         first = stepper.initial
-        if self._is_beyond(first):
-            self.found.cut += 1
-            return
         self._add(first, -1, None, 0)
         self._judge(first, ())
         level = [0]
@@ -169,7 +166,7 @@ class StateSearch:
                 why = outcome.error.removeprefix(f"{outcome.error_type}: ") or "it says nothing"
                 self._break(f"raises {outcome.error_type}", why, number, action, outcome)
             else:
-                found.expected[outcome.error_type] = found.expected.get(outcome.error_type, 0) + 1
+                found.expected[outcome.error_type] += 1
         if outcome.value.code in self._numbers:
             return True
         if self._is_beyond(outcome.value):

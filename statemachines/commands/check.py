@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
@@ -92,8 +93,8 @@ def check(
     A run over all systems ends with the rows of the machines that none of them reached, and entries by component.
 
     Exit code 0: checked within these bounds, everything held. 1: a property breaks; a shortest run is shown. 3: stopped
-    before the bounds were reached, or something that must happen sometimes never did, or the graph is too large for
-    `--liveness`.
+    before the bounds were reached, or something that must happen sometimes never did. With `--liveness` also: the
+    graph is too large, or an obligation is open in no state of any system.
     """
     from statemachines_spec import certificates
 
@@ -113,7 +114,7 @@ def check(
     files = CounterexampleFiles(picked.owner, picked.variant, script, trace, itf)
     if graphml is not None:
         _write_graph(picked, graphml)
-    results, met, judged = [], True, True
+    results, met, judged, opened = [], True, True, Counter[str]()
     for one in picked.systems:
         in_full = no_symmetry and bool(one.symmetries)
         one = one.in_full() if no_symmetry else one
@@ -128,6 +129,7 @@ def check(
             verdicts, interrupted = _live(picked, one, engine, states_max, json)
             met = all(verdict.is_held for verdict in verdicts or ()) and met
             judged = verdicts is not None and judged
+            opened.update({verdict.name.split()[0]: verdict.open_states for verdict in verdicts or ()})
             unmet = [run for verdict in verdicts or () if (run := verdict.run) is not None]
             if unmet and files.judge_ends():
                 files.write(one, unmet[0])
@@ -140,7 +142,8 @@ def check(
         print("nothing broke, so there is nothing to write of it", file=sys.stderr)
     rows = () if system else _reached(picked, results)
     _show_all(results, rows, cells, json)
-    _end(results, met, judged)
+    obliged = any(opened.values()) and (bool(system) or all(opened.values()))
+    _end(results, met, judged and (obliged or not live))
 
 
 def _write_graph(picked: SystemSelection, path: Path) -> None:
@@ -155,7 +158,8 @@ def _write_graph(picked: SystemSelection, path: Path) -> None:
 
 
 def _end(results: list[Result], met: bool, judged: bool) -> None:
-    """The exit code.  `met`: no obligation stays open for ever; `judged`: every one could be judged."""
+    """The exit code.  `met`: no obligation stays open for ever; `judged`: there was one, and every one was judged: it
+    is open in some system, or in those that are named another is."""
     if not met or not all(result.is_held for result in results):
         raise typer.Exit(Exit.VIOLATED)
     if not (judged and all(result.ended == "complete" and result.is_shown for result in results)):
@@ -298,6 +302,12 @@ def _live(
     finally:
         if seen:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
+    due = ", ".join(budget.name for budget in system.budgets if budget.due is not None) or "none"
+    text = "weak: once faults have stopped, what stays possible happens; events with a budget that become due"
+    print(f"  fairness: {text}: {due}", file=out)
+    if not results:
+        text = "nothing is claimed: the system may stand still for ever (System(obligations=...), docs/liveness.md)"
+        print(f"  no obligations, so {text}", file=out)
     for one in results:
         _show_live(one, out)
     return results, False
@@ -308,11 +318,15 @@ def _show_live(one: LivenessVerdict, out: TextIO) -> None:
 
     claimed = f", nothing claimed of {one.bounded:,} parts at the bounds" if one.bounded else ""
     if one.way is None or one.then is None or one.round is None:
-        print(f"  eventually {one.name}: {one.text}: open in {one.open_states:,} states{claimed}", file=out)
+        there = f"open in {one.open_states:,} states" if one.open_states else "NEVER open, so nothing is claimed"
+        print(f"  eventually {one.name}: {one.text}: {there}{claimed}", file=out)
         return
     print(f"  VIOLATED {one.name}: {one.text}; a run after which it never happens:", file=out)
     for title, path in (("", one.way), ("without faults:", one.then), ("again and again:", one.round)):
-        print("\n".join(filter(None, (title, counterexample.describe_path(path)))), file=out)
+        if path.legs:
+            print("\n".join(filter(None, (title, counterexample.describe_path(path)))), file=out)
+    if not one.round.legs:
+        print("and then nothing can happen any more: a deadlock", file=out)
 
 
 def _for_programs(result: Result) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import copy
 import datetime
 import functools
@@ -442,10 +443,10 @@ def test_what_is_allowed_is_not_blocked_and_still_must_come_out_the_same():
 
 
 def test_nothing_stays_blocked_or_replaced():
-    before = (time.time, random.random, threading._start_new_thread, Machine.callback, datetime.datetime)
+    before = (time.time, random.random, _thread.start_new_thread, Machine.callback, datetime.datetime)
     with pytest.raises(NotRepeatable):
         adopt(model_with("read_clock")).search()
-    assert (time.time, random.random, threading._start_new_thread, Machine.callback, datetime.datetime) == before
+    assert (time.time, random.random, _thread.start_new_thread, Machine.callback, datetime.datetime) == before
     assert time.time() > 0
 
 

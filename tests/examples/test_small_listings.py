@@ -12,14 +12,14 @@ import pytest
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from statemachines.shared_subscriptions.borrower import BORROWER, BorrowerRecord
+from statemachines.shared_subscriptions.borrower import BORROWER, CONNECTING, BorrowerRecord
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.member import ExpiryTimer
 from statemachines.shared_subscriptions.message import Grant
 from statemachines.testing.pool import Pool
 from statemachines.testing.process_harness import free_port
 from statemachines.testing.strategies import of
-from statemachines_spec import FsmActor, Network, System
+from statemachines_spec import Eventually, FsmActor, Network, System
 from statemachines_spec.explorer.fsm_actor import RUNNING
 from statemachines_spec.explorer.system import Budget, Due
 
@@ -64,8 +64,10 @@ def test_the_fragment_of_a_timed_system_makes_one():
     assert given["clock"] in given["system"].actors
 
 
-def test_the_fragment_of_a_budget_says_what_it_is_about():
-    (code,) = listings("liveness.md")
+def test_the_fragments_of_an_obligation_and_of_a_budget_say_what_they_are_about():
+    obligation, code = listings("liveness.md")
+    given = {"Eventually": Eventually, "borrower": FsmActor("b", BORROWER, RECORD), "CONNECTING": CONNECTING}
+    assert eval(obligation, given).open(1)
     budget = eval(code, {"Budget": Budget, "Due": Due, "ExpiryTimer": ExpiryTimer, "RUNNING": RUNNING})
     assert (budget.name, budget.limit) == ("expiry", 1)
     assert budget.due.about(None, None, ExpiryTimer(key="b")) == "b"

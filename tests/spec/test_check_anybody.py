@@ -48,6 +48,14 @@ def waits(system):
     holder = next(actor for actor in system.actors if actor.name == "holder-1")
     return (Eventually("L1", "who waits does not wait for ever", (holder.is_in(WAITING),), lambda on: on),)
 
+def oblige(*obligations):
+    return replace(SYSTEM, obligations=obligations)
+
+NEVER_OPEN = oblige(Eventually("L8", "nobody", (), lambda: False))
+STORE = tuple(actor for actor in SYSTEM.actors if actor.name == "store")
+OPEN = Eventually("L7", "more happens", (), lambda: True)
+DEADLOCK = replace(SYSTEM, actors=STORE, properties=(), orders=(), budgets=(), obligations=(OPEN,))
+
 SPEC = CheckProtocol(
     systems={{"paused": "a holder stands still"}},
     build=build,
@@ -131,6 +139,22 @@ def test_a_protocol_that_registers_itself_is_checked_as_ours(gapless, mine, what
     code, out, _ = gapless("check", f"{mine}:{what}", "--without", "lease before expiry", "--json", *PLAIN)
     assert code == 1
     assert msgspec.json.decode(out)[0]["broken"] == "one holder"
+
+
+@pytest.mark.parametrize(
+    ("attribute", "said", "ended"),
+    [
+        ("SYSTEM", "no obligations, so nothing is claimed: the system may stand still for ever", 3),
+        ("NEVER_OPEN", "eventually L8: nobody: NEVER open, so nothing is claimed", 3),
+        ("DEADLOCK", "\nand then nothing can happen any more: a deadlock\n", 1),
+    ],
+)
+def test_obligations_that_judge_nothing_and_a_deadlock_are_said(gapless, mine, attribute, said, ended):
+    code, out, _ = gapless("check", f"{mine}:{attribute}", "--liveness", *PLAIN)
+    assert said in out
+    assert "fairness: weak" in out
+    assert "again and again:" not in out
+    assert code == ended
 
 
 def test_the_list_has_every_protocol_from_its_registration(gapless, mine):

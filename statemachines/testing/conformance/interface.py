@@ -332,25 +332,22 @@ def _effect_types(alphabet: Alphabet) -> Iterable[Any]:
 
 
 def schema(interfaces: dict[str, Interface]) -> dict[str, Any]:
-    """The JSON Schema of the lines of these roles: for each the schemas of `init`, `event`, `timer` and `answer`."""
+    """The JSON Schema of the lines of these roles: for each the schemas of `init`, `event`, `timer` and `answer`, and
+    its own definitions, since two roles may have different types of one name."""
     kinds = ("init", "event", "timer", "answer")
-    all_types = [one for interface in interfaces.values() for one in _line_types(interface)]
-    found, definitions = msgspec.json.schema_components(all_types, ref_template="#/$defs/{name}")
-    each = iter(found)
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "interface": INTERFACE,
-        "roles": {role: {kind: next(each) for kind in kinds} for role in interfaces},
-        "$defs": definitions,
-    }
+    roles = {}
+    for role, interface in interfaces.items():
+        types, place = list(_line_types(interface)), f"#/roles/{role}/$defs/{{name}}"
+        found, definitions = msgspec.json.schema_components(types, ref_template=place)
+        roles[role] = {**dict(zip(kinds, found, strict=True)), "$defs": definitions}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "interface": INTERFACE, "roles": roles}
 
 
 def _line_types(interface: Interface) -> Iterable[Any]:
-    """The types of all lines.  Names begin with that of the machine, since a document may hold several."""
-    prefix = interface.fsm.name.title().replace("_", "")
+    """The types of all lines."""
     shared: list[Any] = [("now_ns", int), ("n", int)]
     begin: list[Any] = [("init", interface.init), ("interface", int), ("machine", Literal[interface.fsm.full_name])]
-    yield msgspec.defstruct(f"{prefix}Init", [*begin, *shared])
-    yield msgspec.defstruct(f"{prefix}Event", [("event", _twins(interface.alphabet.takes)), *shared])
-    yield msgspec.defstruct(f"{prefix}Timer", [("timer", str), *shared])
+    yield msgspec.defstruct("InitLine", [*begin, *shared])
+    yield msgspec.defstruct("EventLine", [("event", _twins(interface.alphabet.takes)), *shared])
+    yield msgspec.defstruct("TimerLine", [("timer", str), *shared])
     yield interface.answer

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sys
 import time
 from contextlib import suppress
@@ -11,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from statemachines import cli
+from statemachines import cli, registry
 from statemachines.kernel import ConfigurationError
 from statemachines.testing.conformance.campaign import Campaign, ConformanceOutcome
 from statemachines.testing.conformance.child_process import (
@@ -21,6 +23,7 @@ from statemachines.testing.conformance.child_process import (
     quote_stderr,
 )
 from statemachines.testing.conformance.interface import InterfaceError
+from statemachines.testing.conformance.role import roles_of
 
 sys.path.insert(0, str(Path(__file__).parent))
 from toy_role import COMMAND, role
@@ -186,3 +189,13 @@ def test_a_command_that_is_none_says_so():
 def test_wrong_usage_has_exit_code_2(capsys, arguments, said):
     assert cli.run(arguments) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("protocol", [name for name in registry.names() if dict(roles_of(name))])
+def test_the_schema_of_a_protocol_has_every_definition_that_it_names(protocol, capsys):
+    assert cli.run(["schema", protocol]) == 0
+    roles = json.loads(capsys.readouterr().out)["roles"]
+    assert set(roles) == set(roles_of(protocol))
+    for name, made in roles.items():
+        named = re.findall(r'"\$ref": ?"#/roles/(\w+)/\$defs/([^"]+)"', json.dumps(made))
+        assert {(name, kind) for kind in made["$defs"]} == set(named)
