@@ -28,10 +28,11 @@ from statemachines.drivers.shared_subscriptions.open_stores import (
     directory_of,
     open_store_patiently,
     open_stores,
+    split_store,
 )
 from statemachines.drivers.shared_subscriptions.roles import LEADER
 from statemachines.drivers.tcp import Address
-from statemachines.kernel import Event, Outgoing, Superseded, node_of
+from statemachines.kernel import ConfigurationError, Event, Outgoing, Superseded, node_of
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.dead_letter import DeadLettersRefused, LetterUnwritten
@@ -85,7 +86,8 @@ def read_to(progress: int) -> str:
 
 
 class LeaderNode:
-    """`listen`: (host, port), port 0 for any; `store`: path or URL of the database with both stores; `peers`: the other
+    """`listen`: (host, port), port 0 for any; `store`: path or URL of the database with both stores
+    ("messages.db;leaders.db": of two); `peers`: the other
     leader hosts over the same stores: a group is led by one of them, and whoever is asked passes borrowers on to it;
     `credentials`: what consumers must prove, and what we show them.  The rest as for `SharedSession`."""
 
@@ -109,6 +111,9 @@ class LeaderNode:
         credentials.check_peers(peers, LEADER.name)
         self.credentials = credentials
         self.configuration = (configuration or Configuration()).check()
+        if self.configuration.dead_letter_topic and len(set(split_store(store))) > 1:
+            rule = "needs both stores in one database: a dead letter and the progress behind it are one commit"
+            raise ConfigurationError("dead_letter_topic", self.configuration.dead_letter_topic, rule)
         self._name = node
         self.node = node or ""
         self._listen = listen

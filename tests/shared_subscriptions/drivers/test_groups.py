@@ -96,6 +96,26 @@ def test_the_groups_of_a_store_are_listed_whoever_declared_them(tmp_path, capsys
     assert "there is no such file" in capsys.readouterr().err
 
 
+def test_leaders_may_keep_what_they_know_in_a_database_of_its_own(tmp_path):
+    async def test():
+        place = Place(tmp_path)
+        messages, place.store = str(place.store), f"{place.store};{tmp_path / 'leaders.db'}"
+        await shared_subscriptions.declare(GROUP, store=place.store, start="beginning", configuration=CALM)
+        async with shared_subscriptions.Publisher(messages) as publisher:
+            await publisher.publish("orders/1", b"one")
+        async with place.leading(), place.consumer("consumer-1") as consumer:
+            assert payloads(await read(consumer, 1)) == [b"one"]
+        assert await shared_subscriptions.groups.list_groups(store=messages) == []
+        (group,) = await shared_subscriptions.groups.list_groups(store=place.store)
+        assert (group.subscription, group.epoch) == (GROUP, 1)
+        place.times = replace(CALM, dead_letter_topic="dead", max_deliver=2)
+        with pytest.raises(ConfigurationError, match="needs both stores in one database"):
+            async with place.leading():
+                pass
+
+    asyncio.run(test())
+
+
 def test_scenario_3_the_first_subscribe_declares_from_now_on(tmp_path):
     async def test():
         place = Place(tmp_path)
