@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from statemachines.cli import app
+from statemachines.cli import app, run
 
 ROOT = Path(__file__).parents[2]
 SKIPPED = {".venv", "out", "build", "dist", "node_modules"}
@@ -61,6 +61,52 @@ STRANGERS = ("lock:PROTOCOL/", "lock/", "lock_service/")
 """Roles of the protocols that pages and examples build."""
 
 SHOWN = sorted({(name(path), line) for path in PAGES for line in commands(path)})
+
+
+RUN = {
+    "simulate list": 0,
+    "simulate storm --seed 7": 0,
+    "simulate shared_subscriptions/lossy --seed 1 --trace out/sim": 0,
+    "analyze out/sim --out out/report": 0,
+    "simulate deaths_and_stops --trace out/queue": 0,
+    "analyze out/queue": 0,
+    "damage out/sim --kind deliver-removed --seed 7 --out out/damaged": 0,
+    "campaign sequence_windows/any_weather --seeds 1 --trace out/damage": 0,
+    "damage out/damage --all --tries 4": 1,
+    "campaign any_sessions --seeds 100": 0,
+    "campaign storm --seeds 10000 --processes 8 --trace out/sim": 0,
+    "campaign storm --seeds 10000 --processes 8 --trace out/sim --resume": 0,
+    "campaign storm --set configuration.exclusive=false --trace out/off": 0,
+    "check shared_subscriptions --system late-copies --variant as_written --script stale.json --trace out/stale": 1,
+    "replay stale.json": 1,
+    "replay stale.json --runtime": 1,
+    "replay stale.json --variant settled": 0,
+    "check list": 0,
+    'check shared_subscriptions --system pause --without "lease before hand-over"': 1,
+    "check shared_subscriptions --system revoke-timeout --liveness": 0,
+    "check persistent_sessions --variant as_written --system cut-by-id --script cut.json": 1,
+    "check persistent_sessions --system dead-writer --variant as_written --liveness --script dead.json": 1,
+    "explore sequence_windows --system rotation --html rotation.html": 0,
+    "explore shared_subscriptions --system late-copies --variant as_written --html stale.html": 1,
+    "show shared_subscriptions/stream --html stream.html": 0,
+    "show": 0,
+    "show borrower": 0,
+    "schema shared_subscriptions": 0,
+    "mutate cursor_recovery --list": 0,
+    "group declare '$shared/billing/orders/#' --store messages.db --order relaxed": 0,
+    "group parked '$shared/billing/orders/#' --store messages.db": 0,
+}
+"""Commands as pages show them, one of each form that no test of a page runs -> their exit codes, in an order in which
+each finds the files that it needs.  Roles of nodes, benchmarks, clusters and hour-long runs have tests of their own."""
+
+
+def test_commands_run_as_they_are_shown(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert set(RUN) <= {line for _, line in SHOWN}
+    for line, ended in RUN.items():
+        words = shlex.split(re.sub(r"--(seeds|tries|processes) \d+", r"--\1 1", line))
+        few = ["--seeds", "1"] if words[0] == "campaign" else []
+        assert run([*words, *few]) == ended, (line, capsys.readouterr())
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
