@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statemachines.demo.input_lines import LineOptions
-from statemachines.demo.protocol import Advance, DemoArguments, DemoVerdict, PlayedDemo, Say, Trace
+from statemachines.demo.protocol import Advance, DemoArguments, DemoGlance, DemoVerdict, PlayedDemo, Say, Trace
 from statemachines.demo.simulated import simulate, verdict
 
 if TYPE_CHECKING:
@@ -51,6 +51,14 @@ class SampleDemo:
             ),
             (*came.wrong, *simulated.wrong),
             {"real": came, "simulated": simulated},
+            DemoGlance(
+                f"a link that lost {came.lost:,} batches; SIGKILL to a publisher and the router",
+                (
+                    (sum(one.delivered for one in came.accounts), "samples delivered"),
+                    (sum(one.silent for one in came.accounts), "lost"),
+                    (sum(one.missed for one in came.accounts), "reported as lost"),
+                ),
+            ),
         )
 
 
