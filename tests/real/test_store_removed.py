@@ -38,7 +38,7 @@ def test_processes_whose_database_was_removed_say_so_and_end(tmp_path):
 
 
 @pytest.mark.parametrize(("removed", "named"), [("s.db*", "s.db"), ("s.db-wal", "s.db-wal")])
-def test_SS_433_PS_774_a_node_of_sessions_whose_database_was_removed_says_so_and_ends(tmp_path, removed, named):
+def test_SS_433_a_node_of_sessions_whose_database_was_removed_says_so_and_ends(tmp_path, removed, named):
     store = tmp_path / "s.db"
     options = ("--store", store, "--name", "a", "--listen", "127.0.0.1:0", "--look-ms", 100, "--lease-ms", 300)
     with Process(tmp_path / "node.log", "node", "sessions", *options) as node:

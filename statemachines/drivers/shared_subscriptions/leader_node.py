@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Final, TypeGuard
 
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.environment import REAL, NodeEnvironment
@@ -21,6 +22,7 @@ from statemachines.drivers.loop_watchdog import LoopWatchdog
 from statemachines.drivers.opening import closed_on_failure
 from statemachines.drivers.port import serve_replies
 from statemachines.drivers.runtime import Runtime
+from statemachines.drivers.shared_subscriptions.leader_starts import LeaderQuestion, LeaderStarts
 from statemachines.drivers.shared_subscriptions.milestones import Milestones
 from statemachines.drivers.shared_subscriptions.node_life import begin_node_life
 from statemachines.drivers.shared_subscriptions.open_stores import (
@@ -37,9 +39,10 @@ from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.dead_letter import DeadLettersRefused, LetterUnwritten
 from statemachines.shared_subscriptions.failed_deliveries import MessageDropped, StreamParked
-from statemachines.shared_subscriptions.message import END_OF_STREAM, ToLeaderHost
+from statemachines.shared_subscriptions.message import END_OF_STREAM, LeaderWanted, ToLeaderHost
 from statemachines.shared_subscriptions.progress_cover import ProgressRefused, StreamBehind
 from statemachines.shared_subscriptions.registry import Registry
+from statemachines.shared_subscriptions.registry_process import find_malformed
 from statemachines.shared_subscriptions.relay import check_sender
 from statemachines.trace.log import TraceLog
 from statemachines.wire import quote_for_log
@@ -156,11 +159,14 @@ class LeaderNode:
         self._log = life.log
         lease_ns = self.configuration.lease_ms * MS
         standing = LoopWatchdog(self.node, lease_ns, environment.steady_ns, GIVE_IT_TIME)
+        self._starts = LeaderStarts(
+            self._groups.ask, lambda question: self._runtime.act(partial(self._host.receive, *question))
+        )
         self._runtime = Runtime(
             life.name,
             life.number,
             {
-                group_store.SERVICE: serve_replies(self._groups.ask),
+                group_store.SERVICE: self._starts.serve,
                 stream_store.SERVICE: serve_replies(self._streams.ask),
             },
             handle=self._handle,
@@ -231,7 +237,14 @@ class LeaderNode:
 
     def _handle(self, sender: str, to: str, message: ToLeaderHost, now_ns: int) -> list[Outgoing]:
         check_sender(sender, to, message, self._transport.is_peer_of(LEADER.name, sender))
+        if self._begins_leader(message) and self._starts.keep(LeaderQuestion(sender, to, message)):
+            return []
         return self._host.receive(sender, to, message, now_ns)
+
+    def _begins_leader(self, message: ToLeaderHost) -> TypeGuard[LeaderWanted]:
+        if type(message) is not LeaderWanted or find_malformed(message) is not None:
+            return False
+        return (message.group, message.filter) not in self._host.record.leaders
 
     def _route_tell(self, party: str, event: Event) -> None:
         """What an operator must know; a leader that resigned is followed by another at the next `leader_wanted`."""
