@@ -297,7 +297,7 @@ GIVEN = {
     "def system(): raise ValueError('no desk')": "given_code.py:1, in system: ValueError: no desk; that is in the code",
     "import sys\ndef system(): sys.exit(5)": "given_code.py:2, in system: the code that was given ends the process",
     "def make(): pass\ndef system(): make(1)": "in system: TypeError: make() takes 0 positional arguments but 1",
-    "from statemachines_spec import CheckProtocol\ndef build(): pass\nsystem = CheckProtocol(systems={'a': ''}, build=build)": (
+    "from statemachines_spec import *\ndef build(): pass\nsystem = CheckProtocol(systems={'a': ''}, build=build)": (
         "given_code.py:2, in build: TypeError: build() takes 0 positional arguments but 4"
     ),
 }
