@@ -1,25 +1,28 @@
 """The command `gapless`.
 
-Exit codes: 0 held, 1 violated, 2 usage, 3 inconclusive (also when we ourselves fail).  A command loads what it needs
+Exit codes: 0 held, 1 violated, 2 usage, 3 inconclusive, 5 where we ourselves fail.  A command loads what it needs
 when it runs, so that one without extras works without them; `--json` goes to stdout, progress and errors to stderr.
 """
 
 from __future__ import annotations
 
 import errno
+import re
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from io import TextIOWrapper
+from operator import attrgetter
 from typing import Annotated, Any, Final, cast
 
 import typer
 
-from statemachines import __version__
+from statemachines import __version__, registry
 from statemachines.commands.exits import Exit
 from statemachines.commands.lazy import ProtocolCommands
 from statemachines.interrupts import INTERRUPTED, end_on_sigterm, leave_threads
-from statemachines.kernel import GaplessError, InvariantViolated, Superseded
+from statemachines.kernel import ConfigurationError, GaplessError, InvariantViolated, Superseded
 from statemachines.plain_text import plain_lines
 
 EXTRAS: Final = {
@@ -43,6 +46,8 @@ EXTRAS: Final = {
 }
 """Package that is imported -> the extra of this distribution that brings it."""
 
+OURS: Final = frozenset(f"statemachines{part}" for part in ("", "_sim", "_spec", "_reports", "_bench"))
+
 UsageError: Final = cast("type[Exception]", typer.BadParameter.__mro__[1])
 """What every wrong use of a command is; typer gives its parts alone a public name."""
 
@@ -54,7 +59,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     help="State machines of protocols that deliver without gaps: look at them, run them, check them, judge traces.",
-    epilog="Exit codes: 0 held, 1 violated, 2 wrong usage, 3 inconclusive.",
+    epilog="Exit codes: 0 held, 1 violated, 2 wrong usage, 3 inconclusive, 5 gapless itself failed.",
 )
 
 
@@ -83,6 +88,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         ended = app(args=arguments, prog_name="gapless", standalone_mode=False)
         return ended if isinstance(ended, int) else Exit.HELD
     except SystemExit as ended:
+        place = find_culprit(ended)
+        if place:
+            return _fail(f"{place}: the code that was given ends the process: sys.exit({ended.code!r})", Exit.USAGE)
         return ended.code if isinstance(ended.code, int) else Exit.HELD
     except UsageError as error:
         return _refuse_usage(error)
@@ -94,13 +102,42 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error), Exit.VIOLATED)
     except Superseded as error:
         return _fail(str(error), Exit.SUPERSEDED)
+    except ConfigurationError as error:
+        is_flag = error.value is True
+        return _fail(f"{error.key}: {error.rule}" if is_flag else str(error), Exit.USAGE)
     except GaplessError as error:
         return _fail(str(error), Exit.USAGE)
     except OSError as error:
         return _fail(_of_system(error), Exit.USAGE)
-    except Exception:
-        traceback.print_exc()
-        return _fail("this is a mistake of gapless itself; nothing has been decided", Exit.INCONCLUSIVE)
+    except Exception as error:
+        return _blame(error)
+
+
+def _blame(error: Exception) -> int:
+    """One line where somebody else's code has raised, and all there is where ours has."""
+    place = find_culprit(error)
+    if place:
+        text = f"{place}: {type(error).__name__}: {error}"
+        return _fail(f"{text}; that is in the code that was given, and not in gapless", Exit.USAGE)
+    traceback.print_exception(error)
+    return _fail("this is a mistake of gapless itself; nothing has been decided", Exit.FAILED)
+
+
+def find_culprit(error: BaseException) -> str:
+    """Where code that was given by name has raised, or is not called as it is declared ("": ours has)."""
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package in registry.LOADED:
+            return f"{frame.f_code.co_filename}:{line}, in {frame.f_code.co_qualname}"
+        if package in OURS:
+            break
+    called = re.match(r"([\w.]+)\(\) (takes|missing|got) ", str(error)) if isinstance(error, TypeError) else None
+    for module in [one for name, one in sys.modules.items() if name.partition(".")[0] in registry.LOADED]:
+        with suppress(AttributeError):
+            code = attrgetter(f"{called[1]}.__code__")(module) if called else None
+            if code is not None:
+                return f"{code.co_filename}:{code.co_firstlineno}, in {code.co_qualname}"
+    return ""
 
 
 MENDS: Final = {
@@ -135,12 +172,11 @@ def _fail(text: str, code: Exit) -> int:
 
 
 def _missing(error: ImportError) -> int:
-    """A package of an extra is not installed; any other failed import is a mistake of ours."""
+    """A package of an extra is not installed, or what somebody else's module imports; else the mistake is ours."""
     package = (error.name or "").partition(".")[0]
     extra = EXTRAS.get(package)
-    if extra is None:
-        traceback.print_exception(error)
-        return _fail("this is a mistake of gapless itself; nothing has been decided", Exit.INCONCLUSIVE)
+    if extra is None or find_culprit(error):
+        return _blame(error)
     return _fail(f"this command needs the extra '{extra}': pip install 'gapless[{extra}]'", Exit.USAGE)
 
 

@@ -206,9 +206,10 @@ def list_jobs(
     settings: tuple[str, ...],
     is_resumed: bool = False,
 ) -> Iterator[CampaignJob]:
-    """A job for each file."""
-    for begin in range(0, len(seeds), SEEDS_PER_FILE):
-        part = tuple(seeds[begin : begin + SEEDS_PER_FILE])
+    """A job for each file; without files one for each seed, so that a campaign that is interrupted has its runs."""
+    size = 1 if out is None else SEEDS_PER_FILE
+    for begin in range(0, len(seeds), size):
+        part = tuple(seeds[begin : begin + size])
         yield CampaignJob(
             scenario, part, first_run + begin, "" if out is None else show_path(out), settings, is_resumed
         )

@@ -29,12 +29,15 @@ def override(scenario: Scenario, settings: Sequence[str]) -> Scenario:
 
 def value_of(text: str) -> Any:
     """What the text means in TOML, or nothing (`null`, which TOML lacks); text that means nothing there stands for
-    itself."""
+    itself, unless it begins as a list, a table or a string."""
     if text.strip() == "null":
         return None
     try:
         return msgspec.toml.decode(f"value = {text}")["value"]
-    except (msgspec.DecodeError, ValueError):  # a number of more digits than Python reads, too
+    except (msgspec.DecodeError, ValueError) as error:  # a number of more digits than Python reads, too
+        if text.strip()[0] in "[{\"'":
+            rule = f'is no value of TOML ({error}); write [1, 2], {{ a = 1 }} or "text"'
+            raise ConfigurationError("--set", text, rule) from error
         return text
 
 

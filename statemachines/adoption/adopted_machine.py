@@ -68,12 +68,12 @@ class AdoptionVerdict(msgspec.Struct, frozen=True):
 class AdoptedMachine:
     """A machine of somebody's; made by `adopt`."""
 
-    def __init__(self, stepper: ModelStepper, request: SearchRequest, calls: Calls) -> None:
+    def __init__(self, stepper: ModelStepper, request: SearchRequest, calls: Calls, methods: Calls) -> None:
         self.stepper = stepper
         self.place = request.place
         self.values: dict[bytes, ModelValue] = {}
         """Values by their codes, for who explores several instances by tables."""
-        actions, self.unexplored = list_calls(stepper, calls)
+        actions, self.unexplored = list_calls(stepper, calls, methods)
         self.request = msgspec.structs.replace(request, calls=actions)
         self.properties = read_properties(request.holds, "--holds")
         self.within = read_properties(request.within, "--within")
@@ -201,6 +201,7 @@ def adopt(
     invariants: Mapping[str, Promise] | Iterable[Promise] = (),
     within: Mapping[str, Promise] | Iterable[Promise] = (),
     triggers: Calls | None = None,
+    methods: Calls | None = None,
     ports: Mapping[str, Mapping[str, Any] | None] | Iterable[str] = (),
     allow: Iterable[str] = (),
     raises: Iterable[str | type[BaseException]] = (),
@@ -215,6 +216,7 @@ def adopt(
         invariants: what must hold in every state: expressions (`"paid >= 0"`) or functions of a model.
         within: values beyond these are not looked at; they are counted.
         triggers: trigger -> argument tuples, or dictionaries of named arguments, that it is called with.
+        methods: the same of ordinary methods of the model, which are called as well.
         ports: attributes that recorders stand for, perhaps with what their methods return.
         allow: kinds of what is blocked otherwise: files, sockets, processes, threads, time, random.
         raises: exceptions that are no error.
@@ -247,7 +249,7 @@ def adopt(
         key=key,
         automatic=auto,
     )
-    return AdoptedMachine(stepper, request, triggers or {})
+    return AdoptedMachine(stepper, request, triggers or {}, methods or {})
 
 
 def _walk_kinds(kind: type[BaseException]) -> Iterator[type[BaseException]]:

@@ -80,6 +80,12 @@ class AdoptedSubject:
         """How runs call a model: "" where there is one only."""
         return "" if len(self.models) == 1 else self.names[place]
 
+    def find_machine(self, model: int) -> int:
+        """The place of the first machine that a model is on."""
+        return next(
+            place for place, one in enumerate(self.machines) if any(self.models[model] is on for on in one.models)
+        )
+
     def is_own(self, owner: Any, name: str, value: Any) -> bool:
         """Whether an attribute is the user's: neither transitions' nor a machine that stands on a model."""
         if isinstance(owner, Machine) and name in MACHINE_ATTRIBUTES:

@@ -45,6 +45,12 @@ class ModelProperty:
             rule = f"{kinds} has no attribute {name!r}; {hint}there are: {', '.join(there)}"
             raise ConfigurationError(self.key, self._expression.text, rule)
 
+    def find_fixed(self, labels: set[str], changed: set[str]) -> list[str]:
+        """The attributes that the expression is about, if no step changes any; `labels`: of all parts of a value."""
+        names = self._expression.names if self._expression is not None else ()
+        there = [{label for label in labels if name in label.split(".")} for name in names]
+        return list(names) if all(there) and not set().union(*there) & changed else []
+
     def find_broken(self, subject: AdoptedSubject) -> int | None:
         """The place of the first model for which it does not hold (-1: it is about all); None: it holds for all.
 

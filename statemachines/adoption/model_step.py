@@ -51,7 +51,8 @@ from statemachines.kernel import ConfigurationError
 
 
 class ModelAction(msgspec.Struct, frozen=True):
-    """What may happen to a subject: a trigger with its arguments, or (`timeout`) the timer of that state fires."""
+    """What may happen to a subject: a trigger or a method of the model with its arguments, or (`timeout`) the timer of
+    that state fires."""
 
     machine: int
     model: int
@@ -285,7 +286,10 @@ class ModelStepper:
             result = state._process_timeout(timer.event_data)  # type: ignore[attr-defined]
         else:
             bound: Any = getattr(model, "trigger", None)
-            if is_bound_by_machine(bound) and bound.func.__self__ is machine:
+            method = getattr(model, action.name, None)
+            if method is not None and not is_bound_by_machine(method):
+                result = method(*action.args, **action.kwargs)
+            elif is_bound_by_machine(bound) and bound.func.__self__ is machine:
                 result = bound(action.name, *action.args, **action.kwargs)
             else:
                 result = machine._get_trigger(model, action.name, *action.args, **action.kwargs)

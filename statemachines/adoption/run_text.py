@@ -193,15 +193,13 @@ def _one_line(text: str) -> str:
 def _arguments_of(adopted: AdoptedMachine) -> str:
     """The other arguments of `adopt` that the run needs."""
     request = adopted.request
-    calls: dict[str, list[Any]] = {}
+    triggers = {one.name for one in adopted.stepper.triggers}
+    calls: dict[str, dict[str, list[Any]]] = {"triggers": {}, "methods": {}}
     for one in request.calls:
-        if one.args or one.kwargs:
-            given = one.kwargs or one.args
-            if given not in calls.setdefault(one.name, []):
-                calls[one.name].append(given)
-    said = []
-    if calls:
-        said.append(f"triggers={calls!r}")
+        kind, given = "triggers" if one.name in triggers else "methods", one.kwargs or one.args
+        if (given or kind == "methods") and given not in calls[kind].setdefault(one.name, []):
+            calls[kind][one.name].append(given)
+    said = [f"{kind}={some!r}" for kind, some in calls.items() if some]
     if request.ports:
         said.append(f"ports={request.ports!r}")
     if request.allow:

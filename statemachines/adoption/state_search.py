@@ -72,6 +72,8 @@ class SearchResult(msgspec.Struct):
     """Remarkable things that are legal in transitions -> how often."""
     states_seen: set[str] = msgspec.field(default_factory=set)
     unexplored: tuple[UnexploredTrigger, ...] = ()
+    changed: set[str] = msgspec.field(default_factory=set)
+    """Parts of a value, by their labels, that are not in every state as at the beginning."""
     is_whole: bool = False
     """Every value within the bounds was looked at, also after something broke."""
     expected: dict[str, int] = msgspec.field(default_factory=dict)
@@ -131,6 +133,7 @@ class StateSearch:
         self._until = perf_counter() + self._bounds.seconds
         stepper = self._stepper
         first = stepper.initial
+        self._first = set(first.parts)
         self._add(first, -1, None, 0)
         self._judge(first, ())
         level = [0]
@@ -204,6 +207,7 @@ class StateSearch:
         self._seen.append(_Seen(self._stepper.detach(value), parent, action, depth))
         self.found.depth = max(self.found.depth, depth)
         self.found.states_seen.update(self._stepper.state_texts(value))
+        self.found.changed.update(label for label, _ in set(value.parts) - self._first)
         return number
 
     def _is_beyond(self, value: ModelValue) -> bool:

@@ -9,8 +9,15 @@ from itertools import product
 from typing import Any, Final
 
 import msgspec
+from transitions import Machine
 
-from statemachines.adoption.live_machine import AdoptedSubject, callback_name, walk_states, walk_transitions
+from statemachines.adoption.live_machine import (
+    AdoptedSubject,
+    callback_name,
+    is_bound_by_machine,
+    walk_states,
+    walk_transitions,
+)
 from statemachines.adoption.model_step import ModelAction, ModelStepper
 from statemachines.adoption.watched_objects import MACHINE_LISTS
 from statemachines.kernel import ConfigurationError
@@ -37,39 +44,48 @@ class UnexploredTrigger(msgspec.Struct, frozen=True):
         return f"{self.trigger}: {self.callback} needs {', '.join(self.needs)}; give {given}"
 
 
-def parse_arguments(given: Iterable[str]) -> dict[str, list[dict[str, Any] | tuple[Any, ...]]]:
+def parse_methods(given: Iterable[str]) -> Calls:
+    """`["reset", "charge=amount:1,2"]` as calls.  Raises `ConfigurationError`."""
+    given = tuple(given)
+    bare = {one: [()] for one in given if "=" not in one}
+    return {**bare, **parse_arguments([one for one in given if "=" in one], "--call")}
+
+
+def parse_arguments(
+    given: Iterable[str], option: str = "--args"
+) -> dict[str, list[dict[str, Any] | tuple[Any, ...]]]:  # fmt: skip
     """`["pay=amount:0,1,2"]` as calls; several names of one trigger are combined.  Raises `ConfigurationError`."""
     named: dict[str, dict[str, list[Any]]] = {}
     for one in given:
         trigger, equals, rest = one.partition("=")
         if not equals or not trigger.isidentifier() or not rest:
-            raise ConfigurationError("--args", one, FORM)
+            raise ConfigurationError(option, one, FORM)
         name, colon, values = rest.partition(":")
         if not colon or not name.isidentifier():
             name, values = "", rest
         if name in named.setdefault(trigger, {}):
             rule = f"gives {f'{name} of {trigger}' if name else trigger} a second time; put all values into one"
-            raise ConfigurationError("--args", one, rule)
-        named[trigger][name] = _parse_values(values, one)
+            raise ConfigurationError(option, one, rule)
+        named[trigger][name] = _parse_values(values, one, option)
     calls: dict[str, list[dict[str, Any] | tuple[Any, ...]]] = {}
     for trigger, parts in named.items():
         combinations = list(product(*parts.values()))
         if len(combinations) > CALLS_MAX:
             rule = f"has {len(combinations)} combinations of values, more than {CALLS_MAX}; give fewer"
-            raise ConfigurationError("--args", trigger, rule)
-        calls[trigger] = [_call(dict(zip(parts, one, strict=True))) for one in combinations]
+            raise ConfigurationError(option, trigger, rule)
+        calls[trigger] = [_call(dict(zip(parts, one, strict=True)), option) for one in combinations]
     return calls
 
 
-def _call(values: dict[str, Any]) -> dict[str, Any] | tuple[Any, ...]:
+def _call(values: dict[str, Any], option: str) -> dict[str, Any] | tuple[Any, ...]:
     if set(values) == {""}:
         return (values[""],)
     if "" in values:
-        raise ConfigurationError("--args", values[""], "mixes values with and without a name; name all of them")
+        raise ConfigurationError(option, values[""], "mixes values with and without a name; name all of them")
     return values
 
 
-def _parse_values(text: str, given: str) -> list[Any]:
+def _parse_values(text: str, given: str, option: str) -> list[Any]:
     """Values between commas, as Python writes them; a word that is no literal is a text."""
     try:
         whole = ast.literal_eval(f"[{text}]")
@@ -77,7 +93,7 @@ def _parse_values(text: str, given: str) -> list[Any]:
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         values = [one.strip() for one in text.split(",")]
     if not all(values):
-        raise ConfigurationError("--args", given, f"has an empty value; {FORM}")
+        raise ConfigurationError(option, given, f"has an empty value; {FORM}")
     return [_literal(one) for one in values]
 
 
@@ -88,8 +104,10 @@ def _literal(text: str) -> Any:
         return text
 
 
-def list_calls(stepper: ModelStepper, calls: Calls) -> tuple[tuple[ModelAction, ...], tuple[UnexploredTrigger, ...]]:
-    """Every call that is explored, and the triggers that are not.  Raises `ConfigurationError` for unknown triggers."""
+def list_calls(
+    stepper: ModelStepper, calls: Calls, methods: Calls
+) -> tuple[tuple[ModelAction, ...], tuple[UnexploredTrigger, ...]]:
+    """Every call that is explored, and the triggers that are not.  Raises `ConfigurationError` for unknown names."""
     names = dict.fromkeys(one.name for one in stepper.triggers)
     for name in calls:
         if name not in names:
@@ -105,7 +123,19 @@ def list_calls(stepper: ModelStepper, calls: Calls) -> tuple[tuple[ModelAction, 
             actions.append(ModelAction(trigger.machine, trigger.model, trigger.name))
         else:
             missing.setdefault(trigger.name, lacking)
+    models = stepper.first.models
+    for name, some in methods.items():
+        found = [place for place, model in enumerate(models) if name in list_methods(model)]
+        if not found:
+            raise make_unknown_error("--call", name, [one for model in models for one in list_methods(model)])
+        actions += [_action(stepper.first.find_machine(place), place, name, one) for place in found for one in some]
     return tuple(actions), tuple(missing.values())
+
+
+def list_methods(model: Any) -> list[str]:
+    """The methods that the class of a model has, and not a machine."""
+    names = (name for name in dir(type(model)) if not name.startswith("_") and not hasattr(Machine, name))
+    return [name for name in names if callable(getattr(model, name)) and not is_bound_by_machine(getattr(model, name))]
 
 
 def _action(machine: int, model: int, name: str, given: Any) -> ModelAction:

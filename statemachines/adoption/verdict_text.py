@@ -36,6 +36,11 @@ def describe_verdict(adopted: AdoptedMachine, verdict: AdoptionVerdict) -> str:
         lines += ["as a test:", "", write_test(adopted, broken)]
     else:
         lines.append(f"  {_claim(adopted, verdict)}")
+        labels = {label for label, _ in adopted.stepper.initial.parts}
+        for one in adopted.properties:
+            for name in one.find_fixed(labels, found.changed):
+                text = f"no step that was taken changes {name}, which {one.name} is about"
+                lines.append(f"  {text}; --call METHOD calls a method that does")
     lines += list_untaken(adopted, verdict)
     return "\n".join(lines).rstrip("\n")
 

@@ -33,6 +33,10 @@ def adopt(
         list[str] | None,
         typer.Option(metavar="TRIGGER=NAME:VALUES", help="Arguments of a trigger: pay=amount:0,1,2. May be repeated."),
     ] = None,
+    call: Annotated[
+        list[str] | None,
+        typer.Option(metavar="METHOD", help="Call a method of the model: reset, charge=amount:1,2. May be repeated."),
+    ] = None,
     port: Annotated[
         list[str] | None,
         typer.Option(metavar="ATTRIBUTE", help="Replace it by a recorder, whose calls are shown. May be repeated."),
@@ -77,7 +81,8 @@ def adopt(
     from statemachines import registry
     from statemachines.adoption.adopted_machine import adopt as adopt_factory
     from statemachines.adoption.adopted_machine import name_promises
-    from statemachines.adoption.trigger_arguments import parse_arguments
+    from statemachines.adoption.trigger_arguments import parse_arguments, parse_methods
+    from statemachines.adoption.verdict_text import describe_verdict, list_verdict
 
     made: Any = registry.load(factory, object, "factory")
     adopted = adopt_factory(
@@ -85,6 +90,7 @@ def adopt(
         invariants=name_promises(holds or []),
         within=name_promises(within or []),
         triggers=parse_arguments(args or []),
+        methods=parse_methods(call or []),
         ports=port or [],
         allow=allow or [],
         raises=raises or [],
@@ -114,9 +120,9 @@ def adopt(
         if seen:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
     if json:
-        print(plain_json(_for_programs(adopted, verdict)))
+        print(plain_json(list_verdict(adopted, verdict)))
     else:
-        print(plain_lines(_describe(adopted, verdict)))
+        print(plain_lines(describe_verdict(adopted, verdict)))
     if trace is not None:
         _trace_run(adopted, verdict, trace)
     _end(verdict)
@@ -204,15 +210,3 @@ def _end(verdict: AdoptionVerdict) -> None:
         raise typer.Exit(Exit.VIOLATED)
     if not verdict.is_complete:
         raise typer.Exit(Exit.INCONCLUSIVE)
-
-
-def _describe(adopted: AdoptedMachine, verdict: AdoptionVerdict) -> str:
-    from statemachines.adoption.verdict_text import describe_verdict
-
-    return describe_verdict(adopted, verdict)
-
-
-def _for_programs(adopted: AdoptedMachine, verdict: AdoptionVerdict) -> dict[str, Any]:
-    from statemachines.adoption.verdict_text import list_verdict
-
-    return list_verdict(adopted, verdict)

@@ -53,6 +53,9 @@ def bench(
     file = None if save is None else benchmarks.SavedResults(save, benchmarks.find_commit(Path(benchmarks.__path__[0])))
     found = file.read(chosen) if file is not None and resume else {}
     left = [row for row in chosen if row.name not in found]
+    if not names and not json:
+        text = f"{len(left)} rows, some of which take minutes; `gapless bench NAME` measures one, --list names them"
+        print(text, file=sys.stderr, flush=True)
     with suppress(KeyboardInterrupt):
         for result in benchmarks.measure_all(left, progress=partial(_show_progress, json)):
             found[result.row.name] = result

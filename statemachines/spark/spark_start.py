@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -29,8 +30,11 @@ def quiet_start(log: Path) -> Iterator[None]:
     except GaplessError:
         raise
     except Exception as error:
-        text = log.read_text(errors="replace").strip().splitlines()
-        raise GaplessError(f"Spark does not start: {text[-1] if text else error}; it needs Java 17 or later") from error
+        text = f"{log.read_text(errors='replace')}\n{error}"
+        said = [line.strip() for line in text.splitlines() if line.strip()]
+        why = next((line for line in said if re.search(r"(Exception|Error): ", line)), said[-1])
+        mend = "install Java 17 or later" if "UnsupportedClassVersion" in text else "look at --master and --conf"
+        raise GaplessError(f"Spark does not start: {why}; {mend}") from error
     finally:
         os.dup2(kept, 2)
         os.close(kept)

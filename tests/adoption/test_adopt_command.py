@@ -44,6 +44,15 @@ class Streaming(Order):
         self.feed = (number for number in range(3))
 
 
+class Noted(Order):
+    def __init__(self):
+        super().__init__()
+        self.notes = 0
+
+    def note(self, count):
+        self.notes += count
+
+
 class Hiding(Order):
     def pay(self, amount):
         self.paid = amount
@@ -70,6 +79,10 @@ def make_connected():
 
 def make_streaming():
     return on(Streaming())
+
+
+def make_noted():
+    return on(Noted())
 
 
 def make_hiding():
@@ -152,6 +165,8 @@ WRONG = {
         "--port",
         "card",
     ): "no model has this attribute; there are: paid, state",
+    ("shop_module:make_noted", "--call", "noted"): "--call = 'noted': unknown; did you mean 'note'? there are: again",
+    ("shop_module:make_noted", "--call", "note=1,,2"): "--call = 'note=1,,2': has an empty value",
     ("shop_module:make_order", "--allow", "network"): "must be one of: files, sockets, processes",
     ("shop_module:make_order", "--show", "--test"): "do different things; give one of them",
     ("shop_module:make_order", "--show", "--json"): "is of a search and of --simulate; leave it out",
@@ -174,6 +189,16 @@ def test_exit_codes(capsys):
     assert run(["adopt", "shop_module:make_order", "--holds", "paid >= 0"]) == 3
     assert run([*given, "--states-max", "2"]) == 3
     capsys.readouterr()
+
+
+def test_methods_are_called_where_they_are_named_and_a_promise_about_others_says_so(capsys):
+    given = ["adopt", "shop_module:make_noted", *PAY, "--holds", "notes < 3", "--within", "notes < 3"]
+    assert run(given) == 0
+    assert "no step that was taken changes notes, which notes < 3 is about" in capsys.readouterr().out
+    assert run([*given, "--within", "paid < 2", "--call", "note=count:1,2"]) == 0
+    assert "changes notes" not in capsys.readouterr().out
+    assert run([*given[:-1], "notes < 4", "--call", "note=count:1,2"]) == 1
+    assert "    noted.note(count=1)\n    noted.note(count=2)\n    assert noted.notes < 3" in capsys.readouterr().out
 
 
 def test_no_error_always_prints_the_bounds(capsys):

@@ -311,7 +311,7 @@ def test_errors_are_one_line_and_an_exit_code(gapless, monkeypatch, error, code,
 def test_our_own_mistakes_decide_nothing(gapless, monkeypatch, error):
     raising(monkeypatch, error)
     code, out, err = gapless("show")
-    assert (code, out) == (3, "")
+    assert (code, out) == (5, "")
     assert "Traceback" in err
     assert err.endswith("error: this is a mistake of gapless itself; nothing has been decided\n")
 

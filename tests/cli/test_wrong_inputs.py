@@ -288,3 +288,43 @@ def test_scenarios_are_listed_below_their_protocols(capsys):
     heads = [block[0] for block in blocks]
     assert heads == sorted(heads)
     assert any(line.startswith("  storm ") for line in blocks[heads.index("shared_subscriptions")])
+
+
+GIVEN = {
+    "raise ValueError('no desk')": "does not import: ValueError: no desk",
+    "import sys; sys.exit(5)": "does not import: SystemExit: 5",
+    "import no_such_package": "given_code.py:1, in <module>: ModuleNotFoundError: No module named 'no_such_package'",
+    "def system(): raise ValueError('no desk')": "given_code.py:1, in system: ValueError: no desk; that is in the code",
+    "import sys\ndef system(): sys.exit(5)": "given_code.py:2, in system: the code that was given ends the process",
+    "def make(): pass\ndef system(): make(1)": "in system: TypeError: make() takes 0 positional arguments but 1",
+    "from statemachines_spec import *\ndef build(): pass\nsystem = CheckProtocol(systems={'a': ''}, build=build)": (
+        "given_code.py:2, in build: TypeError: build() takes 0 positional arguments but 4"
+    ),
+}
+
+
+@pytest.mark.parametrize("code", GIVEN)
+def test_a_mistake_in_code_that_was_given_is_none_of_gapless(capsys, tmp_path, monkeypatch, code):
+    (tmp_path / "given_code.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "given_code", raising=False)
+    assert GIVEN[code] in refuse(capsys, "check", "given_code:system")
+
+
+@pytest.mark.parametrize("command", ["parked", "destroy"])
+def test_a_group_that_is_not_there_is_named(capsys, tmp_path, command):
+    store = ("--store", tmp_path / "s.db")
+    assert cli.run(["group", "declare", "$shared/orders/#", *map(str, store)]) == cli.Exit.HELD
+    said = refuse(capsys, "group", command, "$shared/order/#", *store)
+    assert "subscription = '$shared/order/#': unknown; did you mean '$shared/orders/#'?" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("campaign", "storm", "--resume"), "error: --resume: needs the folder of the campaign"),
+        (("simulate", "storm", "--set", "load.topics=[1,"), "is no value of TOML"),
+    ],
+)
+def test_options_that_cannot_be(capsys, words, told):
+    assert told in refuse(capsys, *words)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from statemachines.drivers.shared_subscriptions.node_commands import Config, Start, Store, read_configuration
+from statemachines.kernel import ConfigurationError
+from statemachines.plain_text import plain_json
+from statemachines.registry import make_unknown_error
 from statemachines.wire import quote_for_log
+
+if TYPE_CHECKING:
+    from statemachines.drivers.shared_subscriptions.group_listing import ListedGroup
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -25,7 +31,24 @@ Order = Annotated[
     ),
 ]
 
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")]
+
 Stream = Annotated[str, typer.Argument(metavar="STREAM", help="As `gapless group parked` and the log name it")]
+
+
+def list_declared(store: str) -> list[ListedGroup]:
+    """The groups of a store."""
+    import asyncio
+
+    from statemachines.drivers.shared_subscriptions.groups import list_groups
+    from statemachines.drivers.signals import run_without_waiting
+
+    return asyncio.run(run_without_waiting(list_groups(store=store)))
+
+
+def make_missing_error(subscription: str, store: str) -> ConfigurationError:
+    """The error for a group that the store does not have."""
+    return make_unknown_error("subscription", subscription, [one.subscription for one in list_declared(store)])
 
 
 @app.command()
@@ -51,15 +74,15 @@ def declare(
 
 
 @app.command(name="list")
-def show_groups(store: Store) -> None:
+def show_groups(store: Store, json: Json = False) -> None:
     """List the groups of a store, whoever declared them, with their order and the host that leads them."""
-    import asyncio
-
-    from statemachines.drivers.shared_subscriptions.groups import list_groups
-    from statemachines.drivers.signals import log_plainly, run_without_waiting
+    from statemachines.drivers.signals import log_plainly
 
     log_plainly()
-    found = asyncio.run(run_without_waiting(list_groups(store=store)))
+    found = list_declared(store)
+    if json:
+        print(plain_json(found))
+        return
     for line in [one.describe() for one in found] or ["no group is declared"]:
         print(quote_for_log(line))
 
@@ -79,11 +102,13 @@ def destroy(subscription: Subscription, store: Store, config: Config = None) -> 
     times = read_configuration(config)
     log_plainly()
     told = asyncio.run(run_without_waiting(destroy_group(subscription, store=store, configuration=times)))
-    print(f"{subscription}: {'destroyed' if told.found else 'there is no such group'}")
+    if not told.found:
+        raise make_missing_error(subscription, store)
+    print(f"{subscription}: destroyed")
 
 
 @app.command()
-def parked(subscription: Subscription, store: Store) -> None:
+def parked(subscription: Subscription, store: Store, json: Json = False) -> None:
     """Show the streams of a group that are parked at a message, since it failed max_deliver times."""
     import asyncio
 
@@ -92,6 +117,11 @@ def parked(subscription: Subscription, store: Store) -> None:
 
     log_plainly()
     found = asyncio.run(run_without_waiting(list_parked(subscription, store=store)))
+    if not found and subscription not in [one.subscription for one in list_declared(store)]:
+        raise make_missing_error(subscription, store)
+    if json:
+        print(plain_json(found))
+        return
     for one in found:
         waits = ", and is to be skipped" if one.is_skipped else ""
         print(f"{one.stream}: message {one.offset} was handed over {one.count} times{waits}")
