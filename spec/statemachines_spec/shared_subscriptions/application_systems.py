@@ -36,7 +36,7 @@ class DurableAck(Event, frozen=True, gc=False):
     ack: Ack
 
 
-class Stored(Event, frozen=True, gc=False):
+class ProgressStored(Event, frozen=True, gc=False):
     """The group store has the progress that the task waits for."""
 
 
@@ -93,7 +93,7 @@ class WaitingApplication(Actor):
     def _task(self, local: ApplicationLocal) -> Iterator[Event]:
         if local.awaited >= 0:
             if local.reading.progress > local.awaited:
-                yield Stored()
+                yield ProgressStored()
             return
         if local.party.record.to_take:
             yield Take(1)
@@ -101,7 +101,7 @@ class WaitingApplication(Actor):
 
     def react(self, local: ApplicationLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction:
         match envelope.event:
-            case Stored():
+            case ProgressStored():
                 return Reaction(replace(local, awaited=-1, outcome=STORED))
             case DurableAck(ack):
                 local = replace(self._feed(local, ack, watch), awaited=ack.first)
