@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -192,6 +193,26 @@ def test_what_is_no_trace_is_a_usage_error(tmp_path, capsys, make, says):
     assert cli.run(["analyze", str(tmp_path / "trace"), "--out", str(tmp_path / "out")]) == cli.Exit.USAGE
     assert says in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("logged", "told"),
+    [
+        (
+            "x.SparkException: no such Master\n  at x.Main",
+            "x.SparkException: no such Master; look at --master and --conf",
+        ),
+        ("", "Spark does not start: gone; look at --master and --conf"),
+        ("x.UnsupportedClassVersionError: 61", "UnsupportedClassVersionError: 61; install Java 17 or later"),
+    ],
+)
+def test_what_spark_says_of_a_start_that_fails_is_shown(tmp_path, logged, told):
+    def start():
+        os.write(2, logged.encode())
+        raise RuntimeError("gone")
+
+    with pytest.raises(GaplessError, match=re.escape(told)), spark_start.quiet_start(tmp_path / "log"):
+        start()
 
 
 def test_missing_java_is_named(monkeypatch):
