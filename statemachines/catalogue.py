@@ -107,6 +107,13 @@ def process_machines(protocol_name: str) -> tuple[Fsm[Any], ...]:
     return tuple(process.fsm for process in found if process is not None)
 
 
+def use_engine(engine: str) -> None:
+    """Have all registered machines step by "compiled" or "transitions" in this process (`Fsm.use_engine`)."""
+    for one in registry.protocols():
+        for fsm in (*machines(one.name), *process_machines(one.name)):
+            fsm.use_engine(engine)
+
+
 def summary(name: str) -> str:
     """What the machine is for: the first sentence of its module, without its source."""
     document = import_module(place_of(name).partition(":")[0]).__doc__ or ""

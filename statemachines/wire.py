@@ -142,6 +142,11 @@ class Frames:
         self._kept = bytearray()
         self._wanted = 0
 
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes that wait for the rest of their frame."""
+        return len(self._kept)
+
     def feed(self, data: bytes) -> Iterator[memoryview]:
         """The bodies of the frames that are whole now; raises `FrameError` at one that is too large."""
         if self._kept:

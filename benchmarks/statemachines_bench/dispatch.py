@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from statemachines.kernel import Effect, Event, Fsm, Node, Step
 from statemachines.kernel.fsm import Model
 from statemachines.shared_subscriptions.borrower import BORROWER, BorrowerRecord
-from statemachines.shared_subscriptions.stream import STREAM
 from statemachines_bench.borrower_mix import (
     Fed,
     list_connecting,
@@ -65,16 +64,13 @@ def run_hand(feed: Callable[[Any, int], list[Effect]], events: list[Fed]) -> Non
 
 
 @contextmanager
-def by_transitions(*machines: Fsm[Any]) -> Iterator[None]:
-    """Within, these machines step by `transitions`: child machines that others delegate to included."""
-    for fsm in machines:
-        vars(fsm)["step"] = fsm.reference_step
-        vars(fsm)["child_step"] = fsm.reference_child_step
+def by_transitions(fsm: Fsm[Any]) -> Iterator[None]:
+    """Within, this machine and its children step by `transitions`."""
+    fsm.use_engine("transitions")
     try:
         yield
     finally:
-        for fsm in machines:
-            del vars(fsm)["step"], vars(fsm)["child_step"]
+        fsm.use_engine("compiled")
 
 
 def hand_borrower(record: BorrowerRecord) -> HandBorrower:
@@ -106,7 +102,7 @@ def prepare_dispatch(size: Size) -> TurnPair:
         return measure_own_ns(record, events, size)
 
     def baseline() -> float:
-        with by_transitions(BORROWER, STREAM):
+        with by_transitions(BORROWER):
             return ns_per_event(lambda: run_steps(BORROWER.step, record, events), len(events))
 
     return TurnPair(ours, baseline)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 
 from statemachines.kernel import node_of
 from statemachines_reports.columns import Columns, Segment
+
+HOLED: Final = ("part of ", "the end of ")
+"""What is said of a log that is there, and not all of it."""
 
 
 def find_lacking_logs(segment: Segment, unlogged: tuple[str, ...]) -> Iterator[tuple[int, str]]:
@@ -16,6 +20,16 @@ def find_lacking_logs(segment: Segment, unlogged: tuple[str, ...]) -> Iterator[t
         for log, event in segment.parameters(run).get("lacking", ()):
             if event not in unlogged:
                 yield run, log
+
+
+def find_holed_nodes(segment: Segment) -> set[tuple[int, str]]:
+    """(run, node) of nodes whose logs may lack rows anywhere: a part is missing, or nothing says where it ends."""
+    return {
+        (run, node_of(log.removeprefix(said)))
+        for run, log in find_lacking_logs(segment, ())
+        for said in HOLED
+        if log.startswith(said)
+    }
 
 
 def find_silent_nodes(columns: Columns, unlogged: tuple[str, ...] = ()) -> Iterator[tuple[int, str]]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from statemachines import catalogue, registry
 from statemachines.kernel import Protocol, node_of
-from statemachines_reports.absent_logs import find_lacking_logs, find_silent_nodes, find_speakers
+from statemachines_reports.absent_logs import find_holed_nodes, find_lacking_logs, find_silent_nodes, find_speakers
 from statemachines_reports.columns import STEPS, Columns, Segment, Steps
 from statemachines_reports.lookup import Lookup
 from statemachines_reports.neutral.clock_check import CLOCKS
@@ -45,7 +45,7 @@ class RunRows(msgspec.Struct, frozen=True):
 
 class Found(msgspec.Struct, frozen=True):
     """What a check came to in a segment: `waived` counts what would be wrong, had the configuration of its run promised
-    it."""
+    it, or were the log whole that it rests on."""
 
     check: str
     checked: int
@@ -167,15 +167,22 @@ class Judges:
         segment: Segment,
         waived: Mapping[str, frozenset[int]],
         verdict_of: Callable[[str, Check], CheckVerdict],
+        read_rows: Callable[[], Columns] | None = None,
     ) -> Iterator[Result]:
-        """What is found in a segment, but for what is counted; `verdict_of`: that of a check, by its name as shown."""
+        """What is found in a segment, but for what is counted; `verdict_of`: that of a check, by its name as shown;
+        `read_rows`: all rows, where the segment has only some."""
         absent = self._absent(segment)
+        holed = find_holed_nodes(segment)
         for shown, protocol, check in self.checks:
             verdict = verdict_of(shown, check)
             partial = [one.run for name, one in absent if name in ("", protocol)]
             if check.whole and partial:
-                verdict = _without(verdict, partial)
-            yield from (("", one) for one in _split(shown, verdict, waived.get(shown, frozenset())))
+                verdict = _without(verdict, np.isin(verdict.run, partial))
+            is_unclear = np.zeros(len(verdict.run), bool)
+            if holed and len(verdict.run) and check is not ROWS:
+                is_unclear = _is_of_nodes(verdict, read_rows() if read_rows else segment.columns, holed)
+            unclear, verdict = int(is_unclear.sum()), _without(verdict, is_unclear)
+            yield from (("", one) for one in _split(shown, verdict, waived.get(shown, frozenset()), unclear))
         yield from absent
         for name, report in self.reports.items():
             yield from ((name, one) for one in report.find(segment))
@@ -198,17 +205,30 @@ class Judges:
         return tuple(event for report in self.reports.values() for event in report.unlogged)
 
 
-def _without(verdict: CheckVerdict, runs: list[int]) -> CheckVerdict:
-    """The verdict, but for what it says of some runs."""
-    places = np.flatnonzero(~np.isin(verdict.run, runs))
+def _is_of_nodes(verdict: CheckVerdict, columns: Columns, nodes: set[tuple[int, str]]) -> np.ndarray:
+    """Which places of a verdict are rows of these (run, node), or the whole of a run that one of them is in."""
+    runs = {run for run, _ in nodes}
+    bounds = np.cumsum([0, *(count for _, count in columns.runs())])
+    begins = {run: slice(*bounds[place : place + 2]) for place, (run, _) in enumerate(columns.runs())}
+    found = np.zeros(len(verdict.run), bool)
+    for place, (run, seq) in enumerate(zip(verdict.run.tolist(), verdict.seq.tolist(), strict=True)):
+        if run in runs:
+            row = begins[run].start + int(np.searchsorted(columns["seq"][begins[run]], seq))
+            found[place] = seq < 0 or (run, columns.text("node", row)) in nodes
+    return found
+
+
+def _without(verdict: CheckVerdict, is_out: np.ndarray) -> CheckVerdict:
+    """The verdict, but for some of its places."""
+    places = np.flatnonzero(~is_out)
     describe = verdict.describe
     return CheckVerdict(verdict.checked, verdict.run[places], verdict.seq[places], lambda n: describe(int(places[n])))
 
 
-def _split(check: str, verdict: CheckVerdict, waived: frozenset[int]) -> Iterator[msgspec.Struct]:
+def _split(check: str, verdict: CheckVerdict, waived: frozenset[int], unclear: int) -> Iterator[msgspec.Struct]:
     """A verdict, and findings: some of those that are wrong, and some of those that nobody promised."""
     promised = ~np.isin(verdict.run, list(waived)) if waived else np.ones(len(verdict.run), bool)
-    yield Found(check, verdict.checked, int(promised.sum()), int((~promised).sum()))
+    yield Found(check, verdict.checked, int(promised.sum()), int((~promised).sum()) + unclear)
     for kept in (True, False):
         for place in _first_places(verdict, np.flatnonzero(promised == kept)):
             yield Finding(check, int(verdict.run[place]), int(verdict.seq[place]), verdict.describe(place), kept)

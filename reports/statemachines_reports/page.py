@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,18 @@ class PageSection(msgspec.Struct):
     shown: ShownRun
     groups: list[tuple[str, list[CheckSummary]]]
     """Protocol ("": what is asked of every protocol, or of the only one) -> its checks."""
+    lead: str = ""
+
+
+class PageGlance(msgspec.Struct, frozen=True):
+    """A card at the top: what was `done`, numbers with what they count, the verdict, and the first part it is about
+    (-1: none)."""
+
+    title: str
+    done: str
+    counts: tuple[tuple[int, str], ...]
+    held: bool
+    part: int
 
 
 class Beside(msgspec.Struct):
@@ -61,8 +74,8 @@ class Beside(msgspec.Struct):
     charts: list[tuple[str, Any]]
 
 
-def part_of(name: str, analysis: Analysis) -> PageSection:
-    """Make ready what the page shows of an analysis."""
+def part_of(name: str, analysis: Analysis, lead: str = "") -> PageSection:
+    """Make ready what the page shows of an analysis, behind the `lead`."""
     reports = analysis.judges.reports
     return PageSection(
         name,
@@ -82,6 +95,7 @@ def part_of(name: str, analysis: Analysis) -> PageSection:
         head_of(analysis),
         show_run(analysis),
         _groups(analysis),
+        lead,
     )
 
 
@@ -102,8 +116,9 @@ def write_page(
     lead: str,
     parts: list[PageSection],
     beside: Beside | None = None,
+    glances: Sequence[PageGlance] = (),
 ) -> None:
-    """Write the page; it appears whole.  `beside`: the parts compared."""
+    """Write the page; it appears whole.  `beside`: the parts compared; `glances`: cards in place of a navigation."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("statemachines_reports", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
@@ -119,6 +134,7 @@ def write_page(
         lead=lead,
         parts=parts,
         beside=beside,
+        glances=glances,
         machines=taken,
         idle=[machine for machine in machines if machine not in taken],
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),

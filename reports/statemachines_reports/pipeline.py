@@ -246,7 +246,7 @@ def checks_of(tables: Tables, judges: Judges, trace: TraceSet) -> list[CheckSumm
             verdict = NOT_PROMISED
         elif unjudged and check.level == "rows" and not line["wrong"]:
             verdict = NOT_JUDGED + ", ".join(unjudged)
-        elif absent and check.whole and not line["wrong"]:
+        elif absent and (check.whole or line["waived"]) and not line["wrong"]:
             verdict = NO_LOG + absent
         elif check.level == REPLAY and not line["checked"] and not line["wrong"]:
             verdict = NO_DATA

@@ -191,7 +191,7 @@ def finish(
         is_silent = check.stepped and not has_steps
         return _join_verdicts(summary.run, [] if is_silent else found) if found else check.judge(segment)
 
-    yield from judges.conclude(segment, waived, verdict_of)
+    yield from judges.conclude(segment, waived, verdict_of, read_run)
     yield from (("", one) for one in totals if not isinstance(one, Count))
     yield from (("", one) for one in count_events([one for one in totals if isinstance(one, Count)], segment))
     yield from (("", one) for one in _amounts(summary.pairs))

@@ -1,8 +1,9 @@
-"""Nemesis: carries out a fault schedule, and heals everything at the end of the safety phase."""
+"""Nemesis: carries out a fault schedule, a SimPy process for each fault, and heals everything at the end of the safety
+phase."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 from statemachines_sim.cluster import SimCluster
@@ -24,7 +25,7 @@ class Nemesis:
             if kind.from_start:
                 self._begin_now(fault)  # no process has started
             else:
-                world.env.timeout(fault.at_ns, fault).callbacks.append(self._begin)
+                world.env.process(self._carry_out(fault))
 
     def heal(self) -> None:
         """No more faults but those that last; what is down comes back, what stands still goes on, every other wire is
@@ -44,18 +45,18 @@ class Nemesis:
         for node in sorted(world.processes):
             world.processes[node].heal()
 
-    def _begin(self, event: Any) -> None:
-        fault: Fault = event._value
-        if not self._healed and self._begin_now(fault) and not self._kinds[fault.kind].lasting:
-            self._world.env.timeout(fault.for_ns, fault).callbacks.append(self._end)
+    def _carry_out(self, fault: Fault) -> Generator[Any]:
+        """One fault: it begins at its time and ends after it, unless all is healed before."""
+        env, kind = self._world.env, self._kinds[fault.kind]
+        yield env.timeout(fault.at_ns)
+        if self._healed or not self._begin_now(fault) or kind.lasting:
+            return
+        yield env.timeout(fault.for_ns)
+        if not self._healed:
+            kind.end(self._world, fault)
 
     def _begin_now(self, fault: Fault) -> bool:
         if not self._kinds[fault.kind].begin(self._world, fault):
             return False
         self.done[fault.kind] = self.done.get(fault.kind, 0) + 1
         return True
-
-    def _end(self, event: Any) -> None:
-        fault: Fault = event._value
-        if not self._healed:
-            self._kinds[fault.kind].end(self._world, fault)

@@ -7,6 +7,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from statemachines import catalogue
+from statemachines.commands.engine import Engine
 from statemachines.commands.lazy import failing, keep_listings, write_summaries
 from statemachines.kernel import GaplessError
 
@@ -56,5 +58,7 @@ app = typer.Typer(
 
 
 @app.callback()
-def _options() -> None:
+def _options(engine: Engine = "") -> None:
     """Roles come from the registrations."""
+    if engine:
+        catalogue.use_engine(engine)

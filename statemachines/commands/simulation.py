@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from statemachines import catalogue
 from statemachines.commands import scripts
+from statemachines.commands.engine import Engine
 from statemachines.commands.exits import Exit
 from statemachines.commands.progress import bar
 from statemachines.input_file import read_input
@@ -61,6 +63,7 @@ def simulate(
     trace: TraceTo = None,
     data: Annotated[bool, typer.Option("--data", help="Fill the trace's data column with the events' fields.")] = False,
     settings: Set = None,
+    engine: Engine = "",
     json: JSON = False,
 ) -> None:
     """Run one scenario with one seed; a failure is shrunk and kept as a file that `replay` repeats.
@@ -76,6 +79,8 @@ def simulate(
         show_scenarios()
         return
     begin_work()
+    if engine:
+        catalogue.use_engine(engine)
     given = tuple(settings or ())
     chosen = override(find_scenario(scenario), given)
     if trace is not None:

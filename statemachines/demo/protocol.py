@@ -49,6 +49,13 @@ class Trace(msgspec.Struct, frozen=True):
     folder: Path
 
 
+class DemoGlance(msgspec.Struct, frozen=True):
+    """A demo in ten seconds: what was `done` to it, and `counts`: numbers, and what each counts."""
+
+    done: str
+    counts: tuple[tuple[int, str], ...]
+
+
 class PlayedDemo(msgspec.Struct, frozen=True):
     """What a protocol's demo came to.
 
@@ -61,6 +68,7 @@ class PlayedDemo(msgspec.Struct, frozen=True):
     traces: tuple[Trace, ...] = ()
     wrong: tuple[str, ...] = ()
     figures: dict[str, Any] = {}
+    glance: DemoGlance = DemoGlance("", ())
 
 
 class DemoProtocol(Protocol):

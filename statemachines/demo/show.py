@@ -75,7 +75,7 @@ def read_options(protocol: str, words: dict[str, str]) -> Any:
 
 def run(protocols: tuple[str, ...], out: Path, given: dict[str, DemoArguments], say: Say, advance: Advance) -> Demo:
     """Play the demos of these protocols; what an earlier one left in `out` is replaced."""
-    from statemachines_reports.page import part_of, write_page
+    from statemachines_reports.page import PageGlance, PageSection, part_of, write_page
     from statemachines_reports.pipeline import analyze_all
 
     begin = time.monotonic()
@@ -93,16 +93,25 @@ def run(protocols: tuple[str, ...], out: Path, given: dict[str, DemoArguments], 
     played = {
         name: DemoResult(name, list(came.verdicts), list(came.wrong), came.figures) for name, came in done.items()
     }
-    parts = []
+    parts: list[PageSection] = []
+    first: dict[str, int] = {}
     for (name, trace), analysis in zip(traces, analyses, strict=True):
         played[name].wrong.extend(f"{trace.part}: there is no log of {log}" for log in analysis.absent)
         played[name].verdicts.extend(
             DemoVerdict(trace.part, f"{one.name} ({one.level})", one.held, f"{one.checked:,} looked at")
             for one in analysis.checks
         )
-        parts.append(part_of(trace.name if len(protocols) == 1 else f"{name}: {trace.name}", analysis))
+        titled = trace.name if len(protocols) == 1 else f"{demo_of(name).title.partition(':')[0]}: {trace.name}"
+        first.setdefault(name, len(parts))
+        parts.append(part_of(titled, analysis, done[name].lead if first[name] == len(parts) else ""))
     page = out / "report" / "index.html"
-    title = "; ".join(demo_of(name).title for name in protocols)
-    write_page(page, title, " ".join(came.lead for came in done.values()), parts)
-    held = not any(one.wrong or not all(line.held for line in one.verdicts) for one in played.values())
+    broken = {name for name, one in played.items() if one.wrong or not all(line.held for line in one.verdicts)}
+    glances = [
+        PageGlance(demo_of(name).title, came.glance.done, came.glance.counts, name not in broken, first.get(name, -1))
+        for name, came in done.items()
+    ]
+    title = demo_of(protocols[0]).title if len(protocols) == 1 else f"{len(protocols)} protocols under failures"
+    lead = " ".join(came.lead for name, came in done.items() if name not in first)
+    write_page(page, title, lead, parts, glances=glances)
+    held = not broken
     return Demo(held, list(played.values()), str(page), time.monotonic() - begin)

@@ -129,7 +129,7 @@ def _parse(line: str, refuse: Callable[[str], ConfigurationError]) -> tuple[str,
             check_filter(what.replace(USER, "u").replace(CLIENT, "c"))
         except ConfigurationError as error:
             raise refuse(f"{error.value!r} {error.rule}") from error
-        if is_shared(what) and what.count("/") < (1 if what.startswith("$queue/") else 2):
+        if is_shared(what) and what.count("/") < 2:
             raise refuse(f"{what!r} is of a group and has no filter; say $share/GROUP/FILTER, or $share/+/FILTER")
         return user, action, Permission(what)
     if CLIENT in what:

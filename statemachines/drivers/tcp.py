@@ -26,6 +26,7 @@ from statemachines.drivers.credentials import NONE, Credentials, names_in, tls_r
 from statemachines.drivers.greeting import GREETING_MAX, NONCE_SIZE, Greeting, Terms
 from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.role import NodeRole
+from statemachines.drivers.unfinished_frames import UnfinishedFrames
 from statemachines.kernel import ConfigurationError, life_of, node_of
 from statemachines.wire import (
     FrameError,
@@ -154,6 +155,7 @@ class TcpTransport:
         self._dial = dict(dial or {})
         self._peers: dict[str, Connection] = {}
         self._connections: set[Connection] = set()
+        self.unfinished = UnfinishedFrames()
         self._server: asyncio.Server | None = None
         self._dialling: list[asyncio.Task[None]] = []
         self.closing = False
@@ -298,6 +300,7 @@ class TcpTransport:
     def remove_connection(self, connection: Connection) -> None:
         """A connection was lost."""
         self._connections.discard(connection)
+        self.unfinished.note(connection, 0, is_new=True)
         for name in (connection.dialled, connection.hello.node if connection.hello else ""):
             if self._peers.get(name) is connection:
                 del self._peers[name]
@@ -424,6 +427,8 @@ class Connection(asyncio.Protocol):
                 if packet.sender != self._sender or packet.to != self._to:
                     self._check_parties(packet)
                 self._owner.receive(packet)
+            pending = self._frames.pending_bytes
+            self._owner.unfinished.note(self, pending, is_new=pending <= len(data))
         except FrameError as error:
             if why := refusal_in(body):
                 if self._owner.refused is not None:
@@ -503,6 +508,7 @@ class Connection(asyncio.Protocol):
 
     def refuse(self, why: str) -> None:
         """It may not stay."""
+        self._frames = Frames()
         self._cut(why)
 
     def _flush(self) -> None:
@@ -634,11 +640,11 @@ ENDED_EARLY = {
 """By whether we speak TLS."""
 
 
-def limit_reads(transport: asyncio.BaseTransport) -> None:
+def limit_reads(transport: asyncio.BaseTransport, most: int = READ_MAX) -> None:
     """Ask the system for less at a time.  asyncio asks for 256 KiB, so the memory for each read is mapped and given
     back, which costs several times as much as reading a message."""
     if hasattr(transport, "max_size"):
-        transport.max_size = READ_MAX
+        transport.max_size = most
 
 
 def _notice_silence(wire: socket.socket) -> None:

@@ -10,9 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 GROUP_PREFIXES: Final = ("$share/", "$shared/", "$queue/")
-"""How filters of groups begin; the first two are one, and the last is of a group that has no other name."""
-
-QUEUE: Final = "$queue"
+"""How filters of groups begin; all three mean the same."""
 
 
 def contains_filter(outer: str, inner: str) -> bool:
@@ -22,18 +20,15 @@ def contains_filter(outer: str, inner: str) -> bool:
     """
     outer_group, outer_filter = _split_group(outer)
     inner_group, inner_filter = _split_group(inner)
-    is_any = outer_group == "+" and inner_group not in (None, QUEUE)
+    is_any = outer_group == "+" and inner_group is not None
     return (is_any or outer_group == inner_group) and _contains_levels(outer_filter.split("/"), inner_filter.split("/"))
 
 
 def _split_group(topic_filter: str) -> tuple[str | None, str]:
     """The group that it is of (None: of none), and the filter of its topics."""
-    head, _, rest = topic_filter.partition("/")
     if not topic_filter.startswith(GROUP_PREFIXES):
         return None, topic_filter
-    if head == QUEUE:
-        return QUEUE, rest
-    group, _, rest = rest.partition("/")
+    group, _, rest = topic_filter.partition("/")[2].partition("/")
     return group, rest
 
 

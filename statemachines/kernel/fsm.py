@@ -1,10 +1,9 @@
 """A machine, declared once: rows, states, timers; and the step compiled from it.
 
-`transitions` is the reference engine here, and no step of a running node is taken by it.  `Fsm.machine()` makes a
-`transitions.Machine` of the declaration; its rules (order of rows, wildcard sources, internal and reflexive
-transitions) are the meaning of a table.  When a machine is declared its dispatch table is read back from that
-`transitions.Machine`, and `Fsm.step` looks up there.  `Fsm.reference_step` is the same step taken by the `transitions`
-engine itself, an order of magnitude slower; tests compare the two.
+A declaration is a `transitions.Machine`, which the `Fsm` keeps as `reference`; the machine's rules (order of rows,
+wildcard sources, internal and reflexive transitions) are the meaning of a table.  The dispatch table of `Fsm.step` is
+read back from it.  `Fsm.reference_step` is the same step taken by `transitions` itself, an order of magnitude slower;
+tests compare the two.  `Fsm.use_engine("transitions")` has a running program take its steps that way.
 
 What happens outside the rows, once for all machines:
 
@@ -30,6 +29,7 @@ from transitions import Machine
 from statemachines.kernel.arming import can_arm
 from statemachines.kernel.effect import CancelTimer, Effects, SetTimer
 from statemachines.kernel.errors import (
+    ConfigurationError,
     DeclarationError,
     DeclarationWarning,
     LocalProtocolError,
@@ -39,6 +39,9 @@ from statemachines.kernel.errors import (
 from statemachines.kernel.event import Answer, Event, Message, TimerFired, column_fields, name_of
 from statemachines.kernel.row import ANY, STAY, AnyRow, ChildStep, Delegate, Ignore, R, Refuse, Row
 from statemachines.kernel.timer import Timer
+
+ENGINES = ("compiled", "transitions")
+"""Who takes the steps of a machine; the first is the default."""
 
 
 class Step(msgspec.Struct, Generic[R], frozen=True, gc=False):
@@ -135,8 +138,9 @@ class Fsm(Generic[R]):
         """The names of the timers of authority, of this machine and of those in it."""
         self._check()
         self._moves = self._compile_moves()
-        self._cells = self._compile(self.machine())
-        self._reference: Machine | None = None
+        self.reference = self.machine()
+        """The `transitions.Machine` of this declaration: `step` looks up what was read from it."""
+        self._cells = self._compile(self.reference)
         self._model: Model[R] = Model()
 
     # -- the step ---------------------------------------------------------------------------------------------
@@ -212,9 +216,8 @@ class Fsm(Generic[R]):
 
     def reference_step(self, record: R, event: Event, now_ns: int) -> Step[R]:
         """The same step, taken by `transitions`: what `step` must equal."""
-        if self._reference is None:
-            self._reference = self.machine()
-            self._reference.add_model(self._model)
+        if not self.reference.models:
+            self.reference.add_model(self._model)
         status = record.status  # type: ignore[attr-defined]
         if type(event) not in self._cells or status in self.final:
             raise self._unknown(record, event)
@@ -231,6 +234,19 @@ class Fsm(Generic[R]):
         step = self.reference_step(record, event, now_ns)
         status: Enum = record.status  # type: ignore[attr-defined]
         return step.record, step.effects, ChildStep(self, step.record, number, event, status, step.row)
+
+    def use_engine(self, engine: str) -> None:
+        """Have this machine and its children step by "compiled" (the dispatch table, as they begin) or "transitions".
+
+        It holds for all nodes of this process, also for those that run.  Raises `ConfigurationError` for another name.
+        """
+        if engine not in ENGINES:
+            raise ConfigurationError("engine", engine, f"must be one of {', '.join(ENGINES)}")
+        for one in self.family():
+            for step in ("step", "child_step"):
+                vars(one).pop(step, None)
+                if engine != ENGINES[0]:
+                    vars(one)[step] = getattr(one, f"reference_{step}")
 
     # -- reading the declaration ------------------------------------------------------------------------------
 

@@ -50,7 +50,8 @@ Observer = Callable[["Node[Any]", Event, Any, Step[Any], int], None]
 class Node(Generic[R]):
     """One machine with its timers.
 
-    `name` is the id of the party (stands in traces); `observe` sees every step; with `check=True` the invariants of
+    `name` is the id of the party (stands in traces); `engine="transitions"` has its machine step by that library
+    (`Fsm.use_engine`; "": as the machine does); `observe` sees every step; with `check=True` the invariants of
     the machine are checked and `InvariantViolated` names the one that broke.  `moved` is set whenever `deadline()` may
     have changed: who asks for it clears it, and need not ask again before it is set.
     """
@@ -82,7 +83,10 @@ class Node(Generic[R]):
         now_ns: int,
         observe: Observer | None = None,
         check: bool = False,
+        engine: str = "",
     ) -> None:
+        if engine:
+            fsm.use_engine(engine)
         self.fsm = fsm
         self.record = record
         self.name = name

@@ -166,3 +166,8 @@ def fields_of(advisory: Advisory, scid: int) -> dict[str, str | int]:
     for number, (subject, lost) in enumerate(advisory.listed, 1):
         head |= {f"sub{number}": subject, f"lost{number}": lost}
     return head | {"scid": scid}
+
+
+def message_of(fields: dict[str, str | int]) -> dict[str, object]:
+    """The message that is published on `ADVISED`, as the source's example has it ("RV protocol")."""
+    return {"mtype": "A", "sub": ADVISED, "data": fields}

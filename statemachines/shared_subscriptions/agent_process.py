@@ -8,7 +8,7 @@ else says waits until the claim was read (SS-244).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -82,10 +82,13 @@ from statemachines.shared_subscriptions.names import check_filter, check_group
 from statemachines.shared_subscriptions.stream import StreamLink
 from statemachines.shared_subscriptions.witness import WITNESS, ClaimRead, Doubt, WitnessRecord, is_believed, is_misled
 
+ENDING: Final = 1
+"""One that ends lives until what follows it has begun."""
+
 DECLARERS = PartyKind("declarer", GROUP, most=SUBSCRIPTIONS_MAX, prefix="declare-")
 WITNESSES = PartyKind("witness", WITNESS, most=SUBSCRIPTIONS_MAX, prefix="witness-")
 BORROWERS = PartyKind(
-    "borrower", BORROWER, most=SUBSCRIPTIONS_MAX, view=lambda record: BorrowerView(record.link, record.epoch)
+    "borrower", BORROWER, most=SUBSCRIPTIONS_MAX + ENDING, view=lambda record: BorrowerView(record.link, record.epoch)
 )
 
 

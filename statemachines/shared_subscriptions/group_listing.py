@@ -90,7 +90,7 @@ def show_group(key: str, answer: ReadDone) -> ListedGroup | None:
         return None
     held = claim if isinstance(claim, Claim) else Claim("", 0)
     return ListedGroup(
-        f"{group}/{topic_filter}" if group == "$queue" else f"$shared/{group}/{topic_filter}",
+        f"$shared/{group}/{topic_filter}",
         properties.order,
         properties.start_ns,
         node_of(held.leader) if held.leader else "",

@@ -29,6 +29,7 @@ from statemachines.kernel import (
 from statemachines.shared_subscriptions.agent_process import (
     BORROWERS,
     DECLARERS,
+    ENDING,
     ROUTES,
     ROWS,
     WITNESSES,
@@ -73,7 +74,7 @@ TO_SESSION = (Install, Finish, Uninstall, LeaseBegan, LeaseEnded)
 
 SESSIONS = PartyKind("session", SESSION, most=1, number=0)
 PRIVATES = PartyKind("private", PRIVATE, most=SUBSCRIPTIONS_MAX)
-STANDBYS = PartyKind("standby", STANDBY, most=SUBSCRIPTIONS_MAX)
+STANDBYS = PartyKind("standby", STANDBY, most=SUBSCRIPTIONS_MAX + ENDING)
 
 
 def begin_session(record: AgentRecord) -> Effects:

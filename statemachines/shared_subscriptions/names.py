@@ -21,6 +21,11 @@ TOPIC_MAX: Final = 1_024
 KEY_MAX: Final = 2_600
 """Bytes of the longest key of a record: databases index no more than a little above."""
 
+SHARED_LEVELS: Final = ("$shared", "$share", "$queue")
+"""First levels of the names of shared subscriptions; no topic begins with one."""
+
+NO_TOPIC: Final = "must not begin with $shared/, $share/ or $queue/: no topic does"
+
 CLAIM: Final = "claim"
 ROOT: Final = "root"
 PROPERTIES: Final = "properties"
@@ -61,12 +66,16 @@ def check_topic(topic: str) -> None:
     check_text("topic", topic, TOPIC_MAX)
     if set(topic) & set("+#"):
         raise ConfigurationError("topic", topic, "must have no '+' or '#'")
+    if topic.partition("/")[0] in SHARED_LEVELS:
+        raise ConfigurationError("topic", topic, NO_TOPIC)
 
 
 def check_filter(topic_filter: str, subscription: str) -> None:
     """Raises `ConfigurationError` unless it is a topic filter: its wildcards stand where MQTT lets them."""
     check_text("subscription", topic_filter, TOPIC_MAX)
     levels = topic_filter.split("/")
+    if levels[0] in SHARED_LEVELS:
+        raise ConfigurationError("filter", topic_filter, NO_TOPIC)
     for position, level in enumerate(levels):
         if "#" in level and (level != "#" or position != len(levels) - 1):
             raise ConfigurationError("subscription", subscription, "'#' must be the whole last level of the filter")

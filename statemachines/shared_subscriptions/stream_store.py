@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Answer, ConfigurationError, Event, Map, Request, TraceColumns, in_order
 from statemachines.shared_subscriptions.dead_letter import LetterStored, StoreLetter
+from statemachines.shared_subscriptions.names import SHARED_LEVELS, check_group, record_key
 from statemachines.shared_subscriptions.names import check_filter as check_filter
-from statemachines.shared_subscriptions.names import check_group, record_key
 
 SERVICE = "stream_store"
 
@@ -180,24 +180,16 @@ class Published(Event, frozen=True, gc=False):
 
 
 def parse_filter(subscription: str) -> tuple[str, str]:
-    """(group, filter) of `$shared/GROUP/FILTER`, `$share/GROUP/FILTER` or `$queue/FILTER` (group "$queue").
+    """(group, filter) of `$shared/GROUP/FILTER`, `$share/GROUP/FILTER` or `$queue/GROUP/FILTER`, which mean the same.
 
     Raises `ConfigurationError` for anything else: nothing is created for a malformed one.
     """
     head, _, rest = subscription.partition("/")
-    if head in ("$shared", "$share"):
-        group, _, topic_filter = rest.partition("/")
-        rule = "must be $shared/GROUP/FILTER or $queue/FILTER; GROUP is not empty and has no '+', '#' or '$'"
-        if not group or not topic_filter or set(group) & set("+#$"):
-            raise ConfigurationError("subscription", subscription, rule)
-        check_group(group, "subscription")
-    elif head == "$queue":
-        group, topic_filter = "$queue", rest
-        if not rest:
-            raise ConfigurationError("subscription", subscription, "must be $queue/FILTER; FILTER is not empty")
-    else:
-        rule = "must begin with $shared/GROUP/, $share/GROUP/ or $queue/"
+    group, _, topic_filter = rest.partition("/")
+    if head not in SHARED_LEVELS or not group or not topic_filter or set(group) & set("+#$"):
+        rule = "must be $shared/GROUP/FILTER ($share or $queue instead); GROUP is not empty and has no '+', '#' or '$'"
         raise ConfigurationError("subscription", subscription, rule)
+    check_group(group, "subscription")
     check_filter(topic_filter, subscription)
     return group, topic_filter
 

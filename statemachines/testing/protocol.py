@@ -29,11 +29,13 @@ class Values(msgspec.Struct, frozen=True):
 
     `ints`: numbers by the name of a field, the simplest first; `names`: texts by the name of a field; `choices`: types
     of which only certain values make sense together.  A field of a list goes by the singular (`streams`: `stream`).
+    `closed`: fields of which `ints` has all numbers that there are, so that none beyond them is drawn.
     """
 
     ints: dict[str, tuple[int, ...]] = {}
     names: dict[str, tuple[str, ...]] = {}
     choices: dict[type[Any], tuple[Any, ...]] = {}
+    closed: tuple[str, ...] = ()
 
 
 def anything(record: Any, event: Event) -> bool:

@@ -208,7 +208,7 @@ class ValueDrawing:
         if self._hostile:
             return [*self._pool.ints_of(name), *HOSTILE_INTS]
         usual = _said_of(name, self._own.ints) or INTS.get(name, TIMES if name.endswith("_ns") else SMALL)
-        return [*2 * self._pool.ints_of(name), *usual]
+        return list(usual) if name in self._own.closed else [*2 * self._pool.ints_of(name), *usual]
 
     def _names(self, name: str) -> list[str]:
         if self._hostile:

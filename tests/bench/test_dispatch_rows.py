@@ -10,8 +10,8 @@ from statemachines.kernel import Send
 from statemachines.shared_subscriptions import message
 from statemachines.shared_subscriptions.borrower import BORROWER
 from statemachines.shared_subscriptions.leader import LEADER
-from statemachines.shared_subscriptions.stream import STREAM, StreamProgress
-from statemachines_bench.borrower_mix import PAIR, list_connecting, make_held_record, mix, new_record, stream_name
+from statemachines.shared_subscriptions.stream import StreamProgress
+from statemachines_bench.borrower_mix import PAIR, list_connecting, mix, new_record, stream_name
 from statemachines_bench.dispatch import by_transitions, hand_borrower
 from statemachines_bench.leader_mix import hand_leader, leading_record, list_updating
 
@@ -87,26 +87,10 @@ def test_transitions_takes_the_same_steps():
     record = new_record()
     for event, now_ns in mix(streams=20, seconds=2):
         ours = BORROWER.step(record, event, now_ns)
-        with by_transitions(BORROWER, STREAM):
+        with by_transitions(BORROWER):
             theirs = BORROWER.step(record, event, now_ns)
         assert theirs == ours
         record = ours.record
-
-
-def test_transitions_steps_children_too_and_lets_go_afterwards(monkeypatch):
-    asked = []
-    for fsm in (BORROWER, STREAM):
-        reference = fsm.reference_step
-        monkeypatch.setattr(
-            fsm, "reference_step", lambda *a, fsm=fsm, reference=reference: asked.append(fsm.name) or reference(*a)
-        )
-    record = make_held_record(3)
-    event = StreamProgress(stream_name(1), 2, 5)
-    with by_transitions(BORROWER, STREAM):
-        BORROWER.step(record, event, 0)
-    assert asked == ["borrower", "stream"]
-    BORROWER.step(record, event, 0)
-    assert asked == ["borrower", "stream"]
 
 
 def test_the_hand_written_leader_does_what_the_table_does():

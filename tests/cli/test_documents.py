@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 import shlex
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -146,10 +149,42 @@ def test_every_command_that_is_shown_is_one_with_these_options(page, line):
     assert used <= known | {"--help"}, f"{page}: gapless {line}"
 
 
+ENTERED = re.compile(r"([\w.]+)\(((?:[^()]|\([^()]*\))*)\) as (\w+)")
+
+
+def list_usages():
+    """(module, class, attributes, arguments) that docstrings of the drivers show: `async with Class(...) as name`."""
+    for path in sorted((ROOT / "statemachines/drivers").rglob("*.py")):
+        document = ast.get_docstring(ast.parse(text(path)), clean=False) or ""
+        shown = "\n".join(re.findall(r"^ {4,}\S.*$", document, re.MULTILINE))
+        for owner, given, name in ENTERED.findall(shown):
+            module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            yield (
+                module,
+                owner,
+                {*re.findall(rf"\b{name}\.(\w+)\(", shown)},
+                {*re.findall(r"(\w+)=", re.sub(r"\([^()]*\)", "", given))},
+            )
+
+
+USAGES = list(list_usages())
+
+
+@pytest.mark.parametrize(("module", "owner", "used", "given"), USAGES)
+def test_what_the_docstring_of_a_driver_uses_is_there(module, owner, used, given):
+    here, _, name = owner.rpartition(".")
+    places = [import_module(module), import_module(module.rpartition(".")[0])]
+    found = next(found for one in places if (found := getattr(getattr(one, here, one), name, None)) is not None)
+    options = inspect.signature(found).parameters
+    assert given <= set(options) or "options" in options
+    assert [one for one in used if not hasattr(found, one)] == [] or not isinstance(found, type)
+
+
 def test_enough_is_looked_at():
     """The patterns still find what they are for."""
     assert len(PAGES) > 20
     assert len(SHOWN) > 30
+    assert len(USAGES) > 10
     assert ("README.md", "show borrower --markdown") not in SHOWN
     assert any(page == "README.md" and line.startswith("simulate storm") for page, line in SHOWN)
 

@@ -190,7 +190,7 @@ def test_stores_that_are_not_there_or_of_another_kind(capsys, tmp_path):
     assert "this needs one of persistent sessions" in said
 
 
-@pytest.mark.parametrize("subscription", ["$shared/g", "$shared/g/", "$queue/"])
+@pytest.mark.parametrize("subscription", ["$shared/g", "$shared/g/", "$queue/q"])
 def test_a_subscription_without_a_filter_is_shown_whole(capsys, tmp_path, subscription):
     said = refuse(capsys, "node", "consumer", subscription, "--store", tmp_path / "s.db")
     assert f"subscription = '{subscription}': must be $" in said

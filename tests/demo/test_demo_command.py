@@ -12,7 +12,7 @@ import pytest
 
 from statemachines import cli, registry
 from statemachines.demo import show
-from statemachines.demo.protocol import DemoVerdict, PlayedDemo
+from statemachines.demo.protocol import DemoGlance, DemoVerdict, PlayedDemo
 from statemachines.kernel import Protocol
 
 
@@ -35,7 +35,13 @@ class PubDemo:
         advance(1, 1)
         wrong = () if given.options.guests < 10 else ("somebody stands",)
         lines = (DemoVerdict("real", "everybody sits", not wrong, f"{given.options.guests} sit"),)
-        return PlayedDemo("A pub was full.", lines, wrong=wrong, figures={"guests": given.options.guests})
+        return PlayedDemo(
+            "A pub was full.",
+            lines,
+            wrong=wrong,
+            figures={"guests": given.options.guests},
+            glance=DemoGlance("all came at once", ((given.options.guests, "guests"),)),
+        )
 
 
 DEMO = PubDemo()
@@ -65,7 +71,9 @@ def test_a_demo_plays_and_its_page_is_there(tmp_path, capsys, named):
     (played,) = came["played"]
     assert (played["protocol"], played["figures"], played["wrong"]) == ("pub", {"guests": 3}, [])
     assert played["verdicts"] == [{"part": "real", "check": "everybody sits", "held": True, "figure": "3 sit"}]
-    assert "A pub was full." in Path(came["page"]).read_text(encoding="utf-8")
+    page = Path(came["page"]).read_text(encoding="utf-8")
+    assert "A pub was full." in page
+    assert "<small>all came at once</small>\n<i><b>3</b> guests</i>" in page
     assert run(tmp_path, "pub") == cli.Exit.HELD, "what an earlier one left is replaced"
 
 

@@ -14,6 +14,7 @@ import pytest
 from statemachines.drivers import complaint_log, tcp
 from statemachines.drivers.shared_subscriptions.roles import CONSUMER, LEADER
 from statemachines.drivers.tcp import TcpTransport, parse_address
+from statemachines.drivers.unfinished_frames import UnfinishedFrames
 from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions.message import (
     BorrowerMessage,
@@ -210,6 +211,38 @@ def test_whoever_says_nothing_is_cut_off(monkeypatch, caplog):
 
     run(test)
     assert "no hello" in caplog.text
+
+
+def say_part(size):
+    """A peer that is known, and a frame of a thousand bytes of which so many are said."""
+    return encode_hello(CONSUMER.full_name, "x~1") + frame(b"x" * 1_000)[:size]
+
+
+def test_SS_434_a_frame_that_is_not_ended_is_cut_off(caplog):
+    async def test():
+        async with leader() as end:
+            end.transport.unfinished = UnfinishedFrames(limit_s=0.05)
+            await talk(end.transport.address, say_part(1_000))
+
+    run(test)
+    assert "began a frame and did not end it within 0.05 s" in caplog.text
+
+
+def test_SS_434_frames_that_are_not_ended_have_bounded_memory(caplog):
+    async def test():
+        async with leader() as end:
+            end.transport.unfinished = UnfinishedFrames(sum_max=1_500)
+            first = asyncio.create_task(talk(end.transport.address, say_part(999)))
+            await until(lambda: end.transport.unfinished._sum)
+            _, second = await asyncio.open_connection(*end.transport.address)
+            second.write(say_part(998))
+            await first
+            assert end.transport.unfinished._sum == 998
+            second.close()
+            await until(lambda: not end.transport.unfinished._sum)
+
+    run(test)
+    assert "all of them have more than 1500 bytes" in caplog.text
 
 
 def test_more_connections_than_allowed_are_refused(monkeypatch, caplog):

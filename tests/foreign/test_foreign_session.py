@@ -1,4 +1,4 @@
-"""The owner of a session that somebody wrote in plain Python: it passes, and ten mistakes in it are found."""
+"""Owner and Writer of a session that somebody wrote in plain Python: they pass; ten mistakes of the owner are found."""
 
 from __future__ import annotations
 
@@ -23,6 +23,14 @@ sys.path.pop(0)
 ROLE = role_of("persistent_sessions/session")
 QUICK = ("a writer that dies and comes back", "exactly once")
 FILES = ("session.py", "session_state.py", "session_writers.py")
+
+
+@pytest.mark.parametrize("runs", [20, pytest.param(200, marks=pytest.mark.long)])
+def test_a_foreign_writer_passes_and_every_row_is_taken(runs):
+    command = (sys.executable, str(HERE / "writer.py"))
+    verdict = Campaign(role_of("persistent_sessions/writer"), lambda: ChildProcess(command)).judge(runs=runs)
+    assert verdict.outcome is ConformanceOutcome.PASS, verdict
+    assert verdict.coverage.missed == ()
 
 
 def campaign(folder, *starts):

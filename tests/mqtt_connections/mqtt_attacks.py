@@ -137,6 +137,26 @@ async def send_fragments(address, count):
     return []
 
 
+async def end_no_connect(address, count):
+    """CONNECTs of 250 kB without their last byte, which are held; whether all of them are cut off."""
+    will = mqtt_codec.WillMessage(
+        "w", b"x" * 65_000, properties=mqtt_codec.PacketProperties(correlation_data=b"x" * 65_000)
+    )
+    fields = {"will": will, "user_name": "x" * 60_000, "password": b"x" * 60_000}
+    data = mqtt_codec.encode(mqtt_codec.ConnectPacket("c", **fields), mqtt_codec.MqttVersion.V5)[:-1]
+
+    async def send():
+        reader, writer = await asyncio.open_connection(*address)
+        with contextlib.suppress(OSError):
+            writer.write(data)
+            while await reader.read(65_536):
+                pass
+        writer.transport.abort()
+
+    await asyncio.gather(*(send() for _ in range(count)))
+    return []
+
+
 ATTACKS = (
     # attack, how many in `make test`, and in the long run
     (open_and_say_nothing, 1_100, 10_000),
@@ -149,4 +169,5 @@ ATTACKS = (
     (never_release, 1, 1),
     (take_each_other_over, 5, 40),
     (send_fragments, 100, 5_000),
+    (end_no_connect, 700, 5_000),
 )

@@ -27,6 +27,7 @@ from statemachines.drivers.permission_file import PermissionFile
 from statemachines.drivers.persistent_sessions import SessionNode, host_requests, retained_rows
 from statemachines.drivers.persistent_sessions import store as store_module
 from statemachines.drivers.persistent_sessions.host_request import FrontSubscribed
+from statemachines.drivers.unfinished_frames import UnfinishedFrames
 from statemachines.kernel import ConfigurationError
 from statemachines.mqtt_codec import (
     ConnectPacket,
@@ -134,6 +135,21 @@ def test_MQ_07_a_client_that_never_says_connect_is_closed(store):
             assert await slow.read() is None
 
     run(main())
+
+
+def test_MQ_246_a_packet_that_is_not_ended_is_cut_off(store, caplog):
+    async def body():
+        async with mqtt_node(store) as node:
+            node._unfinished = (UnfinishedFrames(sum_max=10), UnfinishedFrames(limit_s=0.05))
+            async with MqttSocket(node.address) as stranger, MqttSocket(node.address) as client:
+                stranger.writer.write(encode(ConnectPacket("c" * 20), 5)[:-1])
+                assert await stranger.read() is None
+                assert "all of them have more than 10 bytes" in caplog.text
+                await client.connect()
+                client.writer.write(encode(PingreqPacket(), 5)[:-1])
+                assert await client.read() is None
+
+    run(body())
 
 
 def test_a_connect_that_is_too_long_is_not_read(store):

@@ -57,7 +57,7 @@ async def is_silent(member):
 def test_MQ_222_no_local_with_a_queue_is_refused_alone(store):
     async def main():
         async with sharing_node(store) as node, Member(node.address, "m") as member:
-            filters = (TopicSubscription("$queue/a", 1, no_local=True), TopicSubscription("$queue/a", 1))
+            filters = (TopicSubscription("$queue/q/a", 1, no_local=True), TopicSubscription("$queue/q/a", 1))
             assert await member.ask(SubscribePacket(1, filters)) == SubackPacket(1, (0x83, 1))
 
     run(main())

@@ -67,6 +67,7 @@ from statemachines.drivers.sql import loop_connection, postgres_address, store_v
 from statemachines.drivers.sql import postgres as sql_postgres
 from statemachines.drivers.sql.loop_connection import LoopConnection
 from statemachines.drivers.sql.quick_work import QuickWork
+from statemachines.drivers.sql.silent_server import ServerConnections
 from statemachines.drivers.tcp import Connection, TcpTransport
 from statemachines.kernel import Ask
 from statemachines.kernel.process import begin_nothing
@@ -337,6 +338,7 @@ BREAKS = {
     "PS-292": swap(StoreTime, "age_limit_ns", lambda self, now_ns: now_ns),
     "PS-293": swap(store_time, "has_come_back", lambda known, clock_ns, expected_ns: False),
     "PS-290": swap(postgres_address, "_connect", as_if_it_were_direct),
+    "PS-773": swap(ServerConnections, "is_working", AsyncMock(return_value=False)),
     "PS-701": swap(store, "StoreDamaged", IndexError),
     "PS-702": swap(store_time, "APART_NS", 10**20),
     "PS-331": swap(SessionServer, "watch_store", lambda self: False),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from tests.real.outside import LeaderHost, Process
 from tests.real.stored_group import declare_group
 
@@ -35,15 +37,16 @@ def test_processes_whose_database_was_removed_say_so_and_end(tmp_path):
     assert not store.exists()
 
 
-def test_a_node_of_sessions_whose_database_was_removed_says_so_and_ends(tmp_path):
-    store = tmp_path / "sessions.db"
+@pytest.mark.parametrize(("removed", "named"), [("s.db*", "s.db"), ("s.db-wal", "s.db-wal")])
+def test_SS_433_a_node_of_sessions_whose_database_was_removed_says_so_and_ends(tmp_path, removed, named):
+    store = tmp_path / "s.db"
     options = ("--store", store, "--name", "a", "--listen", "127.0.0.1:0", "--look-ms", 100, "--lease-ms", 300)
     with Process(tmp_path / "node.log", "node", "sessions", *options) as node:
         assert node.child.stdout.readline().startswith("listening on "), node.said
-        for path in tmp_path.glob("sessions.db*"):
+        for path in tmp_path.glob(removed):
             path.unlink()
         assert node.child.wait(60) == 2
         (line,) = [one for one in node.said.splitlines() if one.startswith("error:")]
-        assert "sessions.db: was removed" in line
+        assert f"{named}: was removed" in line
         assert "Traceback" not in node.said
-    assert not store.exists()
+    assert store.exists() is (removed != "s.db*")

@@ -73,11 +73,26 @@ def torn(lines):
     return [*lines[: len(lines) // 2], lines[len(lines) // 2][:-9]]
 
 
+def without_end(lines):
+    return lines[:-1] if b'{"end":' in lines[-1] else lines
+
+
+def holed(at):
+    """Twenty lines out of the middle of a log that nobody has sealed."""
+
+    def cut(lines):
+        place = 1 + (len(lines) - 1) * at // 7
+        return [*lines[:place], *without_end(lines)[place + 20 :]]
+
+    return cut
+
+
 DAMAGES = {
+    **{f"holed {at}": holed(at) for at in range(1, 7)},
     "missing": lambda lines: [],
     "halved": halved,
     "torn": torn,
-    "without its end": lambda lines: lines[:-1] if b'{"end":' in lines[-1] else lines,
+    "without its end": without_end,
     "a row short": lambda lines: lines[: -2 if b'{"end":' in lines[-1] else -1],
 }
 

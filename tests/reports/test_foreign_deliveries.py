@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+import tomllib
 
 import pytest
-from foreign_logs import consumed, mapping, published, row, verdicts
+from foreign_logs import consumed, mapping, published, row, verdicts, write_logs
 
 from statemachines.kernel import ConfigurationError
+from statemachines_reports.foreign_log import judge_files
+from statemachines_reports.foreign_log.log_mapping import parse_mapping, read_template
 
 COMPLETE = {"complete": True}
 ONCE = {"promise": "exactly-once"}
@@ -69,6 +72,82 @@ def test_a_removed_line_is_a_loss_only_where_nothing_is_missing(tmp_path):
     verdict, checks = verdicts(tmp_path, mapping(columns={"number": "n"}, **COMPLETE), **numbered)
     assert verdict == "inconclusive"
     assert checks["lost"] == checks["lines"] == "inconclusive"
+
+
+FAN_OUT = {
+    # rules, and what each of two receivers got of 1 to 6: the verdict, and the checks that are not held
+    "everything": ({}, "", [1, 2, 3, 4, 5, 6], "held", {}),
+    "not one in the middle": ({}, "", [1, 2, 4, 5, 6], "VIOLATED", {"lost": "VIOLATED"}),
+    "not the last": ({}, "", [1, 2, 3, 4, 5], "inconclusive", {"lost": "inconclusive"}),
+    "not the last, of all": ({"copies": "whole"}, "", [1, 2, 3, 4, 5], "VIOLATED", {"lost": "VIOLATED"}),
+    "nothing": ({}, "t", [1], "inconclusive", {"copies": "inconclusive"}),
+    "nothing of a stream of others": ({"copies": "seen"}, "t", [1], "held", {}),
+    "nothing, of all": ({"copies": "all"}, "t", [1], "VIOLATED", {"copies": "VIOLATED"}),
+}
+
+
+@pytest.mark.parametrize("published_too", [True, False])
+@pytest.mark.parametrize("name", FAN_OUT)
+def test_what_one_of_two_receivers_lacks_is_a_loss(tmp_path, name, published_too):
+    rules, other, got, whole, wrong = FAN_OUT[name]
+    logs = {"c1": consumed("c1", range(1, 7)), "c2": consumed("c2", got, 100, other or "s")}
+    if other:
+        logs["c1"] += consumed("c1", got, 200, other)
+    if published_too:
+        logs["p"] = published(range(1, 7))
+        logs["q"] = published(got, other or "s") if other else []
+    else:
+        wrong = {name.replace("lost", "gaps"): verdict for name, verdict in wrong.items()}
+    given = mapping(rules={"same": ["stream", "id", "consumer"], "dense": True, **rules}, **COMPLETE)
+    verdict, checks = verdicts(tmp_path, given, **logs)
+    assert (verdict, {one: said for one, said in checks.items() if said not in ("held", "counted")}) == (whole, wrong)
+
+
+def test_an_acknowledgement_is_of_one_receiver(tmp_path):
+    given = mapping(rules={"same": ["stream", "id", "consumer"]}, **COMPLETE)
+    logs = {"c1": consumed("c1", [1, 2]), "c2": consumed("c2", [1, 2])[:-1]}
+    assert verdicts(tmp_path, given, **logs)[1]["unacknowledged"] == "VIOLATED"
+    logs["c2"].append(row(300, "ack", 2))
+    assert verdicts(tmp_path, given, **logs)[1]["unacknowledged"] == "inconclusive"
+    logs["c2"][-1] |= {"kind": "commit", "id": 3, "who": "c1"}
+    assert verdicts(tmp_path, given, **logs)[1]["unacknowledged"] == "VIOLATED"
+    logs["p"] = [row(1, "publish", 1), row(2, "publish", 2, "c1")]
+    with pytest.raises(ConfigurationError, match=r"p.ndjson line 2, and not in that of .* line 1; log it in all"):
+        verdicts(tmp_path, given, **logs)
+
+
+TEMPLATES = {
+    # what of a delivery tells two receivers apart, and what the template says of the group
+    "jetstream": ("durable", {"seq": int, "stream": "s", "client": "c"}, ""),
+    "kafka": ("group", {"offset": int, "topic": "s", "partition": 0, "consumer": "c", "generation": "c/1"}, "group"),
+    "mqtt": ("client", {"key": str, "topic": "s"}, ""),
+    "redis": ("group", {"id": "{}-0", "stream": "s", "consumer": "c"}, "group"),
+}
+
+
+@pytest.mark.parametrize("master", ["", "local[1]"])
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_each_template_sees_what_one_of_two_receivers_lost(tmp_path, name, master):
+    role, fields, group = TEMPLATES[name]
+    text = read_template(name).replace("complete = false", "complete = true ")
+    if group:
+        text = text.replace('# group = "group"', 'group = "group"').replace('"id"]', '"id", "group"]', 1)
+
+    def lines(receiver, numbers):
+        for at, number in enumerate(numbers):
+            when = f"2026-01-31T23:59:59.{at:03}Z" if 'unit = "iso"' in text else at
+            base = {k: v.format(number) if "{" in str(v) else v for k, v in fields.items() if v not in (int, str)}
+            base |= {k: v(number) for k, v in fields.items() if v in (int, str)} | {"at": when}
+            for kind in ("deliver", "ack") if receiver else ("publish",):
+                yield base | {"kind": kind} | ({role: receiver} if receiver else {})
+
+    logs = write_logs(
+        tmp_path, p=lines("", range(9)), a=lines("r1", range(9)), b=lines("r2", [0, 1, 2, 5, 6, 7])
+    )  # fmt: skip
+    found = judge_files(logs, parse_mapping(tomllib.loads(text), "map.toml"), master)
+    lost = next(one for one in found.checks if one.name == "lost")
+    assert (found.verdict, lost.found, lost.checked) == ("VIOLATED", 3, 18)
+    assert all("to r2" in one for one in lost.details)
 
 
 def test_a_removed_delivery_whose_message_comes_again_is_no_early_acknowledgement(tmp_path):
@@ -196,10 +275,6 @@ def test_nothing_says_which_file_of_a_process_comes_first(tmp_path):
 
 
 def test_a_last_line_that_was_cut_is_left_out_and_a_log_that_has_one_is_not_complete(tmp_path):
-    from foreign_logs import write_logs
-
-    from statemachines_reports.foreign_log import judge_files
-
     paths = write_logs(tmp_path, p=published([1]), c1=[*consumed("c1", [1]), row(500, "deliver", 17, "c1")])
     paths[1].write_text(paths[1].read_text()[:-20])
     found = judge_files(paths, mapping(**COMPLETE))

@@ -52,6 +52,25 @@ class World:
         self.subscriber.poll()
 
 
+def test_SW_46_an_advisory_is_published_on_the_subject_of_the_source_and_its_own_loss_is_not_advised():
+    wire = []
+    world = World(publish=lambda subject, payload: watching.publish(subject, payload))
+    watching = sequence_windows.SequencedPublisher(wire.append, publisher="w~1", **world.clocks)
+    one = world.publisher()
+    for turn in range(3):
+        world.at(turn * 2)
+        for _ in range(3):
+            one.publish("s", b"")
+        world.arrive(0, 2)
+    for data in (wire[0], wire[2]):
+        world.subscriber.receive(data)
+    world.at(10)
+    first = next(one for one in world.got if one.publisher == "w~1")
+    told = {"mtype": "A", "sub": "_RV.ERROR.SYSTEM.DATALOSS.INBOUND.BCAST", "data": world.advised[0][1]}
+    assert (first.subject, msgspec.json.decode(first.payload)) == (told["sub"], told)
+    assert (world.lost[-1].subject, len(world.advised), len(wire)) == (told["sub"], 3, 3)
+
+
 @pytest.mark.parametrize("ahead", [2**34, 7 << 35], ids=["in its frame", "frames later"])
 def test_SW_81_one_forged_datagram_silences_nobody_and_a_real_cut_is_counted_exactly(ahead):
     world = World()

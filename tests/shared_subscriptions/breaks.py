@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from unittest.mock import patch
+from unittest.mock import AsyncMock, patch
 
 from msgspec.structs import replace
 from mutants import swap, without_choice, wrap
@@ -15,6 +15,7 @@ from statemachines.drivers.shared_subscriptions import groups as group_filters
 from statemachines.drivers.shared_subscriptions import leader_node as leader_nodes
 from statemachines.drivers.shared_subscriptions.bytes_in_hand import BytesInHand
 from statemachines.drivers.shared_subscriptions.durable_progress import DurableProgress
+from statemachines.drivers.shared_subscriptions.leader_starts import LeaderStarts
 from statemachines.drivers.shared_subscriptions.milestones import Milestones
 from statemachines.drivers.shared_subscriptions.rebalance_callbacks import RebalanceCallbacks
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
@@ -23,7 +24,8 @@ from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore, 
 from statemachines.drivers.shared_subscriptions.sqlite import stream_store as sqlite_streams
 from statemachines.drivers.shared_subscriptions.stalled_streams import StalledStreams
 from statemachines.drivers.shared_subscriptions.taken_name import TakenName
-from statemachines.drivers.sql import postgres_address
+from statemachines.drivers.sql import postgres_address, sqlite
+from statemachines.drivers.sql.silent_server import ServerConnections
 from statemachines.drivers.tcp import Connection
 from statemachines.kernel import STAY, Feed, Node, ProcessRunner, SetTimer, in_order, keys_in_order
 from statemachines.shared_subscriptions import (
@@ -330,6 +332,10 @@ BREAKS = {
     "SS-174": in_sessions("refuse_more", when=lambda record, event: False),
     "SS-175": swap(AgentRecord, "remember", lambda self, borrower, reports: self),
     "SS-176": wrap(Handler, "__init__", asks_nobody_else),
+    "SS-432": swap(ServerConnections, "is_working", AsyncMock(return_value=False)),
+    "SS-433": swap(sqlite, "find_file", lambda path: (0, 0, 0)),
+    "SS-434": swap(Connection, "refuse", lambda self, why: self._abort()),
+    "SS-435": swap(LeaderStarts, "keep", lambda self, question: False),
     "SS-244": swap(agent_process, "is_believed", lambda record, sender, message: True),
     "SS-250": wrap(agent_process, "is_believed", undeclared_believed),
     "SS-251": swap(Greeting, "_by_role", property(lambda self: False)),

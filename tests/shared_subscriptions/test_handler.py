@@ -249,6 +249,16 @@ def test_SS_174_the_number_of_subscriptions_is_bounded(monkeypatch):
     bench.subscribe()
 
 
+def test_SS_174_borrowers_of_a_full_session_begin_anew():
+    bench = Bench()
+    for _ in range(agent_process.SUBSCRIPTIONS_MAX):
+        bench.subscribe()
+    for party in sorted(bench.host.parties):
+        bench.connect(party, epoch=7)
+        bench.receive(Invalidate(party, 7, 1))
+    assert bench.host.record.recreated == agent_process.SUBSCRIPTIONS_MAX
+
+
 def test_SS_175_a_leader_that_talks_to_one_that_is_gone_hears_its_last_word_again():
     bench = Bench()
     name = bench.subscribe()

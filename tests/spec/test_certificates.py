@@ -23,6 +23,30 @@ ROOT = Path(__file__).parents[2]
 COUNTED = re.compile(r"(\d+) certificates[^.]*?(\d+) of them small")
 
 
+def list_counted():
+    """(protocol, system, what its row says beside) of the tables of systems."""
+    found = []
+    for protocol in certificate_set.protocols():
+        page = (ROOT / f"spec/{protocol}/systems.md").read_text(encoding="utf-8")
+        for table in re.findall(r"^\| system \| about \| states.*\n(?:\|.*\n)+", page, re.MULTILINE):
+            for row in table.splitlines()[2:]:
+                name, _, *counts = row.strip("| ").split(" | ")
+                found.append((protocol, name.strip("`"), ", ".join(counts)))
+    return found
+
+
+@pytest.mark.parametrize(("protocol", "system", "said"), list_counted())
+def test_the_pages_count_the_states_that_certificates_count(protocol, system, said):
+    places = [folder_of(protocol) / f"{system}-{size}.json" for size in ("small", "ci")]
+    first, second = (count_states(certificates.read(one)) if one.exists() else "-" for one in places)
+    assert said in (f"{first}, {second}", first)
+
+
+def count_states(one):
+    standing = f" (standing for {one.stand_for:,})" if one.stand_for else ""
+    return f"{one.states:,}{standing}".replace(",", " ")
+
+
 @pytest.mark.parametrize("protocol", certificate_set.protocols())
 def test_none_is_stale_and_none_is_missing(protocol):
     """A small one whose code has changed is explored again, so that the message says whether it is still true."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
@@ -77,6 +78,25 @@ def write_matrix(protocol: str) -> str:
     return "\n".join(parts)
 
 
+def write_sources() -> str:
+    """The page of all sources, requirement by requirement, and the clauses that cite each heading."""
+    parts = ["# Sources, requirement by requirement\n"]
+    for protocol in list_protocols():
+        page = catalogue.page(protocol).with_name("source.md")
+        citing = defaultdict(list)
+        for clause in catalogue.clauses(protocol).values():
+            for heading in re.findall(r'"([^"]+)"', clause.source):
+                citing[heading].append(clause.id)
+        for line in page.read_text(encoding="utf-8").splitlines() if page.exists() else ():
+            if line.startswith("# "):
+                line = f"#{line.removesuffix(': the source, requirement by requirement')}"
+            elif line.startswith("## "):
+                cited = ", ".join(citing[line[3:]])
+                line = f"#{line}\n" + f"\nCited by {cited}.\n" * bool(cited)
+            parts.append(line.replace("](", f"](spec/{protocol}/") if "](c" in line or "](d" in line else line)
+    return link_clauses("\n".join(parts).replace("](../../", "]("), "spec") + "\n"
+
+
 def _describe_machine(protocol: str, fsm: Fsm[Any]) -> str:
     clauses = catalogue.clauses(protocol)
     rows = [
@@ -119,6 +139,7 @@ def _sentence(text: str) -> str:
 
 def list_writers() -> Iterator[tuple[str, Any]]:
     """(address, what writes the page) of every page here."""
+    yield "sources.md", write_sources
     for one in list_protocols():
         yield f"spec/{one}/machines.md", partial(write_machines, one)
         yield f"spec/{one}/matrix.md", partial(write_matrix, one)

@@ -11,12 +11,15 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from statemachines.kernel import ConfigurationError
 from statemachines_reports.foreign_log.log_mapping import DeliveryKind, LogMapping
-from statemachines_reports.foreign_log.log_rows import LogRows, code_rows
+from statemachines_reports.foreign_log.log_rows import LogRows, code_rows, group_rows
 from statemachines_reports.foreign_log.log_tally import SHOWN, LogTally
 from statemachines_reports.intervals import find_overlaps
 
 MESSAGE, STREAM = "message", "stream"
+PER: Final = ("consumer", "group")
+"""Columns of `same` whose values each get a copy of a message."""
 
 
 class DeliveryRows:
@@ -27,15 +30,31 @@ class DeliveryRows:
         codes = {text: code for code, text in enumerate(log.list_texts("kind"))}
         self.rows = {one: np.flatnonzero(log["kind"] == codes.get(one, -2)) for one in DeliveryKind}
         self.delivers = self.rows[DeliveryKind.DELIVER]
-        same = [one for one in self.rules.same if one not in ("consumer", "group")]
+        self.per = [one for one in self.rules.same if one in PER and not self._is_published(one)]
+        """Each value of these gets a copy: publishes do not say which."""
+        same = [one for one in self.rules.same if one not in self.per]
         is_numbered = self.rules.order == "number"
         columns = [log["order"] if one == "id" and is_numbered else log[one] for one in same]
         self.message, self.messages = code_rows(*columns)
         """The message of a row, whoever gets it."""
-        per = [log[one] for one in self.rules.same if one in ("consumer", "group")]
-        self.copy, self.copies = code_rows(self.message, *per)
-        """The message of a row, for each who should get it."""
+        whose = [log[one] for one in self.per]
+        self.receiver, _ = code_rows(np.full(log.size, -1), *whose)
+        """Which of those that each get a copy the row is about."""
+        self.is_named = np.all([one >= 0 for one in whose], axis=0) if whose else np.ones(log.size, bool)
+        self.copy, self.copies = code_rows(self.message, self.receiver)
+        """The message of a row, for each that gets it."""
+        self.stream = log["stream"] + 1 if "stream" in log else np.zeros(log.size, np.int32)
         self.order = log.read_order(self.rules.order) if self.rules.order != "none" else None
+
+    def _is_published(self, role: str) -> bool:
+        """Whether publishes say the role; raises `ConfigurationError` where some do, and some do not."""
+        published = self.rows[DeliveryKind.PUBLISH]
+        says = self.log[role][published] >= 0
+        if says.any() and not says.all():
+            row, other = (self.log.name_place(int(published[where.argmax()])) for where in (says, ~says))
+            rule = f"stands in the publish of {row}, and not in that of {other}; log it in all publishes, or in none"
+            raise ConfigurationError(role, "/".join(self.mapping.roles[role]), rule)
+        return bool(says.any())
 
     def name_message(self, row: int) -> str:
         """A message, for people."""
@@ -43,6 +62,10 @@ class DeliveryRows:
         stream = f"{log.read_text('stream', row)} " if "stream" in log else ""
         of = "id" if "id" in log else "key"
         return f"{stream}{log.read_text(of, row)}"
+
+    def name_receiver(self, row: int) -> str:
+        """The receiver of a row, for people; "" where messages have no copies."""
+        return "/".join(self.log.read_text(one, row) for one in self.per)
 
     def name_consumer(self, row: int) -> str:
         """Who got it, for people."""
@@ -107,7 +130,7 @@ def _is_repeated(codes: np.ndarray) -> np.ndarray:
 def _judge_early_acks(deliveries: DeliveryRows) -> Iterator[LogTally]:
     """Acknowledged in the log of a process before that log has it delivered."""
     log, acks = deliveries.log, deliveries.rows[DeliveryKind.ACK]
-    pair, count = code_rows(deliveries.message, log.process)
+    pair, count = code_rows(deliveries.copy, log.process)
     delivered, acked = np.full(count, log.size), np.full(count, log.size)
     np.minimum.at(delivered, pair[deliveries.delivers], deliveries.delivers)
     np.minimum.at(acked, pair[acks], acks)
@@ -129,12 +152,13 @@ def _judge_losses(deliveries: DeliveryRows) -> Iterator[LogTally]:
     sent, got = np.zeros(deliveries.messages, bool), np.zeros(deliveries.messages, bool)
     sent[deliveries.message[published]] = True
     got[deliveries.message[deliveries.delivers]] = True
+    published = published[~_is_repeated(deliveries.message[published])]
     lost = published[~got[deliveries.message[published]]]
-    lost = lost[~_is_repeated(deliveries.message[lost])]
-    details = tuple(
-        f"{log.name_place(row)}: {deliveries.name_message(row)} is in no delivery" for row in lost[:SHOWN].tolist()
-    )
-    yield LogTally("lost", int(sent.sum()), len(lost), len(lost) if deliveries.mapping.complete else 0, details)
+    whole = deliveries.mapping.complete
+    checked = len(lost) if deliveries.per else len(published)
+    yield LogTally("lost", checked, len(lost), len(lost) if whole else 0, _say_lost(deliveries, lost))
+    if deliveries.per:
+        yield from _judge_lost_copies(deliveries, published[got[deliveries.message[published]]])
     strange = deliveries.delivers[~sent[deliveries.message[deliveries.delivers]]]
     strange = strange[~_is_repeated(deliveries.message[strange])]
     details = tuple(
@@ -145,24 +169,84 @@ def _judge_losses(deliveries: DeliveryRows) -> Iterator[LogTally]:
     )
 
 
+def _say_lost(deliveries: DeliveryRows, rows: np.ndarray, receiver: str = "") -> tuple[str, ...]:
+    to = f" to {receiver}, and another has it" if receiver else ""
+    return tuple(
+        f"{deliveries.log.name_place(row)}: {deliveries.name_message(row)} is in no delivery{to}"
+        for row in rows[:SHOWN].tolist()
+    )
+
+
+def _judge_lost_copies(deliveries: DeliveryRows, published: np.ndarray) -> Iterator[LogTally]:
+    """Of messages that were delivered, what one of their receivers did not get, in streams of which it got something.
+
+    Before its first message and behind its last a receiver may not have been subscribed.
+    """
+    delivers, stream = deliveries.delivers, deliveries.stream
+    published = published[np.argsort(stream[published], kind="stable")]
+    begins = np.searchsorted(stream[published], np.arange(int(stream.max(initial=0)) + 2))
+    by_pair, pairs = code_rows(stream[delivers], deliveries.receiver[delivers])
+    order, ends = group_rows(by_pair, pairs)
+    for pair in range(pairs):
+        own = delivers[order[ends[pair] : ends[pair + 1]]]
+        rows = published[begins[stream[own[0]]] : begins[stream[own[0]] + 1]]
+        has = np.isin(deliveries.message[rows], deliveries.message[own])
+        lacking = rows[~has]
+        between = np.maximum.accumulate(has) & np.maximum.accumulate(has[::-1])[::-1]
+        certain = len(lacking) if deliveries.rules.copies else int((between & ~has).sum())
+        details = _say_lost(deliveries, lacking, deliveries.name_receiver(int(own[0])))
+        yield LogTally("lost", len(rows), len(lacking), certain if deliveries.mapping.complete else 0, details)
+
+
+def _judge_receivers(deliveries: DeliveryRows) -> Iterator[LogTally]:
+    """Streams with messages, and of how many of them each receiver got something."""
+    rows = np.union1d(deliveries.rows[DeliveryKind.PUBLISH], deliveries.delivers)
+    yield LogTally("streams", len(np.unique(deliveries.stream[rows])))
+    if deliveries.per:
+        rows = deliveries.delivers
+        pair, _ = code_rows(deliveries.stream[rows], deliveries.receiver[rows])
+        for row in rows[~_is_repeated(pair)].tolist():
+            yield LogTally(f"receiver {deliveries.name_receiver(row)}", 1)
+
+
 def _judge_gaps(deliveries: DeliveryRows) -> Iterator[LogTally]:
     """Numbers between the first and the last of a stream that no delivery has."""
     if not deliveries.rules.dense or deliveries.order is None:
         return
-    stream, number = deliveries.log["stream"][deliveries.delivers], deliveries.order[deliveries.delivers]
-    order = np.lexsort((number, stream))
-    stream, number = stream[order], number[order]
+    rows = deliveries.delivers
+    stream, number = deliveries.stream[rows], deliveries.order[rows]
+    lane, lanes = code_rows(stream, deliveries.receiver[rows])
+    order = np.lexsort((number, lane))
+    rows, stream, number, lane = rows[order], stream[order], number[order], lane[order]
     step = np.diff(number)
-    holes = np.flatnonzero((stream[1:] == stream[:-1]) & (step > 1))
+    holes = np.flatnonzero((lane[1:] == lane[:-1]) & (step > 1))
     missing = int((step[holes] - 1).sum())
     details = []
     for place in holes[:SHOWN].tolist():
         low, high = int(number[place]) + 1, int(number[place + 1]) - 1
-        row = int(deliveries.delivers[order[place]])
         said = f"{low} is" if low == high else f"{low} to {high} are"
-        details.append(f"{deliveries.log.read_text('stream', row)}: {said} in no delivery, and {high + 1} is")
-    certain = missing if deliveries.mapping.complete else 0
-    yield LogTally("gaps", len(number) + missing, missing, certain, tuple(details))
+        to = f" to {deliveries.name_receiver(int(rows[place]))}" if deliveries.per else ""
+        details.append(
+            f"{deliveries.log.read_text('stream', rows[place])}: {said} in no delivery{to}, and {high + 1} is"
+        )
+    # What others got of the stream before the first number of a receiver, and behind its last one.
+    lowest, highest = _find_ends(stream, number)
+    first, last = _find_ends(lane, number)
+    of = np.zeros(lanes, np.int64)
+    of[lane] = stream
+    apart = int((first - lowest[of] + highest[of] - last).sum()) if lanes else 0
+    certain = missing + (apart if deliveries.rules.copies else 0) if deliveries.mapping.complete else 0
+    found = missing + apart
+    yield LogTally("gaps", len(number) + found, found, certain, tuple(details))
+
+
+def _find_ends(codes: np.ndarray, number: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The lowest and the highest number of each code."""
+    count = int(codes.max(initial=-1)) + 1
+    low, high = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
+    np.minimum.at(low, codes, number)
+    np.maximum.at(high, codes, number)
+    return low, high
 
 
 def _judge_order(deliveries: DeliveryRows) -> Iterator[LogTally]:
@@ -207,19 +291,22 @@ def _has_set_back(log: LogRows, rows: np.ndarray, lane: np.ndarray) -> np.ndarra
 def _judge_unacknowledged(deliveries: DeliveryRows) -> Iterator[LogTally]:
     """Delivered, and acknowledged by nobody."""
     log, acks, commits = deliveries.log, deliveries.rows[DeliveryKind.ACK], deliveries.rows[DeliveryKind.COMMIT]
-    acked = np.zeros(deliveries.messages, bool)
-    acked[deliveries.message[acks]] = True
-    rows = deliveries.delivers[~_is_repeated(deliveries.message[deliveries.delivers])]
-    open_rows = rows[~acked[deliveries.message[rows]]]
+    rows = deliveries.delivers[~_is_repeated(deliveries.copy[deliveries.delivers])]
+    open_rows = rows[~np.isin(deliveries.copy[rows], deliveries.copy[acks])]
     if len(commits) and deliveries.order is not None:
-        upto = np.full(log.count_texts("stream") + 1, np.iinfo(np.int64).min)
-        np.maximum.at(upto, log["stream"][commits], deliveries.order[commits])
-        open_rows = open_rows[deliveries.order[open_rows] >= upto[log["stream"][open_rows]]]
+        lane, lanes = code_rows(deliveries.stream, deliveries.receiver)
+        upto = np.full(lanes, np.iinfo(np.int64).min)
+        np.maximum.at(upto, lane[commits], deliveries.order[commits])
+        open_rows = open_rows[deliveries.order[open_rows] >= upto[lane[open_rows]]]
+    # An acknowledgement that does not say whose it is may be that of any receiver.
+    unnamed = np.concatenate((acks, commits))
+    unnamed = unnamed[~deliveries.is_named[unnamed]]
+    accused = open_rows[~np.isin(deliveries.stream[open_rows], deliveries.stream[unnamed])]
     details = tuple(
         f"{log.name_place(row)}: {deliveries.name_message(row)} is never acknowledged"
-        for row in open_rows[:SHOWN].tolist()
+        for row in (accused if len(accused) else open_rows)[:SHOWN].tolist()
     )
-    certain = len(open_rows) if deliveries.mapping.complete else 0
+    certain = len(accused) if deliveries.mapping.complete else 0
     yield LogTally("unacknowledged", len(rows), len(open_rows), certain, details)
 
 
@@ -229,18 +316,17 @@ def _judge_owners(deliveries: DeliveryRows) -> Iterator[LogTally]:
     if "owner" not in log or "time" not in log or deliveries.mapping.clock_error_ms is None:
         return
     rows = rows[log["owner"][rows] >= 0]
-    pair, count = code_rows(log["stream"][rows], log["owner"][rows])
+    of, _ = code_rows(log["stream"], *(log[one] for one in ("group",) if one in log))
+    pair, count = code_rows(of[rows], log["owner"][rows])
     if not len(rows):
         return
     time = log["time"][rows]
-    begin, end = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
-    np.minimum.at(begin, pair, time)
-    np.maximum.at(end, pair, time)
+    begin, end = _find_ends(pair, time)
     one = np.zeros(count, np.int64)
     one[pair] = rows
     error = int(deliveries.mapping.clock_error_ms * 1e6)
     ranks = np.unique(np.concatenate([begin + error + 1, end]), return_inverse=True)[1]
-    wrong = find_overlaps(log["stream"][one], ranks[:count], np.maximum(ranks[count:], 0))
+    wrong = find_overlaps(of[one], ranks[:count], np.maximum(ranks[count:], 0))
     details = tuple(
         f"{log.read_text('stream', row)}: {log.read_text('owner', row)} begins while another owner still has it"
         for row in one[wrong[:SHOWN]].tolist()
@@ -252,6 +338,7 @@ CHECKS: Final = (
     _Check(MESSAGE, _judge_duplicates),
     _Check(MESSAGE, _judge_early_acks),
     _Check(MESSAGE, _judge_losses),
+    _Check(STREAM, _judge_receivers),
     _Check(STREAM, _judge_gaps),
     _Check(STREAM, _judge_order),
     _Check(MESSAGE, _judge_unacknowledged),

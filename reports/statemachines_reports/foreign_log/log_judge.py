@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 
 from statemachines.kernel import ConfigurationError
-from statemachines_reports.foreign_log.deliveries import MESSAGE, STREAM, judge_deliveries
+from statemachines_reports.foreign_log.deliveries import MESSAGE, PER, STREAM, judge_deliveries
 from statemachines_reports.foreign_log.event_sets import judge_events
 from statemachines_reports.foreign_log.log_file import find_format, read_rows
 from statemachines_reports.foreign_log.log_integrity import check_lines
@@ -55,6 +55,9 @@ class LogJudge:
         same = self.mapping.rules.same
         if "stream" in same:
             return found | {f"{MESSAGE} {STREAM}": ("stream",)}
+        if set(PER) & set(same):
+            # What a receiver lacks is known by what it got of the stream, whose messages have keys of their own.
+            return found | {f"{MESSAGE} {STREAM}": ()}
         found[MESSAGE] = ("key",)
         return found | ({STREAM: ("stream",)} if "stream" in self.mapping.roles else {})
 

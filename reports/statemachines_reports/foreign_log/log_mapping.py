@@ -69,6 +69,9 @@ class DeliveryRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The numbers of a stream have no holes, and the logs of all its consumers are here."""
     ordered: bool = False
     """A consumer gets the messages of a stream in order; only what it had before may come again."""
+    copies: Literal["", "whole", "seen", "all"] = ""
+    """Where each consumer or group gets a copy: "whole": it was subscribed to its streams from the first message to the
+    last; "seen": and these are the streams of which it got something; "all": and these are all streams."""
     every_line: Literal["", "publish", "deliver", "ack", "commit"] = ""
     """The kind of every row, where no column says it."""
 
@@ -237,6 +240,8 @@ def _check_deliveries(mapping: LogMapping, where: str) -> None:
         raise _wrong(where, 'deliveries.dense needs order = "number": other ids have holes')
     if rules.ordered and rules.order == "none":
         raise _wrong(where, 'deliveries.ordered needs an order: "number" or "redis-id"')
+    if rules.copies and not {"consumer", "group"} & set(rules.same):
+        raise _wrong(where, 'deliveries.copies needs "consumer" or "group" in same: which of them gets a copy')
     if "owner" in roles and "stream" not in roles:
         raise _wrong(where, "columns.owner needs columns.stream: what is owned")
 

@@ -50,6 +50,7 @@ CLAIMS: Final = {
     "order": "a log has the messages of a stream in order, those apart that come again",
     "gaps": "every number of a stream is delivered",
     "lost": "every published message is delivered",
+    "copies": "every receiver gets something of every stream",
     "unpublished": "every delivered message was published",
     "early acks": "no log has an acknowledgement before the delivery",
     "unacknowledged": "every delivered message is acknowledged",
@@ -59,6 +60,10 @@ CLAIMS: Final = {
     "bounds": "the sets of possible states stay within sets_max",
     "equal lines": "no two lines are equal",
 }
+APART: Final = (
+    '{}; nobody knows whether it had subscribed: say copies = "all" (to every stream), or "seen" (to those alone of '
+    "which it got something)"
+)
 ENDS: Final = "the log may go on; say complete = true if it does not"
 EARLIER: Final = "an earlier line may be missing; say complete = true if none is, or map number with from_start = true"
 MISSING: Final = "equal lines or times that go back: one may be there twice, or two swapped"
@@ -130,26 +135,47 @@ def _delivery_checks(mapping: LogMapping, tallies: Mapping[str, LogTally]) -> li
         order = tallies["order"]
         checks.append(_promised(order, why) if rules.ordered else _check(order, COUNTED, "no order is promised"))
     if count[DeliveryKind.PUBLISH]:
-        checks.append(_promised(tallies["lost"], f"they may still come; {ENDS}"))
+        checks.append(_promised(tallies["lost"], _doubt_copies(mapping, tallies["lost"])))
         checks.append(
             _promised(tallies["unpublished"], "the log of publishes may be cut; say complete = true if it is not")
         )
     elif "gaps" in tallies:
-        checks.append(_promised(tallies["gaps"], f"they may still come; {ENDS}"))
+        checks.append(_promised(tallies["gaps"], _doubt_copies(mapping, tallies["gaps"])))
     else:
         why = "numbers may have holes: say dense = true if they have none, or give the log of publishes"
         checks.append(LogCheck("gaps", CLAIMS["gaps"], NOT_JUDGED, 0, 0, why))
+    checks += _copies_check(mapping, tallies)
     if count[DeliveryKind.ACK] or count[DeliveryKind.COMMIT]:
         if count[DeliveryKind.ACK]:
             why = "the clock was set back" if mapping.has_whole_past else EARLIER
             checks.append(_promised(tallies["early acks"], why))
-        checks.append(_promised(tallies["unacknowledged"], ENDS))
+        why = "an acknowledgement does not say whose it is; log that, too" if mapping.complete else ENDS
+        checks.append(_promised(tallies["unacknowledged"], why))
     if "owners" in tallies:
         checks.append(_promised(tallies["owners"], ""))
     elif "owner" in mapping.roles:
         why = "clocks differ: map columns.time, and declare clock_error_ms"
         checks.append(LogCheck("owners", CLAIMS["owners"], NOT_JUDGED, 0, 0, why))
     return checks
+
+
+def _doubt_copies(mapping: LogMapping, tally: LogTally) -> str:
+    if not mapping.complete:
+        return f"they may still come; {ENDS}"
+    return 'a receiver may have subscribed later, or ended before; say copies = "whole" if none did'
+
+
+def _copies_check(mapping: LogMapping, tallies: Mapping[str, LogTally]) -> Iterator[LogCheck]:
+    """Streams of which a receiver got nothing, where others may have got something."""
+    got = {name.partition(" ")[2]: one.checked for name, one in tallies.items() if name.startswith("receiver ")}
+    if not got or mapping.rules.copies == "seen":
+        return
+    streams = tallies["streams"].checked
+    details = tuple(f"{name} got nothing of {streams - own:,} streams" for name, own in got.items() if own < streams)
+    missing = sum(streams - own for own in got.values())
+    certain = missing if mapping.complete and mapping.rules.copies == "all" else 0
+    tally = LogTally("copies", streams * len(got), missing, certain, details)
+    yield _promised(tally, ENDS if mapping.rules.copies else APART.format(details[0] if details else ""))
 
 
 def _duplicates_check(mapping: LogMapping, tallies: Mapping[str, LogTally]) -> LogCheck:

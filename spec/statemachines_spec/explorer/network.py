@@ -33,6 +33,7 @@ class Network(msgspec.Struct, frozen=True):
         kinds = [
             "lossy" if self.lossy else "loses nothing",
             "duplicating" if self.duplicating else "duplicates nothing",
-            "ordered" if self.ordered else "reordering",
         ]
+        if self.in_flight > 1:  # one message has no other to be overtaken by
+            kinds.append("ordered" if self.ordered else "reordering")
         return f"{', '.join(kinds)}; at most {self.in_flight} in flight"

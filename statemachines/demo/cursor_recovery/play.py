@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statemachines.demo.input_lines import LineOptions
-from statemachines.demo.protocol import Advance, DemoArguments, DemoVerdict, PlayedDemo, Say, Trace
+from statemachines.demo.protocol import Advance, DemoArguments, DemoGlance, DemoVerdict, PlayedDemo, Say, Trace
 from statemachines.demo.simulated import simulate, verdict
 
 if TYPE_CHECKING:
@@ -54,6 +54,14 @@ class QueueDemo:
             ),
             (*came.wrong, *simulated.wrong),
             {"real": came, "simulated": simulated, "delivered": delivered},
+            DemoGlance(
+                f"{sum(came.killed.values())} SIGKILLs to writers and readers",
+                (
+                    (account.acknowledged, "messages"),
+                    (max(account.missing - came.lost, 0), "lost"),
+                    (came.lost, "died with their reader"),
+                ),
+            ),
         )
 
 

@@ -13,16 +13,16 @@ Lines = Mapping[str, list[str]]
 
 
 class SampleAccount(msgspec.Struct, frozen=True):
-    """Of one subscriber: samples that were `delivered`, of them asked for (`recovered`), reported as `missed`,
-    `undelivered` and not reported, delivered again (`twice`) or after a later one (`late`), and those that are not the
-    line of that number (`foreign`).  Of zenoh's own, which reports how many and not which, what is reported is
-    `undelivered` besides."""
+    """Of one subscriber: samples that were `delivered`, of them asked for (`recovered`); `undelivered` ones, of which
+    some are reported (`missed`) and others not (`silent`); delivered again (`twice`) or after a later one (`late`), and
+    those that are not the line of that number (`foreign`)."""
 
     subscriber: str
     delivered: int
     recovered: int
-    missed: int
     undelivered: int
+    missed: int
+    silent: int
     twice: int
     late: int
     foreign: int
@@ -33,7 +33,7 @@ class _Numbers:
 
     def __init__(self) -> None:
         self.delivered: set[int] = set()
-        self.missed: set[int] = set()
+        self.missed: set[int] = set()  # zenoh's own says how many, and not which
         self.top = -1
         self.twice = self.late = 0
 
@@ -61,15 +61,19 @@ def account_for(path: Path, lines: Lines, dead: frozenset[str] = frozenset()) ->
             recovered += said.get("recovered", False)
             found[said["from"]].deliver(number)
     undelivered = sum(
-        len(set(range(one.top + 1 if source in dead else len(lines[source]))) - one.delivered - one.missed)
+        max(one.top, *one.missed, -1) + 1 - len(one.delivered)
+        if source in dead
+        else len(set(range(len(lines[source]))) - one.delivered)
         for source, one in ((source, found[source]) for source in lines)
     )
+    missed = sum(len(one.missed - one.delivered) for one in found.values()) + unnamed
     return SampleAccount(
         path.stem,
         sum(len(one.delivered) for one in found.values()),
         recovered,
-        sum(len(one.missed) for one in found.values()) + unnamed,
         undelivered,
+        missed,
+        max(undelivered - missed, 0),
         sum(one.twice for one in found.values()),
         sum(one.late for one in found.values()),
         foreign,
@@ -78,7 +82,7 @@ def account_for(path: Path, lines: Lines, dead: frozenset[str] = frozenset()) ->
 
 def wrong_in(accounts: list[SampleAccount]) -> list[str]:
     """What does not hold, in words."""
-    kinds = {"undelivered": "neither came nor are reported", "twice": "came twice", "late": "came after a later one",
+    kinds = {"silent": "neither came nor are reported", "twice": "came twice", "late": "came after a later one",
              "foreign": "are not what was published"}  # fmt: skip
     return [
         f"{one.subscriber}: {count} samples {words}"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statemachines.demo.input_lines import LineOptions
-from statemachines.demo.protocol import Advance, DemoArguments, DemoVerdict, PlayedDemo, Say, Trace
+from statemachines.demo.protocol import Advance, DemoArguments, DemoGlance, DemoVerdict, PlayedDemo, Say, Trace
 from statemachines.demo.simulated import simulate, verdict
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ class SampleDemo:
         queries = sum(one.tally["queries"] for one in outcomes)
         say(f"simulated: {simulated.runs} runs, {queries:,} queries; {simulated.seconds:.0f} s")
         return PlayedDemo(
-            f"Lines over real zenoh, through a link that dropped {came.lost:,} batches; a publisher and the router "
+            f"Lines over real zenoh, through a link that dropped {came.lost:,} batches of a TCP stream, "
+            "as a router does that dies; a publisher and the router "
             "were killed. What subscribers got is compared with what was published. The same machines in "
             f"{simulated.runs} simulated runs. Spark judges what was asked for and told.",
             (*real_lines(came), verdict(simulated, PROPERTIES)),
@@ -50,22 +51,33 @@ class SampleDemo:
             ),
             (*came.wrong, *simulated.wrong),
             {"real": came, "simulated": simulated},
+            DemoGlance(
+                f"a link that lost {came.lost:,} batches; SIGKILL to a publisher and the router",
+                (
+                    (sum(one.delivered for one in came.accounts), "samples delivered"),
+                    (sum(one.silent for one in came.accounts), "lost"),
+                    (sum(one.missed for one in came.accounts), "reported as lost"),
+                ),
+            ),
         )
 
 
 def render_comparison(came: SampleRun) -> str:
     """Ours beside zenoh's own subscriber."""
-    recovered = sum(one.recovered for one in came.accounts)
-    missed = sum(one.missed for one in came.accounts)
+    recovered, undelivered, missed = (
+        sum(getattr(one, name) for one in came.accounts) for name in ("recovered", "undelivered", "missed")
+    )
+    theirs = came.theirs
     return (
-        f"{recovered} asked for, {missed} reported; zenoh's own subscriber left {came.theirs.undelivered} undelivered"
+        f"{recovered} asked for, {undelivered} undelivered and {missed} of them reported; zenoh's own subscriber left "
+        f"{theirs.undelivered} undelivered, and reported {theirs.missed}"
     )
 
 
 def real_lines(came: SampleRun) -> list[DemoVerdict]:
     """The verdicts of the subscribers' own files; those of zenoh's own subscriber are figures, and no verdict."""
     accounts = came.accounts
-    whole = not any(one.undelivered or one.foreign for one in accounts)
+    whole = not any(one.silent or one.foreign for one in accounts)
     once = not any(one.twice or one.late for one in accounts)
     sums = f"{sum(one.delivered for one in accounts):,} delivered"
     return [

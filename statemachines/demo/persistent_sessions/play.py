@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statemachines.demo.input_lines import LineOptions
-from statemachines.demo.protocol import Advance, DemoArguments, DemoVerdict, PlayedDemo, Say, Trace
+from statemachines.demo.protocol import Advance, DemoArguments, DemoGlance, DemoVerdict, PlayedDemo, Say, Trace
 
 if TYPE_CHECKING:
     from statemachines.demo.persistent_sessions.broker_kill import BrokerRow
@@ -44,6 +44,10 @@ class SessionDemo:
             (Trace("real", "Real nodes", out / "real" / "trace"),),
             tuple(came.wrong),
             {"real": came, "brokers": rows},
+            DemoGlance(
+                f"SIGKILL to the client's node, with {came.waiting:,} messages on their way",
+                ((account.stored, "messages"), (account.missing, "lost"), (account.again, "sent again, marked")),
+            ),
         )
 
 

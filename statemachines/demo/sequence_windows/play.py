@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statemachines.demo.input_lines import LineOptions
-from statemachines.demo.protocol import Advance, DemoArguments, DemoVerdict, PlayedDemo, Say, Trace
+from statemachines.demo.protocol import Advance, DemoArguments, DemoGlance, DemoVerdict, PlayedDemo, Say, Trace
 from statemachines.demo.simulated import simulate, verdict
 
 if TYPE_CHECKING:
@@ -51,6 +51,14 @@ class LossDemo:
             ),
             (*came.wrong, *simulated.wrong),
             {"real": came, "simulated": simulated, "lost": lost},
+            DemoGlance(
+                f"a network that dropped {dropped:,} messages, and said nothing",
+                (
+                    (came.sent, "messages"),
+                    (dropped - sum(one.told for one in came.accounts), "losses not told"),
+                    (dropped, "losses told exactly"),
+                ),
+            ),
         )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from statemachines.demo.protocol import Advance, DemoArguments, DemoVerdict, PlayedDemo, Say, Trace
+from statemachines.demo.protocol import Advance, DemoArguments, DemoGlance, DemoVerdict, PlayedDemo, Say, Trace
 from statemachines.demo.simulated import simulate, verdict
 from statemachines.drivers.shared_subscriptions import text_lines as lines
 from statemachines.kernel import ConfigurationError
@@ -87,6 +87,14 @@ class GroupDemo:
             ),
             (*(wrong for one in parts.values() for wrong in one.wrong), *came.wrong),
             {**parts, "simulated": came, "delivered": delivered},
+            DemoGlance(
+                "SIGKILL to a consumer, then to the leader",
+                (
+                    (first.lines, "messages"),
+                    (first.lines - first.acknowledged, "lost"),
+                    (first.duplicates, "delivered twice"),
+                ),
+            ),
         )
 
 

@@ -32,6 +32,7 @@ from statemachines.missed_samples.message import EVERY_SOURCE
 class CacheOptions(msgspec.Struct, frozen=True, kw_only=True):
     """See `declare_reliability_cache`."""
 
+    prefix: str = EVERY_SOURCE
     layout: str = "advanced"
     history: int = 1
     places: int = 10_000
@@ -51,8 +52,10 @@ class ReliabilityCache:
         self._options = options
         self._layout = layout_of(options.layout)
         self._local = options.allowed_origin == zenoh.Locality.SESSION_LOCAL
+        answers = self._layout.cache_key(key_expr)
+        self._answers = answers if options.prefix == EVERY_SOURCE else self._layout.own_key(options.prefix, key_expr)
         self._record = CacheRecord(
-            EVERY_SOURCE, key_expr, self._local, options.history, self._layout.width, options.places
+            options.prefix, key_expr, self._local, options.history, self._layout.width, options.places
         )
         self._declared = Declarations()
 
@@ -90,8 +93,7 @@ class ReliabilityCache:
         origin = self._options.allowed_origin
         hear = direct(keep_sample)
         self._declared.add(self._session.declare_subscriber(self.key_expr, hear, allowed_origin=origin))
-        answers = self._layout.cache_key(self.key_expr)
-        self._declared.add(self._session.declare_queryable(answers, desk.handler()))
+        self._declared.add(self._session.declare_queryable(self._answers, desk.handler()))
 
     async def _stop(self) -> None:
         self._mailbox.close()
@@ -116,13 +118,13 @@ class ReliabilityCache:
 
 
 def declare_reliability_cache(session: zenoh.Session, key_expr: str, **options: Any) -> ReliabilityCache:
-    """A cache of all sources under a key expression, to be entered with `async with`.
+    """A cache under a key expression, to be entered with `async with`.
 
-    `history`: so many samples are kept of each key and source, the newest, and of all of them at most `bytes_max`
-    bytes, in at most `places` queues; samples that would need one more are counted (`statistics.not_kept`), and queues
-    that are silent for an hour make place then.  `allowed_origin`: `zenoh.Locality.SESSION_LOCAL` for what this session
-    publishes alone; `layout` as for publishers; `queue_max`, `queue_bytes_max`: what may wait for the loop, beyond
-    which samples are refused and counted.
+    `prefix`: the id of the one source that it keeps and answers for, "*" for all.  `history`: so many samples are kept
+    of each key and source, the newest, and of all of them at most `bytes_max` bytes, in at most `places` queues;
+    samples that need one more are counted (`statistics.not_kept`), and queues that are silent for an hour make place
+    then.  `allowed_origin`: `zenoh.Locality.SESSION_LOCAL` for what this session publishes alone; `layout` as for
+    publishers; `queue_max`, `queue_bytes_max`: what may wait for the loop, samples beyond are refused and counted.
 
     Raises `BadKey` for what is no key expression, `ConfigurationError` for an option that cannot be, `zenoh.ZError`.
     """

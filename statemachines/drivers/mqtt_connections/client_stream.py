@@ -18,8 +18,10 @@ from statemachines.drivers.credentials import names_in
 from statemachines.drivers.mqtt_connections.client_decoder import ClientDecoder, take_message
 from statemachines.drivers.mqtt_connections.packet_budget import PacketBudget
 from statemachines.drivers.runtime import TraceStep
+from statemachines.drivers.tcp import limit_reads
+from statemachines.drivers.unfinished_frames import UnfinishedFrames
 from statemachines.kernel import Effect, Event, Send, SetTimer, Status, Step, Tell
-from statemachines.mqtt_codec import PacketError, ReasonCode, encode
+from statemachines.mqtt_codec import PacketError, ProtocolViolation, ReasonCode, encode
 from statemachines.mqtt_codec.plain_packet import write_plain_publishes, write_puback
 from statemachines.mqtt_connections.client_packet import BrokenPacket, PubackMessage, PublishMessage
 from statemachines.mqtt_connections.connection import MQTT_CONNECTION
@@ -34,6 +36,8 @@ from statemachines.mqtt_connections.session_event import DeliveryReady, ServerSt
 from statemachines.trace import TracedParty
 
 READ_SIZE: Final = 65_536
+CONNECT_READ: Final = 8_192
+"""Bytes that are read at a time before there is a CONNECT: a thousand strangers may send at once."""
 BUFFER_MAX: Final = 2**20
 """Bytes that wait for a client; beyond, messages of QoS 0 are dropped, and nothing is read from the client."""
 
@@ -65,6 +69,7 @@ class ClientStream:
         reader: bytes of the client.
         writer: bytes for the client.
         budget: of the packets of all clients; None: this is the only one.
+        unfinished: CONNECTs of all clients that are not whole, and other packets; None: this is the only one.
         defer: calls later, when more packets may have come together; None: in the next turn of the loop.
     """
 
@@ -76,7 +81,9 @@ class ClientStream:
         writer: asyncio.StreamWriter,
         budget: PacketBudget | None = None,
         defer: Callable[[Callable[[], None]], object] | None = None,
+        unfinished: tuple[UnfinishedFrames, UnfinishedFrames] | None = None,
     ) -> None:
+        self._unfinished, self._unfinished_later = unfinished or (UnfinishedFrames(), UnfinishedFrames())
         self._budget = budget or PacketBudget()
         self.certified = names_in(writer.get_extra_info("peercert"))
         """The names of the client's certificate; none where it has shown none."""
@@ -109,6 +116,7 @@ class ClientStream:
         self._loop = asyncio.get_running_loop()
         self._defer = self._loop.call_soon if defer is None else defer
         writer.transport.set_write_buffer_limits(high=BUFFER_MAX)
+        limit_reads(writer.transport, CONNECT_READ)
 
     def trace_under(self, party: str, trace_step: TraceStep | None) -> None:
         """Write its steps to a log, as those of this party, before their effects are performed."""
@@ -137,6 +145,11 @@ class ClientStream:
         """End the connection at once; nothing more is sent."""
         self._writer.transport.abort()
 
+    def refuse(self, why: str) -> None:
+        """End the connection, since of a packet that it has begun the rest does not come."""
+        self.error = ProtocolViolation(why, "4.13", ReasonCode.QUOTA_EXCEEDED)
+        self.abort()
+
     async def run(self) -> None:
         """Serve the client until the connection is over."""
         self._perform(MQTT_CONNECTION.start(self.record, steady_ns()))
@@ -144,6 +157,8 @@ class ClientStream:
             with contextlib.suppress(OSError):
                 await self._read()
         finally:
+            self._unfinished.note(self, 0, is_new=True)
+            self._decoder = ClientDecoder()  # what the client has begun goes now, and this object when Python looks
             self.feed(TransportLost())
             for alarm in self._alarms.values():
                 alarm.cancel()
@@ -214,13 +229,17 @@ class ClientStream:
                 self.feed(BrokenPacket(error.reason_code, error.level))
                 return
             if message is None:
-                return
+                break
             if share:
                 share -= count
             else:
                 self._budget.take(count)
             self.received += count
             self._decoder.max_packet = self.record.settings.max_packet  # a CONNECT is there: the next may be longer
+            if self._unfinished is not self._unfinished_later:
+                self._unfinished.note(self, 0, is_new=True)
+                self._unfinished = self._unfinished_later
+                limit_reads(self._writer.transport, READ_SIZE)
             self.feed(message)
             if type(message) is PublishMessage and message.packet.topic and message.packet.properties.topic_alias:
                 self._bound_aliases()
@@ -229,6 +248,7 @@ class ClientStream:
                 await self._opened.wait()
             if not self.has_room:
                 await self._room.wait()
+        self._unfinished.note(self, packets.pending_bytes, is_new=packets.pending_bytes <= len(data))
 
     def _bound_aliases(self) -> None:
         """A client whose aliases stand for too much is disconnected (MQ-220)."""

@@ -34,6 +34,7 @@ from statemachines.drivers.password_file import PasswordFile
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.tcp import Address
+from statemachines.drivers.unfinished_frames import UnfinishedFrames
 from statemachines.kernel import ConfigurationError
 from statemachines.mqtt_codec.codec_error import ReasonCode
 from statemachines.mqtt_connections.connection import MQTT_CONNECTION
@@ -48,6 +49,9 @@ logger = logging.getLogger("gapless")
 CONNECTIONS_MAX: Final = 20_000
 CONNECTING_MAX: Final = 1_000
 """Connections whose client is not accepted yet; each may cost a packet of memory."""
+
+CONNECTS_MAX: Final = 16 * 2**20
+"""Bytes of all CONNECTs that are not whole: strangers send them."""
 
 ACCEPTED_MAX: Final = 32
 """Connections that are accepted in one turn of the loop: many strangers at once do not keep clients waiting."""
@@ -178,6 +182,7 @@ class MqttNode:
         except OSError as error:
             raise ConfigurationError("listen", f"{host}:{port}", f"cannot be listened at: {error}") from error
         self._budget = PacketBudget()
+        self._unfinished = (UnfinishedFrames(sum_max=CONNECTS_MAX), UnfinishedFrames())
         self._settings = replace(self._settings, shared_available=self._node.shares_streams)
         if not self._node.shares_streams:
             logger.warning("%s: %s", self._node.name, NOT_SHARED)
@@ -262,7 +267,7 @@ class MqttNode:
             return
         peer: Any = writer.get_extra_info("peername")
         name, defer = "{}:{}".format(*peer[:2]) if peer else "-", self._node.request_queue.deferred.defer
-        stream = ClientStream(name, self._settings, reader, writer, self._budget, defer)
+        stream = ClientStream(name, self._settings, reader, writer, self._budget, defer, self._unfinished)
         session = MqttSession(self._node, stream, self._takeovers, self._users, self._allows_anonymous)
         stream.take_tell = session.take_tell
         self._count += 1

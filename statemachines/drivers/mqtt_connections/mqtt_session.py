@@ -488,7 +488,7 @@ class MqttSession:
             return 0
         if not self._node.shares_streams:
             return ReasonCode.SHARED_NOT_SUPPORTED
-        if is_not_local:  # of $queue/FILTER: for the standard it is no group (MQ-222)
+        if is_not_local:  # of $queue/GROUP/FILTER: for the standard it is no group (MQ-222)
             return ReasonCode.IMPLEMENTATION_ERROR
         try:
             parse_filter(topic_filter)

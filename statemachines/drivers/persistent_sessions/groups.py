@@ -11,7 +11,7 @@ import msgspec
 
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.shared_subscriptions.node_commands import read_configuration
-from statemachines.drivers.shared_subscriptions.open_stores import path_of
+from statemachines.drivers.shared_subscriptions.open_stores import path_of, split_store
 from statemachines.drivers.shared_subscriptions.shared_session import SharedSession
 from statemachines.shared_subscriptions.configuration import Configuration
 
@@ -70,7 +70,9 @@ async def share_database(store: str | Path, groups: Groups | None) -> bool:
 
 
 def is_one_database(sessions: str | Path, groups: str | Path) -> bool:
-    """Whether both names are of one file, or one URL."""
+    """Whether both names are of one file, or one URL, which has what leaders keep as well."""
+    if len(set(split_store(groups))) > 1:
+        return False
     paths = path_of(sessions), path_of(groups)
     if paths[0] is None or paths[1] is None:
         return paths == (None, None) and str(sessions) == str(groups)

@@ -3,7 +3,7 @@ store.
 
     here, there = ("10.0.0.1", 7601), ("10.0.0.2", 7601)
     async with SessionNode("sessions.db", name="node-1", listen=here, peers=[there]) as node:
-        await node.failed()
+        await node.wait_for_failure()
 
 Each process under a name begins a life of it in the store, and ends when the store knows a newer one.  A node whose
 process dies is no loss but of time: its clients go to another, and everything else is in the store.

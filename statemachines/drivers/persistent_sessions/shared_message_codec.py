@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from statemachines.drivers.message_head import MessageHead, add_headers, decode_head, encode_head
 from statemachines.drivers.persistent_sessions.payloads import Payload
-from statemachines.drivers.topic_filter import QUEUE
+from statemachines.drivers.topic_filter import GROUP_PREFIXES
 from statemachines.shared_subscriptions.stream_store import parse_filter
 
 TERMS: Final = "mqtt.shared"
@@ -37,16 +37,12 @@ class SharedTerms(NamedTuple):
 
 def name_group(topic_filter: str) -> str:
     """The group and filter of `$share/GROUP/FILTER`, the same however it is written."""
-    group, filtered = parse_filter(topic_filter)
-    return f"{group}/{filtered}"
+    return "/".join(parse_filter(topic_filter))
 
 
 def spell_group(group: str) -> tuple[str, ...]:
     """Every filter that is of this group."""
-    name, _, topic_filter = group.partition("/")
-    if name == QUEUE:
-        return (group,)
-    return f"$share/{name}/{topic_filter}", f"$shared/{name}/{topic_filter}"
+    return tuple(f"{prefix}{group}" for prefix in GROUP_PREFIXES)
 
 
 def add_terms(payload: Payload, terms: SharedTerms) -> Payload:

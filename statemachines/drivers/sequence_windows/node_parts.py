@@ -49,11 +49,13 @@ class SubscriberNode:
         windows: Windows,
         subjects: tuple[str, ...],
         publishers_max: int = PLACES,
+        publish: Callable[[str, bytes], object] | None = None,
     ) -> None:
         self.receiver = receiver
         self.subscriber = SequencedSubscriber(
             self._print_delivery,
             on_advisory=lambda fields: _print({"advisory": fields}),
+            publish=publish,
             client=life.number,
             everything=not subjects,
             window=windows.subscriber,

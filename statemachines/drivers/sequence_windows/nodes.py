@@ -95,20 +95,23 @@ def subscriber(
             metavar="N", help="So many publishers of a subject are remembered; then who was silent longest goes."
         ),
     ] = PLACES,
+    advise: Annotated[bool, typer.Option("--advise", help="Publish each advisory to the group, too.")] = False,
     losses: Annotated[
         Path | None, typer.Option(metavar="PATH", help="A socket to make there, for `gapless show-loss PATH`.")
     ] = None,
 ) -> None:
     """Print what comes over a multicast group, what was lost before it, and an advisory a second, as lines of JSON."""
     from statemachines.drivers.lives import begin_life
-    from statemachines.drivers.sequence_windows.multicast import MulticastReceiver, parse_group
-    from statemachines.drivers.sequence_windows.node_parts import SubscriberNode
+    from statemachines.drivers.sequence_windows.multicast import MulticastReceiver, MulticastSender, parse_group
+    from statemachines.drivers.sequence_windows.node_parts import SubscriberNode, publisher_of
     from statemachines.drivers.signals import run_until_signal
 
     windows = _windows(config)
     life = begin_life(name, state, trace, number, PROTOCOL)
-    with closing(life), MulticastReceiver(parse_group(group, interface)) as receiver:
-        node = SubscriberNode(receiver, life, name, windows, tuple(subjects or ()), publishers_max)
+    place = parse_group(group, interface)
+    with closing(life), MulticastReceiver(place) as receiver, MulticastSender(place) as sender:
+        publish = publisher_of(life, sender.send, windows).publish if advise else None
+        node = SubscriberNode(receiver, life, name, windows, tuple(subjects or ()), publishers_max, publish)
         if converged:
             node.subscriber.note_convergence()
         run_until_signal(node.run(losses))

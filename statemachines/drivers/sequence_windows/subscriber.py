@@ -17,11 +17,13 @@ from statemachines.kernel import ConfigurationError, Effect, Node, Tell
 from statemachines.sequence_windows.inbox_window import INBOX_WINDOW, Inboxed, InboxJudged, InboxWindowRecord
 from statemachines.sequence_windows.late_join import LATE_JOIN, Converged, Join, Joined, LateJoinRecord
 from statemachines.sequence_windows.loss_notifier import (
+    ADVISED,
     LOSS_NOTIFIER,
     Advisory,
     LossNotifierRecord,
     Lost,
     fields_of,
+    message_of,
 )
 from statemachines.sequence_windows.losses import PEERS_MAX, Losses
 from statemachines.sequence_windows.message import Judged, Numbered, Verdict
@@ -71,6 +73,8 @@ class SequencedSubscriber:
 
     `deliver(delivery)` gets each message once; `on_loss(loss)` each loss, before the message that showed it;
     `on_advisory(fields)` the advisories, the first loss at once and then one a second, with `client` as their `scid`.
+    `publish(subject, payload)` gets each advisory as a message in JSON, for the subject that the source names: a
+    `SequencedPublisher.publish` brings it to all who subscribe that subject.  Its own losses are not advised.
     `everything`: all subjects are subscribed; otherwise `subscribe` says which.  `window`: when to forget;
     `publishers_max`: so many publishers of a subject are remembered, each life of one apart; for one more the one is
     forgotten that was silent longest, and if that speaks again it is FIRST, with a loss that is unknown.
@@ -92,6 +96,7 @@ class SequencedSubscriber:
         *,
         on_loss: Callable[[Loss], object] | None = None,
         on_advisory: Callable[[dict[str, str | int]], object] | None = None,
+        publish: Callable[[str, bytes], object] | None = None,
         client: int = 1,
         everything: bool = False,
         window: Window | None = None,
@@ -113,6 +118,7 @@ class SequencedSubscriber:
         self._deliver = deliver
         self._on_loss = on_loss
         self._on_advisory = on_advisory
+        self._publish = publish
         self._client = client
         self._wall = wall
         self._now = now
@@ -323,7 +329,8 @@ class SequencedSubscriber:
             try:
                 self._call(self._deliver, one)
             finally:
-                self._advise(self._notifier.feed(Lost(((one.subject, one.lost),)), self._now()))
+                if one.subject != ADVISED:
+                    self._advise(self._notifier.feed(Lost(((one.subject, one.lost),)), self._now()))
 
     def _joined(self, told: Judged, t_ns: int) -> Join:
         (effect,) = LATE_JOIN.step(self._join, Joined(told.frame, t_ns), 0).effects
@@ -333,7 +340,12 @@ class SequencedSubscriber:
     def _advise(self, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Tell) and isinstance(effect.event, Advisory):
-                self._call(self._on_advisory, fields_of(effect.event, self._client))
+                fields = fields_of(effect.event, self._client)
+                try:
+                    self._call(self._on_advisory, fields)
+                finally:
+                    if self._publish is not None:
+                        self._publish(ADVISED, msgspec.json.encode(message_of(fields)))
 
     def _call(self, callback: Callable[[Any], object] | None, value: Any) -> None:
         if callback is None:

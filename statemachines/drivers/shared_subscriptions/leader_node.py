@@ -1,7 +1,7 @@
 """LeaderNode: a leader host as a process: a registry over TCP, with its stores.
 
     async with LeaderNode(listen=("127.0.0.1", 7411), store="messages.db") as node:
-        await node.failed()
+        await node.wait_for_failure()
 
 On leaving, every leader commits what it has and gives its claim up.
 """
@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Final, TypeGuard
 
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.environment import REAL, NodeEnvironment
@@ -21,6 +22,7 @@ from statemachines.drivers.loop_watchdog import LoopWatchdog
 from statemachines.drivers.opening import closed_on_failure
 from statemachines.drivers.port import serve_replies
 from statemachines.drivers.runtime import Runtime
+from statemachines.drivers.shared_subscriptions.leader_starts import LeaderQuestion, LeaderStarts
 from statemachines.drivers.shared_subscriptions.milestones import Milestones
 from statemachines.drivers.shared_subscriptions.node_life import begin_node_life
 from statemachines.drivers.shared_subscriptions.open_stores import (
@@ -28,17 +30,19 @@ from statemachines.drivers.shared_subscriptions.open_stores import (
     directory_of,
     open_store_patiently,
     open_stores,
+    split_store,
 )
 from statemachines.drivers.shared_subscriptions.roles import LEADER
 from statemachines.drivers.tcp import Address
-from statemachines.kernel import Event, Outgoing, Superseded, node_of
+from statemachines.kernel import ConfigurationError, Event, Outgoing, Superseded, node_of
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.dead_letter import DeadLettersRefused, LetterUnwritten
 from statemachines.shared_subscriptions.failed_deliveries import MessageDropped, StreamParked
-from statemachines.shared_subscriptions.message import END_OF_STREAM, ToLeaderHost
+from statemachines.shared_subscriptions.message import END_OF_STREAM, LeaderWanted, ToLeaderHost
 from statemachines.shared_subscriptions.progress_cover import ProgressRefused, StreamBehind
 from statemachines.shared_subscriptions.registry import Registry
+from statemachines.shared_subscriptions.registry_process import find_malformed
 from statemachines.shared_subscriptions.relay import check_sender
 from statemachines.trace.log import TraceLog
 from statemachines.wire import quote_for_log
@@ -85,7 +89,8 @@ def read_to(progress: int) -> str:
 
 
 class LeaderNode:
-    """`listen`: (host, port), port 0 for any; `store`: path or URL of the database with both stores; `peers`: the other
+    """`listen`: (host, port), port 0 for any; `store`: path or URL of the database with both stores
+    ("messages.db;leaders.db": of two); `peers`: the other
     leader hosts over the same stores: a group is led by one of them, and whoever is asked passes borrowers on to it;
     `credentials`: what consumers must prove, and what we show them.  The rest as for `SharedSession`."""
 
@@ -109,6 +114,9 @@ class LeaderNode:
         credentials.check_peers(peers, LEADER.name)
         self.credentials = credentials
         self.configuration = (configuration or Configuration()).check()
+        if self.configuration.dead_letter_topic and len(set(split_store(store))) > 1:
+            rule = "needs both stores in one database: a dead letter and the progress behind it are one commit"
+            raise ConfigurationError("dead_letter_topic", self.configuration.dead_letter_topic, rule)
         self._name = node
         self.node = node or ""
         self._listen = listen
@@ -151,11 +159,14 @@ class LeaderNode:
         self._log = life.log
         lease_ns = self.configuration.lease_ms * MS
         standing = LoopWatchdog(self.node, lease_ns, environment.steady_ns, GIVE_IT_TIME)
+        self._starts = LeaderStarts(
+            self._groups.ask, lambda question: self._runtime.act(partial(self._host.receive, *question))
+        )
         self._runtime = Runtime(
             life.name,
             life.number,
             {
-                group_store.SERVICE: serve_replies(self._groups.ask),
+                group_store.SERVICE: self._starts.serve,
                 stream_store.SERVICE: serve_replies(self._streams.ask),
             },
             handle=self._handle,
@@ -226,7 +237,14 @@ class LeaderNode:
 
     def _handle(self, sender: str, to: str, message: ToLeaderHost, now_ns: int) -> list[Outgoing]:
         check_sender(sender, to, message, self._transport.is_peer_of(LEADER.name, sender))
+        if self._begins_leader(message) and self._starts.keep(LeaderQuestion(sender, to, message)):
+            return []
         return self._host.receive(sender, to, message, now_ns)
+
+    def _begins_leader(self, message: ToLeaderHost) -> TypeGuard[LeaderWanted]:
+        if type(message) is not LeaderWanted or find_malformed(message) is not None:
+            return False
+        return (message.group, message.filter) not in self._host.record.leaders
 
     def _route_tell(self, party: str, event: Event) -> None:
         """What an operator must know; a leader that resigned is followed by another at the next `leader_wanted`."""

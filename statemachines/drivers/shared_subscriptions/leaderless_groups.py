@@ -23,6 +23,11 @@ WAITS: Final = (
 )
 
 
+def name_first(names: list[str]) -> str:
+    """The first of them, and how many there are beside it: one line of the log is enough for a thousand."""
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} other subscriptions"
+
+
 class LeaderlessGroups:
     """`clock`: the steady one; `list_waiting`: the subscriptions that have no leader now."""
 
@@ -37,13 +42,18 @@ class LeaderlessGroups:
         """Look at the subscriptions, and plan the next look."""
         now_ns = self._clock()
         before, self._since = self._since, {}
+        said: list[str] = []
+        longest_s = 0.0
         for name in self._list_waiting():
             since_ns, say_s = before.get(name, (now_ns, AFTER_S))
             waited_s = (now_ns - since_ns) / 1e9
             if waited_s >= say_s:
-                logger.warning(WAITS, self.node, name, waited_s)
+                said.append(name)
+                longest_s = max(longest_s, waited_s)
                 say_s *= 2
             self._since[name] = since_ns, say_s
+        if said:
+            logger.warning(WAITS, self.node, name_first(said), longest_s)
         self._wake = asyncio.get_running_loop().call_later(AFTER_S / LOOKS, self.look)
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 sqlite:///messages.db           a file (relative); sqlite:////var/lib/messages.db (absolute)
 messages.db                     the same: a plain path
 postgresql://me@db:5432/mine    PostgreSQL; needs the extra `postgres`
+messages.db;leaders.db          messages in the first, what leaders keep in the second, each as above
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ T = TypeVar("T")
 
 
 class OpenStores(NamedTuple):
-    """Both stores of one database."""
+    """Both stores, of one database or of two."""
 
     groups: RecordDatabase
     streams: MessageDatabase
@@ -57,12 +58,11 @@ def open_stores(store: str | Path) -> OpenStores:
     Waits for the database: call it in a thread where a loop is running.  Raises `ConfigurationError` where the database
     cannot be reached or used (no password is shown), `StoreUnavailable` where it is busy.
     """
-    path = path_of(store)
-    if path is not None:
-        from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore, SqliteStreamStore
-
-        return _both(lambda: SqliteGroupStore(path), lambda: SqliteStreamStore(path))
-    return with_extra(store, lambda: _open_postgres(str(store)))
+    messages, leaders = split_store(store)
+    stores = _both(lambda: _open_group_store(leaders), lambda: open_stream_store(messages))
+    if messages != leaders:  # members of one group read the same messages, wherever its leader keeps what it knows
+        stores.groups.identity = stores.streams.identity
+    return stores
 
 
 def open_stream_store(store: str | Path) -> MessageDatabase:
@@ -72,14 +72,21 @@ def open_stream_store(store: str | Path) -> MessageDatabase:
         from statemachines.drivers.shared_subscriptions.sqlite import SqliteStreamStore
 
         return SqliteStreamStore(path)
-    return with_extra(store, lambda: _open_postgres_streams(str(store)))
+    return with_extra(store, lambda: _open_postgres_streams(str(split_store(store)[0])))
+
+
+def split_store(store: str | Path) -> tuple[str | Path, str | Path]:
+    """Where messages are, and what leaders keep; the same, unless a `;` is between."""
+    messages, separator, leaders = store.partition(";") if isinstance(store, str) else (store, "", store)
+    return messages, leaders if separator else messages
 
 
 def path_of(store: str | Path) -> Path | None:
-    """The file of a SQLite store; None for a database elsewhere.
+    """The file of a SQLite store, of two that of the messages; None for a database elsewhere.
 
     Raises `ConfigurationError` for a URL of a kind that we do not know.
     """
+    store, _ = split_store(store)
     if isinstance(store, Path):
         return store
     scheme, separator, rest = store.partition("://")
@@ -124,10 +131,19 @@ def _both(open_groups: Callable[[], RecordDatabase], open_streams: Callable[[], 
         raise
 
 
-def _open_postgres(url: str) -> OpenStores:
-    from statemachines.drivers.shared_subscriptions.postgres import PostgresGroupStore, PostgresStreamStore
+def _open_group_store(store: str | Path) -> RecordDatabase:
+    path = path_of(store)
+    if path is not None:
+        from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore
 
-    return _both(lambda: PostgresGroupStore(url), lambda: PostgresStreamStore(url))
+        return SqliteGroupStore(path)
+    return with_extra(store, lambda: _open_postgres_groups(str(store)))
+
+
+def _open_postgres_groups(url: str) -> RecordDatabase:
+    from statemachines.drivers.shared_subscriptions.postgres import PostgresGroupStore
+
+    return PostgresGroupStore(url)
 
 
 def _open_postgres_streams(url: str) -> MessageDatabase:

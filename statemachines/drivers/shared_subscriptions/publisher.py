@@ -78,15 +78,16 @@ class Publisher:
     async def publish(
         self,
         topic: str,
-        payloads: Sequence[bytes],
+        payload: bytes | Sequence[bytes],
         *,
         headers: Headers | None = None,
         key: bytes | None = None,
         timestamp: float | None = None,
         heads: Sequence[MessageHead | None] = (),
     ) -> Appended:
-        """Append messages to the topic's stream, all or none; they are in the store when this returns.  What is done to
-        `payloads` meanwhile changes nothing.
+        """Append a message, or several, to the topic's stream, all or none; they are in the store when this returns.
+
+        What is done to `payload` meanwhile changes nothing.
 
         Args:
             headers: names and values, of each of these messages: 64 at most, with key and timestamp 16 KiB at most.
@@ -99,7 +100,7 @@ class Publisher:
             StoreUnavailable: they are not there.
             OutcomeOpen: that is not known.
         """
-        payloads = tuple(payloads)
+        payloads = (payload,) if isinstance(payload, bytes) else tuple(payload)
         common = make_head(headers, key, timestamp)
         if common is not None:
             if heads:

@@ -39,7 +39,7 @@ from statemachines.drivers.shared_subscriptions.deliveries import Delivered as D
 from statemachines.drivers.shared_subscriptions.deliveries import Deliveries as Deliveries
 from statemachines.drivers.shared_subscriptions.deliveries import DeliveryRevoked as DeliveryRevoked
 from statemachines.drivers.shared_subscriptions.durable_progress import AcknowledgementUncertain, DurableProgress
-from statemachines.drivers.shared_subscriptions.leaderless_groups import LeaderlessGroups
+from statemachines.drivers.shared_subscriptions.leaderless_groups import LeaderlessGroups, name_first
 from statemachines.drivers.shared_subscriptions.node_life import begin_node_life
 from statemachines.drivers.shared_subscriptions.open_stores import (
     OpenStores,
@@ -58,6 +58,7 @@ from statemachines.drivers.shared_subscriptions.roles import CONSUMER, LEADER
 from statemachines.drivers.shared_subscriptions.stalled_streams import StalledStreams
 from statemachines.drivers.shared_subscriptions.store import ANSWER_MAX, Payloads, StoredPayload
 from statemachines.drivers.tcp import Address, parse_address
+from statemachines.drivers.topic import is_shared
 from statemachines.kernel import (
     Answer,
     ConfigurationError,
@@ -109,15 +110,20 @@ LET_IT_TURN: Final = (
 """What an application does about a loop that stands still."""
 
 GIVEN_BACK: Final = (
-    "%s: no read of the store has succeeded for %.1f s (stream %s and others): the streams of %s are given back to the"
-    " group, and asked for again when a read succeeds; look at the database, and at the way there"
+    "%(node)s: no read of the store has succeeded for %(wait_s).1f s (stream %(stream)s and others): the streams of"
+    " %(names)s are given back to the group, and asked for again when a read succeeds; look at the database, and at"
+    " the way there"
 )
 TAKEN_BACK: Final = (
-    "%s: a message of stream %s was not acknowledged for %.1f s: the streams of %s are given back to the group, and"
-    " asked for again when the application takes messages; its late ack() raises DeliveryRevoked"
+    "%(node)s: a message of stream %(stream)s was not acknowledged for %(wait_s).1f s: the streams of %(names)s are"
+    " given back to the group, and asked for again when the application takes messages; its late ack() raises"
+    " DeliveryRevoked"
 )
-RETURNED: Final = "%s: the application takes messages again: %s takes part again (it kept a message of stream %s)"
-TAKES_PART: Final = "%s: the store can be read again (stream %s): %s takes part again"
+RETURNED: Final = (
+    "%(node)s: the application takes messages again: %(names)s takes part again (it kept a message of stream"
+    " %(stream)s)"
+)
+TAKES_PART: Final = "%(node)s: the store can be read again (stream %(stream)s): %(names)s takes part again"
 
 Acknowledge = Literal["application", "delivery"]
 """Who acknowledges messages: the application, or nobody (fire and forget: handing them over counts)."""
@@ -135,7 +141,6 @@ REVOKED_MAX: Final = 1_000
 """So many owners whose messages were taken back are remembered; a late acknowledgement for an older one changes
 nothing."""
 
-SHARED: Final = ("$shared/", "$share/", "$queue/")
 LEADERS_MAX: Final = 16
 
 
@@ -209,6 +214,8 @@ class SharedSession:
         self._turn_ns = 0
         self._taken: Deliver | None = None
         self._revoked: dict[str, bool] = {}
+        self._notices: dict[str, tuple[str, list[str]]] = {}
+        """Lines that are written when the loop turns: a stream, and the subscriptions of which it is told."""
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -310,8 +317,9 @@ class SharedSession:
         progress: Mapping[str, int] | None = None,
         label: str = "",
     ) -> None:
-        """Take part in the group of `$shared/GROUP/FILTER` (or `$queue/FILTER`); anything else is a topic filter that
-        is read alone: from `start`, and streams in `progress` (as `progress` told it in an earlier life) from there.
+        """Take part in the group of `$shared/GROUP/FILTER` (or `$share`, `$queue`); anything else is a topic filter
+        that is read alone: from `start`, and streams in `progress` (as `progress` told it in an earlier life) from
+        there.
 
         A group that is not declared yet is declared to begin at `start`: "now", "beginning" (everything stored), or
         nanoseconds of store time.  When this returns it is declared: whatever is published from then on is delivered to
@@ -566,16 +574,10 @@ class SharedSession:
                 self._revoked[owner] = True
                 if len(self._revoked) > REVOKED_MAX:
                     del self._revoked[next(iter(self._revoked))]
-            case Suspended(name, stream, True):
-                wait_s = self.configuration.ack_wait_ms / 1_000
-                logger.warning(TAKEN_BACK, self.node, stream, wait_s, self._names.get(name, name))
-            case Resumed(name, stream, True):
-                logger.warning(RETURNED, self.node, self._names.get(name, name), stream)
-            case Suspended(name, stream):
-                patience_s = self.configuration.validity_ms / 1_000
-                logger.warning(GIVEN_BACK, self.node, patience_s, stream, self._names.get(name, name))
-            case Resumed(name, stream):
-                logger.warning(TAKES_PART, self.node, stream, self._names.get(name, name))
+            case Suspended(name, stream, is_late):
+                self._note_kind(TAKEN_BACK if is_late else GIVEN_BACK, name, stream)
+            case Resumed(name, stream, is_late):
+                self._note_kind(RETURNED if is_late else TAKES_PART, name, stream)
             case DeclarationRefused():
                 if party in self._declaring:
                     self._refused[self._declaring[party]] = event
@@ -586,6 +588,19 @@ class SharedSession:
                 self._ready.set()
             case Ready():
                 self._ready.set()
+
+    def _note_kind(self, line: str, name: str, stream: str) -> None:
+        """One line for all subscriptions of which the same is told at the same time."""
+        if line not in self._notices:
+            self._notices[line] = (stream, [])
+            asyncio.get_running_loop().call_soon(self._write_notice, line)
+        self._notices[line][1].append(self._names.get(name, name))
+
+    def _write_notice(self, line: str) -> None:
+        stream, names = self._notices.pop(line)
+        wait_ms = self.configuration.ack_wait_ms if line == TAKEN_BACK else self.configuration.validity_ms
+        values = {"node": self.node, "stream": stream, "names": name_first(names), "wait_s": wait_ms / 1_000}
+        logger.warning(line, values)
 
     async def _read(self, party: str, request: ListStreams | Fetch, feed: Feed) -> None:
         """The stream store, as the service of the session and of private subscriptions."""
@@ -691,7 +706,7 @@ def parse_wanted(
         raise ConfigurationError("acknowledge", acknowledge, 'must be "application" or "delivery"')
     start_ns = start_of(start)
     at_delivery = acknowledge == "delivery"
-    if subscription.startswith(SHARED):
+    if is_shared(subscription):
         if progress is not None:
             rule = "is the group's: give no progress with a shared subscription"
             raise ConfigurationError("progress", dict(progress), rule)

@@ -38,10 +38,8 @@ Heads = Sequence[bytes | None]
 class RecordDatabase(Protocol):
     """Small records with atomic preconditions."""
 
-    @property
-    def identity(self) -> str:
-        """What the database was called by chance when it was made; no other has it, but for its copies."""
-        ...
+    identity: str
+    """What the database was called by chance when it was made; no other has it, but for its copies."""
 
     async def ask(self, request: Read | Scan | Commit) -> tuple[Answer, ...]:
         """The answers; `StoreFailed` where the database did not carry it out, or the outcome is open (logged)."""

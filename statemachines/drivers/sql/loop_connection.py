@@ -120,7 +120,7 @@ class LoopConnection:
         try:
             self._pgconn.send_query_prepared(statement.name, values, [BINARY] * len(values), BINARY)
             self._write()
-            await self._answer
+            await self._database.connections.await_answer(self._answer)
         finally:
             self._answer = None
 

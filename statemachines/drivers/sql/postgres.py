@@ -6,10 +6,8 @@ all processes have one order, and the store's time grows with it.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
@@ -18,7 +16,8 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.sql.failure import BUSY_S, OutcomeOpen, StoreAway, StoreDamaged, StoreUnavailable
-from statemachines.drivers.sql.postgres_address import IDLE_S, connect, hide_password, is_pooled, parse_url
+from statemachines.drivers.sql.postgres_address import IDLE_S, SAID, connect, hide_password, is_pooled, parse_url
+from statemachines.drivers.sql.silent_server import AnsweredWorker, ServerConnections
 from statemachines.drivers.sql.store_version import NO_UPGRADES, StoreVersion, Upgrades, say_users
 from statemachines.kernel import ConfigurationError, GaplessError, LocalProtocolError
 
@@ -170,17 +169,17 @@ class PostgresDatabase:
         self._clock = clock
         self._agree = agree
         self._closed = False
-        self._pooled = False
         self._held: Connection | None = None
-        self._engine = connect(address, busy_s)
+        self.connections = ServerConnections()
+        self._engine = connect(address, busy_s, self.connections.note)
         self._single = self._engine.execution_options(isolation_level="AUTOCOMMIT")
         self._frozen = self._engine.execution_options(isolation_level="REPEATABLE READ")
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="postgres")
+        self._worker = AnsweredWorker(self.connections)
         try:
-            self._worker.submit(self._open).result()
+            self._worker.open(self._open)
         except BaseException:
-            self._worker.submit(self._dispose).result()
-            self._worker.shutdown()
+            self._worker.open(self._dispose)
+            self._worker.shut_down(wait=True)
             raise
 
     async def run(self, work: Callable[[], T]) -> T:
@@ -188,14 +187,14 @@ class PostgresDatabase:
         if self._closed:
             raise LocalProtocolError("store", "closed", "request", "", f"{self.url} was closed; open another store")
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._worker, work)
+            return await self._worker.run(work)
         except DBAPIError as error:
             await self.raise_failure(error)
 
     async def raise_failure(self, error: DBAPIError) -> NoReturn:
         """Raise what an error of the server means; who waited for a lock ends those that hold it and stand still."""
         if code_of(error) == LOCKED and not self._closed:
-            await asyncio.get_running_loop().run_in_executor(self._worker, self._end_silent)
+            await self._worker.run(self._end_silent)
         failure = self.failure(error)
         if failure is None:
             raise error  # a wrong statement: ours to mend
@@ -205,10 +204,10 @@ class PostgresDatabase:
         """Close the connection and end the thread; a second time does nothing."""
         if not self._closed:
             self._closed = True
-            closing = asyncio.get_running_loop().run_in_executor(self._worker, self._dispose)
-            self._worker.shutdown(wait=False)  # whether or not somebody waits for it to be done
+            closing = self._worker.run(self._dispose)
+            self._worker.shut_down(wait=False)  # whether or not somebody waits for it to be done
             await closing
-            self._worker.shutdown()  # nothing is left to do: at most the thread's last instructions are waited for
+            self._worker.shut_down(wait=True)  # nothing is left to do but the thread's last instructions
 
     # -- in the worker ------------------------------------------------------------------------------------------
 
@@ -234,7 +233,7 @@ class PostgresDatabase:
     def single(self) -> Iterator[Connection]:
         """Statements that need no transaction: each sees one state, and is one round trip.  (Behind a pooler only a
         transaction has its limits.)"""
-        if self._pooled:
+        if self.connections.is_pooled:
             with self._engine.begin() as connection:
                 yield connection
             return
@@ -253,7 +252,7 @@ class PostgresDatabase:
     @property
     def is_pooled(self) -> bool:
         """A pooler is between: only a transaction has its limits, and no statement is prepared."""
-        return self._pooled
+        return self.connections.is_pooled
 
     def _end_silent(self) -> None:
         """The server ends a transaction whose process stands still (`idle_in_transaction_session_timeout`), but not one
@@ -307,7 +306,7 @@ class PostgresDatabase:
         for left in reversed(range(OPENINGS)):
             try:
                 with self._engine.begin() as connection:
-                    self._pooled = is_pooled(connection)
+                    self.connections.is_pooled = is_pooled(connection)
                     self._make_ours(connection)
                 return
             except DBAPIError as error:
@@ -387,8 +386,6 @@ LATER: Final = (
     # and of a pooler: it has no room, or has lost its server
     "no more connections allowed", "server login", "query_wait_timeout", "connect failed", "server conn crashed",
 )  # fmt: skip
-SAID: Final = "FATAL:"
-"""Before the words of a server, or of a pooler, that answers and lets nobody in."""
 AWAY: Final = (
     "connection to server", "resolve host", "timeout expired",
     # and where it is cut while the tables are looked at

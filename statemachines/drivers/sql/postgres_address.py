@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
@@ -52,12 +54,16 @@ def hide_password(url: URL) -> str:
 DIRECT: Final = "gapless.direct"
 """A setting that a session of the server has if it took ours when it began."""
 
+SAID: Final = "FATAL:"
+"""Before the words of a server, or of a pooler, that answers and lets nobody in."""
+
 REFUSED_OPTIONS: Final = "unsupported startup parameter"
 """What a pooler says that takes no settings of a session."""
 
 
-def connect(url: URL, busy_s: float) -> Engine:
-    """Two connections at most, made when they are needed and made anew when they were lost.
+def connect(url: URL, busy_s: float, note: Callable[[Any, dict[str, Any]], None]) -> Engine:
+    """Two connections at most, made when they are needed and made anew when they were lost; `note` hears of each, and
+    of the arguments that it was made with.
 
     It may lead to a pooler that gives each transaction another session of the server (pgbouncer in transaction mode).
     Such a one takes no settings of a session, or drops them: then each transaction sets its own, and no statement is
@@ -95,7 +101,7 @@ def connect(url: URL, busy_s: float) -> Engine:
         pool_reset_on_return=None,
         isolation_level="READ COMMITTED",
     )
-    event.listen(engine, "do_connect", _connect)
+    event.listen(engine, "do_connect", partial(_connect, note))
     set_limits = "SELECT " + ", ".join(f"set_config('{name}', '{value}', true)" for name, value in limits.items())
 
     def begin(connection: Connection) -> None:
@@ -115,7 +121,9 @@ def is_pooled(connection: Connection) -> bool:
     return bool(connection.connection.info["pooled"])
 
 
-def _connect(dialect: Any, record: Any, given: Any, arguments: dict[str, Any]) -> Any:
+def _connect(
+    note: Callable[[Any, dict[str, Any]], None], dialect: Any, record: Any, given: Any, arguments: dict[str, Any]
+) -> Any:
     """A connection of psycopg; the `record` of it says whether it is pooled."""
     driver = dialect.loaded_dbapi
     try:
@@ -123,7 +131,9 @@ def _connect(dialect: Any, record: Any, given: Any, arguments: dict[str, Any]) -
     except driver.OperationalError as error:
         if REFUSED_OPTIONS not in str(error):
             raise
-        connection = driver.connect(*given, **{**arguments, "options": _without_ours(arguments["options"])})
+        arguments = {**arguments, "options": _without_ours(arguments["options"])}
+        connection = driver.connect(*given, **arguments)
+    note(connection, arguments)
     connection.autocommit = True
     ((found,),) = connection.execute(f"SELECT current_setting('{DIRECT}', true)").fetchall()
     connection.autocommit = False

@@ -80,6 +80,9 @@ class PrefixedConnection(sqlite3.Connection):
         return super().executemany(name_tables(statement, self.prefix), rows)
 
 
+FILE_ENDS: Final = ("", "-wal", "-shm")
+"""How the names of the files end that SQLite has open: the database, its write-ahead log, and the index of that."""
+
 CHECKPOINT_PAGES: Final = 4_000
 """So many pages of the log make a commit write them to the file, which flushes both: 16 MB, and one hash table of
 SQLite's index of the log."""
@@ -107,7 +110,7 @@ class SqliteDatabase:
     ) -> None:
         self.path = path
         self._place = path.absolute()  # wherever the process goes
-        self._place_text = str(self._place)
+        self._files = [f"{self._place}{end}" for end in FILE_ENDS]
         self._layout = layout
         self._stamp = f"UPDATE {layout.prefix}store SET time_ns = ?"
         self._last = f"SELECT time_ns FROM {layout.prefix}store"
@@ -142,6 +145,8 @@ class SqliteDatabase:
             given = self._quick.note(partial(self._in_place, work))
             return await asyncio.get_running_loop().run_in_executor(self._worker, given)
         except sqlite3.OperationalError as error:
+            if _is_cut_short(error):
+                raise self._truncated("-wal") from error
             holder = ""
             if _is_busy(error):
                 self._locked_since = min(self._locked_since, began)
@@ -162,12 +167,39 @@ class SqliteDatabase:
             self._worker.shutdown()  # nothing is left to do: at most the thread's last instructions are waited for
 
     def _in_place(self, work: Callable[[], T]) -> T:
-        """`work()`, if the file is still the one that was opened: what is written to one that was removed is lost with
+        """`work()`, if the files are still those that were opened: what is written to one that was removed is lost with
         the last process that has it open, while others begin a new one."""
-        if _identity(self._place_text) != self._opened:
-            what = "was removed, or another file was put in its place, while it was open"
-            raise StoreDamaged(f"{self.path}: {what}; stop every node that has it open, and put the file back")
+        for place, end in enumerate(FILE_ENDS):
+            found, known = find_file(self._files[place]), self._opened[place]
+            if found is None or known is None or found[:2] != known[:2]:
+                mend = "and start them again" if end else "and put the file back"
+                what = "was removed, or another file was put in its place, while it was open"
+                raise StoreDamaged(f"{self.path}{end}: {what}; stop every node that has it open, {mend}")
+            if found != known:
+                if found[2] < known[2]:
+                    self._check_shorter(end)
+                self._opened[place] = found
         return work()
+
+    def _check_shorter(self, end: str) -> None:
+        """A file is shorter than it was.  A connection that has read nothing yet tells what SQLite has made shorter
+        from what it misses: each commit has written the row of `store`."""
+        try:
+            with contextlib.closing(self._connect()) as fresh:
+                fresh.execute(self._last).fetchone()
+                (pages,) = fresh.execute("PRAGMA page_count").fetchone()
+                (size,) = fresh.execute("PRAGMA page_size").fetchone()
+        except sqlite3.DatabaseError as error:
+            if _is_busy(error):
+                raise
+            raise self._truncated(end) from error
+        # The log first: whoever writes its pages to the file makes that longer before the log is shorter.
+        if pages * size > sum(os.stat(file).st_size for file in reversed(self._files[:2])):
+            raise self._truncated(end)
+
+    def _truncated(self, end: str) -> StoreDamaged:
+        what = f"{self.path}{end}: is shorter than what was committed: it was removed or truncated while it was open"
+        return StoreDamaged(f"{what}; stop every node that has it open, and start them again, or restore a copy")
 
     # -- transactions, in the worker ----------------------------------------------------------------------------
 
@@ -231,7 +263,7 @@ class SqliteDatabase:
         except BaseException:
             connection.close()
             raise
-        self._opened = _identity(self._place_text)
+        self._opened = [find_file(file) for file in self._files]
         return connection
 
     def _connect(self) -> sqlite3.Connection:
@@ -332,6 +364,8 @@ class SqliteDatabase:
         if _is_busy(error):
             holder = self._holder() or ": another process holds it"
             return StoreUnavailable(f"{self.path}: {error}{holder}; try again when it is done")
+        if _is_cut_short(error):
+            return self._truncated("-wal")
         if _primary(error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
             return StoreUnavailable(f"{self.path}: {error}; make room on its disk, and see that it can be read")
         if _primary(error) == sqlite3.SQLITE_NOTADB:
@@ -376,15 +410,15 @@ class Transaction:
                 self._connection.execute("ROLLBACK")
 
 
-def _identity(path: str) -> tuple[int, int] | None:
-    """Which file a path names; None: none.  Raises `StoreUnavailable` where nobody can say."""
+def find_file(path: str) -> tuple[int, int, int] | None:
+    """Which file a path names, and its size; None: none.  Raises `StoreUnavailable` where nobody can say."""
     try:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise StoreUnavailable(f"{path}: {error.strerror}; nothing was written, try again") from error
-    return found.st_dev, found.st_ino
+    return found.st_dev, found.st_ino, found.st_size
 
 
 def _primary(error: sqlite3.Error) -> int:
@@ -394,3 +428,8 @@ def _primary(error: sqlite3.Error) -> int:
 
 def _is_busy(error: sqlite3.Error) -> bool:
     return _primary(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def _is_cut_short(error: sqlite3.Error) -> bool:
+    """The log ends before what its index says: for a database that ends too early SQLite has no error of its own."""
+    return getattr(error, "sqlite_errorcode", -1) == sqlite3.SQLITE_IOERR_SHORT_READ

@@ -15,7 +15,7 @@ import zenoh
 
 from statemachines.drivers.missed_samples import LoopThread, session_config
 from statemachines.kernel import GaplessError
-from statemachines.testing.missed_samples.lossy_link import LossyLink
+from statemachines.testing.missed_samples.lossy_link import LossyDatagrams, LossyLink
 from statemachines.testing.process_harness import free_port
 
 WAIT_S = 30.0
@@ -28,18 +28,22 @@ class LinkedSessions(NamedTuple):
 
     near: zenoh.Session
     far: zenoh.Session
-    link: LossyLink
+    link: LossyLink | LossyDatagrams
     thread: LoopThread
     of_link: LoopThread
 
 
 @contextmanager
-def link_sessions(delay_s: float = 0.0) -> Iterator[LinkedSessions]:
-    """Peers, connected through a link of `delay_s` seconds in each direction; the link has a thread of its own.  Raises
-    `GaplessError` if they do not find each other."""
+def link_sessions(delay_s: float = 0.0, transport: str = "tcp") -> Iterator[LinkedSessions]:
+    """Peers, connected through a link of `delay_s` seconds in each direction, or ("udp") through one that loses
+    datagrams; the link has a thread of its own.  Raises `GaplessError` if they do not find each other."""
     port = free_port()
-    with LoopThread() as of_link, zenoh.open(session_config(listen=[f"tcp/127.0.0.1:{port}"])) as near:
-        link = of_link.enter(LossyLink(("127.0.0.1", port), delay_s=delay_s))
+    with LoopThread() as of_link, zenoh.open(session_config(listen=[f"{transport}/127.0.0.1:{port}"])) as near:
+        where = ("127.0.0.1", port)
+        link: LossyLink | LossyDatagrams = LossyLink(where, delay_s=delay_s)
+        if transport == "udp":
+            link = LossyDatagrams(where)
+        of_link.enter(link)
         with zenoh.open(session_config(connect=[link.endpoint])) as far, LoopThread() as thread:
             await_that(lambda: bool(far.info.transports()), "the link")
             yield LinkedSessions(near, far, link, thread, of_link)

@@ -1,12 +1,13 @@
-"""LossyLink: a TCP proxy between two sessions of zenoh that loses single samples or replies, and may be slow.
+"""LossyLink, LossyDatagrams: proxies between two sessions of zenoh that lose single samples or replies.
 
     async with LossyLink(("127.0.0.1", 7447)) as link:        # the other session connects to link.endpoint
         link.lose = lambda batch: b"#7;" in batch
 
-zenoh sends batches, each behind its length in two bytes.  One that begins with a sample that is pushed (not asked for)
-is given to `lose`, one that begins with a reply to `lose_reply`, and dropped where that says so; zenoh takes a hole in
-the numbers of its transport for nothing worse.  Whoever must not lose replies publishes with a priority of its own:
-then they never share a batch.
+Over TCP zenoh sends batches, each behind its length in two bytes.  It takes TCP for reliable, so a loss there stands
+for what is lost with a router.  Over UDP a batch is a datagram, which any network may lose.  A batch that begins with
+a sample that is pushed (not asked for) is given to `lose`, one that begins with a reply to `lose_reply`, and dropped
+where that says so; zenoh takes a hole in the numbers of its transport for nothing worse.  Whoever must not lose
+replies publishes with a priority of its own: then they never share a batch.
 """
 
 from __future__ import annotations
@@ -29,18 +30,37 @@ UNDER_WAY_MAX: Final = 10_000
 """So many batches are on a slow link in one direction; the sender waits for room."""
 
 
-class LossyLink:
-    """`target`: where connections go on to; each batch comes `delay_s` seconds later; `lost` and `passed` count batches
-    of samples, `lost_replies` those of replies; `lose(batch)` and `lose_reply(batch)` decide."""
+class BatchLoss:
+    """`lost` and `passed` count batches of samples, `lost_replies` those of replies; `lose(batch)` and
+    `lose_reply(batch)` decide."""
 
-    def __init__(self, target: Address, *, delay_s: float = 0.0) -> None:
+    def __init__(self, target: Address) -> None:
         self.lost = 0
         self.passed = 0
         self.lost_replies = 0
         self.lose: Callable[[bytes], bool] = lambda batch: False
         self.lose_reply: Callable[[bytes], bool] = lambda batch: False
-        self._delay_s = delay_s
         self._target = target
+
+    def _loses(self, batch: bytes) -> bool:
+        first = first_message(batch)
+        if first == PUSH:
+            lost = self.lose(batch)
+            self.lost += lost
+            self.passed += not lost
+            return lost
+        if first == REPLY and self.lose_reply(batch):
+            self.lost_replies += 1
+            return True
+        return False
+
+
+class LossyLink(BatchLoss):
+    """`target`: where connections go on to; each batch comes `delay_s` seconds later."""
+
+    def __init__(self, target: Address, *, delay_s: float = 0.0) -> None:
+        super().__init__(target)
+        self._delay_s = delay_s
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._up = asyncio.Event()
@@ -128,17 +148,49 @@ class LossyLink:
                 late.cancel()
                 await asyncio.gather(late, return_exceptions=True)
 
-    def _loses(self, batch: bytes) -> bool:
-        first = first_message(batch)
-        if first == PUSH:
-            lost = self.lose(batch)
-            self.lost += lost
-            self.passed += not lost
-            return lost
-        if first == REPLY and self.lose_reply(batch):
-            self.lost_replies += 1
-            return True
-        return False
+
+class LossyDatagrams(BatchLoss, asyncio.DatagramProtocol):
+    """`target`: where datagrams go on to, for each peer from a port of its own."""
+
+    async def __aenter__(self) -> Self:
+        self._ways: dict[Address, asyncio.Task[asyncio.DatagramTransport]] = {}
+        loop = asyncio.get_running_loop()
+        self._near, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=("127.0.0.1", 0))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._near.close()
+        for way in self._ways.values():
+            (await way).close()
+
+    @property
+    def endpoint(self) -> str:
+        """Where the other session connects to."""
+        host, port = self._near.get_extra_info("sockname")[:2]
+        return f"udp/{host}:{port}"
+
+    def datagram_received(self, data: bytes, addr: Address) -> None:
+        """From a peer, to the target."""
+        if addr not in self._ways:
+            self._ways[addr] = asyncio.ensure_future(self._open(addr))
+        if not self._loses(data):
+            self._ways[addr].add_done_callback(lambda way: way.result().sendto(data))
+
+    async def _open(self, peer: Address) -> asyncio.DatagramTransport:
+        back = _Way(lambda data: None if self._loses(data) else self._near.sendto(data, peer))
+        return (await asyncio.get_running_loop().create_datagram_endpoint(lambda: back, remote_addr=self._target))[0]
+
+
+class _Way(asyncio.DatagramProtocol):
+    """The way back from the target to one peer."""
+
+    def __init__(self, take: Callable[[bytes], object]) -> None:
+        self._take = take
+
+    def datagram_received(self, data: bytes, addr: Address) -> None:
+        self._take(data)
 
 
 async def _arrive(under_way: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter) -> None:

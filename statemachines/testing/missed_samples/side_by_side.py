@@ -68,6 +68,8 @@ def list_cases(samples: int) -> tuple[SideBySideCase, ...]:
         SideBySideCase("link cut, heartbeats", samples, cut=True),
         SideBySideCase("router restarted, heartbeats", samples, restart=True),
         SideBySideCase("30% of samples, our publisher", samples, 0.3, by_ours=True),
+        SideBySideCase("5% of datagrams, UDP", samples, 0.05, 0.05, transport="udp"),
+        SideBySideCase("30% of datagrams, UDP", samples, 0.3, 0.3, transport="udp"),
     )
 
 

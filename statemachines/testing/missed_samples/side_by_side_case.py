@@ -27,7 +27,7 @@ from statemachines.drivers.missed_samples import (
 )
 from statemachines.kernel import GaplessError
 from statemachines.testing.missed_samples.linked_sessions import link_sessions, put_until_heard
-from statemachines.testing.missed_samples.lossy_link import LossyLink
+from statemachines.testing.missed_samples.lossy_link import LossyDatagrams, LossyLink
 from statemachines.testing.missed_samples.tally import DeliveryOutcome, DeliveryTally
 from statemachines.testing.process_harness import free_port
 
@@ -46,8 +46,8 @@ class SideBySideCase(msgspec.Struct, frozen=True):
     """`loss`, `reply_loss`: chance of each first transmission, and of each batch of replies; `delay_ms` in each
     direction; `tail`: so many of the last are lost; `cut`: the link is down for the middle third; `restart`: the
     router between is killed, and started again as much later; `by_ours`: our publisher puts the samples, whose cache
-    puts them again for zenoh's subscriber.  `promised`: ours delivers everything; otherwise it delivers or reports
-    everything."""
+    puts them again for zenoh's subscriber; `transport`: "tcp" or "udp". `promised`: ours delivers everything;
+    otherwise it delivers or reports everything."""
 
     name: str
     samples: int
@@ -58,6 +58,7 @@ class SideBySideCase(msgspec.Struct, frozen=True):
     cut: bool = False
     restart: bool = False
     by_ours: bool = False
+    transport: str = "tcp"
     seed: int = 1
 
     @property
@@ -146,7 +147,7 @@ def publish(case: SideBySideCase, course: Course, net: SideBySideNetwork) -> Non
     for number in numbers[:third]:
         course.put(number)
     if case.cut:
-        assert net.link is not None
+        assert isinstance(net.link, LossyLink)
         assert net.of_link is not None
         net.of_link.call(net.link.down)
         for number in numbers[third : 2 * third]:
@@ -261,7 +262,7 @@ class SideBySideNetwork(NamedTuple):
     near: zenoh.Session
     far: zenoh.Session
     thread: LoopThread
-    link: LossyLink | None = None
+    link: LossyLink | LossyDatagrams | None = None
     of_link: LoopThread | None = None
     router: Router | None = None
 
@@ -270,7 +271,7 @@ class SideBySideNetwork(NamedTuple):
 def open_network(case: SideBySideCase) -> Iterator[SideBySideNetwork]:
     """Two sessions: with a lossy link between, or a router."""
     if not case.restart:
-        with link_sessions(case.delay_ms / 1_000) as linked:
+        with link_sessions(case.delay_ms / 1_000, case.transport) as linked:
             yield SideBySideNetwork(linked.near, linked.far, linked.thread, linked.link, linked.of_link)
         return
     with ExitStack() as stack:

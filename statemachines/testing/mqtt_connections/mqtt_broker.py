@@ -89,17 +89,42 @@ def _rabbit(program: str, folder: Path, port: int) -> list[str]:
     return ["env", *(f"{name}={value}" for name, value in values.items()), "sh", "-c", start]
 
 
+def find_program(name: str) -> str:
+    """Its path; that of mosquitto may stand in the environment variable MOSQUITTO.
+
+    Raises:
+        ConfigurationError: It is not installed.
+    """
+    given = os.environ.get("MOSQUITTO") if name == "mosquitto" else None
+    found = shutil.which(given or name) or shutil.which(given or name, path="/usr/sbin")
+    if found is None:
+        mend = "MOSQUITTO names no program" if given else f"install the package {name!r} (Debian's name)"
+        raise ConfigurationError("broker", given or name, f"is not there; {mend}")
+    return found
+
+
+def name_mosquitto() -> str:
+    """With its version, if it is there."""
+    try:
+        said = subprocess.run([find_program("mosquitto"), "-h"], capture_output=True, text=True).stdout
+    except ConfigurationError:
+        return "mosquitto"
+    return said.partition("\n")[0].replace(" version", "")
+
+
+THEIRS: Final = name_mosquitto()
+
 KINDS: Final = {
     "ours-power": BrokerKind("gapless, --durability power", "before PUBACK", "", _ours("power")),
     "ours-process": BrokerKind("gapless, --durability process", "at a checkpoint", "", _ours("process")),
     "mosquitto-memory": BrokerKind(
-        "mosquitto, persistence false", "never", "mosquitto", _configured(MOSQUITTO + "persistence false\n")
+        f"{THEIRS}, persistence false", "never", "mosquitto", _configured(MOSQUITTO + "persistence false\n")
     ),
     "mosquitto-persistence": BrokerKind(
-        "mosquitto, persistence true", "every 30 minutes", "mosquitto", _configured(MOSQUITTO + "persistence true\n")
+        f"{THEIRS}, persistence true", "every 30 minutes", "mosquitto", _configured(MOSQUITTO + "persistence true\n")
     ),
     "mosquitto-autosave": BrokerKind(
-        "mosquitto, autosave_on_changes true, autosave_interval 1",
+        f"{THEIRS}, autosave_on_changes true, autosave_interval 1",
         "after PUBACK, the whole queue",
         "mosquitto",
         _configured(MOSQUITTO + "persistence true\nautosave_on_changes true\nautosave_interval 1\n"),
@@ -173,15 +198,3 @@ class MqttBroker:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         self.kill()
-
-
-def find_program(name: str) -> str:
-    """Its path.
-
-    Raises:
-        ConfigurationError: It is not installed.
-    """
-    found = shutil.which(name) or shutil.which(name, path="/usr/sbin")
-    if found is None:
-        raise ConfigurationError("broker", name, f"is not there; install the package {name!r} (Debian's name)")
-    return found

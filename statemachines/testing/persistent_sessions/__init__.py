@@ -20,7 +20,7 @@ from statemachines.persistent_sessions.group_member_record import (
 )
 from statemachines.persistent_sessions.life_record import KEEP, Attach, Connect, LifeRecord, LockDue
 from statemachines.persistent_sessions.life_times import LifeTimes
-from statemachines.persistent_sessions.message import Live, LiveMarker, Queued
+from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWanted, Queued
 from statemachines.persistent_sessions.request import DATABASE, EpochRows, PutMarker, PutRows
 from statemachines.persistent_sessions.resume_record import ResumeRecord, ResumeSession
 from statemachines.persistent_sessions.session_host_record import Undelivered
@@ -28,7 +28,7 @@ from statemachines.persistent_sessions.takeover_message import TakeoverBegun, Ta
 from statemachines.persistent_sessions.takeover_record import FinishTakeover, StartTakeover, TakeoverRecord
 from statemachines.persistent_sessions.times import Times
 from statemachines.persistent_sessions.writer_flow_record import Begin, Take, WriterFlowRecord
-from statemachines.persistent_sessions.writer_record import Start, WriterRecord
+from statemachines.persistent_sessions.writer_record import LiveKnown, Start, WriterRecord
 from statemachines.testing.persistent_sessions.garbage import Garbage, of_every_kind
 from statemachines.testing.persistent_sessions.one_client import OneClient
 from statemachines.testing.persistent_sessions.one_group import OneGroup
@@ -64,6 +64,7 @@ VALUES = Values(
         Undelivered: (Undelivered(OWNER, "w1", "nothing of a takeover"),),
         Graces: tuple(Graces(retention_ms=3_600_000, page=page) for page in (2, 1, 100)),
     },
+    closed=("qos",),
 )
 TIMES = st.sampled_from(VALUES.choices[Times])
 OF_OTHERS = st.one_of(
@@ -95,6 +96,11 @@ def is_taken(record: Any, event: Event) -> bool:
     return all(row.number == first + place for place, row in enumerate(event.rows))
 
 
+def names_owner(record: Any, event: Event) -> bool:
+    """An owner has a name and a token."""
+    return not isinstance(event, LiveKnown | MarkerWanted) or (bool(event.to) and event.token > 0)
+
+
 DATABASE_OF_TWO = {DATABASE: OneSession(two_rows("w1", "w2"))}
 
 TESTING = TestProtocol(
@@ -106,6 +112,7 @@ TESTING = TestProtocol(
             start=st.just(WriterRecord(SESSION, "w1")),
             services={DATABASE: OneSession()},
             opening=(lambda record: Start(),),
+            legal=names_owner,
         ),
         "session_resume": Environment(
             start=st.builds(

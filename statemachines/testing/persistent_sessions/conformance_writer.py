@@ -16,6 +16,7 @@ from statemachines.persistent_sessions.request import (
     ReadRow,
     RowFenced,
     RowRead,
+    RowsDuplicate,
     RowStored,
     RowUnclear,
 )
@@ -39,7 +40,12 @@ from statemachines.testing.conformance.relation import Relation, Repeated
 from statemachines.testing.conformance.role import ConformanceRole
 from statemachines.testing.conformance.services import PlayedService
 from statemachines.testing.persistent_sessions.one_session import SESSION
-from statemachines.testing.persistent_sessions.played_database import PlayedDatabase, StoredSession, fail_unclear
+from statemachines.testing.persistent_sessions.played_database import (
+    PlayedDatabase,
+    StoredSession,
+    StrikeOff,
+    fail_unclear,
+)
 from statemachines_spec.explorer.timing import Timing
 
 NAME: Final = "w1"
@@ -53,7 +59,7 @@ RELATION: Final = Relation(repeated=(Repeated("live", "PS-341"), Repeated("live_
 ALPHABET: Final = Alphabet(
     takes=(
         Start, Hand, HandRange, MarkerWanted, LiveKnown, LiveGone,
-        EpochBegun, RowStored, RowFenced, RowUnclear, RowRead,
+        EpochBegun, RowStored, RowsDuplicate, RowFenced, RowUnclear, RowRead,
     ),
     sends=(Live, LiveMarker),
     asks=(BeginEpoch, PutRows, PutMarker, ReadRow),
@@ -82,7 +88,7 @@ def say_answers(record: WriterRecord) -> Iterator[Event]:
     if record.status is not BEGINNING:
         yield EpochBegun(EPOCHS_MAX + 1)
     if record.status not in (STORING, MARKING):
-        yield from (RowStored(), RowFenced(EPOCHS_MAX + 1), RowUnclear())
+        yield from (RowStored(), RowsDuplicate((1,)), RowFenced(EPOCHS_MAX + 1), RowUnclear())
     if record.status is not READING:
         yield from (RowRead(True), RowRead(False))
 
@@ -94,6 +100,11 @@ def fence_writer(state: StoredSession) -> Iterator[Request]:
         yield Fence(SESSION, NAME, (epoch, 0), 0, 1, 1)
 
 
+def strike_rows(state: StoredSession) -> Iterator[Request]:
+    """Another node stores messages of QoS 2 for the session: their rows are struck off."""
+    yield from (StrikeOff(message) for message in ("m2", "m4") if message not in state.struck)
+
+
 def has_few(rows: int, inbox: int) -> Callable[[Any], bool]:
     """So few rows, and so few jobs that wait."""
     return lambda record: record.last <= rows and len(record.inbox) + (record.waiting is not None) <= inbox
@@ -101,6 +112,8 @@ def has_few(rows: int, inbox: int) -> Callable[[Any], bool]:
 
 SOUND: Final = (PlayedService(PlayedDatabase(StoredSession())),)
 UNCLEAR: Final = (PlayedService(PlayedDatabase(StoredSession()), fail_unclear, fence_writer),)
+
+STRUCK: Final = (PlayedService(PlayedDatabase(StoredSession()), others=strike_rows),)
 
 TIMING: Final = Timing(1_000_000_000)
 
@@ -110,6 +123,7 @@ STARTS: Final = (
     role.Start("rows", FIRST, say_rows, has_few(2, 2), SOUND),
     role.Start("rows that are fail_unclear", FIRST, say_rows, has_few(1, 1), UNCLEAR),
     role.Start("markers", FIRST, say_markers, has_few(1, 1), SOUND),
+    role.Start("rows that another node has stored", FIRST, say_rows, has_few(2, 1), STRUCK),
     role.Start("answers that come twice", FIRST, say_answers, has_few(1, 1), UNCLEAR),
 )
 

@@ -25,6 +25,7 @@ from statemachines.persistent_sessions.request import (
     PutRows,
     ReadPending,
     RowFenced,
+    RowsDuplicate,
     RowStored,
     RowUnclear,
     SessionAbsent,
@@ -52,14 +53,21 @@ class ExpireSession(Request, frozen=True, gc=False):
     """The session has expired."""
 
 
+class StrikeOff(Request, frozen=True, gc=False):
+    """Another node has stored this message of QoS 2 for the session."""
+
+    message: str
+
+
 class StoredSession(StoredRows, frozen=True):
     """The rows; the highest `token` of an owner; what the clock shows; whether the session is there; writers that are
-    `gone`."""
+    `gone`; messages of QoS 2 that other nodes have stored (`struck`)."""
 
     token: int = 0
     time_ns: int = 0
     is_there: bool = True
     gone: tuple[str, ...] = ()
+    struck: tuple[str, ...] = ()
 
 
 class PlayedDatabase(OneSession):
@@ -81,6 +89,8 @@ class PlayedDatabase(OneSession):
                 return replace(state, time_ns=request.time_ns), ()
             case ExpireSession():
                 return replace(state, is_there=False), ()
+            case StrikeOff():
+                return replace(state, struck=(*state.struck, request.message)), ()
             case LoadSession() if not state.is_there:
                 return state, (SessionAbsent(),)
             case LoadSession():
@@ -107,6 +117,10 @@ def _put(state: StoredSession, request: PutRows | PutMarker) -> tuple[StoredSess
     if request.epoch < newest:
         return state, (RowFenced(newest),)
     here = state.of(request.writer, request.epoch)
+    if isinstance(request, PutRows):
+        struck = tuple(row.number for row in request.rows if row.qos == 2 and row.message in state.struck)
+        if struck:
+            return state, (RowsDuplicate(struck),)
     if isinstance(request, PutMarker):
         mark = (request.token, request.n)
         here = here if mark in here.markers else replace(here, markers=(*here.markers, mark))

@@ -469,7 +469,7 @@ def test_PS_267_what_no_group_can_be_is_refused_and_named(store, tmp_path):
                 ("$share/g", "subscription"),
                 ("$share//x", "GROUP is not empty"),
                 (f"$share/{'g' * 300}/x", "must have 1 to 256 bytes"),
-                ("$queue/" + "x" * 1_100, "must have 1 to 1024 bytes"),
+                ("$queue/q/" + "x" * 1_100, "must have 1 to 1024 bytes"),
             ):
                 with pytest.raises(SubscribeRefused, match=why):
                     await session.subscribe(wrong)
@@ -580,7 +580,7 @@ def test_PS_269_a_session_without_room_leaves_what_another_waits_for(store, tmp_
 async def two_writers(store):
     """A session with three rows of a group of one writer, one of another, and three of its own behind them."""
     one = await connect(store, "s1")
-    for topic_filter in (GROUP, "own/+", "$queue/a"):
+    for topic_filter in (GROUP, "own/+", "$queue/q/a"):
         await store.do(Subscribe("s1", one.token, topic_filter, 1))
     messages = tuple((f"m{number}", Payload("jobs/a", b"x")) for number in range(1, 8))
     assert await store.do(PutCarried("s1", one.token, GROUP, messages)) == 1
@@ -599,8 +599,8 @@ def test_PS_263_what_waits_is_what_was_not_handed_out_whoever_has_stored_it(url)
         messages = (("m9", Payload("jobs/a", b"x")),)
         assert await store.do(PutCarried("s1", one.token - 1, GROUP, messages)) is None
         assert await store.do(PutCarried("s1", one.token, "$share/other/x", messages)) is None
-        assert await store.do(ReadGroups("s1")) == ("$queue/a", GROUP)
-        assert await store.do(CountWaiting("s1", "$queue/a", 100)) == 0
+        assert await store.do(ReadGroups("s1")) == ("$queue/q/a", GROUP)
+        assert await store.do(CountWaiting("s1", "$queue/q/a", 100)) == 0
         assert await store.do(CountWaiting("s1", GROUP, 100)) == 4
         assert await store.do(CountWaiting("s1", GROUP, 3)) == 3
         queued = tuple(Queued(number, f"m{number}", GROUP, 1) for number in (1, 2))
@@ -609,7 +609,7 @@ def test_PS_263_what_waits_is_what_was_not_handed_out_whoever_has_stored_it(url)
         await store.ask(CommitState("s1", one.token, change_to(state)))
         assert await store.do(CountWaiting("s1", GROUP, 100)) == 3
         await store.do(Unsubscribe("s1", one.token, GROUP))
-        assert await store.do(ReadGroups("s1")) == ("$queue/a",)
+        assert await store.do(ReadGroups("s1")) == ("$queue/q/a",)
         assert await store.do(PutCarried("s1", one.token, GROUP, messages)) is None
 
     run_stores(url, play)
@@ -623,7 +623,7 @@ def test_PS_288_where_more_waits_than_is_looked_through_there_is_no_room(url, lo
     async def play(store, clock):
         await two_writers(store)
         assert await store.do(CountWaiting("s1", GROUP, 100)) == found
-        assert await store.do(CountWaiting("s1", "$queue/a", 100)) == (found if found == 100 else 0)
+        assert await store.do(CountWaiting("s1", "$queue/q/a", 100)) == (found if found == 100 else 0)
         await connect(store, "s2", clean=True)
         assert "has ended: 4 messages of groups go back" in caplog.text
 

@@ -88,7 +88,7 @@ def test_PS_220_a_filter_of_a_group_is_refused_by_a_node_without_groups(store):
             assert refused.n == 1
             assert "is of a group that shares" in refused.why
             async with PersistentSession("tablet", nodes=where(node)) as session:
-                for shared in ("$share/g/a", "$shared/g/#", "$queue/a"):
+                for shared in ("$share/g/a", "$shared/g/#", "$queue/q/a"):
                     with pytest.raises(SubscribeRefused, match=r"filter.*is of a group that shares.*--group-leader"):
                         await session.subscribe(shared)
                     await session.unsubscribe(shared)

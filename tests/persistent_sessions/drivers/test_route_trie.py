@@ -68,7 +68,7 @@ def test_what_is_no_filter_is_refused(wrong):
         check_filter(wrong)
 
 
-@pytest.mark.parametrize("shared", ["$share/g/a", "$shared/g/#", "$queue/a"])
+@pytest.mark.parametrize("shared", ["$share/g/a", "$shared/g/#", "$queue/q/a"])
 def test_PS_220_a_filter_of_a_group_is_refused_and_can_be_unsubscribed(shared):
     with pytest.raises(ConfigurationError, match=r"^filter.*is of a group that shares.*--group-leader"):
         check_private(shared)

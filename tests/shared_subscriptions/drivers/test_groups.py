@@ -12,6 +12,7 @@ from test_nodes import CALM, PATIENT, read
 
 from statemachines.cli import run as gapless
 from statemachines.drivers import shared_subscriptions
+from statemachines.drivers.shared_subscriptions import leaderless_groups
 from statemachines.kernel import ConfigurationError, Tell
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group import GroupDestroyed
@@ -67,15 +68,15 @@ def test_the_groups_of_a_store_are_listed_whoever_declared_them(tmp_path, capsys
 
     async def test():
         place = Place(tmp_path)
-        await shared_subscriptions.declare("$queue/#", store=place.store, order="relaxed", configuration=CALM)
+        await shared_subscriptions.declare("$queue/q/#", store=place.store, order="relaxed", configuration=CALM)
         await shared_subscriptions.declare("$shared/g/orders/#", store=place.store, configuration=CALM)
         async with place.leading(), place.consumer("consumer-1") as messages:
             await place.publish(b"one")
             await read(messages, 1)
-            queue, one, other = await shared_subscriptions.groups.list_groups(store=place.store)
+            one, other, queue = await shared_subscriptions.groups.list_groups(store=place.store)
             assert (one.subscription, one.epoch, one.order) == (GROUP, 1, "strict")
             assert one.leader.startswith("leader-")
-            assert (queue.subscription, queue.order, queue.leader) == ("$queue/#", "relaxed", "")
+            assert (queue.subscription, queue.order, queue.leader) == ("$shared/q/#", "relaxed", "")
             assert other.subscription == "$shared/g/orders/#"
         opened = await asyncio.to_thread(shared_subscriptions.groups.open_stores, place.store)
         many = tuple((record_key("g", "#", f"progress:0.0/t{number}"), 1) for number in range(2_500))
@@ -87,13 +88,33 @@ def test_the_groups_of_a_store_are_listed_whoever_declared_them(tmp_path, capsys
     asyncio.run(test())
     assert gapless(["group", "list", "--store", str(tmp_path / "messages.db")]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "$queue/#: relaxed order, led by nobody",
         f"{GROUP}: strict order, led by nobody",
         "$shared/g/orders/#: strict order, led by nobody",
         "$shared/h/a\\x1b: strict order, led by nobody, is being destroyed",
+        "$shared/q/#: relaxed order, led by nobody",
     ]
     assert gapless(["group", "list", "--store", str(tmp_path / "none.db")]) == 2
     assert "there is no such file" in capsys.readouterr().err
+
+
+def test_leaders_may_keep_what_they_know_in_a_database_of_its_own(tmp_path):
+    async def test():
+        place = Place(tmp_path)
+        messages, place.store = str(place.store), f"{place.store};{tmp_path / 'leaders.db'}"
+        await shared_subscriptions.declare(GROUP, store=place.store, start="beginning", configuration=CALM)
+        async with shared_subscriptions.Publisher(messages) as publisher:
+            await publisher.publish("orders/1", b"one")
+        async with place.leading(), place.consumer("consumer-1") as consumer:
+            assert payloads(await read(consumer, 1)) == [b"one"]
+        assert await shared_subscriptions.groups.list_groups(store=messages) == []
+        (group,) = await shared_subscriptions.groups.list_groups(store=place.store)
+        assert (group.subscription, group.epoch) == (GROUP, 1)
+        place.times = replace(CALM, dead_letter_topic="dead", max_deliver=2)
+        with pytest.raises(ConfigurationError, match="needs both stores in one database"):
+            async with place.leading():
+                pass
+
+    asyncio.run(test())
 
 
 def test_scenario_3_the_first_subscribe_declares_from_now_on(tmp_path):
@@ -207,6 +228,21 @@ def test_who_waits_while_the_machine_sleeps_is_done_soon_after(monkeypatch):
         return await asyncio.wait_for(waiting, 10)
 
     assert asyncio.run(test()) == done
+
+
+def test_a_thousand_subscriptions_without_a_leader_host_are_one_line(caplog):
+    async def test():
+        now = iter((0, 11_000_000_000))
+        groups = leaderless_groups.LeaderlessGroups(
+            lambda: next(now), lambda: [f"$shared/g{number}/#" for number in range(1_000)]
+        )
+        for _ in range(2):
+            groups.look()
+            groups.close()
+
+    asyncio.run(test())
+    (line,) = caplog.messages
+    assert "taken $shared/g0/# and 999 other subscriptions for 11 s" in line
 
 
 def test_a_member_says_that_no_leader_host_takes_it_and_the_host_says_why(tmp_path, caplog, monkeypatch):

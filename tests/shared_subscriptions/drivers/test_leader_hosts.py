@@ -9,10 +9,13 @@ from test_nodes import PATIENT, read
 
 from statemachines.drivers.environment import NodeEnvironment
 from statemachines.drivers.shared_subscriptions import LeaderNode, Publisher, SharedSubscription
+from statemachines.drivers.shared_subscriptions.leader_starts import REQUESTS_MAX, WAITING_MAX
 from statemachines.drivers.shared_subscriptions.open_stores import open_stores
 from statemachines.shared_subscriptions.group_store import Claim, Commit, Read
 from statemachines.shared_subscriptions.leader_record import LeaderStatus
+from statemachines.shared_subscriptions.message import LeaderWanted
 from statemachines.testing.process_harness import free_port
+from statemachines.wire import Packet
 
 WAIT_S = 120
 BUSY_S = 1.0
@@ -131,5 +134,31 @@ def test_SS_224_a_host_that_ends_takes_no_claim_that_it_has_given_up(tmp_path):
             assert [(stored.value.leader, stored.value.epoch) for stored in found.records] == [("", 1), ("", 1)]
             await stores.groups.close()
             await stores.streams.close()
+
+    asyncio.run(test())
+
+
+def test_SS_435_questions_for_leaders_of_undeclared_groups_keep_nobody_waiting(tmp_path):
+    place = Hosts(tmp_path)
+
+    async def test():
+        async with place.host(0) as host:
+            most, ask = [0], host._groups.ask
+
+            async def count(request):
+                most[0] = max(most[0], host._starts._requests)
+                return await ask(request)
+
+            host._starts._ask = count
+            for number in range(3_000):
+                borrower = f"x~1/{number}"
+                host._runtime.receive(Packet(borrower, "leader-1", number, LeaderWanted(borrower, f"g{number}", "#")))
+            assert len(host.machines.nodes) == REQUESTS_MAX
+            assert len(host._starts._waiting) == WAITING_MAX
+            await until(lambda: not host._starts._waiting and not host.machines.nodes)
+            assert most == [REQUESTS_MAX]
+            await place.publish("a", b"1")
+            async with place.consumer(1, leader=0) as one:
+                assert [message.payload for message in await read(one, 1)] == [b"1"]
 
     asyncio.run(test())

@@ -279,7 +279,7 @@ def test_a_node_that_cannot_begin_closes_its_stores(tmp_path, kind):
 
 
 def test_what_is_wrong_with_a_consumer_is_named(tmp_path):
-    with pytest.raises(ConfigurationError, match="must begin with"):
+    with pytest.raises(ConfigurationError, match=r"must be \$shared/GROUP/FILTER"):
         SharedSubscription("orders/#", leader="127.0.0.1:1", store=tmp_path / "x.db")
     with pytest.raises(ConfigurationError, match="HOST:PORT"):
         SharedSubscription("$shared/g/#", leader="nowhere", store=tmp_path / "x.db")

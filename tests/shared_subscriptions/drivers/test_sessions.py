@@ -78,11 +78,11 @@ def test_one_session_reads_for_several_subscriptions(tmp_path):
         await place.publish("news/b", b"2")
         async with place.leading(), place.session() as session:
             await session.subscribe("$shared/g/jobs/#", start="beginning")
-            await session.subscribe("$queue/news/#", start="beginning")
+            await session.subscribe("$queue/q/news/#", start="beginning")
             await session.subscribe("news/#", start="beginning")
             got = await read(session, 3)
         assert words(got) == [
-            ("$queue/news/#", "news/b", b"2"),
+            ("$queue/q/news/#", "news/b", b"2"),
             ("$shared/g/jobs/#", "jobs/a", b"1"),
             ("news/#", "news/b", b"2"),
         ]

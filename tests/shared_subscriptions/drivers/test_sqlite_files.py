@@ -185,23 +185,60 @@ def replaced(path):
     path.touch()
 
 
-@pytest.mark.parametrize("harm", [Path.unlink, replaced, lambda path: path.rename(path.with_name("moved.db"))])
-def test_a_file_that_is_not_there_any_more_takes_no_request(tmp_path, harm):
+def truncated(path):
+    os.truncate(path, path.stat().st_size // 2)
+
+
+GONE = "was removed, or another file was put in its place"
+SHORT = "is shorter than what was committed"
+
+
+@pytest.mark.parametrize(
+    ("harm", "end", "says"),
+    [
+        (Path.unlink, "", GONE),
+        (replaced, "", GONE),
+        (lambda path: path.rename(path.with_name("moved.db")), "", GONE),
+        (Path.unlink, "-wal", GONE),
+        (replaced, "-wal", GONE),
+        (truncated, "-wal", SHORT),
+        (Path.unlink, "-shm", GONE),
+    ],
+)
+def test_SS_433_a_file_that_is_not_what_was_opened_takes_no_request(tmp_path, harm, end, says):
     path = tmp_path / "x.db"
 
     async def test():
         groups, streams = SqliteGroupStore(path), SqliteStreamStore(path)
         await streams.append("t", [b"1"])
-        harm(path)
+        harm(path.with_name(f"x.db{end}"))
         for request in (
             groups.ask(Commit(1, (), (("k", 1),))),
             streams.append("t", [b"2"]),
             streams.ask(ListStreams(1, "#", 0, "", 9)),
         ):
-            with pytest.raises(StoreDamaged, match=r"x\.db: was removed, or another file was put in its place"):
+            with pytest.raises(StoreDamaged, match=rf"x\.db{end}: {says}"):
                 await request
+        if end == "-wal":
+            with pytest.raises(StoreDamaged, match=rf"x\.db-wal: {SHORT}"):
+                SqliteStreamStore(path)
         await groups.close()
         await streams.close()
+
+    asyncio.run(test())
+
+
+def test_SS_433_a_log_that_sqlite_has_truncated_is_whole(tmp_path):
+    path = tmp_path / "x.db"
+
+    async def test():
+        store = SqliteStreamStore(path)
+        await store.append("t", [b"1"])
+        with closing(sqlite3.connect(path)) as other:
+            assert other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
+        assert path.with_name("x.db-wal").stat().st_size == 0
+        assert (await store.append("t", [b"2"])).last == 1
+        await store.close()
 
     asyncio.run(test())
 

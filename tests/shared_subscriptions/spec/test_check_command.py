@@ -26,7 +26,7 @@ def test_a_system_that_holds_is_checked_within_bounds_that_are_printed(gapless):
     assert (code, err) == (0, "")
     assert "checked within these bounds: no-error, S5" in out
     for line in (
-        "network: lossy, duplicating, reordering",
+        "network: lossy, duplicating; at most 1 in flight",
         "deadline order: lease before hand-over",
         "at most: revoke timeout: 1",
     ):

@@ -42,7 +42,7 @@ def test_who_ends_by_itself_is_named_with_what_it_said(tmp_path):
     with GroupHarness(tmp_path) as nodes:
         bad = nodes.start("consumer", "consumer-1", "orders/#")
         assert bad.wait() == 2
-        with pytest.raises(HarnessError, match=r"consumer-1 ended with 2; it said: .*must begin with \$shared"):
+        with pytest.raises(HarnessError, match=r"consumer-1 ended with 2; it said: .*must be \$shared"):
             nodes.until(lambda: False, "nothing")
     assert len(nodes.wrong) == 1
 

@@ -12,11 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from statemachines import pytest_plugin
+from statemachines import pytest_plugin, registry
 from statemachines.kernel import ConfigurationError
 from statemachines.testing.conformance.campaign import ConformanceOutcome
+from statemachines.testing.conformance.conformance_run import ConformanceRun
 from statemachines.testing.conformance.conformance_test import ConformanceTest, judge
 from statemachines.testing.conformance.interface import InterfaceError
+from statemachines.testing.conformance.role import roles_of
+from statemachines.testing.conformance.shipped_machine import ShippedMachine
 
 sys.path.insert(0, str(Path(__file__).parent))
 from door_child import Door
@@ -198,3 +201,16 @@ def test_a_step_that_blocks_its_loop_is_given_up():
             thread.join(60)
     assert verdict.outcome is ConformanceOutcome.INCONCLUSIVE
     assert time.monotonic() - began < 60
+
+
+ROLES = {f"{protocol}/{name}": one for protocol in registry.names() for name, one in roles_of(protocol).items()}
+
+
+@pytest.mark.parametrize("name", ROLES)
+def test_drawn_runs_keep_to_the_interface_of_their_role(name):
+    """What the machine itself answers to them is an answer of the interface, and none that is missed."""
+    role = ROLES[name]
+    campaign = ConformanceTest.of(role, lambda: ShippedMachine(role)).campaign()
+    with campaign._open() as implementation:
+        campaign._search(ConformanceRun(role, implementation), [], 60, 0)
+    assert campaign.runs == 60

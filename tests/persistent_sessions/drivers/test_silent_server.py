@@ -1,0 +1,143 @@
+"""A database that keeps its connections open and never answers, as a stopped pooler does (SS-432, PS-773)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from sqlalchemy import text
+
+from statemachines.drivers.persistent_sessions.batch_function import decode_number, encode_number
+from statemachines.drivers.persistent_sessions.host_request import PutMessage
+from statemachines.drivers.persistent_sessions.store import open_session_store
+from statemachines.drivers.shared_subscriptions.open_stores import open_stores
+from statemachines.drivers.shared_subscriptions.publisher import Publisher
+from statemachines.drivers.sql import silent_server
+from statemachines.drivers.sql.failure import StoreAway, StoreUnavailable
+from statemachines.drivers.sql.loop_connection import LoopConnection, Statement
+from statemachines.shared_subscriptions.group_store import Read, ReadDone, StoreFailed
+from statemachines.shared_subscriptions.stream_store import Fetch, Fetched, FetchFailed
+from statemachines.testing.fault_proxy import FaultProxy
+
+ECHO = Statement(b"echo", b"SELECT CAST($1 AS bigint)", (20,))
+PATIENCE_S = 60
+"""A call that has no limit of its own fails the test after that."""
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    monkeypatch.setattr(silent_server, "ANSWER_S", 0.05)
+    monkeypatch.setattr(silent_server, "PROBE_S", 0.5)
+
+
+@pytest.fixture
+def proxied(postgres_url):
+    """`play(body)`: `body(proxy, url)` with a proxy before the server."""
+    front, _, rest = postgres_url.partition("@")
+    address, _, database = rest.partition("/")
+    host, _, port = address.partition(":")
+
+    def play(body):
+        async def main():
+            async with FaultProxy((host, int(port))) as proxy:
+                url = f"{front}@127.0.0.1:{proxy.address[1]}/{database}?sslmode=disable&gssencmode=disable"
+                await asyncio.wait_for(body(proxy, url), PATIENCE_S)
+
+        asyncio.run(main())
+
+    return play
+
+
+async def publish(url):
+    async with Publisher(url, patience_s=5) as publisher:
+        yield lambda: publisher.publish("t", [b"x"])
+
+
+async def fetch(url):
+    stores = await asyncio.to_thread(open_stores, url)
+    await stores.streams.append("t", [b"x"])
+    yield lambda: check(stores.streams.fetch(Fetch(1, ())), Fetched, FetchFailed)
+    await stores.streams.close()
+    await stores.groups.close()
+
+
+async def look(url):
+    stores = await asyncio.to_thread(open_stores, url)
+    yield lambda: check(stores.groups.ask(Read(1, "k")), ReadDone, StoreFailed)
+    await stores.streams.close()
+    await stores.groups.close()
+
+
+async def put(url):
+    store = await asyncio.to_thread(open_session_store, url)
+    yield lambda: store.do(PutMessage("m1", "t", b"x", 1))
+    await store.close()
+
+
+async def ask_on_loop(url):
+    store = await asyncio.to_thread(open_session_store, url)
+    connection = LoopConnection(store._database._database, (ECHO,))
+    yield lambda: connection.ask(ECHO, [encode_number(7)])
+    connection.close()
+    await store.close()
+
+
+async def check(asked, right, failed):
+    answer, *_ = await asked
+    if isinstance(answer, failed):
+        raise StoreUnavailable("")
+    assert isinstance(answer, right)
+
+
+@pytest.mark.parametrize("calls", [publish, fetch, look, put, ask_on_loop])
+def test_SS_432_PS_773_a_call_that_is_never_answered_fails_and_the_next_one_connects_anew(proxied, calls):
+    async def body(proxy, url):
+        async for call in calls(url):
+            await call()
+            proxy.block()
+            with pytest.raises(StoreUnavailable):
+                await call()
+            proxy.heal()
+            await call()
+            proxy.block()  # and it is closed all the same
+
+    proxied(body)
+
+
+def test_SS_432_PS_773_a_store_is_closed_while_its_last_call_is_never_answered(proxied):
+    async def body(proxy, url):
+        async for call in fetch(url):
+            proxy.block()
+            asked = asyncio.ensure_future(call())
+            await asyncio.sleep(0)
+            asked.cancel()
+
+    proxied(body)
+
+
+def test_SS_432_PS_773_a_store_that_never_answers_is_not_opened(proxied):
+    async def body(proxy, url):
+        proxy.block()
+        with pytest.raises(StoreAway):
+            await asyncio.to_thread(open_session_store, url)
+
+    proxied(body)
+
+
+def test_SS_432_PS_773_a_call_on_which_the_server_works_is_waited_for(proxied):
+    async def body(proxy, url):
+        store = await asyncio.to_thread(open_session_store, url)
+        database = store._database._database
+        with_sleep = Statement(b"slow", b"SELECT CAST($1 AS bigint) FROM pg_sleep(0.5)", (20,))
+        connection = LoopConnection(database, (with_sleep,))
+
+        def work():
+            with database.single() as opened:
+                return opened.execute(text("SELECT 7 FROM pg_sleep(0.5)")).scalar_one()
+
+        assert await database.run(work) == 7
+        assert decode_number(await connection.ask(with_sleep, [encode_number(7)])) == 7
+        connection.close()
+        await store.close()
+
+    proxied(body)
