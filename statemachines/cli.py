@@ -19,6 +19,7 @@ from typing import Annotated, Any, Final, cast
 import typer
 
 from statemachines import __version__, registry
+from statemachines.commands.command_list import COMMANDS
 from statemachines.commands.exits import Exit
 from statemachines.commands.lazy import ProtocolCommands
 from statemachines.interrupts import INTERRUPTED, end_on_sigterm, leave_threads
@@ -26,25 +27,18 @@ from statemachines.kernel import ConfigurationError, GaplessError, InvariantViol
 from statemachines.plain_text import plain_lines
 
 EXTRAS: Final = {
-    "simpy": "sim",
-    "pyarrow": "sim",
-    "networkx": "spec",
-    "numba": "spec",
-    "hypothesis": "testing",
-    "pytest": "testing",
-    "sqlalchemy": "sql",
-    "psycopg": "postgres",
-    "zenoh": "zenoh",
-    "atomicshm": "shm",
-    "pyspark": "reports",
-    "pandas": "reports",
-    "jinja2": "reports",
-    "grpc": "connect",
-    "polars": "bench",
-    "duckdb": "bench",
-    "redis": "bench",
+    "sim": ("simpy", "pyarrow", "numpy"),
+    "spec": ("networkx", "numba", "numpy"),
+    "testing": ("hypothesis", "pytest"),
+    "sql": ("sqlalchemy",),
+    "postgres": ("psycopg",),
+    "zenoh": ("zenoh",),
+    "shm": ("atomicshm",),
+    "reports": ("pyspark", "pyarrow", "pandas", "duckdb", "jinja2", "markupsafe", "numpy"),
+    "connect": ("grpc",),
+    "bench": ("polars", "duckdb", "redis"),
 }
-"""Package that is imported -> the extra of this distribution that brings it."""
+"""Extra of this distribution -> packages that it brings; a package of several is of the extra of the command."""
 
 OURS: Final = frozenset(f"statemachines{part}" for part in ("", "_sim", "_spec", "_reports", "_bench"))
 
@@ -97,7 +91,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except typer.Abort:
         return _fail("the input ended before what was asked for was there; nothing was done", Exit.USAGE)
     except ImportError as error:
-        return _missing(error)
+        return _missing(error, *[one for one in arguments or sys.argv[1:] if one in COMMANDS][:1])
     except InvariantViolated as error:
         return _fail(str(error), Exit.VIOLATED)
     except Superseded as error:
@@ -171,12 +165,14 @@ def _fail(text: str, code: Exit) -> int:
     return code
 
 
-def _missing(error: ImportError) -> int:
+def _missing(error: ImportError, command: str = "") -> int:
     """A package of an extra is not installed, or what somebody else's module imports; else the mistake is ours."""
     package = (error.name or "").partition(".")[0]
-    extra = EXTRAS.get(package)
-    if extra is None or find_culprit(error):
+    extras = [extra for extra, packages in EXTRAS.items() if package in packages]
+    if not extras or find_culprit(error):
         return _blame(error)
+    own = COMMANDS[command].extra if command else ""
+    extra = own if own in extras else extras[0]
     return _fail(f"this command needs the extra '{extra}': pip install 'gapless[{extra}]'", Exit.USAGE)
 
 

@@ -26,7 +26,7 @@ EXTRAS = "sim,spec,reports,sql"
 JOBS = (
     ("show", "stream"),
     ("simulate", "quiet", "--trace", "trace"),
-    ("analyze", "trace", "--no-spark", "--out", "report"),
+    ("analyze", "trace", "--engine=local", "--out", "report"),
     ("check", "sequence_windows", "--system", "rotation"),
     ("judge", "--template", "kafka"),
 )

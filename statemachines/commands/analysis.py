@@ -56,9 +56,6 @@ def analyze(
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="A setting of Spark, as of spark-submit; repeatable."),
     ] = None,
-    spark: Annotated[
-        bool | None, typer.Option("--spark/--no-spark", help="The same as --engine spark and --engine local.")
-    ] = None,
     protocol: Annotated[
         list[str] | None,
         typer.Option(
@@ -112,7 +109,7 @@ def analyze(
 
     begin_work()
     settings = read_settings(master, conf or ())
-    chosen = choose_spark(engine, spark, settings)
+    chosen = choose_spark(engine, settings)
     named = [_find_protocol(name).name for name in protocol or ()]
     traces = [local_path(one, "trace") if follow else store_path(one) for one in traces]
     out = local_path(out, "--out") if follow else store_path(out, "--out")
@@ -160,15 +157,12 @@ def analyze(
     _exit(analyses)
 
 
-def choose_spark(engine: Engine, spark: bool | None, settings: SparkSettings) -> bool | None:
+def choose_spark(engine: Engine, settings: SparkSettings) -> bool | None:
     """Whether Spark is named (None: neither); raises `ConfigurationError` for options that contradict each other."""
-    named = {Engine.AUTO: spark, Engine.SPARK: True, Engine.LOCAL: False}[engine]
-    if spark not in (None, named):
-        raise ConfigurationError("--engine", engine.value, "contradicts --spark or --no-spark: leave one out")
-    if named is False and settings.all_settings:
+    if engine is Engine.LOCAL and settings.all_settings:
         rule = "is not on Spark, so it has no --master and no --conf: leave these out, or give --engine spark"
-        raise ConfigurationError("--engine", Engine.LOCAL.value, rule)
-    return named
+        raise ConfigurationError("--engine", engine.value, rule)
+    return {Engine.AUTO: None, Engine.SPARK: True, Engine.LOCAL: False}[engine]
 
 
 def _find_protocol(name: str) -> Protocol:

@@ -10,6 +10,7 @@ import typer
 from statemachines.commands.exits import Exit
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
+from statemachines.plain_text import plain_json
 
 
 def explore(
@@ -26,6 +27,7 @@ def explore(
     engine: Annotated[str, typer.Option(help="auto, compiled (numba) or plain Python.")] = "auto",
     states_max: Annotated[int, typer.Option(min=1000, help="Look for a counterexample in so many states.")] = 1_000_000,
     shown_max: Annotated[int, typer.Option(min=1, max=20_000, help="The page holds at most so many states.")] = 2_000,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")] = False,
 ) -> None:
     """Write a page on which a reader steps through a system: its parties, what can happen now, click, back.
 
@@ -61,7 +63,9 @@ def explore(
         verdict, said = "INCONCLUSIVE", f"nothing broke in the first {result.states:,} states"
     page = make_page(one, result.path, (verdict, said), shown_max)
     write_step_page(html, page)
-    print(f"{one.name}: {verdict} {said}\npage: {html}, {len(page.states):,} states")
+    told = {"system": one.name, "verdict": verdict, "why": said, "page": html, "shown": len(page.states)}
+    text = f"{one.name}: {verdict} {said}\npage: {html}, {len(page.states):,} states"
+    print(plain_json(told) if json else text)
     if result.path is not None:
         raise typer.Exit(Exit.VIOLATED)
     if result.ended != "complete":

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from statemachines.interrupts import begin_work
-from statemachines.plain_text import plain_line
+from statemachines.plain_text import plain_json, plain_line
 
 
 class ExportFormat(Enum):
@@ -27,6 +27,7 @@ def export(
     run: Annotated[
         int | None, typer.Option(min=0, max=2**63 - 1, help="The number of the run, where the trace has several.")
     ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")] = False,
 ) -> None:
     """Write one run as a file for another tool.
 
@@ -49,4 +50,6 @@ def export(
     found = read_exported(trace, run)
     with whole_file(out) as unfinished, unfinished.open("w", encoding="utf-8") as file:
         file.writelines(writers[to](found))
-    print(plain_line(f"{out}: run {found.run} of {found.scenario}, {len(found.rows):,} rows, as {to.value}"))
+    told = {"file": out, "run": found.run, "scenario": found.scenario, "rows": len(found.rows), "format": to.value}
+    text = f"{out}: run {found.run} of {found.scenario}, {len(found.rows):,} rows, as {to.value}"
+    print(plain_json(told) if json else plain_line(text))

@@ -47,14 +47,15 @@ class ProtocolCommands(TyperGroup):
         return [*COMMANDS, *sorted(set(list_contributed_commands()) - set(COMMANDS))]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """What each does, in the help: ours as listed, those of protocols as they say themselves."""
+        """What each does, in the help, by what one wants: ours as listed, those of protocols as they say themselves."""
+        grouped: dict[str, dict[str, str | None]] = {}
+        for name, one in COMMANDS.items():
+            grouped.setdefault(one.group, {})[name] = one.summary
         contributed = list_contributed_commands()
         others = (name for name in self.list_commands(ctx) if name not in COMMANDS)
-        write_summaries(
-            formatter,
-            {name: one.summary for name, one in COMMANDS.items()}
-            | {name: read_help(name, contributed[name]) for name in others},
-        )
+        grouped["Operate"] = {name: read_help(name, contributed[name]) for name in others}
+        for heading, helps in grouped.items():
+            write_summaries(formatter, helps, heading)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """No protocol is looked for where the command is ours."""
@@ -101,9 +102,9 @@ def keep_listings(command: Any) -> None:
         keep_listings(part)
 
 
-def write_summaries(formatter: Any, helps: Mapping[str, str | None]) -> None:
-    """The section of commands in a help: of each its name, and the first paragraph of its own help."""
-    with formatter.section("Commands"):
+def write_summaries(formatter: Any, helps: Mapping[str, str | None], heading: str = "Commands") -> None:
+    """A section of commands in a help: of each its name, and the first paragraph of its own help."""
+    with formatter.section(heading):
         formatter.write_dl([(name, " ".join((text or "").split("\n\n")[0].split())) for name, text in helps.items()])
 
 

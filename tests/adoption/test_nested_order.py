@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from itertools import combinations
-from typing import Any
+from copy import deepcopy
+from functools import partial
+from itertools import combinations, count
 
 import pytest
 from hypothesis import HealthCheck, event, given, settings
@@ -20,35 +21,17 @@ from statemachines_reports.foreign_log.machine_table import Symbol, evaluate_gua
 
 TRIGGERS = ("t", "u")
 GUARDS = ("g0", "g1")
+NUMBERS = count()
 
 KINDS = {"*": "wildcard", "=": "reflexive", None: "internal"}
-CONSTRUCTS = (
-    *(
-        "depth 2",
-        "depth 3",
-        "row of a scope",
-        "row of a parent first",
-        "initial",
-        "parallel",
-        "no table",
-        "enum",
-        "dotted",
-    ),
-    *(
-        "internal",
-        "reflexive",
-        "wildcard",
-        "conditions",
-        "unless",
-        "after",
-        "queued",
-        "auto",
-        "refuse",
-        "ignore",
-        "row",
-    ),
-)
-"""Each is in one draw of twenty at least; `after` is a trigger in a callback."""
+CONSTRUCTS = {
+    *("depth 2", "depth 3", "transitions", "row of a parent first", "initial", "parallel", "no table", "enum", "."),
+    *(*KINDS.values(), "conditions", "unless", "after", "queued", "auto_transitions", "refuse", "ignore", "row"),
+}
+"""Each is in one draw of twenty at least; `transitions` are those of a nested state, `after` triggers in a callback."""
+
+SEEN: set[str | None] = set()
+"""Constructs of this draw."""
 
 
 class Dotted(NestedState):
@@ -62,14 +45,15 @@ class DottedMachine(HierarchicalMachine):
 class Model:
     """Writes down which rows ran; `fire_x` triggers x, twice a call at most."""
 
-    def __init__(self, actions):
+    def __init__(self):
         self.rows, self.held, self.left = [], dict.fromkeys(GUARDS, False), 0
-        for name in actions:
-            setattr(self, name, lambda name=name: self.rows.append(name))
-        for name in GUARDS:
-            setattr(self, name, lambda name=name: self.held[name])
-        for name in TRIGGERS:
-            setattr(self, f"fire_{name}", lambda name=name: self.fire(name))
+
+    def __getattr__(self, name):
+        kind, _, rest = name.partition("_")
+        found = {"row": partial(self.rows.append, name), "fire": partial(self.fire, rest), **self.held}.get(kind)
+        if found is None:
+            raise AttributeError(name)
+        return found if callable(found) else lambda: found
 
     def fire(self, name):
         if self.left:
@@ -77,128 +61,106 @@ class Model:
             self.trigger(name)
 
 
-@st.composite
-def trees(draw, depth):
-    """States: name -> (children, how they are entered, whether it ignores, rows of the scope).
+def list_paths(states):
+    names = [(getattr(one["name"], "name", one["name"]), one) for one in states]
+    return [
+        (name, *rest) for name, one in names for rest in [(), *list_paths(one.get("children", one.get("parallel", ())))]
+    ]
 
-    Each level has names of its own, since `transitions` takes a child for a state at the top that has its name.
-    """
+
+@st.composite
+def drawn_states(draw, depth, separator, has_members):
+    """Each level has names of its own: `transitions` takes a child for a state at the top that has its name."""
     names = ("pqr", "xyz", "abc")[depth - 1][: draw(st.integers(1 if depth < 3 else 2, 3 if depth > 1 else 2))]
-    made = {}
-    for name in names:
-        children = draw(trees(depth - 1)) if depth > 1 and draw(st.integers(0, 2)) else {}
-        way = draw(st.sampled_from(["initial", "initial", "none", "parallel"])) if children else "none"
-        rows = draw(st.lists(drawn_rows(list_paths(children)), max_size=2)) if children else []
-        made[name] = (children, way, draw(st.sampled_from([None, None, None, True])), rows)
-    return made
-
-
-def list_paths(tree):
-    return [(name, *rest) for name, node in tree.items() for rest in [(), *list_paths(node[0])]]
+    members = list(enum.Enum("Members", list(names))) if has_members else names
+    states = [
+        {"name": one, "ignore_invalid_triggers": draw(st.sampled_from([None, None, None, True]))} for one in members
+    ]
+    for one in states if depth > 1 else ():
+        if draw(st.integers(0, 2)):
+            way = draw(st.sampled_from(["children", "initial", "initial", "parallel"]))
+            children = draw(drawn_states(depth - 1, separator, has_members))
+            one["parallel" if way == "parallel" else "children"] = children
+            one["transitions"] = draw(st.lists(drawn_rows(list_paths(children), separator), max_size=2))
+            one |= {"initial": children[0]["name"]} if way == "initial" else {}
+            SEEN.update([way, *(key for key in one if one[key])])
+    return states
 
 
 @st.composite
-def drawn_rows(draw, paths, triggers=TRIGGERS):
+def drawn_rows(draw, paths, separator, triggers=TRIGGERS):
     """A row among states of a scope."""
-    some = st.sampled_from(paths)
-    return {
+    some = st.sampled_from([separator.join(path) for path in paths])
+    row = {
         "trigger": draw(st.sampled_from(triggers)),
         "source": draw(st.one_of(*[some] * 6, st.just("*"))),
         "dest": draw(st.one_of(st.sampled_from(["=", None]), some, some, some)),
         "conditions": draw(st.lists(st.sampled_from(GUARDS), max_size=1)),
         "unless": draw(st.lists(st.sampled_from(GUARDS), max_size=1)),
+        "before": f"row_{next(NUMBERS)}",
         "after": draw(st.sampled_from([None, None, *(f"fire_{one}" for one in TRIGGERS)])),
     }
+    SEEN.update([KINDS.get(row["source"]), KINDS.get(row["dest"]), *(key for key in row if row[key])])
+    return row
 
 
 @st.composite
 def declarations(draw):
-    tree = draw(trees(draw(st.sampled_from([1, 2, 3, 3]))))
-    paths = list_paths(tree)
+    """(separator, what a machine is made with, calls with the values of guards)."""
+    SEEN.clear()
+    separator, has_members = draw(st.sampled_from("__.")), draw(st.integers(0, 2)) == 0
+    states = draw(drawn_states(draw(st.sampled_from([1, 2, 3, 3])), separator, has_members))
+    paths = list_paths(states)
     child = draw(st.sampled_from(paths))
-    each = [{**draw(drawn_rows(paths, ["t"])), "source": source} for source in (child, child[:-1] or "*")]
-    return {
-        "tree": tree,
-        "rows": draw(
-            st.permutations([*each, draw(drawn_rows(paths, ["u"])), *draw(st.lists(drawn_rows(paths), max_size=3))])
-        ),
-        "initial": draw(st.sampled_from(paths)),
-        "dotted": draw(st.integers(0, 3)) == 0,
-        "enum": draw(st.integers(0, 2)) == 0,
+    pair = [
+        {**draw(drawn_rows(paths, separator, "t")), "source": separator.join(one) or "*"} for one in (child, child[:-1])
+    ]
+    others = [draw(drawn_rows(paths, separator, "u")), *draw(st.lists(drawn_rows(paths, separator), max_size=3))]
+    given = {
+        "states": states,
+        "transitions": draw(st.permutations([*pair, *others])),
+        "initial": separator.join(draw(st.sampled_from([path for path in paths if len(path) == 1 or not has_members]))),
         "queued": draw(st.booleans()),
-        "auto": draw(st.integers(0, 3)) == 0,
-        "ignores": draw(st.sampled_from([None, None, None, True])),
-        "calls": draw(
-            st.lists(st.tuples(st.sampled_from(TRIGGERS), st.booleans(), st.booleans()), min_size=3, max_size=9)
-        ),
+        "auto_transitions": draw(st.integers(0, 3)) == 0,
+        "ignore_invalid_triggers": draw(st.sampled_from([None, True])),
     }
+    depth = max(map(len, paths))
+    SEEN.update([f"depth {depth}", separator if depth > 1 else None, "enum" if has_members else None])
+    SEEN.update(key for key in ("queued", "auto_transitions") if given[key])
+    SEEN.update(
+        {"row of a parent first" for one, other in combinations(given["transitions"], 2) if is_behind(one, other)}
+    )
+    call = st.tuples(st.sampled_from(TRIGGERS), st.booleans(), st.booleans())
+    return separator, given, draw(st.lists(call, min_size=3, max_size=9))
 
 
-class Builder:
-    """Makes the live machine of a drawn declaration, anew each time."""
+def is_behind(row, later):
+    """Whether the live machine asks the later row first, as it is of a nested state."""
+    outer, inner = row["source"], later["source"]
+    return row["trigger"] == later["trigger"] and inner != outer and inner.startswith(outer)
 
-    def __init__(self, drawn):
-        self.drawn = drawn
-        self.separator = "." if drawn["dotted"] else "_"
-        self.members = self.name_members(drawn["tree"], ()) if drawn["enum"] else {}
-        self.number, self.seen = 0, {name for name in ("enum", "queued", "auto", "dotted") if drawn[name]}
 
-    def name_members(self, tree, prefix):
-        """Path -> member of an enum for each scope."""
-        kind = enum.Enum("_".join(("E", *prefix)), {name: "_".join((*prefix, name)) for name in tree})
-        found = {(*prefix, one.name): one for one in kind}
-        for name, node in tree.items():
-            found |= self.name_members(node[0], (*prefix, name)) if node[0] else {}
-        return found
+def make_machine(separator, given):
+    """The model and the machine of a declaration, anew each time."""
+    is_flat = all(len(path) == 1 for path in list_paths(given["states"]))
+    kind = Machine if is_flat else DottedMachine if separator == "." else HierarchicalMachine
+    model = Model()
+    return model, kind(model, **deepcopy(given))
 
-    def name(self, path, prefix=()):
-        if not isinstance(path, tuple):
-            return path
-        return self.members[path] if self.members and not prefix else self.separator.join(path)
 
-    def list_rows(self, rows, prefix=()):
-        made = []
-        for row in rows:
-            self.number += 1
-            self.seen |= {KINDS.get(row[key]) for key in ("source", "dest")} | {key for key in row if row[key]}
-            named = {key: self.name(row[key], prefix) for key in ("source", "dest")}
-            made.append({**row, **named, "before": f"row_{self.number}"})
-        return made
+def is_parallel_at(separator, given, name):
+    """Whether the live machine is in several states at once where it has gone to a state."""
+    model, _ = make_machine(separator, given)
+    model.to(name)
+    return isinstance(model.state, list)
 
-    def list_states(self, tree, prefix=()):
-        states = []
-        for name, (children, way, ignores, rows) in tree.items():
-            path = (*prefix, name)
-            state: dict[str, Any] = {"name": self.members.get(path, name)}
-            if ignores is not None:
-                state["ignore_invalid_triggers"] = ignores
-            if children:
-                self.seen |= {way, f"depth {len(path) + 1}", "row of a scope" if rows else None}
-                state["parallel" if way == "parallel" else "children"] = self.list_states(children, path)
-                state["transitions"] = self.list_rows(rows, path)
-            if way == "initial":
-                first = next(iter(children))
-                state["initial"] = self.members.get((*path, first), first)
-            states.append(state)
-        return states
 
-    def build(self):
-        drawn, self.number = self.drawn, 0
-        kind = DottedMachine if drawn["dotted"] else HierarchicalMachine
-        if all(not node[0] for node in drawn["tree"].values()):
-            kind = Machine
-        states, rows = self.list_states(drawn["tree"]), self.list_rows(drawn["rows"])
-        model = Model([f"row_{one + 1}" for one in range(self.number)])
-        machine = kind(
-            model,
-            states=states,
-            initial=self.name(drawn["initial"]),
-            transitions=rows,
-            queued=drawn["queued"],
-            auto_transitions=drawn["auto"],
-            ignore_invalid_triggers=drawn["ignores"],
-        )
-        return model, machine
+def is_anywhere_parallel(separator, given):
+    """Whether the live machine begins in several states at once, or a row leads to such."""
+    model, machine = make_machine(separator, given)
+    ends = {prefix + one.dest for _, prefix, one in walk_transitions(machine) if one.dest}
+    there = ends & {separator.join(path) for path in list_paths(given["states"])}
+    return isinstance(model.state, list) or any(is_parallel_at(separator, given, name) for name in there)
 
 
 def predict(table, fsm, state, trigger, held, left):
@@ -219,46 +181,29 @@ def predict(table, fsm, state, trigger, held, left):
     return state, rows, "row"
 
 
-def is_behind(row, later):
-    """Whether the live machine asks the later row first, as it is of a nested state."""
-    outer, inner = row["source"], later["source"]
-    return row["trigger"] == later["trigger"] and inner != "*" and inner[: len(outer)] == outer != inner
-
-
-def is_anywhere_parallel(builder, model, machine):
-    """Whether the live machine begins in several states at once, or a row leads to such: it is begun there."""
-    ends = {prefix + one.dest for _, prefix, one in walk_transitions(machine) if one.dest}
-    paths = [path for path in list_paths(builder.drawn["tree"]) if builder.separator.join(path) in ends]
-    begun = [Builder({**builder.drawn, "enum": False, "initial": path}).build()[0].state for path in paths]
-    return any(isinstance(state, list) for state in (model.state, *begun))
-
-
-def compare(drawn):
-    """Build both, and call both; which constructs there were."""
-    builder = Builder(drawn)
-    model, machine = builder.build()
-    seen = builder.seen | {
-        "row of a parent first" for row, one in combinations(drawn["rows"], 2) if is_behind(row, one)
-    }
+def compare(separator, given, calls):
+    """Build both, and call both."""
+    model, machine = make_machine(separator, given)
     subject = read_subject(model)
-    if "parallel" in seen and is_anywhere_parallel(builder, model, machine):
+    if "parallel" in SEEN and is_anywhere_parallel(separator, given):
+        SEEN.add("no table")
         with pytest.raises(ConfigurationError, match="parallel states"):
             build_fsm(subject, 0)
-        return {*seen, "no table"}
+        return
     fsm = build_fsm(subject, 0)
     table = read_table(fsm, "drawn")
-    for trigger, *held in drawn["calls"]:
+    for trigger, *held in calls:
         model.held, model.rows, model.left = dict(zip(GUARDS, held, strict=True)), [], 2
         before = table.states.index(name_state(machine, model.state))
         state, rows, kind = predict(table, fsm, before, trigger, model.held, 2)
-        raised = False
+        SEEN.add(kind)
         try:
             model.trigger(trigger)
         except (MachineError, AttributeError):  # the latter where a callback of a nested scope calls
-            raised = True
-        assert (name_state(machine, model.state), model.rows, raised) == (table.states[state], rows, kind == "refuse")
-        seen.add(kind)
-    return seen
+            assert kind == "refuse"
+        else:
+            assert kind != "refuse"
+        assert (name_state(machine, model.state), model.rows) == (table.states[state], rows)
 
 
 @pytest.mark.parametrize("draws", [200, pytest.param(10_000, marks=pytest.mark.long)])
@@ -268,10 +213,10 @@ def test_a_table_decides_as_the_live_machine(draws):
     @settings(max_examples=draws, suppress_health_check=list(HealthCheck))
     @given(declarations())
     def compare_drawn(drawn):
-        counts["draws"] += 1
-        for one in compare(drawn):
+        compare(*drawn)
+        for one in SEEN & CONSTRUCTS:
             event(one)
-            counts[one] += 1
+        counts.update(["draws", *(SEEN & CONSTRUCTS)])
 
     compare_drawn()
     assert {one: counts[one] for one in CONSTRUCTS if counts[one] * 20 < counts["draws"]} == {}

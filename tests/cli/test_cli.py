@@ -10,6 +10,7 @@ import sys
 import tomllib
 from io import StringIO
 from pathlib import Path
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -59,10 +60,10 @@ def test_the_help_imports_little_and_no_command():
 
 
 def test_the_help_says_what_each_command_does(gapless):
-    listed = gapless("--help")[1].partition("Commands:")[2]
+    listed = gapless("--help")[1].partition("\nOperate:\n")[2]
     assert "A command of" not in listed
-    assert " sessions     Operate a store of persistent sessions.\n" in listed
-    assert " show-loss    Show what was lost: repeated, not subscribed, lost, and lost of\n" in listed
+    assert " sessions   Operate a store of persistent sessions.\n" in listed
+    assert " show-loss  Show what was lost: repeated, not subscribed, lost, and lost of\n" in listed
 
 
 def test_the_help_of_all_nodes_says_what_each_role_does_and_makes_no_command_of_it(gapless, monkeypatch):
@@ -318,14 +319,37 @@ def test_our_own_mistakes_decide_nothing(gapless, monkeypatch, error):
 
 def test_every_extra_that_a_command_may_miss_exists():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert set(cli.EXTRAS.values()) <= set(settings["project"]["optional-dependencies"])
+    named = {*cli.EXTRAS, *(one.extra for one in COMMANDS.values())}
+    assert named - {""} <= set(settings["project"]["optional-dependencies"])
+
+
+@pytest.mark.parametrize(
+    ("words", "package", "extra"),
+    [
+        (["judge", "log"], "numpy", "reports"),
+        (["analyze", "out"], "pyarrow", "reports"),
+        (["campaign", "storm"], "pyarrow", "sim"),
+        (["check", "list"], "numpy", "spec"),
+        (["show", "stream", "--html", "x.html"], "markupsafe", "reports"),
+        (["bench"], "duckdb", "bench"),
+    ],
+)
+def test_a_package_of_several_extras_is_of_that_of_the_command(gapless, monkeypatch, words, package, extra):
+    error = ModuleNotFoundError(f"No module named {package!r}", name=package)
+    monkeypatch.setattr(cli, "app", Mock(side_effect=error))
+    assert gapless(*words) == (
+        2,
+        "",
+        f"error: this command needs the extra '{extra}': pip install 'gapless[{extra}]'\n",
+    )
 
 
 def test_a_command_loads_no_extra_before_it_runs():
     """Listing machines must work where nothing optional is installed."""
+    packages = {one for some in cli.EXTRAS.values() for one in some}
     program = (
         "import sys; from statemachines import cli; code = cli.run(['show']); "
-        f"found = sorted(set({sorted(cli.EXTRAS)!r}) & set(sys.modules)); print(found, file=sys.stderr); sys.exit(code)"
+        f"print(sorted({packages!r} & set(sys.modules)), file=sys.stderr); sys.exit(code)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stderr == "[]\n"

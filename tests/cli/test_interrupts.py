@@ -96,7 +96,7 @@ def test_a_campaign_that_is_told_to_end_gives_what_is_there(tmp_path, number):
     assert "of 100000 seeds" in errors
     assert "Traceback" not in errors
     out = tmp_path / "out"
-    assert cli.run(["analyze", str(trace), "--no-spark", "--out", str(out)]) == cli.Exit.HELD
+    assert cli.run(["analyze", str(trace), "--engine=local", "--out", str(out)]) == cli.Exit.HELD
     assert json.loads((out / "summary.json").read_text())["runs"] >= 20
 
 
@@ -116,7 +116,7 @@ def test_mutants_that_are_interrupted_are_not_waited_for(tmp_path, number):
 def test_an_analysis_that_is_told_to_end_while_spark_starts_leaves_no_java(tmp_path, number):
     trace, few = tmp_path / "trace", "shared_subscriptions.load.messages=20"
     assert cli.run(["campaign", "quiet", "--seeds", "1", "--set", few, "--trace", str(trace)]) == cli.Exit.HELD
-    with Command("analyze", str(trace), "--spark", "--out", str(tmp_path / "out"), folder=tmp_path) as command:
+    with Command("analyze", str(trace), "--engine=spark", "--out", str(tmp_path / "out"), folder=tmp_path) as command:
         until(lambda: len(processes_of(command.process.pid)) >= 2, "Spark has not begun")
         code, errors = command.end(number)
     assert code == cli.INTERRUPTED, errors
@@ -220,7 +220,7 @@ STARTS = {
     "check": ("check", "cursor_recovery", "--system", "few", "--engine", "compiled"),
     "explore": ("explore", "cursor_recovery", "--system", "few", "--engine", "compiled", "--html", "page.html"),
     "simulate": ("simulate", "quiet", "--seed", "1"),
-    "analyze": ("analyze", "trace", "--no-spark", "--out", "out"),
+    "analyze": ("analyze", "trace", "--engine=local", "--out", "out"),
     "node": ("node", "leader", "--store", "store.db"),
 }
 SPAN_S = {"check": 8.0, "explore": 8.0}

@@ -66,14 +66,14 @@ def test_a_trace_of_a_campaign(tmp_path):
 
 def test_tables_summary_and_page_of_an_analysis(tmp_path, trace):
     out = tmp_path / "out"
-    assert cli.run(["analyze", str(trace), "--no-spark", "--out", str(out)]) == cli.Exit.HELD
+    assert cli.run(["analyze", str(trace), "--engine=local", "--out", str(out)]) == cli.Exit.HELD
     before = {name: (out / name).read_bytes() for name in files(out)}
     sizes = {name: len(data) for name, data in before.items()}
     largest_table = max(size for name, size in sizes.items() if name.startswith("tables"))
     assert largest_table < sizes["summary.json"] < sizes["index.html"], "so each is the first that finds no room"
     rooms = {2_000: "tables", largest_table + 1: "summary.json", sizes["summary.json"] + 1: "index.html"}
     for room, name in rooms.items():
-        check(gapless("analyze", trace, "--no-spark", "--out", out, room=room, cwd=tmp_path), name)
+        check(gapless("analyze", trace, "--engine=local", "--out", out, room=room, cwd=tmp_path), name)
         assert files(out) == sorted(before)
         assert (out / name).is_dir() or (out / name).read_bytes() == before[name]
 

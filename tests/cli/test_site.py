@@ -61,11 +61,19 @@ def test_files_that_a_page_links_to_are_copied():
         ("```python shop.py +\n```", '```python title="shop.py, continued"\n```'),
         ("- **SS-30** Text", '- <a id="ss-30"></a>**SS-30** Text'),
         ("- **S5 Title.** Text", '- <a id="s5"></a>**S5 Title.** Text'),
+        ("- **OWES A title.** Text", '- <a id="owes"></a>**OWES A title.** Text'),
         ("- **Bold** text", "- **Bold** text"),
     ],
 )
 def test_lists_listings_and_anchors_are_adapted(written, adapted):
     assert adapt_markdown(written) == adapted + "\n"
+
+
+@pytest.mark.parametrize("page", [page for page in WRITERS if page.endswith("matrix.md")])
+def test_every_anchor_of_a_matrix_is_on_the_page_that_it_names(page):
+    for name, anchor in set(re.findall(r"\]\(([\w./]*)#([\w-]+)\)", WRITERS[page]())):
+        text = ((ROOT / page).parent / name).read_text(encoding="utf-8")
+        assert f'<a id="{anchor}"></a>' in adapt_markdown(text), f"{name}#{anchor}"
 
 
 SECTIONS = {one["type"]: one for one in read_sections()}

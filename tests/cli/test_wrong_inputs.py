@@ -71,7 +71,7 @@ def test_a_file_that_is_not_utf8_a_folder_and_the_standard_input(capsys, tmp_pat
 
 def test_a_log_that_is_not_utf8(capsys, tmp_path):
     (tmp_path / "a~1.ndjson").write_bytes(b'{"gapless_log":2,"node":"\xff"}\n')
-    assert "a~1.ndjson" in refuse(capsys, "analyze", tmp_path, "--no-spark", "--out", tmp_path / "out")
+    assert "a~1.ndjson" in refuse(capsys, "analyze", tmp_path, "--engine=local", "--out", tmp_path / "out")
 
 
 def test_a_scenario_comes_through_a_pipe(capsys, tmp_path):
@@ -120,7 +120,7 @@ def test_a_run_file_with_a_fault_that_cannot_be(capsys, tmp_path, fault, says):
 
 def test_foreign_and_damaged_parquet_is_named(capsys, tmp_path, traces):
     def analyze():
-        return refuse(capsys, "analyze", tmp_path / "t", "--no-spark", "--out", tmp_path / "out")
+        return refuse(capsys, "analyze", tmp_path / "t", "--engine=local", "--out", tmp_path / "out")
 
     (tmp_path / "t").mkdir()
     pq.write_table(pa.table({"a": [1]}), tmp_path / "t" / "trace-x.parquet")
@@ -140,7 +140,7 @@ def test_foreign_and_damaged_parquet_is_named(capsys, tmp_path, traces):
 
 
 def test_traces_of_two_protocols_and_a_protocol_that_is_in_none(capsys, tmp_path, traces):
-    out = ("--no-spark", "--out", tmp_path / "out")
+    out = ("--engine=local", "--out", tmp_path / "out")
     said = refuse(capsys, "analyze", traces / "groups", traces / "queue", *out)
     assert "is of cursor_recovery" in said
     assert "analyze each by itself" in said
@@ -152,8 +152,8 @@ def test_a_file_in_the_place_of_a_folder(capsys, tmp_path, traces):
     path = tmp_path / "file"
     path.write_text("")
     for words in (
-        ("analyze", traces / "groups", "--no-spark", "--out", path),
-        ("analyze", traces / "groups", "--no-spark", "--out", path / "below"),
+        ("analyze", traces / "groups", "--engine=local", "--out", path),
+        ("analyze", traces / "groups", "--engine=local", "--out", path / "below"),
         ("simulate", "quiet", "--trace", path),
         ("campaign", "quiet", "--seeds", "40", "--trace", path),
         ("mutate", "cursor_recovery", "--report", "--out", path),

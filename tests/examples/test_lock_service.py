@@ -117,7 +117,7 @@ def test_d_240_its_counterexample_is_followed_in_the_simulator_and_on_the_runtim
         assert (code, "followed 13 of 13 steps\nVIOLATED S2: vault:" in said) == (1, True), said
     code, said = gapless("replay", "late.json", "--runtime", "--variant", "settled")
     assert (code, "S2 does not break here, nor does anything else" in said) == (0, True), said
-    code, said = gapless("analyze", "replayed", "--no-spark")
+    code, said = gapless("analyze", "replayed", "--engine=local")
     assert code == 0, said
     assert re.search(r"rows +rows +held", said)
 
@@ -158,7 +158,7 @@ def test_processes_over_tcp_survive_sigkill_and_their_trace_is_judged(gapless):
         for process in running:
             process.terminate()
             process.communicate()
-    code, said = gapless("analyze", "trace", "--no-spark")
+    code, said = gapless("analyze", "trace", "--engine=local")
     assert code == 0, said
     assert re.search(r"rows +rows +held", said)
     assert re.search(r"tokens +properties +held +[3-9]", said), said
@@ -170,7 +170,7 @@ def test_a_trace_of_it_is_said_to_be_of_a_protocol_that_is_not_installed(gapless
     assert code == 0
     without = {key: value for key, value in gapless.environment.items() if key != "PYTHONPATH"}
     done = subprocess.run(
-        [sys.executable, "-m", "statemachines", "analyze", str(tmp_path / "trace"), "--no-spark"],
+        [sys.executable, "-m", "statemachines", "analyze", str(tmp_path / "trace"), "--engine=local"],
         cwd=tmp_path, env=without, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 3, done.stdout + done.stderr

@@ -99,6 +99,6 @@ def test_the_processes_of_the_page_run_over_tcp_and_one_that_is_killed_comes_bac
             process.communicate()
     lives = {path.name for path in (folder / "trace").glob("*.ndjson")}
     assert {"server-1~1.ndjson", "holder-1~1.ndjson", "holder-1~2.ndjson"} <= lives
-    judged = run("gapless analyze trace --protocol lock:PROTOCOL --no-spark", folder, [])
+    judged = run("gapless analyze trace --protocol lock:PROTOCOL --engine local", folder, [])
     assert re.search(r"tokens +properties +held +2 looked at", judged), judged
     assert "inconclusive" not in judged

@@ -86,7 +86,7 @@ def on_spark(both, tmp_path_factory):
             for at, more in enumerate([(), ("--protocol", "lock_protocol:PROTOCOL")]):
                 out, said = tmp_path_factory.mktemp("spark"), io.StringIO()
                 with contextlib.redirect_stderr(said):
-                    code = cli.run(["analyze", str(both), "--out", str(out), "--spark", *more])
+                    code = cli.run(["analyze", str(both), "--out", str(out), "--engine=spark", *more])
                 found[bool(at)] = code, said.getvalue(), out
     finally:
         registry._REGISTERED.pop("mine", None)
@@ -99,17 +99,17 @@ def without_spark(both, tmp_path_factory):
     found = {}
     for at, more in enumerate([(), ("--protocol", "lock_protocol:PROTOCOL")]):
         out = tmp_path_factory.mktemp("plain")
-        code, said, _ = analyzed(both, out, "--no-spark", *more)
+        code, said, _ = analyzed(both, out, "--engine=local", *more)
         found[bool(at)] = code, said, out
     return found
 
 
 @pytest.fixture
 def judged(request, spark):
-    return request.getfixturevalue("on_spark" if spark == "--spark" else "without_spark")
+    return request.getfixturevalue("on_spark" if spark == "--engine=spark" else "without_spark")
 
 
-@pytest.mark.parametrize("spark", mark_long(("--spark", "--no-spark"), "--spark"))
+@pytest.mark.parametrize("spark", mark_long(("--engine=spark", "--engine=local"), "--engine=spark"))
 def test_two_protocols_in_one_directory_are_judged_side_by_side(judged, spark):
     code, said, out = judged[True]
     summary = json.loads((out / "summary.json").read_text())
@@ -145,7 +145,7 @@ def test_two_protocols_in_one_directory_are_judged_side_by_side(judged, spark):
 
 def test_a_check_of_ones_own_finds_what_it_is_for(tmp_path):
     trace = made(tmp_path / "trace", "token")
-    code, _, summary = analyzed(trace, tmp_path / "out", "--no-spark", "--protocol", "lock_protocol:PROTOCOL")
+    code, _, summary = analyzed(trace, tmp_path / "out", "--engine=local", "--protocol", "lock_protocol:PROTOCOL")
     assert code == cli.Exit.VIOLATED
     (found,) = (line for line in summary["findings"] if line["check"] == "fencing")
     assert (found["run"], found["promised"], found["detail"]) == (500, True, "token 1 after a newer one")
@@ -154,7 +154,7 @@ def test_a_check_of_ones_own_finds_what_it_is_for(tmp_path):
 
 def test_what_a_run_does_not_promise_is_no_failure(tmp_path):
     trace = made(tmp_path / "trace", "token", "unfenced")
-    code, said, summary = analyzed(trace, tmp_path / "out", "--no-spark", "--protocol", "lock_protocol:PROTOCOL")
+    code, said, summary = analyzed(trace, tmp_path / "out", "--engine=local", "--protocol", "lock_protocol:PROTOCOL")
     assert code == cli.Exit.HELD, said
     found = checks(summary)["fencing"]
     assert (found["wrong"], found["waived"], found["verdict"]) == (0, 1, "not promised by this configuration")
@@ -162,7 +162,7 @@ def test_what_a_run_does_not_promise_is_no_failure(tmp_path):
 
 def test_a_protocol_without_a_report_has_one_all_the_same(tmp_path):
     trace = made(tmp_path / "trace", "row")
-    code, _, summary = analyzed(trace, tmp_path / "out", "--no-spark", "--protocol", "lock_protocol:BARE")
+    code, _, summary = analyzed(trace, tmp_path / "out", "--engine=local", "--protocol", "lock_protocol:BARE")
     assert code == cli.Exit.VIOLATED
     assert list(checks(summary)) == [*NEUTRAL_CHECKS, "monitors"]
     assert checks(summary)["rows"]["wrong"] == 1
@@ -173,7 +173,7 @@ def test_a_protocol_without_a_report_has_one_all_the_same(tmp_path):
     assert "MY-2" in page
 
 
-@pytest.mark.parametrize("spark", mark_long(("--spark", "--no-spark"), "--spark"))
+@pytest.mark.parametrize("spark", mark_long(("--engine=spark", "--engine=local"), "--engine=spark"))
 def test_a_trace_of_a_protocol_that_is_not_installed_is_judged_as_far_as_may_be(judged, spark):
     code, said, out = judged[False]
     summary = json.loads((out / "summary.json").read_text())
@@ -194,7 +194,7 @@ def test_what_is_wrong_besides_counts_more_than_what_is_missing(tmp_path):
     table = pq.read_table(trace / "runs-mine.parquet")
     outcome = table.column_names.index("outcome")
     pq.write_table(table.set_column(outcome, "outcome", [["fencing: broken"]]), trace / "runs-mine.parquet")
-    code, _, summary = analyzed(trace, tmp_path / "out", "--no-spark")
+    code, _, summary = analyzed(trace, tmp_path / "out", "--engine=local")
     assert code == cli.Exit.VIOLATED
     assert checks(summary)["monitors"]["wrong"] == 1
 
@@ -204,13 +204,13 @@ def test_another_version_of_a_protocol_is_named_with_both_fingerprints(tmp_path)
     table = pq.read_table(trace / "runs-mine.parquet")
     place = table.column_names.index("fingerprints")
     pq.write_table(table.set_column(place, "fingerprints", [['{"mine": "0000"}']]), trace / "runs-mine.parquet")
-    code, said, summary = analyzed(trace, tmp_path / "out", "--no-spark", "--protocol", "lock_protocol:PROTOCOL")
+    code, said, summary = analyzed(trace, tmp_path / "out", "--engine=local", "--protocol", "lock_protocol:PROTOCOL")
     assert (code, summary) == (cli.Exit.USAGE, None)
     assert "made with tables 0000 of mine, these are " in said
     assert said.count("\n") <= 2
 
 
 def test_a_protocol_that_is_not_there_is_named(tmp_path):
-    code, said, _ = analyzed(tmp_path, tmp_path / "out", "--no-spark", "--protocol", "nowhere:PROTOCOL")
+    code, said, _ = analyzed(tmp_path, tmp_path / "out", "--engine=local", "--protocol", "nowhere:PROTOCOL")
     assert code == cli.Exit.USAGE
     assert "no module 'nowhere'" in said

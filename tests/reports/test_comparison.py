@@ -73,7 +73,7 @@ def test_what_is_not_promised_is_a_counterexample_and_no_failure(traces, tmp_pat
 
 
 def test_the_command_puts_traces_side_by_side(traces, tmp_path, capsys):
-    arguments = ["analyze", *map(str, traces), "--no-spark", "--out", str(tmp_path)]
+    arguments = ["analyze", *map(str, traces), "--engine=local", "--out", str(tmp_path)]
     assert cli.run(arguments) == cli.Exit.HELD
     said = capsys.readouterr().out
     assert "1 of 1 seeds are on every side" in said
@@ -95,7 +95,7 @@ def test_the_command_puts_traces_side_by_side(traces, tmp_path, capsys):
 
 
 def test_the_same_trace_twice_is_a_usage_error(traces, tmp_path, capsys):
-    arguments = ["analyze", str(traces[0]), f"{traces[0]}/../on", "--no-spark", "--out", str(tmp_path / "out")]
+    arguments = ["analyze", str(traces[0]), f"{traces[0]}/../on", "--engine=local", "--out", str(tmp_path / "out")]
     assert cli.run(arguments) == cli.Exit.USAGE
     assert "is given twice" in capsys.readouterr().err
 

@@ -274,7 +274,7 @@ def test_what_was_cut_off_is_not_judged_and_the_exit_code_says_so(tmp_path, reco
     shutil.copytree(path.parent, tmp_path / "trace")
     lines = path.read_bytes().splitlines(keepends=True)
     (tmp_path / "trace" / path.name).write_bytes(b"".join(lines[:-1]))
-    code = cli.run(["analyze", str(tmp_path / "trace"), "--out", str(tmp_path / "out"), "--no-spark"])
+    code = cli.run(["analyze", str(tmp_path / "trace"), "--out", str(tmp_path / "out"), "--engine=local"])
     said = capsys.readouterr()
     assert code == cli.Exit.INCONCLUSIVE
     assert f"inconclusive: there is no log of the end of {path.stem}" in said.err

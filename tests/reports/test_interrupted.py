@@ -60,7 +60,7 @@ def gapless(capsys, *arguments):
 def test_the_files_that_are_judged_by_then_count(monkeypatch, capsys, trace, tmp_path):
     whole = analyze(trace, tmp_path / "whole", spark=False)
     stop_at(monkeypatch, 2)
-    code, out, errors = gapless(capsys, trace, "--no-spark", "--out", tmp_path / "out")
+    code, out, errors = gapless(capsys, trace, "--engine=local", "--out", tmp_path / "out")
     assert code == Exit.INTERRUPTED == 130
     assert errors == "interrupted: 1 of 1 traces are judged, of the last 2 of 3 files\n"
     assert out.startswith("2 runs, ")
@@ -76,7 +76,7 @@ def test_of_several_traces_those_that_are_done_count(monkeypatch, capsys, trace,
     stop_at(monkeypatch, 3)
     copy = tmp_path / "copy"
     shutil.copytree(trace, copy)
-    code, out, errors = gapless(capsys, trace, copy, "--no-spark", "--out", tmp_path / "out")
+    code, out, errors = gapless(capsys, trace, copy, "--engine=local", "--out", tmp_path / "out")
     assert (code, errors) == (130, "interrupted: 1 of 2 traces are judged\n")
     assert out.startswith("\n3 runs, ") or out.startswith("3 runs, ")
     assert len([*(tmp_path / "out").glob("*/summary.json")]) == 1
@@ -85,7 +85,7 @@ def test_of_several_traces_those_that_are_done_count(monkeypatch, capsys, trace,
 
 def test_where_nothing_is_judged_yet_nothing_is_written(monkeypatch, capsys, trace, tmp_path):
     stop_at(monkeypatch, 0)
-    code, out, errors = gapless(capsys, trace, "--no-spark", "--out", tmp_path / "out")
+    code, out, errors = gapless(capsys, trace, "--engine=local", "--out", tmp_path / "out")
     assert (code, out) == (130, "")
     assert errors == "interrupted: nothing is judged yet, and nothing is written\n"
     assert not (tmp_path / "out").exists()
@@ -140,5 +140,5 @@ def test_ctrl_c_amid_a_query_of_duckdb_ends_it_as_anywhere(monkeypatch, capsys, 
 
     monkeypatch.setattr(duckdb, "connect", connect_with_press)
     monkeypatch.setattr(local_engine, "make_tables", press_in)
-    ended, _, errors = gapless(capsys, trace, "--no-spark", "--out", tmp_path / "out")
+    ended, _, errors = gapless(capsys, trace, "--engine=local", "--out", tmp_path / "out")
     assert (ended, "Traceback" in errors, whole) == (Exit.INTERRUPTED, False, []), errors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -151,7 +152,10 @@ def corrupted(directory, quiet_run):
 def test_the_command_judges_a_corrupt_trace_and_exits_with_1(tmp_path, capsys, quiet_run):
     corrupted(tmp_path / "trace", quiet_run)
     out = tmp_path / "out"
-    assert cli.run(["analyze", str(tmp_path / "trace"), "--out", str(out), "--json", "--spark"]) == cli.Exit.VIOLATED
+    assert (
+        cli.run(["analyze", str(tmp_path / "trace"), "--out", str(out), "--json", "--engine=spark"])
+        == cli.Exit.VIOLATED
+    )
     checks = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
     assert (checks["rows"]["held"], checks["rows"]["wrong"]) == (False, 1)
     assert checks["continuity"]["held"]
@@ -174,7 +178,9 @@ def test_the_command_merges_the_logs_of_a_real_run(tmp_path, capsys, quiet_run):
         logs[node].write([row])
     for log in logs.values():
         log.close()
-    assert cli.run(["analyze", str(tmp_path / "logs"), "--out", str(tmp_path / "out"), "--no-spark"]) == cli.Exit.HELD
+    assert (
+        cli.run(["analyze", str(tmp_path / "logs"), "--out", str(tmp_path / "out"), "--engine=local"]) == cli.Exit.HELD
+    )
     said = capsys.readouterr().out
     assert f"1 runs, {len(rows)} rows" in said
     assert "2,500 looked at" in said
@@ -187,6 +193,26 @@ def test_what_is_no_trace_is_a_usage_error(tmp_path, capsys, make, says):
     assert cli.run(["analyze", str(tmp_path / "trace"), "--out", str(tmp_path / "out")]) == cli.Exit.USAGE
     assert says in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("logged", "told"),
+    [
+        (
+            "x.SparkException: no such Master\n  at x.Main",
+            "x.SparkException: no such Master; look at --master and --conf",
+        ),
+        ("", "Spark does not start: gone; look at --master and --conf"),
+        ("x.UnsupportedClassVersionError: 61", "UnsupportedClassVersionError: 61; install Java 17 or later"),
+    ],
+)
+def test_what_spark_says_of_a_start_that_fails_is_shown(tmp_path, logged, told):
+    def start():
+        os.write(2, logged.encode())
+        raise RuntimeError("gone")
+
+    with pytest.raises(GaplessError, match=re.escape(told)), spark_start.quiet_start(tmp_path / "log"):
+        start()
 
 
 def test_missing_java_is_named(monkeypatch):
@@ -208,9 +234,13 @@ def spoilt(tmp_path, change, quiet_run):
 @pytest.mark.parametrize(
     ("change", "says", "how"),
     [
-        (lambda table: table.drop_columns(["row"]), "lacks the columns row", "--no-spark"),
-        (lambda table: table.set_column(10, "row", table.column("row").cast("float64")), "row is double", "--no-spark"),
-        (lambda table: table.take(list(range(table.num_rows - 1, -1, -1))), "trace-spoilt.parquet", "--spark"),
+        (lambda table: table.drop_columns(["row"]), "lacks the columns row", "--engine=local"),
+        (
+            lambda table: table.set_column(10, "row", table.column("row").cast("float64")),
+            "row is double",
+            "--engine=local",
+        ),
+        (lambda table: table.take(list(range(table.num_rows - 1, -1, -1))), "trace-spoilt.parquet", "--engine=spark"),
     ],
     ids=["column missing", "column of another type", "out of order, found in a task"],
 )
@@ -233,7 +263,7 @@ def written_without(tmp_path, absent, quiet_run):
 
 def test_a_trace_without_a_step_is_inconclusive(tmp_path, capsys, quiet_run):
     trace = written_without(tmp_path, {"step", "timer"}, quiet_run)
-    arguments = ["analyze", f"file://{trace}", "--out", f"file:{tmp_path}/out", "--no-spark"]
+    arguments = ["analyze", f"file://{trace}", "--out", f"file:{tmp_path}/out", "--engine=local"]
     assert cli.run(arguments) == cli.Exit.INCONCLUSIVE
     assert "no step in this trace" in capsys.readouterr().err
 
@@ -255,7 +285,7 @@ def test_a_log_that_is_missing_is_named_and_the_verdict_is_neither(tmp_path, cap
     """Messages that nobody acknowledged in these logs would be an alarm, and a stream that two delivered would not."""
 
     trace = written_without(tmp_path, {"consumer-2"}, quiet_run)
-    assert cli.run(["analyze", str(trace), "--out", str(tmp_path / "out"), "--no-spark"]) == cli.Exit.INCONCLUSIVE
+    assert cli.run(["analyze", str(trace), "--out", str(tmp_path / "out"), "--engine=local"]) == cli.Exit.INCONCLUSIVE
     said = capsys.readouterr()
     assert "there is no log of consumer-2; put it beside the others" in said.err
     lines = {line.split()[0]: line for line in said.out.splitlines() if line}

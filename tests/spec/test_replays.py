@@ -254,7 +254,7 @@ def test_check_writes_a_schedule_and_a_trace_and_analyze_finds_the_violation(gap
     )  # fmt: skip
     assert found[0] == 1
     assert f"gapless replay {schedule}" in found[2]
-    code, out, _ = gapless("analyze", trace, "--no-spark", "--out", tmp_path / "report")
+    code, out, _ = gapless("analyze", trace, "--engine=local", "--out", tmp_path / "report")
     assert code == 1
     lines = {line.split()[0]: line for line in out.splitlines() if line}
     assert lines["rows"].split()[2] == lines["continuity"].split()[2] == "held"
@@ -274,7 +274,7 @@ def test_on_the_asyncio_runtime_the_trace_is_the_logs_of_its_nodes(gapless, tmp_
     assert out.splitlines()[-1].startswith("VIOLATED S5: consumer-2~1 delivers 0.0/a while consumer-1~1 may under")
     logs = sorted(path.name for path in (tmp_path / "logs").iterdir())
     assert logs == [f"{life}~1.ndjson" for life in ("consumer-1", "consumer-2", "leader-1", "publisher-1")]
-    code, out, _ = gapless("analyze", tmp_path / "logs", "--no-spark", "--out", tmp_path / "report")
+    code, out, _ = gapless("analyze", tmp_path / "logs", "--engine=local", "--out", tmp_path / "report")
     lines = {line.split()[0]: line for line in out.splitlines() if line}
     assert lines["rows"].split()[2] == lines["continuity"].split()[2] == "held"
     assert lines["exclusivity"].split()[2] == "VIOLATED"
@@ -292,7 +292,7 @@ def test_replay_follows_by_other_rules_and_then_everything_is_delivered(where, g
     code, out, _ = gapless("replay", GOLDEN, "--variant", "settled", "--trace", tmp_path, *where)
     assert code == 0
     assert out.splitlines()[-1] == "S5 does not break here, nor does anything else"
-    code, out, _ = gapless("analyze", tmp_path, "--no-spark", "--out", tmp_path / "report")
+    code, out, _ = gapless("analyze", tmp_path, "--engine=local", "--out", tmp_path / "report")
     lines = {line.split()[0]: line for line in out.splitlines() if line}
     assert code == 0
     assert lines["exclusivity"].split()[2] == lines["acknowledged"].split()[2] == "held"

@@ -14,7 +14,7 @@ LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 FENCE = re.compile(r"\s*```")
 LANGUAGE = re.compile(r"(\s*```\w+) +([^\s=]+)( \+)?$")
 ITEM = re.compile(r" *([-*]|\d+\.) ")
-CLAUSE = re.compile(r"- \*\*`?([A-Z]{1,}[A-Z0-9]*(?:-[A-Z]*\d+)?)\b")
+CLAUSE = re.compile(r"- \*\*`?([A-Z][A-Z0-9]*(?:-[A-Z]*\d+)?)\b(?!-)")
 
 
 def list_pages() -> list[str]:
@@ -59,7 +59,7 @@ def _title(found: re.Match[str]) -> str:
 
 def _anchor(line: str, seen: set[str]) -> str:
     found = CLAUSE.match(line)
-    if found is None or not any(letter.isdigit() for letter in found[1]) or found[1] in seen:
+    if found is None or found[1] in seen:
         return line
     seen.add(found[1])
     return f'- <a id="{found[1].lower()}"></a>{line[2:]}'
