@@ -12,18 +12,21 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib.metadata import entry_points
 from io import TextIOWrapper
 from operator import attrgetter
+from pathlib import Path
 from typing import Annotated, Any, Final, cast
 
 import typer
 
-from statemachines import __version__, registry
+from statemachines import __version__
 from statemachines.commands.command_list import COMMANDS
 from statemachines.commands.exits import Exit
 from statemachines.commands.lazy import ProtocolCommands
 from statemachines.interrupts import INTERRUPTED, end_on_sigterm, leave_threads
 from statemachines.kernel import ConfigurationError, GaplessError, InvariantViolated, Superseded
+from statemachines.kernel.protocol import GROUP
 from statemachines.plain_text import plain_lines
 
 EXTRAS: Final = {
@@ -118,20 +121,29 @@ def _blame(error: Exception) -> int:
 
 
 def find_culprit(error: BaseException) -> str:
-    """Where code that was given by name has raised, or is not called as it is declared ("": ours has)."""
+    """Where somebody else's code has raised, or is not called as it is declared ("": ours has)."""
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
-        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-        if package in registry.LOADED:
-            return f"{frame.f_code.co_filename}:{line}, in {frame.f_code.co_qualname}"
-        if package in OURS:
+        name, file = str(frame.f_globals.get("__name__", "")), frame.f_code.co_filename
+        if is_given(name, file):
+            return f"{file}:{line}, in {frame.f_code.co_qualname}"
+        if name.partition(".")[0] in OURS:
             break
     called = re.match(r"([\w.]+)\(\) (takes|missing|got) ", str(error)) if isinstance(error, TypeError) else None
-    for module in [one for name, one in sys.modules.items() if name.partition(".")[0] in registry.LOADED]:
+    for name, module in list(sys.modules.items()) if called else ():
         with suppress(AttributeError):
             code = attrgetter(f"{called[1]}.__code__")(module) if called else None
-            if code is not None:
+            if code is not None and is_given(name, code.co_filename):
                 return f"{code.co_filename}:{code.co_firstlineno}, in {code.co_qualname}"
     return ""
+
+
+def is_given(module: str, file: str) -> bool:
+    """Whether code is neither ours nor a library's; a protocol that is installed is somebody's."""
+    package = module.partition(".")[0]
+    if package in OURS or package in sys.stdlib_module_names:
+        return False
+    is_library = bool({"site-packages", "dist-packages"} & set(Path(file).parts))
+    return not is_library or package in {one.module.partition(".")[0] for one in entry_points(group=GROUP)}
 
 
 MENDS: Final = {

@@ -26,9 +26,6 @@ LISTED_NAMES: Final = 60
 
 NEAREST_NAMES: Final = 8
 
-LOADED: Final[set[str]] = set()
-"""Packages that were given by name, and are not ours: what they raise is no mistake of gapless."""
-
 _REGISTERED: Final[dict[str, Protocol]] = {}
 
 
@@ -119,8 +116,6 @@ def load(place: str, kind: type[T], what: str) -> T:
     if not module or not attribute or "/" in place or place.startswith("."):
         raise ConfigurationError(what, place, "must be module:ATTRIBUTE")
     _look_here()
-    if not module.startswith("statemachines"):
-        LOADED.add(module.partition(".")[0])
     try:
         found = getattr(import_module(module), attribute)
     except ModuleNotFoundError as error:
@@ -134,7 +129,7 @@ def load(place: str, kind: type[T], what: str) -> T:
         close = get_close_matches(attribute, dir(sys.modules[module]), n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         raise ConfigurationError(what, place, f"the module has no {attribute!r}{hint}") from error
-    except (Exception, SystemExit) as error:  # whatever somebody's module does: it is not ours to fail for
+    except Exception as error:  # whatever somebody's module does: it is not ours to fail for
         raise ConfigurationError(what, place, f"does not import: {type(error).__name__}: {error}") from error
     if not isinstance(found, kind):
         raise ConfigurationError(what, place, f"is no {kind.__name__}, but a {type(found).__name__}")

@@ -277,10 +277,7 @@ def test_wrong_usage_says_so_on_stderr(gapless, arguments):
 
 
 def raising(monkeypatch, error):
-    def fail():
-        raise error
-
-    monkeypatch.setattr("statemachines.show.render_listing", fail)
+    monkeypatch.setattr("statemachines.show.render_listing", Mock(side_effect=error))
 
 
 @pytest.mark.parametrize(

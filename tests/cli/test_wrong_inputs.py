@@ -292,7 +292,7 @@ def test_scenarios_are_listed_below_their_protocols(capsys):
 
 GIVEN = {
     "raise ValueError('no desk')": "does not import: ValueError: no desk",
-    "import sys; sys.exit(5)": "does not import: SystemExit: 5",
+    "import sys; sys.exit(5)": "given_code.py:1, in <module>: the code that was given ends the process: sys.exit(5)",
     "import no_such_package": "given_code.py:1, in <module>: ModuleNotFoundError: No module named 'no_such_package'",
     "def system(): raise ValueError('no desk')": "given_code.py:1, in system: ValueError: no desk; that is in the code",
     "import sys\ndef system(): sys.exit(5)": "given_code.py:2, in system: the code that was given ends the process",
