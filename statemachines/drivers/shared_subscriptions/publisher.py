@@ -97,7 +97,7 @@ class Publisher:
         Raises:
             ConfigurationError: what is given breaks a rule; nothing was written.
             StoreUnavailable: they are not there.
-            OutcomeOpen: that is not known.
+            OutcomeOpen: that is not known; nor is it where this call is cancelled.
         """
         payloads = tuple(payloads)
         common = make_head(headers, key, timestamp)
