@@ -200,6 +200,18 @@ def subject_at(place: str) -> AdoptedSubject:
     return read_subject(factory())
 
 
+def adopt_machine(place: str, factory: Any) -> Fsm[Any]:
+    """The table of the one machine that the factory at a place makes."""
+    if not callable(factory):
+        rule = f"is a {type(factory).__name__}; name a declared machine (Fsm), or a factory of a transitions machine"
+        raise ConfigurationError("machine", place, rule)
+    subject = subject_at(place)
+    if len(subject.machines) != 1:
+        rule = f"makes {len(subject.machines)} machines; give a factory for the one that is meant"
+        raise ConfigurationError("machine", place, rule)
+    return build_fsm(subject, 0, automatic=False)
+
+
 def encode_place(place: str, machine: int) -> str:
     """A place and the number of a machine as one name, which `__getattr__` of this module reads."""
     return f"table_{place.replace('_', '_u').replace('.', '_d').replace(':', '_c')}_m{machine}"

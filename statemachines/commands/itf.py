@@ -52,13 +52,13 @@ def itf(
 
     In a system every state of the trace must be one that the system reaches by one transition, or none, from the state
     before. A variable is the component of that name, or stands where `--map` says. Of a machine every step must be a
-    row.
+    row. With `--state` or `--event` TARGET may be a factory of a `transitions` machine, as for `judge`.
 
     Exit code 0: the whole trace is a run. 1: it is none; the first step that is not is shown. 3: too many states agree.
     """
     begin_work(compiles=True)
     trace = read_itf(file)
-    fsm = _machine(target)
+    fsm = _machine(target, is_machine=bool(state or event))
     if fsm is not None:
         if places or ignored or system or size or variant or script:
             rule = "judges a machine: --map, --ignore, --system, --size, --variant and --script are of systems"
@@ -70,10 +70,15 @@ def itf(
     _follow(trace, _system(target, system, size, variant), places or [], ignored or [], script, json)
 
 
-def _machine(target: str) -> Fsm[Any] | None:
-    """The machine called so; None where it is something else."""
+def _machine(target: str, is_machine: bool) -> Fsm[Any] | None:
+    """The machine called so; None where it is something else.  What a factory makes is a `transitions` machine where
+    the command says that it is one of machines."""
     if ":" in target:
         found: object = registry.load(target, object, "target")
+        if is_machine and not isinstance(found, Fsm) and callable(found):
+            from statemachines.adoption.declared_table import adopt_machine
+
+            return adopt_machine(target, found)
         return found if isinstance(found, Fsm) else None
     return None if target in registry.names() else catalogue.machine(target)
 

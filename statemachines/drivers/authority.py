@@ -104,6 +104,13 @@ class Authority:
         source = self._source
         return not isinstance(source, PermissionFile) or source.is_allowed(identity, action, client_id, topic)
 
+    def owns_client(self, identity: Identity, client_id: str) -> bool:
+        """Whether the client id may be its own; False: it connects as anybody may, by a line such as `* connect *`."""
+        source = self._source
+        return (
+            identity.is_certified or not isinstance(source, PermissionFile) or source.owns_client(identity, client_id)
+        )
+
     def reload(self) -> bool:
         """Read the file again, and ask again what was allowed; of a hook, ask again.  False: the file is bad, and
         nothing changes."""

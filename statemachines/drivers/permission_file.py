@@ -21,7 +21,7 @@ import logging
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, Literal
 
@@ -81,12 +81,20 @@ class PermissionFile:
 
     def is_allowed(self, identity: Identity, action: Action, client_id: str, topic: str) -> bool:
         """Whether a line allows it; `topic`: or a filter (connecting: nothing)."""
-        return any(
-            _is_covered(one, action, name, client_id, topic)
-            for user in (ANYBODY, *sorted(identity.names - {ANYBODY}))
-            for one in self._table.get((user, action), ())
-            for name in (identity.names if user == ANYBODY and USER in one.what else (user,))
-        )
+        return next(self._find_lines(identity, action, client_id, topic), None) is not None
+
+    def owns_client(self, identity: Identity, client_id: str) -> bool:
+        """Whether a line lets it connect that does not let anybody connect as a client of another, as `* connect *`."""
+        return False in self._find_lines(identity, "connect", client_id, "")
+
+    def _find_lines(self, identity: Identity, action: Action, client_id: str, topic: str) -> Iterator[bool]:
+        """Of each line that allows it: whether it is one of any user and of many ids."""
+        for user in (ANYBODY, *sorted(identity.names - {ANYBODY})):
+            for one in self._table.get((user, action), ()):
+                is_of_name = user == ANYBODY and USER in one.what
+                names = identity.names if is_of_name else (user,)
+                if any(_is_covered(one, action, name, client_id, topic) for name in names):
+                    yield user == ANYBODY and one.is_prefix and not is_of_name
 
 
 def _is_covered(permission: Permission, action: Action, user: str, client_id: str, topic: str) -> bool:

@@ -33,6 +33,11 @@ def has_come_ahead(last: int, other: int, jumped: int, first: int, end: int) -> 
     return last < jumped <= first and end <= other
 
 
+def find_cut(other: int, jumped: int, first: int, end: int) -> int:
+    """The first number of messages `first`..`end` that belongs to another run than those before it (0: none does)."""
+    return min((one for one in (jumped, other + 1) if other and first < one <= end), default=0)
+
+
 def runs_after(last: int, other: int, jumped: int, since: int, first: int, end: int) -> Runs:
     """The runs when messages `first`..`end` have come, behind `since`."""
     if not last:
@@ -41,6 +46,4 @@ def runs_after(last: int, other: int, jumped: int, since: int, first: int, end: 
         return end, last, jumped
     if is_jump(last, first):
         return end, last, first
-    if last < jumped <= end:  # the run before the jump has come up to it
-        return max(end, other), 0, 0
     return end, other, jumped

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import STAY, Call, Effects, Event, Fsm, Ignore, Invariant, Row, Status, Tell
-from statemachines.sequence_windows.jump import has_come_ahead, last_before, runs_after
+from statemachines.sequence_windows.jump import find_cut, has_come_ahead, last_before, runs_after
 from statemachines.sequence_windows.message import LOSS_MAX, Judged, Numbered, Verdict
 from statemachines.sequence_windows.publisher_window import Flip
 from statemachines.sequence_windows.sequence import base_of, frame_of, is_number
@@ -78,6 +78,15 @@ Done = tuple[SubscriberWindowRecord, Effects]
 def find_since(record: SubscriberWindowRecord, event: Numbered) -> int:
     """What the message is judged by: the last number that came of its run."""
     return last_before(record.last, record.other, record.jumped, event.number, event.end)
+
+
+def find_cut_in(record: SubscriberWindowRecord, event: Numbered) -> int:
+    """The first number of the message that is of the other run (0: it is of one)."""
+    return find_cut(record.other, record.jumped, event.number, event.end)
+
+
+def is_of_two_runs(record: SubscriberWindowRecord, event: Numbered) -> bool:
+    return find_cut_in(record, event) > 0
 
 
 def is_repeat(record: SubscriberWindowRecord, event: Numbered) -> bool:
@@ -154,6 +163,14 @@ def drop_repeat(record: SubscriberWindowRecord, event: Numbered, now_ns: int) ->
     return record, (tell_verdict(Verdict.REPEAT, event),)
 
 
+def take_parts(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
+    """Each part by its own run, as if it had come alone."""
+    cut = base_of(find_cut_in(record, event))
+    done = SUBSCRIBER_WINDOW.step(record, replace(event, last=cut - 1), now_ns)
+    rest = SUBSCRIBER_WINDOW.step(done.record, replace(event, first=cut), now_ns)
+    return rest.record, (*done.effects, *rest.effects)
+
+
 def take_rest(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
     base = base_of(find_since(record, event))
     again, rest = tell_verdict(Verdict.REPEAT, event, last=base), tell_verdict(Verdict.NEXT, event, first=base + 1)
@@ -215,6 +232,7 @@ ROWS = (
     Row(Numbered,    UNSUBSCRIBED, STAY,         drop_unsubscribed, None,             "SW-20"),
     Row(Numbered,    FRESH,        CURRENT,      take_first_after_unknown, may_have_been_known, "SW-78"),
     Row(Numbered,    FRESH,        CURRENT,      take_first,        None,             "SW-21"),
+    Row(Numbered,    KEPT,         CURRENT,      take_parts,        is_of_two_runs,   "SW-99"),
     Row(Numbered,    KEPT,         CURRENT,      drop_repeat,       is_repeat,        "SW-22"),
     Row(Numbered,    KEPT,         CURRENT,      take_rest,         overlaps,         "SW-22"),
     Row(Numbered,    KEPT,         CURRENT,      take_next,         is_next,          "SW-23"),

@@ -86,6 +86,19 @@ def check_nack(record: SessionRecord, event: Nack, failed: int) -> None:
         raise LocalProtocolError("shared_subscriptions/session", record.status.value, "nack", "SS-333", what)
 
 
+def find_granted(reading: StreamReading | None, grant: int) -> StreamReading | None:
+    """The reading, while the grant stands."""
+    return reading if reading is not None and reading.grant == grant else None
+
+
+def find_awaited(reading: StreamReading | None, offset: int) -> int | None:
+    """A message that progress behind `offset` waits for, and that nobody has in hand: it was given back, and is handed
+    over again when the application takes messages."""
+    if reading is None or reading.relaxed or offset < max(reading.progress, reading.delivered):
+        return None
+    return reading.delivered
+
+
 def check_reason(reason: str) -> None:
     """Raises `ConfigurationError` for a reason that is too long, or that UTF-8 cannot express."""
     if not isinstance(reason, str) or len(reason) > REASON_MAX:

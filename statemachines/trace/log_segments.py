@@ -62,6 +62,8 @@ def parse_name(path: Path) -> SegmentName:
 
 def list_logs(directory: Path) -> dict[str, list[Path]]:
     """Life, as file names say -> the files of its log, in order."""
+    for path in sorted(directory.glob(f"*{ENDING}.*z*")):
+        raise ConfigurationError("trace log", str(path), "is packed, and is read as it was written: unpack it there")
     paths = [*directory.glob(f"*{ENDING}"), *directory.glob(f"*@*{ENDING}{OPEN}")]
     logs: dict[str, list[Path]] = {}
     for path in sorted(paths, key=lambda one: (parse_name(one).life, parse_name(one).number)):

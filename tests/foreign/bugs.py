@@ -37,6 +37,12 @@ PYTHON = {
         "        self.streams[name].finishing = True\n",
         "",
     ),
+    "the end of a lease is a timer like others": ('            effect["authority"] = True\n', "            pass\n"),
+    "a grant has 32 bits": ('self.grant = grant["grant"]', 'self.grant = grant["grant"] & 0xFFFFFFFF'),
+    "a fifth stream finds no place": (
+        "        if grant > self.highest.get(name, 0):\n",
+        "        if grant > self.highest.get(name, 0) and len(self.streams) < 4:\n",
+    ),
     "a lease that has ended is not begun again": (
         "            self.leased = False\n",
         "",

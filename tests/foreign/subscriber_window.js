@@ -1,5 +1,5 @@
 // The window of a receiver in JavaScript: nothing of gapless is imported; docs/test_your_implementation.md is all that
-// it knows, and the clauses SW-11 to SW-28, SW-78 and SW-81.
+// it knows, and the clauses SW-11 to SW-28, SW-78, SW-81 and SW-99.
 'use strict';
 
 const readline = require('node:readline');
@@ -73,6 +73,11 @@ class Window {
       this.move(0n, first, end);
       return [told('first', event, isUnknown ? 1n : 0n, isUnknown)];
     }
+    const cut = this.cut(first, end);
+    if (cut) {
+      const base = Number(cut & ((1n << BASE_BITS) - 1n));
+      return [...this.judge({ ...event, last: base - 1 }), ...this.judge({ ...event, first: base })];
+    }
     const since = this.since(first, end);
     this.age = 0;
     if (end <= since || (this.last < this.jumped && this.jumped <= first && end <= this.other)) {
@@ -107,6 +112,12 @@ class Window {
     return other < first && !isJump(other, first) ? other : last;
   }
 
+  // The first number that is of another run than those before it.
+  cut(first, end) {
+    const found = [this.jumped, this.other + 1n].filter((one) => this.other && first < one && one <= end);
+    return found.length ? found.reduce(smaller) : 0n;
+  }
+
   move(since, first, end) {
     const { last } = this;
     this.crowded = 0;
@@ -114,11 +125,6 @@ class Window {
       if (isJump(last, first)) {
         this.other = last;
         this.jumped = first;
-      } else if (last < this.jumped && this.jumped <= end) {
-        this.last = end > this.other ? end : this.other;
-        this.other = 0n;
-        this.jumped = 0n;
-        return;
       }
     } else if (last) {
       this.other = last;

@@ -1,4 +1,4 @@
-"""Borrowers that others wrote, in Python and in JavaScript: they pass, and ten mistakes in each are found."""
+"""Borrowers that others wrote, in Python and in JavaScript: they pass, and ten mistakes and more in each are found."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMMANDS = {"borrower.py": sys.executable, "borrower.js": "node"}
 BUGS = [("borrower.py", name) for name in PYTHON] + [
     pytest.param("borrower.js", name, marks=[pytest.mark.long] * (number > 2)) for number, name in enumerate(JAVASCRIPT)
 ]
-"""`make soak` looks for most of the mistakes in JavaScript: no two of the twenty are the same."""
+"""`make soak` looks for most of the mistakes in JavaScript: no two of them are the same."""
 
 
 def campaign(path):
@@ -58,4 +58,4 @@ def test_a_planted_bug_is_found_and_its_run_is_short(tmp_path, file, bug):
 def test_half_of_the_bugs_show_only_later():
     assert {*PYTHON, *JAVASCRIPT, *WINDOW} >= LATER
     assert len(LATER) >= 10
-    assert (len(PYTHON), len(JAVASCRIPT)) == (10, 10)
+    assert (len(PYTHON), len(JAVASCRIPT)) == (13, 10)

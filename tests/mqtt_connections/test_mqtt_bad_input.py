@@ -205,6 +205,34 @@ def test_an_answer_of_the_wrong_kind_ends_the_connection_and_the_message_comes_a
     run(main())
 
 
+def test_PS_774_a_user_who_takes_the_client_id_of_another_gets_and_ends_none_of_its_messages(store, tmp_path):
+    users, permissions = tmp_path / "users", tmp_path / "permissions"
+    users.touch(0o600)
+    users.write_text(hash_password("ann", "1") + "\n" + hash_password("eve", "2") + "\n")
+    permissions.write_text("* connect *\n* publish #\n* subscribe public/#\nann subscribe secret/#\n")
+
+    async def main():
+        rights = {"authorize": PermissionFile(permissions)}
+        async with mqtt_node(store, users=PasswordFile(users), node_options=rights) as node:
+            kept = {"clean_start": False, "properties": PacketProperties(session_expiry=100)}
+            ann = {"user_name": "ann", "password": b"1", **kept}
+            eve = {"user_name": "eve", "password": b"2", **kept}
+            async with MqttSocket(node.address) as client:
+                await client.connect("tablet", **ann)
+                filters = (TopicSubscription("public/#", 1), TopicSubscription("secret/#", 1))
+                await client.ask(SubscribePacket(1, filters))
+            async with MqttSocket(node.address) as client:
+                await client.connect("writer", **eve)
+                await client.ask(PublishPacket("secret/a", b"1", 1, packet_id=1))
+            async with MqttSocket(node.address) as client:
+                assert (await client.connect("tablet", **eve)).reason_code == 0x87
+            async with MqttSocket(node.address) as client:
+                assert (await client.connect("tablet", **ann)).session_present
+                assert (await client.read()).payload == b"1"
+
+    run(main())
+
+
 def test_users_of_a_file_connect_and_nobody_else(store, tmp_path, monkeypatch):
     monkeypatch.setattr(mqtt_session, "REFUSED_S", 0.01)
     path = tmp_path / "users"

@@ -353,6 +353,7 @@ BREAKS = {
     "PS-452": swap(topic_filter, "_contains_levels", lambda outer, inner: True),
     "PS-453": swap(Authority, "_is_certified", staticmethod(lambda identity, action, client_id: True)),
     "PS-454": swap(PermissionFile, "reload", lambda self: True),
+    "PS-774": swap(ClientRights, "is_stranger", False),
     "PS-455": swap(SessionServer, "_withhold", lambda self, life, visitor, message: visitor.say(message)),
     "PS-456": swap(ClientRights, "close", lambda self: None),
     "PS-457": swap(rate_limited_log, "SAY_NS", 0),

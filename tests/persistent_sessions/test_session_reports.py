@@ -716,6 +716,13 @@ def test_the_page_shows_resumes_stores_and_takeovers(real, tmp_path):
     assert {one["cause"] for one in summary["stores"]} == {"calm", "resumes"}
 
 
+def test_answers_that_come_at_one_instant_are_no_repetition(tmp_path):
+    campaign(find_scenario(f"{PS}/dying_clients"), range(40917, 40918), out=tmp_path, processes=1)
+    (columns,) = read_columns(next(tmp_path.glob("trace-*.parquet")))
+    turns = next(check for name, _, check in JUDGES.checks if name == "turns").judge(segment_of(columns))
+    assert (turns.checked > 20_000, len(turns.run)) == (True, 0)
+
+
 @pytest.mark.parametrize("name", ["deaths_of_nodes", "stale_replicas", "aging_messages"])
 def test_a_simulated_run_holds_and_all_of_it_is_looked_at(tmp_path, name):
     scenario = find_scenario(f"{PS}/{name}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 import tomllib
 
@@ -171,6 +172,25 @@ def test_swapped_lines_are_refused_where_there_are_times(tmp_path):
     moved = [row(7, "deliver", 2, "c1"), row(3, "deliver", 1, "c1")]
     ordered = mapping(rules={"ordered": True}, clock_error_ms=5, **COMPLETE)
     assert verdicts(tmp_path, ordered, c1=moved)[1]["order"] == "inconclusive"
+
+
+def test_a_clock_that_is_kept_right_goes_back_a_little(tmp_path):
+    rows = [row(1.0, "deliver", 1, "c1"), row(0.961, "ack", 1, "c1")]
+    assert verdicts(tmp_path, mapping(**COMPLETE), c1=rows)[0] == "held"
+
+
+def test_a_log_may_be_packed(tmp_path):
+    paths = write_logs(tmp_path, p=published([1, 2]), c1=consumed("c1", [1]))
+    packed = [path.with_name(f"{path.name}.gz") for path in paths]
+    for path, to in zip(paths, packed, strict=True):
+        to.write_bytes(gzip.compress(path.read_bytes()))
+    found = [
+        [(one.name, one.checked, one.found) for one in judge_files(some, mapping()).checks] for some in (packed, paths)
+    ]
+    assert found[0] == found[1] != []
+    packed[0].write_bytes(packed[0].read_bytes()[:-9])
+    with pytest.raises(ConfigurationError, match=r"p.ndjson.gz.*cannot be unpacked.*pack it anew"):
+        judge_files(packed, mapping())
 
 
 def test_a_line_of_another_consumer_is_judged_as_that_consumers(tmp_path):

@@ -11,6 +11,7 @@ from statemachines import cli
 from statemachines.cli import Exit
 from statemachines.spark.spark_link import find_client
 from statemachines.testing.spark_cluster import SparkConnectServer, list_session
+from statemachines_reports.foreign_log.log_mapping import read_template
 from statemachines_reports.pipeline import analyze
 
 CAMPAIGN = ["campaign", "quiet", "--seeds", "3", "--set", "shared_subscriptions.load.messages=5", "--trace"]
@@ -53,6 +54,12 @@ def test_a_server_of_spark_connect_judges_and_simulates_as_this_process_does(ser
     assert cli.run(["analyze", str(folder), "--out", str(tmp_path / "far"), *there]) == 0, capsys.readouterr()
     assert cli.run(["analyze", str(folder), "--out", str(tmp_path / "near"), "--engine", "local"]) == 0
     assert tables(tmp_path / "far") == tables(tmp_path / "near")
+    mapping, log = tmp_path / "map.toml", tmp_path / "log.ndjson"
+    mapping.write_text(read_template("redis").replace("complete = false", "complete = true "))
+    log.write_text('{"at": 1, "kind": "publish", "stream": "s", "id": "1-0"}\n')
+    capsys.readouterr()
+    assert cli.run(["judge", str(log), "--map", str(mapping), "--master", server.address]) == Exit.VIOLATED
+    assert "lost            VIOLATED" in capsys.readouterr().out
     fixed = [*there, "--conf", "spark.executor.memory=3g"]
     assert cli.run(["analyze", str(folder), "--out", str(tmp_path / "far"), *fixed]) == Exit.USAGE
     assert "'3g': cannot be set" in capsys.readouterr().err

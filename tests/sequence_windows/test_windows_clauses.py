@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import msgspec
 import pytest
 from msgspec.structs import replace
@@ -448,10 +450,31 @@ def test_SW_81_a_gap_that_is_no_jump_is_believed():
     assert [(one.verdict, one.lost) for one in told] == [(FIRST, 0), (SKIP, JUMP - 1), (REPEAT, 0), (NEXT, 0)]
 
 
-def test_SW_81_a_range_that_reaches_over_a_jump_is_taken_whole():
-    one = Receiver(message(1), message(100), message(2))
-    assert one.feed(Numbered(F, 3, 101)) == [(NEXT, 0)]
-    assert (one.record.last, one.record.other, one.record.jumped) == (number_of(F, 101), 0, 0)
+def tell_each(record, ranges):
+    """(base, verdict, loss) of each message of these ranges, and the record after them."""
+    told = []
+    for frame, first, last in ranges:
+        step = SUBSCRIBER_WINDOW.step(record, Numbered(frame, first, last), 0)
+        record = step.record
+        for one in (effect.event for effect in step.effects):
+            rest = (one.verdict if one.verdict is REPEAT else NEXT, 0, False)
+            told.append((one.first, one.verdict, one.lost, one.unknown))
+            told += [(base, *rest) for base in range(one.first + 1, one.last + 1)]
+    return told, record
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_SW_99_the_messages_of_a_range_are_what_they_are_alone(seed):
+    """Ranges before, behind and over jumps, of two frames."""
+    chance = Random(seed)
+    for _ in range(50):
+        ranges = []
+        for _ in range(7):
+            first = chance.choice((1, 100, 200)) + chance.randrange(8)
+            ranges.append((F + (chance.random() < 0.1), first, first + chance.choice((0, 0, 1, 2, 5, 100))))
+        alone = [(frame, base, base) for frame, first, last in ranges for base in range(first, last + 1)]
+        begun = Receiver().record
+        assert tell_each(begun, ranges) == tell_each(begun, alone), ranges
 
 
 def test_SW_81_an_invented_life_changes_nothing_of_others():

@@ -11,6 +11,7 @@ from mutants import swap, without_choice, wrap
 from statemachines.drivers import greeting, loop_watchdog, message_head, shared_subscriptions, tcp
 from statemachines.drivers.greeting import Greeting
 from statemachines.drivers.message_head import EMPTY
+from statemachines.drivers.shared_subscriptions import durable_progress, sql_stores
 from statemachines.drivers.shared_subscriptions import groups as group_filters
 from statemachines.drivers.shared_subscriptions import leader_node as leader_nodes
 from statemachines.drivers.shared_subscriptions.bytes_in_hand import BytesInHand
@@ -370,6 +371,9 @@ BREAKS = {
     "SS-408": swap(session, "is_full", lambda reading: False),
     "SS-409": swap(listing, "find_reach", lambda progress, acked: progress),
     "SS-410": swap(returned_messages, "back_off_ns", lambda failed: 0),
+    "SS-414": swap(sql_stores, "check_read", lambda oldest, groups, streams: oldest),
+    "SS-412": swap(durable_progress, "find_awaited", lambda reading, offset: None),
+    "SS-413": swap(SharedSession, "check_ack", lambda session, messages: None),
     "SS-411": swap(session, "find_reason", lambda reading, offset: ""),
     "SS-344": swap(Configuration, "_check_max_deliver", lambda self, most: None),
     "SS-345": swap(Configuration, "_check_dead_letters", lambda self: None),

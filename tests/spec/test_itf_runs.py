@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from enum import Enum
 
 import pytest
 from toy_system import Count, never_takes, toy
 
+from statemachines import cli
 from statemachines.kernel import STAY, ConfigurationError, Event, Fsm, Ignore, Row
 from statemachines.trace.itf import ItfTrace, make_canonical, read_itf
 from statemachines_spec import explore
@@ -155,6 +157,14 @@ def test_a_step_that_is_no_row_is_named_by_its_instance():
     assert verdict.wrong.startswith(
         "state 2 of front: shut -> open: no row of the table; from shut there are: push -> shut"
     )
+
+
+def test_the_machine_may_be_made_by_a_factory_of_transitions(tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend("examples")
+    path = tmp_path / "order.itf.json"
+    for states, code in ((("new", "paying", "shipped"), 0), (("new", "shipped"), 1)):
+        path.write_text(json.dumps({"vars": ["s"], "states": [{"s": state} for state in states]}))
+        assert cli.run(["itf", str(path), "shop:make_order", "--state", "s"]) == code, capsys.readouterr()
 
 
 def test_a_trace_begins_where_the_machine_begins():

@@ -12,6 +12,8 @@ from statemachines_reports.foreign_log.log_rows import LogRows, code_rows, group
 from statemachines_reports.foreign_log.log_tally import SHOWN, LogTally
 
 RUNS_SHOWN: Final = 20
+CLOCK_STEP_NS: Final = 500_000
+"""A clock that is kept right may be set back by so much; nothing is said of lines that are that close."""
 HOLES: Final = "holes"
 """The column that Spark adds: what `find_holes` finds."""
 
@@ -99,7 +101,7 @@ def find_holes(log: LogRows) -> np.ndarray:
 
 def _check_times(log: LogRows, mapping: LogMapping, order: np.ndarray, follows: np.ndarray) -> None:
     time = log["time"][order]
-    allowed = int((mapping.clock_error_ms or 0.0) * 1e6)
+    allowed = max(int((mapping.clock_error_ms or 0.0) * 1e6), CLOCK_STEP_NS)
     back = np.flatnonzero(follows[1:] & (time[1:] < time[:-1] - allowed)) + 1
     if len(back):
         row, before = int(order[back[0]]), int(order[back[0] - 1])

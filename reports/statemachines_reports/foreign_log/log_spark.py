@@ -26,12 +26,12 @@ def judge_on_spark(judge: LogJudge, settings: SparkSettings) -> LogVerdict:
     """Judge all files of a judge in tasks of Spark; raises what a task raises."""
     with SharedSpark(settings) as session, raise_refusals():
         session.ship_code(())
-        tallies = _collect(judge, session.spark)
+        tallies = _collect(judge, session.spark, session.link.count_cores())
     torn = sum(one.checked for one in tallies if one.check == TORN)
     return judge.conclude([one for one in tallies if one.check != TORN], torn)
 
 
-def _collect(judge: LogJudge, spark: Any) -> list[LogTally]:
+def _collect(judge: LogJudge, spark: Any, cores: int) -> list[LogTally]:
     parts = _list_parts(judge)
     schema = judge.mapper.schema
     shape = ", ".join(f"`{field.name}` {TYPES.get(field.type, 'string')}" for field in schema) + ", `torn` int"
@@ -39,7 +39,8 @@ def _collect(judge: LogJudge, spark: Any) -> list[LogTally]:
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for place, group in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
+            for number in batch.column(0).to_pylist():
+                place, group = parts[number]
                 for table, torn in judge.map_file(place, None if group < 0 else group):
                     table = table.cast(plain)
                     column = pa.array([0] * table.num_rows, pa.int32())
@@ -47,9 +48,8 @@ def _collect(judge: LogJudge, spark: Any) -> list[LogTally]:
                     if torn:
                         yield _torn_row(plain, place, torn)
 
-    places = spark.createDataFrame(spark.sparkContext.parallelize(parts, len(parts)), "file int, part int")
-    rows = places.mapInArrow(read, shape).cache()
-    tasks = max(spark.sparkContext.defaultParallelism, count_tasks(judge))
+    rows = spark.range(0, len(parts), 1, len(parts)).mapInArrow(read, shape).cache()
+    tasks = max(cores, count_tasks(judge))
     found = [_judge_pass(judge, rows, together, columns, tasks) for together, columns in judge.passes.items()]
     torn_rows = rows.where("torn > 0").selectExpr(
         f"'{TORN}' AS check", "CAST(torn AS bigint) AS checked", "0L AS found", "0L AS certain", "array('') AS details"

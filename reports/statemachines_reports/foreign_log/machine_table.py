@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from statemachines import catalogue, registry
-from statemachines.kernel import ConfigurationError, Fsm, name_of
+from statemachines.kernel import Fsm, name_of
 
 SHOWN: Final = 8
 """Of what was possible, so many are named."""
@@ -152,21 +152,10 @@ def load_machine(name: str) -> MachineTable:
     if ":" in name:
         found: Any = registry.load(name, object, "machine")
         if not isinstance(found, Fsm):
-            return read_table(_adopt(name, found), name)
+            from statemachines.adoption.declared_table import adopt_machine
+
+            return read_table(adopt_machine(name, found), name)
     return read_table(catalogue.machine(name), name)
-
-
-def _adopt(name: str, factory: Any) -> Fsm[Any]:
-    from statemachines.adoption.declared_table import build_fsm, subject_at
-
-    if not callable(factory):
-        rule = f"is a {type(factory).__name__}; name a declared machine (Fsm), or a factory of a transitions machine"
-        raise ConfigurationError("machine", name, rule)
-    subject = subject_at(name)
-    if len(subject.machines) != 1:
-        rule = f"makes {len(subject.machines)} machines; give a factory for the one that the log is of"
-        raise ConfigurationError("machine", name, rule)
-    return build_fsm(subject, 0, automatic=False)
 
 
 def read_table(fsm: Fsm[Any], name: str) -> MachineTable:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from statemachines.kernel import Message, name_of, node_of
+from statemachines.kernel import Answer, Message, name_of, node_of
 from statemachines_reports.columns import STEPS, Columns, Segment
 from statemachines_reports.neutral.requests import list_requests
 from statemachines_reports.neutral.row_groups import (
@@ -178,7 +178,8 @@ def _keep_node_steps(segment: Segment, roles: tuple[TraceRoles, ...]) -> KeptRow
 def _find_repeated(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarray:
     """Steps that are there twice, one behind the other.  Some events may come twice at once.  So may messages that
     came at other times, and were kept until then: their steps name no message.  So may timers of several children,
-    which their parent takes, and whose rows name no child."""
+    which their parent takes, and whose rows name no child.  So may answers: one that is there twice is one that nobody
+    asked for."""
     columns = segment.columns
     groups = group_kinds(columns, STEPS, "node")
     places = np.flatnonzero(groups.same)
@@ -188,7 +189,10 @@ def _find_repeated(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarra
     node, rows, before = columns["node"], groups.rows[places], groups.rows[places - 1]
     next_to = [not (node[one + 1 : row] == node[row]).any() for one, row in zip(before, rows, strict=True)]
     found = np.sort(rows[np.array(next_to, bool)])
-    messages = {name_of(one) for fsm in segment.lookup.family for one in fsm.alphabet if issubclass(one, Message)}
+    alphabet = {one for fsm in segment.lookup.family for one in fsm.alphabet}
+    messages = {name_of(one) for one in alphabet if issubclass(one, Message)}
+    answers = tuple({name_of(one) for one in alphabet if issubclass(one, Answer)})
+    found = found[~columns.is_one_of("event", answers, found)]
     found = found[~(columns.is_one_of("event", tuple(messages), found) & (columns["msg"][found] < 0))]
     for fsm in segment.lookup.family:
         timers = tuple(name_of(timer.event) for child in fsm.children for timer in child.timers)

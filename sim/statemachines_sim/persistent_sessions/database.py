@@ -126,12 +126,13 @@ class Statements:
 
     def time(self) -> StoreTime:
         """That of the last commit."""
-        return self.database.book.read_time()
+        return self.database.read_time()
 
     def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         """What stands in the tables, for who judges."""
         with self.database.reading() as sql:
-            return sql.all(statement, **values)
+            found: list[tuple[Any, ...]] = sql.all(statement, **values)
+            return found
 
 
 def statements_of(world: SimCluster) -> Statements:

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import sqlite3
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from random import Random
 from typing import Any, TypeVar
 from weakref import finalize
 
 from statemachines.drivers.persistent_sessions.host_request import ReadPage
+from statemachines.drivers.persistent_sessions.sqlite import TIME, SqliteSql
 from statemachines.drivers.persistent_sessions.store import SessionStore
 from statemachines.drivers.persistent_sessions.stored_batch import StoredBatch
 from statemachines.drivers.persistent_sessions.tables import SQLITE
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
-from statemachines_sim.persistent_sessions.memory_sql import MemorySql, StoreBook
+from statemachines.persistent_sessions.store_time import StoreTime
 from statemachines_sim.units import MS
 
 T = TypeVar("T")
@@ -38,7 +40,6 @@ class MemoryDatabase:
         self.connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         finalize(self, self.connection.close)
         self.now_ns = 0
-        self.book = StoreBook(self.connection, IDENTITY)
 
     def make(self) -> None:
         """The tables."""
@@ -46,13 +47,27 @@ class MemoryDatabase:
             self.connection.execute(statement)
         self.connection.execute("UPDATE store SET identity = ?", (IDENTITY,))
 
-    def writing(self, watch: TimeWatch | None = None, *, may_lose: bool = False, may_share: bool = False) -> MemorySql:
+    def writing(self, watch: TimeWatch | None = None, *, may_lose: bool = False, may_share: bool = False) -> Any:
         """All or nothing."""
-        return MemorySql(self.book, self.now_ns, watch, writes=True)
+        return self._transaction(SqliteSql.writing, watch)
 
-    def reading(self, watch: TimeWatch | None = None, *, is_complete: bool = False) -> MemorySql:
+    def reading(self, watch: TimeWatch | None = None, *, is_complete: bool = False) -> Any:
         """One state: nobody else is here."""
-        return MemorySql(self.book, self.now_ns, watch, writes=False)
+        return self._transaction(SqliteSql.reading, watch)
+
+    @contextmanager
+    def _transaction(self, begin: Callable[..., SqliteSql], watch: TimeWatch | None) -> Iterator[SqliteSql]:
+        self.connection.execute("BEGIN")
+        try:
+            yield begin(self.connection, self.now_ns, watch)
+        except BaseException:
+            self.connection.execute("ROLLBACK")
+            raise
+        self.connection.execute("COMMIT")
+
+    def read_time(self) -> StoreTime:
+        """The time of the store."""
+        return StoreTime(*self.connection.execute(TIME).fetchone())
 
     async def store_batch(self, batch: StoredBatch) -> int | None:
         """It has no such statement."""
@@ -68,7 +83,7 @@ class MemoryDatabase:
 
     def last_commit_ns(self) -> int:
         """When something was committed last."""
-        return self.book.read_time().time_ns
+        return self.read_time().time_ns
 
     async def run(self, work: Callable[[], T], *, is_short: bool = False, is_read: bool = False) -> T:
         """At once."""
@@ -100,9 +115,7 @@ class Replica:
     def read(self, request: ReadPage, now_ns: int) -> Any:
         """What is visible here."""
         if now_ns >= self._until_ns:
-            self._primary.book.flush(tables=())
             self._primary.connection.backup(self._copy.connection)
-            self._copy.book.copy_from(self._primary.book)
             self._until_ns = now_ns + self._chance.randint(*self._lag_ms) * MS
         self._copy.now_ns = now_ns
         return run_at_once(self._store.do(request))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from statemachines.drivers.persistent_sessions.host_request import Page, PutMessage, ReadPage, StoreRows
+from statemachines.drivers.persistent_sessions.tables import UNDELIVERED
 from statemachines.kernel import Answer, BrokenProperty
 from statemachines.persistent_sessions.collector_request import (
     ClientForgotten,
@@ -42,11 +43,16 @@ from statemachines.persistent_sessions.request import (
 from statemachines_sim.cluster import SimCluster
 from statemachines_sim.persistent_sessions.books import ClientBook, ExpectedRow, PublishedMessage, SessionBook
 from statemachines_sim.persistent_sessions.database import Batch, BatchDone, statements_of
-from statemachines_sim.persistent_sessions.memory_statements import MESSAGE_TIME, THERE
 from statemachines_sim.persistent_sessions.section import SessionSection
 from statemachines_sim.units import MS
 
 Report = Callable[[tuple[BrokenProperty, ...]], None]
+
+THERE: Final = (
+    "SELECT 1 FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch AND number = :number"
+    f" AND tag = {UNDELIVERED}"
+)
+MESSAGE_TIME: Final = "SELECT time_ns FROM @messages WHERE id = :id"
 
 
 class StoreJudge:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from statemachines_spec.explorer.system import System
 from statemachines_spec.shared_subscriptions import (
+    application_systems,
     borrower_contract,
     borrower_times,
     private_contract,
@@ -24,6 +25,7 @@ _PARTS: Final = (
     witness_contract,
     private_contract,
     standby_contract,
+    application_systems,
 )
 BUILDS: Final[dict[str, Callable[[str], System]]] = {name: part.build for part in _PARTS for name in part.ABOUT}
 ABOUT: Final = {name: about for part in _PARTS for name, about in part.ABOUT.items()}

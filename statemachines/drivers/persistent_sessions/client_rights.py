@@ -66,6 +66,12 @@ class ClientRights:
         return self._identity is not None and not self._authority.is_open
 
     @property
+    def is_stranger(self) -> bool:
+        """Whether its session may be that of another client: anybody may connect so, and it may not read all of it."""
+        identity = self._identity
+        return bool(self.denied) and identity is not None and not self._authority.owns_client(identity, self.client)
+
+    @property
     def publisher(self) -> bytes:
         """Who publishes what it publishes, for a retained message (empty: nothing of it may be refused)."""
         if self._identity is None or not self.is_limited:

@@ -427,8 +427,14 @@ class SessionServer:
             return
         rights = visitor.rights
 
+        def answer() -> None:
+            if rights.is_stranger:
+                self._expel(life)
+            else:
+                self._welcome(life, owner, session, present)
+
         def take(found: tuple[str, ...]) -> None:
-            rights.review(found, lambda: self._welcome(life, owner, session, present))
+            rights.review(found, answer)
 
         self._desk.give(ReadFilters(session), take)
 
@@ -473,6 +479,9 @@ class SessionServer:
 
         def renew(before: frozenset[str]) -> None:
             if self._owners.get(owner) != life:
+                return
+            if rights.is_stranger:
+                self._expel(life)
                 return
             denied = rights.denied - before
             self._tell_denied(owner, denied)

@@ -14,6 +14,10 @@ from statemachines.kernel import GaplessError
 class DeliverySession(Protocol):
     """What messages came over: a `SharedSession`."""
 
+    def check_ack(self, messages: Iterable[Delivered]) -> None:
+        """Raises `LocalProtocolError` for a message that was given back."""
+        ...
+
     def note_ack(self, owner: str, stream: str, grant: int, first: int, last: int) -> None:
         """The messages `first`..`last` of a stream are dealt with."""
         ...
@@ -41,7 +45,7 @@ class DeliveryRevoked(GaplessError):
         return type(self), (self.stream, self.offset)
 
 
-class Delivered(msgspec.Struct, frozen=True, eq=False):
+class Delivered(msgspec.Struct, frozen=True, eq=False, weakref=True):
     """One message: `payload`, and where it is from."""
 
     session: DeliverySession
@@ -97,9 +101,11 @@ class Delivered(msgspec.Struct, frozen=True, eq=False):
 
         Raises:
             DeliveryRevoked: it was not acknowledged within `ack_wait`, and was taken back.
-            AcknowledgementUncertain: (`durable`) the grant ended before the group store had it.
-            LocalProtocolError: (`durable`) the message is of a private subscription.
+            AcknowledgementUncertain: (`durable`) the grant ended before the group store had it, or a message before it
+                was given back (`nack`).
+            LocalProtocolError: it was given back, or (`durable`) it is of a private subscription.
         """
+        self.session.check_ack((self,))
         self.session.note_ack(self.owner, self.stream, self.grant, self.offset, self.offset)
         if durable:
             await self.session.wait_durable(self)
@@ -133,6 +139,8 @@ class Deliveries(tuple[Delivered, ...]):
 
     async def ack(self, *, durable: bool = False) -> None:
         """Acknowledge every message of this batch, and no other; `durable` as for one message."""
+        if self:
+            self[0].session.check_ack(self)
         found = runs(self)
         for first, last in found:
             first.session.note_ack(first.owner, first.stream, first.grant, first.offset, last.offset)

@@ -16,6 +16,8 @@ from statemachines.kernel import Answer, GaplessError
 from statemachines.shared_subscriptions.acknowledged_ranges import is_acknowledged_in
 from statemachines.shared_subscriptions.claim import PAGE
 from statemachines.shared_subscriptions.group_store import Read, ReadDone, StoredRecord
+from statemachines.shared_subscriptions.returned_messages import find_awaited
+from statemachines.shared_subscriptions.session_record import StreamReading
 
 LOOKS: Final = 4
 """The records are read so often in a commit interval."""
@@ -30,12 +32,13 @@ class AcknowledgementUncertain(GaplessError):
 
 class Waiter(msgspec.Struct, eq=False):
     """Somebody who waits until the records `keys` (of the progress, and of what stands beside it) cover `offset`.
-    `is_granted`: whether the grant still stands; `over_s`: when it was first seen to be over (0: it was not)."""
+    `reading`: what is read under the grant, while it stands; `over_s`: when it was first seen to be over (0: it was
+    not)."""
 
     keys: tuple[str, str]
     stream: str
     offset: int
-    is_granted: Callable[[], bool]
+    reading: Callable[[], StreamReading | None]
     outcome: asyncio.Future[None]
     over_s: float = 0.0
 
@@ -50,14 +53,17 @@ class DurableProgress:
         self._waiters: list[Waiter] = []
         self._task: asyncio.Task[None] | None = None
 
-    async def wait(self, keys: tuple[str, str], stream: str, offset: int, is_granted: Callable[[], bool]) -> None:
+    async def wait(
+        self, keys: tuple[str, str], stream: str, offset: int, reading: Callable[[], StreamReading | None]
+    ) -> None:
         """Returns when the records `keys` say that `offset` is acknowledged.
 
-        Raises `AcknowledgementUncertain` where the grant ends, or this is closed, before it does.
+        Raises `AcknowledgementUncertain` where the grant ends, a message before it is given back, or this is closed.
         """
         loop = asyncio.get_running_loop()
-        waiter = Waiter(keys, stream, offset, is_granted, loop.create_future())
+        waiter = Waiter(keys, stream, offset, reading, loop.create_future())
         self._waiters.append(waiter)
+        self.check_returned()
         if self._task is None or self._task.done():
             self._task = loop.create_task(self._look())
         try:
@@ -65,6 +71,13 @@ class DurableProgress:
         finally:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
+
+    def check_returned(self) -> None:
+        """Give up where a message before the awaited one was given back: the application would wait for itself."""
+        for waiter in self._waiters:
+            returned = find_awaited(waiter.reading(), waiter.offset)
+            if returned is not None:
+                give_up(waiter, f"message {returned} was given back, and progress waits until it is acknowledged")
 
     def close(self) -> None:
         """Nobody learns anything any more."""
@@ -89,7 +102,7 @@ class DurableProgress:
                 self._waiters.remove(waiter)
                 if not waiter.outcome.done():
                     waiter.outcome.set_result(None)
-            elif waiter.is_granted():
+            elif waiter.reading() is not None:
                 waiter.over_s = 0.0
             elif not waiter.over_s:
                 waiter.over_s = now_s

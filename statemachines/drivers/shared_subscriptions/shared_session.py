@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self
+from weakref import WeakSet
 
 from msgspec.structs import replace
 
@@ -81,7 +82,7 @@ from statemachines.shared_subscriptions.message import ToConsumer
 from statemachines.shared_subscriptions.names import FAILING, PROGRESS
 from statemachines.shared_subscriptions.private_subscription import NOW, ReadTo
 from statemachines.shared_subscriptions.relay import check_relay
-from statemachines.shared_subscriptions.returned_messages import check_reason
+from statemachines.shared_subscriptions.returned_messages import check_reason, find_granted
 from statemachines.shared_subscriptions.session import Deliver, Ended, Nack, Ready
 from statemachines.shared_subscriptions.session_record import StreamReading, reading_key
 from statemachines.shared_subscriptions.standby import DeliveriesRevoked, Resumed, Suspended
@@ -212,6 +213,7 @@ class SharedSession:
         self._ready = asyncio.Event()
         self._answer_came = asyncio.Event()
         self._turn_ns = 0
+        self._given_back: WeakSet[Delivered] = WeakSet()
         self._taken: Deliver | None = None
         self._revoked: dict[str, bool] = {}
         self._notices: dict[str, tuple[str, list[str]]] = {}
@@ -438,6 +440,14 @@ class SharedSession:
         self._host.check_ack(owner, stream, grant, first, last)
         self.note_ack(owner, stream, grant, first, last)
 
+    def check_ack(self, messages: Iterable[Delivered]) -> None:
+        """As `Delivered.ack` and `Deliveries.ack` say."""
+        for message in messages if self._given_back else ():
+            if message in self._given_back:
+                what = f"message {message.offset} of {message.stream} cannot be acknowledged: it was given back"
+                why = f"{what}; acknowledge it when it is handed over again"
+                raise LocalProtocolError("session", "-", "ack", "SS-413", why)
+
     def note_ack(self, owner: str, stream: str, grant: int, first: int, last: int) -> None:
         """The same for messages that were handed over, as `Delivered` knows of itself.
 
@@ -463,6 +473,8 @@ class SharedSession:
         nack = Nack(message.owner, message.stream, message.grant, message.offset, delay_ns, reason)
         self._host.check_nack(nack, message.delivery_count - 1)
         self._runtime.run(partial(self._host.give_back, nack))
+        self._given_back.add(message)
+        self._durable.check_returned()
 
     async def wait_durable(self, message: Delivered) -> None:
         """Returns when the group store has the acknowledgement of this message, as `Delivered.ack` says."""
@@ -475,15 +487,13 @@ class SharedSession:
             why = "a private subscription has no durable progress: keep what `progress` says yourself"
             raise LocalProtocolError("session", "-", "ack", "SS-330", why)
         key = reading_key(owner, stream)
-
-        def is_granted() -> bool:
-            reading = self._reading_of(key)
-            return reading is not None and reading.grant == grant
-
+        self._flush_acks()  # what is acknowledged is not handed over again
         record, beside = (
             group_store.record_key(group, topic_filter, f"{name}{stream}") for name in (PROGRESS, FAILING)
         )
-        await self._durable.wait((record, beside), stream, message.offset, is_granted)
+        await self._durable.wait(
+            (record, beside), stream, message.offset, lambda: find_granted(self._reading_of(key), grant)
+        )
 
     def _take(self, limit: int) -> Deliveries:
         self._taken = None

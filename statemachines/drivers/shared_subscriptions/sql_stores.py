@@ -9,8 +9,9 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from itertools import islice
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
 from statemachines.drivers.shared_subscriptions.store import (
@@ -39,6 +40,7 @@ from statemachines.shared_subscriptions.stream_store import (
     StreamInfo,
     StreamsListed,
 )
+from statemachines.shared_subscriptions.unread_streams import check_read
 
 T = TypeVar("T")
 D = TypeVar("D", bound="Worker")
@@ -69,6 +71,13 @@ class SqlGroupStore(ABC, Generic[D]):
     identity: str
     _database: D
     _codec: RecordCodec
+
+    @classmethod
+    def share(cls, database: D, codec: RecordCodec) -> Self:
+        """The records of a database that is open already."""
+        store = cls.__new__(cls)
+        store._database, store._codec = database, codec
+        return store
 
     async def ask(self, request: Read | Scan | Commit) -> tuple[Answer, ...]:
         """The answers; `StoreFailed` where the database did not carry it out, or the outcome is open (logged)."""
@@ -180,15 +189,24 @@ class SqlStreamStore(ABC, Generic[D]):
         """Begin a new generation: every stream so far has ended; returns its number.  Raises as `append` does."""
         return await self._database.run(self._rotate)
 
-    async def drop(self, oldest: int) -> int:
-        """Drop every generation before `oldest` with its messages; returns the oldest that is left."""
-        return await self._database.run(lambda: self._drop(oldest))
+    async def drop(self, oldest: int, *, force: bool = False) -> int:
+        """Drop every generation before `oldest` with its messages; returns the oldest that is left.
+
+        Raises as `store.MessageDatabase.drop` says.
+        """
+        groups = self._share_groups()
+        find = partial(check_read, groups=groups._apply, streams=self._list)
+        return await self._database.run(lambda: self._drop(oldest if force else find(oldest)))
 
     async def close(self) -> None:
         """No more requests."""
         await self._database.close()
 
     # -- in the worker ------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _share_groups(self) -> SqlGroupStore[D]:
+        """The records in the same database."""
 
     def _look(self, request: ListStreams | Measure) -> StreamsListed | Measured:
         return self._list(request) if isinstance(request, ListStreams) else self._measure(request)

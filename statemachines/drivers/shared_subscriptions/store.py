@@ -88,9 +88,12 @@ class MessageDatabase(Protocol):
         """Begin a new generation: every stream so far has ended; returns its number.  Raises as `append` does."""
         ...
 
-    async def drop(self, oldest: int) -> int:
+    async def drop(self, oldest: int, *, force: bool = False) -> int:
         """Drop every generation before `oldest` (at most the current one) with its messages; returns the oldest that is
-        left.  Raises as `append` does."""
+        left.
+
+        Raises `ConfigurationError` where a group has not read all of these messages, unless `force`; as `append` does.
+        """
         ...
 
     async def close(self) -> None:

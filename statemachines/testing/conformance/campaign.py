@@ -52,6 +52,9 @@ CHOICES: Final = 1 << 16
 KINDS: Final = 8
 """What is chosen first: whether time passes, or which events are preferred."""
 
+TURNED: Final = CHOICES // 2
+"""Of the choices those with this bit fire timers that are due at one moment in the other order."""
+
 DRAWN: Final = 2 * KINDS
 """One event of so many may be a drawn one."""
 
@@ -107,6 +110,7 @@ class Campaign:
         self.pairs: set[tuple[int, int]] = set()
         self.inputs = 0
         self.runs = 0
+        self._has_left = False
 
     @cached_property
     def tour(self) -> Tour:
@@ -186,23 +190,35 @@ class Campaign:
     def _play_tour(self, run: ConformanceRun, made: list[Move]) -> None:
         """The tour, and on its way each timer that the implementation has taken back, once in each state, late.  Where
         an answer is none that may come now, since the implementation has asked in another order, another instance
-        begins."""
+        begins.  An instance with timers that were due at one moment is played again, and they fire in the other
+        order."""
         late: set[tuple[str, str]] = set()
-        has_left = False
-        for move in self.tour:
-            has_left = not isinstance(move, Begin) and (
-                has_left or (isinstance(move, FedInput) and not run.can_feed(move.event))
-            )
-            if has_left:
-                continue
-            _make(run, made, move)
-            if run.is_over:
-                continue
-            status = str(run.states[0].record.status.value)
-            for timer in run.late_timers():
-                if (timer, status) not in late:
-                    late.add((timer, status))
-                    _make(run, made, Late(timer))
+        instance: list[Move] = []
+        ties = run.ties
+        for move in chain(self.tour, (Begin(0),)):
+            if isinstance(move, Begin) and run.ties > ties:
+                for again in instance:
+                    self._play_move(run, made, Wait(again.ns, True) if isinstance(again, Wait) else again, late)
+            if isinstance(move, Begin):
+                instance, ties = [], run.ties
+            instance.append(move)
+            self._play_move(run, made, move, late)
+
+    def _play_move(self, run: ConformanceRun, made: list[Move], move: Move, late: set[tuple[str, str]]) -> None:
+        """A move of the tour, and the late timers after it."""
+        self._has_left = not isinstance(move, Begin) and (
+            self._has_left or (isinstance(move, FedInput) and not run.can_feed(move.event))
+        )
+        if self._has_left:
+            return
+        _make(run, made, move)
+        if run.is_over:
+            return
+        status = str(run.states[0].record.status.value)
+        for timer in run.late_timers():
+            if (timer, status) not in late:
+                late.add((timer, status))
+                _make(run, made, Late(timer))
 
     def _search(self, run: ConformanceRun, made: list[Move], runs: int, seed: int) -> None:
         """Runs of drawn inputs, each without some kinds of events, steered to pairs of rows that were not taken."""
@@ -261,7 +277,8 @@ class Campaign:
         if kind < 2:
             tick_ns, due_ns = self.role.timing.tick_ns, run.next_due_ns()
             waits = [due_ns or tick_ns, (due_ns or tick_ns) // 2, tick_ns // 2, tick_ns, 3 * tick_ns]
-            return [*map(Wait, waits), *(Late(timer) for timer in run.late_timers())]
+            is_turned = bool(choice & TURNED)
+            return [*(Wait(one, is_turned) for one in waits), *(Late(timer) for timer in run.late_timers())]
         told: Iterable[Event] = run.next_inputs()
         if choice % DRAWN == kind:
             told = chain(told, self._draw_events(record, choice, bool(run.states[0].world)))

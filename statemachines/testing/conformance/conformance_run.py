@@ -63,9 +63,11 @@ class FedInput(msgspec.Struct, frozen=True, tag="feed"):
 
 
 class Wait(msgspec.Struct, frozen=True, tag="wait"):
-    """Let so much time pass."""
+    """Let so much time pass.  `is_turned`: of timers that are due at one moment, and of which none is to come first,
+    the kit fires the last one first."""
 
     ns: int
+    is_turned: bool = False
 
 
 class Late(msgspec.Struct, frozen=True, tag="late"):
@@ -137,7 +139,8 @@ class Violated(GaplessError):
 
 
 class ConformanceRun:
-    """Runs of an implementation, one instance after the other.  `cells` are the rows taken so far, `pairs` the rows of
+    """Runs of an implementation, one instance after the other.  `ties`: so often several timers were due at one moment,
+    and none of them was to come first.  `cells` are the rows taken so far, `pairs` the rows of
     the machine itself that followed each other; `inputs` counts the lines."""
 
     def __init__(self, role: ConformanceRole, implementation: Implementation) -> None:
@@ -157,6 +160,8 @@ class ConformanceRun:
         self._start = role.starts[0]
         self._taken_back: set[tuple[str, str]] = set()
         self._cancelled: set[str] = set()
+        self._is_turned = False
+        self.ties = 0
         self._stopped = True
         self._last_row = -1
         self._outputs = OutputsOf(role.relation)
@@ -176,8 +181,10 @@ class ConformanceRun:
                 self.begin(self.role.starts[start])
             case FedInput(event):
                 self.feed(event)
-            case Wait(ns):
+            case Wait(ns, is_turned):
+                self._is_turned = is_turned
                 self.wait(ns)
+                self._is_turned = False
             case Late(timer):
                 self.fire_late(timer)
 
@@ -309,7 +316,10 @@ class ConformanceRun:
         due = [(not first, at, place, name) for name, (first, at, place) in self._timers.items() if at <= now_ns]
         if len(due) > 1:
             known = {name: slot for slot, name in self._names.items()}
-            return min(due, key=lambda one: (*one[:2], known.get(one[3], LAST), one[2]))[3]
+            next_due = min(one[:2] for one in due)
+            due = [one for one in due if one[:2] == next_due]
+            self.ties += len(due) > 1
+            due.sort(key=lambda one: (known.get(one[3], LAST), one[2]), reverse=self._is_turned)
         return due[0][3] if due else None
 
     def _fired(self, taken: AllowedAnswer, depth: int) -> Iterator[AllowedAnswer]:

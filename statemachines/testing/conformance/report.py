@@ -9,7 +9,12 @@ from typing import Any
 
 from statemachines import catalogue
 from statemachines.kernel import ConfigurationError, GaplessError, name_of
-from statemachines.testing.conformance.campaign import ConformanceCoverage, ConformanceOutcome, ConformanceVerdict
+from statemachines.testing.conformance.campaign import (
+    INPUTS_MAX,
+    ConformanceCoverage,
+    ConformanceOutcome,
+    ConformanceVerdict,
+)
 from statemachines.testing.conformance.conformance_run import (
     Begin,
     Cell,
@@ -66,6 +71,7 @@ def json_of(verdict: ConformanceVerdict, role: ConformanceRole) -> dict[str, Any
 
 def _coverage_json(coverage: ConformanceCoverage, role: ConformanceRole) -> dict[str, Any]:
     return {
+        "bounds": {"systems": [one.name for one in role.starts], "inputs_of_a_run": INPUTS_MAX},
         "rows": coverage.rows,
         "rows_taken": coverage.taken,
         "rows_missed": [describe_cell(cell, role) for cell in coverage.missed],
@@ -118,8 +124,8 @@ def _words(move: Move) -> str:
     match move:
         case Begin(start):
             return f"begin (start {start})"
-        case Wait(ns):
-            return f"{ns / MS:g} ms pass"
+        case Wait(ns, is_turned):
+            return f"{ns / MS:g} ms pass{', timers that are due at one moment in the other order' * is_turned}"
         case Late(timer):
             return f"the timer {timer}, which was taken back, fires late"
     assert isinstance(move, FedInput)
@@ -144,6 +150,8 @@ def _coverage(verdict: ConformanceVerdict, role: ConformanceRole) -> Iterator[st
     yield f"  pairs     {found.pairs_taken} of {found.pairs} pairs of rows that can follow each other"
     if found.unseparated:
         yield f"  states    after {found.unseparated} of the rows some wrong state cannot be told from the right one"
+    yield f"  bounds    {len(role.starts)} systems: {', '.join(one.name for one in role.starts)}"
+    yield f"            drawn runs have {INPUTS_MAX} inputs at most, of these systems and now and then of other values"
     yield f"  inputs    {found.inputs}, with {found.runs} drawn runs"
 
 

@@ -31,8 +31,8 @@ def line_of(move: Move) -> dict[str, Any]:
             return {"begin": start}
         case FedInput(event):
             return {"feed": make_plain(event)}
-        case Wait(ns):
-            return {"wait_ns": ns}
+        case Wait(ns, is_turned):
+            return {"wait_turned_ns" if is_turned else "wait_ns": ns}
     return {"late": move.timer}
 
 
@@ -63,8 +63,8 @@ def _move(line: Any, role: ConformanceRole) -> Move:
     match what, value:
         case "begin", int(start) if 0 <= start < len(role.starts):
             return Begin(start)
-        case "wait_ns", int(ns) if ns >= 0:
-            return Wait(ns)
+        case ("wait_ns" | "wait_turned_ns") as kind, int(ns) if ns >= 0:
+            return Wait(ns, kind != "wait_ns")
         case "late", str(timer) if timer.partition(" ")[0] in role.fsm.timer_registry():
             return Late(timer)
         case "feed", {"type": str(name)}:

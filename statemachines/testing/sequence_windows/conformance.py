@@ -44,6 +44,8 @@ FRAME: Final = 193_148_344
 """That of the source's examples: numbers of it do not fit into a double."""
 FAR: Final = 1 + JUMP + 1
 """The base of a jump from the first message of a stream."""
+HIGH: Final = 2**34 + 1
+"""A base that has all its bits only in a number of 35 bits."""
 BEYOND: Final = LOSS_MAX + 10
 """The base of a message before which more are missing than are counted."""
 
@@ -83,7 +85,7 @@ def tell_of_streams(record: Any) -> Iterator[Event]:
 def tell_of_jump(record: Any) -> Iterator[Event]:
     """What comes of a publisher whose numbers jump, and go on below the jump."""
     yield from (Subscribe(), Flip())
-    yield from (Numbered(FRAME, base, base) for base in (1, 2, FAR - 1, FAR, FAR + 1, BEYOND))
+    yield from (Numbered(FRAME, base, base) for base in (1, 2, FAR - 1, FAR, FAR + 1, BEYOND, HIGH))
     yield from (Numbered(FRAME, 2, 3), Numbered(FRAME, FAR - 1, FAR + 1))
 
 

@@ -27,6 +27,11 @@ SEEN: Final = 2
 TICK_NS: Final = 1_000 * MS
 TIMES: Final = Configuration(ping_interval_ms=2_000, validity_ms=6_000, unsubscribe_timeout_ms=2_000).check()
 
+NUMBERS: Final = (9, 10, 2**32 + 1)
+"""A number is longer than the one before, and one has more than 32 bits."""
+WIDE: Final = (2**32 + 2, 2**32 + 1)
+STREAMS_MAX: Final = 6
+
 RELATION: Final = Relation(
     before=(
         Before("uninstall", "revoke_finished", "stream", "SS-311"),
@@ -112,6 +117,27 @@ def give_reported(record: borrower.BorrowerRecord) -> Iterator[Event]:
     yield from (StreamProgress("0.0/a", 1, 2, True), *(StreamProgress("0.0/a", 1, one) for one in (0, 1, 2)))
 
 
+def give_numbers(record: borrower.BorrowerRecord) -> Iterator[Event]:
+    """What a leader says whose numbers get longer, and go beyond 32 bits."""
+    yield from (borrower.Start(), message.LeaderConnectResponse(ID, "leader-1~2/1", *WIDE))
+    for grant in NUMBERS:
+        yield message.Grant(ID, *WIDE, "0.0/a", grant, grant)
+        yield message.Revoked(ID, *WIDE, "0.0/a", grant)
+        yield from (StreamProgress("0.0/a", grant, one) for one in NUMBERS if record.link is not None)
+
+
+def give_many(record: borrower.BorrowerRecord) -> Iterator[Event]:
+    """What a leader says that grants one stream after the other, and a session that reads the latest."""
+    yield from (borrower.Start(), message.LeaderConnectResponse(ID, "leader-1~2/1", 2, 1))
+    count = len(record.streams)
+    if record.link is not None and count < STREAMS_MAX:
+        yield message.Grant(ID, 2, 1, f"0.0/{count}", 1, 0)
+    if count:
+        yield StreamProgress(f"0.0/{count - 1}", 1, 1)
+    if count == STREAMS_MAX:
+        yield from (message.Revoked(ID, 2, 1, f"0.0/{count - 1}", 1), borrower.OnDisconnect())
+
+
 def start_of(name: str, pings: int, say: Callable[[Any], Iterator[Event]]) -> role.Start:
     """A borrower that is told this, and sends so many pings."""
     record = borrower.BorrowerRecord(ID, "g", "#", REGISTRIES, TIMES, epoch=SEEN)
@@ -128,6 +154,8 @@ STARTS: Final = (
     start_of("two streams", 1, give_told(((2, 1),), ("0.0/a", "0.0/b"), 1, (1,))),
     start_of("reports of a stream", 4, give_reported),
     start_of("a stream of another leader", 1, give_told(((2, 1), (3, 1)), ("0.0/a",), 1, (1,))),
+    start_of("long numbers", 1, give_numbers),
+    start_of("many streams", 1, give_many),
 )
 
 ROLES: Final = {

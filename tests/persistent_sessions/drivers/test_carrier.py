@@ -185,7 +185,7 @@ def test_PS_260_the_subscription_is_of_the_session_and_holds_when_it_comes_back(
 def test_PS_455_a_session_takes_nothing_of_a_group_while_its_client_may_not_subscribe_it(store, tmp_path):
     """Not when permissions are read again, nor when it comes back; the group keeps its place."""
     path = tmp_path / "rights.txt"
-    all_of_it, without = "* connect *\n* subscribe $share/+/jobs/#\n", "* connect *\n* subscribe news/#\n"
+    all_of_it, without = "* connect tablet\n* subscribe $share/+/jobs/#\n", "* connect tablet\n* subscribe news/#\n"
     path.write_text(all_of_it)
 
     async def main():

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from test_nodes import CALM, FAST, Place, read, run
 
 from statemachines import cli
+from statemachines.drivers.shared_subscriptions.durable_progress import AcknowledgementUncertain
 from statemachines.drivers.shared_subscriptions.groups import destroy, list_parked, skip
 from statemachines.kernel import ConfigurationError, LocalProtocolError
 
@@ -95,6 +96,32 @@ def test_SS_333_what_cannot_be_given_back_is_named(tmp_path):
             messages.leave(messages.subscription)
             with pytest.raises(LocalProtocolError, match=r"its lease or grant has ended"):
                 await again.nack()
+
+    run(test())
+
+
+def test_SS_412_SS_413_a_durable_acknowledgement_does_not_wait_for_what_was_given_back(tmp_path):
+    async def test():
+        place = Place(tmp_path)
+        await place.publish("orders", *TEN)
+        async with place.leading(), place.consumer("consumer-1") as messages:
+            batch = await anext(messages.batches(10))
+            await batch[2].nack()
+            with pytest.raises(AcknowledgementUncertain, match=r"message 5 .*: message 2 was given back"):
+                await batch[5].ack(durable=True)
+            for one in (batch[2], batch):
+                with pytest.raises(LocalProtocolError, match=r"message 2 .* was given back; acknowledge it when"):
+                    await one.ack(durable=True)
+            (again,) = await read(messages, 1, ack=False)
+            pending = asyncio.ensure_future(again.ack(durable=True))
+            await asyncio.sleep(0)
+            await batch[1].nack()
+            with pytest.raises(AcknowledgementUncertain, match=r"message 2 .*: message 1 was given back"):
+                await pending
+            await batch[0].ack(durable=True)
+            rest = await read(messages, 7, ack=False)
+            assert [one.offset for one in rest] == [1, 3, 4, 6, 7, 8, 9]
+            await asyncio.gather(*(one.ack(durable=True) for one in rest))
 
     run(test())
 

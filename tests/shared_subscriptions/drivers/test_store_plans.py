@@ -52,6 +52,7 @@ async def drive(database):
         await streams.end(first.stream)
         await streams.rotate()
         await streams.append("a/b", [b"5"])
+        await streams.drop(1, force=True)
         await streams.drop(1)
         if database.kind == "postgres":  # an append whose connection was lost looks whether it was committed
             attempt = postgres.stream_store.Attempt(uuid.uuid4(), stream=1, time_ns=1)

@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.message_head import add_headers
-from statemachines.drivers.shared_subscriptions.postgres.group_store import DELETE, FIND, PUT
+from statemachines.drivers.shared_subscriptions.postgres.group_store import DELETE, FIND, PUT, PostgresGroupStore
 from statemachines.drivers.shared_subscriptions.postgres.tables import LAYOUT
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
 from statemachines.drivers.shared_subscriptions.sql_stores import SqlStreamStore
@@ -323,6 +323,9 @@ class PostgresStreamStore(SqlStreamStore[PostgresDatabase]):
         with self._database.transaction() as connection:
             if connection.execute(END, {"id": stream.encode()}).rowcount == 0:
                 raise has_no_stream(stream)
+
+    def _share_groups(self) -> PostgresGroupStore:
+        return PostgresGroupStore.share(self._database, self._codec)
 
     def _rotate(self) -> int:
         """Those of earlier generations have ended before."""

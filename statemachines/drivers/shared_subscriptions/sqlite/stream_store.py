@@ -13,7 +13,7 @@ from statemachines.drivers.clock import Clock
 from statemachines.drivers.message_head import add_headers
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
 from statemachines.drivers.shared_subscriptions.sql_stores import SqlStreamStore
-from statemachines.drivers.shared_subscriptions.sqlite.group_store import PUT
+from statemachines.drivers.shared_subscriptions.sqlite.group_store import PUT, SqliteGroupStore
 from statemachines.drivers.shared_subscriptions.sqlite.stream_append import append_to_stream
 from statemachines.drivers.shared_subscriptions.sqlite.tables import layout_of
 from statemachines.drivers.shared_subscriptions.store import (
@@ -180,6 +180,9 @@ class SqliteStreamStore(SqlStreamStore[SqliteDatabase]):
         with self._database.transaction() as connection:
             if connection.execute("UPDATE @streams SET ended = 1 WHERE id = ?", (stream,)).rowcount == 0:
                 raise has_no_stream(stream)
+
+    def _share_groups(self) -> SqliteGroupStore:
+        return SqliteGroupStore.share(self._database, self._codec)
 
     def _rotate(self) -> int:
         """Those of earlier generations have ended before."""
