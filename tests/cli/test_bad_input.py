@@ -27,7 +27,7 @@ def refused(capsys, tmp_path, *arguments):
 
 def test_a_malformed_subscription(capsys, tmp_path):
     said = refused(capsys, tmp_path, "node", "consumer", "orders/#", "--store", tmp_path / "messages.db")
-    assert "must begin with $shared/GROUP/" in said
+    assert "must be $shared/GROUP/FILTER" in said
     said = refused(capsys, tmp_path, "node", "consumer", "$shared/g/a#", "--store", tmp_path / "messages.db")
     assert "'#' must be the whole last level" in said
 
