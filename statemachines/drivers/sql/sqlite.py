@@ -110,7 +110,8 @@ class SqliteDatabase:
     ) -> None:
         self.path = path
         self._place = path.absolute()  # wherever the process goes
-        self._files = [f"{self._place}{end}" for end in FILE_ENDS]
+        log = os.path.realpath(self._place)  # SQLite keeps it beside the file that a link leads to
+        self._files = [str(self._place), *(f"{log}{end}" for end in FILE_ENDS[1:])]
         self._layout = layout
         self._stamp = f"UPDATE {layout.prefix}store SET time_ns = ?"
         self._last = f"SELECT time_ns FROM {layout.prefix}store"

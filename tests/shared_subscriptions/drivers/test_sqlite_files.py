@@ -228,11 +228,12 @@ def test_SS_433_a_file_that_is_not_what_was_opened_takes_no_request(tmp_path, ha
     asyncio.run(test())
 
 
-def test_SS_433_a_log_that_sqlite_has_truncated_is_whole(tmp_path):
-    path = tmp_path / "x.db"
+def test_SS_433_a_log_that_sqlite_has_truncated_is_whole_and_is_found_behind_a_link(tmp_path):
+    path, link = tmp_path / "x.db", tmp_path / "link.db"
+    link.symlink_to(path)
 
     async def test():
-        store = SqliteStreamStore(path)
+        store = SqliteStreamStore(link)
         await store.append("t", [b"1"])
         with closing(sqlite3.connect(path)) as other:
             assert other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
