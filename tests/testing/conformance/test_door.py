@@ -190,7 +190,7 @@ def test_a_machine_of_which_nothing_is_said_is_tested_all_the_same():
 def test_the_schema_says_what_lines_hold():
     found = schema({"door": role().interface})
     assert found["interface"] == 1
-    assert list(found["roles"]["door"]) == ["init", "event", "timer", "answer"]
-    knock = found["$defs"]["Knock"]
+    assert list(found["roles"]["door"]) == ["init", "event", "timer", "answer", "$defs"]
+    knock = found["roles"]["door"]["$defs"]["Knock"]
     assert knock["required"] == ["type", "n"]
     assert knock["additionalProperties"] is False
