@@ -29,12 +29,13 @@ pythons: setup  ## the tests on every Python from 3.11 to 3.14 that is there, ea
 orders: setup  ## the tests in three orders and numbers of workers, verdicts compared (LOAD=4: on a busy machine)
 	$(BIN)/python tools/orders.py --load $(LOAD)
 
-lint: setup  ## ruff, mypy strict, import contracts, citations of the sources
+lint: setup  ## ruff, mypy strict, import contracts, citations of the sources, the ceiling of weight
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/sources.py
+	$(BIN)/python tools/weigh.py
 
 docs: setup  ## build the documentation site into out/site; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

@@ -12,7 +12,7 @@ from statemachines.testing.conformance.shipped_machine import ShippedMachine
 class Rearranged(ShippedMachine):
     """`change(effects)` is what it does instead."""
 
-    def __init__(self, role, change):
+    def __init__(self, role, change=list):
         super().__init__(role)
         self.change = change
 

@@ -206,8 +206,8 @@ def list_jobs(
     settings: tuple[str, ...],
     is_resumed: bool = False,
 ) -> Iterator[CampaignJob]:
-    """A job for each file; without files one for each seed, so that a campaign that is interrupted has its runs."""
-    size = 1 if out is None else SEEDS_PER_FILE
+    """A job for each file; without files some hundred smaller ones, so that an interrupted campaign has its runs."""
+    size = SEEDS_PER_FILE if out is not None else min(SEEDS_PER_FILE, 1 + len(seeds) // 200)
     for begin in range(0, len(seeds), size):
         part = tuple(seeds[begin : begin + size])
         yield CampaignJob(

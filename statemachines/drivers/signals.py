@@ -48,6 +48,7 @@ def run_until_signal(work: Coroutine[Any, Any, None], unfinished: Callable[[], s
     async def supervised() -> None:
         task = asyncio.get_running_loop().create_task(work)
         _handle(lambda: _soon(task.cancel))
+        _ignore_hangup()
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
@@ -67,6 +68,12 @@ def run_until_signal(work: Coroutine[Any, Any, None], unfinished: Callable[[], s
         leave_threads(code)
     if code:
         raise SystemExit(code)
+
+
+def _ignore_hangup() -> None:
+    """A node ends by SIGTERM.  `on_hangup` comes later, where there are files that can be read again."""
+    what = "SIGHUP: this node has no file to read again, and goes on; for other secrets or certificates start it anew"
+    on_hangup(lambda: logger.warning(what))
 
 
 def _handle(act: Callable[[], object]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import logging
 from collections import Counter
 from copy import deepcopy
 from functools import partial
@@ -207,7 +208,8 @@ def compare(separator, given, calls):
 
 
 @pytest.mark.parametrize("draws", [200, pytest.param(10_000, marks=pytest.mark.long)])
-def test_a_table_decides_as_the_live_machine(draws):
+def test_a_table_decides_as_the_live_machine(draws, caplog):
+    caplog.set_level(logging.CRITICAL, "transitions")
     counts = Counter()
 
     @settings(max_examples=draws, suppress_health_check=list(HealthCheck))

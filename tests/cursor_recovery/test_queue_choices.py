@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 from msgspec.structs import replace
+from played_role import Rearranged
 
 from statemachines.cursor_recovery.memory import READ_HEAD, Loaded, Memory, Queue, Store
 from statemachines.cursor_recovery.reader import READER, Read, new_reader
@@ -17,17 +15,12 @@ from statemachines.testing.conformance.in_process import InProcess
 from statemachines.testing.conformance.role import role_of
 from statemachines.testing.cursor_recovery.memory_scene import Meanwhile, MemoryScene
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "testing" / "conformance"))
-from machine_adapter import MachineAdapter
-
-sys.path.pop(0)
-
 
 def judge(name, changed):
     """The verdict on the shipped machine that answers otherwise, in a few scenes."""
     role = role_of(f"cursor_recovery/{name}")
     few = replace(role, starts=tuple(role.starts[number] for number in (1, 2, 6)))
-    return ConformanceTest.of(few, lambda: MachineAdapter(few, changed)).judge(1)
+    return ConformanceTest.of(few, lambda: Rearranged(few, changed)).judge(1)
 
 
 WITHOUT_PATH = {"writer": [3, 16, 19], "reader": [3]}
@@ -37,7 +30,7 @@ WITHOUT_PATH = {"writer": [3, 16, 19], "reader": [3]}
 @pytest.mark.parametrize("name", WITHOUT_PATH)
 def test_the_shipped_operation_conforms_to_itself_and_takes_every_row(name):
     role = role_of(f"cursor_recovery/{name}")
-    verdict = ConformanceTest.of(role, lambda: MachineAdapter(role)).judge(3)
+    verdict = ConformanceTest.of(role, lambda: Rearranged(role)).judge(3)
     assert verdict.outcome is ConformanceOutcome.PASS, verdict
     assert verdict.coverage.is_whole
     assert verdict.coverage.missed == ()
@@ -89,7 +82,7 @@ def test_a_scene_gives_the_answers_of_the_service_and_of_what_others_change():
 
 def test_words_of_64_bits_and_bytes_pass_as_json():
     role = role_of("cursor_recovery/writer")
-    run = ConformanceRun(role, InProcess(MachineAdapter(role)))
+    run = ConformanceRun(role, InProcess(Rearranged(role)))
     run.make(Begin(0))
     told = role.starts[0].told
     events = []

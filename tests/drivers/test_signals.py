@@ -75,6 +75,17 @@ def test_who_is_told_twice_before_it_ends_leaves_no_task_behind():
     assert (code, out, errors) == (0, "in good order\n", "")
 
 
+def test_who_has_no_file_to_read_again_goes_on_after_sighup():
+    code, out, errors = ended(
+        "async def work():\n"
+        "    os.kill(os.getpid(), signal.SIGHUP)\n"
+        "    asyncio.get_running_loop().call_later(0.2, os.kill, os.getpid(), signal.SIGTERM)\n"
+        "    await asyncio.sleep(60)\n"
+    )
+    assert (code, out) == (0, "in good order\n")
+    assert "SIGHUP: this node has no file to read again" in errors
+
+
 @pytest.mark.parametrize("draining", [False, True])
 def test_who_is_told_twice_does_not_die_of_the_second_while_python_ends(draining):
     """On a busy machine that takes seconds, and a demo counted it as a death."""

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from itertools import groupby
-from pathlib import Path
 
 import pytest
 from long_cases import mark_long
 from msgspec.structs import replace
+from played_role import Rearranged
 
 from statemachines.testing.conformance.campaign import ConformanceOutcome
 from statemachines.testing.conformance.conformance_test import ConformanceTest
 from statemachines.testing.conformance.role import role_of
 from statemachines.testing.conformance.tour import tour_of
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "testing" / "conformance"))
-from machine_adapter import MachineAdapter
-
-sys.path.pop(0)
 
 ROUND = 1 << 32
 RANGES = {"sample", "stamped", "reply", "not_kept", "deliver", "missed", "turned_away"}
@@ -45,7 +39,7 @@ def judge_adapter(name, make):
 
 def judge(name, changed):
     """The verdict on the shipped machine that answers otherwise."""
-    return judge_adapter(name, lambda role: MachineAdapter(role, changed))
+    return judge_adapter(name, lambda role: Rearranged(role, changed))
 
 
 def carried(effect):
@@ -63,7 +57,7 @@ def test_the_shipped_machine_conforms_to_itself_and_takes_every_row(name):
     role = role_of(f"missed_samples/{name}")
     if name == "subscriber":  # all of its systems take seconds; these show what the others do not
         role = replace(role, starts=role.starts[::3])
-    verdict = ConformanceTest.of(role, lambda: MachineAdapter(role)).judge(1)
+    verdict = ConformanceTest.of(role, lambda: Rearranged(role)).judge(1)
     assert verdict.outcome is ConformanceOutcome.PASS, verdict
     assert verdict.coverage.is_whole
     assert verdict.coverage.missed == ()
@@ -135,7 +129,7 @@ def test_MS_75_the_text_of_a_refusal_is_any():
     assert judge("reliability_cache", changed).outcome is ConformanceOutcome.PASS
 
 
-class OtherNumbers(MachineAdapter):
+class OtherNumbers(Rearranged):
     """A subscriber that numbers all its queries in one row."""
 
     def __init__(self, role):

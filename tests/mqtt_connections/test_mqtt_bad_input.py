@@ -229,6 +229,9 @@ def test_PS_774_a_user_who_takes_the_client_id_of_another_gets_and_ends_none_of_
             async with MqttSocket(node.address) as client:
                 assert (await client.connect("tablet", **ann)).session_present
                 assert (await client.read()).payload == b"1"
+                permissions.write_text("* connect *\n")
+                node.reload()
+                assert type(await client.read()) is DisconnectPacket
 
     run(main())
 

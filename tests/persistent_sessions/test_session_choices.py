@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from random import Random
-
-import pytest
 from played_role import carried, in_order_of, play, twice
 
 from statemachines.persistent_sessions.message import Live, Queued
-from statemachines.testing.conformance.campaign import ConformanceOutcome
-from statemachines.testing.conformance.conformance_run import ConformanceRun
-from statemachines.testing.conformance.conformance_test import ConformanceTest, InProcess
-from statemachines.testing.conformance.role import role_of
-from statemachines.testing.conformance.shipped_machine import ShippedMachine
 
 WRITER = "persistent_sessions/writer"
 OWNER = "persistent_sessions/session"
@@ -40,30 +32,6 @@ def turn_epochs(effects):
         if carried(effect)["type"] == "takeover_ended":
             effect["message"]["found"] = effect["message"]["found"][::-1]
     return effects
-
-
-def test_the_shipped_writer_passes_and_every_row_is_taken():
-    role = role_of(WRITER)
-    verdict = ConformanceTest.of(role, lambda: ShippedMachine(role)).judge(runs=20)
-    assert verdict.outcome is ConformanceOutcome.PASS, verdict
-    assert verdict.coverage.missed == ()
-
-
-@pytest.mark.parametrize("start", range(18))
-def test_the_shipped_owner_passes_random_inputs(start):
-    role, random = role_of(OWNER), Random(start)
-    run = ConformanceRun(role, InProcess(ShippedMachine(role)))
-    for _ in range(3):
-        run.begin(role.starts[start])
-        for _ in range(40):
-            inputs = [one for one in run.next_inputs() if run.foresee(one) is not None]
-            if run.is_over:
-                break
-            if not inputs or random.random() < 0.1:
-                run.wait(role.timing.tick_ns)
-            else:
-                run.feed(random.choice(inputs))
-    assert run.inputs > 10
 
 
 def test_PS_341_what_a_writer_sends_live_comes_twice():

@@ -56,9 +56,11 @@ def test_a_server_of_spark_connect_judges_and_simulates_as_this_process_does(ser
     assert tables(tmp_path / "far") == tables(tmp_path / "near")
     mapping, log = tmp_path / "map.toml", tmp_path / "log.ndjson"
     mapping.write_text(read_template("redis").replace("complete = false", "complete = true "))
-    log.write_text('{"at": 1, "kind": "publish", "stream": "s", "id": "1-0"}\n')
+    log.write_text('{"at": 1, "kind": "publish", "stream": "s", "id": "1-0", "consumer": null}\n')
     capsys.readouterr()
-    assert cli.run(["judge", str(log), "--map", str(mapping), "--master", server.address]) == Exit.VIOLATED
+    assert cli.run(["judge", str(log), "--map", str(mapping), "--master", server.address]) == Exit.VIOLATED, (
+        capsys.readouterr()
+    )
     assert "lost            VIOLATED" in capsys.readouterr().out
     fixed = [*there, "--conf", "spark.executor.memory=3g"]
     assert cli.run(["analyze", str(folder), "--out", str(tmp_path / "far"), *fixed]) == Exit.USAGE

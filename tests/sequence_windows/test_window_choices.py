@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
+from played_role import Rearranged
 
 from statemachines.sequence_windows.sequence import number_of
 from statemachines.testing.conformance.campaign import ConformanceOutcome
 from statemachines.testing.conformance.conformance_test import ConformanceTest
 from statemachines.testing.conformance.role import role_of
 from statemachines.testing.sequence_windows.conformance import FRAME
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "testing" / "conformance"))
-from machine_adapter import MachineAdapter
-
-sys.path.pop(0)
 
 RUNS = 2
 ROLES = ("subscriber_window", "publisher_window")
@@ -25,7 +18,7 @@ ROLES = ("subscriber_window", "publisher_window")
 def judge(name, changed=lambda effects: effects):
     """The verdict on the shipped machine that answers otherwise."""
     role = role_of(f"sequence_windows/{name}")
-    return ConformanceTest.of(role, lambda: MachineAdapter(role, changed)).judge(RUNS)
+    return ConformanceTest.of(role, lambda: Rearranged(role, changed)).judge(RUNS)
 
 
 @pytest.mark.parametrize("name", ROLES)

@@ -237,26 +237,19 @@ def test_SS_173_who_had_to_end_itself_is_followed_by_one_that_knows_the_highest_
     assert bench.record("c1~1/2").link is None, "a leader of the past is not adopted"
 
 
-def test_SS_174_the_number_of_subscriptions_is_bounded(monkeypatch):
-    monkeypatch.setattr(agent_process, "SUBSCRIPTIONS_MAX", 2)
+def test_SS_174_the_number_of_subscriptions_is_bounded_and_those_that_there_are_begin_anew():
     bench = Bench()
-    bench.subscribe()
-    name = bench.subscribe(Private("p"))
+    most = agent_process.SUBSCRIPTIONS_MAX
+    names = [bench.subscribe() for _ in range(most)]
     for wanted in (JOBS, Private("p")):
-        with pytest.raises(LocalProtocolError, match="at most 2 subscriptions"):
+        with pytest.raises(LocalProtocolError, match=f"at most {most} subscriptions"):
             bench.subscribe(wanted)
-    bench.do(bench.host.unsubscribe(name, 0))
-    bench.subscribe()
-
-
-def test_SS_174_borrowers_of_a_full_session_begin_anew():
-    bench = Bench()
-    for _ in range(agent_process.SUBSCRIPTIONS_MAX):
-        bench.subscribe()
     for party in sorted(bench.host.parties):
         bench.connect(party, epoch=7)
         bench.receive(Invalidate(party, 7, 1))
-    assert bench.host.record.recreated == agent_process.SUBSCRIPTIONS_MAX
+    assert bench.host.record.recreated == most
+    bench.do(bench.host.unsubscribe(names[0], 0))
+    bench.subscribe()
 
 
 def test_SS_175_a_leader_that_talks_to_one_that_is_gone_hears_its_last_word_again():

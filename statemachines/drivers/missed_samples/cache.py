@@ -52,8 +52,8 @@ class ReliabilityCache:
         self._options = options
         self._layout = layout_of(options.layout)
         self._local = options.allowed_origin == zenoh.Locality.SESSION_LOCAL
-        answers = self._layout.cache_key(key_expr)
-        self._answers = answers if options.prefix == EVERY_SOURCE else self._layout.own_key(options.prefix, key_expr)
+        of_all = {EVERY_SOURCE: self._layout.cache_key(key_expr)}
+        self._answers = of_all.get(options.prefix) or self._layout.own_key(options.prefix, key_expr)
         self._record = CacheRecord(
             options.prefix, key_expr, self._local, options.history, self._layout.width, options.places
         )

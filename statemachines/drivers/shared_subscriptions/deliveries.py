@@ -8,7 +8,7 @@ from typing import Any, Protocol, SupportsIndex, overload
 import msgspec
 
 from statemachines.drivers.message_head import Header, decode_head
-from statemachines.kernel import GaplessError
+from statemachines.kernel import ConfigurationError, GaplessError
 
 
 class DeliverySession(Protocol):
@@ -156,6 +156,12 @@ class Deliveries(tuple[Delivered, ...]):
         """A message; of a slice, a batch of these messages."""
         found = super().__getitem__(at)
         return Deliveries(found) if isinstance(at, slice) else found
+
+
+def check_size(messages: int) -> None:
+    """Raises `ConfigurationError` for a batch of so many messages, if that is none."""
+    if messages < 1:
+        raise ConfigurationError("limit", messages, "must be at least 1 message of a batch")
 
 
 def runs(messages: Iterable[Delivered]) -> list[tuple[Delivered, Delivered]]:

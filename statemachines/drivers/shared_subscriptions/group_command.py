@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from statemachines.drivers.shared_subscriptions.node_commands import Config, Start, Store, read_configuration
-from statemachines.kernel import ConfigurationError
 from statemachines.plain_text import plain_json
 from statemachines.registry import make_unknown_error
 from statemachines.wire import quote_for_log
@@ -36,19 +35,14 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs inst
 Stream = Annotated[str, typer.Argument(metavar="STREAM", help="As `gapless group parked` and the log name it")]
 
 
-def list_declared(store: str) -> list[ListedGroup]:
-    """The groups of a store."""
+def list_declared(store: str) -> dict[str, ListedGroup]:
+    """Subscription -> its group, of a store."""
     import asyncio
 
     from statemachines.drivers.shared_subscriptions.groups import list_groups
     from statemachines.drivers.signals import run_without_waiting
 
-    return asyncio.run(run_without_waiting(list_groups(store=store)))
-
-
-def make_missing_error(subscription: str, store: str) -> ConfigurationError:
-    """The error for a group that the store does not have."""
-    return make_unknown_error("subscription", subscription, [one.subscription for one in list_declared(store)])
+    return {one.subscription: one for one in asyncio.run(run_without_waiting(list_groups(store=store)))}
 
 
 @app.command()
@@ -79,7 +73,7 @@ def show_groups(store: Store, json: Json = False) -> None:
     from statemachines.drivers.signals import log_plainly
 
     log_plainly()
-    found = list_declared(store)
+    found = [*list_declared(store).values()]
     if json:
         print(plain_json(found))
         return
@@ -103,7 +97,7 @@ def destroy(subscription: Subscription, store: Store, config: Config = None) -> 
     log_plainly()
     told = asyncio.run(run_without_waiting(destroy_group(subscription, store=store, configuration=times)))
     if not told.found:
-        raise make_missing_error(subscription, store)
+        raise make_unknown_error("subscription", subscription, list_declared(store))
     print(f"{subscription}: destroyed")
 
 
@@ -117,8 +111,10 @@ def parked(subscription: Subscription, store: Store, json: Json = False) -> None
 
     log_plainly()
     found = asyncio.run(run_without_waiting(list_parked(subscription, store=store)))
-    if not found and subscription not in [one.subscription for one in list_declared(store)]:
-        raise make_missing_error(subscription, store)
+    try:
+        _ = found or list_declared(store)[subscription]
+    except KeyError as error:
+        raise make_unknown_error("subscription", subscription, list_declared(store)) from error
     if json:
         print(plain_json(found))
         return

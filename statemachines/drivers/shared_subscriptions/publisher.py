@@ -98,7 +98,7 @@ class Publisher:
         Raises:
             ConfigurationError: what is given breaks a rule; nothing was written.
             StoreUnavailable: they are not there.
-            OutcomeOpen: that is not known.
+            OutcomeOpen: that is not known; nor is it where this call is cancelled.
         """
         payloads = (payload,) if isinstance(payload, bytes) else tuple(payload)
         common = make_head(headers, key, timestamp)

@@ -39,6 +39,7 @@ from statemachines.drivers.shared_subscriptions.bytes_in_hand import IN_HAND_MAX
 from statemachines.drivers.shared_subscriptions.deliveries import Delivered as Delivered
 from statemachines.drivers.shared_subscriptions.deliveries import Deliveries as Deliveries
 from statemachines.drivers.shared_subscriptions.deliveries import DeliveryRevoked as DeliveryRevoked
+from statemachines.drivers.shared_subscriptions.deliveries import check_size
 from statemachines.drivers.shared_subscriptions.durable_progress import AcknowledgementUncertain, DurableProgress
 from statemachines.drivers.shared_subscriptions.leaderless_groups import LeaderlessGroups, name_first
 from statemachines.drivers.shared_subscriptions.node_life import begin_node_life
@@ -415,7 +416,11 @@ class SharedSession:
             yield message
 
     async def batches(self, limit: int) -> AsyncIterator[Deliveries]:
-        """At most `limit` messages of one stream at a time, handed over in one step; until no subscription is left."""
+        """At most `limit` messages of one stream at a time, handed over in one step; until no subscription is left.
+
+        Raises `ConfigurationError` where `limit` is below 1.
+        """
+        check_size(limit)
         while True:
             self._ready.clear()
             self._raise_failure()

@@ -75,9 +75,12 @@ class StalledStreams:
 
     def acknowledge(self, key: str, buffer: int) -> None:
         """Messages of this reading were acknowledged.  A message that was left out is named at once where its stream
-        waits for nothing else: the buffer is full, and all behind the message was acknowledged."""
+        waits for nothing else: all that was fetched is in hand, no more is fetched while it fills more than half of the
+        buffer, and all behind the message was acknowledged."""
         stand, reading = self._stands.get(key), self._reading_of(key)
-        if stand is None or reading is None or reading.delivered - reading.progress < buffer:
+        if stand is None or reading is None:
+            return
+        if reading.delivered < reading.fetched or 2 * (reading.delivered - reading.progress) <= buffer:
             return
         if not is_first_in_hand(reading):
             return  # it was given back, and its stream goes on

@@ -134,9 +134,13 @@ def _connect(
         arguments = {**arguments, "options": _without_ours(arguments["options"])}
         connection = driver.connect(*given, **arguments)
     note(connection, arguments)
-    connection.autocommit = True
-    ((found,),) = connection.execute(f"SELECT current_setting('{DIRECT}', true)").fetchall()
-    connection.autocommit = False
+    try:
+        connection.autocommit = True
+        ((found,),) = connection.execute(f"SELECT current_setting('{DIRECT}', true)").fetchall()
+        connection.autocommit = False
+    except BaseException:
+        connection.close()
+        raise
     record.info["pooled"] = found != "1"
     if record.info["pooled"]:
         connection.prepare_threshold = None

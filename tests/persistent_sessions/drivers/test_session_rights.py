@@ -114,36 +114,6 @@ def test_PS_453_with_certificates_a_client_has_a_name_of_its_own(store, tmp_path
     run(main())
 
 
-def test_PS_774_a_session_that_may_be_of_another_client_keeps_its_messages(store, tmp_path):
-    anybody = ALL.replace("tablet", "*")
-    path = rights(tmp_path, anybody)
-
-    async def main():
-        async with node_of(store, authorize=PermissionFile(path)) as node:
-            async with PersistentSession("tablet", nodes=where(node)) as session:
-                await session.subscribe("a/#")
-                await session.subscribe("b/#")
-            async with SessionPublisher(node=node) as publisher:
-                for topic in ("a/x", "b/x"):
-                    await publisher.publish(topic, topic.encode())
-            rights(tmp_path, anybody.replace("* subscribe b/#\n", ""))
-            assert node.authority.reload()
-            with pytest.raises(AccessDenied):
-                async with PersistentSession("tablet", nodes=where(node)):
-                    pass
-            rights(tmp_path, anybody)
-            assert node.authority.reload()
-            async with PersistentSession("tablet", nodes=where(node)) as session:
-                assert sorted(await take(session, 2)) == ["a/x", "b/x"]
-                rights(tmp_path, anybody.replace("* subscribe b/#\n", ""))
-                assert node.authority.reload()
-                with pytest.raises(AccessDenied):
-                    await take(session, 1)
-            assert node.reception.withheld == 0
-
-    run(main())
-
-
 def test_PS_454_PS_455_what_a_client_may_no_more_does_not_come_when_it_resumes(store, tmp_path):
     path = rights(tmp_path)
 

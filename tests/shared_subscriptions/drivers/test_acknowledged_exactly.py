@@ -258,13 +258,16 @@ def test_SS_330_a_private_subscription_has_no_durable_progress(tmp_path):
     run(test())
 
 
-def test_SS_331_a_forgotten_acknowledgement_is_named_when_nothing_more_is_handed_over(tmp_path, caplog):
+@pytest.mark.parametrize("missing", [0, 1])
+def test_SS_331_a_forgotten_acknowledgement_is_named_when_nothing_more_is_handed_over(tmp_path, caplog, missing):
     async def test():
         place = Place(tmp_path)
         await place.publish("orders", *TEN)
         async with place.leading(), place.consumer("consumer-1", buffer=4) as messages:
+            with pytest.raises(ConfigurationError, match="limit = 0: must be at least 1"):
+                await anext(messages.batches(0))
             got = await read(messages, 3, ack=False)
-            for one in got[1:]:
+            for one in got[:missing] + got[missing + 1 :]:
                 await one.ack()
             await asyncio.sleep(0)
             assert not caplog.messages, "there is room for one more"
@@ -276,5 +279,5 @@ def test_SS_331_a_forgotten_acknowledgement_is_named_when_nothing_more_is_handed
     with caplog.at_level(logging.WARNING, "gapless"):
         run(test())
     (line,) = caplog.messages
-    assert line.startswith("consumer-1: stream 0.0/orders stands at 0")
-    assert "message 0 is not acknowledged; await ack() of every message (4 are in hand" in line
+    assert line.startswith(f"consumer-1: stream 0.0/orders stands at {missing}")
+    assert f"message {missing} is not acknowledged; await ack() of every message ({4 - missing} are in hand" in line

@@ -12,7 +12,6 @@ from test_nodes import CALM, PATIENT, read
 
 from statemachines.cli import run as gapless
 from statemachines.drivers import shared_subscriptions
-from statemachines.drivers.shared_subscriptions import leaderless_groups
 from statemachines.kernel import ConfigurationError, Tell
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group import GroupDestroyed
@@ -228,21 +227,6 @@ def test_who_waits_while_the_machine_sleeps_is_done_soon_after(monkeypatch):
         return await asyncio.wait_for(waiting, 10)
 
     assert asyncio.run(test()) == done
-
-
-def test_a_thousand_subscriptions_without_a_leader_host_are_one_line(caplog):
-    async def test():
-        now = iter((0, 11_000_000_000))
-        groups = leaderless_groups.LeaderlessGroups(
-            lambda: next(now), lambda: [f"$shared/g{number}/#" for number in range(1_000)]
-        )
-        for _ in range(2):
-            groups.look()
-            groups.close()
-
-    asyncio.run(test())
-    (line,) = caplog.messages
-    assert "taken $shared/g0/# and 999 other subscriptions for 11 s" in line
 
 
 def test_a_member_says_that_no_leader_host_takes_it_and_the_host_says_why(tmp_path, caplog, monkeypatch):

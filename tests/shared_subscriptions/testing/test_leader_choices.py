@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 from played_role import carried, play, twice
 
-from statemachines.testing.conformance.conformance_run import ConformanceRun
-from statemachines.testing.conformance.conformance_test import InProcess
 from statemachines.testing.conformance.role import role_of
 from statemachines.testing.conformance.shipped_machine import ShippedMachine
 
@@ -53,22 +49,6 @@ def upside_down(effects):
         if one["type"] == "commit":
             effect["request"] = {**one, "expect": one["expect"][::-1], "put": one["put"][::-1]}
     return effects
-
-
-@pytest.mark.parametrize("start", range(len(ROLE.starts)))
-def test_the_shipped_leader_passes_random_inputs(start):
-    random, run = Random(start), ConformanceRun(ROLE, InProcess(ShippedMachine(ROLE)))
-    run.begin(ROLE.starts[start])
-    for _ in range(60):
-        inputs = [one for one in run.next_inputs() if run.foresee(one) is not None]
-        if run.is_over:
-            run.begin(ROLE.starts[start])
-            continue
-        if not inputs or random.random() < 0.1:
-            run.wait(ROLE.timing.tick_ns)
-        else:
-            run.feed(random.choice(inputs))
-    assert run.inputs > 30
 
 
 def test_SS_314_requests_are_numbered_otherwise():

@@ -1,12 +1,13 @@
-"""Decisions of a protocol that drivers take in branches of their own are counted, and the count only falls."""
+"""Weight has a ceiling, and so have decisions of a protocol that drivers take in branches of their own: both fall."""
 
 import importlib.util
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SPEC = importlib.util.spec_from_file_location("weight_tool", ROOT / "tools/weight.py")
+SPEC = importlib.util.spec_from_file_location("weigh_tool", ROOT / "tools/weigh.py")
 WEIGHT = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(WEIGHT)
 
@@ -29,7 +30,7 @@ def find_decisions(protocol):
 
 @pytest.mark.parametrize("protocol", LIMITS)
 def test_drivers_take_no_more_decisions_of_a_protocol_than_the_limit(protocol):
-    """`python tools/weight.py --branches PROTOCOL` lists them: what is new belongs into a table, or into a codec."""
+    """`python tools/weigh.py --branches PROTOCOL` lists them: what is new belongs into a table, or into a codec."""
     assert len(find_decisions(protocol)) <= LIMITS[protocol]
 
 
@@ -63,3 +64,19 @@ def test_a_condition_that_names_a_field_is_seen_and_another_is_not(tmp_path, mon
     )
     (found,) = WEIGHT.find_branches("lock", DRIVERS)
     assert (Path(found.file).name, found.line, found.function, found.words) == ("node.py", 2, "give", ("owner",))
+
+
+def test_weight_is_statements_and_lines_by_hand_and_golden_lines_stand_apart():
+    source = '"""Doc."""\n\n\ndef f():\n    """Doc."""\n    x = 1; y = 2\n    return x\n'
+    assert WEIGHT.weigh_text(Path("a/b.py"), source) == (4, 0)
+    assert WEIGHT.weigh_text(Path("a/steps/c.txt"), "one\n    written\n\ntwo\n") == (2, 1)
+    assert WEIGHT.weigh_text(Path("a/c.txt"), "one\n    two\n") == (2, 0)
+
+
+def test_what_is_above_its_ceiling_is_said_and_the_ceiling_of_the_sum_only_falls():
+    found = Counter({"tools": 5, "new": 1, "sum": 6})
+    ceilings = {"ceiling": {"tools": 4, "sum": 5}, "allowance": {"an issue": 1}}
+    said = ["new: 1, and its ceiling is 0", "tools: 5, and its ceiling is 4"]
+    assert sorted(WEIGHT.find_excess(found, ceilings, ceilings)) == said
+    before = {"ceiling": {"sum": 4}}
+    assert WEIGHT.find_excess(found, ceilings, before)[-1] == "the ceiling of the sum rose from 4 to 5: it only falls"
