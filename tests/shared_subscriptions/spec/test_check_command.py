@@ -81,7 +81,7 @@ def test_list_names_systems_variants_and_orders(gapless):
     ("arguments", "word"),
     [
         (("shared",), "shared_subscriptions"),
-        (("shared_subscriptions", "--system", "x"), "there are 73, such as next-leader"),
+        (("shared_subscriptions", "--system", "x"), "there are 74, such as next-leader"),
         (("shared_subscriptions", "--size", "huge"), "small, ci, large"),
         (("shared_subscriptions", "--variant", "x"), "settled"),
         (("shared_subscriptions", "--without", "x"), "lease before hand-over"),
