@@ -104,7 +104,6 @@ def test_the_code_is_a_zip_with_the_packages_of_strangers(tmp_path):
         (("--conf", "spark.sql.ansi.enabled=false"), "must be true for our queries"),
         (("--master", "local[1]", "--conf", "spark.master=yarn"), "is not that of --conf spark.master=yarn"),
         (("--engine", "local", "--master", "local[1]"), "is not on Spark, so it has no --master and no --conf"),
-        (("--engine", "local", "--engine=spark"), "contradicts --engine spark or --engine local"),
     ],
 )
 def test_options_that_do_not_fit_are_named(tmp_path, capsys, options, says):

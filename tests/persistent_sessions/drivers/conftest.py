@@ -7,6 +7,7 @@ import os
 import pytest
 from session_databases import new_url
 
+from statemachines.drivers.sql import silent_server
 from statemachines.testing.postgres import share_server
 
 
@@ -15,7 +16,8 @@ def sessions_server(tmp_path_factory):
     """The URL of the server; the workers of a run share it."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    with share_server(shared / "postgres") as url:
+    with share_server(shared / "postgres") as url, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(silent_server, "PROBE_S", 60.0)  # a server on a busy machine is slow, and is not silent
         yield url
 
 

@@ -35,7 +35,7 @@ EMPTY = []
 EMPTIED = """
 SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid();
-DROP SCHEMA IF EXISTS gapless_sessions CASCADE
+DROP SCHEMA IF EXISTS gapless_sessions, gapless CASCADE
 """
 
 

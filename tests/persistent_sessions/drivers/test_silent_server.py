@@ -24,22 +24,30 @@ PATIENCE_S = 60
 """A call that has no limit of its own fails the test after that."""
 
 
-@pytest.fixture(autouse=True)
-def soon(monkeypatch):
-    monkeypatch.setattr(silent_server, "ANSWER_S", 0.05)
-    monkeypatch.setattr(silent_server, "PROBE_S", 0.5)
+class SilentProxy(FaultProxy):
+    """No probe comes through while it blocks, so none is waited for; otherwise a busy machine is waited for."""
+
+    def block(self):
+        silent_server.PROBE_S = 0.5
+        super().block()
+
+    def heal(self):
+        silent_server.PROBE_S = PATIENCE_S
+        super().heal()
 
 
 @pytest.fixture
-def proxied(postgres_url):
+def proxied(postgres_url, monkeypatch):
     """`play(body)`: `body(proxy, url)` with a proxy before the server."""
+    monkeypatch.setattr(silent_server, "ANSWER_S", 0.05)
+    monkeypatch.setattr(silent_server, "PROBE_S", PATIENCE_S)
     front, _, rest = postgres_url.partition("@")
     address, _, database = rest.partition("/")
     host, _, port = address.partition(":")
 
     def play(body):
         async def main():
-            async with FaultProxy((host, int(port))) as proxy:
+            async with SilentProxy((host, int(port))) as proxy:
                 url = f"{front}@127.0.0.1:{proxy.address[1]}/{database}?sslmode=disable&gssencmode=disable"
                 await asyncio.wait_for(body(proxy, url), PATIENCE_S)
 
