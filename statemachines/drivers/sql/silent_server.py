@@ -28,10 +28,10 @@ LONGEST_S: Final = STATEMENT_S + 5.0
 """A request that takes longer is given up, whatever the server says: its own limit has passed by then."""
 
 IS_WORKING: Final = (
-    "SELECT count(*) FROM pg_stat_activity"
-    " WHERE pid = ANY(%s) AND state = 'active' AND wait_event_type IS DISTINCT FROM 'Client'"
+    "SELECT count(*) FILTER (WHERE state = 'active' AND wait_event_type IS DISTINCT FROM 'Client'),"
+    " max(state_change)::text FROM pg_stat_activity WHERE pid = ANY(%s)"
 )
-"""How many of our sessions work on something, and do not wait for us."""
+"""How many of our sessions work on something, and do not wait for us; and when one of them began or ended something."""
 
 T = TypeVar("T")
 
@@ -42,6 +42,8 @@ class ServerConnections:
     def __init__(self) -> None:
         self._opened: WeakSet[psycopg.Connection[Any]] = WeakSet()
         self._arguments: dict[str, Any] = {}
+        self._looked: tuple[float, str | None] = (0.0, None)
+        """When the server was asked, and when a session of ours had begun or ended something by then."""
         self.is_pooled = False
         """A pooler numbers its own sessions, and not those of the server."""
 
@@ -51,7 +53,8 @@ class ServerConnections:
         self._opened.add(connection)
 
     async def is_working(self) -> bool:
-        """Whether the server can be reached anew, and works on what one of them has sent."""
+        """Whether the server can be reached anew, and works on what one of them has sent, or has done so since it was
+        asked last: between two statements it works on none."""
         pids = [one.info.backend_pid for one in list(self._opened) if not one.closed]
         try:
             async with asyncio.timeout(PROBE_S):
@@ -60,7 +63,12 @@ class ServerConnections:
                         await probe.execute("SELECT 1")
                         return True
                     found = await (await probe.execute(IS_WORKING, [pids])).fetchone()
-                    return found is not None and found[0] > 0
+                    count, changed = found or (0, None)
+                    when, before = self._looked
+                    is_recent = time.monotonic() - when < ANSWER_S / 2
+                    if not is_recent:
+                        self._looked = (time.monotonic(), changed)
+                    return count > 0 or is_recent or changed != before
         except TimeoutError:
             return False
         except psycopg.Error as error:
