@@ -297,8 +297,8 @@ GIVEN = {
     "def system(): raise ValueError('no desk')": "given_code.py:1, in system: ValueError: no desk; that is in the code",
     "import sys\ndef system(): sys.exit(5)": "given_code.py:2, in system: the code that was given ends the process",
     "def make(): pass\ndef system(): make(1)": "in system: TypeError: make() takes 0 positional arguments but 1",
-    "from statemachines_spec import *\ndef mk_given(): pass\nsystem = CheckProtocol(systems={'a': ''}, build=mk_given)": (
-        "given_code.py:2, in mk_given: TypeError: mk_given() takes 0 positional arguments but 4"
+    "from statemachines_spec import *\ndef mk_own(): pass\nsystem = CheckProtocol(systems={'a': ''}, build=mk_own)": (
+        "given_code.py:2, in mk_own: TypeError: mk_own() takes 0 positional arguments but 4"
     ),
 }
 
