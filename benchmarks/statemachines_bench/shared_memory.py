@@ -6,9 +6,8 @@ message to its last, so that no start counts.
 
 from __future__ import annotations
 
-import inspect
+import ctypes
 import os
-import re
 import signal
 import time
 from collections.abc import Callable
@@ -18,12 +17,16 @@ from multiprocessing.connection import Connection
 from statistics import quantiles
 from typing import Any
 
+import iceoryx2
+import zmq
+
 from statemachines.cursor_recovery.memory import WRITE_HEAD, CompareAndSwap
-from statemachines.drivers.cursor_recovery import CircularQueue, Instruments, attachment, short_way
-from statemachines.kernel import GaplessError, Request
+from statemachines.drivers.cursor_recovery import CircularQueue, Instruments
+from statemachines.kernel import Request
 from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 
 BODY = b"x" * 64
+Body = ctypes.c_uint8 * 64
 BATCH = [bytes([number]) * 64 for number in range(64)]
 """A block of messages that differ: pickle writes what is the same only once."""
 EACH = 4
@@ -69,12 +72,6 @@ def put_to_theirs(queue: Any, count: int, what: object) -> None:
         queue.put(what)
 
 
-def send(connection: Connection, count: int) -> None:
-    """The producer of a pipe."""
-    for _ in range(count):
-        connection.send_bytes(BODY)
-
-
 def ours_single(count: int) -> float:
     """Messages a second."""
     with make_queue(**POOL) as queue:
@@ -96,52 +93,55 @@ def theirs(count: int, what: object, each: int) -> float:
         queue.close()
 
 
-def measure_pipe(count: int) -> float:
-    """Messages a second through a bare pipe."""
-    here, there = CONTEXT.Pipe(duplex=False)
-    with here, there:
-        return messages_a_second(partial(send, there, count), here.recv_bytes, count, 1)
+# -- other queues ---------------------------------------------------------------------------------------------------
 
 
-# -- without what makes it safe -------------------------------------------------------------------------------------
+def send_to_zeromq(address: str, count: int) -> None:
+    """The producer of a PUSH socket, which waits where the consumer is slow."""
+    with zmq.Context() as context, context.socket(zmq.PUSH) as socket:
+        socket.connect(address)
+        for _ in range(count):
+            socket.send(BODY)
 
 
-def use_bare_way() -> None:
-    """In this process, for good: the short way without its looks at whether the cursor is still its own, and without
-    checksums.  It is made from the text of the short way, so it is what is measured less these lines."""
-    for function in (short_way.short_write, short_way.short_read):
-        text = inspect.getsource(function)
-        text, looks = re.subn(r" +if load_own\(\) != word:\n +return \w+\(\w+\.FENCED\)\n", "", text)
-        text, sums = re.subn(r"crc32\(data, crc32\(pack\(head, size\)\)\) != check", "False", text)
-        text, stored = re.subn(r"crc32\(data, crc32\(pack\(head, size\)\)\)", "0", text)
-        if looks != 2 or not sums + stored:
-            raise GaplessError(f"the text of {function.__name__} has changed: this row has to change with it")
-        names = dict(vars(short_way))
-        exec(text, names)
-        setattr(attachment, function.__name__, names[function.__name__])
+def measure_zeromq(count: int) -> float:
+    """Messages a second from a PUSH to a PULL socket over ipc."""
+    address = f"ipc://@bench-{os.getpid()}-{time.monotonic_ns()}"
+    with zmq.Context() as context, context.socket(zmq.PULL) as socket:
+        socket.bind(address)
+        return messages_a_second(partial(send_to_zeromq, address, count), socket.recv, count, 1)
 
 
-def put_bare(name: str, count: int) -> None:
-    """The producer, which attaches when there are no checks any more."""
-    use_bare_way()
-    with CircularQueue[bytes].attach(name) as queue:
-        put_to_ours(queue, count)
+def open_iceoryx2(name: str) -> tuple[Any, Any]:
+    """A node, and the service of that name: a publisher waits where the buffer of 1 024 messages is full."""
+    iceoryx2.set_log_level(iceoryx2.LogLevel.Error)
+    node = iceoryx2.NodeBuilder.new().create(iceoryx2.ServiceType.Ipc)
+    service = node.service_builder(iceoryx2.ServiceName.new(name)).publish_subscribe(Body)
+    return node, service.subscriber_max_buffer_size(1_024).enable_safe_overflow(False).open_or_create()
 
 
-def bare_single(count: int) -> float:
-    """Messages a second, in a consumer of its own."""
-    here, there = CONTEXT.Pipe(duplex=False)
-    consumer = CONTEXT.Process(target=_bare_single, args=(there, count))
-    consumer.start()
-    rate: float = here.recv()
-    consumer.join()
-    return rate
+def send_to_iceoryx2(name: str, count: int) -> None:
+    """The producer of an iceoryx2 service, which sends copies."""
+    _node, service = open_iceoryx2(name)
+    publisher, body = service.publisher_builder().create(), Body.from_buffer_copy(BODY)
+    for _ in range(count):
+        publisher.send_copy(body)
 
 
-def _bare_single(there: Connection, count: int) -> None:
-    use_bare_way()
-    with make_queue(**POOL) as queue:
-        there.send(messages_a_second(partial(put_bare, queue.name, count), queue.get, count, 1))
+def measure_iceoryx2(count: int) -> float:
+    """Messages a second through iceoryx2; its subscriber looks until there is one."""
+    name = f"bench-{os.getpid()}-{time.monotonic_ns()}"
+    _node, service = open_iceoryx2(name)
+    subscriber = service.subscriber_builder().buffer_size(1_024).create()
+
+    def get() -> bytes:
+        while (sample := subscriber.receive()) is None:
+            pass
+        body = bytes(sample.payload().contents)
+        sample.delete()
+        return body
+
+    return messages_a_second(partial(send_to_iceoryx2, name, count), get, count, 1)
 
 
 # -- many -----------------------------------------------------------------------------------------------------------
@@ -323,19 +323,19 @@ ROWS = (
         aim="1.5",
     ),
     BenchRow(
-        name="queue-single-pipe",
-        about="the same against a bare pipe, which has one reader, no bound and no recovery",
+        name="queue-single-zeromq",
+        about="the same against zeromq, PUSH and PULL over ipc, which loses what it holds with a process",
         unit="messages/s",
-        baseline_name="multiprocessing.Pipe",
-        prepare=pair(ours_single, measure_pipe, full=20_000, small=50),
+        baseline_name="pyzmq",
+        prepare=pair(ours_single, measure_zeromq, full=20_000, small=50),
         ratio=RatioKind.OURS_OVER_BASELINE,
     ),
     BenchRow(
-        name="queue-single-bare",
-        about="one message a call without checksums and without looking whether a cursor is still its owner's",
+        name="queue-single-iceoryx2",
+        about="the same against iceoryx2, a publisher and a subscriber that looks without a pause",
         unit="messages/s",
-        baseline_name="multiprocessing.Queue",
-        prepare=pair(bare_single, theirs, BODY, 1, full=20_000, small=50),
+        baseline_name="iceoryx2",
+        prepare=pair(ours_single, measure_iceoryx2, full=20_000, small=50),
         ratio=RatioKind.OURS_OVER_BASELINE,
     ),
     BenchRow(
