@@ -17,9 +17,7 @@ PROTOCOL = Protocol(
         "late_join": "statemachines.sequence_windows.late_join:LATE_JOIN",
         "loss_notifier": "statemachines.sequence_windows.loss_notifier:LOSS_NOTIFIER",
         "inbox_window": "statemachines.sequence_windows.inbox_window:INBOX_WINDOW",
-        "held_stream": "statemachines.sequence_windows.held_stream:HELD_STREAM",
     },
-    processes={"held_streams": "statemachines.sequence_windows.held_streams:HELD_STREAMS"},
     page="statemachines.sequence_windows:clauses.md",
     areas={
         "sim": "statemachines_sim.sequence_windows:SIM",

@@ -99,8 +99,7 @@ class SubscriberTable:
     """`window`: when to forget; `now_ns` of a clock that does not step, from which the window's time runs;
     `everything`: all subjects are subscribed but those that were taken back; `horizon_ns`: see `HORIZON_NS` (0: any
     frame is believed); `publishers_max`: so many of a subject are remembered.  `evicted`: publishers that were
-    forgotten because a subject had too many; `in_order`: nothing is delivered below a number that has come, jump or not
-    (SW-82).  `ConfigurationError` for a bound that is none."""
+    forgotten because a subject had too many.  `ConfigurationError` for a bound that is none."""
 
     def __init__(
         self,
@@ -110,7 +109,6 @@ class SubscriberTable:
         everything: bool = False,
         horizon_ns: int = HORIZON_NS,
         publishers_max: int = PLACES,
-        in_order: bool = False,
     ) -> None:
         if not 0 < publishers_max <= PLACES_MAX:
             raise ConfigurationError("publishers_max", publishers_max, f"must be 1 to {PLACES_MAX}")
@@ -121,7 +119,6 @@ class SubscriberTable:
         self._everything = everything
         self._listed: set[str] = set()
         self._horizon_ns = horizon_ns
-        self._in_order = in_order
 
     # -- who subscribes -----------------------------------------------------------------------------------------
 
@@ -189,20 +186,11 @@ class SubscriberTable:
             self.subjects.flip()
         return bool(step.effects)
 
-    def last_of(self, subject: str, publisher: str, life: int = 0) -> int:
-        """The last number that came of the publisher, as far as it is known (0: it is not)."""
-        for generation in (self.subjects.current, self.subjects.old):
-            kept = generation.get(subject)
-            entry = None if kept is None else kept.lines.get((publisher, life))
-            if entry is not None:
-                return entry.last
-        return 0
-
     def record(self, subject: str, publisher: str, life: int = 0) -> SubscriberWindowRecord:
         """What the machine of the subject and of this life of the publisher has."""
-        name, in_order = line_of(publisher, life), self._in_order
+        name = line_of(publisher, life)
         if not self.is_subscribed(subject):
-            return SubscriberWindowRecord(subject, name, in_order=in_order)
+            return SubscriberWindowRecord(subject, name)
         flips = FLIPS
         for status, generation in ((CURRENT, self.subjects.current), (OLD, self.subjects.old)):
             kept = generation.get(subject)
@@ -210,11 +198,11 @@ class SubscriberTable:
                 entry = kept.lines.get((publisher, life))
                 if entry is not None:
                     last, time_ns, other, jumped = entry.last, entry.time_ns, entry.other, entry.jumped
-                    return SubscriberWindowRecord(subject, name, status, last, time_ns, other, jumped, 0, in_order)
+                    return SubscriberWindowRecord(subject, name, status, last, time_ns, other, jumped)
                 crowded = flips if kept.crowded else 0
-                return SubscriberWindowRecord(subject, name, FRESH, crowded=crowded, in_order=in_order)
+                return SubscriberWindowRecord(subject, name, FRESH, crowded=crowded)
             flips -= 1
-        return SubscriberWindowRecord(subject, name, FRESH, in_order=in_order)
+        return SubscriberWindowRecord(subject, name, FRESH)
 
     def _receive(self, subject: str, line: Line, event: Numbered, t_ns: int) -> tuple[Judged, ...]:
         """All that the short way does not do: the machine."""

@@ -55,8 +55,7 @@ class SubscriberWindowRecord(msgspec.Struct, frozen=True, gc=False):
     began, if that came with it (0: it did not).  After a jump there are two runs of numbers, below the jump and from
     the number `jumped` on: `other` is the last number of the one that `last` is not of (0: there was no jump).
     `crowded`: of one that nothing is known of: publishers of the subject were forgotten for others, perhaps this one
-    too, and after so many flips that is forgotten (0: none were).  `in_order`: the receiver recovers, and keeps one run
-    alone."""
+    too, and after so many flips that is forgotten (0: none were)."""
 
     subject: str
     publisher: str
@@ -66,7 +65,6 @@ class SubscriberWindowRecord(msgspec.Struct, frozen=True, gc=False):
     other: int = 0
     jumped: int = 0
     crowded: int = 0
-    in_order: bool = False
 
 
 Done = tuple[SubscriberWindowRecord, Effects]
@@ -146,12 +144,10 @@ def tell_verdict(
 
 def advance_window(record: SubscriberWindowRecord, event: Numbered) -> SubscriberWindowRecord:
     """Up to the end of the event.  Where it is a jump the run before it is kept, and so is the run after a jump where
-    the publisher goes on before it; not so by a receiver that delivers in order."""
+    the publisher goes on before it."""
     time_ns = event.begin_ns or (record.time_ns if event.frame == frame_of(record.last) else 0)
     runs = (record.last, record.other, record.jumped)
     last, other, jumped = runs_after(*runs, find_since(record, event), event.number, event.end)
-    if record.in_order:
-        other = jumped = 0
     return replace(record, last=last, time_ns=time_ns, other=other, jumped=jumped, crowded=0)
 
 
@@ -273,11 +269,6 @@ def keeps_two_runs_apart(record: SubscriberWindowRecord) -> bool:
     return min(record.last, record.other) < record.jumped <= max(record.last, record.other)
 
 
-def keeps_one_run_in_order(record: SubscriberWindowRecord) -> bool:
-    """A receiver that delivers in the order of the numbers keeps nothing below a jump."""
-    return not (record.in_order and (record.other or record.jumped))
-
-
 def is_crowded_where_nothing_is_known(record: SubscriberWindowRecord) -> bool:
     """Only a publisher that nothing is known of may have been forgotten, and no longer than its subject is kept."""
     return 0 <= record.crowded <= (FLIPS if record.status in (FRESH, UNSUBSCRIBED) else 0)
@@ -294,7 +285,6 @@ SUBSCRIBER_WINDOW = Fsm(
     invariants=(
         Invariant("keeps-a-number-where-it-is-kept", "SW-02", keeps_a_number_where_it_is_kept),
         Invariant("keeps-two-runs-apart", "SW-81", keeps_two_runs_apart),
-        Invariant("keeps-one-run-in-order", "SW-82", keeps_one_run_in_order),
         Invariant("is-crowded-where-nothing-is-known", "SW-78", is_crowded_where_nothing_is_known),
     ),
 )

@@ -6,14 +6,11 @@ import sys
 from contextlib import ExitStack
 from typing import Any
 
-from msgspec.structs import replace
 from mutants import Break, swap, without_choice
 
-from statemachines.drivers.sequence_windows import datagram, held_messages, sent_messages
-from statemachines.drivers.sequence_windows.held_streams import HeldStreams
+from statemachines.drivers.sequence_windows import datagram
 from statemachines.kernel import Message
 from statemachines.sequence_windows import (
-    held_streams,
     loss_notifier,
     losses,
     message,
@@ -29,11 +26,6 @@ from statemachines.sequence_windows.generations import Generations
 from statemachines.sequence_windows.subscriber_table import PublisherEntry
 
 CLAUSES = "test_windows_clauses"
-
-
-def keep_both_runs(record: Any, event: Any, advance: Any = subscriber_window.advance_window) -> Any:
-    """As if the receiver need not deliver in order."""
-    return replace(advance(replace(record, in_order=False), event), in_order=record.in_order)
 
 
 class Numbered(Message, frozen=True, gc=False):
@@ -90,15 +82,10 @@ BREAKS = {
     "SW-46": swap(loss_notifier, "HEAD", {}),
     "SW-60": swap(windows, "_window", lambda side, given: rotation.Window()),
     "SW-61": swap(losses, "sort_by_id", tuple),
-    "SW-71": swap(held_messages, "judge_released", lambda told, filled, lost, own: told),
-    "SW-72": lambda stack: unknown_is_asked_for(stack),
-    "SW-75": swap(HeldStreams, "drop", no_more(None)),
-    "SW-76": swap(sent_messages, "range_text", lambda first, last: ".."),
     "SW-79": swap(
         subscriber_table, "PublisherEntry", lambda publisher, life, after: PublisherEntry(publisher, 0, after)
     ),
     "SW-81": swap(subscriber_window, "last_before", lambda last, other, jumped, first, end: last),
-    "SW-82": swap(subscriber_window, "advance_window", keep_both_runs),
     "SW-80": swap(datagram, "_ARRAYS", ()),
 }
 
@@ -106,9 +93,3 @@ BREAKS = {
 def floor_stays(stack: ExitStack) -> None:
     """What is dropped raises no frame."""
     swap(publisher_table, "Tick", lambda now_ns, kept, old_frame=0: rotation.Tick(now_ns, kept))(stack)
-
-
-def unknown_is_asked_for(stack: ExitStack) -> None:
-    """As if it were known that all since the last message are missing."""
-    swap(HeldStreams, "concerns", lambda self, place, told: told.lost > 0)(stack)
-    swap(held_streams, "is_hole", lambda verdict, unknown: verdict is message.Verdict.SKIP)(stack)

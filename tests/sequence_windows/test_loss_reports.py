@@ -265,7 +265,9 @@ def test_a_tampering_is_found_by_its_checks_and_by_no_other(made, rows, tmp_path
 
 def test_a_join_rests_on_the_convergence_that_its_receiver_was_told_of(tmp_path):
     """The network converges anew after the loss, and the message comes before the operator's word does."""
-    path, _ = write_run(tmp_path, find_scenario("sequence_windows/newest_alone"), 11)
+    own = replace(SHORT.own, subjects=6, publish_ms=(20, 60), converge_s=(6.0, 16.0), resubscribe_s=(0, 0))
+    faults = (Fault("loss", 15 * S, S - 2, rate=0.9), Fault("crash", 15_700_000_000, S // 10, "publisher-2"))
+    path, _ = write_run(tmp_path, replace(SHORT, own=own), 0, faults)
     verdicts = judged(path)
     assert verdicts["joins"].checked > 5
     assert not any(len(verdict.run) for verdict in verdicts.values())
@@ -350,18 +352,6 @@ def test_losses_are_judged_and_the_page_has_both_confusion_tables(tmp_path, engi
                   "Who lost most", '<svg class="losses"'):  # fmt: skip
         assert words in page
     assert "confusion" in json.dumps(json.loads((tmp_path / "out" / "summary.json").read_text()))
-
-
-def test_who_recovers_is_advised_of_what_was_given_up(tmp_path):
-    """What its window says to be missing may still come, and is no loss yet."""
-    path, tally = write_run(tmp_path, find_scenario(f"{SW}/some_kept"), 7)
-    assert tally["given_up"] > 0 < tally["recovered"]
-    assert {name for name, found in judged(path).items() if len(found.run)} == set()
-    rows = pq.read_table(path).to_pylist()
-    less = [row for row in rows if row["event"] != "given_up" or not row["grant"]]
-    assert {name for name, found in judged(write_rows(path, tmp_path, less)).items() if len(found.run)} == {
-        "advisories"
-    }
 
 
 def test_SW_81_what_a_jump_has_passed_over_may_be_delivered_once_behind_it():

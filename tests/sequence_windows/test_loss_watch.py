@@ -14,7 +14,7 @@ from statemachines_sim.judge import Violation
 from statemachines_sim.scenario import Net, Phases, Scenario, check_scenario
 from statemachines_sim.sequence_windows import SIM
 from statemachines_sim.sequence_windows.carried_message import Carried
-from statemachines_sim.sequence_windows.memory import RecoveryMemory
+from statemachines_sim.sequence_windows.memory import WindowMemory
 from statemachines_sim.sequence_windows.section import WindowSection
 from statemachines_sim.units import MS, S
 from statemachines_sim.world import World
@@ -487,7 +487,7 @@ def test_NOTIFY_who_stands_still_advises_when_it_goes_on():
 
 
 def test_a_memory_turns_when_both_bounds_are_passed_and_forgets_in_two_turns():
-    memory = RecoveryMemory(size=49, time_ns=10, overhead=48, now_ns=0)
+    memory = WindowMemory(size=49, time_ns=10, overhead=48, now_ns=0)
     memory.touch("a")
     assert list(memory.tick(11)) == [], "49 bytes are not more than 49"
     memory.touch("b")
@@ -501,7 +501,7 @@ def test_a_memory_turns_when_both_bounds_are_passed_and_forgets_in_two_turns():
 
 
 def test_a_memory_of_just_its_size_never_turns():
-    memory = RecoveryMemory(size=49, time_ns=10, overhead=48, now_ns=0)
+    memory = WindowMemory(size=49, time_ns=10, overhead=48, now_ns=0)
     memory.touch("a")
     for now_ns in (11, 22, 33, 44):
         assert list(memory.tick(now_ns)) == []

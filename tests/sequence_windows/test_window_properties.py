@@ -10,14 +10,6 @@ from statemachines.sequence_windows.loss_notifier import LISTED, LOST_MAX, Advis
 from statemachines.sequence_windows.message import LOSS_MAX, Judged, Numbered, Verdict
 from statemachines.sequence_windows.properties import PROPERTIES
 from statemachines.sequence_windows.properties.advised_losses import AdvisedLosses
-from statemachines.sequence_windows.properties.handed_messages import (
-    HandedMessages,
-    judge_answer,
-    judge_query,
-    judge_settled,
-    judge_source,
-    judge_sum,
-)
 from statemachines.sequence_windows.properties.heard_messages import (
     ArrivedMessage,
     HeardMessages,
@@ -192,60 +184,6 @@ def test_the_past_of_a_client_is_bounded():
     lost = AdvisedLosses(advised_at=0).lose((("s", 1),), 0)
     assert (lost.pass_time(2, 3).since, lost.pass_time(2, 3).advised_at) == (-2, -2)
     assert (lost.pass_time(9, 3).since, lost.pass_time(9, 3).advised_at) == (-3, None)
-
-
-# -- recovery -------------------------------------------------------------------------------------------------------
-
-
-def hand(handed, ordinal, verdict, lost=0, unknown=False, here=()):
-    return names(handed.observe(ordinal, Verdict[verdict], lost, unknown, here)[1])
-
-
-@pytest.mark.parametrize("remembers", [False, True])
-def test_ORDER_what_is_handed_over_is_behind_all_before_it(remembers):
-    handed, broken = HandedMessages(remembers=remembers).observe(3, Verdict.FIRST, 0, False)
-    handed, more = handed.observe(5, Verdict.SKIP, 1, False)
-    assert (broken, more, handed.last) == ((), (), 5)
-    assert hand(handed, 6, "NEXT") == []
-    assert hand(handed, 5, "FIRST") == hand(handed, 3, "FIRST") == (["TWICE"] if remembers else ["ORDER"])
-    assert hand(handed, 4, "FIRST") == (["ORDER", "LATE"] if remembers else ["ORDER"])
-    assert hand(handed, 2, "FIRST") == ["ORDER"]
-
-
-def test_ORDER_somebody_brought_it_and_it_is_said_who():
-    assert judge_source(True, True, True) == judge_source(True, False, False) == ()
-    assert names(judge_source(False, True, True)) == names(judge_source(True, True, False)) == ["ORDER"]
-
-
-def test_REPORT_a_hole_is_told_once():
-    handed = HandedMessages(last=3)
-    assert hand(handed, 6, "SKIP", 2) == hand(handed, 6, "SKIP", 1, True) == hand(handed, 6, "CYCLE") == []
-    assert hand(handed, 6, "SKIP", 1) == hand(handed, 6, "NEXT") == hand(handed, 4, "SKIP", 1, True) == ["REPORT"]
-    told, broken = handed.tell_loss(2)
-    assert (broken, told.attach_loss(2)) == ((), (handed, ()))
-    assert names(told.tell_loss(2)[1]) == names(told.attach_loss(1)[1]) == names(handed.attach_loss(1)[1]) == ["REPORT"]
-    assert names(judge_sum(1, 2)) == ["REPORT"]
-    assert judge_sum(2, 2) == ()
-
-
-def test_NOGAP_what_is_here_is_not_lost_and_a_publisher_answers_with_all_it_has():
-    handed = HandedMessages(last=3)
-    assert hand(handed, 6, "SKIP", 2, here={3, 6}) == []
-    assert hand(handed, 6, "SKIP", 2, here={5}) == ["NOGAP"]
-    assert judge_answer([1, 2], [1, 2]) == ()
-    assert names(judge_answer([1], [1, 2])) == ["NOGAP"]
-
-
-def test_SETTLED_what_came_is_handed_over_in_the_end():
-    assert HandedMessages(last=3).list_open({1, 3}) == []
-    assert HandedMessages(last=3).list_open({5, 3, 4}) == [4, 5]
-    assert judge_settled(5, 5) == ()
-    assert names(judge_settled(6, 5)) == ["SETTLED"]
-
-
-def test_QUIET_a_query_is_for_what_was_lost_behind_something_that_came():
-    assert judge_query((2, 4), {2, 3, 4}, True) == ()
-    assert names(judge_query((2, 4), {2, 3}, True)) == names(judge_query((2, 4), {2, 4}, False)) == ["QUIET"]
 
 
 @pytest.mark.parametrize(("ordinal", "between"), [(3, 0), (4, 0), (5, 1), (7, 3)])

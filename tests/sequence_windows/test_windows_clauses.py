@@ -494,18 +494,6 @@ def test_SW_81_a_record_that_breaks_it_is_told_from_one_that_does_not():
     assert not holds(replace(record, other=0))
 
 
-def test_SW_82_who_delivers_in_order_keeps_nothing_below_a_jump():
-    made = SubscriberTable(Window(1), 0, everything=True, in_order=True)
-    told = [made.receive("s", "p", message(base), T)[0].verdict for base in (1, 1_000, 2, 1_001)]
-    assert told == [FIRST, SKIP, REPEAT, NEXT]
-
-
-def test_SW_82_a_record_with_two_runs_is_refused_in_order():
-    two = replace(Receiver(message(1), message(1_000)).record, in_order=True)
-    with pytest.raises(InvariantViolated, match="keeps-one-run-in-order"):
-        Node(SUBSCRIBER_WINDOW, two, name="n", now_ns=0).check()
-
-
 def test_SW_80_the_layout_of_another_version_is_refused_by_its_name():
     for data in (b"\x97\x01", b"\x98\x03rest"):
         with pytest.raises(OtherLayout, match=f"layout {data[1]}, and we speak 2"):

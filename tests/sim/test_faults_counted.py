@@ -17,7 +17,7 @@ from statemachines_sim.world import World
 
 RUNS = {
     "missed_samples/history_comes_round": "join",
-    "sequence_windows/asked_again": "subscribe",
+    "sequence_windows/wrong_walls": "subscribe",
     "shared_subscriptions/generations": "rotate",
     "cursor_recovery/deaths": "cut",
 }
@@ -48,7 +48,7 @@ def test_without_monitors_a_run_comes_to_its_end_and_nothing_breaks(name):
 
 def write_crash(folder, schedule=None, change=lambda run: run):
     """The trace of a run of sequence windows with one crash; in its table of runs stands `schedule`."""
-    scenario = override(find_scenario("sequence_windows/asked_again"), ["phases.safety_s=20.0"])
+    scenario = find_scenario("sequence_windows/drizzle")
     crash = Fault("crash", 2_000_000_000, 500_000_000, "receiver-1")
     world = World(scenario, 1, schedule=(crash,))
     outcome = world.run()

@@ -13,15 +13,11 @@ SECOND_NS = 1_000_000_000
 def judge_advisories(segment: Segment) -> CheckVerdict:
     """THROTTLE: each advisory is at least a second after the one before it, by a clock that nothing is wrong with, and
     is the sum of what was lost since; or of all but the loss of that very instant: a client whose second is over hears
-    of it afterwards.  A life that recovers has lost what it has given up, and not what its window says."""
+    of it afterwards."""
     columns = segment.columns
     odd = odd_clocks(columns)
     advised = columns.rows_of("tell", event=("advisory",))
-    lives = given_up(segment)
-    recover = {(run, life) for run, life, _ in lives.values()}
-    for said in hearing_of(segment).said:
-        if said.told and (said.place.run, said.life) not in recover:
-            lives[said.row] = (said.place.run, said.life, said.told)
+    lives = {said.row: (said.place.run, said.life, said.told) for said in hearing_of(segment).said if said.told}
     losses = np.array(sorted(lives), np.int64)
     owed: dict[tuple[int, str], int] = {}
     newest: dict[tuple[int, str], tuple[int, int]] = {}
@@ -44,11 +40,3 @@ def judge_advisories(segment: Segment) -> CheckVerdict:
         owed[who], last[who] = left, t_ns
     found = np.array(sorted(wrong), np.int64)
     return verdict(columns, len(advised), found, lambda row: f"{columns.text('instance', row)} {wrong[row]}")
-
-
-def given_up(segment: Segment) -> dict[int, tuple[int, str, int]]:
-    """Of receivers that recover: row -> (run, life, how many will not come)."""
-    columns = segment.columns
-    rows = columns.rows_of("tell", event=("given_up",)).tolist()
-    lives = {row: columns.text("instance", row).partition("/")[0] for row in rows}
-    return {row: (int(columns["run"][row]), lives[row], int(columns["grant"][row])) for row in rows}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from statemachines.sequence_windows.properties.heard_messages import HeardMessages, remember_publisher
 from statemachines.sequence_windows.properties.published_numbers import PublishedNumbers
-from statemachines_sim.sequence_windows.memory import RecoveryMemory
+from statemachines_sim.sequence_windows.memory import WindowMemory
 
 Place = tuple[str, str]
 """A publisher (its id, which is that of one life) and a subject."""
@@ -50,7 +50,7 @@ class ReceiverLife:
     publishers of a subject (0: for all); `ordered`: messages do not overtake each other."""
 
     def __init__(
-        self, memory: RecoveryMemory, subjects: tuple[str, ...], born: int, places: int = 0, *, ordered: bool = True
+        self, memory: WindowMemory, subjects: tuple[str, ...], born: int, places: int = 0, *, ordered: bool = True
     ) -> None:
         self.places = places
         self.ordered = ordered
@@ -117,7 +117,7 @@ class SentNumbers:
 class PublisherLife:
     """One life of a publisher."""
 
-    def __init__(self, memory: RecoveryMemory) -> None:
+    def __init__(self, memory: WindowMemory) -> None:
         self.memory = memory
         self.sent: dict[str, SentNumbers] = {}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from statemachines.kernel import node_of
 from statemachines_sim.cluster import SimCluster
 from statemachines_sim.sequence_windows.operator import NAME
 from statemachines_sim.sequence_windows.section import WindowSection
@@ -17,9 +16,6 @@ def play(own: WindowSection, world: SimCluster) -> None:
     """Every message goes to every receiver, as in a multicast group: who does not want it drops it."""
 
     def route(to: str) -> list[str]:
-        node = node_of(to)
-        if node in world.processes:  # a question, or an answer
-            return [node]
         return [node for node in world.processes if node.startswith(LISTENERS)]
 
     world.network.route_by(route)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-class RecoveryMemory:
+class WindowMemory:
     """`size` bytes, of `overhead` and the subject each; it turns after `time_ns` of the host's own clock."""
 
     def __init__(self, size: int, time_ns: int, overhead: int, now_ns: int) -> None:

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from statemachines.drivers.sequence_windows.datagram import encode
-from statemachines.drivers.sequence_windows.recovery_query import RecoveryQuery
-from statemachines.drivers.sequence_windows.sent_messages import SentMessages
-from statemachines.kernel import Message, Outgoing
 from statemachines.sequence_windows.late_join import Converged
 from statemachines.sequence_windows.publisher_window import (
     ABSENT,
@@ -19,10 +15,9 @@ from statemachines.sequence_windows.publisher_window import (
     Stamped,
 )
 from statemachines.sequence_windows.rotation import PUBLISHER_OVERHEAD, ROTATION, RotationRecord, Tick
-from statemachines.sequence_windows.sequence import BASE_MAX, frame_of, number_of
+from statemachines.sequence_windows.sequence import BASE_MAX, frame_of
 from statemachines_sim.sequence_windows.carried_message import Carried
 from statemachines_sim.sequence_windows.peer import PeerProcess
-from statemachines_sim.sequence_windows.recovery_answer import AnswerEnded, Asked, Returned
 from statemachines_sim.sequence_windows.watch import CLOSING_NS
 from statemachines_sim.units import MS, S
 
@@ -34,8 +29,6 @@ class WindowPublisherProcess(PeerProcess):
 
     def begin(self) -> None:
         self.watch.speak(self)
-        self.sent = SentMessages(self.own.history) if self.own.history else None
-        self._ordinals: dict[bytes, int] = {}
         self.add(ROTATION, RotationRecord(self.own.publisher_window, self.local_now()), WINDOW)
         for subject in self.own.names:
             self.add(PUBLISHER_WINDOW, PublisherWindowRecord(subject), subject)
@@ -67,33 +60,10 @@ class WindowPublisherProcess(PeerProcess):
         if isinstance(told, Stamped):
             ordinal = self.watch.publish(self, subject, told)
             self.tell(f"{self.life}/{subject}", told)
-            self._keep_sent(subject, ordinal, told)
             parts = (told.frame, told.first, told.time_ns, told.chain)
             self.send(subject, Carried(self.life, subject, ordinal, *parts))
         else:
             self.tell(f"{self.life}/{subject}", told)
-
-    def _keep_sent(self, subject: str, ordinal: int, told: Stamped) -> None:
-        """For those that miss it."""
-        if self.sent is not None:
-            data = encode(self.life, subject, told.number, told.time_ns, told.chain, b"")
-            self.sent.keep(subject, told.number, data)
-            self._ordinals[data] = ordinal
-
-    def handle(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
-        """A question; one for another life, or to whoever keeps nothing, is never answered."""
-        assert isinstance(message, Asked)
-        if to != self.life or self.sent is None:
-            return []
-        numbers = (number_of(message.frame, message.first), number_of(message.frame, message.last))
-        query = RecoveryQuery(message.publisher, message.subject, *numbers, message.run, message.n)
-        found = [(self._ordinals[data], data) for data in self.sent.answer(query)]
-        self.watch.recovery.answer(self, query, [ordinal for ordinal, _ in found])
-        which = (message.run, message.n)
-        for ordinal, data in found:
-            self.send(message.asker, Returned(self.life, message.subject, ordinal, data.hex(), *which))
-        self.send(message.asker, AnswerEnded(self.life, message.subject, *which, len(found)))
-        return []
 
     def _pace(self) -> int:
         own, chance = self.own, self.chance

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from statemachines.kernel import ConfigurationError
-from statemachines.missed_samples.recovery import Recovery
 from statemachines.sequence_windows.rotation import Window
 from statemachines.sequence_windows.sequence import BASE_MAX
 from statemachines.sequence_windows.subject_publishers import PLACES
@@ -55,14 +54,6 @@ class WindowSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Every publisher begins with streams of which only so many bases are left (0: it begins new ones)."""
     epoch_s: int = 1_659_131_646
     """What the wall's clocks show at the beginning."""
-    history: int = 0
-    """So many messages of each subject a publisher keeps, for those that missed some (0: none)."""
-    recovery: bool = False
-    """Applications ask for what they know to be missing ..."""
-    ask_retries: int = 5
-    """... so many times more where no answer comes ..."""
-    ask_timeout_ms: int = 500
-    """... within so long."""
     only: str = ""
     """The limit that is demonstrated: it hides some loss, and no other limit hides any."""
 
@@ -70,11 +61,6 @@ class WindowSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def names(self) -> tuple[str, ...]:
         """The subjects."""
         return tuple(f"subject.{number + 1:02}" for number in range(self.subjects))
-
-    @property
-    def recover(self) -> Recovery:
-        """How applications do."""
-        return Recovery(retries=self.ask_retries, timeout_ms=self.ask_timeout_ms)
 
     @property
     def publisher_window(self) -> Window:
@@ -102,9 +88,6 @@ def check(own: WindowSection, scenario: Scenario) -> None:
         ("rest", own.rest, 0, 1),
         ("places", own.places, 0, PLACES),
         ("bases_left", own.bases_left, 0, BASE_MAX - 1),
-        ("history", own.history, 0, 1_000_000),
-        ("ask_retries", own.ask_retries, 0, 1_000),
-        ("ask_timeout_ms", own.ask_timeout_ms, 1, 3_600_000),
         ("epoch_s", own.epoch_s, 1, 4_700_000_000),
     )
     ranges = ("publish_ms", "rest_s", "resubscribe_s", "away_ms")
@@ -117,9 +100,6 @@ def check(own: WindowSection, scenario: Scenario) -> None:
     check_times(scenario, *((key, getattr(own, key)) for key in times))
     if own.only and own.only not in LIMITS:
         raise ConfigurationError("only", own.only, f"must be one of {', '.join(LIMITS)}")
-    if own.recovery and not scenario.network.fifo:
-        rule = "must be true where applications recover: what is lost is judged by the order of what comes"
-        raise ConfigurationError("network.fifo", False, rule)
     _check_window("pub_window_s", own.pub_window_s, own.pub_window_bytes)
     _check_window("sub_window_s", own.sub_window_s, own.sub_window_bytes)
     left = [name for name in OF_ORDER if name not in scenario.out_of_scope]

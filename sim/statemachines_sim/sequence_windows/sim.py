@@ -16,7 +16,6 @@ from statemachines_sim.sequence_windows.load import play
 from statemachines_sim.sequence_windows.operator import operator
 from statemachines_sim.sequence_windows.publisher_process import WindowPublisherProcess
 from statemachines_sim.sequence_windows.receiver_process import ReceiverProcess
-from statemachines_sim.sequence_windows.recovering_process import RecoveringProcess
 from statemachines_sim.sequence_windows.section import WindowSection, check
 from statemachines_sim.sequence_windows.watch import DRIFT_PPM, LossWatch
 from statemachines_sim.units import S
@@ -38,7 +37,7 @@ class LossSim(SimProtocol[WindowSection]):
         check(own, scenario)
 
     def cast(self, own: WindowSection) -> tuple[Role, ...]:
-        """Publishers talk to receivers, and are asked by those that recover."""
+        """Publishers talk to receivers."""
 
         def publisher(world: SimCluster, node: str, number: int) -> NodeLife:
             return WindowPublisherProcess(world, node, number, own)
@@ -47,20 +46,18 @@ class LossSim(SimProtocol[WindowSection]):
             return ReceiverProcess(world, node, number, own)
 
         def application(world: SimCluster, node: str, number: int) -> NodeLife:
-            return (RecoveringProcess if own.recovery else ApplicationProcess)(world, node, number, own)
+            return ApplicationProcess(world, node, number, own)
 
         def times(some: tuple[float, ...]) -> tuple[int, ...]:
             return tuple(int(at * S) for at in some)
 
         clock = Tolerance(drift_ppm=DRIFT_PPM)
-        # What the network loses on the way to somebody dead no book knows, and it may be asked for in the next life.
-        hit = tuple(kind for kind in OF_PEERS if kind != "crash") if own.recovery else OF_PEERS
         late, later = times(own.join_publishers_s), times(own.join_receivers_s)
         to = ("receiver", "application")
         return (
             Role("publisher", publisher, own.publishers, late, faults=OF_PEERS, talks_to=to, clock=clock),
             Role("receiver", receiver, own.receivers, later, faults=OF_PEERS, clock=clock),
-            Role("application", application, own.applications, faults=hit, clock=clock),
+            Role("application", application, own.applications, faults=OF_PEERS, clock=clock),
         )
 
     def devices(self, own: WindowSection) -> tuple[Fixture, ...]:

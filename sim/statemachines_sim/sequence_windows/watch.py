@@ -19,7 +19,7 @@ from statemachines.sequence_windows.properties.heard_messages import (
     judge_join,
     judge_limit,
 )
-from statemachines.sequence_windows.properties.names import DETECT, NOTIFY, SETTLED
+from statemachines.sequence_windows.properties.names import DETECT, NOTIFY
 from statemachines.sequence_windows.publisher_window import Exhausted, Stamped
 from statemachines_sim import cluster
 from statemachines_sim.cluster import SimCluster
@@ -28,9 +28,8 @@ from statemachines_sim.local_clock import PPM
 from statemachines_sim.node_life import NodeLife
 from statemachines_sim.sequence_windows.books import Place, PublisherLife, ReceivedLine, ReceiverLife, SubjectStream
 from statemachines_sim.sequence_windows.carried_message import Carried
-from statemachines_sim.sequence_windows.memory import RecoveryMemory
+from statemachines_sim.sequence_windows.memory import WindowMemory
 from statemachines_sim.sequence_windows.operator import NAME
-from statemachines_sim.sequence_windows.recovery_watch import RecoveryWatch
 from statemachines_sim.sequence_windows.section import LIMITS, WindowSection
 from statemachines_sim.units import S
 
@@ -71,7 +70,6 @@ class LossWatch(cluster.Watch):
         self._dropped: dict[tuple[str, Place], dict[int, int]] = {}
         self._ended = False
         self._counts = dict.fromkeys(COUNTED, 0)
-        self.recovery = RecoveryWatch(own, self._report, lambda: self._world.now)
 
     def begin(self, world: SimCluster) -> None:
         self._world = world
@@ -87,7 +85,7 @@ class LossWatch(cluster.Watch):
     def speak(self, process: NodeLife) -> None:
         """A publisher begins."""
         own, now_ns = self.own, process.local_now()
-        memory = RecoveryMemory(own.pub_window_bytes, own.pub_window_s * S, OF_PUBLISHER, now_ns)
+        memory = WindowMemory(own.pub_window_bytes, own.pub_window_s * S, OF_PUBLISHER, now_ns)
         self.speaking[process.life] = PublisherLife(memory)
         if own.bases_left:
             for subject in own.names:
@@ -110,7 +108,6 @@ class LossWatch(cluster.Watch):
         sent.numbered = numbered
         if told.frame not in sent.streams:
             sent.streams[told.frame] = SubjectStream(ordinal, self._operator.is_right(process))
-        self.recovery.publish((process.life, subject), told.frame, told.first, ordinal)
         self._counts["published"] += 1
         return ordinal
 
@@ -119,7 +116,7 @@ class LossWatch(cluster.Watch):
     def listen(self, process: NodeLife, subjects: tuple[str, ...]) -> None:
         """A receiver begins, with these subjects subscribed."""
         own, now_ns = self.own, process.local_now()
-        memory = RecoveryMemory(own.sub_window_bytes, own.sub_window_s * S, OF_RECEIVER, now_ns)
+        memory = WindowMemory(own.sub_window_bytes, own.sub_window_s * S, OF_RECEIVER, now_ns)
         ordered = self._world.scenario.network.fifo
         self.hearing[process.life] = ReceiverLife(memory, subjects, self._world.now, own.places, ordered=ordered)
         self.advised[process.life] = AdvisedLosses()
@@ -156,7 +153,6 @@ class LossWatch(cluster.Watch):
         if one is None:
             return  # who is dead misses nothing
         one.lost_at = now_ns
-        self.recovery.drop(process.life, message)  # type: ignore[union-attr]
         line = one.line(place)
         line.lost[message.ordinal] = message.subject in one.subscribed
         self._counts["lost"] += 1
@@ -194,26 +190,15 @@ class LossWatch(cluster.Watch):
             return
         one.memory.touch(carried.subject)
         one.speak(place)
-        if told.lost and not self.recovery.judges(process):
-            self.lose(process, carried.subject, told.lost)
-
-    def lose(self, process: NodeLife, subject: str, count: int) -> None:
-        """A receiver knows of a loss."""
-        self.advised[process.life] = self.advised[process.life].lose(((subject, count),), self._world.now)
+        if told.lost:
+            losses = ((carried.subject, told.lost),)
+            self.advised[process.life] = self.advised[process.life].lose(losses, self._world.now)
 
     def end_message(self, process: NodeLife, carried: Carried) -> None:
         """The receiver has handled a message: something was said of it, and of what it showed."""
         said = self._missing_of_stream.get(process.life)
         answered = said is not None and said[1] is carried
         self._report(judge_answered(answered, carried.ordinal), process.life, carried.publisher, carried.subject)
-        self._settle_newest(process)
-
-    def end_turn(self, process: NodeLife) -> None:
-        """A receiver that recovers has handled what was no message by itself."""
-        self._settle_newest(process)
-        self.recovery.look(process)
-
-    def _settle_newest(self, process: NodeLife) -> None:
         self.advised[process.life] = self.advised[process.life].settle_newest()
 
     def _count(self, line: ReceivedLine, heard: bool, carried: Carried, told: Judged) -> None:
@@ -287,11 +272,9 @@ class LossWatch(cluster.Watch):
     def fault(self, kind: str, node: str, now_ns: int) -> None:
         if kind == "resume":
             self._resumed[node] = now_ns
-            self.recovery.resume(node)
 
     def observe_death(self, process: NodeLife, now_ns: int) -> None:
         one = self.hearing.pop(process.life, None)
-        self.recovery.observe_death(process)
         self.advised.pop(process.life, None)
         if one is not None:
             self._end(one)
@@ -305,9 +288,6 @@ class LossWatch(cluster.Watch):
         end = int(world.scenario.phases.safety_s * S) + CLOSING_NS + QUIET_NS
         if world.now < end or world.network.in_flight():
             return DETECT, "messages are still on their way"
-        waits = self.recovery.end(process for _, process in sorted(world.processes.items()))
-        if waits:
-            return SETTLED, waits
         for _, process in sorted(world.processes.items()):
             advised = self.advised.get(process.life)
             if advised is not None and advised.since is not None:
@@ -317,16 +297,9 @@ class LossWatch(cluster.Watch):
             self._ended = True
             for _, one in sorted(self.hearing.items()):
                 self._end(one)
-            self._judge_sums(world)
             only = self.own.only
             self._report(judge_limit(only, only, self._counts[only]) if only else (), "a run")
         return None
 
-    def _judge_sums(self, world: SimCluster) -> None:
-        for _, process in sorted(world.processes.items()):
-            if self.recovery.judges(process) and process.alive:
-                subscriber = process.subscriber  # type: ignore[attr-defined]
-                self.recovery.judge_sum(process, subscriber.losses().lost_messages)
-
     def tally(self) -> dict[str, int]:
-        return self._counts | (self.recovery.counts if self.own.recovery else {})
+        return dict(self._counts)

@@ -40,7 +40,6 @@ from statemachines.sequence_windows.subscriber_window import (
     tell_verdict,
 )
 from statemachines_spec.bug import Apply, Bug, change_rows, combine, redeclare, replace_call
-from statemachines_spec.sequence_windows.held_bugs import HELD_BUGS
 
 KNOWN = SubscriberWindowStatus.CURRENT
 
@@ -108,11 +107,6 @@ def flip_without_floor(record: Any, event: Any, now_ns: int) -> Any:
 
 def is_below(record: Any, event: Any) -> bool:
     return bool(event.end < record.last)
-
-
-def keep_both_runs(record: Any, event: Any) -> Any:
-    """As a receiver does that need not deliver in order."""
-    return replace(advance_window(replace(record, in_order=False), event), in_order=record.in_order)
 
 
 def one_more(record: Any, event: Any, now_ns: int) -> Any:
@@ -310,10 +304,7 @@ BUGS = (
         replace_call(subject_publishers, "line_of", whoever_it_is)),
     Bug("believes-one-jump", "whatever is below a number that nobody sent is a repeat", "SW-81", "the two runs",
         replace_call(subscriber_window, "last_before", the_last)),
-    Bug("keeps-below-a-jump", "a receiver that delivers in order goes on below a jump", "SW-82", "the one run",
-        replace_call(subscriber_window, "advance_window", keep_both_runs)),
     Bug("inbox-repeats", "the last number of an inbox is accepted again", "SW-52", "equal or lower",
         change_rows(INBOX_WINDOW, "drop", when=is_below_the_last)),
-    *HELD_BUGS,
 )  # fmt: skip
 """Each with a sentence of its own."""

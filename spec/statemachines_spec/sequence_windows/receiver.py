@@ -110,7 +110,7 @@ class WindowReceiverLocal(msgspec.Struct, frozen=True, gc=False):
 class WindowReceiver(Actor):
     """`walls`: what its clock says at each instant; `late`: it subscribes at some time (otherwise from the beginning);
     `leaves`: it may unsubscribe; `rotates`: its window may turn; `places` for publishers of the first subject (0: for
-    all); `invents`: messages come that nobody has sent; `in_order`: it delivers in the order of the numbers."""
+    all); `invents`: messages come that nobody has sent."""
 
     keeps_time = True
 
@@ -124,12 +124,10 @@ class WindowReceiver(Actor):
         leaves: bool = False,
         places: int = 0,
         invents: bool = False,
-        in_order: bool = False,
         rules: WindowRules = SHIPPED,
     ) -> None:
         super().__init__(RECEIVER)
         self.invents = invents
-        self.in_order = in_order
         self.places = places
         self.walls = walls
         self.subjects = subjects
@@ -214,7 +212,7 @@ class WindowReceiver(Actor):
         record = dict(local.records).get(place)
         if record is None:
             crowded = local.crowd is not None and local.crowd.status is CROWDED
-            record = SubscriberWindowRecord(*place, crowded=FLIPS if crowded else 0, in_order=self.in_order)
+            record = SubscriberWindowRecord(*place, crowded=FLIPS if crowded else 0)
             if local.subscribed[at]:
                 record = step(SUBSCRIBER_WINDOW, record, Subscribe(), self.name, None)[0]
         before = record

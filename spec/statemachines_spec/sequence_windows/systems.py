@@ -21,7 +21,6 @@ from statemachines_spec.sequence_windows.advisory_systems import (
 )
 from statemachines_spec.sequence_windows.as_written import AS_WRITTEN
 from statemachines_spec.sequence_windows.convergence import ConvergenceOperator
-from statemachines_spec.sequence_windows.held_systems import HELD, build_held
 from statemachines_spec.sequence_windows.inbox import inbox
 from statemachines_spec.sequence_windows.numbering import NumberFault
 from statemachines_spec.sequence_windows.publisher import RECEIVER, Rotate, Send, WindowPublisher
@@ -58,7 +57,7 @@ class WindowSetting(msgspec.Struct, frozen=True, kw_only=True):
     then nothing is lost any more; `comes`: how often the receiver subscribes (0: it does from the beginning); `shows`:
     verdicts that must happen; `ranges`: messages may come together with the one before; so many are `forged`, and
     so many `invented`; `refused`: that nothing is numbered must happen, too; `places` that the receiver has for
-    publishers (0: for all); `in_order`: it delivers in the order of the numbers."""
+    publishers (0: for all)."""
 
     walls: tuple[tuple[int, ...], ...] = (STEADY,)
     ours: tuple[int, ...] = ()
@@ -81,7 +80,6 @@ class WindowSetting(msgspec.Struct, frozen=True, kw_only=True):
     invented: int = 0
     refused: bool = False
     places: int = 0
-    in_order: bool = False
 
 
 VARIANTS = {"settled": "as it is shipped", "as_written": "the source, word for word"}
@@ -116,12 +114,6 @@ SYSTEMS: dict[str, tuple[str, WindowSetting]] = {
     "overtaking": (
         "a network in which messages overtake each other, and come again: neither losses nor joins are judged",
         WindowSetting(messages=3, lost=1, copies=True, in_flight=3, ordered=False, shows=("repeat", "skip")),
-    ),
-    "recovering": (
-        "a publisher that forgets, messages that overtake each other, and a receiver that delivers in order",
-        WindowSetting(
-            messages=3, lost=1, own_flips=2, in_flight=3, ordered=False, in_order=True, shows=("repeat", "skip unknown")
-        ),
     ),
     "used-up": (
         "a publisher whose bases are nearly used up, and whose clock steps back",
@@ -207,7 +199,7 @@ ALONE: dict[str, tuple[str, Callable[[str], System]]] = {
 }
 """Name -> (about, how it is made)."""
 
-ABOUT = {name: about for name, (about, _) in (*SYSTEMS.items(), *ALONE.items(), *HELD.items())}
+ABOUT = {name: about for name, (about, _) in (*SYSTEMS.items(), *ALONE.items())}
 
 
 def system(name: str, size: str = "small", variant: str = "settled", without: tuple[str, ...] = ()) -> System:
@@ -215,8 +207,6 @@ def system(name: str, size: str = "small", variant: str = "settled", without: tu
     if name in ALONE:
         about, make = ALONE[name]
         return make(about)
-    if name in HELD:
-        return build_held(name)
     about, setting = SYSTEMS[name]
     return build(name, about, setting, variant)
 
@@ -249,7 +239,6 @@ def build(name: str, about: str, setting: WindowSetting, variant: str = "settled
         late=bool(setting.comes),
         leaves=setting.comes > 1,
         places=setting.places,
-        in_order=setting.in_order,
         invents=setting.invented > 0,
         rules=rules,
     )

@@ -2,7 +2,7 @@
 
     from statemachines.drivers.sequence_windows import SequencedPublisher, SequencedSubscriber
 
-A name is imported when it is used first: whoever does not recover needs nothing of missed samples.
+A name is imported when it is used first.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -15,19 +15,16 @@ if TYPE_CHECKING:
     from statemachines.drivers.sequence_windows.datagram import MalformedDatagram as MalformedDatagram
     from statemachines.drivers.sequence_windows.datagram import MessageTooLarge as MessageTooLarge
     from statemachines.drivers.sequence_windows.datagram import OtherLayout as OtherLayout
-    from statemachines.drivers.sequence_windows.held_streams import RecoveryCounts as RecoveryCounts
     from statemachines.drivers.sequence_windows.loss_report import LossReport as LossReport
     from statemachines.drivers.sequence_windows.multicast import Group as Group
     from statemachines.drivers.sequence_windows.multicast import MulticastForwarder as MulticastForwarder
     from statemachines.drivers.sequence_windows.multicast import MulticastReceiver as MulticastReceiver
     from statemachines.drivers.sequence_windows.multicast import MulticastSender as MulticastSender
     from statemachines.drivers.sequence_windows.publisher import SequencedPublisher as SequencedPublisher
-    from statemachines.drivers.sequence_windows.recovery_query import RecoveryQuery as RecoveryQuery
     from statemachines.drivers.sequence_windows.subscriber import Delivery as Delivery
     from statemachines.drivers.sequence_windows.subscriber import Loss as Loss
     from statemachines.drivers.sequence_windows.subscriber import SequencedSubscriber as SequencedSubscriber
     from statemachines.drivers.sequence_windows.yaml_file import read_windows as read_windows
-    from statemachines.missed_samples.recovery import Recovery as Recovery
     from statemachines.sequence_windows.late_join import Join as Join
     from statemachines.sequence_windows.message import Verdict as Verdict
     from statemachines.sequence_windows.publisher_table import FramesUsedUp as FramesUsedUp
@@ -48,14 +45,11 @@ __getattr__ = import_lazily(
     __name__,
     {
         f"{__name__}.datagram": ("DATAGRAM_MAX", "MalformedDatagram", "MessageTooLarge", "OtherLayout"),
-        f"{__name__}.held_streams": ("RecoveryCounts",),
         f"{__name__}.loss_report": ("LossReport",),
         f"{__name__}.multicast": ("Group", "MulticastForwarder", "MulticastReceiver", "MulticastSender"),
         f"{__name__}.publisher": ("SequencedPublisher",),
-        f"{__name__}.recovery_query": ("RecoveryQuery",),
         f"{__name__}.subscriber": ("Delivery", "Loss", "SequencedSubscriber"),
         f"{__name__}.yaml_file": ("read_windows",),
-        "statemachines.missed_samples.recovery": ("Recovery",),
         f"{_MACHINES}.late_join": ("Join",),
         f"{_MACHINES}.message": ("Verdict",),
         f"{_MACHINES}.publisher_table": ("FramesUsedUp",),

@@ -5,19 +5,14 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from statemachines.drivers.clock import Clock, steady_ns
 from statemachines.drivers.sequence_windows.datagram import DATAGRAM_MAX, PUBLISHER_MAX, check_size, encode
-from statemachines.drivers.sequence_windows.recovery_query import RecoveryQuery
 from statemachines.kernel import ConfigurationError
 from statemachines.sequence_windows.publisher_table import PublisherTable
 from statemachines.sequence_windows.publisher_window import Stamped
 from statemachines.sequence_windows.rotation import Window
 from statemachines.sequence_windows.subject_publishers import LIFE_MAX
-
-if TYPE_CHECKING:  # missed samples are imported where somebody keeps a history
-    from statemachines.drivers.sequence_windows.sent_messages import SentMessages
 
 
 class SequencedPublisher:
@@ -25,9 +20,7 @@ class SequencedPublisher:
     no earlier publisher of this id had, for its numbers begin anew; none: one is drawn.  0: there is none, and a
     program that starts again must take another id.  `window`: when to forget subjects; `size`: the most bytes that
     `send` takes; `wall`: the clock that numbers come from, `now`: one that does not step, for windows;
-    `observe(subject, stamped, t_ns)` sees every number.  `history`: so many messages of each subject are kept, the
-    newest, of `history_subjects` subjects and of `history_bytes` bytes at most, for receivers that missed some (0:
-    none); `answer` has them.
+    `observe(subject, stamped, t_ns)` sees every number.
 
     Not for several threads at a time.  A number whose message `send` raises for is used up: receivers count a loss.
     """
@@ -43,9 +36,6 @@ class SequencedPublisher:
         wall: Clock = time.time_ns,
         now: Clock = steady_ns,
         observe: Callable[[str, Stamped, int], object] | None = None,
-        history: int = 0,
-        history_bytes: int = 64 << 20,
-        history_subjects: int = 10_000,
     ) -> None:
         if not 0 < len(publisher) <= PUBLISHER_MAX:
             raise ConfigurationError("publisher", publisher[:64], f"must be 1 to {PUBLISHER_MAX} letters")
@@ -60,11 +50,6 @@ class SequencedPublisher:
         self._wall = wall
         self._now = now
         self._observe = observe
-        self.sent: SentMessages | None = None
-        if history:
-            from statemachines.drivers.sequence_windows.sent_messages import SentMessages
-
-            self.sent = SentMessages(history, bytes_max=history_bytes, subjects_max=history_subjects)
 
     def publish(self, subject: str, payload: bytes) -> int:
         """Number a message and send it; its number.
@@ -82,19 +67,8 @@ class SequencedPublisher:
             self._observe(subject, told, t_ns)
         number = told.number
         data = encode(self.publisher, subject, number, told.time_ns, told.chain, payload, self.life)
-        if self.sent is not None:
-            self.sent.keep(subject, number, data)
         self._send(data)
         return number
-
-    def answer(self, query: RecoveryQuery) -> list[bytes]:
-        """What a receiver asks for, as far as it is kept, in the order of the numbers: each goes to its `recovered`.
-
-        Of an earlier life of ours nothing is kept.
-        """
-        if self.sent is None or query.publisher != self.publisher or query.life not in (0, self.life):
-            return []
-        return self.sent.answer(query)
 
     def start_new_streams(self, t_ns: int | None = None) -> None:
         """The network has converged, at `t_ns` of the wall's clock (None: now): older streams begin anew

@@ -5,15 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from statemachines.drivers.clock import Clock, steady_ns
 from statemachines.drivers.sequence_windows.datagram import Datagram, MalformedDatagram, OtherLayout, decode
 from statemachines.drivers.sequence_windows.loss_report import LossReport
-from statemachines.drivers.sequence_windows.recovery_query import RecoveryQuery
-from statemachines.kernel import ConfigurationError, Effect, Node, Tell
+from statemachines.kernel import Effect, Node, Tell
 from statemachines.sequence_windows.inbox_window import INBOX_WINDOW, Inboxed, InboxJudged, InboxWindowRecord
 from statemachines.sequence_windows.late_join import LATE_JOIN, Converged, Join, Joined, LateJoinRecord
 from statemachines.sequence_windows.loss_notifier import (
@@ -28,23 +27,16 @@ from statemachines.sequence_windows.loss_notifier import (
 from statemachines.sequence_windows.losses import PEERS_MAX, Losses
 from statemachines.sequence_windows.message import Judged, Numbered, Verdict
 from statemachines.sequence_windows.rotation import Window
-from statemachines.sequence_windows.sequence import base_of, frame_of
 from statemachines.sequence_windows.subject_publishers import PLACES
 from statemachines.sequence_windows.subscriber_table import HORIZON_NS, SubscriberTable
-
-if TYPE_CHECKING:  # missed samples are imported where somebody recovers
-    from statemachines.drivers.sequence_windows.held_messages import HeldMessage
-    from statemachines.drivers.sequence_windows.held_streams import HeldStreams, RecoveryCounts
-    from statemachines.missed_samples.recovery import Recovery
-
 
 logger = logging.getLogger("gapless")
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
     """A message for the application.  `lost`: how many of its publisher and subject are missing before it, 1 where it
-    is `unknown` how many; `join`: of a FIRST message, whether its stream is complete; None for others; `recovered`: it
-    was missing, and has come after all; `life`: which of its publisher's (0: it does not say)."""
+    is `unknown` how many; `join`: of a FIRST message, whether its stream is complete; None for others; `life`: which of
+    its publisher's (0: it does not say)."""
 
     publisher: str
     subject: str
@@ -54,7 +46,6 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     lost: int = 0
     unknown: bool = False
     join: Join | None = None
-    recovered: bool = False
     life: int = 0
 
 
@@ -81,11 +72,6 @@ class SequencedSubscriber:
     `horizon_ns`: frames that begin so much later than our clock says are refused (0: none); `wall` and `now` as for
     publishers; `observe(publisher, subject, judged, t_ns)` sees every verdict, as the window has it.
 
-    With `recovery` what is known to be missing is asked for before it counts as lost: `ask(query)` carries the question
-    to the publisher (`SequencedPublisher.answer`), `recovered(data)` takes each message of the answer, `answered(query,
-    replied)` its end; all three may happen within `ask`.  Meanwhile what comes of the stream is held, at most
-    `held_bytes_max` bytes of all streams.  `ConfigurationError`: one of `recovery` and `ask` without the other.
-
     Not for several threads at a time.  What a callback raises comes out of `receive` or `poll`, when everything else
     that the message brought has been done: it counts as delivered.
     """
@@ -105,13 +91,9 @@ class SequencedSubscriber:
         wall: Clock = time.time_ns,
         now: Clock = steady_ns,
         observe: Callable[[str, str, Judged, int], object] | None = None,
-        recovery: Recovery | None = None,
-        ask: Callable[[RecoveryQuery], object] | None = None,
-        held_bytes_max: int = 64 << 20,
     ) -> None:
         bounds = {"horizon_ns": horizon_ns, "publishers_max": publishers_max}
-        in_order = recovery is not None
-        self.table = SubscriberTable(window, now(), everything=everything, in_order=in_order, **bounds)
+        self.table = SubscriberTable(window, now(), everything=everything, **bounds)
         self.malformed = 0
         self.other_layout = 0
         self.failed = 0
@@ -128,14 +110,6 @@ class SequencedSubscriber:
         self._inboxes: dict[str, InboxWindowRecord] = {}
         self._forgotten = 0
         self._notifier = Node(LOSS_NOTIFIER, LossNotifierRecord(str(client)), name=str(client), now_ns=now())
-        self._held: HeldStreams | None = None
-        if (recovery is None) is not (ask is None):
-            rule = "goes with ask, a way back to publishers: a transport that has none (UDP multicast) cannot recover"
-            raise ConfigurationError("recovery", recovery, rule)
-        if recovery is not None and ask is not None:
-            from statemachines.drivers.sequence_windows.held_streams import HeldStreams
-
-            self._held = HeldStreams(recovery, ask, self._take_held, now=now, bytes_max=held_bytes_max)
 
     # -- what the application says ------------------------------------------------------------------------------
 
@@ -144,10 +118,8 @@ class SequencedSubscriber:
         self.table.subscribe(subject)
 
     def unsubscribe(self, subject: str) -> None:
-        """They are not any more: what comes of them is counted, and not delivered; what is held of them is dropped."""
+        """They are not any more: what comes of them is counted, and not delivered."""
         self.table.unsubscribe(subject)
-        if self._held is not None:
-            self._held.drop(subject)
 
     def note_convergence(self, t_ns: int | None = None) -> None:
         """The network has converged, at `t_ns` of the wall's clock (None: now).  Until somebody says so all late joins
@@ -187,64 +159,24 @@ class SequencedSubscriber:
         """The same, for a transport that has a format of its own."""
         self.table.tick(self._now())
         t_ns = self._wall()
-        last = 0 if self._held is None else self.table.last_of(subject, publisher, life)
         try:
             told = self.table.receive_one(subject, publisher, number, time_ns, chain, t_ns, life)
         except ValueError:  # `Refused` is one
             self._losses.of(publisher).refused += 1
             return None
-        before = 0
-        if time_ns or chain:
-            said = Numbered(told.frame, told.first, told.last, time_ns, chain)
-            before = said.before
-            if said.strange:
-                self._losses.of(publisher).strange += 1
-        if self._held is None or not self._held.concerns((publisher, subject, life), told):
-            return self._take_plain(publisher, subject, number, payload, told, t_ns, life)
+        if (time_ns or chain) and Numbered(told.frame, told.first, told.last, time_ns, chain).strange:
+            self._losses.of(publisher).strange += 1
+        if told.verdict is not Verdict.NEXT:
+            self._losses.of(publisher).count(told, t_ns)
         if self._observe is not None:
             self._observe(publisher, subject, told, t_ns)
-        message = self._held.message(publisher, subject, number, payload, told, t_ns, last, before, life=life)
-        self._held.take(message)
-        given: Delivery | None = message.given
-        return given
-
-    # -- recovery -----------------------------------------------------------------------------------------------
-
-    def receive_recovered(self, data: bytes) -> Delivery | None:
-        """A message of an answer has arrived; what the application was given of it now (None: nothing, yet).
-
-        It is believed where it is missing; what is malformed, or what nobody waits for, is counted, and raises nothing.
-        """
-        held = self._recovering()
-        one = self.decode_datagram(data)
-        if one is None:
+        if not told.is_delivered:
             return None
-        base = base_of(one.number)
-        told = Judged(Verdict.NEXT, frame_of(one.number), base, base)
-        message = held.message(one.publisher, one.subject, one.number, one.payload, told, self._wall(), life=one.life)
-        held.take_reply(message)
-        given: Delivery | None = message.given
-        return given
-
-    def close_query(self, query: RecoveryQuery, replied: bool) -> None:
-        """The query is over.  `replied`: the publisher has answered, if only that it has nothing, and every message of
-        its answer has come before: then what is missing still will not come.  Otherwise it is asked again."""
-        self._recovering().end_query(query, replied)
-
-    @property
-    def recovery_counts(self) -> RecoveryCounts:
-        """What recovery has counted."""
-        return self._recovering().counts
-
-    @property
-    def incomplete_streams(self) -> int:
-        """How many streams miss something that is asked for."""
-        return 0 if self._held is None else len(self._held)
-
-    def _recovering(self) -> HeldStreams:
-        if self._held is None:
-            raise ConfigurationError("recovery", None, "is not attached: give the subscriber recovery and ask")
-        return self._held
+        join = self._joined(told, t_ns) if told.verdict is Verdict.FIRST else None
+        parts = (told.verdict, told.lost, told.unknown, join, life)
+        delivery = Delivery(publisher, subject, payload, number, *parts)
+        self._tell(delivery)
+        return delivery
 
     def receive_inbox(self, peer: str, number: int) -> bool:
         """A message to us alone has come under this number; whether it is new.  ValueError for what is no number."""
@@ -268,18 +200,11 @@ class SequencedSubscriber:
         end = now_ns + 1_000_000
         while self.table.subjects.free() and self._now() < end:
             pass
-        try:
-            if self._held is not None:
-                self._held.fire()
-        finally:
-            self._advise(self._notifier.fire(now_ns))
+        self._advise(self._notifier.fire(now_ns))
 
     def deadline(self) -> int | None:
-        """When `poll` is to be called next, by the clock `now`, so that no advisory and no question is
-        late; None: nothing waits."""
-        deadline = self._notifier.deadline()
-        asked = None if self._held is None else self._held.deadline()
-        return min((one for one in (deadline, asked) if one is not None), default=None)
+        """When `poll` is to be called next, by the clock `now`, so that no advisory is late; None: nothing waits."""
+        return self._notifier.deadline()
 
     def losses(self) -> LossReport:
         """What was counted so far."""
@@ -289,34 +214,6 @@ class SequencedSubscriber:
         return LossReport(self._losses.rows(), len(kept), kept.size_bytes, *counts)
 
     # -- inside -------------------------------------------------------------------------------------------------
-
-    def _take_plain(
-        self, publisher: str, subject: str, number: int, payload: bytes, told: Judged, t_ns: int, life: int
-    ) -> Delivery | None:
-        """As the window has it."""
-        if told.verdict is not Verdict.NEXT:
-            self._losses.of(publisher).count(told, t_ns)
-        if self._observe is not None:
-            self._observe(publisher, subject, told, t_ns)
-        if not told.is_delivered:
-            return None
-        join = self._joined(told, t_ns) if told.verdict is Verdict.FIRST else None
-        parts = (told.verdict, told.lost, told.unknown, join, False, life)
-        delivery = Delivery(publisher, subject, payload, number, *parts)
-        self._tell(delivery)
-        return delivery
-
-    def _take_held(self, message: HeldMessage, told: Judged) -> None:
-        """As it is when nothing before it is waited for any more."""
-        if told.verdict is not Verdict.NEXT:
-            self._losses.of(message.publisher).count(told, message.t_ns)
-        if not told.is_delivered:
-            return
-        join = self._joined(told, message.t_ns) if told.verdict is Verdict.FIRST else None
-        publisher, subject, number, payload = message.publisher, message.subject, message.number, message.payload
-        parts = (told.verdict, told.lost, told.unknown, join, message.recovered, message.life)
-        message.given = delivery = Delivery(publisher, subject, payload, number, *parts)
-        self._tell(delivery)
 
     def _tell(self, one: Delivery) -> None:
         """The callbacks: all of them, whichever raises."""

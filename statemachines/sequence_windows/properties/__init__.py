@@ -12,6 +12,6 @@ from statemachines.sequence_windows.properties import names
 
 PROPERTIES: tuple[str, ...] = (
     names.MONO, names.ONCE, names.EXACT, names.NOFALSE, names.DETECT, names.CROWD, names.JOIN, names.THROTTLE,
-    names.NOTIFY, names.ORDER, names.REPORT, names.NOGAP, names.SETTLED, names.QUIET,
+    names.NOTIFY,
 )  # fmt: skip
 """Each is on the page of properties."""

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from statemachines.kernel import Event
-from statemachines.missed_samples.message import QUERY
-from statemachines.missed_samples.recovery import Recovery
-from statemachines.sequence_windows.held_stream_actions import begin_stream
-from statemachines.sequence_windows.held_stream_record import BeginRun, HeldStreamRecord, NextRun
 from statemachines.sequence_windows.publisher_window import PublisherWindowRecord
 from statemachines.sequence_windows.rotation import RotationRecord, Window
-from statemachines.sequence_windows.sequence import BASE_MAX, FRAME_MAX, FRAME_NS, frame_of, number_of
+from statemachines.sequence_windows.sequence import BASE_MAX, FRAME_MAX, FRAME_NS, number_of
 from statemachines.sequence_windows.subject_publishers import SubjectPublishersRecord
 from statemachines.sequence_windows.subscriber_window import SubscriberWindowRecord
-from statemachines.testing.missed_samples.query_ends import QueryEnds
 from statemachines.testing.protocol import Environment, TestProtocol, Values
 
 FRAMES = (1, 2, 3, FRAME_MAX)
@@ -34,27 +28,9 @@ VALUES = Values(
         "floor": FRAMES,
         "count": (1, 2, 40, BASE_MAX),
         "chain": (0, *(number_of(frame, base) for frame in FRAMES for base in BASES)),
-        "number": (1, 2, 3, 5, 9, *(number_of(frame, base) for frame in (1, 2, 3) for base in (1, 2, 3, 5))),
-        "before": (0, *(number_of(frame, base) for frame in (1, 2) for base in (2, 3, 5))),
     },
-    names={"run": ("r~1/1.1", "r~1/1.2", "r~1/2.1")},
     choices={Window: (Window(140), Window(1, 60_000_000_000))},
 )
-
-HELD_STREAMS = st.builds(
-    begin_stream,
-    st.just("r~1/1"),
-    st.sampled_from((Recovery(window=1 << 50, windows=1), Recovery(window=1 << 50, windows=1, retries=0, pending=2))),
-    st.just(number_of(1, 2)),
-)
-
-
-def is_of_process(record: HeldStreamRecord, event: Event) -> bool:
-    """A process begins a run with a number of a later frame, and calls for the next run where there is one."""
-    if isinstance(event, BeginRun):
-        return event.number > record.runs[-1].high and frame_of(event.number) > record.frame
-    return not isinstance(event, NextRun) or len(record.runs) > 1
-
 
 TESTING = TestProtocol(
     values=VALUES,
@@ -62,7 +38,6 @@ TESTING = TestProtocol(
         "publisher_window": Environment(start=st.just(PublisherWindowRecord("s"))),
         "subscriber_window": Environment(start=st.just(SubscriberWindowRecord("s", "p"))),
         "subject_publishers": Environment(start=st.just(SubjectPublishersRecord("s", 2))),
-        "held_stream": Environment(start=HELD_STREAMS, services={QUERY: QueryEnds()}, legal=is_of_process),
         "rotation": Environment(start=st.builds(RotationRecord, st.just(Window(140)), st.just(0))),
     },
     roles="statemachines.testing.sequence_windows.conformance:ROLES",
