@@ -27,6 +27,9 @@ CarriedOut = Callable[[str, str, Request, tuple[Answer, ...], int], None]
 Failed = Callable[[Any], Answer]
 """What the store answers to a request that fails, or whose outcome is open."""
 
+SILENCE_NS = 2_500 * MS
+"""After so long without an answer a request has failed for who asked (SS-432)."""
+
 REMEMBERED_NS = 10_000 * MS
 """A store that may lose power remembers so much of its past."""
 
@@ -142,15 +145,14 @@ class RemoteStore:
 
     def _ask_cut(self, node: str, party: str, request: Any, reply: Reply, delay: int, chance: float) -> bool:
         """Whether something is cut between the node and the store: the request, or its answer, never arrives, and who
-        asked finds out after a round trip."""
+        asked gives it up after a silence."""
         there, back = (node, self._name) in self._cuts, (self._name, node) in self._cuts
         if there:
-            self._answer(self._failure(request), request, reply, 2 * delay)
+            self._answer(self._failure(request), request, reply, SILENCE_NS)
         elif back:
 
             def lose(answer: Answer) -> None:
-                for failure in self._failure(request):
-                    reply(failure)
+                self._answer(self._failure(request), request, reply, SILENCE_NS - 2 * delay)
 
             self._env.timeout(delay, (request, lose, delay, chance, party)).callbacks.append(self._arrive)
         return there or back

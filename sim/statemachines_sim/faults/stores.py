@@ -64,7 +64,10 @@ class StoreCut(FaultKind):
 
     name = "store_cut"
     hits = "a node and a store"
-    about = "what the node asks of the store never arrives, or what it answers does not come back; others are served"
+    about = (
+        "what the node asks of the store never arrives, or what it answers does not come back, and 2.5 s later it"
+        " gives the request up; others are served"
+    )
 
     def possible(self, pot: FaultSampler) -> bool:
         return bool(pot.nodes() and pot.devices())

@@ -192,12 +192,14 @@ async def _with_store(store: str, work: Callable[[SessionStore], Awaitable[T]]) 
     import asyncio
 
     from statemachines.drivers.persistent_sessions.store import open_session_store, path_of
-    from statemachines.drivers.sql.awaited import retry_while_unavailable
+    from statemachines.drivers.sql.awaited import ONE_OPERATION_S, retry_while_unavailable
 
     path = path_of(store)
     if path is not None and not path.exists():
         raise ConfigurationError("store", store, "is not there; give the store of the nodes, as they have it")
-    opened = await retry_while_unavailable(lambda: asyncio.to_thread(open_session_store, store), who="sessions")
+    opened = await retry_while_unavailable(
+        lambda: asyncio.to_thread(open_session_store, store), who="sessions", patience_s=ONE_OPERATION_S
+    )
     try:
         return await work(opened)
     finally:

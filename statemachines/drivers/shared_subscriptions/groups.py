@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from statemachines.drivers.clock import LOOK_AGAIN_S, steady_ns
 from statemachines.drivers.shared_subscriptions.open_stores import open_store_patiently, open_stores, path_of
 from statemachines.drivers.shared_subscriptions.store import RecordDatabase
+from statemachines.drivers.sql.awaited import ONE_OPERATION_S
 from statemachines.kernel import Ask, Call, ConfigurationError, Effect, Event, Node, Tell
 from statemachines.shared_subscriptions.claim import PAGE
 from statemachines.shared_subscriptions.configuration import Configuration
@@ -66,7 +67,8 @@ async def declare(
     keep back those behind it in its stream (None: as the group was declared, or strict).
 
     Raises `ConfigurationError` for a malformed subscription, start or order, where the group lives by other times or
-    was declared with another order, or where its filter matches the dead-letter topic of the configuration.
+    was declared with another order, or where its filter matches the dead-letter topic of the configuration;
+    `StoreAway` or `StoreUnavailable` where the store is not there within half a minute.
     """
     declaration = Declare(start_of(start), order_of(order))
     return await _operate(subscription, store, configuration, declaration, GroupDeclared)
@@ -79,9 +81,6 @@ async def destroy(
     nothing is delivered any more; that takes until its leader has noticed and every lease has ended.
 
     Raises `ConfigurationError` where the store is a file that is not there: none is made to destroy a group in it."""
-    path = path_of(store)
-    if path is not None and not path.exists():
-        raise ConfigurationError("store", str(path), "there is no such file, so there is no group in it")
     return await _operate(subscription, store, configuration, Destroy(), GroupDestroyed)
 
 
@@ -139,11 +138,11 @@ async def skip(subscription: str, stream: str, *, store: str | Path) -> ParkedSt
 
 
 @asynccontextmanager
-async def _open_groups(who: str, store: str | Path) -> AsyncIterator[RecordDatabase]:
+async def _open_groups(who: str, store: str | Path, *, makes: bool = False) -> AsyncIterator[RecordDatabase]:
     path = path_of(store)
-    if path is not None and not path.exists():
+    if path is not None and not makes and not path.exists():
         raise ConfigurationError("store", str(path), "there is no such file, so there is no group in it")
-    groups, streams = await open_store_patiently(open_stores, store, who=who)
+    groups, streams = await open_store_patiently(open_stores, store, who=who, patience_s=ONE_OPERATION_S)
     try:
         yield groups
     finally:
@@ -178,13 +177,9 @@ async def _operate(
     group, topic_filter = parse_filter(subscription)
     if isinstance(operation, Declare):
         check_dead_letters(ours, topic_filter)
-    groups, streams = await open_store_patiently(open_stores, store, who=subscription)
-    try:
+    async with _open_groups(subscription, store, makes=isinstance(operation, Declare)) as groups:
         node = Node(GROUP, GroupRecord("group", group, topic_filter, ours), name="group", now_ns=steady_ns())
         told = await _drive(node, groups, node.feed(operation, steady_ns()))
-    finally:
-        await groups.close()
-        await streams.close()
     if isinstance(told, DeclarationRefused):
         raise make_difference_error(ours, told.properties)
     assert isinstance(told, outcome)

@@ -17,6 +17,9 @@ from statemachines.drivers.sql.failure import StoreAway, StoreUnavailable
 AGAIN_S: Final = 0.5
 """The pause before a database that is not there is looked for again."""
 
+ONE_OPERATION_S: Final = 30.0
+"""How long a command, or a call, that ends by itself waits for the database; a node waits until it is there."""
+
 SAY_AGAIN_S: Final = 60.0
 """Who waits says so again after that."""
 

@@ -42,6 +42,7 @@ class LoopConnection:
         self._connection: Connection | None = None
         self._opened: list[Connection] = []
         """Where the worker leaves the connection that is wanted now."""
+        self._driver: Any = None
         self._pgconn: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._answer: asyncio.Future[None] | None = None
@@ -90,8 +91,9 @@ class LoopConnection:
         if not opened:
             raise StoreUnavailable(f"{self._database.url}: the connection was closed while it was opened; try again")
         self._connection = opened.pop()
-        driver: Any = self._connection.connection.driver_connection
-        self._pgconn, self._loop = driver.pgconn, asyncio.get_running_loop()
+        self._driver = self._connection.connection.driver_connection
+        self._database.connections.on_loop.add(self._driver)
+        self._pgconn, self._loop = self._driver.pgconn, asyncio.get_running_loop()
         self._socket: int = self._pgconn.socket
         self._loop.add_reader(self._socket, self._read)
 
@@ -120,7 +122,7 @@ class LoopConnection:
         try:
             self._pgconn.send_query_prepared(statement.name, values, [BINARY] * len(values), BINARY)
             self._write()
-            await self._database.connections.await_answer(self._answer)
+            await self._database.connections.await_answer(self._answer, self._driver)
         finally:
             self._answer = None
 

@@ -10,13 +10,14 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final, TypeVar
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import psycopg
+from psycopg.pq import TransactionStatus
 
 from statemachines.drivers.sql.postgres_address import SAID, STATEMENT_S
 
@@ -28,10 +29,10 @@ LONGEST_S: Final = STATEMENT_S + 5.0
 """A request that takes longer is given up, whatever the server says: its own limit has passed by then."""
 
 IS_WORKING: Final = (
-    "SELECT count(*) FILTER (WHERE state = 'active' AND wait_event_type IS DISTINCT FROM 'Client'),"
-    " max(state_change)::text FROM pg_stat_activity WHERE pid = ANY(%s)"
+    "SELECT state = 'active' AND wait_event_type IS DISTINCT FROM 'Client', state_change::text"
+    " FROM pg_stat_activity WHERE pid = %s"
 )
-"""How many of our sessions work on something, and do not wait for us; and when one of them began or ended something."""
+"""Whether a session of ours works on something, and does not wait for us; and when it began or ended something."""
 
 T = TypeVar("T")
 
@@ -42,8 +43,10 @@ class ServerConnections:
     def __init__(self) -> None:
         self._opened: WeakSet[psycopg.Connection[Any]] = WeakSet()
         self._arguments: dict[str, Any] = {}
-        self._looked: tuple[float, str | None] = (0.0, None)
-        """When the server was asked, and when a session of ours had begun or ended something by then."""
+        self._looked: WeakKeyDictionary[psycopg.Connection[Any], str | None] = WeakKeyDictionary()
+        """When the session of each had begun or ended something, as the server said last."""
+        self.on_loop: WeakSet[psycopg.Connection[Any]] = WeakSet()
+        """Those that no worker uses."""
         self.is_pooled = False
         """A pooler numbers its own sessions, and not those of the server."""
 
@@ -52,39 +55,40 @@ class ServerConnections:
         self._arguments = arguments
         self._opened.add(connection)
 
-    async def is_working(self) -> bool:
-        """Whether the server can be reached anew, and works on what one of them has sent, or has done so since it was
-        asked last: between two statements it works on none."""
-        pids = [one.info.backend_pid for one in list(self._opened) if not one.closed]
+    async def is_working(self, one: psycopg.Connection[Any]) -> bool:
+        """Whether the server can be reached anew, and works on what this connection has sent, or has done so since it
+        was asked last: between two statements it works on none."""
         try:
             async with asyncio.timeout(PROBE_S):
                 async with await psycopg.AsyncConnection.connect(**self._arguments, autocommit=True) as probe:
                     if self.is_pooled:
                         await probe.execute("SELECT 1")
                         return True
-                    found = await (await probe.execute(IS_WORKING, [pids])).fetchone()
-                    count, changed = found or (0, None)
-                    when, before = self._looked
-                    is_recent = time.monotonic() - when < ANSWER_S / 2
-                    if not is_recent:
-                        self._looked = (time.monotonic(), changed)
-                    return count > 0 or is_recent or changed != before
+                    found = await (await probe.execute(IS_WORKING, [one.info.backend_pid])).fetchone()
+                    works, changed = found or (False, None)
+                    before, self._looked[one] = self._looked.get(one), changed
+                    return bool(works) or changed != before
         except TimeoutError:
             return False
         except psycopg.Error as error:
             return SAID in str(error)
 
-    async def await_answer(self, answer: asyncio.Future[None]) -> None:
-        """Wait for it.  Raises `psycopg.OperationalError` when none is to be expected."""
+    def waiting(self) -> list[psycopg.Connection[Any]]:
+        """Those of the worker that have sent something and have no answer."""
+        open_ones = [one for one in list(self._opened) if one not in self.on_loop and not one.closed]
+        return [one for one in open_ones if one.info.transaction_status is TransactionStatus.ACTIVE]
+
+    async def await_answer(self, answer: asyncio.Future[None], one: psycopg.Connection[Any]) -> None:
+        """Wait for it on this connection.  Raises `psycopg.OperationalError` when none is to be expected."""
         deadline = time.monotonic() + LONGEST_S
         while not (await asyncio.wait([answer], timeout=ANSWER_S))[0]:
-            if time.monotonic() > deadline or not await self.is_working():
+            if time.monotonic() > deadline or not await self.is_working(one):
                 raise psycopg.OperationalError(NO_ANSWER)
         await answer
 
-    def cut(self) -> None:
-        """Shut all of them down: a thread that waits for an answer gets an error."""
-        for connection in list(self._opened):
+    def cut(self, some: Iterable[psycopg.Connection[Any]]) -> None:
+        """Shut these down: a thread that waits for an answer gets an error."""
+        for connection in some:
             with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as same:
                 if not connection.closed:  # so the number was that of its socket
                     same.shutdown(socket.SHUT_RDWR)
@@ -134,7 +138,7 @@ class AnsweredWorker:
         future = self.submit(work)
         with suppress(TimeoutError):
             return future.result(LONGEST_S)
-        self._connections.cut()
+        self._connections.cut(self._connections.waiting())
         return future.result()
 
     def shut_down(self, *, wait: bool) -> None:
@@ -158,5 +162,6 @@ class AnsweredWorker:
 
     async def _ask_server(self, began: float) -> None:
         is_late = time.monotonic() - began >= LONGEST_S
-        if (is_late or not await self._connections.is_working()) and self._began == began:
-            self._connections.cut()
+        for one in self._connections.waiting():
+            if (is_late or not await self._connections.is_working(one)) and self._began == began:
+                self._connections.cut([one])

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
+import psycopg
 import pytest
+from psycopg.errors import QueryCanceled
 from sqlalchemy import text
 
 from statemachines.drivers.persistent_sessions.batch_function import decode_number, encode_number
@@ -20,6 +23,7 @@ from statemachines.shared_subscriptions.stream_store import Fetch, Fetched, Fetc
 from statemachines.testing.fault_proxy import FaultProxy
 
 ECHO = Statement(b"echo", b"SELECT CAST($1 AS bigint)", (20,))
+PUT = PutMessage("m1", "t", b"x", 1)
 PATIENCE_S = 60
 """A call that has no limit of its own fails the test after that."""
 
@@ -78,7 +82,7 @@ async def look(url):
 
 async def put(url):
     store = await asyncio.to_thread(open_session_store, url)
-    yield lambda: store.do(PutMessage("m1", "t", b"x", 1))
+    yield lambda: store.do(PUT)
     await store.close()
 
 
@@ -108,6 +112,31 @@ def test_SS_432_PS_773_a_call_that_is_never_answered_fails_and_the_next_one_conn
             proxy.heal()
             await call()
             proxy.block()  # and it is closed all the same
+
+    proxied(body)
+
+
+@pytest.mark.parametrize("on_loop", [False, True])
+def test_SS_432_PS_773_a_connection_that_works_does_not_speak_for_one_that_is_silent(proxied, postgres_url, on_loop):
+    arguments = {"conninfo": postgres_url.replace("+psycopg", "")}
+
+    async def body(proxy, url):
+        store = await asyncio.to_thread(open_session_store, url)
+        database = store._database._database
+        connection = LoopConnection(database, (ECHO,))
+        await connection.ask(ECHO, [encode_number(7)])
+        call = partial(connection.ask, ECHO, [encode_number(7)]) if on_loop else partial(store.do, PUT)
+        with psycopg.connect(**arguments) as other:
+            database.connections.note(other, arguments)
+            works = asyncio.get_running_loop().run_in_executor(None, other.execute, "SELECT pg_sleep(60)")
+            FaultProxy.block(proxy)  # and what is asked of the server comes through
+            with pytest.raises(StoreUnavailable):
+                await call()
+            other.cancel()
+            with pytest.raises(QueryCanceled):
+                await works
+        connection.close()
+        await store.close()
 
     proxied(body)
 

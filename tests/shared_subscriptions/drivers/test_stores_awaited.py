@@ -10,10 +10,12 @@ import threading
 
 import pytest
 
-from statemachines.drivers.shared_subscriptions import open_stores
+from statemachines import cli
+from statemachines.drivers.shared_subscriptions import groups, open_stores
 from statemachines.drivers.shared_subscriptions.postgres import PostgresGroupStore, PostgresStreamStore
 from statemachines.drivers.shared_subscriptions.publisher import Publisher
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore
+from statemachines.drivers.sql import awaited
 from statemachines.drivers.sql.failure import StoreAway, StoreUnavailable
 from statemachines.kernel import ConfigurationError
 from statemachines.testing.process_harness import free_port
@@ -66,6 +68,21 @@ def test_SS_261_a_publisher_waits_for_as_long_as_it_repeats_an_append():
 
     with pytest.raises(StoreAway, match="cannot be reached"):
         asyncio.run(enter())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "group declare $shared/g/#", "group list", "group destroy $shared/g/#", "group parked $shared/g/#",
+        "group skip $shared/g/# s", "sessions list", "sessions describe c", "sessions kick c", "sessions purge c",
+        "sessions clock",
+    ],
+)  # fmt: skip
+def test_SS_261_PS_201_one_operation_of_a_command_waits_no_longer_than_its_patience(command, monkeypatch, capsys):
+    monkeypatch.setattr(groups, "ONE_OPERATION_S", 0.0)
+    monkeypatch.setattr(awaited, "ONE_OPERATION_S", 0.0)
+    assert cli.run((*command.split(), "--store", f"postgresql://u@127.0.0.1:{free_port()}/d")) == 2
+    assert "cannot be reached" in capsys.readouterr().err
 
 
 class Refusing(threading.Thread):
