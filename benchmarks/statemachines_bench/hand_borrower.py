@@ -170,7 +170,7 @@ class HandBorrower:
         stream.reason = ""
         self.unfinished += 1
         self.changed.add(stream.name)
-        said = (event.failed, event.most, event.relaxed, event.acked)
+        said = (event.failed, event.most, event.relaxed, event.acked, event.repeats)
         install = Install(self.id, stream.name, stream.grant, stream.progress, *said)
         return [*effects, Tell(install), self._update(stream)]
 

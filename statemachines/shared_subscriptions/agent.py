@@ -13,6 +13,7 @@ and what may be read of it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 from statemachines.kernel import ConfigurationError, Outgoing, Process, ProcessRunner
@@ -66,13 +67,14 @@ class Agent(ProcessRunner):
         return self.call(EndSubscription(subscription), now_ns)
 
     def leave(self, subscription: str, now_ns: int) -> list[Outgoing]:
-        """Say what is known of it, and end it at once: its streams are free for others.  Nothing happens if it has
-        ended."""
-        return self.call(LeaveSubscription(subscription), now_ns)
+        """Finish what is not in hand, say what is known of it, and end it at once: its streams are free for others.
+        Nothing happens if it has ended."""
+        return [*self.unsubscribe(subscription, now_ns), *self.call(LeaveSubscription(subscription), now_ns)]
 
     def leave_all(self, now_ns: int) -> list[Outgoing]:
         """The session goes: the same for every subscription."""
-        return self.call(LeaveAll(), now_ns)
+        finished = [self.unsubscribe(subscription, now_ns) for subscription, _ in self.record.in_order()]
+        return [*chain.from_iterable(finished), *self.call(LeaveAll(), now_ns)]
 
     def _begin(self, call: Any, now_ns: int) -> tuple[str, list[Outgoing]]:
         number = self.record.number + 1

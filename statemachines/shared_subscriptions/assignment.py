@@ -69,8 +69,9 @@ ASSIGNED = (GRANTING, GRANTED, REVOKING, REVOKED)
 
 class AssignmentRecord(msgspec.Struct, frozen=True, gc=False):
     """One assignment.  `progress`: where the borrower starts, then what it reported; periods in nanoseconds; `failed`:
-    how often the message there was handed over and not acknowledged, `in_hand` as in a `Report`, `most` and
-    `relaxed` as in a `Grant`, `acked` as in both; `reason` as in a `Report`."""
+    how often the message there was handed over and not acknowledged, `in_hand` as in a `Report`, `most`, `relaxed` and
+    `repeats` as in a `Grant`, `acked` as in both; `reason` as in a `Report`; `finished`: nothing
+    behind the progress was handed over under the grant, and nothing will be."""
 
     link: StreamLink
     stream: str
@@ -86,6 +87,8 @@ class AssignmentRecord(msgspec.Struct, frozen=True, gc=False):
     relaxed: bool = False
     acked: Ranges = ()
     reason: str = ""
+    repeats: int = 0
+    finished: bool = False
 
 
 def has_ended(record: AssignmentRecord, event: UpdateProgress) -> bool:
@@ -102,16 +105,28 @@ def keep(record: AssignmentRecord, event: UpdateProgress, now_ns: int) -> tuple[
 
 def note(record: AssignmentRecord, event: UpdateProgress) -> AssignmentRecord:
     """With what was reported: failures are those of the message at the progress."""
+    if is_last(event):
+        record = replace(record, finished=True)
     progress, acked = join_report(record, event)
     if progress > record.progress:
         is_next = progress == event.progress
-        failed, in_hand, reason = (event.failed, event.in_hand, event.reason) if is_next else (0, False, "")
+        failed, in_hand, reason = (event.failed, is_trial(event), event.reason) if is_next else (0, False, "")
         return replace(record, progress=progress, failed=failed, in_hand=in_hand, acked=acked, reason=reason)
     if event.progress < record.progress or event.failed < record.failed:
         return replace(record, acked=acked)
-    in_hand = event.in_hand or (record.in_hand and event.failed == record.failed)
+    in_hand = is_trial(event) or (record.in_hand and event.failed == record.failed)
     reason = event.reason or (record.reason if event.failed == record.failed else "")
     return replace(record, failed=event.failed, in_hand=in_hand, acked=acked, reason=reason)
+
+
+def is_last(said: UpdateProgress | Report) -> bool:
+    """Nothing behind the progress was handed over, but for a message there that was given back."""
+    return said.finished and not said.in_hand
+
+
+def is_trial(said: UpdateProgress) -> bool:
+    """The message at the progress failed, and is handed over again now."""
+    return said.in_hand and not said.finished
 
 
 def join_report(record: AssignmentRecord, event: UpdateProgress | Report) -> tuple[int, Ranges]:
@@ -159,7 +174,8 @@ def make_again_timer(record: AssignmentRecord, now_ns: int) -> SetTimer:
 def grant(record: AssignmentRecord) -> Send:
     """The stream and where to read from, to its borrower."""
     to, at = record.link, (record.stream, record.grant, record.progress, record.failed, record.most)
-    return Send(to.borrower, Grant(to.borrower, to.epoch, to.registration, *at, record.relaxed, record.acked))
+    more = (record.relaxed, record.acked, record.repeats)
+    return Send(to.borrower, Grant(to.borrower, to.epoch, to.registration, *at, *more))
 
 
 def revoke(record: AssignmentRecord) -> Send:

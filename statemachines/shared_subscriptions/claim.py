@@ -222,6 +222,7 @@ def take(record: LeaderRecord, event: ReadDone, now_ns: int) -> tuple[LeaderReco
         properties=properties,
         epoch=epoch,
         grace=record.configuration.exclusive and not was_left_clean(found),
+        repeats=not was_left_clean(found) or may_repeat(found),
         trial=Trial(n, sent_at_ns, claim),
     )
     return record, (Ask(SERVICE, Commit(n, expect, ((record.key("claim"), claim),))),)
@@ -230,6 +231,11 @@ def take(record: LeaderRecord, event: ReadDone, now_ns: int) -> tuple[LeaderReco
 def was_left_clean(found: StoredRecord | None) -> bool:
     """Nobody can hold a lease: the group was never claimed, or its last leader said so."""
     return found is None or (isinstance(found.value, Claim) and found.value.leader == "" and found.value.clean)
+
+
+def may_repeat(found: StoredRecord | None) -> bool:
+    """Messages behind the progress of some stream may have been handed over, as its last leader said."""
+    return found is not None and isinstance(found.value, Claim) and found.value.repeats
 
 
 def look_later(record: LeaderRecord, event: Event, now_ns: int) -> tuple[LeaderRecord, Effects]:
@@ -445,7 +451,8 @@ def commit_again(record: LeaderRecord, event: ReadDone, now_ns: int) -> tuple[Le
 def release(record: LeaderRecord, now_ns: int) -> tuple[LeaderRecord, Effects]:
     """Commit what is staged and give the claim up under the same epoch; `clean` if nobody can hold a lease."""
     clean = not any(member.grants for _, member in in_order(record.members)) and not record.grace
-    return put_batch(record, Claim("", record.epoch, clean), now_ns, release=True)
+    repeats = clean and any(known.repeats > known.progress for _, known in in_order(record.streams))
+    return put_batch(record, Claim("", record.epoch, clean, repeats), now_ns, release=True)
 
 
 def release_disowned(record: LeaderRecord, event: Refused, now_ns: int) -> tuple[LeaderRecord, Effects]:

@@ -23,11 +23,13 @@ Order = Literal["strict", "relaxed"]
 
 class Claim(msgspec.Struct, frozen=True, gc=False, tag="claim"):
     """Who leads the group: `leader` ("" = released) under `epoch`; `clean`: released with nothing left in anybody's
-    hands.  Its heartbeat is a new stamp of the record."""
+    hands; `repeats`: and with streams of which messages behind the progress may have been handed over.  Its heartbeat
+    is a new stamp of the record."""
 
     leader: str
     epoch: int
     clean: bool = False
+    repeats: bool = False
 
 
 class Properties(msgspec.Struct, frozen=True, gc=False, tag="properties"):

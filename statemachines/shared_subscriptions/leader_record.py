@@ -53,13 +53,15 @@ class Trial(msgspec.Struct, frozen=True, gc=False):
 
 class KnownStream(msgspec.Struct, frozen=True, gc=False):
     """A stream of the group: where its next owner begins (of an assigned one: where its owner began), its rank, and
-    how far it goes as far as the store has said: `count` messages, and whether it has `ended`."""
+    how far it goes as far as the store has said: `count` messages, and whether it has `ended`; `repeats` as in a
+    `Grant`."""
 
     progress: int
     shard: int
     generation: int
     count: int = 0
     ended: bool = False
+    repeats: int = 0
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -113,6 +115,8 @@ class LeaderRecord(msgspec.Struct, frozen=True):
     `heard`: how many members had a ping answered; `asked`: none has, and somebody registered since that is so;
     `failures`: listings that failed, one after the other, where it is not `alone` (no other host is known); `unfit`: it
     gives the claim up since it cannot serve.
+    `repeats`: earlier leaders' members may have had messages behind their progress in hand; `repeat_n`: the last
+    request before the last grant of a stream of which nobody knows how far its earlier owners came.
     `streams`: what is listed; `ranks`: by (shard, generation); `oldest`: generations before it are gone; `generation`:
     the one appended to when the listing under way began; `loaded`: durable progress of streams not listed so far.
     `staged`: progress not yet committed (None: to be removed); `live`: streams of open ranks that have not ended.
@@ -168,6 +172,8 @@ class LeaderRecord(msgspec.Struct, frozen=True):
     failing: Map[str, FailingMessage] = Map()
     parked_n: int = 0
     letter: OpenLetter | None = None
+    repeats: bool = False
+    repeat_n: int = 0
 
     @property
     def is_relaxed(self) -> bool:

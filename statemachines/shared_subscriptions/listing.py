@@ -23,7 +23,14 @@ from statemachines.shared_subscriptions.failed_deliveries import (
     settle_parked,
 )
 from statemachines.shared_subscriptions.group_store import FailingMessage, Properties, Scanned
-from statemachines.shared_subscriptions.leader_record import LEADING, KnownStream, LeaderRecord, Rank, UncoveredProgress
+from statemachines.shared_subscriptions.leader_record import (
+    LEADING,
+    LOADING,
+    KnownStream,
+    LeaderRecord,
+    Rank,
+    UncoveredProgress,
+)
 from statemachines.shared_subscriptions.membership import Outcome
 from statemachines.shared_subscriptions.message import END_OF_STREAM
 from statemachines.shared_subscriptions.plan import Draft, hand_out, reassign
@@ -164,9 +171,14 @@ def learn(record: LeaderRecord, event: StreamsListed) -> LeaderRecord:
         known = streams.get(info.stream)
         if known is not None:
             if (info.count, info.ended) > (known.count, known.ended):
-                streams = streams.set(info.stream, replace(known, count=info.count, ended=info.ended))
+                known = replace(known, count=info.count, ended=info.ended)
+            if known.repeats == END_OF_STREAM and info.stream in record.assignments and event.n > record.repeat_n:
+                known = replace(known, repeats=info.count)
+            streams = streams.set(info.stream, known)
             continue
         known = make_known_stream(loaded, info)
+        if record.repeats and record.status is LOADING:
+            known = replace(known, repeats=END_OF_STREAM)
         streams = streams.set(info.stream, known)
         if is_behind(record, info.stream, known) or is_parked(record, info.stream, known):
             held = held.set(info.stream, UncoveredProgress("", 0, known.progress))

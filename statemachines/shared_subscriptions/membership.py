@@ -19,6 +19,7 @@ from statemachines.shared_subscriptions.assignment import (
     ResendTimer,
     RevokeTimeout,
     TakeBack,
+    is_last,
     join_report,
 )
 from statemachines.shared_subscriptions.configuration import MS
@@ -262,6 +263,9 @@ def take_last_word(draft: Draft, report: Report) -> None:
     record = draft.record
     assignment = record.assignments.get(report.stream)
     if assignment is not None and assignment.grant == report.grant:
+        if is_last(report):
+            assignment = replace(assignment, finished=True)
+            record = draft.record = replace(record, assignments=record.assignments.set(report.stream, assignment))
         progress, acked = join_report(assignment, report)
         if progress > assignment.progress or acked != assignment.acked:
             failed = report.failed if progress == report.progress else 0

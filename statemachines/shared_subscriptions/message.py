@@ -42,8 +42,9 @@ Reason = Annotated[str, msgspec.Meta(max_length=REASON_MAX)]
 
 class Report(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What a borrower knows of one stream it holds; `failed`: how often the message at `progress` was handed over, by
-    any borrower, and given back or lost; `in_hand`: one that failed is handed over again now; `acked`: what is
-    acknowledged behind it; `reason`: why it was given back last."""
+    any borrower, and given back or lost; `in_hand`: one that failed is handed over again now, or, of a final
+    report, messages behind it were handed over; `acked`: what is acknowledged behind it; `reason`: why it was given
+    back last."""
 
     stream: str
     grant: Number
@@ -159,7 +160,8 @@ class PingResponse(Message, frozen=True, gc=False):
 class Grant(Message, frozen=True, gc=False):
     """Read `stream` from `progress`.  `failed`: how often the message there was handed over and not acknowledged;
     `most`: after so many times it is handed over no more (0: it always is); `relaxed`: a message that is given back
-    does not keep back those behind it; `acked`: what is acknowledged behind the progress."""
+    does not keep back those behind it; `acked`: what is acknowledged behind the progress; `repeats`: messages below it
+    may have been handed over under earlier grants (2^63 - 1: all that is stored by now)."""
 
     columns: ClassVar = OF_PROGRESS
 
@@ -173,6 +175,7 @@ class Grant(Message, frozen=True, gc=False):
     most: Count = 0
     relaxed: bool = False
     acked: Ranges = ()
+    repeats: Number = 0
 
 
 class Revoke(Message, frozen=True, gc=False):

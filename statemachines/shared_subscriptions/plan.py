@@ -102,6 +102,8 @@ class Draft:
         if after.status is NONE:
             self.record = replace(self.record, assignments=self.record.assignments.delete(stream))
             self.keep_progress(stream, after.progress)
+            if not before.finished:
+                self.note_repeats(stream)
 
     def _count(self, borrower: str, before: AssignmentStatus, after: AssignmentStatus) -> None:
         """What the member has, has not answered, and gives back, after one of its assignments moved."""
@@ -121,6 +123,13 @@ class Draft:
         if known is not None and progress > known.progress:
             kept = replace(known, progress=progress)
             self.record = replace(self.record, streams=self.record.streams.set(stream, kept))
+
+    def note_repeats(self, stream: str) -> None:
+        """Its owner went without a last word: nobody knows how many messages it was handed."""
+        known = self.record.streams.get(stream)
+        if known is not None:
+            unknown = replace(known, repeats=END_OF_STREAM)
+            self.record = replace(self.record, streams=self.record.streams.set(stream, unknown))
 
     def learn_progress(self, stream: str, progress: int, acked: Ranges) -> None:
         """The same for what is said of a stream that its owner has lost; it is staged, where it is news."""
@@ -169,11 +178,12 @@ class Draft:
         record = self.record
         configuration = record.configuration
         grant = record.grant + 1
+        known = record.streams[stream]
         assignment = AssignmentRecord(
             member.link,
             stream,
             grant,
-            record.streams[stream].progress,
+            known.progress,
             configuration.resend_interval_ms * MS,
             configuration.grant_wait_ms * MS,
             configuration.revoke_timeout_ms * MS,
@@ -181,6 +191,7 @@ class Draft:
             most=configuration.max_deliver or 0,
             relaxed=record.is_relaxed,
             acked=record.find_acked(stream),
+            repeats=known.repeats if known.repeats > known.progress else 0,
         )
         assignment, effects, seen = ASSIGNMENT.child_step(assignment, Assign(), self.now_ns, grant)
         self.effects.extend(effects)
@@ -192,6 +203,7 @@ class Draft:
             grant=grant,
             assignments=record.assignments.set(stream, assignment),
             members=record.members.set(member.link.borrower, member),
+            repeat_n=record.number if known.repeats == END_OF_STREAM else record.repeat_n,
         )
         return member
 

@@ -215,6 +215,16 @@ def mark_relaxed(reading: StreamReading, event: Install) -> StreamReading:
     return replace(reading, relaxed=True, acked=Map(acked), handed=find_reach(0, acked), **at)
 
 
+def find_handed(reading: StreamReading, last: int) -> int:
+    """Of what is delivered up to `last`: all below was, or may have been, handed over before, by anybody."""
+    return max(reading.handed, min(reading.repeats, last + 1))
+
+
+def was_handed_behind(reading: StreamReading, offset: int) -> bool:
+    """Something from `offset` on was handed over under this grant and is not acknowledged."""
+    return reading.handed > offset or any(one >= offset for one in reading.returned)
+
+
 def back_off(event: Install, now_ns: int) -> Effects:
     """Other streams come first."""
     wait_ns = back_off_ns(event.failed)

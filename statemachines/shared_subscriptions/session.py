@@ -59,6 +59,7 @@ from statemachines.shared_subscriptions.returned_messages import (
     and_look,
     back_off,
     count_failures,
+    find_handed,
     find_reason,
     go_back,
     is_delayed,
@@ -69,6 +70,7 @@ from statemachines.shared_subscriptions.returned_messages import (
     mark_failed,
     pass_acknowledged,
     time_delay,
+    was_handed_behind,
 )
 from statemachines.shared_subscriptions.session_record import (
     DUE,
@@ -283,7 +285,8 @@ def add(record: SessionRecord, event: Install, now_ns: int) -> tuple[SessionReco
     if event.stream not in lease.streams:
         lease = replace(lease, streams=lease.streams.set(event.stream, True))
         record = replace(record, leases=record.leases.set(event.owner, lease))
-    reading = mark_failed(StreamReading(event.owner, event.stream, event.grant, at, at, at), event)
+    reading = StreamReading(event.owner, event.stream, event.grant, at, at, at, repeats=event.repeats)
+    reading = mark_failed(reading, event)
     record = tidy(keep(record, reading))
     if record.lone == reading_key(event.owner, event.stream):
         record = replace(record, lone="")
@@ -424,6 +427,8 @@ def take_in(record: SessionRecord, event: Fetched, now_ns: int) -> tuple[Session
 def count_batch(reading: StreamReading, batch: MessageBatch) -> StreamReading:
     """With what came: the next messages, or one that was given back."""
     if batch.first == reading.fetched:
+        if reading.repeats > batch.count:
+            reading = replace(reading, repeats=batch.count)
         if batch.last + 1 == batch.first and batch.ended == reading.ended:
             return reading
         return replace(reading, fetched=batch.last + 1, ended=batch.ended)
@@ -506,7 +511,8 @@ def hand_over_next(record: SessionRecord, key: str, limit: int, now_ns: int) -> 
     readings = record.readings.set(key, replace(after, waiting=more))
     record = replace(record, readings=readings, to_take=record.to_take.push(key) if more else record.to_take)
     failed = count_failures(reading, reading.delivered)
-    handed = reading.handed if reading.delivered < reading.handed else 0
+    handed = find_handed(reading, last)
+    handed = handed if reading.delivered < handed else 0
     what = Deliver(reading.owner, reading.stream, reading.grant, reading.delivered, last, failed, handed)
     said = report(after) if failed and reading.delivered == reading.progress else ()
     record, effects = deliver(record, what, now_ns)
@@ -529,7 +535,8 @@ def hand_over_alone(record: SessionRecord, key: str, now_ns: int) -> tuple[Sessi
     after = replace(after, waiting=more)
     readings = record.readings.set(key, after)
     record = replace(record, readings=readings, to_take=record.to_take.push(key) if more else record.to_take)
-    what = Deliver(reading.owner, reading.stream, reading.grant, at, at, reading.failed, reading.handed)
+    handed = find_handed(reading, at)
+    what = Deliver(reading.owner, reading.stream, reading.grant, at, at, reading.failed, handed)
     record, effects = deliver(record, what, now_ns)
     return record, (*report(after), *effects)
 
@@ -633,7 +640,8 @@ def report(reading: StreamReading) -> Effects:
     first = find_in_hand(reading)
     final = reading.finishing and first is None
     failed = count_failures(reading, progress)
-    said = (progress, final, failed, failed > 0 and first == progress)
+    in_hand = was_handed_behind(reading, progress + (failed > 0)) if final else failed > 0 and first == progress
+    said = (progress, final, failed, in_hand)
     acked = tuple(in_order(reading.acked))[:HOLES_MAX] if reading.relaxed else ()
     reason = find_reason(reading, progress)
     return (Tell(Progressed(reading.owner, reading.stream, reading.grant, *said, acked, reason)),)

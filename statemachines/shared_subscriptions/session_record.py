@@ -67,7 +67,7 @@ class Nack(Call, frozen=True, gc=False):
 
 class Deliver(Event, frozen=True, gc=False):
     """To the application: messages `first`..`last`, read for `owner` (grant 0: a private subscription).  `failed`: how
-    often `first` was handed over before, by anybody; `handed`: those below were handed over before under this grant."""
+    often `first` was handed over before, by anybody; `handed`: those below were, or may have been."""
 
     columns: ClassVar = TraceColumns(key="stream")
 
@@ -226,7 +226,8 @@ class StreamReading(msgspec.Struct, frozen=True, gc=False):
     `delayed`: nothing is delivered for a while, or, where it failed `most` times, for ever.
 
     `relaxed`: the stream goes on where messages are given back: those are `returned`, by offset, until they are
-    acknowledged, and nothing goes back."""
+    acknowledged, and nothing goes back.  `repeats` as in a `Grant`, and no more than was stored when it was read
+    first: what came afterwards nobody was handed."""
 
     owner: str
     stream: str
@@ -248,6 +249,7 @@ class StreamReading(msgspec.Struct, frozen=True, gc=False):
     """Why `suspect` was given back last."""
     relaxed: bool = False
     returned: Map[int, ReturnedDelivery] = Map()
+    repeats: int = 0
 
     @property
     def is_lone(self) -> bool:

@@ -64,6 +64,7 @@ class Install(Event, frozen=True, gc=False):
     most: int = 0
     relaxed: bool = False
     acked: Ranges = ()
+    repeats: int = 0
 
     @property
     def reach(self) -> int | None:
@@ -195,7 +196,8 @@ def install(record: StreamRecord, event: Grant, now_ns: int) -> tuple[StreamReco
         reason="",
     )
     at = (record.stream, record.grant, record.progress)
-    tell = Tell(Install(record.link.borrower, *at, event.failed, event.most, event.relaxed, event.acked))
+    failures = (event.failed, event.most)
+    tell = Tell(Install(record.link.borrower, *at, *failures, event.relaxed, event.acked, event.repeats))
     return record, (tell, answer(record))
 
 

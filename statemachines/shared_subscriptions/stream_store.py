@@ -51,13 +51,15 @@ class Slice(msgspec.Struct, frozen=True, gc=False):
 
 
 class MessageBatch(msgspec.Struct, frozen=True, gc=False):
-    """Messages `first`..`last` of a stream are there (last = first - 1: none); `ended`: and nothing ever follows."""
+    """Messages `first`..`last` of a stream are there (last = first - 1: none); `ended`: and nothing ever follows;
+    `count`: so many messages the stream had by then."""
 
     stream: str
     grant: int
     first: int
     last: int
     ended: bool
+    count: int = 0
 
 
 # -- requests and answers -------------------------------------------------------------------------------------------
@@ -317,7 +319,7 @@ class StreamStore:
         count = 0 if stored is None else stored.count
         last = min(count, one.first + one.limit) - 1
         ended = stored is not None and stored.ended and last + 1 == count
-        return MessageBatch(one.stream, one.grant, one.first, max(last, one.first - 1), ended)
+        return MessageBatch(one.stream, one.grant, one.first, max(last, one.first - 1), ended, count)
 
 
 def shard_of(topic: str, shards: int) -> int:

@@ -75,11 +75,11 @@ class Borrower {
     this.send('update_progress', this.report(stream));
   }
 
-  install({ stream, grant, progress, failed, most, relaxed, acked }) {
+  install({ stream, grant, progress, failed, most, relaxed, acked, repeats }) {
     const said = { grant, progress, failed, acked };
     this.streams.set(stream, { ...said, finished: false, in_hand: false, reason: '', isFinishing: false });
     this.dirty.add(stream);
-    this.tell('install', { owner: this.id, stream, ...said, most, relaxed });
+    this.tell('install', { owner: this.id, stream, ...said, most, relaxed, repeats });
   }
 
   finish(stream) {

@@ -210,7 +210,7 @@ class Borrower:
             self.highest[name] = grant
             self.streams[name] = Stream(event)
             self.changed(name)
-            fields = ("stream", "grant", "progress", "failed", "most", "relaxed", "acked")
+            fields = ("stream", "grant", "progress", "failed", "most", "relaxed", "acked", "repeats")
             self.tell("install", owner=self.id, **{field: event[field] for field in fields})
             self.send_progress(name)
         elif held and held.grant == grant:

@@ -19,12 +19,13 @@ const FIELDS = {
   leader_connect_response: ['borrower', 'leader', 'epoch', 'registration'],
   undeclared: ['borrower'],
   ping_response: ['borrower', 'epoch', 'registration', 'n'],
-  grant: ['borrower', 'epoch', 'registration', 'stream', 'grant', 'progress', 'failed', 'most', 'relaxed', 'acked'],
+  grant: ['borrower', 'epoch', 'registration', 'stream', 'grant', 'progress', 'failed', 'most', 'relaxed', 'acked',
+    'repeats'],
   revoke: ['borrower', 'epoch', 'registration', 'stream', 'grant'],
   revoked: ['borrower', 'epoch', 'registration', 'stream', 'grant'],
   invalidate: ['borrower', 'epoch', 'registration'],
 };
-const LEFT_OUT = { failed: 0, most: 0, relaxed: false, acked: [] }; // at the end of a grant
+const LEFT_OUT = { failed: 0, most: 0, relaxed: false, acked: [], repeats: 0 }; // at the end of a grant
 const READ_ALL = { failed: 0, in_hand: false, acked: [], reason: '' }; // nothing is given back, and all is read in order
 
 // MessagePack, as much of it as the wire uses.

@@ -34,12 +34,24 @@ FIELDS = {
     "leader_connect_response": ("borrower", "leader", "epoch", "registration"),
     "undeclared": ("borrower",),
     "ping_response": ("borrower", "epoch", "registration", "n"),
-    "grant": ("borrower", "epoch", "registration", "stream", "grant", "progress", "failed", "most", "relaxed", "acked"),
+    "grant": (
+        "borrower",
+        "epoch",
+        "registration",
+        "stream",
+        "grant",
+        "progress",
+        "failed",
+        "most",
+        "relaxed",
+        "acked",
+        "repeats",
+    ),
     "revoke": ("borrower", "epoch", "registration", "stream", "grant"),
     "revoked": ("borrower", "epoch", "registration", "stream", "grant"),
     "invalidate": ("borrower", "epoch", "registration"),
 }
-LEFT_OUT = {"failed": 0, "most": 0, "relaxed": False, "acked": []}
+LEFT_OUT = {"failed": 0, "most": 0, "relaxed": False, "acked": [], "repeats": 0}
 """Values of fields that are left out at the end of a grant."""
 READ_ALL = {"failed": 0, "in_hand": False, "acked": [], "reason": ""}
 """A session that gives nothing back, and reads in order, says so."""

@@ -32,6 +32,7 @@ from statemachines.kernel import STAY, Feed, Node, ProcessRunner, SetTimer, in_o
 from statemachines.shared_subscriptions import (
     agent_process,
     borrower,
+    claim,
     configuration,
     dead_letter_queue,
     detours,
@@ -49,6 +50,7 @@ from statemachines.shared_subscriptions import (
     session_record,
     stream_store,
 )
+from statemachines.shared_subscriptions.agent import Agent
 from statemachines.shared_subscriptions.agent_process import AGENT_MACHINE
 from statemachines.shared_subscriptions.agent_record import AgentRecord
 from statemachines.shared_subscriptions.assignment import GRANTING
@@ -336,6 +338,10 @@ BREAKS = {
     "SS-432": swap(ServerConnections, "is_working", AsyncMock(return_value=False)),
     "SS-433": swap(sqlite, "find_file", lambda path: (0, 0, 0)),
     "SS-434": swap(Connection, "refuse", lambda self, why: self._abort()),
+    "SS-440": swap(Draft, "note_repeats", lambda self, stream: None),
+    "SS-441": swap(claim, "was_left_clean", lambda found: True),
+    "SS-442": swap(session, "find_handed", lambda reading, last: reading.handed),
+    "SS-443": swap(Agent, "unsubscribe", lambda self, subscription, now_ns: []),
     "SS-435": swap(LeaderStarts, "keep", lambda self, question: False),
     "SS-244": swap(agent_process, "is_believed", lambda record, sender, message: True),
     "SS-250": wrap(agent_process, "is_believed", undeclared_believed),

@@ -729,7 +729,7 @@ def test_SS_134_without_members_it_stops_by_itself():
     assert bench.status is LeaderStatus.LEADING
     bench.at(31_001)
     assert bench.status is LeaderStatus.RESIGNED
-    assert bench.stored("claim") == Claim("", 1, True)
+    assert bench.stored("claim") == Claim("", 1, True, True)
 
 
 def test_SS_134_a_commit_under_way_is_awaited():

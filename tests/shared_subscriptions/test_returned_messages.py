@@ -85,7 +85,7 @@ def test_SS_332_a_stream_to_be_finished_is_given_back_with_it():
     bench.feed(Take(3))
     ack(bench, 0)
     bench.feed(Finish(B, "a", 1))
-    assert nack(bench, 1) == [Progressed(B, "a", 1, 1, True, 1)]
+    assert nack(bench, 1) == [Progressed(B, "a", 1, 1, True, 1, True)], "2 was handed over, too"
     assert take(bench) == []
 
 

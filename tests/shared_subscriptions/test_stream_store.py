@@ -52,8 +52,8 @@ def test_SS_217_a_fetch_gives_what_is_there():
     a = stream_id("a", 4, 0)
     _, (answer,) = STORE.apply(state, Fetch(1, (Slice(a, 7, 1, 10), Slice(a, 7, 3, 10), Slice("?", 1, 0, 1))), 9)
     assert answer.batches == (
-        MessageBatch(a, 7, 1, 2, False),
-        MessageBatch(a, 7, 3, 2, False),
+        MessageBatch(a, 7, 1, 2, False, 3),
+        MessageBatch(a, 7, 3, 2, False, 3),
         MessageBatch("?", 1, 0, -1, False),
     )
 

@@ -1,4 +1,4 @@
-"""Deliveries: properties of what applications get (S5, S6, S8, S12, S13, S14 and L5 of its properties.md)."""
+"""Deliveries: properties of what applications get (S5, S6, S8, S12, S13, S14, S22 and L5 of its properties.md)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ from statemachines.shared_subscriptions.assignment import GRANTED, GRANTING
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
 from statemachines.shared_subscriptions.leader_record import SERVING
 from statemachines.shared_subscriptions.message import END_OF_STREAM
-from statemachines.shared_subscriptions.properties.delivered_messages import check_durable, check_topic, compile_filter
+from statemachines.shared_subscriptions.properties.delivered_messages import (
+    check_durable,
+    check_marked,
+    check_topic,
+    compile_filter,
+)
 from statemachines.shared_subscriptions.properties.delivery_right import are_disjoint, reads_stream
 from statemachines.shared_subscriptions.properties.granted_stream import check_grant_of_end
 from statemachines.shared_subscriptions.properties.known_progress import KnownProgress, is_unread, passes
+from statemachines.shared_subscriptions.properties.offset_ranges import OffsetRanges
 from statemachines.shared_subscriptions.session_record import Deliver
 from statemachines.shared_subscriptions.stream import ABSENT
 from statemachines_spec.explorer.property import Always, Eventually, Sometimes, Stepwise, View
@@ -270,7 +276,7 @@ END_ABSORBS = Stepwise("S8", "a leader never assigns a stream again whose end it
 
 
 def over_deliveries(streams: Streams, filters: Mapping[str, str]) -> tuple[Stepwise, ...]:
-    """S12, S13, S14: of every message that is handed over."""
+    """S12, S13, S14, S22: of every message that is handed over."""
     place = {stream: number for number, stream in enumerate(streams)}
 
     def judged(fresh: Callable[[AccountLocal, Deliver], bool]) -> Callable[[str, Any, Any, Any], bool]:
@@ -287,6 +293,12 @@ def over_deliveries(streams: Streams, filters: Mapping[str, str]) -> tuple[Stepw
     def is_not_accepted(before: AccountLocal, event: Deliver) -> bool:
         return not check_durable(event, before.durable[place[event.stream]])
 
+    def is_marked(before: AccountLocal, event: Deliver) -> bool:
+        mask = before.acked[place[event.stream]]
+        return not check_marked(
+            event, OffsetRanges(tuple((at, at) for at in range(mask.bit_length()) if mask >> at & 1))
+        )
+
     def is_next(before: AccountLocal, event: Deliver) -> bool:
         known = (one.place for one in before.places if (one.borrower, one.stream) == (event.owner, event.stream))
         return all(event.grant > one.grant or (event.grant == one.grant and not one.observe(event)[1]) for one in known)
@@ -295,6 +307,7 @@ def over_deliveries(streams: Streams, filters: Mapping[str, str]) -> tuple[Stepw
         Stepwise("S12", "only what matches the filter is delivered", judged(matches)),
         Stepwise("S13", "nothing is delivered twice without a reason", judged(is_excused)),
         Stepwise("S13 durable", "nothing below durable progress is delivered", judged(is_not_accepted)),
+        Stepwise("S22", "what was acknowledged before is delivered as a repeat", judged(is_marked)),
         Stepwise("S14", "within a grant offsets increase, without holes", judged(is_next)),
     )
 

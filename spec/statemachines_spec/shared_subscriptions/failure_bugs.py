@@ -40,6 +40,13 @@ def due_at_once(record: Any, stream: str) -> bool:
 
 FAILURE_BUGS: Final = (
     Bug(
+        "repeats-forgotten",
+        "what a member that was lost had in hand is handed over as if nobody had been handed any",
+        "SS-440",
+        "plan.Draft.note_repeats",
+        replace_call(plan.Draft, "note_repeats", lambda draft, stream: None),
+    ),
+    Bug(
         "suspect-not-alone",
         "a message that failed before is handed over together with others",
         "SS-337",

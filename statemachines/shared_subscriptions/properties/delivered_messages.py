@@ -1,5 +1,5 @@
 """DeliveredMessages: S13, nothing twice without a reason; DeliveryPlace: S14, offsets in order; S6, none left out; S12,
-only what matches."""
+only what matches; S22, what comes again says so."""
 
 from __future__ import annotations
 
@@ -84,6 +84,14 @@ def check_none_left_out(event: Deliver, high: int) -> tuple[BrokenProperty, ...]
     if event.first <= high:
         return ()
     return (BrokenProperty("S6", f"{event.stream}: {event.owner} got {event.first}, and nobody ever got {high}"),)
+
+
+def check_marked(event: Deliver, seen: OffsetRanges) -> tuple[BrokenProperty, ...]:
+    """What was `seen` before, by anybody, is counted as handed over."""
+    if seen.count_in(max(event.first + (event.failed > 0), event.handed), event.last) <= 0:
+        return ()
+    detail = f"{event.stream}: {event.owner} got {event.first} to {event.last} as if nobody had been handed any"
+    return (BrokenProperty("S22", detail),)
 
 
 def check_topic(event: Deliver, pattern: re.Pattern[str]) -> tuple[BrokenProperty, ...]:

@@ -1,4 +1,5 @@
-"""Deliveries: what applications get, by which S4, S5, S6, S11, S12, S13, S14 and S15 are judged."""
+"""Deliveries: what applications get, by which S4, S5, S6, S11, S12, S13, S14, S15 and
+S22 are judged."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from statemachines.kernel import BrokenProperty
 from statemachines.shared_subscriptions.properties.delivered_messages import (
     DeliveredMessages,
     DeliveryPlace,
+    check_marked,
     check_none_left_out,
     check_topic,
     compile_filter,
@@ -150,12 +152,13 @@ class DeliveryMonitor:
         self._seen[event.stream] = seen.add(event.first, event.last)
         if not self._exclusive:
             return ()
+        marked = () if self.liars else check_marked(event, seen)
         once, at = self._once.get(event.stream, UNDELIVERED)
         if max(self.excuse, self._excused.get(event.stream, -1)) > at:
             once = DeliveredMessages()
         once, broken = once.observe(event)
         self._once[event.stream] = (once, number)
-        return broken
+        return (*marked, *broken)
 
 
 NOTHING, UNDELIVERED = OffsetRanges(), (DeliveredMessages(), -1)

@@ -238,7 +238,7 @@ class PostgresStreamStore(SqlStreamStore[PostgresDatabase]):
         if one.first <= last:
             last = one.first + read - 1
         ends = known.ended and last + 1 == known.count
-        return MessageBatch(one.stream, one.grant, one.first, max(last, one.first - 1), ends)
+        return MessageBatch(one.stream, one.grant, one.first, max(last, one.first - 1), ends, known.count)
 
     # -- writing, in the worker ---------------------------------------------------------------------------------
 

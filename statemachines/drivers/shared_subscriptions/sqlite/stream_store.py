@@ -132,7 +132,7 @@ class SqliteStreamStore(SqlStreamStore[SqliteDatabase]):
             payloads = self._payloads(base + one.first, base + last, room)
             last = one.first + len(payloads) - 1
         ends = bool(ended) and last + 1 == count
-        return MessageBatch(one.stream, one.grant, one.first, max(last, one.first - 1), ends), payloads
+        return MessageBatch(one.stream, one.grant, one.first, max(last, one.first - 1), ends, count), payloads
 
     def _payloads(self, first: int, last: int, room: int) -> list[StoredPayload]:
         payloads: list[StoredPayload] = []
