@@ -14,7 +14,6 @@ LARGER = {
     "the group's leader, its store, deliveries and clients": "D-1153, D-1315",
     "the group's leader and its store": "D-1315",
     "the node of sessions": "D-520, D-1315",
-    "the publisher and its cache": "D-1315",
 }
 """Environments of more lines, with the decisions that say why."""
 
