@@ -10,8 +10,10 @@ are named.  The denominators are exact here, too: the same test has explored the
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import gc
+import inspect
 import os
 import random
 import subprocess
@@ -51,6 +53,16 @@ def pytest_collection_finish():
     the benchmarks alone ask for hundreds.  While it grows nothing of it is garbage."""
     gc.enable()
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """A test that is a coroutine runs in a loop of its own; none waits for ever."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**given), 60))
+    return True
 
 
 def counts():

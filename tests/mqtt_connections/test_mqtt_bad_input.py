@@ -125,43 +125,34 @@ def test_random_bytes_end_their_connection_alone_and_are_one_line_in_the_log(sto
     assert not [one for one in caplog.records if one.exc_info]
 
 
-def test_MQ_07_a_client_that_never_says_connect_is_closed(store):
-    async def main():
-        async with (
-            mqtt_node(store, settings=MqttSettings(connect_timeout_s=1)) as node,
-            MqttSocket(node.address) as slow,
-        ):
-            slow.writer.write(encode(ConnectPacket("slow"), 5)[:5])
-            assert await slow.read() is None
-
-    run(main())
+async def test_MQ_07_a_client_that_never_says_connect_is_closed(store):
+    async with (
+        mqtt_node(store, settings=MqttSettings(connect_timeout_s=1)) as node,
+        MqttSocket(node.address) as slow,
+    ):
+        slow.writer.write(encode(ConnectPacket("slow"), 5)[:5])
+        assert await slow.read() is None
 
 
-def test_MQ_246_a_packet_that_is_not_ended_is_cut_off(store, caplog):
-    async def body():
-        async with mqtt_node(store) as node:
-            node._unfinished = (UnfinishedFrames(sum_max=10), UnfinishedFrames(limit_s=0.05))
-            async with MqttSocket(node.address) as stranger, MqttSocket(node.address) as client:
-                stranger.writer.write(encode(ConnectPacket("c" * 20), 5)[:-1])
-                assert await stranger.read() is None
-                assert "all of them have more than 10 bytes" in caplog.text
-                await client.connect()
-                client.writer.write(encode(PingreqPacket(), 5)[:-1])
-                assert await client.read() is None
-
-    run(body())
-
-
-def test_a_connect_that_is_too_long_is_not_read(store):
-    async def main():
-        async with mqtt_node(store) as node, MqttSocket(node.address) as client:
-            client.writer.write(b"\x10\xff\xff\x3f" + bytes(1_000))
-            assert await client.read() is None
-        async with mqtt_node(store) as node, MqttSocket(node.address) as client:
+async def test_MQ_246_a_packet_that_is_not_ended_is_cut_off(store, caplog):
+    async with mqtt_node(store) as node:
+        node._unfinished = (UnfinishedFrames(sum_max=10), UnfinishedFrames(limit_s=0.05))
+        async with MqttSocket(node.address) as stranger, MqttSocket(node.address) as client:
+            stranger.writer.write(encode(ConnectPacket("c" * 20), 5)[:-1])
+            assert await stranger.read() is None
+            assert "all of them have more than 10 bytes" in caplog.text
             await client.connect()
-            assert await client.ask(PublishPacket("t", bytes(2**19), 1, packet_id=1)) == PubackPacket(1, 0x10)
+            client.writer.write(encode(PingreqPacket(), 5)[:-1])
+            assert await client.read() is None
 
-    run(main())
+
+async def test_a_connect_that_is_too_long_is_not_read(store):
+    async with mqtt_node(store) as node, MqttSocket(node.address) as client:
+        client.writer.write(b"\x10\xff\xff\x3f" + bytes(1_000))
+        assert await client.read() is None
+    async with mqtt_node(store) as node, MqttSocket(node.address) as client:
+        await client.connect()
+        assert await client.ask(PublishPacket("t", bytes(2**19), 1, packet_id=1)) == PubackPacket(1, 0x10)
 
 
 def test_beyond_the_bound_of_those_before_connect_the_one_that_waits_longest_is_turned_away(store, monkeypatch, caplog):
@@ -186,23 +177,20 @@ def test_beyond_the_bound_of_those_before_connect_the_one_that_waits_longest_is_
     assert "one is turned away" in caplog.text
 
 
-def test_an_answer_of_the_wrong_kind_ends_the_connection_and_the_message_comes_again(store):
-    async def main():
-        async with mqtt_node(store) as node:
-            async with MqttSocket(node.address, 4) as client:
-                await client.connect(clean_start=False)
-                await client.ask(SubscribePacket(1, (TopicSubscription("t", 1),)))
-                client.send(PublishPacket("t", b"1", 1, packet_id=1))
-                found = {type(one): one for one in (await client.read(), await client.read())}
-                assert found[PubackPacket] == PubackPacket(1)
-                client.send(PubrecPacket(found[PublishPacket].packet_id))
-                assert await client.read() is None
-            async with MqttSocket(node.address, 4) as client:
-                assert (await client.connect(clean_start=False)).session_present
-                again = await client.read()
-                assert (again.payload, again.dup) == (b"1", True)
-
-    run(main())
+async def test_an_answer_of_the_wrong_kind_ends_the_connection_and_the_message_comes_again(store):
+    async with mqtt_node(store) as node:
+        async with MqttSocket(node.address, 4) as client:
+            await client.connect(clean_start=False)
+            await client.ask(SubscribePacket(1, (TopicSubscription("t", 1),)))
+            client.send(PublishPacket("t", b"1", 1, packet_id=1))
+            found = {type(one): one for one in (await client.read(), await client.read())}
+            assert found[PubackPacket] == PubackPacket(1)
+            client.send(PubrecPacket(found[PublishPacket].packet_id))
+            assert await client.read() is None
+        async with MqttSocket(node.address, 4) as client:
+            assert (await client.connect(clean_start=False)).session_present
+            again = await client.read()
+            assert (again.payload, again.dup) == (b"1", True)
 
 
 def test_PS_774_a_user_who_takes_the_client_id_of_another_gets_and_ends_none_of_its_messages(store, tmp_path):
@@ -486,33 +474,27 @@ def test_MQ_195_guesses_at_one_user_or_from_one_address_leave_places_for_others(
 
 
 @pytest.mark.parametrize(("version", "code"), [(4, 2), (5, 0x80)])
-def test_MQ_175_a_node_that_assigns_no_client_ids_refuses_an_empty_one(store, version, code):
-    async def main():
-        async with mqtt_node(store, settings=MqttSettings(assigns_client_ids=False)) as node:
-            for client_id, wanted in [("", code), ("c", 0)]:
-                async with MqttSocket(node.address, version) as client:
-                    assert (await client.connect(client_id)).reason_code == wanted
-
-    run(main())
+async def test_MQ_175_a_node_that_assigns_no_client_ids_refuses_an_empty_one(store, version, code):
+    async with mqtt_node(store, settings=MqttSettings(assigns_client_ids=False)) as node:
+        for client_id, wanted in [("", code), ("c", 0)]:
+            async with MqttSocket(node.address, version) as client:
+                assert (await client.connect(client_id)).reason_code == wanted
 
 
-def test_MQ_176_clients_publish_nothing_below_sys_but_the_state_of_a_bridge(store):
-    async def main():
-        async with mqtt_node(store) as node:
-            for topic, acknowledged, accepted in [
-                ("$SYS/broker/connection/me/state", 0x10, 0),
-                ("$SYS/broker/connection/me", 0x87, 0x90),
-                ("$SYS/brokers/a/version", 0x87, 0x90),
-                ("$share/group/t", 0x87, 0x90),
-            ]:
-                async with MqttSocket(node.address) as client:
-                    assert (await client.connect("w", will=WillMessage(topic, b"0"))).reason_code == accepted
-                async with MqttSocket(node.address) as client:
-                    await client.connect("c")
-                    puback = await client.ask(PublishPacket(topic, b"1", 1, packet_id=1))
-                    assert puback.reason_code == acknowledged
-
-    run(main())
+async def test_MQ_176_clients_publish_nothing_below_sys_but_the_state_of_a_bridge(store):
+    async with mqtt_node(store) as node:
+        for topic, acknowledged, accepted in [
+            ("$SYS/broker/connection/me/state", 0x10, 0),
+            ("$SYS/broker/connection/me", 0x87, 0x90),
+            ("$SYS/brokers/a/version", 0x87, 0x90),
+            ("$share/group/t", 0x87, 0x90),
+        ]:
+            async with MqttSocket(node.address) as client:
+                assert (await client.connect("w", will=WillMessage(topic, b"0"))).reason_code == accepted
+            async with MqttSocket(node.address) as client:
+                await client.connect("c")
+                puback = await client.ask(PublishPacket(topic, b"1", 1, packet_id=1))
+                assert puback.reason_code == acknowledged
 
 
 def test_PS_450_an_mqtt_client_does_what_it_may_and_its_will_too(store, tmp_path):
@@ -627,34 +609,27 @@ def test_MQ_182_a_connection_that_a_fresh_session_replaces_ends_before_CONNACK_a
     run(main())
 
 
-def test_a_session_that_ends_while_its_options_are_looked_up_is_told_by_its_farewell(store):
+async def test_a_session_that_ends_while_its_options_are_looked_up_is_told_by_its_farewell(store):
     """The node refuses the look-up, which has no number of a change."""
-
-    async def main():
-        async with mqtt_node(store) as node, MqttSocket(node.address) as client:
-            await client.connect("c")
-            ((_, session),) = node._clients.values()
-            session.take_message(Refused(0, "no session is connected here"))
-            assert await client.ask(SubscribePacket(1, (TopicSubscription("t", 1),))) == SubackPacket(1, (1,))
-            session.take_message(Farewell("discarded"))
-            assert await client.read() == DisconnectPacket(0x8E)
-
-    run(main())
+    async with mqtt_node(store) as node, MqttSocket(node.address) as client:
+        await client.connect("c")
+        ((_, session),) = node._clients.values()
+        session.take_message(Refused(0, "no session is connected here"))
+        assert await client.ask(SubscribePacket(1, (TopicSubscription("t", 1),))) == SubackPacket(1, (1,))
+        session.take_message(Farewell("discarded"))
+        assert await client.read() == DisconnectPacket(0x8E)
 
 
-def test_MQ_181_many_connections_at_once_do_not_keep_clients_waiting(store):
-    async def main():
-        async with mqtt_node(store) as node, contextlib.AsyncExitStack() as stack:
-            count = 3 * ACCEPTED_MAX
-            for _ in range(count):  # the kernel completes them, and the loop does not turn meanwhile
-                stack.enter_context(socket.create_connection(node.address))
-            counts = [0]
-            while counts[-1] < count:
-                await asyncio.sleep(0)
-                counts.append(node.connection_count)
-            assert max(after - before for before, after in pairwise(counts)) <= ACCEPTED_MAX
-
-    run(main())
+async def test_MQ_181_many_connections_at_once_do_not_keep_clients_waiting(store):
+    async with mqtt_node(store) as node, contextlib.AsyncExitStack() as stack:
+        count = 3 * ACCEPTED_MAX
+        for _ in range(count):  # the kernel completes them, and the loop does not turn meanwhile
+            stack.enter_context(socket.create_connection(node.address))
+        counts = [0]
+        while counts[-1] < count:
+            await asyncio.sleep(0)
+            counts.append(node.connection_count)
+        assert max(after - before for before, after in pairwise(counts)) <= ACCEPTED_MAX
 
 
 def test_MQ_220_the_topics_of_all_aliases_of_a_connection_are_bounded(store):
@@ -729,18 +704,14 @@ def test_MQ_125_topics_and_properties_of_retained_messages_count(store, monkeypa
     run(main())
 
 
-def test_PS_212_a_client_without_a_session_is_refused_where_the_store_is_full(store):
+async def test_PS_212_a_client_without_a_session_is_refused_where_the_store_is_full(store):
     """The others have theirs again."""
-
-    async def main():
-        async with mqtt_node(store, node_options={"max_sessions": 2}) as node:
-            for name, code in (("one", 0), ("two", 0), ("three", 0x97), ("one", 0), ("four", 0x97)):
-                async with MqttSocket(node.address) as client:
-                    kept = PacketProperties(session_expiry=100)
-                    connack = await client.connect(name, clean_start=False, properties=kept)
-                    assert connack.reason_code == code, name
-
-    run(main())
+    async with mqtt_node(store, node_options={"max_sessions": 2}) as node:
+        for name, code in (("one", 0), ("two", 0), ("three", 0x97), ("one", 0), ("four", 0x97)):
+            async with MqttSocket(node.address) as client:
+                kept = PacketProperties(session_expiry=100)
+                connack = await client.connect(name, clean_start=False, properties=kept)
+                assert connack.reason_code == code, name
 
 
 def test_MQ_125_of_messages_that_are_stored_together_those_that_are_accepted_are_retained(store, monkeypatch):
@@ -770,19 +741,15 @@ def test_a_line_that_is_none_is_named(tmp_path, line):
         PasswordFile(path)
 
 
-def test_a_refused_filter_is_unknown_and_so_many_of_one_packet_are_looked_at(store):
+async def test_a_refused_filter_is_unknown_and_so_many_of_one_packet_are_looked_at(store):
     """What a client may not have takes no memory, however often it asks."""
-
-    async def main():
-        async with mqtt_node(store) as node, MqttSocket(node.address) as client:
-            await client.connect()
-            many = tuple(TopicSubscription(f"f/{number}") for number in range(1_001))
-            assert await client.ask(SubscribePacket(1, many)) == SubackPacket(1, (*(0,) * 1_000, 0x97))
-            assert await client.ask(SubscribePacket(2, many[-1:])) == SubackPacket(2, (0x97,))
-            assert await client.ask(UnsubscribePacket(3, ("f/1000", "f/0"))) == UnsubackPacket(3, (0x11, 0))
-            assert await client.ask(SubscribePacket(4, many[-1:])) == SubackPacket(4, (0,))
-
-    run(main())
+    async with mqtt_node(store) as node, MqttSocket(node.address) as client:
+        await client.connect()
+        many = tuple(TopicSubscription(f"f/{number}") for number in range(1_001))
+        assert await client.ask(SubscribePacket(1, many)) == SubackPacket(1, (*(0,) * 1_000, 0x97))
+        assert await client.ask(SubscribePacket(2, many[-1:])) == SubackPacket(2, (0x97,))
+        assert await client.ask(UnsubscribePacket(3, ("f/1000", "f/0"))) == UnsubackPacket(3, (0x11, 0))
+        assert await client.ask(SubscribePacket(4, many[-1:])) == SubackPacket(4, (0,))
 
 
 def test_a_listener_beyond_loopback_needs_users_or_certificates(store):
@@ -872,12 +839,9 @@ def test_PS_675_a_subscription_reads_none_of_the_others(store, monkeypatch):
     run(main())
 
 
-def test_MQ_245_a_client_without_a_session_is_refused_where_the_store_keeps_as_many_as_it_may(store):
-    async def main():
-        async with mqtt_node(store, node_options={"max_sessions": 1}) as node:
-            for client_id, code in (("one", 0), ("two", 0x97), ("one", 0)):
-                async with MqttSocket(node.address) as client:
-                    given = {"clean_start": False, "properties": PacketProperties(session_expiry=100)}
-                    assert (await client.connect(client_id, **given)).reason_code == code
-
-    run(main())
+async def test_MQ_245_a_client_without_a_session_is_refused_where_the_store_keeps_as_many_as_it_may(store):
+    async with mqtt_node(store, node_options={"max_sessions": 1}) as node:
+        for client_id, code in (("one", 0), ("two", 0x97), ("one", 0)):
+            async with MqttSocket(node.address) as client:
+                given = {"clean_start": False, "properties": PacketProperties(session_expiry=100)}
+                assert (await client.connect(client_id, **given)).reason_code == code

@@ -68,130 +68,114 @@ def check_nothing_stored(store, *nodes):
         assert database.execute("SELECT count(*) FROM messages").fetchone() == (0,)
 
 
-def test_MQ_192_a_message_that_is_stored_for_one_session_goes_past_the_database_to_another(store):
-    async def main():
-        async with (
-            mqtt_node(store) as node,
-            MqttSocket(node.address) as writer,
-            MqttSocket(node.address) as stored,
-            MqttSocket(node.address) as direct,
-        ):
-            for name, client, qos in (("w", writer, None), ("s", stored, 1), ("d", direct, 0)):
-                await client.connect(name, clean_start=False, properties=KEPT)
-                if qos is not None:
-                    await subscribe(client, qos=qos)
-            assert await writer.ask(PublishPacket("t/1", b"one", 1, packet_id=1)) == PubackPacket(1)
-            found = [await client.read() for client in (stored, direct)]
-            assert [(one.payload, one.qos) for one in found] == [(b"one", 1), (b"one", 0)]
-
-    run(main())
+async def test_MQ_192_a_message_that_is_stored_for_one_session_goes_past_the_database_to_another(store):
+    async with (
+        mqtt_node(store) as node,
+        MqttSocket(node.address) as writer,
+        MqttSocket(node.address) as stored,
+        MqttSocket(node.address) as direct,
+    ):
+        for name, client, qos in (("w", writer, None), ("s", stored, 1), ("d", direct, 0)):
+            await client.connect(name, clean_start=False, properties=KEPT)
+            if qos is not None:
+                await subscribe(client, qos=qos)
+        assert await writer.ask(PublishPacket("t/1", b"one", 1, packet_id=1)) == PubackPacket(1)
+        found = [await client.read() for client in (stored, direct)]
+        assert [(one.payload, one.qos) for one in found] == [(b"one", 1), (b"one", 0)]
 
 
-def test_MQ_192_qos_0_goes_to_clients_of_both_nodes_in_order_and_nothing_is_stored(store):
+async def test_MQ_192_qos_0_goes_to_clients_of_both_nodes_in_order_and_nothing_is_stored(store):
     """With No Local, overlapping filters, identifiers, retain as published, and the lower QoS of a message of QoS 1."""
-
-    async def main():
-        async with (
-            linked_nodes(store) as (one, other),
-            MqttSocket(one.address) as writer,
-            MqttSocket(one.address) as near,
-            MqttSocket(other.address) as far,
-            MqttSocket(other.address) as local,
-        ):
-            await writer.connect("w")
-            await subscribe(writer, no_local=True)
-            for client in (near, far):
-                await client.connect(f"c{client.address[1]}", clean_start=False, properties=KEPT)
-                await subscribe(client, "t/#", identifier=(7,), retain_as_published=True)
-                await subscribe(client, "t/+", identifier=(8,), retain_as_published=True)
-            await local.connect("l", properties=KEPT)
-            await subscribe(local, no_local=True)
-            for number in range(300):
-                writer.send(PublishPacket("t/1", str(number).encode()))
-                if number % 100 == 50:
-                    writer.send(PublishPacket("t/1", b"one", 1, packet_id=number))
-            local.send(PublishPacket("t/1", b"x" * 900_000, retain=True))
-            for client in (near, far, local):
-                size = 303 + (client is not local)
-                packets = [await client.read() for _ in range(size)]
-                payloads = [packet.payload for packet in packets if len(packet.payload) < 4]
-                assert [int(each) for each in payloads if each != b"one"] == list(range(300))
-                assert payloads.count(b"one") == 3
-                assert {packet.qos for packet in packets} == {0}
-                ids = () if client is local else (7, 8)
-                assert {packet.properties.subscription_ids for packet in packets} == {ids}
-                assert [packet.retain for packet in packets if len(packet.payload) > 4] == [True][: client is not local]
-            answers = [await writer.read() for _ in range(4)]
-            assert sorted(type(each).__name__ for each in answers) == ["PubackPacket"] * 3 + ["PublishPacket"]
-            assert await local.ask(PingreqPacket()) == PingrespPacket()
-            check_nothing_stored(store, one, other)
-
-    run(main())
-
-
-def test_MQ_192_a_session_that_moves_to_and_fro_has_no_message_of_qos_0_twice_or_late(store):
-    async def main():
-        async with linked_nodes(store) as nodes, MqttSocket(nodes[0].address) as writer:
-            await writer.connect("w")
-            numbers = iter(range(10**6))
-            stopped = asyncio.Event()
-
-            async def write():
-                while not stopped.is_set():
-                    writer.send(PublishPacket("t/1", str(next(numbers)).encode()))
-                    await asyncio.sleep(0.001)
-
-            writing = asyncio.ensure_future(write())
-            found = []
-            for turn in range(6):
-                async with MqttSocket(nodes[turn % 2].address) as client:
-                    await client.connect("c", clean_start=False, properties=KEPT)
-                    if not turn:
-                        await subscribe(client)
-                    found += [int((await client.read()).payload) for _ in range(20)]
-            stopped.set()
-            await writing
-            assert len(found) == 120
-            assert found == sorted(set(found))
-
-    run(main())
-
-
-def test_MQ_192_a_message_for_a_client_of_a_node_without_a_link_is_dropped_and_counted(store, caplog):
-    async def main():
-        async with (
-            mqtt_node(store) as one,
-            mqtt_node(store, "b") as other,
-            MqttSocket(one.address) as writer,
-            MqttSocket(other.address) as client,
-        ):
-            await writer.connect("w")
-            await client.connect("c")
-            await subscribe(client)
-            for number in range(3):
-                answer = await writer.ask(PublishPacket("t/1", b"x", 1, packet_id=number + 1))
-                assert answer == PubackPacket(number + 1)
-            assert one._node.reception.direct.dropped == one.read_counters()["messages/dropped"] == 3
-            assert await client.ask(PingreqPacket()) == PingrespPacket()
-        (line,) = [line for line in caplog.messages if "of QoS 0" in line]
-        assert line.endswith("there is no link to it, or it is slow (1 so far); give each node the others as --peers")
+    async with (
+        linked_nodes(store) as (one, other),
+        MqttSocket(one.address) as writer,
+        MqttSocket(one.address) as near,
+        MqttSocket(other.address) as far,
+        MqttSocket(other.address) as local,
+    ):
+        await writer.connect("w")
+        await subscribe(writer, no_local=True)
+        for client in (near, far):
+            await client.connect(f"c{client.address[1]}", clean_start=False, properties=KEPT)
+            await subscribe(client, "t/#", identifier=(7,), retain_as_published=True)
+            await subscribe(client, "t/+", identifier=(8,), retain_as_published=True)
+        await local.connect("l", properties=KEPT)
+        await subscribe(local, no_local=True)
+        for number in range(300):
+            writer.send(PublishPacket("t/1", str(number).encode()))
+            if number % 100 == 50:
+                writer.send(PublishPacket("t/1", b"one", 1, packet_id=number))
+        local.send(PublishPacket("t/1", b"x" * 900_000, retain=True))
+        for client in (near, far, local):
+            size = 303 + (client is not local)
+            packets = [await client.read() for _ in range(size)]
+            payloads = [packet.payload for packet in packets if len(packet.payload) < 4]
+            assert [int(each) for each in payloads if each != b"one"] == list(range(300))
+            assert payloads.count(b"one") == 3
+            assert {packet.qos for packet in packets} == {0}
+            ids = () if client is local else (7, 8)
+            assert {packet.properties.subscription_ids for packet in packets} == {ids}
+            assert [packet.retain for packet in packets if len(packet.payload) > 4] == [True][: client is not local]
+        answers = [await writer.read() for _ in range(4)]
+        assert sorted(type(each).__name__ for each in answers) == ["PubackPacket"] * 3 + ["PublishPacket"]
+        assert await local.ask(PingreqPacket()) == PingrespPacket()
         check_nothing_stored(store, one, other)
 
-    run(main())
+
+async def test_MQ_192_a_session_that_moves_to_and_fro_has_no_message_of_qos_0_twice_or_late(store):
+    async with linked_nodes(store) as nodes, MqttSocket(nodes[0].address) as writer:
+        await writer.connect("w")
+        numbers = iter(range(10**6))
+        stopped = asyncio.Event()
+
+        async def write():
+            while not stopped.is_set():
+                writer.send(PublishPacket("t/1", str(next(numbers)).encode()))
+                await asyncio.sleep(0.001)
+
+        writing = asyncio.ensure_future(write())
+        found = []
+        for turn in range(6):
+            async with MqttSocket(nodes[turn % 2].address) as client:
+                await client.connect("c", clean_start=False, properties=KEPT)
+                if not turn:
+                    await subscribe(client)
+                found += [int((await client.read()).payload) for _ in range(20)]
+        stopped.set()
+        await writing
+        assert len(found) == 120
+        assert found == sorted(set(found))
 
 
-def test_MQ_192_a_will_of_qos_0_is_sent_to_who_is_connected(store):
-    async def main():
-        async with linked_nodes(store) as (one, other), MqttSocket(other.address) as client:
-            await client.connect("c")
-            await subscribe(client, qos=1)
-            async with MqttSocket(one.address) as gone:
-                await gone.connect("gone", will=WillMessage("t/will", b"gone"))
-            packet = await client.read()
-            assert (packet.payload, packet.qos) == (b"gone", 0)
-            check_nothing_stored(store, one, other)
+async def test_MQ_192_a_message_for_a_client_of_a_node_without_a_link_is_dropped_and_counted(store, caplog):
+    async with (
+        mqtt_node(store) as one,
+        mqtt_node(store, "b") as other,
+        MqttSocket(one.address) as writer,
+        MqttSocket(other.address) as client,
+    ):
+        await writer.connect("w")
+        await client.connect("c")
+        await subscribe(client)
+        for number in range(3):
+            answer = await writer.ask(PublishPacket("t/1", b"x", 1, packet_id=number + 1))
+            assert answer == PubackPacket(number + 1)
+        assert one._node.reception.direct.dropped == one.read_counters()["messages/dropped"] == 3
+        assert await client.ask(PingreqPacket()) == PingrespPacket()
+    (line,) = [line for line in caplog.messages if "of QoS 0" in line]
+    assert line.endswith("there is no link to it, or it is slow (1 so far); give each node the others as --peers")
+    check_nothing_stored(store, one, other)
 
-    run(main())
+
+async def test_MQ_192_a_will_of_qos_0_is_sent_to_who_is_connected(store):
+    async with linked_nodes(store) as (one, other), MqttSocket(other.address) as client:
+        await client.connect("c")
+        await subscribe(client, qos=1)
+        async with MqttSocket(one.address) as gone:
+            await gone.connect("gone", will=WillMessage("t/will", b"gone"))
+        packet = await client.read()
+        assert (packet.payload, packet.qos) == (b"gone", 0)
+        check_nothing_stored(store, one, other)
 
 
 def test_MQ_200_qos_0_comes_to_one_connected_member_of_a_group_at_either_node_and_nothing_is_stored(store, monkeypatch):
@@ -249,52 +233,46 @@ def test_MQ_201_a_connection_that_a_fresh_session_at_another_node_replaces_is_to
 
 
 @pytest.mark.parametrize("count", [2, HELD_MAX + 1])
-def test_MQ_193_a_newer_value_waits_behind_the_retained_one(store, count):
-    async def main():
-        async with mqtt_node(store) as node, MqttSocket(node.address) as writer, MqttSocket(node.address) as client:
-            await writer.connect("w")
-            code = 0x10  # nobody is there for it
-            kept = PublishPacket(
-                "t/1", b"old", 1, packet_id=1, retain=True, properties=PacketProperties(message_expiry=100)
-            )
-            assert await writer.ask(kept) == PubackPacket(1, code)
-            await client.connect("c")
-            queue, reception = node._node.request_queue, node._node.reception
-            give = queue.give
+async def test_MQ_193_a_newer_value_waits_behind_the_retained_one(store, count):
+    async with mqtt_node(store) as node, MqttSocket(node.address) as writer, MqttSocket(node.address) as client:
+        await writer.connect("w")
+        code = 0x10  # nobody is there for it
+        kept = PublishPacket(
+            "t/1", b"old", 1, packet_id=1, retain=True, properties=PacketProperties(message_expiry=100)
+        )
+        assert await writer.ask(kept) == PubackPacket(1, code)
+        await client.connect("c")
+        queue, reception = node._node.request_queue, node._node.reception
+        give = queue.give
 
-            def give_late(request, take):
-                """Newer values come over the link before the answer of the database."""
+        def give_late(request, take):
+            """Newer values come over the link before the answer of the database."""
 
-                def take_late(found):
-                    (owner,) = [one.owner for one in reception.visitors.values() if one.rights.client == "c"]
-                    for number in range(count):
-                        reception.direct.take(DirectMessage(((owner, "t/#"),), "t/1", str(number).encode()))
-                    take(found)
+            def take_late(found):
+                (owner,) = [one.owner for one in reception.visitors.values() if one.rights.client == "c"]
+                for number in range(count):
+                    reception.direct.take(DirectMessage(((owner, "t/#"),), "t/1", str(number).encode()))
+                take(found)
 
-                give(request, take_late if isinstance(request, SubscribeFront) else take)
+            give(request, take_late if isinstance(request, SubscribeFront) else take)
 
-            queue.give = give_late
-            await subscribe(client)
-            kept = await client.read()
-            assert (kept.payload, kept.retain, kept.qos) == (b"old", True, 0)
-            assert 0 < kept.properties.message_expiry <= 100
-            held = min(count, HELD_MAX)
-            assert [int((await client.read()).payload) for _ in range(held)] == list(range(held))
-            assert reception.direct.dropped == count - held
-            assert await client.ask(PingreqPacket()) == PingrespPacket()
-
-    run(main())
+        queue.give = give_late
+        await subscribe(client)
+        kept = await client.read()
+        assert (kept.payload, kept.retain, kept.qos) == (b"old", True, 0)
+        assert 0 < kept.properties.message_expiry <= 100
+        held = min(count, HELD_MAX)
+        assert [int((await client.read()).payload) for _ in range(held)] == list(range(held))
+        assert reception.direct.dropped == count - held
+        assert await client.ask(PingreqPacket()) == PingrespPacket()
 
 
-def test_MQ_192_nobody_but_a_node_sends_direct_messages(store):
-    async def main():
-        async with mqtt_node(store) as one:
-            message = DirectMessage(((f"{one._node.life}/1", "t/#"),), "t/1", b"x")
-            for said in (message, OwnerReplaced("c", "stranger~1/1", 1)):
-                with pytest.raises(RemoteProtocolError, match="only nodes say that"):
-                    one._node._hear("stranger~1", one._node.life, said, 0)
-
-    run(main())
+async def test_MQ_192_nobody_but_a_node_sends_direct_messages(store):
+    async with mqtt_node(store) as one:
+        message = DirectMessage(((f"{one._node.life}/1", "t/#"),), "t/1", b"x")
+        for said in (message, OwnerReplaced("c", "stranger~1/1", 1)):
+            with pytest.raises(RemoteProtocolError, match="only nodes say that"):
+                one._node._hear("stranger~1", one._node.life, said, 0)
 
 
 def test_receivers_are_split_into_messages_that_a_link_takes():

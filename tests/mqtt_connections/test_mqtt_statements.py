@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from mqtt_socket import MqttSocket, mqtt_node, run
+from mqtt_socket import MqttSocket, mqtt_node
 
 from statemachines import mqtt_codec
 
@@ -54,65 +54,55 @@ async def expect_nothing(client):
     assert await client.ask(mqtt_codec.PingreqPacket()) == mqtt_codec.PingrespPacket()
 
 
-def test_MQTT_3_8_4_3_the_same_filter_replaces_the_subscription_and_no_form_of_unicode_is_another(store):
+async def test_MQTT_3_8_4_3_the_same_filter_replaces_the_subscription_and_no_form_of_unicode_is_another(store):
     """MQTT-4.7.3-4, and MQTT-3.3.1-8: a message without RETAIN leaves the retained one."""
-
-    async def main():
-        async with mqtt_node(store) as node, MqttSocket(node.address) as one, MqttSocket(node.address) as two:
-            await one.connect("one")
-            await two.connect("two")
-            await subscribe(one, "caf\u00e9/#", 1)
-            await subscribe(one, "caf\u00e9/#", 0)
-            await publish(two, "cafe\u0301/1", b"decomposed")
-            await publish(two, "caf\u00e9/1", b"retained", retain=True)
-            await publish(two, "caf\u00e9/1", b"plain")
-            found = [await receive(one) for _ in range(2)]
-            assert [(one.payload, one.qos, one.retain) for one in found] == [
-                (b"retained", 0, False),
-                (b"plain", 0, False),
-            ]
-            await expect_nothing(one)
-            await subscribe(two, "caf\u00e9/#")
-            assert (await receive(two)).payload == b"retained"
-
-    run(main())
+    async with mqtt_node(store) as node, MqttSocket(node.address) as one, MqttSocket(node.address) as two:
+        await one.connect("one")
+        await two.connect("two")
+        await subscribe(one, "caf\u00e9/#", 1)
+        await subscribe(one, "caf\u00e9/#", 0)
+        await publish(two, "cafe\u0301/1", b"decomposed")
+        await publish(two, "caf\u00e9/1", b"retained", retain=True)
+        await publish(two, "caf\u00e9/1", b"plain")
+        found = [await receive(one) for _ in range(2)]
+        assert [(one.payload, one.qos, one.retain) for one in found] == [
+            (b"retained", 0, False),
+            (b"plain", 0, False),
+        ]
+        await expect_nothing(one)
+        await subscribe(two, "caf\u00e9/#")
+        assert (await receive(two)).payload == b"retained"
 
 
 @pytest.mark.parametrize("retain", [False, True])
-def test_MQTT_3_1_2_15_a_will_is_retained_if_it_says_so(store, retain):
-    async def main():
-        async with mqtt_node(store) as node, MqttSocket(node.address) as watching, MqttSocket(node.address) as late:
-            await watching.connect("watching")
-            await subscribe(watching, "w")
-            async with MqttSocket(node.address) as client:
-                await client.connect("lost", will=mqtt_codec.WillMessage("w", b"gone", 1, retain))
-            assert (await receive(watching)).payload == b"gone"
-            await late.connect("late")
-            await subscribe(late, "w")
-            if retain:
-                packet = await receive(late)
-                assert (packet.payload, packet.retain) == (b"gone", True)
-            await expect_nothing(late)
-
-    run(main())
+async def test_MQTT_3_1_2_15_a_will_is_retained_if_it_says_so(store, retain):
+    async with mqtt_node(store) as node, MqttSocket(node.address) as watching, MqttSocket(node.address) as late:
+        await watching.connect("watching")
+        await subscribe(watching, "w")
+        async with MqttSocket(node.address) as client:
+            await client.connect("lost", will=mqtt_codec.WillMessage("w", b"gone", 1, retain))
+        assert (await receive(watching)).payload == b"gone"
+        await late.connect("late")
+        await subscribe(late, "w")
+        if retain:
+            packet = await receive(late)
+            assert (packet.payload, packet.retain) == (b"gone", True)
+        await expect_nothing(late)
 
 
-def test_MQTT_4_4_0_2_a_refused_message_is_not_sent_again(store):
-    async def main():
-        async with mqtt_node(store) as node, MqttSocket(node.address) as other:
-            await other.connect("other")
-            async with MqttSocket(node.address) as client:
-                await client.connect(clean_start=False, properties=KEPT)
-                await subscribe(client, "t")
-                await publish(other, "t", b"refused")
-                assert (await receive(client, 0x87)).payload == b"refused"
-                await expect_nothing(client)
-            async with MqttSocket(node.address) as client:
-                assert (await client.connect(clean_start=False, properties=KEPT)).session_present
-                await publish(other, "t", b"next")
-                assert (await receive(client)).payload == b"next"
-
-    run(main())
+async def test_MQTT_4_4_0_2_a_refused_message_is_not_sent_again(store):
+    async with mqtt_node(store) as node, MqttSocket(node.address) as other:
+        await other.connect("other")
+        async with MqttSocket(node.address) as client:
+            await client.connect(clean_start=False, properties=KEPT)
+            await subscribe(client, "t")
+            await publish(other, "t", b"refused")
+            assert (await receive(client, 0x87)).payload == b"refused"
+            await expect_nothing(client)
+        async with MqttSocket(node.address) as client:
+            assert (await client.connect(clean_start=False, properties=KEPT)).session_present
+            await publish(other, "t", b"next")
+            assert (await receive(client)).payload == b"next"
 
 
 # -- the page ---------------------------------------------------------------------------------------------------------

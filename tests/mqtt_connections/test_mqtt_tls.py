@@ -94,16 +94,13 @@ def test_MQ_205_handshakes_are_bounded_in_number_and_in_time(store, monkeypatch,
     run(main())
 
 
-def test_a_node_that_stops_ends_handshakes(store, contexts):
-    async def main():
-        async with mqtt_node(store, tls=contexts[0]) as node:
-            reader, writer = await asyncio.open_connection(*node.address)
-            while not node._gate._open:
-                await asyncio.sleep(0.01)
-        await wait_for_end(reader)
-        writer.close()
-
-    run(main())
+async def test_a_node_that_stops_ends_handshakes(store, contexts):
+    async with mqtt_node(store, tls=contexts[0]) as node:
+        reader, writer = await asyncio.open_connection(*node.address)
+        while not node._gate._open:
+            await asyncio.sleep(0.01)
+    await wait_for_end(reader)
+    writer.close()
 
 
 class NodeFiles:
@@ -167,15 +164,12 @@ async def connack_without_certificate(address, context):
 SHARED = SubscribePacket(1, (TopicSubscription("$share/g/jobs/#"),))
 
 
-def test_a_node_with_an_authority_and_without_users_lets_nobody_in_without_a_certificate(store, files):
-    async def main():
-        async with run_command(store, *files.tls, "--tls-ca", str(files.ca)) as address:
-            assert await connack_without_certificate(address, files.trusting) is None
-            async with TlsSocket(address, files.certified) as client:
-                assert (await client.connect("tablet")).reason_code == 0
-                assert await client.ask(SHARED) == SubackPacket(1, (0,))
-
-    run(main())
+async def test_a_node_with_an_authority_and_without_users_lets_nobody_in_without_a_certificate(store, files):
+    async with run_command(store, *files.tls, "--tls-ca", str(files.ca)) as address:
+        assert await connack_without_certificate(address, files.trusting) is None
+        async with TlsSocket(address, files.certified) as client:
+            assert (await client.connect("tablet")).reason_code == 0
+            assert await client.ask(SHARED) == SubackPacket(1, (0,))
 
 
 @pytest.mark.parametrize("with_authority", [False, True])

@@ -133,53 +133,46 @@ def in_order(got):
     return all(one < two for each in by_topic.values() for one, two in pairwise(each))
 
 
-def test_PS_260_a_session_has_messages_of_its_groups_and_its_own(store, tmp_path):
-    async def main():
-        async with played(tmp_path, store) as (place, (node,)):
-            async with PersistentSession("tablet", nodes=where(node)) as session:
-                await session.subscribe("news/+")
-                await session.subscribe(GROUP)
-                await place.publish("jobs/a", "1", "2", "3")
-                assert await take(session, 3) == ["1", "2", "3"]
-                async with SessionPublisher(nodes=where(node)) as publisher:
-                    await publisher.publish("news/x", b"own")
-                    await publisher.publish("jobs/a", b"for nobody")
-                message = await anext(session)
-                assert (message.topic, message.filter, message.payload) == ("news/x", "news/+", b"own")
-                await place.publish("jobs/b", "4")
-                message = await anext(session)
-                assert (message.topic, message.filter, message.payload) == ("jobs/b", GROUP, b"4")
-            await until(lambda: not node.machines.owners)
-
-    run(main())
+async def test_PS_260_a_session_has_messages_of_its_groups_and_its_own(store, tmp_path):
+    async with played(tmp_path, store) as (place, (node,)):
+        async with PersistentSession("tablet", nodes=where(node)) as session:
+            await session.subscribe("news/+")
+            await session.subscribe(GROUP)
+            await place.publish("jobs/a", "1", "2", "3")
+            assert await take(session, 3) == ["1", "2", "3"]
+            async with SessionPublisher(nodes=where(node)) as publisher:
+                await publisher.publish("news/x", b"own")
+                await publisher.publish("jobs/a", b"for nobody")
+            message = await anext(session)
+            assert (message.topic, message.filter, message.payload) == ("news/x", "news/+", b"own")
+            await place.publish("jobs/b", "4")
+            message = await anext(session)
+            assert (message.topic, message.filter, message.payload) == ("jobs/b", GROUP, b"4")
+        await until(lambda: not node.machines.owners)
 
 
-def test_PS_260_the_subscription_is_of_the_session_and_holds_when_it_comes_back(store, tmp_path):
+async def test_PS_260_the_subscription_is_of_the_session_and_holds_when_it_comes_back(store, tmp_path):
     """On another node, too; and it ends when it is unsubscribed."""
-
-    async def main():
-        async with played(tmp_path, store, "ab") as (place, (one, other)):
-            async with PersistentSession("tablet", nodes=where(one)) as session:
+    async with played(tmp_path, store, "ab") as (place, (one, other)):
+        async with PersistentSession("tablet", nodes=where(one)) as session:
+            await session.subscribe(GROUP)
+            await session.subscribe(GROUP, qos=2)
+        async with PersistentSession("tablet", nodes=where(other)) as session:
+            await place.publish("jobs/a", "1")
+            message = await anext(session)
+            assert (message.payload, message.qos) == (b"1", 2)
+            message.acknowledge()
+            for _ in range(3):  # the member of before may not be gone when the next begins
+                session._guide.say(UnsubscribeWanted(99, GROUP))
                 await session.subscribe(GROUP)
-                await session.subscribe(GROUP, qos=2)
-            async with PersistentSession("tablet", nodes=where(other)) as session:
-                await place.publish("jobs/a", "1")
-                message = await anext(session)
-                assert (message.payload, message.qos) == (b"1", 2)
-                message.acknowledge()
-                for _ in range(3):  # the member of before may not be gone when the next begins
-                    session._guide.say(UnsubscribeWanted(99, GROUP))
-                    await session.subscribe(GROUP)
-                await place.publish("jobs/b", "again")
-                assert await take(session, 1) == ["again"]
-                await session.unsubscribe(GROUP)
-                await until(lambda: not other._carrier._labels)
-                await place.publish("jobs/a", "2")
-                async with PersistentSession("phone", nodes=where(other)) as phone:
-                    await phone.subscribe(GROUP)
-                    assert await take(phone, 1) == ["2"]
-
-    run(main())
+            await place.publish("jobs/b", "again")
+            assert await take(session, 1) == ["again"]
+            await session.unsubscribe(GROUP)
+            await until(lambda: not other._carrier._labels)
+            await place.publish("jobs/a", "2")
+            async with PersistentSession("phone", nodes=where(other)) as phone:
+                await phone.subscribe(GROUP)
+                assert await take(phone, 1) == ["2"]
 
 
 def test_PS_455_a_session_takes_nothing_of_a_group_while_its_client_may_not_subscribe_it(store, tmp_path):
@@ -234,36 +227,32 @@ def test_PS_261_what_is_acknowledged_to_the_group_is_stored(store, tmp_path, mon
     assert all(offset < rows for offset, rows in seen)
 
 
-def test_PS_262_in_the_order_of_each_stream_and_no_more_than_the_client_receives(store, tmp_path):
+async def test_PS_262_in_the_order_of_each_stream_and_no_more_than_the_client_receives(store, tmp_path):
     """Of both kinds together."""
-
-    async def main():
-        async with (
-            played(tmp_path, store) as (place, (node,)),
-            PersistentSession("tablet", nodes=where(node), receive_maximum=4) as session,
-        ):
-            await session.subscribe(GROUP)
-            await session.subscribe("own/+")
-            async with SessionPublisher(nodes=where(node)) as publisher:
-                for number in range(0, 60, 6):
-                    for topic in ("jobs/a", "jobs/b"):
-                        await place.publish(topic, *numbers(6, number))
-                    await asyncio.gather(*(publisher.publish("own/x", one.encode()) for one in numbers(6, number)))
-            got, held = [], []
-            while len(got) < 180:
-                if len(held) == 4:
-                    assert not session._waiting
-                    while held:
-                        held.pop(0).acknowledge()
-                message = await anext(session)
-                held.append(message)
-                got.append((message.topic, int(message.payload)))
-                (owner,) = node.machines.owners
-                assert len(node.machines.resume_of(owner).delivery.state.packets) <= 4
-            assert in_order(got)
-            assert len(set(got)) == 180
-
-    run(main())
+    async with (
+        played(tmp_path, store) as (place, (node,)),
+        PersistentSession("tablet", nodes=where(node), receive_maximum=4) as session,
+    ):
+        await session.subscribe(GROUP)
+        await session.subscribe("own/+")
+        async with SessionPublisher(nodes=where(node)) as publisher:
+            for number in range(0, 60, 6):
+                for topic in ("jobs/a", "jobs/b"):
+                    await place.publish(topic, *numbers(6, number))
+                await asyncio.gather(*(publisher.publish("own/x", one.encode()) for one in numbers(6, number)))
+        got, held = [], []
+        while len(got) < 180:
+            if len(held) == 4:
+                assert not session._waiting
+                while held:
+                    held.pop(0).acknowledge()
+            message = await anext(session)
+            held.append(message)
+            got.append((message.topic, int(message.payload)))
+            (owner,) = node.machines.owners
+            assert len(node.machines.resume_of(owner).delivery.state.packets) <= 4
+        assert in_order(got)
+        assert len(set(got)) == 180
 
 
 def test_PS_332_a_node_that_does_not_reach_its_store_leaves_the_groups_of_its_sessions(store, tmp_path, monkeypatch):
@@ -295,31 +284,27 @@ def test_PS_332_a_node_that_does_not_reach_its_store_leaves_the_groups_of_its_se
     run(main())
 
 
-def test_PS_287_what_a_node_of_before_has_stored_comes_before_what_this_one_stores(store, tmp_path):
+async def test_PS_287_what_a_node_of_before_has_stored_comes_before_what_this_one_stores(store, tmp_path):
     """This node has stored for the session before, so its rows come live at once; the client has room for few of the
     rows of the other node."""
+    async with played(tmp_path, store, "ab", graces=None) as (place, (one, other)):
 
-    async def main():
-        async with played(tmp_path, store, "ab", graces=None) as (place, (one, other)):
+        @asynccontextmanager
+        async def connected(node):
+            async with PersistentSession("tablet", nodes=where(node), receive_maximum=8) as session:
+                await session.subscribe(GROUP)
+                yield session
 
-            @asynccontextmanager
-            async def connected(node):
-                async with PersistentSession("tablet", nodes=where(node), receive_maximum=8) as session:
-                    await session.subscribe(GROUP)
-                    yield session
-
-            async with connected(one) as session:
-                await place.publish("jobs/a", *numbers(1))
-                assert await take(session, 1) == numbers(1)
-            async with connected(other):
-                await place.publish("jobs/a", *numbers(50, 1))
-                await until(lambda: other._carrier.carried == 50)
-            async with connected(one) as session:
-                await place.publish("jobs/a", *numbers(10, 51))
-                await until(lambda: one._carrier.carried == 11)
-                assert await take(session, 60) == numbers(60, 1)
-
-    run(main())
+        async with connected(one) as session:
+            await place.publish("jobs/a", *numbers(1))
+            assert await take(session, 1) == numbers(1)
+        async with connected(other):
+            await place.publish("jobs/a", *numbers(50, 1))
+            await until(lambda: other._carrier.carried == 50)
+        async with connected(one) as session:
+            await place.publish("jobs/a", *numbers(10, 51))
+            await until(lambda: one._carrier.carried == 11)
+            assert await take(session, 60) == numbers(60, 1)
 
 
 def test_PS_263_a_client_that_is_slow_keeps_few_messages_of_a_group_and_none_of_its_own_wait_behind_more(
@@ -346,25 +331,21 @@ def test_PS_263_a_client_that_is_slow_keeps_few_messages_of_a_group_and_none_of_
     run(main())
 
 
-def test_PS_263_what_waits_is_counted_when_the_session_comes_back(store, tmp_path):
+async def test_PS_263_what_waits_is_counted_when_the_session_comes_back(store, tmp_path):
     """A client that connects again and again, and acknowledges nothing, gathers no more for that."""
-
-    async def main():
-        async with played(tmp_path, store, graces=None) as (place, (node,)):
-            for _ in range(3):
-                async with PersistentSession("tablet", nodes=where(node), receive_maximum=2) as session:
-                    await session.subscribe(GROUP)
-                    if not node._carrier.carried:
-                        await place.publish("jobs/a", *numbers(1_000))
-                    await until(lambda: node._carrier.carried == CARRIED_MAX + 2)
-                    await until(lambda: any(one.delivered > one.progress for one in reads_of(node)))
-                    await until(lambda: any(one.waiting >= CARRIED_MAX for one in node._carrier._labels.values()))
-                await until(lambda: not node._carrier._labels)
-            assert count_stored(store) == CARRIED_MAX + 2
+    async with played(tmp_path, store, graces=None) as (place, (node,)):
+        for _ in range(3):
             async with PersistentSession("tablet", nodes=where(node), receive_maximum=2) as session:
-                assert await take(session, 1_000) == numbers(1_000)
-
-    run(main())
+                await session.subscribe(GROUP)
+                if not node._carrier.carried:
+                    await place.publish("jobs/a", *numbers(1_000))
+                await until(lambda: node._carrier.carried == CARRIED_MAX + 2)
+                await until(lambda: any(one.delivered > one.progress for one in reads_of(node)))
+                await until(lambda: any(one.waiting >= CARRIED_MAX for one in node._carrier._labels.values()))
+            await until(lambda: not node._carrier._labels)
+        assert count_stored(store) == CARRIED_MAX + 2
+        async with PersistentSession("tablet", nodes=where(node), receive_maximum=2) as session:
+            assert await take(session, 1_000) == numbers(1_000)
 
 
 def test_PS_263_what_was_handed_out_before_the_answer_of_a_count_makes_no_room_behind_it():
@@ -389,101 +370,87 @@ def test_PS_263_what_was_handed_out_before_the_answer_of_a_count_makes_no_room_b
     run(main())
 
 
-def test_PS_264_two_sessions_of_one_group_share_its_streams(store, tmp_path):
+async def test_PS_264_two_sessions_of_one_group_share_its_streams(store, tmp_path):
     """On two nodes; each message comes to one of them, and once."""
+    got = []
 
-    async def main():
-        got = []
+    async def listen(session):
+        async for message in session:
+            got.append((session.client_id, message.topic, int(message.payload)))
+            message.acknowledge()
 
-        async def listen(session):
-            async for message in session:
-                got.append((session.client_id, message.topic, int(message.payload)))
-                message.acknowledge()
-
-        async with played(tmp_path, store, "ab") as (place, nodes), AsyncExitStack() as stack:
-            sessions = []
-            for client, node in zip(("tablet", "phone"), nodes, strict=True):
-                sessions.append(await stack.enter_async_context(PersistentSession(client, nodes=where(node))))
-                await sessions[-1].subscribe(GROUP)
-            tasks = [asyncio.ensure_future(listen(session)) for session in sessions]
-            count = 0
-            while len({client for client, _, _ in got}) < 2 or count < 100:  # until the streams are shared
-                for topic in range(4):
-                    await place.publish(f"jobs/{topic}", *numbers(5, count))
-                count += 5
-            await until(lambda: len(got) >= 4 * count)
-            for task in tasks:
-                task.cancel()
-        assert Counter(one[1:] for one in got) == Counter({(f"jobs/{t}", n): 1 for t in range(4) for n in range(count)})
-        for client in ("tablet", "phone"):
-            assert in_order([one[1:] for one in got if one[0] == client])
-
-    run(main())
+    async with played(tmp_path, store, "ab") as (place, nodes), AsyncExitStack() as stack:
+        sessions = []
+        for client, node in zip(("tablet", "phone"), nodes, strict=True):
+            sessions.append(await stack.enter_async_context(PersistentSession(client, nodes=where(node))))
+            await sessions[-1].subscribe(GROUP)
+        tasks = [asyncio.ensure_future(listen(session)) for session in sessions]
+        count = 0
+        while len({client for client, _, _ in got}) < 2 or count < 100:  # until the streams are shared
+            for topic in range(4):
+                await place.publish(f"jobs/{topic}", *numbers(5, count))
+            count += 5
+        await until(lambda: len(got) >= 4 * count)
+        for task in tasks:
+            task.cancel()
+    assert Counter(one[1:] for one in got) == Counter({(f"jobs/{t}", n): 1 for t in range(4) for n in range(count)})
+    for client in ("tablet", "phone"):
+        assert in_order([one[1:] for one in got if one[0] == client])
 
 
-def test_PS_265_what_is_stored_is_the_sessions_and_the_rest_is_for_others_when_it_goes(store, tmp_path):
-    async def main():
-        async with played(tmp_path, store) as (place, (node,)):
-            async with PersistentSession("tablet", nodes=where(node), receive_maximum=2) as session:
-                await session.subscribe(GROUP)
-                await place.publish("jobs/a", *numbers(300))
-                await until(lambda: node._carrier.carried == CARRIED_MAX + 2)
-            async with PersistentSession("phone", nodes=where(node)) as phone:
-                await phone.subscribe(GROUP)
-                assert await take(phone, 198) == numbers(198, 102)
-            async with PersistentSession("tablet", nodes=where(node)) as session:
-                assert await take(session, 102) == numbers(102)
-
-    run(main())
+async def test_PS_265_what_is_stored_is_the_sessions_and_the_rest_is_for_others_when_it_goes(store, tmp_path):
+    async with played(tmp_path, store) as (place, (node,)):
+        async with PersistentSession("tablet", nodes=where(node), receive_maximum=2) as session:
+            await session.subscribe(GROUP)
+            await place.publish("jobs/a", *numbers(300))
+            await until(lambda: node._carrier.carried == CARRIED_MAX + 2)
+        async with PersistentSession("phone", nodes=where(node)) as phone:
+            await phone.subscribe(GROUP)
+            assert await take(phone, 198) == numbers(198, 102)
+        async with PersistentSession("tablet", nodes=where(node)) as session:
+            assert await take(session, 102) == numbers(102)
 
 
-def test_PS_266_an_owner_that_another_has_superseded_stores_nothing_more(store, tmp_path):
+async def test_PS_266_an_owner_that_another_has_superseded_stores_nothing_more(store, tmp_path):
     """Nor one whose session does not subscribe the filter: nothing is acknowledged to the group."""
+    async with (
+        played(tmp_path, store) as (_, (node,)),
+        PersistentSession("tablet", nodes=where(node)) as session,
+    ):
+        await session.subscribe(GROUP)
+        (owner,) = node.machines.owners
+        token, its = node.machines.resume_of(owner).token, session.session
+        put = [("m", Payload("jobs/a", b"x"))]
+        assert await node._desk.ask(PutCarried(its, token, GROUP, tuple(put))) == 1
+        assert await node._desk.ask(PutCarried(its, token - 1, GROUP, tuple(put))) is None
+        assert await node._desk.ask(PutCarried(its, token, "$share/other/x", tuple(put))) is None
+        assert await node._desk.ask(PutCarried("none", token, GROUP, tuple(put))) is None
+        await session.unsubscribe(GROUP)
+        assert await node._desk.ask(PutCarried(its, token, GROUP, tuple(put))) is None
 
-    async def main():
-        async with (
-            played(tmp_path, store) as (_, (node,)),
-            PersistentSession("tablet", nodes=where(node)) as session,
+
+async def test_PS_267_what_no_group_can_be_is_refused_and_named(store, tmp_path):
+    async with (
+        played(tmp_path, store) as (place, (node,)),
+        PersistentSession("tablet", nodes=where(node)) as session,
+    ):
+        for wrong, why in (
+            ("$share/g", "subscription"),
+            ("$share//x", "GROUP is not empty"),
+            (f"$share/{'g' * 300}/x", "must have 1 to 256 bytes"),
+            ("$queue/q/" + "x" * 1_100, "must have 1 to 1024 bytes"),
         ):
-            await session.subscribe(GROUP)
-            (owner,) = node.machines.owners
-            token, its = node.machines.resume_of(owner).token, session.session
-            put = [("m", Payload("jobs/a", b"x"))]
-            assert await node._desk.ask(PutCarried(its, token, GROUP, tuple(put))) == 1
-            assert await node._desk.ask(PutCarried(its, token - 1, GROUP, tuple(put))) is None
-            assert await node._desk.ask(PutCarried(its, token, "$share/other/x", tuple(put))) is None
-            assert await node._desk.ask(PutCarried("none", token, GROUP, tuple(put))) is None
-            await session.unsubscribe(GROUP)
-            assert await node._desk.ask(PutCarried(its, token, GROUP, tuple(put))) is None
-
-    run(main())
-
-
-def test_PS_267_what_no_group_can_be_is_refused_and_named(store, tmp_path):
-    async def main():
-        async with (
-            played(tmp_path, store) as (place, (node,)),
-            PersistentSession("tablet", nodes=where(node)) as session,
-        ):
-            for wrong, why in (
-                ("$share/g", "subscription"),
-                ("$share//x", "GROUP is not empty"),
-                (f"$share/{'g' * 300}/x", "must have 1 to 256 bytes"),
-                ("$queue/q/" + "x" * 1_100, "must have 1 to 1024 bytes"),
-            ):
-                with pytest.raises(SubscribeRefused, match=why):
-                    await session.subscribe(wrong)
-            slow = structs.replace(FAST, ping_interval_ms=101)
-            async with SharedSession(leader=place.leader, store=place.store, configuration=slow) as other:
-                await other.subscribe("$share/slow/x")
-            with pytest.raises(SubscribeRefused, match="the group lives by ping_interval_ms = 101"):
-                await session.subscribe("$share/slow/x")
-            assert await node._desk.ask(ReadGroups(session.session)) == ()
-            await session.subscribe(GROUP)
-            await place.publish("jobs/a", "1")
-            assert await take(session, 1) == ["1"]
-
-    run(main())
+            with pytest.raises(SubscribeRefused, match=why):
+                await session.subscribe(wrong)
+        slow = structs.replace(FAST, ping_interval_ms=101)
+        async with SharedSession(leader=place.leader, store=place.store, configuration=slow) as other:
+            await other.subscribe("$share/slow/x")
+        with pytest.raises(SubscribeRefused, match="the group lives by ping_interval_ms = 101"):
+            await session.subscribe("$share/slow/x")
+        assert await node._desk.ask(ReadGroups(session.session)) == ()
+        await session.subscribe(GROUP)
+        await place.publish("jobs/a", "1")
+        assert await take(session, 1) == ["1"]
 
 
 def test_PS_268_a_message_that_no_client_can_be_sent_is_named_and_holds_up_nothing(store, tmp_path, caplog):
@@ -697,26 +664,22 @@ def test_PS_285_a_session_of_a_group_is_told_that_its_node_knows_none_and_misses
     assert sum("nothing of it comes" in one for one in caplog.messages) == clients
 
 
-def test_PS_285_a_session_whose_group_lives_by_other_times_when_it_comes_back_is_told_so(store, tmp_path):
+async def test_PS_285_a_session_whose_group_lives_by_other_times_when_it_comes_back_is_told_so(store, tmp_path):
     """And what it does not subscribe any more is not named any more."""
-
-    async def main():
-        async with AsyncExitStack() as stack:
-            place = await stack.enter_async_context(place_of(tmp_path))
-            async with (
-                node_of(store, "a", groups=place.groups) as node,
-                PersistentSession("tablet", nodes=where(node)) as session,
-            ):
-                await session.subscribe(GROUP)
-            slow = Groups(place.leader, place.store, structs.replace(place.times, ping_interval_ms=101))
-            other = await stack.enter_async_context(node_of(store, "b", groups=slow))
-            session = await stack.enter_async_context(PersistentSession("tablet", nodes=where(other)))
-            await until(lambda: session.refused_groups)
-            assert "the group lives by ping_interval_ms = 100" in session.refused_groups[GROUP]
-            await session.unsubscribe(GROUP)
-            assert not session.refused_groups
-
-    run(main())
+    async with AsyncExitStack() as stack:
+        place = await stack.enter_async_context(place_of(tmp_path))
+        async with (
+            node_of(store, "a", groups=place.groups) as node,
+            PersistentSession("tablet", nodes=where(node)) as session,
+        ):
+            await session.subscribe(GROUP)
+        slow = Groups(place.leader, place.store, structs.replace(place.times, ping_interval_ms=101))
+        other = await stack.enter_async_context(node_of(store, "b", groups=slow))
+        session = await stack.enter_async_context(PersistentSession("tablet", nodes=where(other)))
+        await until(lambda: session.refused_groups)
+        assert "the group lives by ping_interval_ms = 100" in session.refused_groups[GROUP]
+        await session.unsubscribe(GROUP)
+        assert not session.refused_groups
 
 
 def test_PS_267_a_node_whose_groups_cannot_be_says_why_and_ends(store, tmp_path, caplog):

@@ -46,60 +46,54 @@ from statemachines.persistent_sessions.resume_record import ConnectionLost
 from statemachines.persistent_sessions.session_host_parties import life_of_owner
 
 
-def test_PS_155_PS_156_a_client_goes_to_the_next_node_and_on(store):
-    async def main():
-        async with AsyncExitStack() as stack:
-            one = SessionNode(store, name="a", listen=("127.0.0.1", 0), **QUICK)
-            await one.__aenter__()
-            two = await stack.enter_async_context(node_of(store, "b"))
-            session = await stack.enter_async_context(PersistentSession("tablet", nodes=where(one, two)))
-            publisher = await stack.enter_async_context(SessionPublisher(nodes=where(two)))
-            await session.subscribe("t")
-            for number in (1, 2, 3):
-                await publisher.publish("t", str(number).encode())
-            first = [await anext(session) for _ in range(3)]
-            await one.abort()
-            for number in (4, 5):
-                await publisher.publish("t", str(number).encode())
-            again = [await anext(session) for _ in range(5)]
-            assert [(each.payload, each.dup) for each in again] == [
-                (b"1", True), (b"2", True), (b"3", True), (b"4", False), (b"5", False),
-            ]  # fmt: skip
-            assert [each.packet for each in again[:3]] == [each.packet for each in first]
-            first[0].acknowledge()  # over a connection that is gone: its packet may be another's
-            again[4].acknowledge()
-            owner = next(iter(two.machines.owners))
-            await until(lambda: again[4].packet not in two.machines.resume_of(owner).delivery.state.packets)
-            assert len(two.machines.resume_of(owner).delivery.state.packets) == 4
-            for each in again:
-                each.acknowledge()
-            await until(lambda: not two.machines.resume_of(owner).delivery.state.packets)
-
-    run(main())
+async def test_PS_155_PS_156_a_client_goes_to_the_next_node_and_on(store):
+    async with AsyncExitStack() as stack:
+        one = SessionNode(store, name="a", listen=("127.0.0.1", 0), **QUICK)
+        await one.__aenter__()
+        two = await stack.enter_async_context(node_of(store, "b"))
+        session = await stack.enter_async_context(PersistentSession("tablet", nodes=where(one, two)))
+        publisher = await stack.enter_async_context(SessionPublisher(nodes=where(two)))
+        await session.subscribe("t")
+        for number in (1, 2, 3):
+            await publisher.publish("t", str(number).encode())
+        first = [await anext(session) for _ in range(3)]
+        await one.abort()
+        for number in (4, 5):
+            await publisher.publish("t", str(number).encode())
+        again = [await anext(session) for _ in range(5)]
+        assert [(each.payload, each.dup) for each in again] == [
+            (b"1", True), (b"2", True), (b"3", True), (b"4", False), (b"5", False),
+        ]  # fmt: skip
+        assert [each.packet for each in again[:3]] == [each.packet for each in first]
+        first[0].acknowledge()  # over a connection that is gone: its packet may be another's
+        again[4].acknowledge()
+        owner = next(iter(two.machines.owners))
+        await until(lambda: again[4].packet not in two.machines.resume_of(owner).delivery.state.packets)
+        assert len(two.machines.resume_of(owner).delivery.state.packets) == 4
+        for each in again:
+            each.acknowledge()
+        await until(lambda: not two.machines.resume_of(owner).delivery.state.packets)
 
 
-def test_PS_146_what_was_acknowledged_does_not_come_again_from_a_node_that_died(store):
-    async def main():
-        async with AsyncExitStack() as stack:
-            one = SessionNode(store, name="a", listen=("127.0.0.1", 0), **QUICK)
-            await one.__aenter__()
-            two = await stack.enter_async_context(node_of(store, "b"))
-            session = await stack.enter_async_context(PersistentSession("tablet", nodes=where(one, two)))
-            publisher = await stack.enter_async_context(SessionPublisher(nodes=where(two)))
-            await session.subscribe("t")
-            for number in (1, 2, 3):
-                await publisher.publish("t", str(number).encode())
-            await take(session, 3)
-            owner = next(iter(one.machines.owners))
-            await until(lambda: not one.machines.resume_of(owner).delivery.state.packets)
-            await until(lambda: owner not in one.machines.record.acknowledged)
-            await one._desk.ask(ReadNodes())  # behind the commit
-            await one.abort()
-            await publisher.publish("t", b"4")
-            message = await anext(session)
-            assert (message.payload, message.dup) == (b"4", False)
-
-    run(main())
+async def test_PS_146_what_was_acknowledged_does_not_come_again_from_a_node_that_died(store):
+    async with AsyncExitStack() as stack:
+        one = SessionNode(store, name="a", listen=("127.0.0.1", 0), **QUICK)
+        await one.__aenter__()
+        two = await stack.enter_async_context(node_of(store, "b"))
+        session = await stack.enter_async_context(PersistentSession("tablet", nodes=where(one, two)))
+        publisher = await stack.enter_async_context(SessionPublisher(nodes=where(two)))
+        await session.subscribe("t")
+        for number in (1, 2, 3):
+            await publisher.publish("t", str(number).encode())
+        await take(session, 3)
+        owner = next(iter(one.machines.owners))
+        await until(lambda: not one.machines.resume_of(owner).delivery.state.packets)
+        await until(lambda: owner not in one.machines.record.acknowledged)
+        await one._desk.ask(ReadNodes())  # behind the commit
+        await one.abort()
+        await publisher.publish("t", b"4")
+        message = await anext(session)
+        assert (message.payload, message.dup) == (b"4", False)
 
 
 async def publish(publisher, *numbers):
@@ -111,73 +105,61 @@ def acknowledged_of(events):
     return [event for event in events if isinstance(event, Puback)]
 
 
-def test_PS_167_what_is_acknowledged_in_one_turn_is_one_step(store):
-    async def main():
-        events = []
-        observe = lambda node, event, before, step, now_ns: events.append(event)  # noqa: E731
-        async with AsyncExitStack() as stack:
-            node = await stack.enter_async_context(node_of(store, observe=observe))
-            publisher = await stack.enter_async_context(SessionPublisher(node=node))
-            session = await stack.enter_async_context(PersistentSession("tablet", node=node))
+async def test_PS_167_what_is_acknowledged_in_one_turn_is_one_step(store):
+    events = []
+    observe = lambda node, event, before, step, now_ns: events.append(event)  # noqa: E731
+    async with AsyncExitStack() as stack:
+        node = await stack.enter_async_context(node_of(store, observe=observe))
+        publisher = await stack.enter_async_context(SessionPublisher(node=node))
+        session = await stack.enter_async_context(PersistentSession("tablet", node=node))
+        await session.subscribe("t")
+        await publish(publisher, *range(1, 10))
+        messages = [await anext(session) for _ in range(9)]
+        for message in (*messages[3:8], *messages[:3]):
+            message.acknowledge()
+        await until(lambda: acknowledged_of(events))
+        assert acknowledged_of(events) == [Puback(4, 8), Puback(1, 3)]
+        (owner,) = node.machines.owners
+        assert set(node.machines.resume_of(owner).delivery.state.packets) == {9}
+
+
+async def test_PS_167_what_is_acknowledged_before_a_connection_is_lost_is_taken(store):
+    events = []
+    observe = lambda node, event, before, step, now_ns: events.append(event)  # noqa: E731
+    async with AsyncExitStack() as stack:
+        node = await stack.enter_async_context(node_of(store, observe=observe))
+        publisher = await stack.enter_async_context(SessionPublisher(node=node))
+        session = await stack.enter_async_context(PersistentSession("tablet", node=node))
+        await session.subscribe("t")
+        await publish(publisher, 1)
+        await anext(session)
+        (life,) = [one for one, visitor in node.reception.visitors.items() if visitor.owner]
+        node.reception.hear(life, Puback(1))
+        node.reception.lose(life)
+        kinds = [type(event) for event in events if isinstance(event, Puback | ConnectionLost)]
+        assert kinds[:2] == [Puback, ConnectionLost]
+        await session.abort()
+
+
+async def test_PS_152_what_is_acknowledged_makes_room_for_as_many_bytes(store):
+    async with AsyncExitStack() as stack:
+        node = await stack.enter_async_context(node_of(store))
+        publisher = await stack.enter_async_context(SessionPublisher(node=node))
+        session = await stack.enter_async_context(PersistentSession("tablet", node=node))
+        await session.subscribe("t")
+        for letter in "abcde":
+            await publisher.publish("t", letter.encode() * (UNACKNOWLEDGED_MAX // 2))
+        assert [one[:1] for one in await take(session, 5)] == list("abcde")
+
+
+async def test_PS_167_what_is_acknowledged_and_then_left_does_not_come_again(store):
+    async with node_of(store) as node, SessionPublisher(node=node) as publisher:
+        async with PersistentSession("tablet", node=node) as session:
             await session.subscribe("t")
-            await publish(publisher, *range(1, 10))
-            messages = [await anext(session) for _ in range(9)]
-            for message in (*messages[3:8], *messages[:3]):
-                message.acknowledge()
-            await until(lambda: acknowledged_of(events))
-            assert acknowledged_of(events) == [Puback(4, 8), Puback(1, 3)]
-            (owner,) = node.machines.owners
-            assert set(node.machines.resume_of(owner).delivery.state.packets) == {9}
-
-    run(main())
-
-
-def test_PS_167_what_is_acknowledged_before_a_connection_is_lost_is_taken(store):
-    async def main():
-        events = []
-        observe = lambda node, event, before, step, now_ns: events.append(event)  # noqa: E731
-        async with AsyncExitStack() as stack:
-            node = await stack.enter_async_context(node_of(store, observe=observe))
-            publisher = await stack.enter_async_context(SessionPublisher(node=node))
-            session = await stack.enter_async_context(PersistentSession("tablet", node=node))
-            await session.subscribe("t")
-            await publish(publisher, 1)
-            await anext(session)
-            (life,) = [one for one, visitor in node.reception.visitors.items() if visitor.owner]
-            node.reception.hear(life, Puback(1))
-            node.reception.lose(life)
-            kinds = [type(event) for event in events if isinstance(event, Puback | ConnectionLost)]
-            assert kinds[:2] == [Puback, ConnectionLost]
-            await session.abort()
-
-    run(main())
-
-
-def test_PS_152_what_is_acknowledged_makes_room_for_as_many_bytes(store):
-    async def main():
-        async with AsyncExitStack() as stack:
-            node = await stack.enter_async_context(node_of(store))
-            publisher = await stack.enter_async_context(SessionPublisher(node=node))
-            session = await stack.enter_async_context(PersistentSession("tablet", node=node))
-            await session.subscribe("t")
-            for letter in "abcde":
-                await publisher.publish("t", letter.encode() * (UNACKNOWLEDGED_MAX // 2))
-            assert [one[:1] for one in await take(session, 5)] == list("abcde")
-
-    run(main())
-
-
-def test_PS_167_what_is_acknowledged_and_then_left_does_not_come_again(store):
-    async def main():
-        async with node_of(store) as node, SessionPublisher(node=node) as publisher:
-            async with PersistentSession("tablet", node=node) as session:
-                await session.subscribe("t")
-                await publish(publisher, 1, 2, 3)
-                await take(session, 2)
-            async with PersistentSession("tablet", node=node) as session:
-                assert await take(session, 1) == ["3"]
-
-    run(main())
+            await publish(publisher, 1, 2, 3)
+            await take(session, 2)
+        async with PersistentSession("tablet", node=node) as session:
+            assert await take(session, 1) == ["3"]
 
 
 def test_PS_167_what_is_acknowledged_together_is_folded_and_no_client_says_how_much():
@@ -194,46 +176,40 @@ def test_PS_167_what_is_acknowledged_together_is_folded_and_no_client_says_how_m
     ]  # fmt: skip
 
 
-def test_PS_155_a_clean_start_is_clean_once(store):
-    async def main():
-        async with AsyncExitStack() as stack:
-            one = SessionNode(store, name="a", listen=("127.0.0.1", 0), **QUICK)
-            await one.__aenter__()
-            two = await stack.enter_async_context(node_of(store, "b"))
-            session = PersistentSession("tablet", nodes=where(one, two), clean_start=True)
-            await stack.enter_async_context(session)
-            publisher = await stack.enter_async_context(SessionPublisher(nodes=where(two)))
-            await session.subscribe("t")
-            await publisher.publish("t", b"1")
-            await one.abort()
-            assert await take(session, 1) == ["1"]
-
-    run(main())
+async def test_PS_155_a_clean_start_is_clean_once(store):
+    async with AsyncExitStack() as stack:
+        one = SessionNode(store, name="a", listen=("127.0.0.1", 0), **QUICK)
+        await one.__aenter__()
+        two = await stack.enter_async_context(node_of(store, "b"))
+        session = PersistentSession("tablet", nodes=where(one, two), clean_start=True)
+        await stack.enter_async_context(session)
+        publisher = await stack.enter_async_context(SessionPublisher(nodes=where(two)))
+        await session.subscribe("t")
+        await publisher.publish("t", b"1")
+        await one.abort()
+        assert await take(session, 1) == ["1"]
 
 
-def test_PS_156_of_qos_2_the_application_has_each_once(store):
-    async def main():
-        async with AsyncExitStack() as stack:
-            one = SessionNode(store, name="a", listen=("127.0.0.1", 0), **QUICK)
-            await one.__aenter__()
-            two = await stack.enter_async_context(node_of(store, "b"))
-            session = await stack.enter_async_context(PersistentSession("tablet", nodes=where(one, two)))
-            publisher = await stack.enter_async_context(SessionPublisher(nodes=where(two)))
-            await session.subscribe("t", qos=2)
-            for number in (1, 2, 3):
-                await publisher.publish("t", str(number).encode(), qos=2)
-            first = [await anext(session) for _ in range(3)]
-            first[0].acknowledge()
-            await one.abort()
-            await publisher.publish("t", b"4", qos=2)
-            assert (await anext(session)).payload == b"4"
-            for each in first:
-                each.acknowledge()
-            owner = next(iter(two.machines.owners))
-            await until(lambda: len(two.machines.resume_of(owner).delivery.state.packets) == 1)
-            assert not session._waiting
-
-    run(main())
+async def test_PS_156_of_qos_2_the_application_has_each_once(store):
+    async with AsyncExitStack() as stack:
+        one = SessionNode(store, name="a", listen=("127.0.0.1", 0), **QUICK)
+        await one.__aenter__()
+        two = await stack.enter_async_context(node_of(store, "b"))
+        session = await stack.enter_async_context(PersistentSession("tablet", nodes=where(one, two)))
+        publisher = await stack.enter_async_context(SessionPublisher(nodes=where(two)))
+        await session.subscribe("t", qos=2)
+        for number in (1, 2, 3):
+            await publisher.publish("t", str(number).encode(), qos=2)
+        first = [await anext(session) for _ in range(3)]
+        first[0].acknowledge()
+        await one.abort()
+        await publisher.publish("t", b"4", qos=2)
+        assert (await anext(session)).payload == b"4"
+        for each in first:
+            each.acknowledge()
+        owner = next(iter(two.machines.owners))
+        await until(lambda: len(two.machines.resume_of(owner).delivery.state.packets) == 1)
+        assert not session._waiting
 
 
 def test_PS_155_a_node_that_says_nothing_is_left(store, monkeypatch, caplog):
@@ -305,23 +281,20 @@ def test_PS_463_a_node_with_as_many_connections_as_it_may_have_says_so_to_its_cl
     assert caplog.text.count("cut off") == 1
 
 
-def test_PS_735_a_client_that_is_refused_again_and_again_says_so_once_a_minute(store, caplog):
-    async def main():
-        async with (
-            node_of(store, max_connections=1) as node,
-            PersistentSession("tablet", nodes=where(node)),
-        ):
-            other = NodeGuide([node.address], opened=lambda: None, heard=print, closed=print)
-            task = asyncio.ensure_future(other.run())
-            await until(lambda: sum(one for _, one in other._complaints._complaints.values()) >= 3)
-            assert caplog.text.count("refuses this node") == 1
-            with patch.object(complaint_log, "REPEAT_S", 0):
-                other._complaints._complaints = dict.fromkeys(other._complaints._complaints, (0, 18))
-                await until(lambda: "(19 times so far)" in caplog.text)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-    run(main())
+async def test_PS_735_a_client_that_is_refused_again_and_again_says_so_once_a_minute(store, caplog):
+    async with (
+        node_of(store, max_connections=1) as node,
+        PersistentSession("tablet", nodes=where(node)),
+    ):
+        other = NodeGuide([node.address], opened=lambda: None, heard=print, closed=print)
+        task = asyncio.ensure_future(other.run())
+        await until(lambda: sum(one for _, one in other._complaints._complaints.values()) >= 3)
+        assert caplog.text.count("refuses this node") == 1
+        with patch.object(complaint_log, "REPEAT_S", 0):
+            other._complaints._complaints = dict.fromkeys(other._complaints._complaints, (0, 18))
+            await until(lambda: "(19 times so far)" in caplog.text)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def test_PS_207_where_no_node_answers_the_next_has_more_time(monkeypatch):
@@ -491,135 +464,111 @@ def test_a_node_that_does_not_reach_the_store_sends_its_clients_to_others_until_
     ]
 
 
-def test_PS_155_a_node_that_ends_in_good_order_says_so(store):
-    async def main():
-        async with node_of(store, "b") as two:
-            async with node_of(store) as one:
-                session = PersistentSession("tablet", nodes=where(one, two))
-                await session.__aenter__()
-                await session.subscribe("t")
-            await until(lambda: two.machines.owners)
-            async with SessionPublisher(node=two) as publisher:
-                await publisher.publish("t", b"1")
-            assert await take(session, 1) == ["1"]
-            await session.leave()
-
-    run(main())
+async def test_PS_155_a_node_that_ends_in_good_order_says_so(store):
+    async with node_of(store, "b") as two:
+        async with node_of(store) as one:
+            session = PersistentSession("tablet", nodes=where(one, two))
+            await session.__aenter__()
+            await session.subscribe("t")
+        await until(lambda: two.machines.owners)
+        async with SessionPublisher(node=two) as publisher:
+            await publisher.publish("t", b"1")
+        assert await take(session, 1) == ["1"]
+        await session.leave()
 
 
-def test_PS_155_of_two_under_one_client_id_the_last_has_the_session(store):
-    async def main():
-        async with (
-            node_of(store) as one,
-            node_of(store, "b") as two,
-            SessionPublisher(node=two) as publisher,
-            PersistentSession("tablet", nodes=where(one)) as first,
-        ):
+async def test_PS_155_of_two_under_one_client_id_the_last_has_the_session(store):
+    async with (
+        node_of(store) as one,
+        node_of(store, "b") as two,
+        SessionPublisher(node=two) as publisher,
+        PersistentSession("tablet", nodes=where(one)) as first,
+    ):
+        await first.subscribe("t")
+        async with PersistentSession("tablet", nodes=where(two)) as second:
+            assert second.present
+            assert second.session == first.session
+            await publisher.publish("t", b"1")
+            with pytest.raises(SessionTaken, match="superseded"):
+                await anext(first)
+            with pytest.raises(SessionTaken):
+                await first.subscribe("more")
+            assert await take(second, 1) == ["1"]
+
+
+async def test_PS_103_a_clean_start_shows_nothing_old_nor_does_the_third_connect(store):
+    async with node_of(store) as one, node_of(store, "b") as two, SessionPublisher(node=one) as publisher:
+        async with PersistentSession("tablet", node=one) as session:
+            await session.subscribe("t")
+            await publisher.publish("t", b"old")
+            await anext(session)
+        async with PersistentSession("tablet", node=two, clean_start=True) as session:
+            assert not session.present
+            await publisher.publish("t", b"old, too")
+            await session.subscribe("t")
+            await publisher.publish("t", b"new")
+            assert await take(session, 1) == ["new"]
+        async with PersistentSession("tablet", node=one) as session:
+            assert session.present
+            await publisher.publish("t", b"newer")
+            assert await take(session, 1) == ["newer"]
+
+
+async def test_PS_108_a_client_may_end_its_session_when_it_leaves(store):
+    async with node_of(store) as node:
+        session = await PersistentSession("tablet", node=node).__aenter__()
+        await session.leave(0)
+        async with PersistentSession("tablet", node=node) as session:
+            assert not session.present
+
+
+async def test_PS_151_who_has_lost_its_session_subscribes_nothing(store):
+    async with (
+        node_of(store, look_ms=60_000, life_times=LifeTimes(alive_ms=4_000)) as one,
+        node_of(store, "b") as two,
+        PersistentSession("tablet", node=one) as first,
+        PersistentSession("tablet", node=two),
+    ):
+        with pytest.raises(SubscribeRefused, match="another connection has the session"):
             await first.subscribe("t")
-            async with PersistentSession("tablet", nodes=where(two)) as second:
-                assert second.present
-                assert second.session == first.session
-                await publisher.publish("t", b"1")
-                with pytest.raises(SessionTaken, match="superseded"):
-                    await anext(first)
-                with pytest.raises(SessionTaken):
-                    await first.subscribe("more")
-                assert await take(second, 1) == ["1"]
-
-    run(main())
 
 
-def test_PS_103_a_clean_start_shows_nothing_old_nor_does_the_third_connect(store):
-    async def main():
-        async with node_of(store) as one, node_of(store, "b") as two, SessionPublisher(node=one) as publisher:
-            async with PersistentSession("tablet", node=one) as session:
-                await session.subscribe("t")
-                await publisher.publish("t", b"old")
-                await anext(session)
-            async with PersistentSession("tablet", node=two, clean_start=True) as session:
-                assert not session.present
-                await publisher.publish("t", b"old, too")
-                await session.subscribe("t")
-                await publisher.publish("t", b"new")
-                assert await take(session, 1) == ["new"]
-            async with PersistentSession("tablet", node=one) as session:
-                assert session.present
-                await publisher.publish("t", b"newer")
-                assert await take(session, 1) == ["newer"]
-
-    run(main())
+async def test_PS_155_a_session_that_has_expired_is_not_given_another_silently(store):
+    one = SessionNode(store, name="a", listen=("127.0.0.1", 0), **QUICK)
+    await one.__aenter__()
+    address = one.address
+    session = PersistentSession("tablet", nodes=where(one), expiry_ms=1)
+    await session.__aenter__()
+    await one.__aexit__(None, None, None)
+    async with SessionNode(store, name="a", listen=address, **QUICK):
+        with pytest.raises(SessionLost, match="has expired"):
+            await anext(session)
+        await session.leave()
 
 
-def test_PS_108_a_client_may_end_its_session_when_it_leaves(store):
-    async def main():
-        async with node_of(store) as node:
-            session = await PersistentSession("tablet", node=node).__aenter__()
-            await session.leave(0)
-            async with PersistentSession("tablet", node=node) as session:
-                assert not session.present
-
-    run(main())
-
-
-def test_PS_151_who_has_lost_its_session_subscribes_nothing(store):
-    async def main():
-        async with (
-            node_of(store, look_ms=60_000, life_times=LifeTimes(alive_ms=4_000)) as one,
-            node_of(store, "b") as two,
-            PersistentSession("tablet", node=one) as first,
-            PersistentSession("tablet", node=two),
-        ):
-            with pytest.raises(SubscribeRefused, match="another connection has the session"):
-                await first.subscribe("t")
-
-    run(main())
+async def test_a_node_that_is_started_again_finds_all_its_sessions(store):
+    clients = [f"c{number}" for number in range(20)]
+    async with node_of(store) as node, AsyncExitStack() as stack:
+        for client in clients:
+            session = await stack.enter_async_context(PersistentSession(client, node=node))
+            await session.subscribe("t")
+    async with node_of(store) as node, AsyncExitStack() as stack:
+        async with SessionPublisher(node=node) as publisher:
+            await publisher.publish("t", b"1")
+        sessions = [await stack.enter_async_context(PersistentSession(client, node=node)) for client in clients]
+        assert all(one.present for one in sessions)
+        assert [await take(one, 1) for one in sessions] == [["1"]] * 20
 
 
-def test_PS_155_a_session_that_has_expired_is_not_given_another_silently(store):
-    async def main():
-        one = SessionNode(store, name="a", listen=("127.0.0.1", 0), **QUICK)
-        await one.__aenter__()
-        address = one.address
-        session = PersistentSession("tablet", nodes=where(one), expiry_ms=1)
-        await session.__aenter__()
-        await one.__aexit__(None, None, None)
-        async with SessionNode(store, name="a", listen=address, **QUICK):
-            with pytest.raises(SessionLost, match="has expired"):
-                await anext(session)
-            await session.leave()
-
-    run(main())
-
-
-def test_a_node_that_is_started_again_finds_all_its_sessions(store):
-    async def main():
-        clients = [f"c{number}" for number in range(20)]
-        async with node_of(store) as node, AsyncExitStack() as stack:
-            for client in clients:
-                session = await stack.enter_async_context(PersistentSession(client, node=node))
-                await session.subscribe("t")
-        async with node_of(store) as node, AsyncExitStack() as stack:
-            async with SessionPublisher(node=node) as publisher:
-                await publisher.publish("t", b"1")
-            sessions = [await stack.enter_async_context(PersistentSession(client, node=node)) for client in clients]
-            assert all(one.present for one in sessions)
-            assert [await take(one, 1) for one in sessions] == [["1"]] * 20
-
-    run(main())
-
-
-def test_PS_155_a_client_hears_that_its_node_ends(store):
-    async def main():
-        async with AsyncExitStack() as stack:
-            node = await stack.enter_async_context(node_of(store))
-            stranger = await AsyncExitStack().enter_async_context(Stranger(node.address))
-            stranger.say(ConnectWanted("c", False, 60_000, 1))
-            await stranger.hears(Welcome)
-            await stack.aclose()
-            assert await stranger.hears(Farewell) == Farewell("closing")
-            await stranger.__aexit__()
-
-    run(main())
+async def test_PS_155_a_client_hears_that_its_node_ends(store):
+    async with AsyncExitStack() as stack:
+        node = await stack.enter_async_context(node_of(store))
+        stranger = await AsyncExitStack().enter_async_context(Stranger(node.address))
+        stranger.say(ConnectWanted("c", False, 60_000, 1))
+        await stranger.hears(Welcome)
+        await stack.aclose()
+        assert await stranger.hears(Farewell) == Farewell("closing")
+        await stranger.__aexit__()
 
 
 def test_PS_146_what_was_acknowledged_is_committed_before_a_node_that_ends_says_so(store, monkeypatch):
@@ -664,28 +613,25 @@ def test_PS_155_a_client_hears_that_its_node_ends_though_the_store_does_not_answ
     run(main())
 
 
-def test_PS_620_messages_of_a_turn_are_one_run_before_what_is_told_behind_them(store):
-    async def main():
-        happened, runs = [], []
+async def test_PS_620_messages_of_a_turn_are_one_run_before_what_is_told_behind_them(store):
+    happened, runs = [], []
 
-        def deliver(messages):
-            runs.append([one.packet for one in messages])
-            happened.extend(messages)
-            return True
+    def deliver(messages):
+        runs.append([one.packet for one in messages])
+        happened.extend(messages)
+        return True
 
-        async with node_of(store) as node:
-            node.reception.enter("c~1", lambda message: not happened.append(message), deliver=deliver)
-            node.reception.hear("c~1", ConnectWanted("c", False, 60_000, 9))
-            await until(lambda: kinds_of(happened, Welcome))
-            owner = node.reception.visitors["c~1"].owner
-            node.reception.messages.payloads.put("m", Payload("t", b"x"))
-            sent = [(owner, Send("c", Publish(packet, "m", "t", 1, False))) for packet in (1, 2, 3)]
-            told = (life_of_owner(owner), Tell(SessionClosed("s", "superseded")))
-            node._runtime.run(lambda now_ns: [*sent, told])
-            assert runs == [[1, 2, 3]]
-            assert kinds_of(happened, Delivered, Farewell) == [Delivered] * 3 + [Farewell]
-
-    run(main())
+    async with node_of(store) as node:
+        node.reception.enter("c~1", lambda message: not happened.append(message), deliver=deliver)
+        node.reception.hear("c~1", ConnectWanted("c", False, 60_000, 9))
+        await until(lambda: kinds_of(happened, Welcome))
+        owner = node.reception.visitors["c~1"].owner
+        node.reception.messages.payloads.put("m", Payload("t", b"x"))
+        sent = [(owner, Send("c", Publish(packet, "m", "t", 1, False))) for packet in (1, 2, 3)]
+        told = (life_of_owner(owner), Tell(SessionClosed("s", "superseded")))
+        node._runtime.run(lambda now_ns: [*sent, told])
+        assert runs == [[1, 2, 3]]
+        assert kinds_of(happened, Delivered, Farewell) == [Delivered] * 3 + [Farewell]
 
 
 def kinds_of(happened, *kinds):

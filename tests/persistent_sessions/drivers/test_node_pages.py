@@ -59,29 +59,23 @@ def is_bounded(seen):
     return seen.held <= RECEIVES + 2 * PAGE and seen.queued <= PAGE
 
 
-def test_PS_193_PS_195_what_waits_below_a_marker_is_read_as_the_client_acknowledges(store):
-    async def main():
-        seen = Seen()
-        async with SessionNode(store, name="a", observe=seen, **QUICK) as node:
-            await fill(node)
-            await take_all(node)
-        assert "behind" in seen.states
-        assert is_bounded(seen), vars(seen)
-
-    run(main())
+async def test_PS_193_PS_195_what_waits_below_a_marker_is_read_as_the_client_acknowledges(store):
+    seen = Seen()
+    async with SessionNode(store, name="a", observe=seen, **QUICK) as node:
+        await fill(node)
+        await take_all(node)
+    assert "behind" in seen.states
+    assert is_bounded(seen), vars(seen)
 
 
-def test_PS_194_PS_195_what_waits_of_a_node_that_was_started_again_is_read_as_the_client_acknowledges(store):
-    async def main():
-        async with SessionNode(store, name="a", **QUICK) as node:
-            await fill(node)
-        seen = Seen()
-        async with SessionNode(store, name="a", observe=seen, **QUICK) as node:
-            await take_all(node)
-        assert "draining" in seen.states
-        assert is_bounded(seen), vars(seen)
-
-    run(main())
+async def test_PS_194_PS_195_what_waits_of_a_node_that_was_started_again_is_read_as_the_client_acknowledges(store):
+    async with SessionNode(store, name="a", **QUICK) as node:
+        await fill(node)
+    seen = Seen()
+    async with SessionNode(store, name="a", observe=seen, **QUICK) as node:
+        await take_all(node)
+    assert "draining" in seen.states
+    assert is_bounded(seen), vars(seen)
 
 
 def test_PS_200_BOUNDED_a_client_that_does_not_acknowledge_fills_no_memory(store):
@@ -160,21 +154,17 @@ def test_PS_66_a_client_is_connected_before_it_has_acknowledged_all_that_waits(s
 
 
 @pytest.mark.parametrize("most", range(1, 10))
-def test_PS_286_an_application_that_gathers_all_that_it_receives_gets_it(store, most):
+async def test_PS_286_an_application_that_gathers_all_that_it_receives_gets_it(store, most):
     """It acknowledges only when it has as many as may be unacknowledged; and one that keeps some of them has the rest
     of its room."""
-
-    async def main():
-        async with SessionNode(store, name="a", **QUICK) as node:
-            await fill(node)
-            async with PersistentSession("c", node=node, receive_maximum=most) as session:
-                kept = [await anext(session) for _ in range(most)]
-                for _ in range(2 * most):
-                    kept.pop().acknowledge()
-                    kept.append(await anext(session))
-                for one in kept:
-                    one.acknowledge()
-                got = [*range(3 * most)]
-                assert await take(session, COUNT - len(got)) == [str(number) for number in range(len(got), COUNT)]
-
-    run(main())
+    async with SessionNode(store, name="a", **QUICK) as node:
+        await fill(node)
+        async with PersistentSession("c", node=node, receive_maximum=most) as session:
+            kept = [await anext(session) for _ in range(most)]
+            for _ in range(2 * most):
+                kept.pop().acknowledge()
+                kept.append(await anext(session))
+            for one in kept:
+                one.acknowledge()
+            got = [*range(3 * most)]
+            assert await take(session, COUNT - len(got)) == [str(number) for number in range(len(got), COUNT)]

@@ -40,38 +40,32 @@ from statemachines.persistent_sessions.request import PutRows
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["tcp", "inside"])
-def test_PS_151_PS_152_what_is_published_comes_in_order(store, inside):
-    async def main():
-        async with AsyncExitStack() as stack:
-            node = await stack.enter_async_context(node_of(store))
-            given = {"node": node} if inside else {"nodes": where(node)}
-            session = await stack.enter_async_context(PersistentSession("tablet", **given))
-            publisher = await stack.enter_async_context(SessionPublisher(**given))
-            await publisher.publish("news/1", b"nobody wants this")
-            await session.subscribe("news/+")
-            await asyncio.gather(*(publisher.publish("news/1", str(one).encode()) for one in range(50)))
-            assert await take(session, 50) == [str(one) for one in range(50)]
-            await session.unsubscribe("news/+")
-            await publisher.publish("news/1", b"nor this")
-            await session.subscribe("news/#")
-            await publisher.publish("news/1", b"this")
-            message = await anext(session)
-            assert (message.topic, message.payload, message.filter, message.qos) == ("news/1", b"this", "news/#", 1)
-
-    run(main())
+async def test_PS_151_PS_152_what_is_published_comes_in_order(store, inside):
+    async with AsyncExitStack() as stack:
+        node = await stack.enter_async_context(node_of(store))
+        given = {"node": node} if inside else {"nodes": where(node)}
+        session = await stack.enter_async_context(PersistentSession("tablet", **given))
+        publisher = await stack.enter_async_context(SessionPublisher(**given))
+        await publisher.publish("news/1", b"nobody wants this")
+        await session.subscribe("news/+")
+        await asyncio.gather(*(publisher.publish("news/1", str(one).encode()) for one in range(50)))
+        assert await take(session, 50) == [str(one) for one in range(50)]
+        await session.unsubscribe("news/+")
+        await publisher.publish("news/1", b"nor this")
+        await session.subscribe("news/#")
+        await publisher.publish("news/1", b"this")
+        message = await anext(session)
+        assert (message.topic, message.payload, message.filter, message.qos) == ("news/1", b"this", "news/#", 1)
 
 
-def test_PS_151_a_message_is_stored_when_its_publisher_is_answered(store):
-    async def main():
-        async with node_of(store) as node, SessionPublisher(node=node) as publisher:
-            async with PersistentSession("tablet", node=node) as session:
-                await session.subscribe("t")
-            await publisher.publish("t", b"kept")
-        async with node_of(store, "b") as node, PersistentSession("tablet", node=node) as session:
-            assert session.present
-            assert await take(session, 1) == ["kept"]
-
-    run(main())
+async def test_PS_151_a_message_is_stored_when_its_publisher_is_answered(store):
+    async with node_of(store) as node, SessionPublisher(node=node) as publisher:
+        async with PersistentSession("tablet", node=node) as session:
+            await session.subscribe("t")
+        await publisher.publish("t", b"kept")
+    async with node_of(store, "b") as node, PersistentSession("tablet", node=node) as session:
+        assert session.present
+        assert await take(session, 1) == ["kept"]
 
 
 @pytest.mark.parametrize(
@@ -83,27 +77,21 @@ def test_PS_151_a_message_is_stored_when_its_publisher_is_answered(store):
         ("t", bytes(PAYLOAD_MAX + 1), 1, f"at most {PAYLOAD_MAX} bytes"),
     ],
 )
-def test_PS_151_what_cannot_be_published_is_said(store, topic, payload, qos, said):
-    async def main():
-        async with node_of(store) as node, SessionPublisher(node=node) as publisher:
-            with pytest.raises(ConfigurationError, match=said):
-                await publisher.publish(topic, payload, qos)
-
-    run(main())
+async def test_PS_151_what_cannot_be_published_is_said(store, topic, payload, qos, said):
+    async with node_of(store) as node, SessionPublisher(node=node) as publisher:
+        with pytest.raises(ConfigurationError, match=said):
+            await publisher.publish(topic, payload, qos)
 
 
-def test_PS_151_the_largest_payload_arrives(store):
-    async def main():
-        async with (
-            node_of(store) as node,
-            SessionPublisher(nodes=where(node)) as publisher,
-            PersistentSession("tablet", nodes=where(node)) as session,
-        ):
-            await session.subscribe("t/#")
-            await publisher.publish("t/" + "x" * 60_000, bytes(PAYLOAD_MAX))
-            assert len((await anext(session)).payload) == PAYLOAD_MAX
-
-    run(main())
+async def test_PS_151_the_largest_payload_arrives(store):
+    async with (
+        node_of(store) as node,
+        SessionPublisher(nodes=where(node)) as publisher,
+        PersistentSession("tablet", nodes=where(node)) as session,
+    ):
+        await session.subscribe("t/#")
+        await publisher.publish("t/" + "x" * 60_000, bytes(PAYLOAD_MAX))
+        assert len((await anext(session)).payload) == PAYLOAD_MAX
 
 
 def test_PS_151_so_many_are_under_way_and_the_next_is_refused(store, monkeypatch):
@@ -144,61 +132,52 @@ def test_PS_151_a_publisher_that_floods_takes_no_room_of_others(store, monkeypat
 
 
 @pytest.mark.parametrize(("published", "subscribed", "came"), [(2, 1, 1), (1, 2, 1), (2, 2, 2), (0, 2, 0), (2, 0, 0)])
-def test_PS_151_a_message_comes_with_the_lower_qos(store, published, subscribed, came):
-    async def main():
-        async with (
-            node_of(store) as node,
-            SessionPublisher(node=node) as publisher,
-            PersistentSession("tablet", node=node) as session,
-        ):
-            await session.subscribe("t", qos=subscribed)
-            await publisher.publish("t", b"1", qos=published)
+async def test_PS_151_a_message_comes_with_the_lower_qos(store, published, subscribed, came):
+    async with (
+        node_of(store) as node,
+        SessionPublisher(node=node) as publisher,
+        PersistentSession("tablet", node=node) as session,
+    ):
+        await session.subscribe("t", qos=subscribed)
+        await publisher.publish("t", b"1", qos=published)
+        message = await anext(session)
+        assert (message.qos, bool(message.packet)) == (came, came > 0)
+
+
+async def test_PS_157_what_waits_for_its_node_fits_into_the_next_connection(store):
+    async with (
+        node_of(store) as node,
+        SessionPublisher(nodes=where(node)) as publisher,
+        PersistentSession("tablet", nodes=where(node)) as session,
+    ):
+        await session.subscribe("t")
+        body = bytes(500_000)
+        waiting = [asyncio.ensure_future(publisher.publish("t", b"%d:" % n + body)) for n in range(12)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert 0 < publisher._window.record.under_way <= WINDOW_BYTES // len(body)
+        found = []
+        while len(found) < 12:
             message = await anext(session)
-            assert (message.qos, bool(message.packet)) == (came, came > 0)
+            found.append(int(message.payload.partition(b":")[0]))
+            message.acknowledge()
+        assert found == list(range(12))
+        await asyncio.gather(*waiting)
+        assert (
+            publisher._window.record.window_bytes,
+            node.reception.publishes._publishing,
+            node.reception.publishes._publishing_bytes,
+        ) == (0, 0, 0)
 
-    run(main())
 
-
-def test_PS_157_what_waits_for_its_node_fits_into_the_next_connection(store):
-    async def main():
-        async with (
-            node_of(store) as node,
-            SessionPublisher(nodes=where(node)) as publisher,
-            PersistentSession("tablet", nodes=where(node)) as session,
-        ):
-            await session.subscribe("t")
-            body = bytes(500_000)
-            waiting = [asyncio.ensure_future(publisher.publish("t", b"%d:" % n + body)) for n in range(12)]
+async def test_PS_761_so_many_messages_are_handed_over_at_a_time(store):
+    async with node_of(store) as node, SessionPublisher(nodes=where(node)) as publisher:
+        most = 0
+        waiting = [asyncio.ensure_future(publisher.publish("t", b"")) for _ in range(WINDOW + 500)]
+        while not all(one.done() for one in waiting):
             await asyncio.sleep(0)
-            await asyncio.sleep(0)
-            assert 0 < publisher._window.record.under_way <= WINDOW_BYTES // len(body)
-            found = []
-            while len(found) < 12:
-                message = await anext(session)
-                found.append(int(message.payload.partition(b":")[0]))
-                message.acknowledge()
-            assert found == list(range(12))
-            await asyncio.gather(*waiting)
-            assert (
-                publisher._window.record.window_bytes,
-                node.reception.publishes._publishing,
-                node.reception.publishes._publishing_bytes,
-            ) == (0, 0, 0)
-
-    run(main())
-
-
-def test_PS_761_so_many_messages_are_handed_over_at_a_time(store):
-    async def main():
-        async with node_of(store) as node, SessionPublisher(nodes=where(node)) as publisher:
-            most = 0
-            waiting = [asyncio.ensure_future(publisher.publish("t", b"")) for _ in range(WINDOW + 500)]
-            while not all(one.done() for one in waiting):
-                await asyncio.sleep(0)
-                most = max(most, publisher._window.record.under_way)
-            assert most == WINDOW
-
-    run(main())
+            most = max(most, publisher._window.record.under_way)
+        assert most == WINDOW
 
 
 def test_PS_151_so_many_bytes_are_under_way_and_the_next_is_refused(store, monkeypatch):
@@ -225,24 +204,21 @@ def test_PS_151_so_many_subscriptions_are_under_way_and_the_next_is_refused(stor
     run(main())
 
 
-def test_PS_159_what_there_is_no_room_for_is_dropped_of_qos_0(store):
-    async def main():
-        async with (
-            node_of(store) as node,
-            PersistentSession("tablet", node=node) as session,
-            SessionPublisher(node=node) as publisher,
-        ):
-            await session.subscribe("t")
-            visitor = next(one for one in node.reception.visitors.values() if one.owner)
-            tried = []
-            deliver, visitor.deliver = visitor.deliver, partial(say_each, tried.append)  # and None is no room
-            await publisher.publish("t", b"0", qos=0)
-            await until(lambda: any(isinstance(one, Delivered) for one in tried))
-            visitor.deliver = deliver
-            await publisher.publish("t", b"1")
-            assert await take(session, 1) == ["1"]
-
-    run(main())
+async def test_PS_159_what_there_is_no_room_for_is_dropped_of_qos_0(store):
+    async with (
+        node_of(store) as node,
+        PersistentSession("tablet", node=node) as session,
+        SessionPublisher(node=node) as publisher,
+    ):
+        await session.subscribe("t")
+        visitor = next(one for one in node.reception.visitors.values() if one.owner)
+        tried = []
+        deliver, visitor.deliver = visitor.deliver, partial(say_each, tried.append)  # and None is no room
+        await publisher.publish("t", b"0", qos=0)
+        await until(lambda: any(isinstance(one, Delivered) for one in tried))
+        visitor.deliver = deliver
+        await publisher.publish("t", b"1")
+        assert await take(session, 1) == ["1"]
 
 
 def test_PS_151_what_is_stored_is_not_under_way_any_more(store, monkeypatch):
@@ -262,46 +238,40 @@ def test_PS_151_what_is_stored_is_not_under_way_any_more(store, monkeypatch):
     run(main())
 
 
-def test_PS_151_what_a_node_refuses_is_said(store):
-    async def main():
-        async with node_of(store) as node, Stranger(node.address) as stranger:
-            stranger.say(SubscribeWanted(1, "t", 1))
-            assert await stranger.hears(Refused) == Refused(1, "no session is connected here")
-            stranger.heard.clear()
-            stranger.say(ConnectWanted("c", False, 0, 1))
-            await stranger.hears(Welcome)
-            stranger.say(UnsubscribeWanted(2, "a/#/b"))
-            assert "has '#' before its last level" in (await stranger.hears(Refused)).why
-            stranger.heard.clear()
-            stranger.say(PublishWanted(3, "a/+", b"", 1))
-            assert "only filters have" in (await stranger.hears(Refused)).why
-        async with node_of(store, "b") as node, PersistentSession("tablet", node=node) as session:
-            with pytest.raises(ConfigurationError, match="has '#' before its last level"):
-                await session.subscribe("a/#/b")
-            session._count += 1
-            with pytest.raises(SubscribeRefused, match="has '#' before its last level"):
-                await session._change(SubscribeWanted(session._count, "a/#/b", 1))
-
-    run(main())
+async def test_PS_151_what_a_node_refuses_is_said(store):
+    async with node_of(store) as node, Stranger(node.address) as stranger:
+        stranger.say(SubscribeWanted(1, "t", 1))
+        assert await stranger.hears(Refused) == Refused(1, "no session is connected here")
+        stranger.heard.clear()
+        stranger.say(ConnectWanted("c", False, 0, 1))
+        await stranger.hears(Welcome)
+        stranger.say(UnsubscribeWanted(2, "a/#/b"))
+        assert "has '#' before its last level" in (await stranger.hears(Refused)).why
+        stranger.heard.clear()
+        stranger.say(PublishWanted(3, "a/+", b"", 1))
+        assert "only filters have" in (await stranger.hears(Refused)).why
+    async with node_of(store, "b") as node, PersistentSession("tablet", node=node) as session:
+        with pytest.raises(ConfigurationError, match="has '#' before its last level"):
+            await session.subscribe("a/#/b")
+        session._count += 1
+        with pytest.raises(SubscribeRefused, match="has '#' before its last level"):
+            await session._change(SubscribeWanted(session._count, "a/#/b", 1))
 
 
-def test_PS_157_what_is_not_answered_goes_to_the_next_node_in_order(store):
-    async def main():
-        async with node_of(store, "b") as two, PersistentSession("tablet", node=two) as session:
-            one = SessionNode(store, name="a", listen=("127.0.0.1", 0), **QUICK)
-            await one.__aenter__()
-            await session.subscribe("t")
-            async with SessionPublisher(nodes=where(one, two)) as publisher:
-                await publisher.publish("other", b"so that it is connected")
-                one.reception.hear = lambda party, message: None  # nothing is done with what it gets
-                waiting = [asyncio.ensure_future(publisher.publish("t", str(n).encode())) for n in range(1, 6)]
-                await asyncio.sleep(0.05)
-                assert not any(each.done() for each in waiting)
-                await one.abort()
-                await asyncio.gather(*waiting)
-            assert await take(session, 5) == ["1", "2", "3", "4", "5"]
-
-    run(main())
+async def test_PS_157_what_is_not_answered_goes_to_the_next_node_in_order(store):
+    async with node_of(store, "b") as two, PersistentSession("tablet", node=two) as session:
+        one = SessionNode(store, name="a", listen=("127.0.0.1", 0), **QUICK)
+        await one.__aenter__()
+        await session.subscribe("t")
+        async with SessionPublisher(nodes=where(one, two)) as publisher:
+            await publisher.publish("other", b"so that it is connected")
+            one.reception.hear = lambda party, message: None  # nothing is done with what it gets
+            waiting = [asyncio.ensure_future(publisher.publish("t", str(n).encode())) for n in range(1, 6)]
+            await asyncio.sleep(0.05)
+            assert not any(each.done() for each in waiting)
+            await one.abort()
+            await asyncio.gather(*waiting)
+        assert await take(session, 5) == ["1", "2", "3", "4", "5"]
 
 
 def test_a_subscription_beyond_those_that_a_session_may_have_is_refused_and_the_rest_stays(store, monkeypatch):
@@ -348,25 +318,22 @@ def test_PS_400_what_publishers_hand_over_at_once_is_few_requests_and_all_of_it_
     assert len(counts) < 100
 
 
-def test_PS_162_a_message_that_was_deleted_before_its_row_is_there_again(store):
-    async def main():
-        async with node_of(store) as node, PersistentSession("tablet", node=node) as session:
-            await session.subscribe("t", qos=1)
-            given = node._store.carry_out
+async def test_PS_162_a_message_that_was_deleted_before_its_row_is_there_again(store):
+    async with node_of(store) as node, PersistentSession("tablet", node=node) as session:
+        await session.subscribe("t", qos=1)
+        given = node._store.carry_out
 
-            async def late(life, batch, requests):
-                if any(isinstance(one, StoreRows | PutRows) for one in requests):  # a collector came between
-                    with contextlib.closing(sqlite3.connect(store, isolation_level=None)) as connection:
-                        connection.execute("DELETE FROM messages")
-                return await given(life, batch, requests)
+        async def late(life, batch, requests):
+            if any(isinstance(one, StoreRows | PutRows) for one in requests):  # a collector came between
+                with contextlib.closing(sqlite3.connect(store, isolation_level=None)) as connection:
+                    connection.execute("DELETE FROM messages")
+            return await given(life, batch, requests)
 
-            node._store.carry_out = late
-            async with SessionPublisher(node=node) as publisher:
-                await publisher.publish("t", b"kept")
-        async with node_of(store) as node, PersistentSession("tablet", node=node) as session:
-            assert await take(session, 1) == ["kept"]
-
-    run(main())
+        node._store.carry_out = late
+        async with SessionPublisher(node=node) as publisher:
+            await publisher.publish("t", b"kept")
+    async with node_of(store) as node, PersistentSession("tablet", node=node) as session:
+        assert await take(session, 1) == ["kept"]
 
 
 def test_PS_761_a_call_that_comes_when_there_is_room_again_goes_behind_those_that_wait():

@@ -17,51 +17,43 @@ from statemachines.testing.process_harness import free_port
 MESSAGES = 100
 
 
-def test_unsubscribe_removes_exactly_its_routes(store):
+async def test_unsubscribe_removes_exactly_its_routes(store):
     """Not those of another filter that matches the same, nor of another session."""
-
-    async def main():
-        async with AsyncExitStack() as stack:
-            node = await stack.enter_async_context(node_of(store))
-            one, two = [
-                await stack.enter_async_context(PersistentSession(name, nodes=where(node))) for name in ("one", "two")
-            ]
-            for session in (one, two):
-                for topic_filter in ("a/+", "a/b", "c"):
-                    await session.subscribe(topic_filter)
-            await one.unsubscribe("a/+")
-            await one.unsubscribe("a/#")  # it has none such
-            publisher = await stack.enter_async_context(SessionPublisher(nodes=where(node)))
-            for topic in ("a/b", "a/x", "c"):
-                await publisher.publish(topic, topic.encode())
-            assert await take(one, 2) == ["a/b", "c"]
-            assert await take(two, 4) == ["a/b", "a/b", "a/x", "c"]
-
-    run(main())
+    async with AsyncExitStack() as stack:
+        node = await stack.enter_async_context(node_of(store))
+        one, two = [
+            await stack.enter_async_context(PersistentSession(name, nodes=where(node))) for name in ("one", "two")
+        ]
+        for session in (one, two):
+            for topic_filter in ("a/+", "a/b", "c"):
+                await session.subscribe(topic_filter)
+        await one.unsubscribe("a/+")
+        await one.unsubscribe("a/#")  # it has none such
+        publisher = await stack.enter_async_context(SessionPublisher(nodes=where(node)))
+        for topic in ("a/b", "a/x", "c"):
+            await publisher.publish(topic, topic.encode())
+        assert await take(one, 2) == ["a/b", "c"]
+        assert await take(two, 4) == ["a/b", "a/b", "a/x", "c"]
 
 
-def test_what_is_in_flight_of_an_unsubscribed_topic_comes_again(store):
+async def test_what_is_in_flight_of_an_unsubscribed_topic_comes_again(store):
     """It is the session's until the client has acknowledged it."""
-
-    async def main():
-        async with node_of(store) as node, SessionPublisher(nodes=where(node)) as publisher:
-            session = PersistentSession("tablet", nodes=where(node))
-            async with session:
-                await session.subscribe("t")
-                await publisher.publish("t", b"before")
-                first = await anext(session)
-                await session.unsubscribe("t")
-                await publisher.publish("t", b"after")
-                await session.abort()
-            async with PersistentSession("tablet", nodes=where(node)) as session:
-                again = await anext(session)
-                assert (again.payload, again.packet, again.dup) == (b"before", first.packet, True)
-                again.acknowledge()
-                await session.subscribe("t")
-                await publisher.publish("t", b"last")
-                assert await take(session, 1) == ["last"]
-
-    run(main())
+    async with node_of(store) as node, SessionPublisher(nodes=where(node)) as publisher:
+        session = PersistentSession("tablet", nodes=where(node))
+        async with session:
+            await session.subscribe("t")
+            await publisher.publish("t", b"before")
+            first = await anext(session)
+            await session.unsubscribe("t")
+            await publisher.publish("t", b"after")
+            await session.abort()
+        async with PersistentSession("tablet", nodes=where(node)) as session:
+            again = await anext(session)
+            assert (again.payload, again.packet, again.dup) == (b"before", first.packet, True)
+            again.acknowledge()
+            await session.subscribe("t")
+            await publisher.publish("t", b"last")
+            assert await take(session, 1) == ["last"]
 
 
 @pytest.mark.parametrize("seed", mark_long((1, 2), "2"))

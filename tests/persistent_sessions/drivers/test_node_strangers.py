@@ -59,40 +59,32 @@ def test_PS_158_a_client_that_goes_by_the_name_of_the_node_does_not_speak_as_it(
     assert "only nodes say that" in caplog.text
 
 
-def test_PS_164_somebody_who_says_to_be_a_node_takes_no_session_away(store, caplog):
-    async def main():
-        async with AsyncExitStack() as stack:
-            node = await stack.enter_async_context(node_of(store))
-            session = await stack.enter_async_context(PersistentSession("tablet", nodes=where(node)))
-            await session.subscribe("t")
-            publisher = await stack.enter_async_context(SessionPublisher(nodes=where(node)))
-            (owner,) = node.machines.owners
-            its = node.machines.resume_of(owner).session
-            evil = Stranger(node.address, NODE, "evil~1", store=node._transport.store)
-            await stack.enter_async_context(evil)
-            evil.say(BeginTakeover("tablet", "evil~1/1", 2**61), owner, "evil~1/1")
-            evil.say(MarkerWanted(its, "evil~1/1", 2**61, 1), owner, "evil~1/1")
-            evil.say(Live(its, "another", 1, Queued(1, "m")), owner, "evil~1/1")  # it comes last, and is refused aloud
-            await until(lambda: "evil~1/1 speaks for another" in caplog.text)
-            for number in range(20):
-                await publisher.publish("t", str(number).encode())
-            assert await take(session, 20) == [str(number) for number in range(20)]
-
-    run(main())
+async def test_PS_164_somebody_who_says_to_be_a_node_takes_no_session_away(store, caplog):
+    async with AsyncExitStack() as stack:
+        node = await stack.enter_async_context(node_of(store))
+        session = await stack.enter_async_context(PersistentSession("tablet", nodes=where(node)))
+        await session.subscribe("t")
+        publisher = await stack.enter_async_context(SessionPublisher(nodes=where(node)))
+        (owner,) = node.machines.owners
+        its = node.machines.resume_of(owner).session
+        evil = Stranger(node.address, NODE, "evil~1", store=node._transport.store)
+        await stack.enter_async_context(evil)
+        evil.say(BeginTakeover("tablet", "evil~1/1", 2**61), owner, "evil~1/1")
+        evil.say(MarkerWanted(its, "evil~1/1", 2**61, 1), owner, "evil~1/1")
+        evil.say(Live(its, "another", 1, Queued(1, "m")), owner, "evil~1/1")  # it comes last, and is refused aloud
+        await until(lambda: "evil~1/1 speaks for another" in caplog.text)
+        for number in range(20):
+            await publisher.publish("t", str(number).encode())
+        assert await take(session, 20) == [str(number) for number in range(20)]
 
 
-def test_PS_158_a_node_of_another_store_is_refused_and_a_client_is_not(store, tmp_path, caplog):
-    async def main():
-        async with node_of(store) as node:
-            async with SessionNode(
-                tmp_path / "other.db", name="b", listen=("127.0.0.1", 0), peers=[node.address], **QUICK
-            ):
-                await until(lambda: "works on another store" in caplog.text)
-            async with Stranger(node.address) as stranger:
-                stranger.say(ConnectWanted("c", False, 0, 1))
-                await stranger.hears(Welcome)
-
-    run(main())
+async def test_PS_158_a_node_of_another_store_is_refused_and_a_client_is_not(store, tmp_path, caplog):
+    async with node_of(store) as node:
+        async with SessionNode(tmp_path / "other.db", name="b", listen=("127.0.0.1", 0), peers=[node.address], **QUICK):
+            await until(lambda: "works on another store" in caplog.text)
+        async with Stranger(node.address) as stranger:
+            stranger.say(ConnectWanted("c", False, 0, 1))
+            await stranger.hears(Welcome)
 
 
 def test_PS_158_who_does_not_know_the_secret_is_refused(store, monkeypatch):
@@ -110,18 +102,15 @@ def test_PS_158_who_does_not_know_the_secret_is_refused(store, monkeypatch):
     run(main())
 
 
-def test_a_client_that_connects_twice_or_nameless_is_refused(store):
-    async def main():
-        async with node_of(store) as node, Stranger(node.address) as stranger:
-            stranger.say(ConnectWanted("", False, 0, 1))
-            assert await stranger.hears(Farewell) == Farewell("refused")
-            stranger.say(ConnectWanted("c", False, 0, 1))
-            await stranger.hears(Welcome)
-            stranger.heard.clear()
-            stranger.say(ConnectWanted("d", False, 0, 1))
-            assert await stranger.hears(Farewell) == Farewell("refused")
-
-    run(main())
+async def test_a_client_that_connects_twice_or_nameless_is_refused(store):
+    async with node_of(store) as node, Stranger(node.address) as stranger:
+        stranger.say(ConnectWanted("", False, 0, 1))
+        assert await stranger.hears(Farewell) == Farewell("refused")
+        stranger.say(ConnectWanted("c", False, 0, 1))
+        await stranger.hears(Welcome)
+        stranger.heard.clear()
+        stranger.say(ConnectWanted("d", False, 0, 1))
+        assert await stranger.hears(Farewell) == Farewell("refused")
 
 
 def test_PS_159_a_client_that_says_nothing_is_gone(store, monkeypatch):
@@ -138,19 +127,16 @@ def test_PS_159_a_client_that_says_nothing_is_gone(store, monkeypatch):
     run(main())
 
 
-def test_PS_159_a_client_without_room_for_what_it_is_sent_is_gone(store):
-    async def main():
-        async with node_of(store) as node, Stranger(node.address) as stranger:
-            stranger.say(ConnectWanted("c", False, 60_000, 10))
-            await stranger.hears(Welcome)
-            visitor = next(iter(node.reception.visitors.values()))
-            visitor.say = lambda message: False
-            node.reception.hear("x~1", ConnectWanted("c", False, 0, 1))
-            assert node.reception.visitors == {}
-            async with asyncio.timeout(5):  # sooner than its silence would tell
-                await until(lambda: not node.machines.owners)
-
-    run(main())
+async def test_PS_159_a_client_without_room_for_what_it_is_sent_is_gone(store):
+    async with node_of(store) as node, Stranger(node.address) as stranger:
+        stranger.say(ConnectWanted("c", False, 60_000, 10))
+        await stranger.hears(Welcome)
+        visitor = next(iter(node.reception.visitors.values()))
+        visitor.say = lambda message: False
+        node.reception.hear("x~1", ConnectWanted("c", False, 0, 1))
+        assert node.reception.visitors == {}
+        async with asyncio.timeout(5):  # sooner than its silence would tell
+            await until(lambda: not node.machines.owners)
 
 
 @pytest.mark.parametrize(

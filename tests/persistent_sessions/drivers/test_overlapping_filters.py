@@ -96,25 +96,22 @@ def test_PS_550_a_message_for_an_absent_session_is_one_row_and_comes_by_each_fil
     run(main())
 
 
-def test_PS_550_a_node_dies_behind_the_first_acknowledgement_and_the_other_copies_come_again(url):
-    async def main():
-        async with node_of(url) as node, SessionPublisher(node=node) as publisher:
-            session = PersistentSession("tablet", node=node)
-            async with session:
-                for one in FILTERS[:3]:
-                    await session.subscribe(one)
-                await publisher.publish("a/b", b"1")
-                first = [await anext(session) for _ in range(3)]
-                first[0].acknowledge()
-                owner = next(iter(node.machines.record.resumes))
-                await until(lambda: len(node.machines.resume_of(owner).delivery.state.packets) == 2)
-                await until(lambda: not node.machines.record.acknowledged)
-                await node.request_queue.ask(request.ReadPending("s1"))  # behind the commit
-                await node.abort()
-        async with node_of(url, "b") as node, PersistentSession("tablet", node=node) as session:
-            again = [await anext(session) for _ in range(2)]
-            assert [(one.packet, one.filter, one.dup) for one in again] == [
-                (one.packet, one.filter, True) for one in first[1:]
-            ]
-
-    run(main())
+async def test_PS_550_a_node_dies_behind_the_first_acknowledgement_and_the_other_copies_come_again(url):
+    async with node_of(url) as node, SessionPublisher(node=node) as publisher:
+        session = PersistentSession("tablet", node=node)
+        async with session:
+            for one in FILTERS[:3]:
+                await session.subscribe(one)
+            await publisher.publish("a/b", b"1")
+            first = [await anext(session) for _ in range(3)]
+            first[0].acknowledge()
+            owner = next(iter(node.machines.record.resumes))
+            await until(lambda: len(node.machines.resume_of(owner).delivery.state.packets) == 2)
+            await until(lambda: not node.machines.record.acknowledged)
+            await node.request_queue.ask(request.ReadPending("s1"))  # behind the commit
+            await node.abort()
+    async with node_of(url, "b") as node, PersistentSession("tablet", node=node) as session:
+        again = [await anext(session) for _ in range(2)]
+        assert [(one.packet, one.filter, one.dup) for one in again] == [
+            (one.packet, one.filter, True) for one in first[1:]
+        ]

@@ -71,17 +71,14 @@ def test_PS_700_a_client_that_is_ahead_of_a_copy_gets_what_is_sent_under_a_packe
 
 
 @pytest.mark.parametrize("is_acknowledged", [False, True])
-def test_PS_700_another_message_under_a_packet_that_is_not_released_is_a_new_one(is_acknowledged):
-    async def main():
-        session = PersistentSession("c", nodes=["127.0.0.1:1"])
-        session._feed(ConnectionBegun())
-        session._hear(Delivered(1, "t", b"1", "t", 2, False))
-        if is_acknowledged:
-            (await anext(session)).acknowledge()
-        session._hear(Delivered(1, "t", b"1", "t", 2, True))
-        session._hear(Delivered(1, "t", b"2", "t", 2, True))
-        session._hear(Delivered(1, "t", b"2", "t", 2, False))
-        assert await take(session, 3 - is_acknowledged) == ["1", "2", "2"][is_acknowledged:]
-        assert not session._waiting
-
-    run(main())
+async def test_PS_700_another_message_under_a_packet_that_is_not_released_is_a_new_one(is_acknowledged):
+    session = PersistentSession("c", nodes=["127.0.0.1:1"])
+    session._feed(ConnectionBegun())
+    session._hear(Delivered(1, "t", b"1", "t", 2, False))
+    if is_acknowledged:
+        (await anext(session)).acknowledge()
+    session._hear(Delivered(1, "t", b"1", "t", 2, True))
+    session._hear(Delivered(1, "t", b"2", "t", 2, True))
+    session._hear(Delivered(1, "t", b"2", "t", 2, False))
+    assert await take(session, 3 - is_acknowledged) == ["1", "2", "2"][is_acknowledged:]
+    assert not session._waiting

@@ -9,7 +9,7 @@ import asyncio
 from contextlib import AsyncExitStack
 
 import pytest
-from session_nodes import node_of, run, take, until, where
+from session_nodes import node_of, take, until, where
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionNode, SessionPublisher
 from statemachines.drivers.persistent_sessions.host_request import ReadPage
@@ -40,63 +40,55 @@ async def two_nodes(stack, store):
 
 
 @pytest.mark.parametrize("how", ["silent", "gone"])
-def test_a_session_goes_on_without_its_node(tmp_path, how):
+async def test_a_session_goes_on_without_its_node(tmp_path, how):
     """One that is silent is connected all the while, and its store says that it lives."""
-
-    async def main():
-        async with AsyncExitStack() as stack:
-            one, two, line, ways = await two_nodes(stack, tmp_path / "s.db")
-            session = await stack.enter_async_context(PersistentSession("tablet", nodes=ways))
-            publisher = await stack.enter_async_context(SessionPublisher(node=two))
-            await session.subscribe("t")
-            async with SessionPublisher(node=one) as first:
-                await first.publish("t", b"1")
-            assert await take(session, 1) == ["1"]
-            assert one.machines.owners
-            if how == "silent":
-                line.open.clear()
-            else:
-                await one.abort()
-            await publisher.publish("t", b"2")
-            while (message := await anext(session)).payload != b"2":
-                assert message.dup
-            assert two.machines.owners
-
-    run(main())
+    async with AsyncExitStack() as stack:
+        one, two, line, ways = await two_nodes(stack, tmp_path / "s.db")
+        session = await stack.enter_async_context(PersistentSession("tablet", nodes=ways))
+        publisher = await stack.enter_async_context(SessionPublisher(node=two))
+        await session.subscribe("t")
+        async with SessionPublisher(node=one) as first:
+            await first.publish("t", b"1")
+        assert await take(session, 1) == ["1"]
+        assert one.machines.owners
+        if how == "silent":
+            line.open.clear()
+        else:
+            await one.abort()
+        await publisher.publish("t", b"2")
+        while (message := await anext(session)).payload != b"2":
+            assert message.dup
+        assert two.machines.owners
 
 
-def test_a_client_whose_node_dies_as_it_resumes_is_connected_by_the_next(tmp_path):
+async def test_a_client_whose_node_dies_as_it_resumes_is_connected_by_the_next(tmp_path):
     """The lock of its first connection is there for hours."""
+    async with AsyncExitStack() as stack:
+        one, two, _, ways = await two_nodes(stack, tmp_path / "s.db")
+        async with PersistentSession("tablet", nodes=ways) as session:
+            await session.subscribe("t")
+        async with SessionPublisher(node=two) as publisher:
+            await publisher.publish("t", b"1")
+        serve = one._desk.serve
 
-    async def main():
-        async with AsyncExitStack() as stack:
-            one, two, _, ways = await two_nodes(stack, tmp_path / "s.db")
-            async with PersistentSession("tablet", nodes=ways) as session:
-                await session.subscribe("t")
-            async with SessionPublisher(node=two) as publisher:
-                await publisher.publish("t", b"1")
-            serve = one._desk.serve
+        def keep_pages(party, request, *rest):
+            """What waits for the session is never read."""
+            if not isinstance(request, ReadPage):
+                serve(party, request, *rest)
 
-            def keep_pages(party, request, *rest):
-                """What waits for the session is never read."""
-                if not isinstance(request, ReadPage):
-                    serve(party, request, *rest)
+        one._desk.serve = keep_pages
 
-            one._desk.serve = keep_pages
+        def is_resuming():
+            found = map(one.machines.resume_of, one.machines.owners)
+            return any(each is not None and each.status is READING for each in found)
 
-            def is_resuming():
-                found = map(one.machines.resume_of, one.machines.owners)
-                return any(each is not None and each.status is READING for each in found)
+        async def die():
+            await until(is_resuming)
+            await one.abort()
 
-            async def die():
-                await until(is_resuming)
-                await one.abort()
-
-            dying = asyncio.ensure_future(die())
-            session = await stack.enter_async_context(PersistentSession("tablet", nodes=ways))
-            assert session.present
-            assert await take(session, 1) == ["1"]
-            await dying
-            assert two.machines.owners
-
-    run(main())
+        dying = asyncio.ensure_future(die())
+        session = await stack.enter_async_context(PersistentSession("tablet", nodes=ways))
+        assert session.present
+        assert await take(session, 1) == ["1"]
+        await dying
+        assert two.machines.owners

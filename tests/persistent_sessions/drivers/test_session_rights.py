@@ -99,19 +99,16 @@ def test_PS_451_an_application_decides_by_a_function_and_its_error_denies(store)
     assert asked == [("connect", "tablet", ""), ("subscribe", "tablet", "a"), ("subscribe", "tablet", "broken")]
 
 
-def test_PS_453_with_certificates_a_client_has_a_name_of_its_own(store, tmp_path):
-    async def main():
-        authority = CertificateAuthority(tmp_path / "ca")
-        client = {"credentials": authority.mutual("tablet-1", "tablet-2"), "name": "tablet-1"}
-        async with node_of(store, credentials=authority.mutual("a", unit="node")) as node:
-            for client_id in ("tablet-1", "tablet-2"):
-                async with PersistentSession(client_id, nodes=where(node), **client) as session:
-                    await session.subscribe("#")
-            with pytest.raises(AccessDenied):
-                async with PersistentSession("tablet-3", nodes=where(node), **client):
-                    pass
-
-    run(main())
+async def test_PS_453_with_certificates_a_client_has_a_name_of_its_own(store, tmp_path):
+    authority = CertificateAuthority(tmp_path / "ca")
+    client = {"credentials": authority.mutual("tablet-1", "tablet-2"), "name": "tablet-1"}
+    async with node_of(store, credentials=authority.mutual("a", unit="node")) as node:
+        for client_id in ("tablet-1", "tablet-2"):
+            async with PersistentSession(client_id, nodes=where(node), **client) as session:
+                await session.subscribe("#")
+        with pytest.raises(AccessDenied):
+            async with PersistentSession("tablet-3", nodes=where(node), **client):
+                pass
 
 
 def test_PS_454_PS_455_what_a_client_may_no_more_does_not_come_when_it_resumes(store, tmp_path):

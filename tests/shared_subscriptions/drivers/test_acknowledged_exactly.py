@@ -22,64 +22,55 @@ from statemachines.shared_subscriptions.session_record import StreamReading
 TEN = [b"%d" % number for number in range(10)]
 
 
-def test_SS_289_an_illegal_acknowledgement_raises_where_it_is_made_and_others_count(tmp_path):
-    async def test():
-        place = Place(tmp_path)
-        await place.publish("orders", *TEN)
-        async with place.leading():
-            async with place.consumer("consumer-1", buffer=4) as messages:
-                (first,) = await read(messages, 1, ack=False)
-                where = (first.owner, first.stream, first.grant)
-                for illegal in ((5_000, 5_000), (0, 1), (1, 1), (0, -1)):
-                    with pytest.raises(LocalProtocolError, match=r"acknowledge what was handed over \[SS-107\]"):
-                        messages.acknowledge(*where, *illegal)
-                await first.ack()
-                assert [one.offset for one in await read(messages, 9)] == list(range(1, 10))
-                messages.acknowledge(first.owner, first.stream, first.grant + 1, 7, 9)
-            async with place.consumer("consumer-2") as messages:
-                await place.publish("orders", b"10")
-                assert [one.offset for one in await read(messages, 1)] == [10]
-
-    run(test())
+async def test_SS_289_an_illegal_acknowledgement_raises_where_it_is_made_and_others_count(tmp_path):
+    place = Place(tmp_path)
+    await place.publish("orders", *TEN)
+    async with place.leading():
+        async with place.consumer("consumer-1", buffer=4) as messages:
+            (first,) = await read(messages, 1, ack=False)
+            where = (first.owner, first.stream, first.grant)
+            for illegal in ((5_000, 5_000), (0, 1), (1, 1), (0, -1)):
+                with pytest.raises(LocalProtocolError, match=r"acknowledge what was handed over \[SS-107\]"):
+                    messages.acknowledge(*where, *illegal)
+            await first.ack()
+            assert [one.offset for one in await read(messages, 9)] == list(range(1, 10))
+            messages.acknowledge(first.owner, first.stream, first.grant + 1, 7, 9)
+        async with place.consumer("consumer-2") as messages:
+            await place.publish("orders", b"10")
+            assert [one.offset for one in await read(messages, 1)] == [10]
 
 
-def test_SS_289_a_batch_cannot_be_changed_and_its_parts_are_acknowledged_alone(tmp_path):
-    async def test():
-        place = Place(tmp_path)
-        await place.publish("orders", *TEN)
-        async with place.leading():
-            async with place.consumer("consumer-1") as messages:
-                batch = await anext(messages.batches(10))
-                for change in ("append", "remove", "pop", "reverse", "__setitem__", "__delitem__"):
-                    assert not hasattr(batch, change)
-                for name in ("offset", "payload", "stream"):
-                    with pytest.raises(AttributeError):
-                        setattr(batch[0], name, getattr(batch[1], name))
-                await batch[:4].ack()
-                await batch[5:].ack()
-                await batch[4:4].ack()
-                assert type(batch[2:5]) is Deliveries
-                assert batch[-1].offset == 9
-            async with place.consumer("consumer-2") as messages:
-                assert [one.offset for one in await read(messages, 6)] == [4, 5, 6, 7, 8, 9], "all behind the hole"
-
-    run(test())
-
-
-def test_SS_289_a_batch_of_some_messages_acknowledges_these_alone(tmp_path):
-    async def test():
-        place = Place(tmp_path)
-        await place.publish("orders", *TEN)
-        async with place.leading(), place.consumer("consumer-1") as messages:
+async def test_SS_289_a_batch_cannot_be_changed_and_its_parts_are_acknowledged_alone(tmp_path):
+    place = Place(tmp_path)
+    await place.publish("orders", *TEN)
+    async with place.leading():
+        async with place.consumer("consumer-1") as messages:
             batch = await anext(messages.batches(10))
-            await batch[::-1][::2].ack()
-            await Deliveries([batch[0], batch[2], batch[2]]).ack()
-            await asyncio.sleep(0)
-            (reading,) = messages.machines.reads.readings.values()
-            assert reading.progress == 4
-            assert dict(reading.acked) == {5: 5, 7: 7, 9: 9}
+            for change in ("append", "remove", "pop", "reverse", "__setitem__", "__delitem__"):
+                assert not hasattr(batch, change)
+            for name in ("offset", "payload", "stream"):
+                with pytest.raises(AttributeError):
+                    setattr(batch[0], name, getattr(batch[1], name))
+            await batch[:4].ack()
+            await batch[5:].ack()
+            await batch[4:4].ack()
+            assert type(batch[2:5]) is Deliveries
+            assert batch[-1].offset == 9
+        async with place.consumer("consumer-2") as messages:
+            assert [one.offset for one in await read(messages, 6)] == [4, 5, 6, 7, 8, 9], "all behind the hole"
 
-    run(test())
+
+async def test_SS_289_a_batch_of_some_messages_acknowledges_these_alone(tmp_path):
+    place = Place(tmp_path)
+    await place.publish("orders", *TEN)
+    async with place.leading(), place.consumer("consumer-1") as messages:
+        batch = await anext(messages.batches(10))
+        await batch[::-1][::2].ack()
+        await Deliveries([batch[0], batch[2], batch[2]]).ack()
+        await asyncio.sleep(0)
+        (reading,) = messages.machines.reads.readings.values()
+        assert reading.progress == 4
+        assert dict(reading.acked) == {5: 5, 7: 7, 9: 9}
 
 
 def test_SS_296_a_stream_that_stands_is_named_in_the_log(tmp_path, caplog):
@@ -193,17 +184,14 @@ def test_SS_296_nothing_is_watched_where_nobody_wants_to_know(tmp_path):
     streams.close()
 
 
-def test_what_is_done_to_a_list_that_is_being_published_changes_nothing(tmp_path):
-    async def test():
-        async with Publisher(tmp_path / "messages.db") as publisher:
-            payloads = list(TEN)
-            publishing = asyncio.ensure_future(publisher.publish("orders", payloads))
-            await asyncio.sleep(0)
-            payloads.clear()
-            appended = await publishing
-            assert (appended.first, appended.last) == (0, 9)
-
-    run(test())
+async def test_what_is_done_to_a_list_that_is_being_published_changes_nothing(tmp_path):
+    async with Publisher(tmp_path / "messages.db") as publisher:
+        payloads = list(TEN)
+        publishing = asyncio.ensure_future(publisher.publish("orders", payloads))
+        await asyncio.sleep(0)
+        payloads.clear()
+        appended = await publishing
+        assert (appended.first, appended.last) == (0, 9)
 
 
 def read_progress(path):
@@ -213,49 +201,40 @@ def read_progress(path):
     return msgspec.msgpack.decode(value)
 
 
-def test_SS_330_a_durable_acknowledgement_returns_when_the_store_has_it(tmp_path):
-    async def test():
-        place = Place(tmp_path)
-        await place.publish("orders", *TEN)
-        async with place.leading(), place.consumer("consumer-1") as messages:
-            batch = await anext(messages.batches(10))
-            await batch[:4].ack(durable=True)
-            assert read_progress(place.store) == 4
-            later = asyncio.ensure_future(batch[5].ack(durable=True))
-            await batch[6].ack()
-            await asyncio.sleep(0.3)
-            assert not later.done(), "message 4 was not acknowledged"
-            messages.leave(messages.subscription)
-            with pytest.raises(AcknowledgementUncertain, match=r"message 5 of 0\.0/orders"):
-                await later
-
-    run(test())
+async def test_SS_330_a_durable_acknowledgement_returns_when_the_store_has_it(tmp_path):
+    place = Place(tmp_path)
+    await place.publish("orders", *TEN)
+    async with place.leading(), place.consumer("consumer-1") as messages:
+        batch = await anext(messages.batches(10))
+        await batch[:4].ack(durable=True)
+        assert read_progress(place.store) == 4
+        later = asyncio.ensure_future(batch[5].ack(durable=True))
+        await batch[6].ack()
+        await asyncio.sleep(0.3)
+        assert not later.done(), "message 4 was not acknowledged"
+        messages.leave(messages.subscription)
+        with pytest.raises(AcknowledgementUncertain, match=r"message 5 of 0\.0/orders"):
+            await later
 
 
-def test_SS_330_a_durable_acknowledgement_under_a_grant_that_is_over_is_uncertain(tmp_path):
-    async def test():
-        place = Place(tmp_path)
-        await place.publish("orders", *TEN)
-        async with place.leading(), place.consumer("consumer-1") as messages:
-            (one,) = await read(messages, 1, ack=False)
-            messages.leave(messages.subscription)
-            with pytest.raises(AcknowledgementUncertain, match="its grant is over"):
-                await one.ack(durable=True)
-
-    run(test())
+async def test_SS_330_a_durable_acknowledgement_under_a_grant_that_is_over_is_uncertain(tmp_path):
+    place = Place(tmp_path)
+    await place.publish("orders", *TEN)
+    async with place.leading(), place.consumer("consumer-1") as messages:
+        (one,) = await read(messages, 1, ack=False)
+        messages.leave(messages.subscription)
+        with pytest.raises(AcknowledgementUncertain, match="its grant is over"):
+            await one.ack(durable=True)
 
 
-def test_SS_330_a_private_subscription_has_no_durable_progress(tmp_path):
-    async def test():
-        place = Place(tmp_path)
-        await place.publish("orders", *TEN)
-        async with SharedSession(leader="127.0.0.1:1", store=place.store) as session:
-            await session.subscribe("orders", start="beginning")
-            (one,) = await read(session, 1, ack=False)
-            with pytest.raises(LocalProtocolError, match="a private subscription has no durable progress"):
-                await one.ack(durable=True)
-
-    run(test())
+async def test_SS_330_a_private_subscription_has_no_durable_progress(tmp_path):
+    place = Place(tmp_path)
+    await place.publish("orders", *TEN)
+    async with SharedSession(leader="127.0.0.1:1", store=place.store) as session:
+        await session.subscribe("orders", start="beginning")
+        (one,) = await read(session, 1, ack=False)
+        with pytest.raises(LocalProtocolError, match="a private subscription has no durable progress"):
+            await one.ack(durable=True)
 
 
 @pytest.mark.parametrize("missing", [0, 1])

@@ -45,15 +45,12 @@ def test_SS_352_SS_354_an_idle_member_gets_what_a_handler_keeps_that_hangs(tmp_p
     assert any(f"{both} takes part again (it kept a message of stream" in line for line in said)
 
 
-def test_SS_351_SS_353_an_application_that_waits_for_messages_takes_part_again_at_once(tmp_path):
-    async def test():
-        place = Place(tmp_path)
-        await place.publish("orders", *TEN[:2])
-        async with place.leading(), place.consumer("consumer-1", ack_wait=WAIT_S) as messages:
-            assert seen(await read(messages, 2, ack=False)) == [(0, 1, False), (1, 1, False)]
-            assert seen(await read(messages, 2)) == [(0, 2, True), (1, 2, True)]
-
-    run(test())
+async def test_SS_351_SS_353_an_application_that_waits_for_messages_takes_part_again_at_once(tmp_path):
+    place = Place(tmp_path)
+    await place.publish("orders", *TEN[:2])
+    async with place.leading(), place.consumer("consumer-1", ack_wait=WAIT_S) as messages:
+        assert seen(await read(messages, 2, ack=False)) == [(0, 1, False), (1, 1, False)]
+        assert seen(await read(messages, 2)) == [(0, 2, True), (1, 2, True)]
 
 
 def test_SS_354_a_revoked_delivery_is_known_in_another_process():

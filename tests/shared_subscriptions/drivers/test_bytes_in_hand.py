@@ -100,24 +100,21 @@ def test_SS_387_a_consumer_that_may_read_nothing_says_so_and_looks_again(monkeyp
     assert "100 bytes of messages are in hand, and 50 may be (buffer_bytes)" in caplog.text
 
 
-def test_SS_387_a_member_reads_no_more_than_it_may_have_and_gets_all_of_it(tmp_path):
-    async def test():
-        place = Place(tmp_path)
-        for topic in "abcd":
-            await place.publish(topic, *[b"x" * SIZE] * 16)
-        async with (
-            place.leading(),
-            place.consumer("consumer-1", buffer_bytes=5 * SIZE) as messages,
-            asyncio.timeout(120),
-        ):
-            found, largest = 0, 0
-            batches = messages.batches(3)
-            while found < 64:
-                batch = await anext(batches)
-                readings = messages.machines.reads.readings.values()
-                largest = max(largest, sum(one.fetched - one.progress for one in readings))
-                found += len(batch)
-                await batch.ack()
-        assert 1 < largest <= 6
-
-    run(test())
+async def test_SS_387_a_member_reads_no_more_than_it_may_have_and_gets_all_of_it(tmp_path):
+    place = Place(tmp_path)
+    for topic in "abcd":
+        await place.publish(topic, *[b"x" * SIZE] * 16)
+    async with (
+        place.leading(),
+        place.consumer("consumer-1", buffer_bytes=5 * SIZE) as messages,
+        asyncio.timeout(120),
+    ):
+        found, largest = 0, 0
+        batches = messages.batches(3)
+        while found < 64:
+            batch = await anext(batches)
+            readings = messages.machines.reads.readings.values()
+            largest = max(largest, sum(one.fetched - one.progress for one in readings))
+            found += len(batch)
+            await batch.ack()
+    assert 1 < largest <= 6

@@ -23,133 +23,112 @@ def seen(messages):
     return [(one.offset, one.delivery_count, one.redelivered) for one in messages]
 
 
-def test_SS_332_SS_336_a_message_that_is_given_back_comes_first_and_says_how_often(tmp_path):
-    async def test():
-        place = Place(tmp_path)
-        await place.publish("orders", *TEN)
-        async with place.leading():
-            async with place.consumer("consumer-1") as messages:
-                batch = await anext(messages.batches(10))
-                assert seen(batch[:2]) == [(0, 1, False), (1, 1, False)]
-                await batch[:4].ack()
-                await batch[6].ack()
-                await batch[4].nack()
-                again = await read(messages, 5, ack=False)
-                assert seen(again) == [(4, 2, True), (5, 2, True), (7, 2, True), (8, 2, True), (9, 2, True)]
-                assert [one.payload for one in again] == [b"4", b"5", b"7", b"8", b"9"]
-                await again[0].nack()
-            async with place.consumer("consumer-2") as messages:
-                assert seen(await read(messages, 2)) == [(4, 3, True), (5, 2, True)]
-
-    run(test())
+async def test_SS_332_SS_336_a_message_that_is_given_back_comes_first_and_says_how_often(tmp_path):
+    place = Place(tmp_path)
+    await place.publish("orders", *TEN)
+    async with place.leading():
+        async with place.consumer("consumer-1") as messages:
+            batch = await anext(messages.batches(10))
+            assert seen(batch[:2]) == [(0, 1, False), (1, 1, False)]
+            await batch[:4].ack()
+            await batch[6].ack()
+            await batch[4].nack()
+            again = await read(messages, 5, ack=False)
+            assert seen(again) == [(4, 2, True), (5, 2, True), (7, 2, True), (8, 2, True), (9, 2, True)]
+            assert [one.payload for one in again] == [b"4", b"5", b"7", b"8", b"9"]
+            await again[0].nack()
+        async with place.consumer("consumer-2") as messages:
+            assert seen(await read(messages, 2)) == [(4, 3, True), (5, 2, True)]
 
 
 @pytest.mark.parametrize("wrong", ["x" * 513, "\udc80", 7])
-def test_SS_411_a_reason_that_is_too_long_or_no_text_is_refused(tmp_path, wrong):
-    async def test():
-        place = Place(tmp_path)
-        await place.publish("orders", *TEN[:2])
-        async with place.leading(), place.consumer("consumer-1") as messages:
-            (first,) = await read(messages, 1, ack=False)
-            with pytest.raises(ConfigurationError, match="reason"):
-                await first.nack(reason=wrong)
-            await first.ack()
-            assert seen(await read(messages, 1)) == [(1, 1, False)]
-
-    run(test())
+async def test_SS_411_a_reason_that_is_too_long_or_no_text_is_refused(tmp_path, wrong):
+    place = Place(tmp_path)
+    await place.publish("orders", *TEN[:2])
+    async with place.leading(), place.consumer("consumer-1") as messages:
+        (first,) = await read(messages, 1, ack=False)
+        with pytest.raises(ConfigurationError, match="reason"):
+            await first.nack(reason=wrong)
+        await first.ack()
+        assert seen(await read(messages, 1)) == [(1, 1, False)]
 
 
-def test_SS_334_with_a_delay_the_stream_waits(tmp_path):
-    async def test():
-        place = Place(tmp_path)
-        await place.publish("orders", *TEN[:2])
-        await place.publish("parcels", *TEN[:2])
-        async with place.leading(), place.consumer("consumer-1") as messages:
-            (first,) = await read(messages, 1, ack=False)
-            await first.nack(delay=0.3)
-            got = await read(messages, 4)
-            assert [one.topic == first.topic for one in got] == [False, False, True, True]
-            assert seen(got[2:]) == [(0, 2, True), (1, 1, False)]
-
-    run(test())
+async def test_SS_334_with_a_delay_the_stream_waits(tmp_path):
+    place = Place(tmp_path)
+    await place.publish("orders", *TEN[:2])
+    await place.publish("parcels", *TEN[:2])
+    async with place.leading(), place.consumer("consumer-1") as messages:
+        (first,) = await read(messages, 1, ack=False)
+        await first.nack(delay=0.3)
+        got = await read(messages, 4)
+        assert [one.topic == first.topic for one in got] == [False, False, True, True]
+        assert seen(got[2:]) == [(0, 2, True), (1, 1, False)]
 
 
-def test_SS_333_what_cannot_be_given_back_is_named(tmp_path):
-    async def test():
-        place = Place(tmp_path)
-        await place.publish("orders", *TEN)
-        async with place.leading(), place.consumer("consumer-1") as messages:
-            first, second = await read(messages, 2, ack=False)
-            for wrong in (-1.0, 86_401.0, math.nan, math.inf):
-                with pytest.raises(ConfigurationError, match=r"delay = .*a day"):
-                    await first.nack(delay=wrong)
-            await first.ack()
-            with pytest.raises(LocalProtocolError, match=r"message 0 of 0\.0/orders cannot be given back: it was ackn"):
-                await first.nack()
+async def test_SS_333_what_cannot_be_given_back_is_named(tmp_path):
+    place = Place(tmp_path)
+    await place.publish("orders", *TEN)
+    async with place.leading(), place.consumer("consumer-1") as messages:
+        first, second = await read(messages, 2, ack=False)
+        for wrong in (-1.0, 86_401.0, math.nan, math.inf):
+            with pytest.raises(ConfigurationError, match=r"delay = .*a day"):
+                await first.nack(delay=wrong)
+        await first.ack()
+        with pytest.raises(LocalProtocolError, match=r"message 0 of 0\.0/orders cannot be given back: it was ackn"):
+            await first.nack()
+        await second.nack()
+        with pytest.raises(LocalProtocolError, match=r"message 1 of 0\.0/orders .*it was given back before"):
             await second.nack()
-            with pytest.raises(LocalProtocolError, match=r"message 1 of 0\.0/orders .*it was given back before"):
-                await second.nack()
-            (again,) = await read(messages, 1, ack=False)
-            with pytest.raises(LocalProtocolError, match=r"give that one back"):
-                await second.nack()
-            await again.ack()
-            messages.leave(messages.subscription)
-            with pytest.raises(LocalProtocolError, match=r"its lease or grant has ended"):
-                await again.nack()
-
-    run(test())
+        (again,) = await read(messages, 1, ack=False)
+        with pytest.raises(LocalProtocolError, match=r"give that one back"):
+            await second.nack()
+        await again.ack()
+        messages.leave(messages.subscription)
+        with pytest.raises(LocalProtocolError, match=r"its lease or grant has ended"):
+            await again.nack()
 
 
-def test_SS_412_SS_413_a_durable_acknowledgement_does_not_wait_for_what_was_given_back(tmp_path):
-    async def test():
-        place = Place(tmp_path)
-        await place.publish("orders", *TEN)
+async def test_SS_412_SS_413_a_durable_acknowledgement_does_not_wait_for_what_was_given_back(tmp_path):
+    place = Place(tmp_path)
+    await place.publish("orders", *TEN)
+    async with place.leading(), place.consumer("consumer-1") as messages:
+        batch = await anext(messages.batches(10))
+        await batch[2].nack()
+        with pytest.raises(AcknowledgementUncertain, match=r"message 5 .*: message 2 was given back"):
+            await batch[5].ack(durable=True)
+        for one in (batch[2], batch):
+            with pytest.raises(LocalProtocolError, match=r"message 2 .* was given back; acknowledge it when"):
+                await one.ack(durable=True)
+        (again,) = await read(messages, 1, ack=False)
+        pending = asyncio.ensure_future(again.ack(durable=True))
+        await asyncio.sleep(0)
+        await batch[1].nack()
+        with pytest.raises(AcknowledgementUncertain, match=r"message 2 .*: message 1 was given back"):
+            await pending
+        await batch[0].ack(durable=True)
+        rest = await read(messages, 7, ack=False)
+        assert [one.offset for one in rest] == [1, 3, 4, 6, 7, 8, 9]
+        await asyncio.gather(*(one.ack(durable=True) for one in rest))
+
+
+async def test_SS_443_a_member_that_leaves_in_good_order_leaves_no_doubt(tmp_path):
+    place = Place(tmp_path)
+    await place.publish("orders", *TEN)
+    for begin in (0, 5):  # each under a leader of its own
         async with place.leading(), place.consumer("consumer-1") as messages:
-            batch = await anext(messages.batches(10))
-            await batch[2].nack()
-            with pytest.raises(AcknowledgementUncertain, match=r"message 5 .*: message 2 was given back"):
-                await batch[5].ack(durable=True)
-            for one in (batch[2], batch):
-                with pytest.raises(LocalProtocolError, match=r"message 2 .* was given back; acknowledge it when"):
-                    await one.ack(durable=True)
-            (again,) = await read(messages, 1, ack=False)
-            pending = asyncio.ensure_future(again.ack(durable=True))
-            await asyncio.sleep(0)
-            await batch[1].nack()
-            with pytest.raises(AcknowledgementUncertain, match=r"message 2 .*: message 1 was given back"):
-                await pending
-            await batch[0].ack(durable=True)
-            rest = await read(messages, 7, ack=False)
-            assert [one.offset for one in rest] == [1, 3, 4, 6, 7, 8, 9]
-            await asyncio.gather(*(one.ack(durable=True) for one in rest))
-
-    run(test())
+            assert seen(await read(messages, 5)) == [(offset, 1, False) for offset in range(begin, begin + 5)]
 
 
-def test_SS_443_a_member_that_leaves_in_good_order_leaves_no_doubt(tmp_path):
-    async def test():
-        place = Place(tmp_path)
-        await place.publish("orders", *TEN)
-        for begin in (0, 5):  # each under a leader of its own
-            async with place.leading(), place.consumer("consumer-1") as messages:
-                assert seen(await read(messages, 5)) == [(offset, 1, False) for offset in range(begin, begin + 5)]
-
-    run(test())
-
-
-def test_SS_340_a_member_that_dies_counts(tmp_path):
-    async def test():
-        place = Place(tmp_path, FAST)
-        await place.publish("orders", *TEN)
-        async with place.leading():
-            messages = place.consumer("consumer-1")
-            await messages.__aenter__()
-            await read(messages, 1, ack=False)
-            await messages.abort()
-            async with place.consumer("consumer-2") as messages:
-                assert seen(await read(messages, 2)) == [(0, 2, True), (1, 2, True)]
-
-    run(test())
+async def test_SS_340_a_member_that_dies_counts(tmp_path):
+    place = Place(tmp_path, FAST)
+    await place.publish("orders", *TEN)
+    async with place.leading():
+        messages = place.consumer("consumer-1")
+        await messages.__aenter__()
+        await read(messages, 1, ack=False)
+        await messages.abort()
+        async with place.consumer("consumer-2") as messages:
+            assert seen(await read(messages, 2)) == [(0, 2, True), (1, 2, True)]
 
 
 def test_SS_342_SS_343_what_failed_too_often_is_parked_shown_and_skipped(tmp_path, caplog, capsys):

@@ -7,7 +7,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from test_nodes import Place, read, run
+from test_nodes import Place, read
 
 from statemachines.drivers.message_head import MessageHead, encode_head, make_head
 from statemachines.drivers.shared_subscriptions.publisher import Publisher
@@ -75,26 +75,23 @@ def test_SS_380_heads_count_where_an_answer_is_bounded(database):
     asyncio.run(test())
 
 
-def test_SS_380_a_member_gets_what_the_publisher_gave(tmp_path):
-    async def test():
-        place = Place(tmp_path)
-        async with Publisher(place.store, node="publisher") as publisher:
-            await publisher.publish("a", [b"0", b"1"], headers=HEAD.headers, key=HEAD.key, timestamp=HEAD.timestamp)
-            await publisher.publish("a", [b"2", b"3"], heads=[None, MessageHead(key=b"k")])
-            await publisher.publish("a", [b"4"])
-            refused = ({"headers": {"": b""}}, {"key": b"k", "heads": [None]}, {"heads": [None, None]}, {"key": "text"})
-            for given in refused:
-                with pytest.raises(ConfigurationError):
-                    await publisher.publish("a", [b"bad"], **given)
-        async with place.leading(), place.consumer("consumer-1") as messages:
-            found = await read(messages, 5)
-        assert [one.payload for one in found] == [b"%d" % number for number in range(5)]
-        for one in found[:2]:
-            assert (one.headers, one.key, one.timestamp) == (HEAD.headers, HEAD.key, HEAD.timestamp)
-        assert [(one.headers, one.key, one.timestamp) for one in found[2:]] == [
-            ((), None, None),
-            ((), b"k", None),
-            ((), None, None),
-        ]
-
-    run(test())
+async def test_SS_380_a_member_gets_what_the_publisher_gave(tmp_path):
+    place = Place(tmp_path)
+    async with Publisher(place.store, node="publisher") as publisher:
+        await publisher.publish("a", [b"0", b"1"], headers=HEAD.headers, key=HEAD.key, timestamp=HEAD.timestamp)
+        await publisher.publish("a", [b"2", b"3"], heads=[None, MessageHead(key=b"k")])
+        await publisher.publish("a", [b"4"])
+        refused = ({"headers": {"": b""}}, {"key": b"k", "heads": [None]}, {"heads": [None, None]}, {"key": "text"})
+        for given in refused:
+            with pytest.raises(ConfigurationError):
+                await publisher.publish("a", [b"bad"], **given)
+    async with place.leading(), place.consumer("consumer-1") as messages:
+        found = await read(messages, 5)
+    assert [one.payload for one in found] == [b"%d" % number for number in range(5)]
+    for one in found[:2]:
+        assert (one.headers, one.key, one.timestamp) == (HEAD.headers, HEAD.key, HEAD.timestamp)
+    assert [(one.headers, one.key, one.timestamp) for one in found[2:]] == [
+        ((), None, None),
+        ((), b"k", None),
+        ((), None, None),
+    ]

@@ -48,46 +48,37 @@ class Reader:
         return said
 
 
-def test_SS_385_each_stream_that_was_granted_ends_by_one_of_the_two_words():
-    async def test():
-        reader = Reader()
-        reader.feed(*(Install("o", stream, 1, 0) for stream in "abcd"))
-        assert await reader.heard() == [(GRANTED, ("a", "b", "c", "d"))]
-        reader.feed(Finish("o", "a", 1), Finish("o", "a", 1), Uninstall("o", "a", 1))  # in order, nothing in hand
-        assert await reader.heard() == [(REVOKED, ("a",))]
-        reader.feed(Uninstall("o", "b", 7), Uninstall("o", "b", 1), Uninstall("o", "b", 1))
-        assert await reader.heard() == [(LOST, ("b",))]
-        reader.feed(LeaseEnded("o"), LeaseBegan("o"))  # the grants are there still
-        assert await reader.heard() == []
-        reader.feed(Install("o", "c", 2, 0))  # granted anew: the grant of before is lost
-        assert await reader.heard() == [(LOST, ("c",)), (GRANTED, ("c",))]
-        reader.feed(Dismiss("o", ""))
-        assert await reader.heard() == [(LOST, ("c", "d"))]
-
-    run(test())
+async def test_SS_385_each_stream_that_was_granted_ends_by_one_of_the_two_words():
+    reader = Reader()
+    reader.feed(*(Install("o", stream, 1, 0) for stream in "abcd"))
+    assert await reader.heard() == [(GRANTED, ("a", "b", "c", "d"))]
+    reader.feed(Finish("o", "a", 1), Finish("o", "a", 1), Uninstall("o", "a", 1))  # in order, nothing in hand
+    assert await reader.heard() == [(REVOKED, ("a",))]
+    reader.feed(Uninstall("o", "b", 7), Uninstall("o", "b", 1), Uninstall("o", "b", 1))
+    assert await reader.heard() == [(LOST, ("b",))]
+    reader.feed(LeaseEnded("o"), LeaseBegan("o"))  # the grants are there still
+    assert await reader.heard() == []
+    reader.feed(Install("o", "c", 2, 0))  # granted anew: the grant of before is lost
+    assert await reader.heard() == [(LOST, ("c",)), (GRANTED, ("c",))]
+    reader.feed(Dismiss("o", ""))
+    assert await reader.heard() == [(LOST, ("c", "d"))]
 
 
-def test_SS_385_a_stream_that_is_taken_back_with_messages_in_hand_is_lost():
-    async def test():
-        reader = Reader()
-        reader.feed(Install("o", "a", 1, 0))
-        reader.fetch("a")
-        assert reader.node.record.readings["o a"].delivered == 1
-        reader.feed(Finish("o", "a", 1), Uninstall("o", "a", 1))
-        assert await reader.heard() == [(GRANTED, ("a",)), (REVOKED, ("a",)), (LOST, ("a",))]
-
-    run(test())
+async def test_SS_385_a_stream_that_is_taken_back_with_messages_in_hand_is_lost():
+    reader = Reader()
+    reader.feed(Install("o", "a", 1, 0))
+    reader.fetch("a")
+    assert reader.node.record.readings["o a"].delivered == 1
+    reader.feed(Finish("o", "a", 1), Uninstall("o", "a", 1))
+    assert await reader.heard() == [(GRANTED, ("a",)), (REVOKED, ("a",)), (LOST, ("a",))]
 
 
-def test_SS_385_who_leaves_gives_its_streams_back():
-    async def test():
-        reader = Reader()
-        reader.feed(Install("o", "a", 1, 0))
-        reader.callbacks.is_leaving = True
-        reader.feed(Dismiss("o", ""))
-        assert await reader.heard() == [(GRANTED, ("a",)), (REVOKED, ("a",))]
-
-    run(test())
+async def test_SS_385_who_leaves_gives_its_streams_back():
+    reader = Reader()
+    reader.feed(Install("o", "a", 1, 0))
+    reader.callbacks.is_leaving = True
+    reader.feed(Dismiss("o", ""))
+    assert await reader.heard() == [(GRANTED, ("a",)), (REVOKED, ("a",))]
 
 
 def test_SS_386_a_callback_that_raises_is_logged_with_its_stream_and_others_are_called(caplog):
@@ -128,15 +119,12 @@ def test_SS_386_a_callback_that_does_not_return_is_logged_and_cut_off(caplog):
     assert [one.partition(" for ")[0] for one in cut_off] == ["consumer-1: on_granted", "consumer-1: on_revoked"]
 
 
-def test_SS_386_a_consumer_that_is_closed_ends_a_callback_that_hangs():
-    async def test():
-        reader = Reader(**{GRANTED: lambda streams: asyncio.Event().wait()})
-        reader.feed(Install("o", "a", 1, 0), Install("o", "b", 1, 0))
-        await asyncio.sleep(0.01)
-        await reader.callbacks.close()
-        assert reader.callbacks.is_settled
-
-    run(test())
+async def test_SS_386_a_consumer_that_is_closed_ends_a_callback_that_hangs():
+    reader = Reader(**{GRANTED: lambda streams: asyncio.Event().wait()})
+    reader.feed(Install("o", "a", 1, 0), Install("o", "b", 1, 0))
+    await asyncio.sleep(0.01)
+    await reader.callbacks.close()
+    assert reader.callbacks.is_settled
 
 
 @pytest.mark.parametrize("name", [GRANTED, REVOKED, LOST])

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from test_dead_letter_topic import FAILING, LETTER, PROGRESS, read_values
 from test_given_back import GROUP, TEN, seen
-from test_nodes import FAST, Place, read, run
+from test_nodes import FAST, Place, read
 
 from statemachines import cli
 from statemachines.drivers.shared_subscriptions.groups import declare
@@ -66,47 +66,41 @@ def test_SS_407_a_letter_keeps_what_is_acknowledged_behind_its_message(new_datab
     asyncio.run(test())
 
 
-def test_SS_406_SS_407_streams_go_on_and_the_next_member_and_leader_know_the_holes(tmp_path):
-    async def test():
-        place = Place(tmp_path)
-        await declare(GROUP, store=place.store, start="beginning", order="relaxed", configuration=place.times)
-        await place.publish("orders", *TEN)
-        async with place.leading(), place.consumer("consumer-1") as messages:
-            batch = await anext(messages.batches(4))
-            await batch[1].nack(delay=0.3)
-            await batch[3].nack(delay=3_600)
-            await batch[0].ack()
-            await batch[2].ack(durable=True)
-            got = await read(messages, 6)
-            assert seen(got) == [(offset, 1, False) for offset in range(4, 10)]
-            (again,) = await read(messages, 1, ack=False)
-            assert (*seen([again]), again.payload) == ((1, 2, True), b"1")
-            await again.nack(delay=3_600)
+async def test_SS_406_SS_407_streams_go_on_and_the_next_member_and_leader_know_the_holes(tmp_path):
+    place = Place(tmp_path)
+    await declare(GROUP, store=place.store, start="beginning", order="relaxed", configuration=place.times)
+    await place.publish("orders", *TEN)
+    async with place.leading(), place.consumer("consumer-1") as messages:
+        batch = await anext(messages.batches(4))
+        await batch[1].nack(delay=0.3)
+        await batch[3].nack(delay=3_600)
+        await batch[0].ack()
+        await batch[2].ack(durable=True)
+        got = await read(messages, 6)
+        assert seen(got) == [(offset, 1, False) for offset in range(4, 10)]
+        (again,) = await read(messages, 1, ack=False)
+        assert (*seen([again]), again.payload) == ((1, 2, True), b"1")
+        await again.nack(delay=3_600)
+        await got[-1].ack(durable=True)
+    async with place.leading(), place.consumer("consumer-2") as messages:
+        assert seen(await read(messages, 2)) == [(1, 3, True), (3, 2, True)]
+        await place.publish("orders", b"ten")
+        assert seen(await read(messages, 1)) == [(10, 1, False)]
+
+
+async def test_SS_407_a_member_that_dies_leaves_its_holes_alone(tmp_path):
+    place = Place(tmp_path, FAST)
+    await declare(GROUP, store=place.store, start="beginning", order="relaxed", configuration=place.times)
+    await place.publish("orders", *TEN)
+    async with place.leading():
+        dying = place.consumer("consumer-1")
+        messages = await dying.__aenter__()
+        batch = await anext(messages.batches(10))
+        await batch[2].nack(delay=3_600)
+        for one in (*batch[:2], *batch[3:6], *batch[7:]):
+            await one.ack(durable=True)
+        await dying.abort()
+        async with place.consumer("consumer-2") as messages:
+            got = await read(messages, 2)
+            assert [one.offset for one in got] == [2, 6]
             await got[-1].ack(durable=True)
-        async with place.leading(), place.consumer("consumer-2") as messages:
-            assert seen(await read(messages, 2)) == [(1, 3, True), (3, 2, True)]
-            await place.publish("orders", b"ten")
-            assert seen(await read(messages, 1)) == [(10, 1, False)]
-
-    run(test())
-
-
-def test_SS_407_a_member_that_dies_leaves_its_holes_alone(tmp_path):
-    async def test():
-        place = Place(tmp_path, FAST)
-        await declare(GROUP, store=place.store, start="beginning", order="relaxed", configuration=place.times)
-        await place.publish("orders", *TEN)
-        async with place.leading():
-            dying = place.consumer("consumer-1")
-            messages = await dying.__aenter__()
-            batch = await anext(messages.batches(10))
-            await batch[2].nack(delay=3_600)
-            for one in (*batch[:2], *batch[3:6], *batch[7:]):
-                await one.ack(durable=True)
-            await dying.abort()
-            async with place.consumer("consumer-2") as messages:
-                got = await read(messages, 2)
-                assert [one.offset for one in got] == [2, 6]
-                await got[-1].ack(durable=True)
-
-    run(test())
