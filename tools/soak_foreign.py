@@ -9,27 +9,24 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import shutil
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from statemachines.testing.conformance.campaign import Campaign, ConformanceOutcome
-from statemachines.testing.conformance.child_process import ChildProcess
+from statemachines.testing.conformance.campaign import ConformanceOutcome
 from statemachines.testing.conformance.role import ConformanceRole, role_of
 from statemachines.testing.conformance.tour import tour_of
 from statemachines.testing.conformance.wire_run import WireRun
 from statemachines.testing.conformance.wire_verdict import WireOptions
 
-HERE: Final = Path(__file__).parent.parent / "tests" / "foreign"
-sys.path.insert(0, str(HERE))
-import bugs  # noqa: E402
-import node_bugs  # noqa: E402
-import session_bugs  # noqa: E402
+TESTS: Final = Path(__file__).parent.parent / "tests"
+sys.path.insert(0, str(TESTS))
+import node_mistakes  # noqa: E402
+from foreign_programs import FOREIGN, ForeignProgram  # noqa: E402
 
 sys.path.pop(0)
 
@@ -39,62 +36,11 @@ RUNS: Final = 400
 WIRE_S: Final = 60.0
 """A planted mistake is found over the wire within so many seconds."""
 
-
-class PlantedMistake(NamedTuple):
-    """A mistake, and the `file` that has it."""
-
-    name: str
-    file: str
-    right: str
-    wrong: str
-
-
-class ForeignImplementation(NamedTuple):
-    """An implementation: its role, what runs it, its first file, and mistakes to be put into it."""
-
-    role: str
-    program: str
-    file: str
-    mistakes: tuple[PlantedMistake, ...]
-
-
-def list_mistakes(found: dict[str, tuple[str, str]], file: str) -> tuple[PlantedMistake, ...]:
-    """Those of one file."""
-    return tuple(PlantedMistake(name, file, *texts) for name, texts in found.items())
-
-
-FOREIGN: Final = (
-    ForeignImplementation(
-        "shared_subscriptions/borrower", sys.executable, "borrower.py", list_mistakes(bugs.PYTHON, "borrower.py")
-    ),
-    ForeignImplementation(
-        "shared_subscriptions/borrower", "node", "borrower.js", list_mistakes(bugs.JAVASCRIPT, "borrower.js")
-    ),
-    ForeignImplementation(
-        "sequence_windows/subscriber_window",
-        "node",
-        "subscriber_window.js",
-        list_mistakes(bugs.WINDOW, "subscriber_window.js"),
-    ),
-    ForeignImplementation(
-        "persistent_sessions/session",
-        sys.executable,
-        "session.py",
-        tuple(PlantedMistake(name, file, right, wrong) for name, (_, file, right, wrong) in session_bugs.BUGS.items()),
-    ),
-)
-
 NODES: Final = (
-    ("shared_subscriptions/leader", node_bugs.LEADER, node_bugs.LEADER_COMMAND),
-    ("persistent_sessions/session", node_bugs.SESSION, node_bugs.SESSION_COMMAND),
+    ("shared_subscriptions/leader", node_mistakes.LEADER, node_mistakes.LEADER_COMMAND),
+    ("persistent_sessions/session", node_mistakes.SESSION, node_mistakes.SESSION_COMMAND),
 )
 """Shipped nodes over the wire: role, mistakes, arguments."""
-
-
-def judge_foreign(one: ForeignImplementation, folder: Path, runs: int) -> Any:
-    """The verdict of the implementation in this folder, by the whole role; its tour is planned once in a process."""
-    command = (one.program, str(folder / one.file))
-    return Campaign(role_of(one.role), lambda: ChildProcess(command)).judge(runs=runs)
 
 
 def judge_node(role: ConformanceRole, command: tuple[str, ...], seconds: float, **options: Any) -> Any:
@@ -124,22 +70,18 @@ def find_mistakes(title: str, tries: Iterator[tuple[str, Callable[[], Any]]]) ->
     return missed
 
 
-def try_foreign(one: ForeignImplementation) -> Iterator[tuple[str, Callable[[], Any]]]:
+def try_foreign(program: ForeignProgram) -> Iterator[tuple[str, Callable[[], Any]]]:
     """A run a mistake."""
-    for mistake in one.mistakes:
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            for file in (*HERE.glob("*.py"), *HERE.glob("*.js")):
-                shutil.copy(file, folder)
-            text = (folder / mistake.file).read_text()
-            (folder / mistake.file).write_text(text.replace(mistake.right, mistake.wrong))
-            yield mistake.name, lambda folder=folder: judge_foreign(one, folder, RUNS)
+    for mistake in program.mistakes:
+        with tempfile.TemporaryDirectory() as folder:
+            campaign = program.plant(mistake, Path(folder))
+            yield mistake, lambda campaign=campaign: campaign.judge(RUNS)
 
 
 def try_node(role: str, mistakes: dict[str, Any], arguments: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
     """A run a mistake."""
     for name, planted in mistakes.items():
-        command = (sys.executable, str(HERE / "planted_node.py"), *planted, *arguments)
+        command = (sys.executable, str(TESTS / "planted_node.py"), *planted, *arguments)
         yield name, lambda command=command: judge_node(role_of(role), command, WIRE_S)
 
 
@@ -149,7 +91,7 @@ def soak_foreign(seeds: int) -> list[str]:
     for one in FOREIGN:
         _, planned = take_time(lambda one=one: tour_of(role_of(one.role)))  # type: ignore[misc]
         print(f"{one.file}: the tour of its role is planned in {planned:.1f} s, once in a process", flush=True)
-        verdict, seconds = take_time(lambda one=one: judge_foreign(one, HERE, seeds))  # type: ignore[misc]
+        verdict, seconds = take_time(lambda one=one: one.campaign().judge(seeds))  # type: ignore[misc]
         print(f"{one.file}: {verdict.outcome.value}, {seeds:,} seeds in {seconds:.1f} s", flush=True)
         wrong += [] if verdict.outcome is ConformanceOutcome.PASS else [f"{one.file}: {verdict.why}"]
         wrong += find_mistakes(one.file, try_foreign(one))

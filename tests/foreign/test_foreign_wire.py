@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import sqlite3
 import subprocess
 import sys
-from pathlib import Path
 
 import msgspec
 import pytest
+from foreign_programs import BORROWER, BORROWER_JS, HERE, plant
 
 from statemachines.drivers.credentials import Credentials
 from statemachines.drivers.shared_subscriptions import Publisher, declare
@@ -25,14 +24,7 @@ from statemachines.testing.conformance.wire_shrink import load_script, save_scri
 from statemachines.testing.conformance.wire_verdict import WireOptions
 from statemachines.testing.shared_subscriptions.nodes import GroupHarness
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-from bugs import JAVASCRIPT, PYTHON  # noqa: E402
-
-sys.path.pop(0)
-
 ROLE = role_of("shared_subscriptions/borrower")
-FILES = ("borrower.py", "borrower_wire.py", "plain_msgpack.py", "borrower.js", "borrower_wire.js")
 PASS_S, BUG_S = 3.0, 45.0
 """A run that passes takes so long; one with a mistake ends when it is found, after two seconds as a rule."""
 
@@ -75,18 +67,10 @@ def test_a_foreign_borrower_passes_over_the_wire(language):
     assert len(verdict.cells) >= 4
 
 
-def plant(folder, file, right, wrong):
-    for name in FILES:
-        shutil.copy(HERE / name, folder / name)
-    text = (HERE / file).read_text()
-    assert text.count(right) == 1
-    (folder / file).write_text(text.replace(right, wrong))
-
-
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_found_over_the_wire(tmp_path, bug):
     language = BUGS[bug]
-    plant(tmp_path, f"borrower.{language}", *{**PYTHON, **JAVASCRIPT}[bug])
+    plant(tmp_path, (f"borrower.{language}",), *{**BORROWER, **BORROWER_JS}[bug])
     verdict = judge(tmp_path, language, seconds=BUG_S, rate=40.0)
     assert verdict.outcome is ConformanceOutcome.FAIL
     assert verdict.violation is not None, verdict.why
@@ -95,7 +79,7 @@ def test_a_planted_bug_is_found_over_the_wire(tmp_path, bug):
 
 @pytest.mark.parametrize("bug", WIRE_BUGS)
 def test_a_bug_of_the_wire_is_found(tmp_path, bug):
-    plant(tmp_path, "borrower_wire.py", *WIRE_BUGS[bug])
+    plant(tmp_path, ("borrower_wire.py",), *WIRE_BUGS[bug])
     verdict = judge(tmp_path, "py", seconds=BUG_S, rate=40.0)
     assert verdict.outcome is ConformanceOutcome.FAIL
     assert verdict.violation is not None or "has ended with exit code 1" in verdict.why
@@ -116,7 +100,7 @@ def test_a_borrower_proves_its_secret_to_the_kit(tmp_path):
 
 
 def test_a_failing_run_is_made_shorter_and_repeats(tmp_path):
-    plant(tmp_path, "borrower.js", *JAVASCRIPT["a duplicate connect response is not handled"])
+    plant(tmp_path, ("borrower.js",), *BORROWER_JS["a duplicate connect response is not handled"])
     own, options = command(tmp_path, "js"), WireOptions(seconds=BUG_S, rate=40.0, seed=2)
     before = asyncio.run(WireRun(ROLE, options, own).judge(lambda address: None))
     assert before.outcome is ConformanceOutcome.FAIL

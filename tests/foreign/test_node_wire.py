@@ -7,19 +7,15 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import planted_node
 import pytest
+from node_mistakes import LEADER, LEADER_COMMAND, SESSION, SESSION_COMMAND
 
 from statemachines.testing.conformance.campaign import ConformanceOutcome
 from statemachines.testing.conformance.role import role_of
 from statemachines.testing.conformance.wire_report import text_of
 from statemachines.testing.conformance.wire_run import WireRun
 from statemachines.testing.conformance.wire_verdict import WireOptions
-
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-from node_bugs import LEADER, LEADER_COMMAND, SESSION, SESSION_COMMAND  # noqa: E402
-
-sys.path.pop(0)
 
 LEADER_ROLE = role_of("shared_subscriptions/leader")
 SESSION_ROLE = role_of("persistent_sessions/session")
@@ -52,7 +48,7 @@ def judge_planted(role, bug, command):
 
 
 def plant(bug):
-    return (sys.executable, str(HERE / "planted_node.py"), *bug)
+    return (sys.executable, planted_node.__file__, *bug)
 
 
 @pytest.mark.parametrize("bug", [*LEADER.values(), *SESSION.values()])
