@@ -275,6 +275,18 @@ PUBLISHER = {
     "a heartbeat is sent before any sample": ("        if self.next:\n", "        if True:\n"),
 }
 
+CACHE = {
+    "a full queue forgets the newest": ("sorted(queue)[: -self.history]", "sorted(queue)[self.history :]"),
+    "a range that ends before it begins is answered": ("and self.is_backwards(low, high)", "and False"),
+    "numbers are not read as the nearest": ("if not queue or self.width == 64:", "if True:"),
+    "a queue that is heard is let go": ("            self.heard.add(place)\n", "            pass\n"),
+    "a sample without a time is of any time": ("if queue[one] and (begin", "if (begin"),
+    "a sample that comes twice has the later time": (
+        'queue.setdefault(number, event["t_ns"])',
+        'queue[number] = event["t_ns"]',
+    ),
+}
+
 
 FOREIGN = (
     ForeignProgram("shared_subscriptions/borrower", ("borrower.py",), BORROWER),
@@ -294,4 +306,5 @@ FOREIGN = (
     ForeignProgram("sequence_windows/subscriber_window", ("subscriber_window.js",), RECEIVER),
     ForeignProgram("sequence_windows/publisher_window", ("publisher_window.py",), PUBLISHER_WINDOW),
     ForeignProgram("missed_samples/publisher", ("publisher.py",), PUBLISHER),
+    ForeignProgram("missed_samples/reliability_cache", ("reliability_cache.py",), CACHE),
 )
