@@ -287,6 +287,43 @@ CACHE = {
     ),
 }
 
+QUEUE_WRITER = {
+    "the data is written before the mark": (
+        "(size, checksum_of(first, size, data), *marks_of(first))",
+        "(size, checksum_of(first, size, data), *marks_of(first)[::-1])",
+    ),
+    "a cursor that was lost is not noticed": (
+        "        if not (yield from self.is_ours()):\n"
+        '                return {"outcome": "fenced"}\n            is_moved',
+        "        is_moved",
+    ),
+    "a reader that is a lap behind is passed": ("end <= position + capacity", "first <= position + capacity"),
+    "messages of a dead reader are counted once more": ('"lost", lost, lost + messages', '"lost", lost, lost + 1'),
+    "a stamp is rounded down": ("-(-time_ns // TICK_NS)", "time_ns // TICK_NS"),
+}
+
+QUEUE_READER = {
+    "a checksum that is wrong is not noticed": ("if checksum_of(first, size, data) != checksum:", "if False:"),
+    "a block begins where half a mark is": ("enumerate(marks_of(position), 2)", "enumerate(marks_of(position)[:1], 2)"),
+    "a writer behind the write head is not waited for": ("position >= self.write_head)", "True)"),
+    "a slice has no end": ("                self.has_looked = True\n", ""),
+    "a slot that has another process lives": ("% 4_096 != word >> 43 & 4_095", "== 0"),
+}
+
+SUBSCRIBER = {
+    "a doubt never ends": ("            self.doubt = -1\n", "            pass\n", "a doubt that ends"),
+    "a silence is waited for once as long": ("2 * self.silence_ns", "self.silence_ns", "silence"),
+    "numbers of queries begin anew": ("max(self.queries, source.query_n)", "0", "the past"),
+    "a source that lives is forgotten": ("not self.is_heard and not self.is_alive", "not self.is_heard", "tokens"),
+    "a hole is asked for from its beginning alone": ("if is_vain and", "if False and", "windows"),
+    "an answer convicts what it did not reach": (
+        "min(one.first + brought, one.last + 1)",
+        "one.last + 1",
+        "a hole",
+    ),
+    "queries that are open do not share a hole": ("min(last, above - 1)", "last", "windows"),
+}
+
 
 FOREIGN = (
     ForeignProgram("shared_subscriptions/borrower", ("borrower.py",), BORROWER),
@@ -307,4 +344,7 @@ FOREIGN = (
     ForeignProgram("sequence_windows/publisher_window", ("publisher_window.py",), PUBLISHER_WINDOW),
     ForeignProgram("missed_samples/publisher", ("publisher.py",), PUBLISHER),
     ForeignProgram("missed_samples/reliability_cache", ("reliability_cache.py",), CACHE),
+    ForeignProgram("missed_samples/subscriber", ("subscriber.py", "sample_source.py"), SUBSCRIBER, longest=12),
+    ForeignProgram("cursor_recovery/writer", ("queue_writer.py", "queue_operation.py"), QUEUE_WRITER, longest=40),
+    ForeignProgram("cursor_recovery/reader", ("queue_reader.py", "queue_operation.py"), QUEUE_READER, longest=40),
 )

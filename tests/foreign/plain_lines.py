@@ -22,8 +22,8 @@ class Instance:
     def tell(self, kind, **fields):
         self.effects.append({"effect": "tell", "event": {"type": kind, **fields}})
 
-    def set_timer(self, name, ms):
-        self.effects.append({"effect": "set_timer", "timer": name, "deadline_ns": self.now + ms * MS})
+    def set_timer(self, name, ms, ns=0):
+        self.effects.append({"effect": "set_timer", "timer": name, "deadline_ns": self.now + ms * MS + ns})
 
     def cancel(self, *names):
         self.effects += [{"effect": "cancel_timer", "timer": name} for name in names]

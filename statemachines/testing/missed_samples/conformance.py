@@ -230,6 +230,12 @@ def tell_subscriber(
     return say
 
 
+def tell_doubt(record: SubscriberRecord) -> Iterator[Event]:
+    """A number far ahead, one that ends the doubt, and one that follows it."""
+    samples = ((2, 2), (6, 6), (7, 7), (1, 6)) if record.sources else ((0, 0),)
+    yield from (Subscribe(), *(Sample("p", *two) for two in samples))
+
+
 def is_within(queries: int) -> Callable[[Any], bool]:
     """No source has sent more queries."""
 
@@ -272,6 +278,7 @@ SUBSCRIBER_STARTS: Final = (
     ),
     start_subscriber("one source", tell_subscriber(ONE, (1,), (), ("p", "q"), (True,)), 1, sources=1),
     start_subscriber("round", tell_subscriber(((LAST, LAST), (0, 0), (2, 2)), (LAST, 2), (0, 1)), 1, width=32),
+    start_subscriber("a doubt that ends", tell_doubt, 1, jump=2),
 )
 SUBSCRIBER_ROLE: Final = ConformanceRole(
     SUBSCRIBER,
