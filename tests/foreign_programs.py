@@ -30,14 +30,12 @@ def plant(folder: Path, files: tuple[str, ...], right: str, wrong: str) -> None:
 
 class ForeignProgram(NamedTuple):
     """A program of a role: its files, the first of which is run, and mistakes: what is right, what takes its place, and
-    the start in which it shows (all of them where none is named).  `runs` of the starts `quick` (none: all) are made by
-    `make test` (0: by `make soak` alone), which leaves the mistakes `slow` to `make soak`.  A run that shows a mistake
-    has at most `longest` inputs."""
+    the start in which it shows (all of them where none is named).  `make test` draws runs of the starts `quick` (none:
+    all), and leaves the mistakes `slow` to `make soak`.  A run that shows a mistake has at most `longest` inputs."""
 
     role: str
     files: tuple[str, ...]
     mistakes: dict[str, tuple[str, ...]]
-    runs: int = 200
     quick: tuple[str, ...] = ()
     slow: tuple[str, ...] = ()
     longest: int = 8

@@ -13,13 +13,13 @@ class Instance:
         self.now = now
         self.effects = []
 
-    def send(self, to, kind, **fields):
-        self.effects.append({"effect": "send", "to": to, "message": {"type": kind, **fields}})
+    def send(self, party, kind, /, **fields):
+        self.effects.append({"effect": "send", "to": party, "message": {"type": kind, **fields}})
 
-    def ask(self, service, kind, **fields):
+    def ask(self, service, kind, /, **fields):
         self.effects.append({"effect": "ask", "service": service, "request": {"type": kind, **fields}})
 
-    def tell(self, kind, **fields):
+    def tell(self, kind, /, **fields):
         self.effects.append({"effect": "tell", "event": {"type": kind, **fields}})
 
     def set_timer(self, name, ms, ns=0):

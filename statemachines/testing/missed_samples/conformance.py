@@ -263,7 +263,7 @@ ONE, THREE = ((0, 0), (1, 1)), ((0, 0), (1, 1), (3, 3))
 JUMPS: Final = ((0, 0), (2, 2), (6, 6), (7, 7))
 SUBSCRIBER_STARTS: Final = (
     start_subscriber("a hole", tell_subscriber(THREE, (3,), (0, 1))),
-    start_subscriber("windows", tell_subscriber(((0, 0), (1, 1), (4, 4)), (), (0, 1)), 3, window=1, windows=2),
+    start_subscriber("windows", tell_subscriber(((0, 0), (1, 1), (5, 5)), (), (0, 1)), 3, window=2, windows=2),
     start_subscriber("one try", tell_subscriber(((0, 0), (2, 3), (6, 6)), (), (0, 2)), retries=0, pending=1),
     start_subscriber("unreliable answers", tell_subscriber(THREE, (), (0, 2)), reliable=False),
     start_subscriber("the end", tell_subscriber(ONE, (-1, 1), (0, 1, 2)), period_ms=1_000),
