@@ -8,8 +8,10 @@ import sys
 import threading
 import time
 import tomllib
+from itertools import cycle
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from statemachines import pytest_plugin, registry
@@ -19,7 +21,9 @@ from statemachines.testing.conformance.conformance_run import ConformanceRun
 from statemachines.testing.conformance.conformance_test import ConformanceTest, judge
 from statemachines.testing.conformance.interface import InterfaceError
 from statemachines.testing.conformance.role import roles_of
+from statemachines.testing.conformance.script_file import event_from
 from statemachines.testing.conformance.shipped_machine import ShippedMachine
+from statemachines.testing.struct_values import HIGHEST
 
 sys.path.insert(0, str(Path(__file__).parent))
 from door_child import Door
@@ -204,6 +208,18 @@ def test_a_step_that_blocks_its_loop_is_given_up():
 
 
 ROLES = {f"{protocol}/{name}": one for protocol in registry.names() for name, one in roles_of(protocol).items()}
+
+
+@pytest.mark.parametrize("name", ROLES)
+def test_what_is_drawn_keeps_to_the_interface_of_its_role(name):
+    """A line of the interface says the whole event, and a range does not end before it begins."""
+    role = ROLES[name]
+    campaign = ConformanceTest.of(role, lambda: ShippedMachine(role)).campaign()
+    for start, seed in zip(cycle(role.starts), range(200)):
+        for event in campaign._draw_events(start.record, seed, bool(start.services)):
+            line = msgspec.json.decode(role.interface.event_line(event, 0, 1))
+            assert event_from(type(event), line["event"]) == event
+            assert getattr(event, "first", -1) <= getattr(event, "last", HIGHEST)
 
 
 @pytest.mark.parametrize("name", ROLES)
