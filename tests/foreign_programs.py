@@ -278,7 +278,7 @@ CACHE = {
     "a range that ends before it begins is answered": ("and self.is_backwards(low, high)", "and False"),
     "numbers are not read as the nearest": ("if not queue or self.width == 64:", "if True:"),
     "a queue that is heard is let go": ("            self.heard.add(place)\n", "            pass\n"),
-    "a sample without a time is of any time": ("if queue[one] and (begin", "if (begin", "times"),
+    "a sample without a time is of any time": ("(begin or 1)", "(begin or 0)", "times"),
     "a sample that comes twice has the later time": (
         'queue.setdefault(number, event["t_ns"])',
         'queue[number] = event["t_ns"]',

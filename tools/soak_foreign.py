@@ -8,7 +8,6 @@ It prints a line an implementation and a line a mistake, and the median of each.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import statistics
 import sys
 import tempfile
@@ -18,15 +17,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from statemachines.testing.conformance.campaign import ConformanceOutcome
-from statemachines.testing.conformance.role import ConformanceRole, role_of
+from statemachines.testing.conformance.role import role_of
 from statemachines.testing.conformance.tour import tour_of
-from statemachines.testing.conformance.wire_run import WireRun
-from statemachines.testing.conformance.wire_verdict import WireOptions
 
 TESTS: Final = Path(__file__).parent.parent / "tests"
 sys.path.insert(0, str(TESTS))
-import node_mistakes  # noqa: E402
 from foreign_programs import FOREIGN, ForeignProgram  # noqa: E402
+from node_mistakes import NODES, judge_node  # noqa: E402
 
 sys.path.pop(0)
 
@@ -35,18 +32,6 @@ RUNS: Final = 400
 """A planted mistake is found within so many runs."""
 WIRE_S: Final = 60.0
 """A planted mistake is found over the wire within so many seconds."""
-
-NODES: Final = (
-    ("shared_subscriptions/leader", node_mistakes.LEADER, node_mistakes.LEADER_COMMAND),
-    ("persistent_sessions/session", node_mistakes.SESSION, node_mistakes.SESSION_COMMAND),
-)
-"""Shipped nodes over the wire: role, mistakes, arguments."""
-
-
-def judge_node(role: ConformanceRole, command: tuple[str, ...], seconds: float, **options: Any) -> Any:
-    """The verdict of a node over the wire."""
-    run = WireRun(role, WireOptions(seconds=seconds, rate=40.0, seed=1, **options), command)
-    return asyncio.run(run.judge(lambda address: None))
 
 
 def take_time(act: Callable[[], Any]) -> tuple[Any, float]:
@@ -78,11 +63,10 @@ def try_foreign(program: ForeignProgram) -> Iterator[tuple[str, Callable[[], Any
             yield mistake, lambda campaign=campaign: campaign.judge(RUNS)
 
 
-def try_node(role: str, mistakes: dict[str, Any], arguments: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+def try_node(role: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     """A run a mistake."""
-    for name, planted in mistakes.items():
-        command = (sys.executable, str(TESTS / "planted_node.py"), *planted, *arguments)
-        yield name, lambda command=command: judge_node(role_of(role), command, WIRE_S)
+    for name in NODES[role].mistakes:
+        yield name, lambda name=name: judge_node(role, name, seconds=WIRE_S, seed=1)
 
 
 def soak_foreign(seeds: int) -> list[str]:
@@ -95,12 +79,11 @@ def soak_foreign(seeds: int) -> list[str]:
         print(f"{one.file}: {verdict.outcome.value}, {seeds:,} seeds in {seconds:.1f} s", flush=True)
         wrong += [] if verdict.outcome is ConformanceOutcome.PASS else [f"{one.file}: {verdict.why}"]
         wrong += find_mistakes(one.file, try_foreign(one))
-    for role, mistakes, arguments in NODES:
-        command = (sys.executable, "-m", "statemachines", *arguments)
-        verdict = judge_node(role_of(role), command, 30.0, tolerance_s=5.0)
+    for role in NODES:
+        verdict = judge_node(role, seconds=30.0, seed=1, tolerance_s=5.0)
         print(f"{role} over the wire: {verdict.outcome.value}, the shipped node", flush=True)
         wrong += [] if verdict.outcome is ConformanceOutcome.PASS else [f"{role} over the wire: {verdict.why}"]
-        wrong += find_mistakes(f"{role} over the wire", try_node(role, mistakes, arguments))
+        wrong += find_mistakes(f"{role} over the wire", try_node(role))
     return wrong
 
 

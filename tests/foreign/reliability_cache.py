@@ -11,21 +11,23 @@ FORMS = {
     "_time": re.compile(rf"([][]){INSTANT}\.\.{INSTANT}([][])", re.ASCII),
 }
 SECOND = 10**9
+ALWAYS = 10**30
 UNITS = {"ns": 1, "us": 10**3, "u": 10**3, "ms": 10**6, "s": SECOND, "m": 60 * SECOND, "h": 3_600 * SECOND}
 UNITS |= {"d": 24 * UNITS["h"], "w": 168 * UNITS["h"]}
 
 
+def read_chunk(chunk):
+    """The form of what a chunk of a key expression matches."""
+    if chunk.startswith("@"):
+        return re.escape(chunk) + "/"
+    if chunk == "**":
+        return "([^/@][^/]*/)*"
+    return "(?!@)" + re.escape(chunk).replace(r"\$\*", "[^/]*").replace(r"\*", "[^/]+") + "/"
+
+
 def is_about(expression, key):
-    """Whether the chunks of an expression match those of a key."""
-    if not expression or not key:
-        return not key and all(one == "**" for one in expression)
-    head, chunk = expression[0], key[0]
-    is_plain = "@" not in (head[0], chunk[0])
-    if head == "**":
-        return is_about(expression[1:], key) or (is_plain and is_about(expression, key[1:]))
-    form = re.escape(head).replace(r"\$\*", ".*").replace(r"\*", ".+")
-    is_one = head == chunk or (is_plain and re.fullmatch(form, chunk))
-    return bool(is_one) and is_about(expression[1:], key[1:])
+    """Whether a key expression matches a key."""
+    return re.fullmatch("".join(map(read_chunk, expression.split("/"))), f"{key}/") is not None
 
 
 def read_instant(text, now):
@@ -39,7 +41,7 @@ def read_instant(text, now):
 class Cache(Instance):
     def __init__(self, init, now):
         super().__init__(now)
-        self.prefix, self.expression, self.is_local = init["prefix"], init["expression"].split("/"), init["local"]
+        self.prefix, self.expression, self.is_local = init["prefix"], init["expression"], init["local"]
         self.history, self.places, self.retention_ms = init["history"], init["places"], init["retention_ms"]
         self.width, self.half = init["width"], 1 << (init["width"] - 1)
         self.queues = {}  # of a source and key: the time of each number
@@ -61,7 +63,7 @@ class Cache(Instance):
         return int(text) if text else None
 
     def read(self, parameters, now):
-        """Numbers from and to, how many, times from and to: None is open."""
+        """Numbers from and to, how many, and times: None is open."""
         said = {}
         for name, _, value in (part.partition("=") for part in parameters.split(";")):
             if name in FORMS:
@@ -75,25 +77,22 @@ class Cache(Instance):
             raise ValueError(f"{low} to {high} ends before it begins")
         opened, since, until, closed = said.get("_time", ("[", "", "", "]"))
         begin, end = read_instant(since, now), read_instant(until, now)
-        begin = begin + 1 if begin is not None and opened == "]" else begin
-        end = end - 1 if end is not None and closed == "[" else end
-        return low, high, self.read_number(*said.get("_max", ("",))), begin, end
+        times = None
+        if since or until:
+            times = (begin or 1) + (opened == "]"), (ALWAYS if end is None else end) - (closed == "[")
+        return low, high, self.read_number(*said.get("_max", ("",))), times
 
-    def select(self, queue, low, high, newest, begin, end):
+    def select(self, queue, low, high, newest, times):
         """The numbers of a queue that are asked for, in order."""
-        found = sorted(queue)
-        if low is not None:
-            found = [one for one in found if one >= self.nearest(low, queue)]
-        if high is not None:
-            found = [one for one in found if one <= self.nearest(high, queue)]
-        if begin is not None or end is not None:
-            found = [one for one in found if queue[one] and (begin or 0) <= queue[one]]
-            found = [one for one in found if end is None or queue[one] <= end]
+        first = min(queue) if low is None else self.nearest(low, queue)
+        last = max(queue) if high is None else self.nearest(high, queue)
+        begin, end = times or (0, ALWAYS)
+        found = [number for number in sorted(queue) if first <= number <= last and begin <= queue[number] <= end]
         return found if newest is None else found[max(0, len(found) - newest) :]
 
     def on_published(self, event):
         source, key, first, last = (event[name] for name in ("source", "key", "first", "last"))
-        is_wanted = self.prefix in ("*", source) and is_about(self.expression, key.split("/"))
+        is_wanted = self.prefix in ("*", source) and is_about(self.expression, key)
         if not source or self.is_local > event["local"] or not is_wanted or first >> self.width:
             return
         place = (source, key)
@@ -126,7 +125,7 @@ class Cache(Instance):
             self.send(to, "reply_refused", n=n, why=str(error))
             return
         for (source, key), queue in self.queues.items():
-            if event["source"] in ("*", source) and is_about(event["expression"].split("/"), key.split("/")):
+            if event["source"] in ("*", source) and is_about(event["expression"], key):
                 for number in self.select(queue, *selector):
                     at = number % (1 << self.width)
                     self.send(to, "reply", n=n, key=key, source=source, first=at, last=at)

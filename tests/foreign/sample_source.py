@@ -1,14 +1,11 @@
 """A source of samples, as a subscriber sees it: a part of subscriber.py."""
 
+from types import SimpleNamespace
+
 from plain_lines import MS
 
-
-class Window:
-    """A query; `status` is open, well or failed."""
-
-    def __init__(self, n, first, last, newest, top):
-        self.n, self.first, self.last, self.newest, self.top = n, first, last, newest, top
-        self.filled, self.below, self.status = 0, 0, "open"
+TIMERS = {"live": "period", "recovering": "query", "resting": "rest"}
+"""The timer of a state; `retention` belongs to all three."""
 
 
 class Source:
@@ -30,13 +27,11 @@ class Source:
         self.subscriber.set_timer(f"of {name} {self.name}", ms, ns)
 
     def enter(self, state):
-        """`query` belongs to recovering, `rest` to resting, `period` to live, `retention` to all three."""
         was, self.state = self.state, state
         if was in ("unknown", "history"):
             self.set_timer("retention", self.recovery["retention_ms"])
-        timer = {"live": "period", "recovering": "query", "resting": "rest"}.get(was)
-        if timer and was != state:
-            self.subscriber.cancel(f"of {timer} {self.name}")
+        elif was != state:
+            self.subscriber.cancel(f"of {TIMERS[was]} {self.name}")
 
     def live(self):
         if self.state != "live":
@@ -195,7 +190,8 @@ class Source:
 
     def open_window(self, first, last, newest):
         self.query_n += 1
-        self.windows.append(Window(self.query_n, first, last, newest, self.top))
+        window = {"n": self.query_n, "first": first, "last": last, "newest": newest, "top": self.top}
+        self.windows.append(SimpleNamespace(**window, filled=0, below=0, status="open"))
         self.windows.sort(key=lambda one: (one.first, one.n))
         self.subscriber.ask_query(self.name, self.query_n, first, newest, last)
 
@@ -251,8 +247,6 @@ class Source:
             self.rest()
 
     def on_timer_query(self):
-        if self.state != "recovering":
-            return
         opened = [one for one in self.windows if one.status == "open"]
         is_silent = not any(one.filled for one in opened)
         self.silent += 1
@@ -265,15 +259,13 @@ class Source:
             self.live()
 
     def on_timer_rest(self):
-        if self.state == "resting":
-            self.open_windows()
-            self.recover()
+        self.open_windows()
+        self.recover()
 
     def on_timer_period(self):
-        if self.state == "live":
-            self.spoke_ns, self.asked_top = self.subscriber.now, self.top
-            self.open_window(self.expected, self.expected - 1, 2)
-            self.recover()
+        self.spoke_ns, self.asked_top = self.subscriber.now, self.top
+        self.open_window(self.expected, self.expected - 1, 2)
+        self.recover()
 
     def conclude(self, is_silent):
         """What the queries that are over say."""

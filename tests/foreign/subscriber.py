@@ -1,7 +1,7 @@
 """A subscriber of missed samples in plain Python, by docs/test_your_implementation.md and MS-01 to MS-72."""
 
 from plain_lines import Instance, serve
-from sample_source import Source
+from sample_source import TIMERS, Source
 
 
 class Subscriber(Instance):
@@ -120,9 +120,10 @@ class Subscriber(Instance):
             source.on_query_ended(event["n"], event["brought"])
 
     def on_timer_of(self, name):
-        timer, source = name.split(" ", 1)
-        if source in self.sources:
-            getattr(self.sources[source], "on_timer_" + timer)()
+        timer, name = name.split(" ", 1)
+        source = self.sources.get(name)
+        if source and timer in ("retention", TIMERS.get(source.state)):
+            getattr(source, "on_timer_" + timer)()
 
 
 serve(Subscriber)
