@@ -63,6 +63,12 @@ ROUND: Final = 1 << 32
 """Where the numbers of zenoh come round; those of 64 bits that are told are far below."""
 LAST: Final = ROUND - 1
 
+
+def is_short(record: Any, event: Event) -> bool:
+    """Ranges are as short as somebody takes who takes one sample after the other (MS-73)."""
+    return not isinstance(event, Published | Sample) or event.last - event.first < 8
+
+
 # -- publisher ------------------------------------------------------------------------------------------------------
 
 PUBLISHING: Final = Relation(
@@ -168,6 +174,7 @@ CACHE_ROLE: Final = ConformanceRole(
     ANSWERING,
     given=("prefix", "expression", "local", "history", "width", "places", "retention_ms"),
     alphabet=Alphabet((Published, CacheQuery, Withdraw), (Reply, ReplyRefused, ReplyEnded), (), (NotKept, LetGo)),
+    legal=is_short,
 )  # fmt: skip
 
 # -- subscriber -----------------------------------------------------------------------------------------------------
@@ -291,6 +298,7 @@ SUBSCRIBER_ROLE: Final = ConformanceRole(
         (Subscribe, Unsubscribe, Sample, Unnumbered, Heartbeat, Appeared, Disappeared, QueryEnded, QueryGoesOn),
         (), (Query,), (Deliver, DeliverUnnumbered, Missed, TurnedAway),
     ),
+    legal=is_short,
 )  # fmt: skip
 
 ROLES: Final = {"publisher": PUBLISHER_ROLE, "reliability_cache": CACHE_ROLE, "subscriber": SUBSCRIBER_ROLE}
