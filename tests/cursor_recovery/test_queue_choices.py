@@ -9,9 +9,7 @@ from played_role import Rearranged
 from statemachines.cursor_recovery.memory import READ_HEAD, Loaded, Memory, Queue, Store
 from statemachines.cursor_recovery.reader import READER, Read, new_reader
 from statemachines.testing.conformance.campaign import ConformanceOutcome
-from statemachines.testing.conformance.conformance_run import Begin, ConformanceRun, FedInput
 from statemachines.testing.conformance.conformance_test import ConformanceTest
-from statemachines.testing.conformance.in_process import InProcess
 from statemachines.testing.conformance.role import role_of
 from statemachines.testing.cursor_recovery.memory_scene import Meanwhile, MemoryScene
 
@@ -64,16 +62,3 @@ def test_a_scene_gives_the_answers_of_the_service_and_of_what_others_change():
     assert heads == {0, 20}
     assert scene.list_inputs(READER.step(record, Read(), 0).record) == (Loaded(0, 7),)
     assert scene.list_inputs(new_reader(QUEUE, 1, 1)) == ()
-
-
-def test_words_of_64_bits_and_bytes_pass_as_json():
-    role = role_of("cursor_recovery/writer")
-    run = ConformanceRun(role, InProcess(Rearranged(role)))
-    run.make(Begin(0))
-    told = role.starts[0].told
-    events = []
-    while not run.is_over:
-        events.append(told(run.states[0].record)[0])
-        run.make(FedInput(events[-1]))
-    assert run.interface.event_line(events[0], 0, 1).startswith(b'{"event":{"type":"write","payload":"QUJDRA=="')
-    assert len(events) == 18
