@@ -78,6 +78,7 @@ def soak_foreign(seeds: int) -> list[str]:
         verdict, seconds = take_time(lambda one=one: one.campaign().judge(seeds))  # type: ignore[misc]
         print(f"{one.file}: {verdict.outcome.value}, {seeds:,} seeds in {seconds:.1f} s", flush=True)
         wrong += [] if verdict.outcome is ConformanceOutcome.PASS else [f"{one.file}: {verdict.why}"]
+        wrong += [f"{one.file}: not taken: {cell}" for cell in verdict.coverage.missed]
         wrong += find_mistakes(one.file, try_foreign(one))
     for role in NODES:
         verdict = judge_node(role, seconds=30.0, seed=1, tolerance_s=5.0)
