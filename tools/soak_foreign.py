@@ -8,28 +8,22 @@ It prints a line an implementation and a line a mistake, and the median of each.
 from __future__ import annotations
 
 import argparse
-import asyncio
-import shutil
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from statemachines.testing.conformance.campaign import Campaign, ConformanceOutcome
-from statemachines.testing.conformance.child_process import ChildProcess
-from statemachines.testing.conformance.role import ConformanceRole, role_of
+from statemachines.testing.conformance.campaign import ConformanceOutcome
+from statemachines.testing.conformance.role import role_of
 from statemachines.testing.conformance.tour import tour_of
-from statemachines.testing.conformance.wire_run import WireRun
-from statemachines.testing.conformance.wire_verdict import WireOptions
 
-HERE: Final = Path(__file__).parent.parent / "tests" / "foreign"
-sys.path.insert(0, str(HERE))
-import bugs  # noqa: E402
-import node_bugs  # noqa: E402
-import session_bugs  # noqa: E402
+TESTS: Final = Path(__file__).parent.parent / "tests"
+sys.path.insert(0, str(TESTS))
+from foreign_programs import FOREIGN, ForeignProgram  # noqa: E402
+from node_mistakes import NODES, judge_node  # noqa: E402
 
 sys.path.pop(0)
 
@@ -38,69 +32,6 @@ RUNS: Final = 400
 """A planted mistake is found within so many runs."""
 WIRE_S: Final = 60.0
 """A planted mistake is found over the wire within so many seconds."""
-
-
-class PlantedMistake(NamedTuple):
-    """A mistake, and the `file` that has it."""
-
-    name: str
-    file: str
-    right: str
-    wrong: str
-
-
-class ForeignImplementation(NamedTuple):
-    """An implementation: its role, what runs it, its first file, and mistakes to be put into it."""
-
-    role: str
-    program: str
-    file: str
-    mistakes: tuple[PlantedMistake, ...]
-
-
-def list_mistakes(found: dict[str, tuple[str, str]], file: str) -> tuple[PlantedMistake, ...]:
-    """Those of one file."""
-    return tuple(PlantedMistake(name, file, *texts) for name, texts in found.items())
-
-
-FOREIGN: Final = (
-    ForeignImplementation(
-        "shared_subscriptions/borrower", sys.executable, "borrower.py", list_mistakes(bugs.PYTHON, "borrower.py")
-    ),
-    ForeignImplementation(
-        "shared_subscriptions/borrower", "node", "borrower.js", list_mistakes(bugs.JAVASCRIPT, "borrower.js")
-    ),
-    ForeignImplementation(
-        "sequence_windows/subscriber_window",
-        "node",
-        "subscriber_window.js",
-        list_mistakes(bugs.WINDOW, "subscriber_window.js"),
-    ),
-    ForeignImplementation(
-        "persistent_sessions/session",
-        sys.executable,
-        "session.py",
-        tuple(PlantedMistake(name, file, right, wrong) for name, (_, file, right, wrong) in session_bugs.BUGS.items()),
-    ),
-)
-
-NODES: Final = (
-    ("shared_subscriptions/leader", node_bugs.LEADER, node_bugs.LEADER_COMMAND),
-    ("persistent_sessions/session", node_bugs.SESSION, node_bugs.SESSION_COMMAND),
-)
-"""Shipped nodes over the wire: role, mistakes, arguments."""
-
-
-def judge_foreign(one: ForeignImplementation, folder: Path, runs: int) -> Any:
-    """The verdict of the implementation in this folder, by the whole role; its tour is planned once in a process."""
-    command = (one.program, str(folder / one.file))
-    return Campaign(role_of(one.role), lambda: ChildProcess(command)).judge(runs=runs)
-
-
-def judge_node(role: ConformanceRole, command: tuple[str, ...], seconds: float, **options: Any) -> Any:
-    """The verdict of a node over the wire."""
-    run = WireRun(role, WireOptions(seconds=seconds, rate=40.0, seed=1, **options), command)
-    return asyncio.run(run.judge(lambda address: None))
 
 
 def take_time(act: Callable[[], Any]) -> tuple[Any, float]:
@@ -124,23 +55,18 @@ def find_mistakes(title: str, tries: Iterator[tuple[str, Callable[[], Any]]]) ->
     return missed
 
 
-def try_foreign(one: ForeignImplementation) -> Iterator[tuple[str, Callable[[], Any]]]:
+def try_foreign(program: ForeignProgram) -> Iterator[tuple[str, Callable[[], Any]]]:
     """A run a mistake."""
-    for mistake in one.mistakes:
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            for file in (*HERE.glob("*.py"), *HERE.glob("*.js")):
-                shutil.copy(file, folder)
-            text = (folder / mistake.file).read_text()
-            (folder / mistake.file).write_text(text.replace(mistake.right, mistake.wrong))
-            yield mistake.name, lambda folder=folder: judge_foreign(one, folder, RUNS)
+    for mistake in program.mistakes:
+        with tempfile.TemporaryDirectory() as folder:
+            campaign = program.plant(mistake, Path(folder))
+            yield mistake, lambda campaign=campaign: campaign.judge(RUNS)
 
 
-def try_node(role: str, mistakes: dict[str, Any], arguments: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+def try_node(role: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     """A run a mistake."""
-    for name, planted in mistakes.items():
-        command = (sys.executable, str(HERE / "planted_node.py"), *planted, *arguments)
-        yield name, lambda command=command: judge_node(role_of(role), command, WIRE_S)
+    for name in NODES[role].mistakes:
+        yield name, lambda name=name: judge_node(role, name, seconds=WIRE_S, seed=1)
 
 
 def soak_foreign(seeds: int) -> list[str]:
@@ -149,16 +75,16 @@ def soak_foreign(seeds: int) -> list[str]:
     for one in FOREIGN:
         _, planned = take_time(lambda one=one: tour_of(role_of(one.role)))  # type: ignore[misc]
         print(f"{one.file}: the tour of its role is planned in {planned:.1f} s, once in a process", flush=True)
-        verdict, seconds = take_time(lambda one=one: judge_foreign(one, HERE, seeds))  # type: ignore[misc]
+        verdict, seconds = take_time(lambda one=one: one.campaign().judge(seeds))  # type: ignore[misc]
         print(f"{one.file}: {verdict.outcome.value}, {seeds:,} seeds in {seconds:.1f} s", flush=True)
         wrong += [] if verdict.outcome is ConformanceOutcome.PASS else [f"{one.file}: {verdict.why}"]
+        wrong += [f"{one.file}: not taken: {cell}" for cell in verdict.coverage.missed]
         wrong += find_mistakes(one.file, try_foreign(one))
-    for role, mistakes, arguments in NODES:
-        command = (sys.executable, "-m", "statemachines", *arguments)
-        verdict = judge_node(role_of(role), command, 30.0, tolerance_s=5.0)
+    for role in NODES:
+        verdict = judge_node(role, seconds=30.0, seed=1, tolerance_s=5.0)
         print(f"{role} over the wire: {verdict.outcome.value}, the shipped node", flush=True)
         wrong += [] if verdict.outcome is ConformanceOutcome.PASS else [f"{role} over the wire: {verdict.why}"]
-        wrong += find_mistakes(f"{role} over the wire", try_node(role, mistakes, arguments))
+        wrong += find_mistakes(f"{role} over the wire", try_node(role))
     return wrong
 
 

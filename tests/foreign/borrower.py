@@ -1,9 +1,7 @@
 """A Borrower in plain Python: nothing of gapless is imported; docs/test_your_implementation.md is all that it knows."""
 
-import json
-import sys
+from plain_lines import MS, Instance, serve
 
-MS = 1_000_000
 END_OF_STREAM = 2**63 - 1
 
 
@@ -16,16 +14,15 @@ class Stream:
         self.passed_on = {"failed": grant["failed"], "in_hand": False, "acked": grant["acked"], "reason": ""}
 
 
-class Borrower:
+class Borrower(Instance):
     def __init__(self, init, now):
+        super().__init__(now)
         self.id = init["id"]
         self.group = init["group"]
         self.filter = init["filter"]
         self.registries = init["registries"]
         self.times = init["configuration"]
         self.epoch = init["epoch"]
-        self.now = now
-        self.effects = []
         self.state = "connecting"
         self.asked = 0
         self.leader = None
@@ -49,17 +46,11 @@ class Borrower:
             effect["authority"] = True
         self.effects.append(effect)
 
-    def cancel(self, *names):
-        self.effects += [{"effect": "cancel_timer", "timer": name} for name in names]
-
     def send(self, kind, to=None, **fields):
         if kind != "leader_wanted":
             fields = {"epoch": self.pair[0], "registration": self.pair[1], **fields}
         message = {"type": kind, "borrower": self.id, **fields}
         self.effects.append({"effect": "send", "to": to or self.leader, "message": message})
-
-    def tell(self, kind, **fields):
-        self.effects.append({"effect": "tell", "event": {"type": kind, **fields}})
 
     def ask_for_leader(self):
         registry = self.registries[self.asked % len(self.registries)]
@@ -104,7 +95,7 @@ class Borrower:
         for name in sorted(self.streams):
             self.uninstall(name)
         self.tell("destroyed", borrower=self.id, recreate=recreate, epoch=self.epoch, reports=list(reports))
-        self.effects.append({"effect": "stop"})
+        self.stop()
         self.state = "destroyed"
 
     def begin_anew(self, epoch=0):
@@ -122,15 +113,12 @@ class Borrower:
     # -- what it is told
 
     def take(self, line):
-        self.now = line["now_ns"]
-        if "timer" in line:
-            getattr(self, "on_timer_" + line["timer"])()
+        event = line.get("event", {})
+        if "epoch" in event:
+            self.now = line["now_ns"]
+            self.on_paired(event, (event["epoch"], event["registration"]))
         else:
-            event = line["event"]
-            if "epoch" in event:
-                self.on_paired(event, (event["epoch"], event["registration"]))
-            else:
-                getattr(self, "on_" + event["type"])(event)
+            super().take(line)
 
     def on_start(self, event):
         if self.state == "connecting":
@@ -287,18 +275,5 @@ class Borrower:
             self.say_farewell(True)
 
 
-def main():
-    borrower = None
-    for text in sys.stdin:
-        line = json.loads(text)
-        if "init" in line:
-            borrower = Borrower(line["init"], line["now_ns"])
-        else:
-            borrower.take(line)
-        sys.stdout.write(json.dumps({"n": line["n"], "effects": borrower.effects}) + "\n")
-        sys.stdout.flush()
-        borrower.effects = []
-
-
 if __name__ == "__main__":
-    main()
+    serve(Borrower)

@@ -1,13 +1,10 @@
 """The owner of a session in plain Python: nothing of gapless is imported; docs/test_your_implementation.md is all that
 it knows."""
 
-import json
-import sys
-
+from plain_lines import Instance, serve
 from session_state import SessionState
 from session_writers import LIVE, SessionWriters, gathered
 
-MS = 1_000_000
 BEYOND = 2**62
 RESUMING = ("loading", "taking", "reading", "subscribing", "syncing")
 
@@ -22,13 +19,13 @@ def bounded(found, limit):
     return kept
 
 
-class Session(SessionState, SessionWriters):
+class Session(SessionState, SessionWriters, Instance):
     def __init__(self, init, now):
+        super().__init__(now)
         self.id, self.client, self.token, self.old = init["id"], init["client"], init["token"], init["old"]
         self.times = init["times"]
         self.most = self.times["receive_maximum"]
         self.page = max(1, self.most // 2)
-        self.now, self.effects = now, []
         self.status, self.session, self.claim = "new", "", 0
         self.state, self.takeover = None, ""
         self.pending, self.flows = [], {}
@@ -37,23 +34,16 @@ class Session(SessionState, SessionWriters):
     # -- what it does
 
     def ask(self, kind, **fields):
-        self.effects.append({"effect": "ask", "service": "database", "request": {"type": kind, **fields}})
-
-    def send(self, party, kind, **fields):
-        self.effects.append({"effect": "send", "to": party, "message": {"type": kind, **fields}})
-
-    def tell(self, kind, **fields):
-        self.effects.append({"effect": "tell", "event": {"type": kind, **fields}})
+        super().ask("database", kind, **fields)
 
     def set_timer(self, name, period):
-        deadline = self.now + self.times[period + "_ms"] * MS
-        self.effects.append({"effect": "set_timer", "timer": name, "deadline_ns": deadline})
+        super().set_timer(name, self.times[period + "_ms"])
 
     def keep_timer(self, name, period, had, has):
         if has and not had:
             self.set_timer(name, period)
         elif had and not has:
-            self.effects.append({"effect": "cancel_timer", "timer": name})
+            self.cancel(name)
 
     def enter(self, status):
         old, self.status = self.status, status
@@ -89,20 +79,9 @@ class Session(SessionState, SessionWriters):
 
     def stop(self):
         self.enter("stopped")
-        self.effects.append({"effect": "stop"})
+        super().stop()
 
     # -- what it is told
-
-    def take(self, line):
-        self.now = line["now_ns"]
-        if "timer" in line:
-            name, of_writer, writer = line["timer"].partition(" ")
-            if of_writer:
-                self.on_timer_flow(name, writer)
-            else:
-                getattr(self, "on_timer_" + name)()
-        else:
-            getattr(self, "on_" + line["event"]["type"])(line["event"])
 
     def on_resume_session(self, event):
         self.enter("loading")
@@ -267,18 +246,4 @@ class Session(SessionState, SessionWriters):
             self.end("orphaned")
 
 
-def main():
-    session = None
-    for text in sys.stdin:
-        line = json.loads(text)
-        if "init" in line:
-            session = Session(line["init"], line["now_ns"])
-        else:
-            session.take(line)
-        sys.stdout.write(json.dumps({"n": line["n"], "effects": session.effects}) + "\n")
-        sys.stdout.flush()
-        session.effects = []
-
-
-if __name__ == "__main__":
-    main()
+serve(Session)

@@ -258,14 +258,19 @@ class SessionWriters:
         elif flow:
             self.ask_fresh(flow)
 
-    def on_timer_flow(self, name, writer):
+    def find_flow(self, writer, *states):
         flow = self.flows.get(writer) if self.status in LIVE else None
-        if flow is None:
-            return
-        if name == "repeat" and flow.state == "waiting":
+        return flow if flow and flow.state in states else None
+
+    def on_timer_repeat(self, writer):
+        if flow := self.find_flow(writer, "waiting"):
             self.set_timer("repeat " + writer, "repeat")
             self.say_marker(flow)
-        elif name == "poll" and flow.state == "syncing":
+
+    def on_timer_poll(self, writer):
+        if flow := self.find_flow(writer, "syncing"):
             self.read(flow, self.page)
-        elif name == "marker" and flow.state in ("waiting", "syncing"):
+
+    def on_timer_marker(self, writer):
+        if flow := self.find_flow(writer, "waiting", "syncing"):
             self.fence(flow, 0, True)

@@ -1,31 +1,23 @@
 """A Writer of persistent sessions, written from the clauses in plain Python; it imports nothing of ours."""
 
-import json
-import sys
+from plain_lines import Instance, serve
 
 
-class Writer:
-    def __init__(self, init):
+class Writer(Instance):
+    def __init__(self, init, now):
+        super().__init__(now)
         self.names = {"session": init["session"], "writer": init["writer"]}
         self.is_beginning, self.has_epoch, self.epoch, self.last = False, False, 0, 0
         self.work, self.jobs = None, []  # a job is a list of hands, or a marker
         self.reading = False
         self.owner, self.token = None, 0
         self.shown, self.shown_at = (0, 0), None  # the latest marker that was begun, and its k
-        self.effects = []
-
-    def take(self, event):
-        self.effects = []
-        getattr(self, "on_" + event["type"])(event)
-        return self.effects
 
     def ask(self, kind, **fields):
-        request = {"type": kind, **self.names, **fields}
-        self.effects.append({"effect": "ask", "service": "database", "request": request})
+        super().ask("database", kind, **self.names, **fields)
 
     def send(self, to, kind, **fields):
-        message = {"type": kind, **self.names, "epoch": self.epoch, **fields}
-        self.effects.append({"effect": "send", "to": to, "message": message})
+        super().send(to, kind, **self.names, epoch=self.epoch, **fields)
 
     # -- one thing after the other
 
@@ -63,10 +55,9 @@ class Writer:
 
     def answer(self, hands):
         if len(hands) > 1:
-            self.effects.append({"effect": "tell", "event": {"type": "range_written", "hands": hands}})
+            self.tell("range_written", hands=hands)
         elif hands:
-            told = {"type": "written", "message": hands[0]["message"], "filter": hands[0]["filter"]}
-            self.effects.append({"effect": "tell", "event": told})
+            self.tell("written", message=hands[0]["message"], filter=hands[0]["filter"])
 
     def show(self, marker):
         self.send(marker["to"], "live_marker", k=self.shown_at, token=marker["token"], n=marker["n"])
@@ -155,10 +146,4 @@ class Writer:
             self.owner = None
 
 
-for text in sys.stdin:
-    line = json.loads(text)
-    if "init" in line:
-        writer, effects = Writer(line["init"]), []
-    else:
-        effects = writer.take(line["event"])
-    print(json.dumps({"effects": effects, "n": line["n"]}), flush=True)
+serve(Writer)

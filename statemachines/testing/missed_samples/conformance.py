@@ -63,6 +63,12 @@ ROUND: Final = 1 << 32
 """Where the numbers of zenoh come round; those of 64 bits that are told are far below."""
 LAST: Final = ROUND - 1
 
+
+def is_short(record: Any, event: Event) -> bool:
+    """Ranges are as short as somebody takes who takes one sample after the other (MS-73)."""
+    return not isinstance(event, Published | Sample) or event.last - event.first < 8
+
+
 # -- publisher ------------------------------------------------------------------------------------------------------
 
 PUBLISHING: Final = Relation(
@@ -168,6 +174,7 @@ CACHE_ROLE: Final = ConformanceRole(
     ANSWERING,
     given=("prefix", "expression", "local", "history", "width", "places", "retention_ms"),
     alphabet=Alphabet((Published, CacheQuery, Withdraw), (Reply, ReplyRefused, ReplyEnded), (), (NotKept, LetGo)),
+    legal=is_short,
 )  # fmt: skip
 
 # -- subscriber -----------------------------------------------------------------------------------------------------
@@ -230,6 +237,12 @@ def tell_subscriber(
     return say
 
 
+def tell_doubt(record: SubscriberRecord) -> Iterator[Event]:
+    """A number far ahead, one that ends the doubt, and one that follows it."""
+    samples = ((2, 2), (6, 6), (7, 7), (1, 6)) if record.sources else ((0, 0),)
+    yield from (Subscribe(), *(Sample("p", *two) for two in samples))
+
+
 def is_within(queries: int) -> Callable[[Any], bool]:
     """No source has sent more queries."""
 
@@ -257,7 +270,7 @@ ONE, THREE = ((0, 0), (1, 1)), ((0, 0), (1, 1), (3, 3))
 JUMPS: Final = ((0, 0), (2, 2), (6, 6), (7, 7))
 SUBSCRIBER_STARTS: Final = (
     start_subscriber("a hole", tell_subscriber(THREE, (3,), (0, 1))),
-    start_subscriber("windows", tell_subscriber(((0, 0), (1, 1), (4, 4)), (), (0, 1)), 3, window=1, windows=2),
+    start_subscriber("windows", tell_subscriber(((0, 0), (1, 1), (5, 5)), (), (0, 1)), 3, window=2, windows=2),
     start_subscriber("one try", tell_subscriber(((0, 0), (2, 3), (6, 6)), (), (0, 2)), retries=0, pending=1),
     start_subscriber("unreliable answers", tell_subscriber(THREE, (), (0, 2)), reliable=False),
     start_subscriber("the end", tell_subscriber(ONE, (-1, 1), (0, 1, 2)), period_ms=1_000),
@@ -272,6 +285,7 @@ SUBSCRIBER_STARTS: Final = (
     ),
     start_subscriber("one source", tell_subscriber(ONE, (1,), (), ("p", "q"), (True,)), 1, sources=1),
     start_subscriber("round", tell_subscriber(((LAST, LAST), (0, 0), (2, 2)), (LAST, 2), (0, 1)), 1, width=32),
+    start_subscriber("a doubt that ends", tell_doubt, 1, jump=2),
 )
 SUBSCRIBER_ROLE: Final = ConformanceRole(
     SUBSCRIBER,
@@ -284,6 +298,7 @@ SUBSCRIBER_ROLE: Final = ConformanceRole(
         (Subscribe, Unsubscribe, Sample, Unnumbered, Heartbeat, Appeared, Disappeared, QueryEnded, QueryGoesOn),
         (), (Query,), (Deliver, DeliverUnnumbered, Missed, TurnedAway),
     ),
+    legal=is_short,
 )  # fmt: skip
 
 ROLES: Final = {"publisher": PUBLISHER_ROLE, "reliability_cache": CACHE_ROLE, "subscriber": SUBSCRIBER_ROLE}

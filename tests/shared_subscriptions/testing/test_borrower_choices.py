@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import runpy
+import sys
 from pathlib import Path
 
 import msgspec
@@ -18,7 +18,12 @@ from statemachines.testing.conformance.relation import OutputsOf, Relation
 from statemachines.testing.conformance.role import role_of
 from statemachines.testing.conformance.tour import tour_of
 
-FOREIGN = Path(__file__).parents[2] / "foreign" / "borrower.py"
+FOREIGN = Path(__file__).parents[2] / "foreign"
+sys.path.insert(0, str(FOREIGN))
+from borrower import Borrower  # noqa: E402
+
+sys.path.pop(0)
+
 RUN = 2
 
 
@@ -33,12 +38,11 @@ def judged():
 
     def judge(**changed):
         """The verdict on the plain Borrower with other methods, after the tour and some drawn runs."""
-        original = runpy.run_path(str(FOREIGN))["Borrower"]
 
         class Lines:
             def answer(self, line):
                 if "init" in line:
-                    self.borrower = type("Changed", (original,), changed)(line["init"], line["now_ns"])
+                    self.borrower = type("Changed", (Borrower,), changed)(line["init"], line["now_ns"])
                 else:
                     self.borrower.take(line)
                 effects, self.borrower.effects = self.borrower.effects, []

@@ -1,4 +1,16 @@
-"""Mistakes to be put into shipped nodes: (module, piece of its text, what takes its place)."""
+"""Shipped nodes, and mistakes to be put into them: `make test` finds some over the wire, and `make soak` all."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any, NamedTuple
+
+import planted_node
+
+from statemachines.testing.conformance.role import role_of
+from statemachines.testing.conformance.wire_run import WireRun
+from statemachines.testing.conformance.wire_verdict import WireOptions
 
 SHARED = "statemachines.shared_subscriptions."
 
@@ -89,3 +101,27 @@ SESSION = {
 
 SESSION_COMMAND = ("node", "sessions", "--store", "{database}", "--name", "a", "--listen", "{address}")
 """The arguments of a node of sessions that the kit starts."""
+
+
+class NodeMistakes(NamedTuple):
+    """The arguments that start a node, its mistakes (module, piece of its text, what takes its place), and a regular
+    expression for what is said of one that was found."""
+
+    arguments: tuple[str, ...]
+    mistakes: dict[str, tuple[str, str, str]]
+    said: str
+
+
+NODES = {
+    "shared_subscriptions/leader": NodeMistakes(LEADER_COMMAND, LEADER, "by SS-|has ended with exit code"),
+    "persistent_sessions/session": NodeMistakes(SESSION_COMMAND, SESSION, "by PS-"),
+}
+"""By their roles."""
+
+
+def judge_node(role: str, mistake: str = "", **options: Any) -> Any:
+    """The verdict of a node over the wire, with the mistake in it if one is named."""
+    node = NODES[role]
+    planted = (planted_node.__file__, *node.mistakes[mistake]) if mistake else ("-m", "statemachines")
+    run = WireRun(role_of(role), WireOptions(rate=40.0, **options), (sys.executable, *planted, *node.arguments))
+    return asyncio.run(run.judge(lambda address: None))

@@ -10,6 +10,13 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 
+def replace_once(text, right, wrong):
+    """The text with `wrong` in the place of `right`.  ValueError where that is not there exactly once."""
+    if text.count(right) != 1:
+        raise ValueError(f"{right!r} is there {text.count(right)} times; it must be there once")
+    return text.replace(right, wrong)
+
+
 class PlantedLoader(SourceFileLoader):
     """Loads one module with its text changed."""
 
@@ -18,10 +25,7 @@ class PlantedLoader(SourceFileLoader):
         self._right, self._wrong = right, wrong
 
     def get_code(self, fullname):
-        text = Path(self.path).read_text()
-        if text.count(self._right) != 1:
-            raise SystemExit(f"{fullname} has {self._right!r} {text.count(self._right)} times; it must be there once")
-        return compile(text.replace(self._right, self._wrong), self.path, "exec")
+        return compile(replace_once(Path(self.path).read_text(), self._right, self._wrong), self.path, "exec")
 
 
 class PlantedFinder(MetaPathFinder):
