@@ -13,6 +13,7 @@ PROPERTIES: Final[tuple[str, ...]] = (
     *(f"S{number}" for number in range(1, 18)),
     "S20",
     "S21",
+    "S22",
     *(f"L{number}" for number in range(1, 12)),
 )
 """By the names of the protocol's page."""
