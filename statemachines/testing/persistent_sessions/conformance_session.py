@@ -228,6 +228,17 @@ def say_next_epoch(record: ResumeRecord) -> Iterator[Event]:
         yield LiveMarker(SESSION, WRITER, 2, 1, TOKEN, 1)
 
 
+def say_timed_rows(record: ResumeRecord) -> Iterator[Event]:
+    """Writers show markers, and their last rows of each epoch, with old bounds and new ones."""
+    yield ResumeSession()
+    for (writer, epoch), rows in TIMED_ROWS.items():
+        flow = record.flows.get(writer)
+        for since_ns in (1, rows[-1].stored_ns):
+            yield Live(SESSION, writer, epoch, rows[-1], since_ns)
+        if flow is not None and flow.status.value == "waiting":
+            yield LiveMarker(SESSION, writer, epoch, len(rows), TOKEN, flow.n)
+
+
 def acknowledge_first(record: ResumeRecord) -> Iterator[Event]:
     """A client acknowledges in order."""
     if record.delivery is not None:
@@ -311,6 +322,12 @@ def store_markers(most: int) -> Callable[[StoredSession], Iterator[Request]]:
     return ask
 
 
+def pass_store_time(state: StoredSession) -> Iterator[Request]:
+    """Reads show what is stored later."""
+    if state.time_ns < TIMED.time_ns + 4:
+        yield PassTime(state.time_ns + 2)
+
+
 def pass_time(state: StoredSession) -> Iterator[Request]:
     """The clock of the database reaches the end of the first message."""
     if not state.time_ns:
@@ -375,7 +392,7 @@ def play_database(held: StoredSession, others: Any = None) -> tuple[PlayedServic
 SESSION_BACK: Final = make_session(HASTY)
 
 TIMING: Final = Timing(
-    TICK_NS, ("resume", "lull", "orphan", "repeat", "marker", "poll", "again", "begin", "end")
+    TICK_NS, ("resume", "lull", "catch_up", "orphan", "repeat", "marker", "poll", "again", "begin", "end")
 )  # fmt: skip
 
 MARKS: Final = tuple((TOKEN, n) for n in range(1, 5))
@@ -388,6 +405,17 @@ def make_start(
     """A start in which so many markers are asked for."""
     return role.Start(name, record, told, has_few(most), play_database(held, others))
 
+
+TIMED_ROWS: Final = {
+    (writer, epoch): tuple(make_row(writer, number, stored_ns=at) for number, at in enumerate(times, 1))
+    for writer, epoch, times in ((WRITER, 1, (1, 4, 7)), (OTHER, 1, (2, 3)), ("w3", 1, (6,)), ("w3", 2, (8,)))
+}
+"""Rows that are merged by their store time."""
+
+TIMED: Final = StoredSession(
+    Map({WRITER: 1, OTHER: 1}), Map({key: EpochRows(*key, rows, MARKS) for key, rows in TIMED_ROWS.items()}), time_ns=4
+)  # fmt: skip
+"""Of the third writer reads show nothing yet."""
 
 STARTS: Final = (
     make_start("no session", say_all(connect, end_connection, answer_twice), store_rows({}), 1, others=supersede),
@@ -482,6 +510,7 @@ STARTS: Final = (
         1,
         others=supersede,
     ),
+    make_start("writers whose rows are merged", say_timed_rows, TIMED, 2, others=pass_store_time),
 )
 
 SESSION_ROLE: Final = ConformanceRole(
