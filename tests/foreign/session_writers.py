@@ -315,9 +315,7 @@ class SessionWriters:
     def take_handed(self, flow, found):
         if flow.state in ("waiting", "behind", "syncing"):
             below = [row for one in found if one["epoch"] == flow.epoch for row in one["rows"]]
-            self.take_rows(
-                flow, contiguous((row for row in below if not flow.k or row["number"] < flow.k), flow.taken)
-            )
+            self.take_rows(flow, contiguous((row for row in below if not flow.k or row["number"] < flow.k), flow.taken))
 
     def on_writer_up(self, event):
         flow = self.flow_of(event, adds=True)

@@ -131,12 +131,14 @@ def _put(state: StoredSession, request: PutRows | PutMarker) -> tuple[StoredSess
     return replace(state, rows=rows, epochs=epochs.set(request.writer, request.epoch)), (RowStored(),)
 
 
-def _first(found: tuple[EpochRows, ...], behind: tuple[int, int], most: int) -> tuple[tuple[EpochRows, ...], bool]:
-    """The first `most` rows behind a place (0: all), and whether there are more."""
+def _first(
+    found: tuple[EpochRows, ...], behind: tuple[int, int], most: int, until_ns: int = 2**63
+) -> tuple[tuple[EpochRows, ...], bool]:
+    """The first `most` rows behind a place (0: all), stored until then, and whether there are more."""
     kept: list[EpochRows] = []
     left, more = most, False
     for one in found:
-        rows = tuple(row for row in one.rows if (one.epoch, row.number) > behind)
+        rows = tuple(row for row in one.rows if (one.epoch, row.number) > behind and row.stored_ns <= until_ns)
         shown = rows[:left] if most else rows
         more = more or len(shown) < len(rows)
         left -= len(shown)
@@ -148,12 +150,11 @@ def _read(state: StoredSession, request: ReadPending) -> Answer:
     found: list[EpochRows] = []
     for writer in sorted({one.writer for one in state.list_stored(request.writer)}):
         behind = max(request.behind, state.state.taken.get(writer, (0, 0)))
-        there = state.list_stored(writer)
-        shown = (replace(one, rows=tuple(row for row in one.rows if row.stored_ns <= state.time_ns)) for one in there)
-        found += _first(tuple(shown), behind, request.rows)[0]
-    if request.writer:
-        return Polled(request.writer, tuple(found), state.time_ns)
-    return PendingRead(tuple(found), state.time_ns, state.time_ns)
+        found += _first(state.list_stored(writer), behind, request.rows, state.time_ns)[0]
+    time_ns = state.time_ns
+    return (
+        Polled(request.writer, tuple(found), time_ns) if request.writer else PendingRead(tuple(found), time_ns, time_ns)
+    )
 
 
 def _fence(state: StoredSession, request: Fence) -> tuple[StoredSession, tuple[Answer, ...]]:
