@@ -3,16 +3,16 @@ it knows."""
 
 from plain_lines import Instance, serve
 from session_state import SessionState
-from session_writers import LIVE, SessionWriters, gathered, next_rows, note_complete
+from session_writers import BEYOND, LIVE, SessionWriters, gathered
 
-BEYOND = 2**62
+COUNT_MAX = 2**62
 RESUMING = ("loading", "taking", "reading", "subscribing", "syncing")
 
 
 def bounded(found, limit):
     kept = []
     for one in found:
-        rows = [row for row in one["rows"] if 0 < one["epoch"] < BEYOND and 0 < row["number"] < BEYOND][:limit]
+        rows = [row for row in one["rows"] if 0 < one["epoch"] < COUNT_MAX and 0 < row["number"] < COUNT_MAX][:limit]
         limit -= len(rows)
         if rows:
             kept.append({**one, "rows": rows, "markers": []})
@@ -29,7 +29,7 @@ class Session(SessionState, SessionWriters, Instance):
         self.status, self.session, self.claim = "new", "", 0
         self.state, self.takeover = None, ""
         self.pending, self.flows, self.complete = [], {}, 0
-        self.blocked, self.known, self.reads = {}, 0, False
+        self.known, self.reads = 0, False
         self.committing, self.outgoing, self.marks, self.inbox = False, [], [], []
 
     # -- what it does
@@ -128,23 +128,17 @@ class Session(SessionState, SessionWriters, Instance):
             self.resend()
             self.enter_takeover("ending")
             self.say_takeover("end_takeover")
-        if not writers and not self.committing:
-            self.pending = []
-            self.enter("normal")
-            self.tell("resumed", session=self.session)
-            return
         self.enter("syncing")
-        is_crowded = self.is_crowded()
+        found, complete = ([], 0) if self.is_crowded() else (self.pending, self.complete)
         for flow in [self.make_flow(writer) for writer in writers]:
-            found = [one for one in self.pending if one["writer"] == flow.writer and not is_crowded]
-            self.take_rows(flow, next_rows(flow, found))
-            note_complete(flow, found, 0 if is_crowded else self.complete)
-        self.pending = []
+            self.take_shown(flow, found, complete)
+        self.pending, self.complete = [], 0
         self.merge()
         for writer in writers:
             self.begin_flow(self.flows[writer])
             if writer not in event["writers"]:
                 self.fence(self.flows[writer], 0, True)
+        self.finish()
 
     def on_connection_lost(self, event):
         if self.status != "yielding":
@@ -199,9 +193,10 @@ class Session(SessionState, SessionWriters, Instance):
 
     def on_rows_confirmed(self, event):
         if self.takeover == "confirming":
-            for writer in sorted({one["writer"] for one in event["found"]} & set(self.flows)):
-                self.take_handed(self.flows[writer], [one for one in event["found"] if one["writer"] == writer])
-                self.merge()
+            for flow in (self.flows[writer] for writer in sorted(self.flows)):
+                if flow.state in ("waiting", "behind", "syncing"):
+                    self.take_shown(flow, event["found"], 0, flow.k or BEYOND)
+                    self.merge()
             self.end_takeover("handed")
 
     def on_timer_again(self):
@@ -221,7 +216,7 @@ class Session(SessionState, SessionWriters, Instance):
 
     def places(self):
         takes = [*self.marks, *(change for kind, change in self.inbox if kind == "take")]
-        blocked = [(writer, epoch, row) for writer, queue in self.blocked.items() for _, epoch, row in queue]
+        blocked = [(flow.writer, epoch, row) for flow in self.flows.values() for epoch, _, row in flow.blocked]
         buffers = [(flow.writer, flow.epoch, row) for flow in self.flows.values() for row in flow.buffer]
         taken = [(one["writer"], one["epoch"], row) for one in (*self.pending, *takes) for row in one["rows"]]
         return taken + blocked + buffers
@@ -230,7 +225,7 @@ class Session(SessionState, SessionWriters, Instance):
         self.pending = bounded(gathered(self.places()), self.times["handover"])
         for flow in self.flows.values():
             self.enter_flow(flow, "over")
-        self.flows, self.marks, self.inbox, self.blocked, self.reads = {}, [], [], {}, False
+        self.flows, self.marks, self.inbox, self.reads = {}, [], [], False
         self.enter_takeover("")
         self.enter("yielding")
         self.tell("yielded", session=self.session)

@@ -13,7 +13,6 @@ class SessionState:
         self.packets = dict(state["packets"])
         self.ended = set()
         self.state = {"taken": state["taken"], "queued": state["queued"], "places": state["places"]}
-        self.committing, self.outgoing, self.marks, self.inbox = False, [], [], []
 
     def is_crowded(self):
         return len(self.state["queued"]) + len(self.inbox) >= self.times["queue"]
@@ -28,10 +27,10 @@ class SessionState:
     def is_synchronised(self):
         flows = self.flows.values()
         is_ready = not self.committing and all(flow.state in ("done", *STARVED) for flow in flows)
-        return is_ready and (not self.blocked or any(map(self.is_starved, flows)))
+        return is_ready and (not self.blocked_flows() or any(map(self.is_starved, flows)))
 
     def is_starved(self, flow):
-        return flow.state in STARVED and flow.writer not in self.blocked
+        return flow.state in STARVED and not flow.blocked
 
     def is_admitted(self):
         queued = self.state["queued"]

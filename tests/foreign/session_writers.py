@@ -7,6 +7,7 @@ from operator import itemgetter
 STARVED = ("behind", "draining")
 LIVE = ("syncing", "normal")
 AT_MARKER = ("waiting", "done")
+BEYOND = 2**63
 READ = ("new", "behind", "syncing", "finalizing", "fencing", "draining")
 
 
@@ -16,16 +17,6 @@ def contiguous(rows, taken):
         if row["number"] == taken + len(found) + 1:
             found.append(row)
     return found
-
-
-def next_rows(flow, found):
-    return contiguous((row for one in found if one["epoch"] == flow.epoch for row in one["rows"]), flow.taken)
-
-
-def note_complete(flow, found, complete):
-    rows = [(one["epoch"], row["number"], row["stored_ns"]) for one in found for row in one["rows"]]
-    left = [stored for epoch, number, stored in rows if (epoch, number) > (flow.epoch, flow.taken)]
-    flow.complete = max(flow.complete, min([complete, *left]))
 
 
 def gathered(places):
@@ -43,7 +34,7 @@ class Flow:
         self.writer, self.epoch, self.taken, self.state = writer, epoch, taken, "new"
         self.n = self.k = self.heard = self.below = self.complete = 0
         self.seen = self.gone = False
-        self.buffer = []
+        self.buffer, self.blocked = [], []
 
     def next_live(self):
         return self.k + len(self.buffer)
@@ -57,38 +48,46 @@ class Flow:
 class SessionWriters:
     """Needs what a session does, and its state."""
 
-    def misses(self, writer, bound, *states):
-        flows = (flow for flow in self.flows.values() if flow.writer != writer and flow.state not in states)
-        return self.known < bound or any(flow.complete < bound for flow in flows)
+    def misses(self, flow, bound, *states):
+        others = (one for one in self.flows.values() if one is not flow and one.state not in states)
+        return self.known < bound or any(one.complete < bound for one in others)
 
-    def take_rows(self, flow, rows, since=2**63):
+    def take_rows(self, flow, rows, since=BEYOND):
+        rows = contiguous(rows, flow.taken)
         if not rows:
-            return
+            return rows
         flow.taken, flow.complete = rows[-1]["number"], max(flow.complete, rows[-1]["stored_ns"])
-        bounded = [(min(since, row["stored_ns"]), flow.epoch, row) for row in rows]
-        if self.blocked or self.misses(flow.writer, bounded[-1][0]):
-            self.blocked.setdefault(flow.writer, []).extend(bounded)
+        bounded = [(flow.epoch, min(since, row["stored_ns"]), row) for row in rows]
+        if self.blocked_flows() or self.misses(flow, bounded[-1][1]):
+            flow.blocked += bounded
         else:
             self.add_take(flow.writer, flow.epoch, rows)
+        return rows
+
+    def take_shown(self, flow, found, complete, below=BEYOND):
+        its = [(one["epoch"], row) for one in found if one["writer"] == flow.writer for row in one["rows"]]
+        rows = self.take_rows(flow, [row for epoch, row in its if epoch == flow.epoch and row["number"] < below])
+        left = [row["stored_ns"] for epoch, row in its if (epoch, row["number"]) > (flow.epoch, flow.taken)]
+        flow.complete = max(flow.complete, min([complete, *left]))
+        return rows
+
+    def blocked_flows(self):
+        return [flow for flow in self.flows.values() if flow.blocked]
 
     def merge(self):
-        free = []
-        while self.blocked:
-            heads = sorted((queue[0][2]["stored_ns"], writer) for writer, queue in self.blocked.items())
-            writer = next((one for _, one in heads if not self.misses(one, self.blocked[one][0][0])), None)
-            if writer is None:
-                break
-            free.append((writer, *self.blocked[writer].pop(0)[1:]))
-            self.blocked = {one: queue for one, queue in self.blocked.items() if queue}
-        for (writer, epoch), run in groupby(free, itemgetter(0, 1)):
-            self.add_take(writer, epoch, [row for _, _, row in run])
+        freed = []
+        while free := [flow for flow in self.blocked_flows() if not self.misses(flow, flow.blocked[0][1])]:
+            first = min(free, key=lambda flow: (flow.blocked[0][2]["stored_ns"], flow.writer))
+            freed.append((first.writer, *first.blocked.pop(0)))
+        for (writer, epoch), run in groupby(freed, itemgetter(0, 1)):
+            self.add_take(writer, epoch, [row for *_, row in run])
         if self.needs_read() and not self.reads:
             self.reads = True
             self.read_all()
 
     def needs_read(self):
-        blocked = self.blocked.items()
-        return not self.is_crowded() and any(self.misses(writer, queue[0][0], *READ) for writer, queue in blocked)
+        is_blocked = any(self.misses(flow, flow.blocked[0][1], *READ) for flow in self.blocked_flows())
+        return is_blocked and not self.is_crowded()
 
     def read_all(self):
         self.ask("read_pending", session=self.session, writer="", rows=self.page, behind=[0, 0])
@@ -100,13 +99,11 @@ class SessionWriters:
         for writer in sorted({one["writer"] for one in found if one["rows"]} - set(self.flows)):
             self.add_flow(writer)
         for writer, flow in sorted(self.flows.items()):
-            its = [one for one in found if one["writer"] == writer]
-            newest = max((one["epoch"] for one in its if one["rows"]), default=0)
+            newest = max((one["epoch"] for one in found if one["writer"] == writer and one["rows"]), default=0)
             if flow.state in AT_MARKER and newest > flow.epoch:
                 self.fence(flow, newest, False)
             elif flow.state in AT_MARKER:
-                self.take_rows(flow, next_rows(flow, its))
-                note_complete(flow, its, event["complete_ns"])
+                self.take_shown(flow, found, event["complete_ns"])
             self.merge()
         if self.needs_read() and places == {one.writer: (one.epoch, one.taken) for one in self.flows.values()}:
             self.set_timer("catch_up", "poll")
@@ -120,7 +117,7 @@ class SessionWriters:
             self.read_all()
 
     def is_crowded_for(self, flow):
-        return self.is_crowded() or len(self.blocked.get(flow.writer, ())) >= self.times["queue"]
+        return self.is_crowded() or len(flow.blocked) >= self.times["queue"]
 
     def settle(self, waited):
         self.merge()
@@ -273,10 +270,8 @@ class SessionWriters:
         elif flow.state == "syncing" and self.is_crowded_for(flow):
             self.starve(flow, flow.next_live())
         elif flow.state == "syncing":
-            rows = contiguous((row for one in found for row in one["rows"] if row["number"] < flow.k), flow.taken)
+            rows = self.take_shown(flow, event["found"], event["complete_ns"], flow.k)
             flow.seen = flow.seen or is_shown
-            self.take_rows(flow, rows)
-            note_complete(flow, event["found"], event["complete_ns"])
             if flow.seen and flow.taken == flow.k - 1:
                 self.enter_flow(flow, "finalizing")
             elif rows:
@@ -293,12 +288,10 @@ class SessionWriters:
         waited, found, more, complete = self.waits_with_room(), event["found"], event["more"], event["complete_ns"]
         if found and self.is_crowded_for(flow):
             found, more, complete = [], True, 0
-        for one in sorted(found, key=lambda one: one["epoch"]):
-            if one["epoch"] >= flow.epoch:
-                flow.taken = flow.taken if one["epoch"] == flow.epoch else 0
-                flow.epoch = one["epoch"]
-                self.take_rows(flow, contiguous(one["rows"], flow.taken))
-        note_complete(flow, found, complete)
+        for epoch in sorted({flow.epoch, *(one["epoch"] for one in found if one["epoch"] > flow.epoch)}):
+            flow.taken = flow.taken if epoch == flow.epoch else 0
+            flow.epoch = epoch
+            self.take_shown(flow, found, complete)
         flow.below = event["below"]
         if more:
             self.enter_flow(flow, "draining")
@@ -311,11 +304,6 @@ class SessionWriters:
                 self.ask_marker(flow)
         self.settle(waited)
         self.finish()
-
-    def take_handed(self, flow, found):
-        if flow.state in ("waiting", "behind", "syncing"):
-            below = [row for one in found if one["epoch"] == flow.epoch for row in one["rows"]]
-            self.take_rows(flow, contiguous((row for row in below if not flow.k or row["number"] < flow.k), flow.taken))
 
     def on_writer_up(self, event):
         flow = self.flow_of(event, adds=True)

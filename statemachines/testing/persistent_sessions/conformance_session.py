@@ -401,7 +401,7 @@ TIMED: Final = StoredSession(
         (writer, epoch): EpochRows(
             writer, epoch, tuple(make_row(writer, number, stored_ns=at) for number, at in enumerate(times, 1)), MARKS
         )
-        for writer, epoch, times in ((WRITER, 1, (1, 4, 7)), (OTHER, 1, (2, 3)), ("w3", 1, (6,)), ("w3", 2, (8,)))
+        for writer, epoch, times in ((WRITER, 1, (1, 4, 7)), (OTHER, 1, (2, 3, 8)), ("w3", 1, (6,)), ("w3", 2, (9,)))
     }),
     time_ns=4,
     gone=(OTHER,),
