@@ -42,7 +42,12 @@ class SessionState:
         for kind, change in changes:
             if kind == "take":
                 state["taken"][change["writer"]] = [change["epoch"], change["rows"][-1]["number"]]
-                state["queued"] += [{**row, "stored_ns": 0} for row in change["rows"] if row["message"]]
+                state["queued"] += [
+                    {**row, "filter": one, "stored_ns": 0, "more": []}
+                    for row in change["rows"]
+                    for one in (row["filter"], *row["more"])
+                    if row["message"]
+                ]
                 self.marks.append(change)
             else:
                 self.packets[change]["status"] = "received"
