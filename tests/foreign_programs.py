@@ -206,8 +206,8 @@ SESSION = {
         "exactly once",
     ),
     "rows behind the marker are taken from the database, too": (
-        ' for row in one["rows"] if row["number"] < flow.k)',
-        ' for row in one["rows"])',
+        'event["complete_ns"], flow.k)',
+        'event["complete_ns"])',
         "messages astray for a slow client",
     ),
     "a message that was dropped before the marker is forgotten": (
