@@ -206,8 +206,8 @@ SESSION = {
         "exactly once",
     ),
     "rows behind the marker are taken from the database, too": (
-        ' for row in one["rows"] if row["number"] < flow.k)',
-        ' for row in one["rows"])',
+        'event["complete_ns"], flow.k)',
+        'event["complete_ns"])',
         "messages astray for a slow client",
     ),
     "a message that was dropped before the marker is forgotten": (
@@ -229,6 +229,16 @@ SESSION = {
         '            self.set_timer("orphan", "orphan")\n',
         '            self.set_timer("orphan", "orphan")\n            token = self.claim\n',
         "owners that come after",
+    ),
+    "rows of several writers are taken in the order of their names": (
+        '(flow.blocked[0][2]["stored_ns"], flow.writer)',
+        "flow.writer",
+        "writers whose rows are merged",
+    ),
+    "a row is taken before older ones of a writer that is not known": (
+        "return self.known < bound or any(",
+        "return any(",
+        "writers whose rows are merged",
     ),
 }
 
@@ -331,7 +341,7 @@ FOREIGN = (
         "persistent_sessions/session",
         ("session.py", "session_state.py", "session_writers.py"),
         SESSION,
-        quick=("a writer that dies and comes back", "exactly once"),
+        quick=("a writer that dies and comes back", "exactly once", "writers whose rows are merged"),
         slow=(
             "rows behind the marker are taken from the database, too",
             "a writer that is heard while it is fenced counts as gone",

@@ -3,16 +3,16 @@ it knows."""
 
 from plain_lines import Instance, serve
 from session_state import SessionState
-from session_writers import LIVE, SessionWriters, gathered
+from session_writers import BEYOND, LIVE, SessionWriters, gathered
 
-BEYOND = 2**62
+COUNT_MAX = 2**62
 RESUMING = ("loading", "taking", "reading", "subscribing", "syncing")
 
 
 def bounded(found, limit):
     kept = []
     for one in found:
-        rows = [row for row in one["rows"] if 0 < one["epoch"] < BEYOND and 0 < row["number"] < BEYOND][:limit]
+        rows = [row for row in one["rows"] if 0 < one["epoch"] < COUNT_MAX and 0 < row["number"] < COUNT_MAX][:limit]
         limit -= len(rows)
         if rows:
             kept.append({**one, "rows": rows, "markers": []})
@@ -28,7 +28,8 @@ class Session(SessionState, SessionWriters, Instance):
         self.page = max(1, self.most // 2)
         self.status, self.session, self.claim = "new", "", 0
         self.state, self.takeover = None, ""
-        self.pending, self.flows = [], {}
+        self.pending, self.flows, self.complete = [], {}, 0
+        self.known, self.reads = 0, False
         self.committing, self.outgoing, self.marks, self.inbox = False, [], [], []
 
     # -- what it does
@@ -50,7 +51,7 @@ class Session(SessionState, SessionWriters, Instance):
         self.keep_timer("resume", "resume", old in RESUMING, status in RESUMING)
         self.keep_timer("orphan", "orphan", old == "yielding", status == "yielding")
         if old in LIVE and status not in LIVE:
-            self.keep_timer("lull", "repeat", True, False)
+            self.cancel("lull", "catch_up")
 
     def enter_takeover(self, state):
         old, self.takeover = self.takeover, state
@@ -106,12 +107,14 @@ class Session(SessionState, SessionWriters, Instance):
         else:
             self.enter("reading")
             self.resend()
-            self.ask("read_pending", session=self.session, writer="", rows=self.page, behind=[0, 0])
+            self.read_all()
 
     def on_pending_read(self, event):
         if self.status == "reading":
-            self.pending = event["found"]
+            self.pending, self.complete = event["found"], event["complete_ns"]
             self.subscribe()
+        elif self.status in LIVE and self.reads:
+            self.catch_up(event)
 
     def subscribe(self):
         self.enter("subscribing")
@@ -120,22 +123,22 @@ class Session(SessionState, SessionWriters, Instance):
     def on_subscribed_live(self, event):
         if self.status != "subscribing":
             return
-        writers = sorted({*event["writers"], *event["gone"]})
+        writers, self.known = sorted({*event["writers"], *event["gone"]}), event["seen_ns"]
         if self.takeover == "begun":
             self.resend()
             self.enter_takeover("ending")
             self.say_takeover("end_takeover")
-        if not writers and not self.committing:
-            self.pending = []
-            self.enter("normal")
-            self.tell("resumed", session=self.session)
-            return
         self.enter("syncing")
+        found, complete = ([], 0) if self.is_crowded() else (self.pending, self.complete)
+        for flow in [self.make_flow(writer) for writer in writers]:
+            self.take_shown(flow, found, complete)
+        self.pending, self.complete = [], 0
+        self.merge()
         for writer in writers:
-            flow = self.add_flow(writer, self.pending)
+            self.begin_flow(self.flows[writer])
             if writer not in event["writers"]:
-                self.fence(flow, 0, True)
-        self.pending = []
+                self.fence(self.flows[writer], 0, True)
+        self.finish()
 
     def on_connection_lost(self, event):
         if self.status != "yielding":
@@ -190,8 +193,10 @@ class Session(SessionState, SessionWriters, Instance):
 
     def on_rows_confirmed(self, event):
         if self.takeover == "confirming":
-            for writer in sorted({one["writer"] for one in event["found"]} & set(self.flows)):
-                self.take_handed(self.flows[writer], [one for one in event["found"] if one["writer"] == writer])
+            for flow in (self.flows[writer] for writer in sorted(self.flows)):
+                if flow.state in ("waiting", "behind", "syncing"):
+                    self.take_shown(flow, event["found"], 0, flow.k or BEYOND)
+                    self.merge()
             self.end_takeover("handed")
 
     def on_timer_again(self):
@@ -211,14 +216,16 @@ class Session(SessionState, SessionWriters, Instance):
 
     def places(self):
         takes = [*self.marks, *(change for kind, change in self.inbox if kind == "take")]
+        blocked = [(flow.writer, epoch, row) for flow in self.flows.values() for epoch, _, row in flow.blocked]
         buffers = [(flow.writer, flow.epoch, row) for flow in self.flows.values() for row in flow.buffer]
-        return [(one["writer"], one["epoch"], row) for one in (*self.pending, *takes) for row in one["rows"]] + buffers
+        taken = [(one["writer"], one["epoch"], row) for one in (*self.pending, *takes) for row in one["rows"]]
+        return taken + blocked + buffers
 
     def fall_silent(self):
         self.pending = bounded(gathered(self.places()), self.times["handover"])
         for flow in self.flows.values():
             self.enter_flow(flow, "over")
-        self.flows, self.marks, self.inbox = {}, [], []
+        self.flows, self.marks, self.inbox, self.reads = {}, [], [], False
         self.enter_takeover("")
         self.enter("yielding")
         self.tell("yielded", session=self.session)

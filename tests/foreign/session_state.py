@@ -13,7 +13,6 @@ class SessionState:
         self.packets = dict(state["packets"])
         self.ended = set()
         self.state = {"taken": state["taken"], "queued": state["queued"], "places": state["places"]}
-        self.committing, self.outgoing, self.marks, self.inbox = False, [], [], []
 
     def is_crowded(self):
         return len(self.state["queued"]) + len(self.inbox) >= self.times["queue"]
@@ -22,11 +21,16 @@ class SessionState:
         return 0 if self.inbox or self.state["queued"] else max(0, self.most - len(self.packets))
 
     def waits_with_room(self):
-        is_starved = any(flow.state in STARVED for flow in self.flows.values())
+        is_starved = any(map(self.is_starved, self.flows.values()))
         return is_starved and not self.committing and 0 < self.room() < self.page
 
     def is_synchronised(self):
-        return not self.committing and all(flow.state in ("done", *STARVED) for flow in self.flows.values())
+        flows = self.flows.values()
+        is_ready = not self.committing and all(flow.state in ("done", *STARVED) for flow in flows)
+        return is_ready and (not self.blocked_flows() or any(map(self.is_starved, flows)))
+
+    def is_starved(self, flow):
+        return flow.state in STARVED and not flow.blocked
 
     def is_admitted(self):
         queued = self.state["queued"]
@@ -38,7 +42,12 @@ class SessionState:
         for kind, change in changes:
             if kind == "take":
                 state["taken"][change["writer"]] = [change["epoch"], change["rows"][-1]["number"]]
-                state["queued"] += [row for row in change["rows"] if row["message"]]
+                state["queued"] += [
+                    {**row, "filter": one, "stored_ns": 0, "more": []}
+                    for row in change["rows"]
+                    for one in (row["filter"], *row["more"])
+                    if row["message"]
+                ]
                 self.marks.append(change)
             else:
                 self.packets[change]["status"] = "received"
@@ -67,12 +76,10 @@ class SessionState:
         self.ended = set()
         self.ask("commit_state", session=self.session, token=self.token, change=shown)
 
-    def take_rows(self, flow, rows, epoch):
-        if rows:
-            change = ("take", {"writer": flow.writer, "epoch": epoch, "rows": rows})
-            self.inbox.append(change)
-            if not self.committing:
-                self.commit(self.inbox)
+    def add_take(self, writer, epoch, rows):
+        self.inbox.append(("take", {"writer": writer, "epoch": epoch, "rows": rows}))
+        if not self.committing:
+            self.commit(self.inbox)
 
     def publish(self, packet, queued, dup, time):
         left = max(queued["until_ns"] - time, 0) if queued["until_ns"] else None

@@ -1,7 +1,14 @@
-"""The writers of a session, each brought together with what the database has of it: a part of session.py."""
+"""The writers of a session, each brought together with what the database has of it, and their rows merged by store
+time: a part of session.py."""
+
+from itertools import groupby
+from operator import itemgetter
 
 STARVED = ("behind", "draining")
 LIVE = ("syncing", "normal")
+AT_MARKER = ("waiting", "done")
+BEYOND = 2**63
+READ = ("new", "behind", "syncing", "finalizing", "fencing", "draining")
 
 
 def contiguous(rows, taken):
@@ -25,9 +32,9 @@ def gathered(places):
 class Flow:
     def __init__(self, writer, epoch, taken):
         self.writer, self.epoch, self.taken, self.state = writer, epoch, taken, "new"
-        self.n = self.k = self.heard = self.below = 0
+        self.n = self.k = self.heard = self.below = self.complete = 0
         self.seen = self.gone = False
-        self.buffer = []
+        self.buffer, self.blocked = [], []
 
     def next_live(self):
         return self.k + len(self.buffer)
@@ -41,18 +48,91 @@ class Flow:
 class SessionWriters:
     """Needs what a session does, and its state."""
 
+    def misses(self, flow, bound, *states):
+        others = (one for one in self.flows.values() if one is not flow and one.state not in states)
+        return self.known < bound or any(one.complete < bound for one in others)
+
+    def take_rows(self, flow, rows, since=BEYOND):
+        rows = contiguous(rows, flow.taken)
+        if not rows:
+            return rows
+        flow.taken, flow.complete = rows[-1]["number"], max(flow.complete, rows[-1]["stored_ns"])
+        bounded = [(flow.epoch, min(since, row["stored_ns"]), row) for row in rows]
+        if self.blocked_flows() or self.misses(flow, bounded[-1][1]):
+            flow.blocked += bounded
+        else:
+            self.add_take(flow.writer, flow.epoch, rows)
+        return rows
+
+    def take_shown(self, flow, found, complete, below=BEYOND):
+        its = [(one["epoch"], row) for one in found if one["writer"] == flow.writer for row in one["rows"]]
+        rows = self.take_rows(flow, [row for epoch, row in its if epoch == flow.epoch and row["number"] < below])
+        left = [row["stored_ns"] for epoch, row in its if (epoch, row["number"]) > (flow.epoch, flow.taken)]
+        flow.complete = max(flow.complete, min([complete, *left]))
+        return rows
+
+    def blocked_flows(self):
+        return [flow for flow in self.flows.values() if flow.blocked]
+
+    def merge(self):
+        freed = []
+        while free := [flow for flow in self.blocked_flows() if not self.misses(flow, flow.blocked[0][1])]:
+            first = min(free, key=lambda flow: (flow.blocked[0][2]["stored_ns"], flow.writer))
+            freed.append((first.writer, *first.blocked.pop(0)))
+        for (writer, epoch), run in groupby(freed, itemgetter(0, 1)):
+            self.add_take(writer, epoch, [row for *_, row in run])
+        if self.needs_read() and not self.reads:
+            self.reads = True
+            self.read_all()
+
+    def needs_read(self):
+        is_blocked = any(self.misses(flow, flow.blocked[0][1], *READ) for flow in self.blocked_flows())
+        return is_blocked and not self.is_crowded()
+
+    def read_all(self):
+        self.ask("read_pending", session=self.session, writer="", rows=self.page, behind=[0, 0])
+
+    def catch_up(self, event):
+        waited, found = self.waits_with_room(), event["found"]
+        places = {flow.writer: (flow.epoch, flow.taken) for flow in self.flows.values()}
+        self.known = max(self.known, event["seen_ns"])
+        for writer in sorted({one["writer"] for one in found if one["rows"]} - set(self.flows)):
+            self.add_flow(writer)
+        for writer, flow in sorted(self.flows.items()):
+            newest = max((one["epoch"] for one in found if one["writer"] == writer and one["rows"]), default=0)
+            if flow.state in AT_MARKER and newest > flow.epoch:
+                self.fence(flow, newest, False)
+            elif flow.state in AT_MARKER:
+                self.take_shown(flow, found, event["complete_ns"])
+            self.merge()
+        if self.needs_read() and places == {one.writer: (one.epoch, one.taken) for one in self.flows.values()}:
+            self.set_timer("catch_up", "poll")
+        else:
+            self.reads = False
+        self.settle(waited)
+        self.finish()
+
+    def on_timer_catch_up(self):
+        if self.reads:
+            self.read_all()
+
+    def is_crowded_for(self, flow):
+        return self.is_crowded() or len(flow.blocked) >= self.times["queue"]
+
     def settle(self, waited):
-        for writer in sorted(self.flows):
+        self.merge()
+        settled = [writer for writer in sorted(self.flows) if self.flows[writer].state == "finalizing"]
+        for writer in (*settled, *sorted(self.flows)):
             flow = self.flows[writer]
             if flow.state == "finalizing" and not self.committing:
-                if self.is_crowded():
+                if self.is_crowded_for(flow):
                     self.starve(flow, flow.next_live())
                 else:
                     rows, flow.buffer = flow.buffer, []
-                    flow.taken = flow.k - 1 + len(rows)
                     self.enter_flow(flow, "done")
-                    self.take_rows(flow, rows, flow.epoch)
-            elif flow.state in STARVED and self.room() >= self.page:
+                    self.take_rows(flow, rows)
+                self.merge()
+            elif self.is_starved(flow) and self.room() >= self.page:
                 self.read_on(flow, self.page)
         if self.waits_with_room() and not waited:
             self.set_timer("lull", "repeat")
@@ -65,7 +145,7 @@ class SessionWriters:
     def on_timer_lull(self):
         rows = self.room() if self.status in LIVE else 0
         for writer in sorted(self.flows):
-            if rows and self.flows[writer].state in STARVED:
+            if rows and self.is_starved(self.flows[writer]):
                 self.read_on(self.flows[writer], rows)
 
     def read_on(self, flow, rows):
@@ -96,6 +176,7 @@ class SessionWriters:
         self.set_timer("marker " + flow.writer, "marker")
         self.set_timer("repeat " + flow.writer, "repeat")
         self.ask_marker(flow)
+        self.merge()
 
     def fence(self, flow, below, gone):
         flow.forget()
@@ -107,16 +188,17 @@ class SessionWriters:
         flow.k, flow.seen, flow.buffer = number, True, []
         self.enter_flow(flow, "behind")
 
-    def add_flow(self, writer, pending=()):
-        epoch, taken = self.state["taken"].get(writer, (1, 0))
-        flow = self.flows[writer] = Flow(writer, epoch, taken)
-        found = [one for one in pending if (one["writer"], one["epoch"]) == (writer, epoch)]
-        rows = [] if self.is_crowded() else contiguous((row for one in found for row in one["rows"]), taken)
-        flow.taken += len(rows)
-        self.take_rows(flow, rows, epoch)
+    def make_flow(self, writer):
+        flow = self.flows[writer] = Flow(writer, *self.state["taken"].get(writer, (1, 0)))
+        return flow
+
+    def begin_flow(self, flow):
         self.enter_flow(flow, "waiting")
         self.ask_marker(flow)
-        return flow
+        self.merge()
+
+    def add_flow(self, writer):
+        self.begin_flow(self.make_flow(writer))
 
     def flow_of(self, event, adds=False):
         if self.status not in LIVE:
@@ -138,12 +220,11 @@ class SessionWriters:
         if flow.state == "waiting":
             flow.heard = max(flow.heard, number)
         elif flow.state == "done":
-            if number == flow.taken + 1 and self.is_crowded():
+            if number == flow.taken + 1 and self.is_crowded_for(flow):
                 self.starve(flow, number)
                 flow.buffer.append(row)
             elif number == flow.taken + 1:
-                flow.taken = number
-                self.take_rows(flow, [row], epoch)
+                self.take_rows(flow, [row], event["since_ns"])
             elif number > flow.taken:
                 self.ask_fresh(flow)
         elif number == flow.next_live():
@@ -186,19 +267,17 @@ class SessionWriters:
         is_shown = any([self.token, flow.n] in one["markers"] for one in found)
         if flow.state == "waiting":
             flow.seen = flow.seen or is_shown
-        elif flow.state == "syncing" and self.is_crowded():
+        elif flow.state == "syncing" and self.is_crowded_for(flow):
             self.starve(flow, flow.next_live())
         elif flow.state == "syncing":
-            rows = contiguous((row for one in found for row in one["rows"] if row["number"] < flow.k), flow.taken)
+            rows = self.take_shown(flow, event["found"], event["complete_ns"], flow.k)
             flow.seen = flow.seen or is_shown
-            flow.taken += len(rows)
             if flow.seen and flow.taken == flow.k - 1:
                 self.enter_flow(flow, "finalizing")
             elif rows:
                 self.enter_flow(flow, "behind")
             else:
                 self.set_timer("poll " + flow.writer, "poll")
-            self.take_rows(flow, rows, flow.epoch)
         self.settle(waited)
         self.finish()
 
@@ -206,15 +285,13 @@ class SessionWriters:
         flow = self.flow_of(event)
         if flow is None or flow.state != "fencing" or event["n"] != flow.n:
             return
-        waited, found, more = self.waits_with_room(), event["found"], event["more"]
-        if found and self.is_crowded():
-            found, more = [], True
-        for one in sorted(found, key=lambda one: one["epoch"]):
-            if one["epoch"] >= flow.epoch:
-                taken = flow.taken if one["epoch"] == flow.epoch else 0
-                rows = contiguous(one["rows"], taken)
-                flow.epoch, flow.taken = one["epoch"], taken + len(rows)
-                self.take_rows(flow, rows, flow.epoch)
+        waited, found, more, complete = self.waits_with_room(), event["found"], event["more"], event["complete_ns"]
+        if found and self.is_crowded_for(flow):
+            found, more, complete = [], True, 0
+        for epoch in sorted({flow.epoch, *(one["epoch"] for one in found if one["epoch"] > flow.epoch)}):
+            flow.taken = flow.taken if epoch == flow.epoch else 0
+            flow.epoch = epoch
+            self.take_shown(flow, found, complete)
         flow.below = event["below"]
         if more:
             self.enter_flow(flow, "draining")
@@ -227,13 +304,6 @@ class SessionWriters:
                 self.ask_marker(flow)
         self.settle(waited)
         self.finish()
-
-    def take_handed(self, flow, found):
-        if flow.state in ("waiting", "behind", "syncing"):
-            below = [row for one in found if one["epoch"] == flow.epoch for row in one["rows"]]
-            rows = contiguous((row for row in below if not flow.k or row["number"] < flow.k), flow.taken)
-            flow.taken += len(rows)
-            self.take_rows(flow, rows, flow.epoch)
 
     def on_writer_up(self, event):
         flow = self.flow_of(event, adds=True)

@@ -228,6 +228,12 @@ def say_next_epoch(record: ResumeRecord) -> Iterator[Event]:
         yield LiveMarker(SESSION, WRITER, 2, 1, TOKEN, 1)
 
 
+def say_late_row(record: ResumeRecord) -> Iterator[Event]:
+    """The last row of the writer comes live, of a publisher that came before the rows of other writers, or after."""
+    for since_ns in (1, 7):
+        yield Live(SESSION, WRITER, 1, make_row(WRITER, 3, stored_ns=7), since_ns)
+
+
 def acknowledge_first(record: ResumeRecord) -> Iterator[Event]:
     """A client acknowledges in order."""
     if record.delivery is not None:
@@ -312,9 +318,9 @@ def store_markers(most: int) -> Callable[[StoredSession], Iterator[Request]]:
 
 
 def pass_time(state: StoredSession) -> Iterator[Request]:
-    """The clock of the database reaches the end of the first message."""
-    if not state.time_ns:
-        yield PassTime(5)
+    """The clock of the database reaches the end of the first message, and reads show all that is stored."""
+    if state.time_ns < 5:
+        yield PassTime(9)
 
 
 def supersede(state: StoredSession) -> Iterator[Request]:
@@ -375,7 +381,7 @@ def play_database(held: StoredSession, others: Any = None) -> tuple[PlayedServic
 SESSION_BACK: Final = make_session(HASTY)
 
 TIMING: Final = Timing(
-    TICK_NS, ("resume", "lull", "orphan", "repeat", "marker", "poll", "again", "begin", "end")
+    TICK_NS, ("resume", "lull", "catch_up", "orphan", "repeat", "marker", "poll", "again", "begin", "end")
 )  # fmt: skip
 
 MARKS: Final = tuple((TOKEN, n) for n in range(1, 5))
@@ -388,6 +394,19 @@ def make_start(
     """A start in which so many markers are asked for."""
     return role.Start(name, record, told, has_few(most), play_database(held, others))
 
+
+TIMED: Final = StoredSession(
+    Map({WRITER: 1}),
+    Map({
+        (writer, epoch): EpochRows(
+            writer, epoch, tuple(make_row(writer, number, stored_ns=at) for number, at in enumerate(times, 1)), MARKS
+        )
+        for writer, epoch, times in ((WRITER, 1, (1, 4, 7)), (OTHER, 1, (2, 3, 8)), ("w3", 1, (6,)), ("w3", 2, (9,)))
+    }),
+    time_ns=4,
+    gone=(OTHER,),
+)  # fmt: skip
+"""Rows of three writers, by their store times; one is gone, and of another reads show nothing yet."""
 
 STARTS: Final = (
     make_start("no session", say_all(connect, end_connection, answer_twice), store_rows({}), 1, others=supersede),
@@ -482,6 +501,7 @@ STARTS: Final = (
         1,
         others=supersede,
     ),
+    make_start("writers whose rows are merged", say_all(show_marker(0), say_late_row), TIMED, 2, others=pass_time),
 )
 
 SESSION_ROLE: Final = ConformanceRole(

@@ -60,7 +60,8 @@ class StrikeOff(Request, frozen=True, gc=False):
 
 
 class StoredSession(StoredRows, frozen=True):
-    """The rows; the highest `token` of an owner; what the clock shows; whether the session is there; writers that are
+    """The rows; the highest `token` of an owner; what the clock shows, and reads: rows that were stored later are not
+    shown yet; whether the session is there; writers that are
     `gone`; messages of QoS 2 that other nodes have stored (`struck`)."""
 
     token: int = 0
@@ -71,7 +72,7 @@ class StoredSession(StoredRows, frozen=True):
 
 
 class PlayedDatabase(OneSession):
-    """The service.  `held`: what is stored when an instance begins.  Reads show all that is stored."""
+    """The service.  `held`: what is stored when an instance begins."""
 
     name = DATABASE
 
@@ -99,7 +100,7 @@ class PlayedDatabase(OneSession):
                 after = change_state(state.state, request.change, state.time_ns)
                 return replace(state, state=after, token=token), (StateCommitted(state.time_ns),)
             case SubscribeLive():
-                return state, (SubscribedLive(tuple(sorted(state.epochs)), state.gone),)
+                return state, (SubscribedLive(tuple(sorted(state.epochs)), state.gone, state.time_ns),)
             case PutRows() | PutMarker():
                 return _put(state, request)
             case ReadPending():
@@ -130,12 +131,14 @@ def _put(state: StoredSession, request: PutRows | PutMarker) -> tuple[StoredSess
     return replace(state, rows=rows, epochs=epochs.set(request.writer, request.epoch)), (RowStored(),)
 
 
-def _first(found: tuple[EpochRows, ...], behind: tuple[int, int], most: int) -> tuple[tuple[EpochRows, ...], bool]:
-    """The first `most` rows behind a place (0: all), and whether there are more."""
+def _first(
+    found: tuple[EpochRows, ...], behind: tuple[int, int], most: int, until_ns: int = 2**63
+) -> tuple[tuple[EpochRows, ...], bool]:
+    """The first `most` rows behind a place (0: all), stored until then, and whether there are more."""
     kept: list[EpochRows] = []
     left, more = most, False
     for one in found:
-        rows = tuple(row for row in one.rows if (one.epoch, row.number) > behind)
+        rows = tuple(row for row in one.rows if (one.epoch, row.number) > behind and row.stored_ns <= until_ns)
         shown = rows[:left] if most else rows
         more = more or len(shown) < len(rows)
         left -= len(shown)
@@ -147,8 +150,11 @@ def _read(state: StoredSession, request: ReadPending) -> Answer:
     found: list[EpochRows] = []
     for writer in sorted({one.writer for one in state.list_stored(request.writer)}):
         behind = max(request.behind, state.state.taken.get(writer, (0, 0)))
-        found += _first(state.list_stored(writer), behind, request.rows)[0]
-    return Polled(request.writer, tuple(found)) if request.writer else PendingRead(tuple(found))
+        found += _first(state.list_stored(writer), behind, request.rows, state.time_ns)[0]
+    time_ns = state.time_ns
+    return (
+        Polled(request.writer, tuple(found), time_ns) if request.writer else PendingRead(tuple(found), time_ns, time_ns)
+    )
 
 
 def _fence(state: StoredSession, request: Fence) -> tuple[StoredSession, tuple[Answer, ...]]:
@@ -179,6 +185,6 @@ def store_rows(
     return StoredSession(Map(dict.fromkeys(rows, 1)), Map(there), state or SessionState())
 
 
-def make_row(writer: str, number: int, qos: int = 1, until_ns: int = 0) -> Queued:
+def make_row(writer: str, number: int, qos: int = 1, until_ns: int = 0, stored_ns: int = 0) -> Queued:
     """The row with this number."""
-    return Queued(number, f"{writer}-{number}", "a/#", qos, until_ns)
+    return Queued(number, f"{writer}-{number}", "a/#", qos, until_ns, stored_ns)
