@@ -15,7 +15,7 @@ from typing import NamedTuple
 from statemachines import catalogue, registry
 
 ROOT = Path(__file__).parent
-DEFINED = re.compile(r"^ *def (test_\w+)\(", re.MULTILINE)
+DEFINED = re.compile(r"^ *(?:async )?def (test_\w+)\(", re.MULTILINE)
 """Read as text: to parse all files of tests takes seconds."""
 
 

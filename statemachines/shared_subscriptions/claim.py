@@ -222,7 +222,7 @@ def take(record: LeaderRecord, event: ReadDone, now_ns: int) -> tuple[LeaderReco
         properties=properties,
         epoch=epoch,
         grace=record.configuration.exclusive and not was_left_clean(found),
-        repeats=not was_left_clean(found) or may_repeat(found),
+        repeats=may_repeat(found, properties),
         trial=Trial(n, sent_at_ns, claim),
     )
     return record, (Ask(SERVICE, Commit(n, expect, ((record.key("claim"), claim),))),)
@@ -233,9 +233,11 @@ def was_left_clean(found: StoredRecord | None) -> bool:
     return found is None or (isinstance(found.value, Claim) and found.value.leader == "" and found.value.clean)
 
 
-def may_repeat(found: StoredRecord | None) -> bool:
-    """Messages behind the progress of some stream may have been handed over, as its last leader said."""
-    return found is not None and isinstance(found.value, Claim) and found.value.repeats
+def may_repeat(found: StoredRecord | None, properties: StoredRecord | None) -> bool:
+    """Messages behind the progress of some stream may have been handed over, since the group was declared."""
+    if found is None or properties is None or found.stamp < properties.stamp:
+        return False
+    return not was_left_clean(found) or (isinstance(found.value, Claim) and found.value.repeats)
 
 
 def look_later(record: LeaderRecord, event: Event, now_ns: int) -> tuple[LeaderRecord, Effects]:

@@ -314,12 +314,7 @@ def remove_page(record: GroupRecord, event: Scanned, now_ns: int) -> Outcome:
 
 
 def clear(record: GroupRecord, event: ReadDone, now_ns: int) -> Outcome:
-    """The group is gone; of its claim the epoch stays, and that nothing is in anybody's hands."""
-    put: tuple[tuple[str, Value | None], ...] = ((record.key("properties"), None),)
-    found = event.records[1]
-    if found is not None and isinstance(found.value, Claim):
-        put = (*put, (record.key("claim"), Claim("", found.value.epoch, clean=True)))
-    return commit(record, record.mark, put)
+    return commit(record, record.mark, ((record.key("properties"), None),))
 
 
 def tell_declared(record: GroupRecord, event: Committed, now_ns: int) -> Outcome:

@@ -21,7 +21,7 @@ FIELDS = {
     ("PublishStored", "persistent_sessions/client_message.py"): "n: Number",
     ("LeaveWanted", "persistent_sessions/client_message.py"): "expiry_ms: Expiry",
     ("Ping", MESSAGES.format("shared_subscriptions")): "reports: tuple[Report, ...] = ()",
-    ("Grant", MESSAGES.format("shared_subscriptions")): "acked: Ranges = ()",
+    ("Grant", MESSAGES.format("shared_subscriptions")): "repeats: Number = 0",
     ("Report", MESSAGES.format("shared_subscriptions")): 'reason: Reason = ""',
 }
 """A message and its file -> its last field, behind which the next version has one more."""

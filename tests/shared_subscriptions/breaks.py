@@ -339,7 +339,7 @@ BREAKS = {
     "SS-433": swap(sqlite, "find_file", lambda path: (0, 0, 0)),
     "SS-434": swap(Connection, "refuse", lambda self, why: self._abort()),
     "SS-440": swap(Draft, "note_repeats", lambda self, stream: None),
-    "SS-441": swap(claim, "was_left_clean", lambda found: True),
+    "SS-441": swap(claim, "may_repeat", lambda found, properties: False),
     "SS-442": swap(session, "find_handed", lambda reading, last: reading.handed),
     "SS-443": swap(Agent, "unsubscribe", lambda self, subscription, now_ns: []),
     "SS-435": swap(LeaderStarts, "keep", lambda self, question: False),

@@ -303,7 +303,7 @@ def test_SS_206_who_comes_to_remove_the_mark_and_finds_it_gone_is_done(again):
     bench = Bench(records(properties=PROPERTIES, claim=Claim("", 4, clean=True)))
 
     def removed_meanwhile(request):
-        if isinstance(request, Commit) and request.put[0] == ("/1.1/g/#:properties", None):
+        if isinstance(request, Commit) and request.put == (("/1.1/g/#:properties", None),):
             bench.state = bench.state.delete("/1.1/g/#:properties")
             if again:
                 bench.state = Bench(bench.state).feed(Declare(3)).state
