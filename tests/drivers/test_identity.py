@@ -317,16 +317,13 @@ def test_who_says_nothing_inside_or_before_tls_is_cut_off(monkeypatch, caplog, a
     assert caplog.text.count("no hello within 1 s") == 1
 
 
-def test_a_transport_that_stops_in_the_middle_of_setting_up_tls_leaves_nothing_behind(authority):
-    async def test():
-        here = End("leader-1~1", LEADER, listen=LOCAL, credentials=authority.server())
-        async with here.transport:
-            _, writer = await asyncio.open_connection(*here.transport.address)
-            await until(lambda: here.transport._connections)
-        assert not here.transport._connections
-        writer.close()
-
-    asyncio.run(test())
+async def test_a_transport_that_stops_in_the_middle_of_setting_up_tls_leaves_nothing_behind(authority):
+    here = End("leader-1~1", LEADER, listen=LOCAL, credentials=authority.server())
+    async with here.transport:
+        _, writer = await asyncio.open_connection(*here.transport.address)
+        await until(lambda: here.transport._connections)
+    assert not here.transport._connections
+    writer.close()
 
 
 @pytest.mark.parametrize(

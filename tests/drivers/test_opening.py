@@ -29,76 +29,60 @@ async def cancelled_amid(work, begun):
         await task
 
 
-def test_what_nobody_waits_for_any_more_is_closed_once_it_is_open():
-    async def play():
-        begun, go_on, closed = threading.Event(), threading.Event(), asyncio.Event()
+async def test_what_nobody_waits_for_any_more_is_closed_once_it_is_open():
+    begun, go_on, closed = threading.Event(), threading.Event(), asyncio.Event()
 
-        def make():
-            begun.set()
-            go_on.wait(10)
-            return "opened"
+    def make():
+        begun.set()
+        go_on.wait(10)
+        return "opened"
 
-        got = []
-        await cancelled_amid(open_in_thread(make, lambda made: (got.append(made), closed.set())), begun)
-        assert got == []
-        go_on.set()
-        await asyncio.wait_for(closed.wait(), 10)
-        assert got == ["opened"]
-
-    asyncio.run(play())
+    got = []
+    await cancelled_amid(open_in_thread(make, lambda made: (got.append(made), closed.set())), begun)
+    assert got == []
+    go_on.set()
+    await asyncio.wait_for(closed.wait(), 10)
+    assert got == ["opened"]
 
 
-def test_what_is_waited_for_is_handed_over_and_an_error_comes_through():
-    async def play():
-        assert await open_in_thread(lambda: "opened", pytest.fail) == "opened"
-        with pytest.raises(ZeroDivisionError):
-            await open_in_thread(lambda: 1 // 0, pytest.fail)
-
-    asyncio.run(play())
+async def test_what_is_waited_for_is_handed_over_and_an_error_comes_through():
+    assert await open_in_thread(lambda: "opened", pytest.fail) == "opened"
+    with pytest.raises(ZeroDivisionError):
+        await open_in_thread(lambda: 1 // 0, pytest.fail)
 
 
-def test_a_call_is_made_though_its_task_is_cancelled_before_a_thread_takes_it_up():
+async def test_a_call_is_made_though_its_task_is_cancelled_before_a_thread_takes_it_up():
     """Of a pool whose only thread is busy: `to_thread` drops the call then."""
-
-    async def play():
-        loop, go_on, calls = asyncio.get_running_loop(), threading.Event(), []
-        loop.set_default_executor(ThreadPoolExecutor(max_workers=1))
-        busy = asyncio.ensure_future(asyncio.to_thread(go_on.wait, 10))
-        call = asyncio.ensure_future(finish_in_thread(lambda: calls.append("called")))
-        for _ in range(2):
-            await asyncio.sleep(0)
-            call.cancel()
+    loop, go_on, calls = asyncio.get_running_loop(), threading.Event(), []
+    loop.set_default_executor(ThreadPoolExecutor(max_workers=1))
+    busy = asyncio.ensure_future(asyncio.to_thread(go_on.wait, 10))
+    call = asyncio.ensure_future(finish_in_thread(lambda: calls.append("called")))
+    for _ in range(2):
         await asyncio.sleep(0)
-        go_on.set()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        assert calls == ["called"]
-        await busy
-
-    asyncio.run(play())
-
-
-def test_all_that_was_declared_is_undeclared_though_the_closing_is_cancelled():
-    async def play():
-        declared, entities, begun = Declarations(), [Entity(), Entity()], threading.Event()
-
-        async def wait():
-            begun.set()
-            await asyncio.Event().wait()  # until it is cancelled
-
-        declared.add(entities[0])
-        declared.on_close(wait)
-        declared.add(entities[1])
-        await cancelled_amid(declared.close(), begun)
-        assert [one.undeclared for one in entities] == [1, 1]
-
-    asyncio.run(play())
+        call.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert calls == ["called"]
+    await busy
 
 
-def test_what_a_thread_declares_after_that_is_undeclared_at_once():
-    async def play():
-        declared = Declarations()
-        await declared.close()
-        assert declared.add(Entity()).undeclared == 1
+async def test_all_that_was_declared_is_undeclared_though_the_closing_is_cancelled():
+    declared, entities, begun = Declarations(), [Entity(), Entity()], threading.Event()
 
-    asyncio.run(play())
+    async def wait():
+        begun.set()
+        await asyncio.Event().wait()  # until it is cancelled
+
+    declared.add(entities[0])
+    declared.on_close(wait)
+    declared.add(entities[1])
+    await cancelled_amid(declared.close(), begun)
+    assert [one.undeclared for one in entities] == [1, 1]
+
+
+async def test_what_a_thread_declares_after_that_is_undeclared_at_once():
+    declared = Declarations()
+    await declared.close()
+    assert declared.add(Entity()).undeclared == 1

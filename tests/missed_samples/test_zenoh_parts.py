@@ -109,55 +109,46 @@ def test_names_of_sources_that_come_and_go_do_not_fill_the_memory(monkeypatch: A
         assert len(names) <= 3
 
 
-def test_a_mailbox_is_bounded_by_count_and_by_bytes_and_counts() -> None:
-    async def play() -> None:
-        box = Mailbox("box", lambda items: None, count_max=2, bytes_max=10)
-        assert [box.put(print, 1, 5), box.put(print, 2, 5), box.put(print, 3, 0)] == [True, True, False]
-        assert box.put(print, "end", always=True)
-        assert (box.waiting, box.refused) == (3, 1)
-        other = Mailbox("box", lambda items: None, count_max=9, bytes_max=10)
-        assert [other.put(print, 1, 8), other.put(print, 2, 3), other.put(repr, 3, 2)] == [True, False, True]
-        assert other.refused == 1
-        assert other.close() == [(print, 1, 8), (repr, 3, 2)]
-        assert not other.put(print, 4, always=True)
-
-    asyncio.run(play())
+async def test_a_mailbox_is_bounded_by_count_and_by_bytes_and_counts() -> None:
+    box = Mailbox("box", lambda items: None, count_max=2, bytes_max=10)
+    assert [box.put(print, 1, 5), box.put(print, 2, 5), box.put(print, 3, 0)] == [True, True, False]
+    assert box.put(print, "end", always=True)
+    assert (box.waiting, box.refused) == (3, 1)
+    other = Mailbox("box", lambda items: None, count_max=9, bytes_max=10)
+    assert [other.put(print, 1, 8), other.put(print, 2, 3), other.put(repr, 3, 2)] == [True, False, True]
+    assert other.refused == 1
+    assert other.close() == [(print, 1, 8), (repr, 3, 2)]
+    assert not other.put(print, 4, always=True)
 
 
-def test_a_loop_is_woken_once_for_all_that_comes_before_it_looks() -> None:
-    async def play() -> None:
-        woken: list[Any] = []
-        box = Mailbox("box", lambda items: None, count_max=9, bytes_max=9)
-        box._loop = SimpleNamespace(call_soon_threadsafe=woken.append)  # type: ignore[assignment]
-        for n in range(3):
-            assert box.put(print, n)
-        assert woken == [box._ready.set]
-
-    asyncio.run(play())
+async def test_a_loop_is_woken_once_for_all_that_comes_before_it_looks() -> None:
+    woken: list[Any] = []
+    box = Mailbox("box", lambda items: None, count_max=9, bytes_max=9)
+    box._loop = SimpleNamespace(call_soon_threadsafe=woken.append)  # type: ignore[assignment]
+    for n in range(3):
+        assert box.put(print, n)
+    assert woken == [box._ready.set]
 
 
-def test_a_mailbox_hands_over_from_threads_in_order_and_finds_room_again() -> None:
-    async def play() -> None:
-        got: list[int] = []
-        box = Mailbox("box", lambda items: got.extend(n for _, n, _ in items), count_max=10 * TURN, bytes_max=100)
-        task = asyncio.ensure_future(box.run(at_once))
-        for turn in range(3):
-            begin = turn * 2 * TURN
-            thread = threading.Thread(
-                target=lambda begin=begin: [box.put(print, n) for n in range(begin, begin + 2 * TURN)]
-            )
-            thread.start()
-            await asyncio.to_thread(thread.join)
-            while len(got) < begin + 2 * TURN:
-                await asyncio.sleep(0)
-            assert box.put(print, begin + 2 * TURN - 1, 100)  # of all its bytes: what was taken out counts no more
-            while box.waiting:
-                await asyncio.sleep(0)
-            got.pop()
-        assert got == list(range(6 * TURN))
-        task.cancel()
-
-    asyncio.run(play())
+async def test_a_mailbox_hands_over_from_threads_in_order_and_finds_room_again() -> None:
+    got: list[int] = []
+    box = Mailbox("box", lambda items: got.extend(n for _, n, _ in items), count_max=10 * TURN, bytes_max=100)
+    task = asyncio.ensure_future(box.run(at_once))
+    for turn in range(3):
+        begin = turn * 2 * TURN
+        thread = threading.Thread(
+            target=lambda begin=begin: [box.put(print, n) for n in range(begin, begin + 2 * TURN)]
+        )
+        thread.start()
+        await asyncio.to_thread(thread.join)
+        while len(got) < begin + 2 * TURN:
+            await asyncio.sleep(0)
+        assert box.put(print, begin + 2 * TURN - 1, 100)  # of all its bytes: what was taken out counts no more
+        while box.waiting:
+            await asyncio.sleep(0)
+        got.pop()
+    assert got == list(range(6 * TURN))
+    task.cancel()
 
 
 def test_a_mailbox_that_never_stands_still_gathers_and_one_that_is_full_or_rests_does_not(monkeypatch: Any) -> None:
@@ -194,27 +185,24 @@ def test_a_mailbox_that_never_stands_still_gathers_and_one_that_is_full_or_rests
     asyncio.run(play())
 
 
-def test_an_outlet_makes_its_writer_wait_and_ends_with_what_it_ended_with() -> None:
-    async def play() -> None:
-        outlet: Outlet[int] = Outlet(2)
-        outlet.put(1)
-        await outlet.room()
-        outlet.put(2)
-        waiting = asyncio.ensure_future(outlet.room())
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        assert await outlet.get() == 1
-        await waiting
-        outlet.end(ValueError("why"))
-        assert await outlet.get() == 2
-        with pytest.raises(ValueError, match="why"):
-            await outlet.get()
-        empty: Outlet[int] = Outlet(1)
-        asyncio.get_running_loop().call_soon(empty.end)
-        with pytest.raises(StopAsyncIteration):
-            await empty.get()
-
-    asyncio.run(play())
+async def test_an_outlet_makes_its_writer_wait_and_ends_with_what_it_ended_with() -> None:
+    outlet: Outlet[int] = Outlet(2)
+    outlet.put(1)
+    await outlet.room()
+    outlet.put(2)
+    waiting = asyncio.ensure_future(outlet.room())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    assert await outlet.get() == 1
+    await waiting
+    outlet.end(ValueError("why"))
+    assert await outlet.get() == 2
+    with pytest.raises(ValueError, match="why"):
+        await outlet.get()
+    empty: Outlet[int] = Outlet(1)
+    asyncio.get_running_loop().call_soon(empty.end)
+    with pytest.raises(StopAsyncIteration):
+        await empty.get()
 
 
 LINKS = frozenset({"a", "b"})
@@ -249,28 +237,24 @@ def test_who_floods_a_query_with_caches_does_not_fill_the_memory() -> None:
     assert query.lost
 
 
-def test_no_timeout_is_believed_before_what_came_is_read() -> None:
+async def test_no_timeout_is_believed_before_what_came_is_read() -> None:
     """A reader that is slow lets replies wait: the query that brought them is not silent."""
-
-    async def play() -> None:
-        taken = [0]
-        recovery = Recovery(retries=0, timeout_ms=1, timeout_max_ms=1)
-        told: list[Event] = []
-        party = SampleParty(SUBSCRIBER, SubscriberRecord(recovery), Life("s~1", 1, None), transport=None,  # type: ignore[arg-type]
-                      services={"query": lambda name, query, feed: None}, told=told.append,
-                      came=lambda: 1, taken=lambda: taken[0])  # fmt: skip
-        party.feed(Subscribe())
-        party.receive("p", Sample("p", 0, 0))
-        party.receive("p", Sample("p", 2, 2))
-        await asyncio.sleep(0.1)
-        assert told == [Deliver("p", 0, 0)]
-        taken[0] = 1
-        while len(told) < 3:
-            await asyncio.sleep(0.005)
-        assert told[1:] == [Missed("p", 1, 1), Deliver("p", 2, 2)]
-        await party.close()
-
-    asyncio.run(play())
+    taken = [0]
+    recovery = Recovery(retries=0, timeout_ms=1, timeout_max_ms=1)
+    told: list[Event] = []
+    party = SampleParty(SUBSCRIBER, SubscriberRecord(recovery), Life("s~1", 1, None), transport=None,  # type: ignore[arg-type]
+                  services={"query": lambda name, query, feed: None}, told=told.append,
+                  came=lambda: 1, taken=lambda: taken[0])  # fmt: skip
+    party.feed(Subscribe())
+    party.receive("p", Sample("p", 0, 0))
+    party.receive("p", Sample("p", 2, 2))
+    await asyncio.sleep(0.1)
+    assert told == [Deliver("p", 0, 0)]
+    taken[0] = 1
+    while len(told) < 3:
+        await asyncio.sleep(0.005)
+    assert told[1:] == [Missed("p", 1, 1), Deliver("p", 2, 2)]
+    await party.close()
 
 
 def test_the_machine_gives_up_queries_by_the_settings_as_they_are_given() -> None:
@@ -323,26 +307,23 @@ def sample(word: int, size: int = 0) -> ReceivedSample:
     return ReceivedSample(OwnSample("k", payload, zenoh.SampleKind.PUT, zenoh.Encoding.ZENOH_BYTES), source="a/1")
 
 
-def test_runs_are_put_before_the_machine_whole_and_every_sample_gets_its_number() -> None:
-    async def play() -> None:
-        desk = Desk()
-        for sn in (0, 1, 2, 5, 6, 2, 5, 3, 4):
-            assert desk.add(sn)
+async def test_runs_are_put_before_the_machine_whole_and_every_sample_gets_its_number() -> None:
+    desk = Desk()
+    for sn in (0, 1, 2, 5, 6, 2, 5, 3, 4):
+        assert desk.add(sn)
+    desk.arrivals.settle()
+    assert desk.delivered == [(n, n) for n in range(7)]
+    assert (desk.statistics.duplicates, desk.statistics.repeated) == (2, 2)
+    desk.arrivals.add("a/1", 3, replace(sample(3), recovered=True))
+    desk.arrivals.settle()
+    assert (desk.statistics.duplicates, desk.statistics.repeated) == (3, 2)
+    for sn in (7, 8, 9):  # the next ones in order, each in a turn of its own
+        desk.add(sn)
         desk.arrivals.settle()
-        assert desk.delivered == [(n, n) for n in range(7)]
-        assert (desk.statistics.duplicates, desk.statistics.repeated) == (2, 2)
-        desk.arrivals.add("a/1", 3, replace(sample(3), recovered=True))
-        desk.arrivals.settle()
-        assert (desk.statistics.duplicates, desk.statistics.repeated) == (3, 2)
-        for sn in (7, 8, 9):  # the next ones in order, each in a turn of its own
-            desk.add(sn)
-            desk.arrivals.settle()
-        assert desk.delivered == [(n, n) for n in range(10)]
-        assert desk.arrivals.held == 0
-        assert desk.arrivals._bytes == 0
-        assert desk.arrivals._samples == {}
-
-    asyncio.run(play())
+    assert desk.delivered == [(n, n) for n in range(10)]
+    assert desk.arrivals.held == 0
+    assert desk.arrivals._bytes == 0
+    assert desk.arrivals._samples == {}
 
 
 def test_a_query_that_is_answered_before_it_returns_waits_until_the_step_is_over() -> None:
@@ -367,138 +348,114 @@ def test_a_query_that_is_answered_before_it_returns_waits_until_the_step_is_over
     asyncio.run(play())
 
 
-def test_a_number_that_follows_that_of_another_source_is_not_of_its_run() -> None:
-    async def play() -> None:
-        desk = Desk()
-        for source, sn in (("a/1", 0), ("b/1", 1), ("a/1", 1), ("b/1", 2)):
-            desk.arrivals.add(source, sn, sample(sn))
+async def test_a_number_that_follows_that_of_another_source_is_not_of_its_run() -> None:
+    desk = Desk()
+    for source, sn in (("a/1", 0), ("b/1", 1), ("a/1", 1), ("b/1", 2)):
+        desk.arrivals.add(source, sn, sample(sn))
+    desk.arrivals.settle()
+    assert [number for number, _ in desk.delivered] == [0, 1, 1, 2]
+    assert desk.party.record.sources["a/1"].expected == desk.party.record.sources["b/1"].expected - 1
+    assert desk.arrivals.held == 0
+
+
+async def test_numbers_of_the_wire_come_round() -> None:
+    desk = Desk()
+    for sn in (2**32 - 2, 2**32 - 1, 0, 1):
+        desk.add(sn)
+    desk.arrivals.settle()
+    assert [number for number, _ in desk.delivered] == [2**32 - 2, 2**32 - 1, 2**32, 2**32 + 1]
+    with pytest.raises(ValueError, match="32 bits"):
+        desk.add(2**32)
+
+
+async def test_the_first_copy_counts_and_what_is_missed_is_not_waited_for() -> None:
+    desk = Desk(retries=0)
+    for sn, word in ((0, 0), (2, 20), (2, 21), (3, 30)):
+        desk.add(sn, word)
+    desk.arrivals.settle()
+    assert desk.arrivals.held == 2
+    desk.party.answer(QueryEnded("a/1", 1, 2))
+    assert desk.delivered == [(0, 0), (2, 20), (3, 30)]
+    assert desk.missed == [(2**32 + 1, 2**32 + 1)]
+    assert desk.arrivals.held == 0
+
+
+async def test_what_is_held_is_bounded_in_bytes_and_what_is_next_always_has_room() -> None:
+    room = 3 * (OVERHEAD + 100)
+    desk = Desk(bytes_max=room)
+    added = [desk.add(sn, size=100) for sn in (0, 2, 3, 4, 5, 6)]
+    assert added == [True, True, True, True, False, False]
+    desk.arrivals.settle()
+    assert desk.arrivals.held == 3
+    assert desk.statistics.refused == 2
+    assert desk.add(1, size=10_000)
+    desk.arrivals.settle()
+    assert [number for number, _ in desk.delivered] == [0, 1, 2, 3, 4]
+    assert desk.arrivals._bytes == 0
+    assert desk.add(6, size=100)
+
+
+async def test_samples_of_one_source_too_many_are_not_held() -> None:
+    desk = Desk(sources=1)
+    desk.add(0)
+    desk.arrivals.add("b/1", 7, replace(sample(7), source="b/1"))
+    desk.arrivals.settle()
+    assert desk.delivered == [(0, 0)]
+    assert (desk.arrivals.held, desk.arrivals._bytes, desk.arrivals._samples) == (0, 0, {})
+    assert desk.statistics.duplicates == 0
+
+
+async def test_a_sample_that_is_not_believed_is_not_held() -> None:
+    desk = Desk(jump=10)
+    for sn in (0, 1 << 30, 1):
+        desk.add(sn)
         desk.arrivals.settle()
-        assert [number for number, _ in desk.delivered] == [0, 1, 1, 2]
-        assert desk.party.record.sources["a/1"].expected == desk.party.record.sources["b/1"].expected - 1
-        assert desk.arrivals.held == 0
-
-    asyncio.run(play())
-
-
-def test_numbers_of_the_wire_come_round() -> None:
-    async def play() -> None:
-        desk = Desk()
-        for sn in (2**32 - 2, 2**32 - 1, 0, 1):
-            desk.add(sn)
-        desk.arrivals.settle()
-        assert [number for number, _ in desk.delivered] == [2**32 - 2, 2**32 - 1, 2**32, 2**32 + 1]
-        with pytest.raises(ValueError, match="32 bits"):
-            desk.add(2**32)
-
-    asyncio.run(play())
+    assert desk.delivered == [(0, 0), (1, 1)]
+    assert (desk.arrivals.held, desk.arrivals._bytes, desk.arrivals._samples) == (0, 0, {})
+    assert (desk.statistics.doubted, desk.statistics.duplicates) == (1, 0)
+    desk.add((1 << 30) + 1)  # two in sequence
+    desk.arrivals.settle()
+    assert desk.arrivals.held == 1
 
 
-def test_the_first_copy_counts_and_what_is_missed_is_not_waited_for() -> None:
-    async def play() -> None:
-        desk = Desk(retries=0)
-        for sn, word in ((0, 0), (2, 20), (2, 21), (3, 30)):
-            desk.add(sn, word)
-        desk.arrivals.settle()
-        assert desk.arrivals.held == 2
-        desk.party.answer(QueryEnded("a/1", 1, 2))
-        assert desk.delivered == [(0, 0), (2, 20), (3, 30)]
-        assert desk.missed == [(2**32 + 1, 2**32 + 1)]
-        assert desk.arrivals.held == 0
-
-    asyncio.run(play())
-
-
-def test_what_is_held_is_bounded_in_bytes_and_what_is_next_always_has_room() -> None:
-    async def play() -> None:
-        room = 3 * (OVERHEAD + 100)
-        desk = Desk(bytes_max=room)
-        added = [desk.add(sn, size=100) for sn in (0, 2, 3, 4, 5, 6)]
-        assert added == [True, True, True, True, False, False]
-        desk.arrivals.settle()
-        assert desk.arrivals.held == 3
-        assert desk.statistics.refused == 2
-        assert desk.add(1, size=10_000)
-        desk.arrivals.settle()
-        assert [number for number, _ in desk.delivered] == [0, 1, 2, 3, 4]
-        assert desk.arrivals._bytes == 0
-        assert desk.add(6, size=100)
-
-    asyncio.run(play())
+async def test_a_store_keeps_nothing_for_one_queue_too_many_and_nothing_of_one_that_was_let_go() -> None:
+    record = CacheRecord(width=32, history=2, places=1)
+    session: Any = None
+    store = SampleStore(session, layout_of("advanced"), record, Life("c~1", 1, None), bytes_max=1 << 20)
+    for sn in (0, 1, 2):
+        store.keep(sample(sn), sn, local=False)
+    store.keep(replace(sample(0), source="b/1"), 0, local=False)
+    counts = store.statistics
+    assert (counts.samples, counts.not_kept, counts.too_old, counts.let_go) == (2, 1, 0, 0)
+    store._party.feed(CrowdedOver())  # nobody was heard since
+    assert (counts.samples, counts.bytes, counts.let_go) == (0, 0, 1)
+    assert (store._samples, store._numbers) == ({}, {})
+    store.keep(replace(sample(0), source="b/1"), 1, local=False)
+    assert (counts.samples, counts.not_kept) == (1, 1)
+    await store.close()
 
 
-def test_samples_of_one_source_too_many_are_not_held() -> None:
-    async def play() -> None:
-        desk = Desk(sources=1)
-        desk.add(0)
-        desk.arrivals.add("b/1", 7, replace(sample(7), source="b/1"))
-        desk.arrivals.settle()
-        assert desk.delivered == [(0, 0)]
-        assert (desk.arrivals.held, desk.arrivals._bytes, desk.arrivals._samples) == (0, 0, {})
-        assert desk.statistics.duplicates == 0
+async def test_everything_that_was_declared_is_undone_in_the_opposite_order_whatever_fails() -> None:
+    undone: list[str] = []
 
-    asyncio.run(play())
+    class Entity:
+        def __init__(self, name: str, error: Exception | None = None) -> None:
+            self.name, self.error = name, error
 
+        def undeclare(self) -> None:
+            undone.append(self.name)
+            if self.error is not None:
+                raise self.error
 
-def test_a_sample_that_is_not_believed_is_not_held() -> None:
-    async def play() -> None:
-        desk = Desk(jump=10)
-        for sn in (0, 1 << 30, 1):
-            desk.add(sn)
-            desk.arrivals.settle()
-        assert desk.delivered == [(0, 0), (1, 1)]
-        assert (desk.arrivals.held, desk.arrivals._bytes, desk.arrivals._samples) == (0, 0, {})
-        assert (desk.statistics.doubted, desk.statistics.duplicates) == (1, 0)
-        desk.add((1 << 30) + 1)  # two in sequence
-        desk.arrivals.settle()
-        assert desk.arrivals.held == 1
-
-    asyncio.run(play())
-
-
-def test_a_store_keeps_nothing_for_one_queue_too_many_and_nothing_of_one_that_was_let_go() -> None:
-    async def play() -> None:
-        record = CacheRecord(width=32, history=2, places=1)
-        session: Any = None
-        store = SampleStore(session, layout_of("advanced"), record, Life("c~1", 1, None), bytes_max=1 << 20)
-        for sn in (0, 1, 2):
-            store.keep(sample(sn), sn, local=False)
-        store.keep(replace(sample(0), source="b/1"), 0, local=False)
-        counts = store.statistics
-        assert (counts.samples, counts.not_kept, counts.too_old, counts.let_go) == (2, 1, 0, 0)
-        store._party.feed(CrowdedOver())  # nobody was heard since
-        assert (counts.samples, counts.bytes, counts.let_go) == (0, 0, 1)
-        assert (store._samples, store._numbers) == ({}, {})
-        store.keep(replace(sample(0), source="b/1"), 1, local=False)
-        assert (counts.samples, counts.not_kept) == (1, 1)
-        await store.close()
-
-    asyncio.run(play())
-
-
-def test_everything_that_was_declared_is_undone_in_the_opposite_order_whatever_fails() -> None:
-    async def play() -> None:
-        undone: list[str] = []
-
-        class Entity:
-            def __init__(self, name: str, error: Exception | None = None) -> None:
-                self.name, self.error = name, error
-
-            def undeclare(self) -> None:
-                undone.append(self.name)
-                if self.error is not None:
-                    raise self.error
-
-        declared = Declarations()
-        declared.add(Entity("queryable"))
-        declared.add(Entity("token", ValueError("no")))
-        declared.add(Entity("gone", zenoh.ZError("session closed")))
-        with pytest.raises(ValueError, match="no"):
-            await declared.close()
-        assert undone == ["gone", "token", "queryable"]
+    declared = Declarations()
+    declared.add(Entity("queryable"))
+    declared.add(Entity("token", ValueError("no")))
+    declared.add(Entity("gone", zenoh.ZError("session closed")))
+    with pytest.raises(ValueError, match="no"):
         await declared.close()
-        assert len(undone) == 3
-
-    asyncio.run(play())
+    assert undone == ["gone", "token", "queryable"]
+    await declared.close()
+    assert len(undone) == 3
 
 
 def test_options_that_cannot_be_are_refused_by_name() -> None:

@@ -24,6 +24,7 @@ from statemachines.shared_subscriptions.properties.delivered_messages import (
     DeliveredMessages,
     DeliveryPlace,
     check_durable,
+    check_marked,
     check_none_left_out,
     check_topic,
     compile_filter,
@@ -114,6 +115,9 @@ def commit(party, epoch, root=None, *, is_over=False, **keys):
     """What breaks where the leader of epoch 5 has the claim, and 2 was the last root."""
     held = CommittedClaim(StoredRecord(Claim(LEADER, 5), 9), 2)
     return held.observe(party, batch(party, epoch, root, **keys), is_over, 10)[1]
+
+
+SEEN = OffsetRanges(((0, 3),))
 
 
 def deliver(first, last=None):
@@ -303,6 +307,8 @@ RUNS = [
     ("S21", dropped("dead"), dropped("")),
     ("S21", check_no_letter(deliver(2, 4), {(STREAM, 3)}), check_no_letter(deliver(2, 4), {(STREAM, 5)})),
     ("S21", check_no_letter(deliver(2, 4), {(STREAM, 4)}), check_no_letter(deliver(2, 4), {(STREAM, 1)})),
+    ("S22", check_marked(deliver(2, 4), SEEN), check_marked(replace(deliver(2, 4), handed=4), SEEN)),
+    ("S22", check_marked(replace(deliver(2, 4), failed=1), SEEN), check_marked(replace(deliver(3), failed=1), SEEN)),
     (
         "L1",
         find_unconnected(OWNER, replace(HOLDING, status=BorrowerStatus.CONNECTING)),

@@ -73,7 +73,7 @@ class ServerConnections:
         except psycopg.Error as error:
             return SAID in str(error)
 
-    def waiting(self) -> list[psycopg.Connection[Any]]:
+    def list_waiting(self) -> list[psycopg.Connection[Any]]:
         """Those of the worker that have sent something and have no answer."""
         open_ones = [one for one in list(self._opened) if one not in self.on_loop and not one.closed]
         return [one for one in open_ones if one.info.transaction_status is TransactionStatus.ACTIVE]
@@ -138,7 +138,7 @@ class AnsweredWorker:
         future = self.submit(work)
         with suppress(TimeoutError):
             return future.result(LONGEST_S)
-        self._connections.cut(self._connections.waiting())
+        self._connections.cut(self._connections.list_waiting())
         return future.result()
 
     def shut_down(self, *, wait: bool) -> None:
@@ -162,6 +162,6 @@ class AnsweredWorker:
 
     async def _ask_server(self, began: float) -> None:
         is_late = time.monotonic() - began >= LONGEST_S
-        for one in self._connections.waiting():
+        for one in self._connections.list_waiting():
             if (is_late or not await self._connections.is_working(one)) and self._began == began:
                 self._connections.cut([one])

@@ -72,19 +72,16 @@ def put(number):
 
 
 @pytest.mark.parametrize("count", [1, BATCH_MAX, BATCH_MAX + 1, 2 * BATCH_MAX + 7])
-def test_PS_150_requests_are_answered_in_order_in_batches(count):
-    async def main():
-        store, taken = Store(), []
-        desk = RequestQueue(store, LIFE)
-        for number in range(count):
-            desk.give(begin(number), taken.append)
-        await served(desk, count, taken)
-        assert taken == [begin(number) for number in range(count)]
-        assert [batch for batch, _ in store.batches] == list(range(1, len(store.batches) + 1))
-        assert max(len(requests) for _, requests in store.batches) == min(count, BATCH_MAX)
-        assert len(store.batches) == -(-count // BATCH_MAX)
-
-    asyncio.run(main())
+async def test_PS_150_requests_are_answered_in_order_in_batches(count):
+    store, taken = Store(), []
+    desk = RequestQueue(store, LIFE)
+    for number in range(count):
+        desk.give(begin(number), taken.append)
+    await served(desk, count, taken)
+    assert taken == [begin(number) for number in range(count)]
+    assert [batch for batch, _ in store.batches] == list(range(1, len(store.batches) + 1))
+    assert max(len(requests) for _, requests in store.batches) == min(count, BATCH_MAX)
+    assert len(store.batches) == -(-count // BATCH_MAX)
 
 
 def test_PS_150_a_batch_that_failed_is_given_again_under_its_number(caplog):
@@ -127,88 +124,69 @@ def test_PS_331_a_batch_is_unanswered_from_when_it_was_given_first():
     assert seen == [1, 1, 1, 2]
 
 
-def test_PS_192_marks_of_rows_one_behind_the_other_are_one_of_a_batch():
+async def test_PS_192_marks_of_rows_one_behind_the_other_are_one_of_a_batch():
     """All of them together are bounded, and what stands between two of them keeps its place."""
-
-    async def main():
-        store, taken = Store(), []
-        desk = RequestQueue(store, LIFE)
-        marks = [MarkDelivered("s", "w", 1, number) for number in range(1, ROWS_MAX + 2)]
-        asked = [put(0), *marks, *map(begin, range(BATCH_MAX))]
-        for one in asked:
-            desk.give(one, taken.append)
-        await served(desk, len(asked), taken)
-        assert taken == asked
-        first, second, third = [requests for _, requests in store.batches]
-        assert first == asked[:ROWS_MAX]
-        assert second == asked[ROWS_MAX : ROWS_MAX + 1 + BATCH_MAX]
-        assert third == asked[-1:]
-
-    asyncio.run(main())
+    store, taken = Store(), []
+    desk = RequestQueue(store, LIFE)
+    marks = [MarkDelivered("s", "w", 1, number) for number in range(1, ROWS_MAX + 2)]
+    asked = [put(0), *marks, *map(begin, range(BATCH_MAX))]
+    for one in asked:
+        desk.give(one, taken.append)
+    await served(desk, len(asked), taken)
+    assert taken == asked
+    first, second, third = [requests for _, requests in store.batches]
+    assert first == asked[:ROWS_MAX]
+    assert second == asked[ROWS_MAX : ROWS_MAX + 1 + BATCH_MAX]
+    assert third == asked[-1:]
 
 
-def test_D_544_messages_that_are_stored_together_count_as_one_statement():
-    async def main():
-        store, taken = Store(), []
-        desk = RequestQueue(store, LIFE)
-        asked = list(map(put, range(ROWS_MAX + BATCH_MAX)))
-        for one in asked:
-            desk.give(one, taken.append)
-        await served(desk, len(asked), taken)
-        assert [requests for _, requests in store.batches] == [asked[:ROWS_MAX], asked[ROWS_MAX:]]
-
-    asyncio.run(main())
+async def test_D_544_messages_that_are_stored_together_count_as_one_statement():
+    store, taken = Store(), []
+    desk = RequestQueue(store, LIFE)
+    asked = list(map(put, range(ROWS_MAX + BATCH_MAX)))
+    for one in asked:
+        desk.give(one, taken.append)
+    await served(desk, len(asked), taken)
+    assert [requests for _, requests in store.batches] == [asked[:ROWS_MAX], asked[ROWS_MAX:]]
 
 
-def test_PS_192_PS_197_a_mark_of_several_rows_counts_as_so_many():
-    async def main():
-        store, taken = Store(), []
-        desk = RequestQueue(store, LIFE)
-        half = ROWS_MAX // 2
-        marks = [MarkDelivered("s", "w", 1, place * half + 1, (place + 1) * half) for place in range(5)]
-        for one in marks:
-            desk.give(one, taken.append)
-        await served(desk, len(marks), taken)
-        assert [requests for _, requests in store.batches] == [marks[:2], marks[2:4], marks[4:]]
-
-    asyncio.run(main())
+async def test_PS_192_PS_197_a_mark_of_several_rows_counts_as_so_many():
+    store, taken = Store(), []
+    desk = RequestQueue(store, LIFE)
+    half = ROWS_MAX // 2
+    marks = [MarkDelivered("s", "w", 1, place * half + 1, (place + 1) * half) for place in range(5)]
+    for one in marks:
+        desk.give(one, taken.append)
+    await served(desk, len(marks), taken)
+    assert [requests for _, requests in store.batches] == [marks[:2], marks[2:4], marks[4:]]
 
 
-def test_PS_150_what_changes_nothing_is_no_batch():
-    async def main():
-        store, taken = Store(StoreUnavailable("busy")), []
-        desk = RequestQueue(store, LIFE)
-        desk.give(host_request.ReadNodes(), taken.append)
-        await served(desk, 1, taken)
-        assert (store.batches, store.reads) == ([], [[host_request.ReadNodes()]] * 2)
-        desk.give(host_request.ReadNodes(), taken.append)
-        desk.give(put(1), taken.append)
-        await served(desk, 3, taken)
-        assert store.batches == [(1, [host_request.ReadNodes(), put(1)])]
-
-    asyncio.run(main())
+async def test_PS_150_what_changes_nothing_is_no_batch():
+    store, taken = Store(StoreUnavailable("busy")), []
+    desk = RequestQueue(store, LIFE)
+    desk.give(host_request.ReadNodes(), taken.append)
+    await served(desk, 1, taken)
+    assert (store.batches, store.reads) == ([], [[host_request.ReadNodes()]] * 2)
+    desk.give(host_request.ReadNodes(), taken.append)
+    desk.give(put(1), taken.append)
+    await served(desk, 3, taken)
+    assert store.batches == [(1, [host_request.ReadNodes(), put(1)])]
 
 
-def test_PS_150_that_the_node_lives_is_said_first():
-    async def main():
-        store, taken = Store(), []
-        desk = RequestQueue(store, LIFE)
-        desk.give(put(1), taken.append)
-        desk.give_first(host_request.Beat("a", 1), taken.append)
-        await served(desk, 2, taken)
-        assert taken == [host_request.Beat("a", 1), put(1)]
-
-    asyncio.run(main())
+async def test_PS_150_that_the_node_lives_is_said_first():
+    store, taken = Store(), []
+    desk = RequestQueue(store, LIFE)
+    desk.give(put(1), taken.append)
+    desk.give_first(host_request.Beat("a", 1), taken.append)
+    await served(desk, 2, taken)
+    assert taken == [host_request.Beat("a", 1), put(1)]
 
 
-def test_PS_154_what_no_repetition_helps_against_ends_the_desk():
-    async def main():
-        desk = RequestQueue(Store(Superseded("another")), LIFE)
-        desk.give(put(1), lambda answer: None)
-        ended = await served(desk, 1, [])
-        assert isinstance(ended, Superseded)
-
-    asyncio.run(main())
+async def test_PS_154_what_no_repetition_helps_against_ends_the_desk():
+    desk = RequestQueue(Store(Superseded("another")), LIFE)
+    desk.give(put(1), lambda answer: None)
+    ended = await served(desk, 1, [])
+    assert isinstance(ended, Superseded)
 
 
 def test_PS_150_answers_of_a_machine_are_fed_to_it_one_by_one():
@@ -229,23 +207,20 @@ def test_PS_150_answers_of_a_machine_are_fed_to_it_one_by_one():
 # -- owners and nodes, as the tables say ------------------------------------------------------------------------------
 
 
-def test_PS_142_the_tables_say_where_a_session_is_live(url):
-    async def main():
-        store = open_session_store(url)
-        token, session, _ = await connect(store, "s1", "tablet")
-        assert await store.ask(FindOwner("nobody")) == (OwnerFound("", 0, "nobody"),)
-        assert await store.ask(FindOwner(session, 2)) == (OwnerFound("", token, session, 2),)
-        await store.ask(LoadSession("tablet", "a~1/1", token))
-        await store.ask(SubscribeLive(session, "a~1/1", token))
-        assert await store.ask(FindOwner(session)) == (OwnerFound("a~1/1", token, session),)
-        await store.begin_life("a", 60_000)
-        await store.begin_life("b", 60_000)
-        assert await store.do(host_request.ReadNodes()) == ("a", "b")
-        await store.do(host_request.Beat("a", 0))
-        assert await store.do(host_request.ReadNodes()) == ("b",)
-        await store.close()
-
-    asyncio.run(main())
+async def test_PS_142_the_tables_say_where_a_session_is_live(url):
+    store = open_session_store(url)
+    token, session, _ = await connect(store, "s1", "tablet")
+    assert await store.ask(FindOwner("nobody")) == (OwnerFound("", 0, "nobody"),)
+    assert await store.ask(FindOwner(session, 2)) == (OwnerFound("", token, session, 2),)
+    await store.ask(LoadSession("tablet", "a~1/1", token))
+    await store.ask(SubscribeLive(session, "a~1/1", token))
+    assert await store.ask(FindOwner(session)) == (OwnerFound("a~1/1", token, session),)
+    await store.begin_life("a", 60_000)
+    await store.begin_life("b", 60_000)
+    assert await store.do(host_request.ReadNodes()) == ("a", "b")
+    await store.do(host_request.Beat("a", 0))
+    assert await store.do(host_request.ReadNodes()) == ("b",)
+    await store.close()
 
 
 # -- to one client ----------------------------------------------------------------------------------------------------
@@ -615,19 +590,16 @@ def test_PS_530_deletions_wait_for_as_long_as_something_is_delivered(no_alarm):
     assert [requests for _, requests in batches[1:]] == [[delete(1)], [delete(2)]]
 
 
-def test_PS_530_a_message_is_taken_ahead_of_marks(no_alarm):
-    async def main():
-        store, taken = Store(stores_ahead=True), []
-        desk = RequestQueue(store, LIFE)
-        desk.serve("w", MARK, lambda party, answer: None)
-        desk.give(put(1), taken.append)
-        await served(desk, 1, taken)
-        assert store.batches == [(("behind", 0), [put(1)])]
-        desk.give(rows(1), taken.append)
-        await served(desk, 2, taken)
-        assert store.batches[1:] == [(1, [MARK, rows(1)])]
-
-    asyncio.run(main())
+async def test_PS_530_a_message_is_taken_ahead_of_marks(no_alarm):
+    store, taken = Store(stores_ahead=True), []
+    desk = RequestQueue(store, LIFE)
+    desk.serve("w", MARK, lambda party, answer: None)
+    desk.give(put(1), taken.append)
+    await served(desk, 1, taken)
+    assert store.batches == [(("behind", 0), [put(1)])]
+    desk.give(rows(1), taken.append)
+    await served(desk, 2, taken)
+    assert store.batches[1:] == [(1, [MARK, rows(1)])]
 
 
 def test_PS_531_a_file_has_a_message_when_it_has_its_rows(tmp_path):

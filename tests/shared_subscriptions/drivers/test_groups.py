@@ -50,16 +50,13 @@ def payloads(messages):
     return [message.payload for message in messages]
 
 
-def test_scenario_2_a_group_declared_with_start_0_reads_everything_stored(tmp_path):
-    async def test():
-        place = Place(tmp_path)
-        await place.publish(b"one", b"two")
-        told = await shared_subscriptions.declare(GROUP, store=place.store, start="beginning", configuration=CALM)
-        assert (told.start_ns, told.found) == (0, False)
-        async with place.leading(), place.consumer("consumer-1") as messages:
-            assert payloads(await read(messages, 2)) == [b"one", b"two"]
-
-    asyncio.run(test())
+async def test_scenario_2_a_group_declared_with_start_0_reads_everything_stored(tmp_path):
+    place = Place(tmp_path)
+    await place.publish(b"one", b"two")
+    told = await shared_subscriptions.declare(GROUP, store=place.store, start="beginning", configuration=CALM)
+    assert (told.start_ns, told.found) == (0, False)
+    async with place.leading(), place.consumer("consumer-1") as messages:
+        assert payloads(await read(messages, 2)) == [b"one", b"two"]
 
 
 def test_the_groups_of_a_store_are_listed_whoever_declared_them(tmp_path, capsys):
@@ -96,56 +93,47 @@ def test_the_groups_of_a_store_are_listed_whoever_declared_them(tmp_path, capsys
     assert "there is no such file" in capsys.readouterr().err
 
 
-def test_leaders_may_keep_what_they_know_in_a_database_of_its_own(tmp_path):
-    async def test():
-        place = Place(tmp_path)
-        messages, place.store = str(place.store), f"{place.store};{tmp_path / 'leaders.db'}"
-        await shared_subscriptions.declare(GROUP, store=place.store, start="beginning", configuration=CALM)
-        async with shared_subscriptions.Publisher(messages) as publisher:
-            await publisher.publish("orders/1", b"one")
-        async with place.leading(), place.consumer("consumer-1") as consumer:
-            assert payloads(await read(consumer, 1)) == [b"one"]
-        assert await shared_subscriptions.groups.list_groups(store=messages) == []
-        (group,) = await shared_subscriptions.groups.list_groups(store=place.store)
-        assert (group.subscription, group.epoch) == (GROUP, 1)
-        place.times = replace(CALM, dead_letter_topic="dead", max_deliver=2)
-        with pytest.raises(ConfigurationError, match="needs both stores in one database"):
-            async with place.leading():
-                pass
-
-    asyncio.run(test())
+async def test_leaders_may_keep_what_they_know_in_a_database_of_its_own(tmp_path):
+    place = Place(tmp_path)
+    messages, place.store = str(place.store), f"{place.store};{tmp_path / 'leaders.db'}"
+    await shared_subscriptions.declare(GROUP, store=place.store, start="beginning", configuration=CALM)
+    async with shared_subscriptions.Publisher(messages) as publisher:
+        await publisher.publish("orders/1", b"one")
+    async with place.leading(), place.consumer("consumer-1") as consumer:
+        assert payloads(await read(consumer, 1)) == [b"one"]
+    assert await shared_subscriptions.groups.list_groups(store=messages) == []
+    (group,) = await shared_subscriptions.groups.list_groups(store=place.store)
+    assert (group.subscription, group.epoch) == (GROUP, 1)
+    place.times = replace(CALM, dead_letter_topic="dead", max_deliver=2)
+    with pytest.raises(ConfigurationError, match="needs both stores in one database"):
+        async with place.leading():
+            pass
 
 
-def test_scenario_3_the_first_subscribe_declares_from_now_on(tmp_path):
-    async def test():
-        place = Place(tmp_path)
-        await place.publish(b"before")
-        async with place.leading(), place.consumer("consumer-1") as messages:
-            assert (await shared_subscriptions.declare(GROUP, store=place.store, configuration=CALM)).found
-            await place.publish(b"after")
-            assert payloads(await read(messages, 1)) == [b"after"]
-
-    asyncio.run(test())
+async def test_scenario_3_the_first_subscribe_declares_from_now_on(tmp_path):
+    place = Place(tmp_path)
+    await place.publish(b"before")
+    async with place.leading(), place.consumer("consumer-1") as messages:
+        assert (await shared_subscriptions.declare(GROUP, store=place.store, configuration=CALM)).found
+        await place.publish(b"after")
+        assert payloads(await read(messages, 1)) == [b"after"]
 
 
-def test_scenario_5_a_destroyed_group_delivers_nothing_until_a_new_subscribe(tmp_path):
-    async def test():
-        place = Place(tmp_path, SHORT_CLAIM)
-        async with place.leading(), place.consumer("consumer-1", start="beginning") as member:
-            await place.publish(b"one")
-            assert payloads(await read(member, 1)) == [b"one"]
-            assert (await shared_subscriptions.destroy(GROUP, store=place.store, configuration=SHORT_CLAIM)).found
-            await place.publish(b"two")
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(1):
-                    await read(member, 1)
-            async with place.consumer("consumer-2") as later:
-                await place.publish(b"three")
-                async with asyncio.timeout(120):
-                    first = await anext(aiter_of(member, later))
-        assert first.payload == b"three", "the new group begins when it is declared"
-
-    asyncio.run(test())
+async def test_scenario_5_a_destroyed_group_delivers_nothing_until_a_new_subscribe(tmp_path):
+    place = Place(tmp_path, SHORT_CLAIM)
+    async with place.leading(), place.consumer("consumer-1", start="beginning") as member:
+        await place.publish(b"one")
+        assert payloads(await read(member, 1)) == [b"one"]
+        assert (await shared_subscriptions.destroy(GROUP, store=place.store, configuration=SHORT_CLAIM)).found
+        await place.publish(b"two")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await read(member, 1)
+        async with place.consumer("consumer-2") as later:
+            await place.publish(b"three")
+            async with asyncio.timeout(120):
+                first = await anext(aiter_of(member, later))
+    assert first.payload == b"three", "the new group begins when it is declared"
 
 
 async def aiter_of(*subscriptions):
@@ -157,16 +145,13 @@ async def aiter_of(*subscriptions):
     yield done.pop().result()[0]
 
 
-def test_a_subscriber_with_other_times_is_told(tmp_path):
-    async def test():
-        place = Place(tmp_path)
-        await shared_subscriptions.declare(GROUP, store=place.store, configuration=Configuration())
-        async with place.leading():
-            with pytest.raises(ConfigurationError, match="the group lives by ping_interval_ms = 1000"):
-                async with place.consumer("consumer-1"):
-                    pass
-
-    asyncio.run(test())
+async def test_a_subscriber_with_other_times_is_told(tmp_path):
+    place = Place(tmp_path)
+    await shared_subscriptions.declare(GROUP, store=place.store, configuration=Configuration())
+    async with place.leading():
+        with pytest.raises(ConfigurationError, match="the group lives by ping_interval_ms = 1000"):
+            async with place.consumer("consumer-1"):
+                pass
 
 
 def test_the_commands_declare_and_destroy(tmp_path, capsys):
