@@ -168,13 +168,13 @@ def learn(record: LeaderRecord, event: StreamsListed) -> LeaderRecord:
     for info in event.streams:
         if info.generation < oldest:
             continue
-        known = streams.get(info.stream)
+        known = before = streams.get(info.stream)
         if known is not None:
             if (info.count, info.ended) > (known.count, known.ended):
                 known = replace(known, count=info.count, ended=info.ended)
             if known.repeats == END_OF_STREAM and info.stream in record.assignments and event.n > record.repeat_n:
                 known = replace(known, repeats=info.count)
-            streams = streams.set(info.stream, known)
+            streams = streams if known is before else streams.set(info.stream, known)
             continue
         known = make_known_stream(loaded, info)
         if record.repeats and record.status is LOADING:

@@ -315,6 +315,14 @@ def test_SS_125_a_listing_says_how_far_a_known_stream_goes():
     assert len(bench.kept) == 1
 
 
+def test_SS_125_a_listing_that_says_nothing_new_changes_nothing():
+    """Of 70 000 streams none is put in its place again."""
+    bench, _ = led()
+    before, listed = bench.record.streams, bench.record.list_n
+    bench.at(1_100)
+    assert (bench.record.streams is before, bench.record.list_n > listed) == (True, True)
+
+
 def test_SS_125_a_listing_says_that_a_known_stream_has_ended():
     bench, (grant,) = led()
     bench.kept = []

@@ -88,7 +88,8 @@ def check_none_left_out(event: Deliver, high: int) -> tuple[BrokenProperty, ...]
 
 def check_marked(event: Deliver, seen: OffsetRanges) -> tuple[BrokenProperty, ...]:
     """What was `seen` before, by anybody, is counted as handed over."""
-    if seen.count_in(max(event.first + (event.failed > 0), event.handed), event.last) <= 0:
+    first = max(event.first + (event.failed > 0), event.handed)
+    if first > event.last or not seen.count_in(first, event.last):
         return ()
     detail = f"{event.stream}: {event.owner} got {event.first} to {event.last} as if nobody had been handed any"
     return (BrokenProperty("S22", detail),)
