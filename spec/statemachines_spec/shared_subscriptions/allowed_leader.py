@@ -183,7 +183,7 @@ ALLOWED: Final = (
         "any more, and while something is held there is no other",
     ),
     AllowedMutants(
-        ("listing.learn/29/0-is-1",),
+        ("listing.learn/30/0-is-1",),
         "SS-163",
         "a stream behind what was committed is granted to nobody: there is no grant to compare that number with",
     ),

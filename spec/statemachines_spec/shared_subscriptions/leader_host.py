@@ -349,4 +349,4 @@ def renumber_leader(record: LeaderRecord, awaited: int) -> LeaderRecord:
     if awaited:
         return record
     trial = None if record.trial is None else replace(record.trial, n=0, check_n=0)
-    return replace(record, number=0, load_n=0, list_n=0, measure_n=0, trial=trial)
+    return replace(record, number=0, repeat_n=0, load_n=0, list_n=0, measure_n=0, trial=trial)
