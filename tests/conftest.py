@@ -108,9 +108,6 @@ def counting(step, row_of):
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--rewrite", action="store_true", help="write tests/*/interactions/*.txt anew, from what happens now"
-    )
-    parser.addoption(
         "--order", default="given", help="tests in another order: reverse, or seed:N; tools/orders.py compares them"
     )
 
@@ -132,8 +129,6 @@ def compile_walkers_once(config):
 def pytest_configure(config):
     if getattr(config.option, "numprocesses", None):
         compile_walkers_once(config)
-    if config.getoption("--rewrite") and os.environ.get("CI"):
-        raise pytest.UsageError("--rewrite would make every interaction expected; where CI is set it is refused")
     gc.disable()
     config.add_cleanup(gc.enable)
     os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA)

@@ -207,7 +207,7 @@ class Runner:
     def judge(self, mutant: Mutant, items: list[Any]) -> Verdict:
         """Run the items, with the mutant in place, until one fails."""
         for ran, item in enumerate(items, 1):
-            item._initrequest()  # what its fixtures were before is gone
+            getattr(item, "_initrequest", list)()  # what its fixtures were before is gone; a steps text has none
             with ExitStack() as stack:
                 try:
                     mutant.apply(stack)

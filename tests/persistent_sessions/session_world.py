@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from statemachines.kernel import Ask, CancelTimer, Send, SetTimer, Tell
 from statemachines.persistent_sessions.message import Live, LiveMarker, Queued
+from statemachines.persistent_sessions.request import EpochRows
+from statemachines.persistent_sessions.takeover_message import TakeoverEnded
 from statemachines.persistent_sessions.times import Times
 from statemachines.persistent_sessions.writer_flow_record import WriterFlowRecord
 
@@ -58,6 +60,16 @@ def mortal(number, until_ns, qos=1):
 
 def rows(*numbers):
     return tuple(queued(number) for number in numbers)
+
+
+def found(*numbers, writer="w", epoch=1, markers=()):
+    """Rows of a writer, as an owner hands them over."""
+    return EpochRows(writer, epoch, rows(*numbers), markers)
+
+
+def ended(*what):
+    """What an owner hands over to the one that asked with the token 7."""
+    return TakeoverEnded("c", 7, what)
 
 
 def live(number, epoch=1, writer="w"):

@@ -14,10 +14,12 @@ SCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
 def test_what_happens_is_what_the_script_says(path, pytestconfig):
     script = path.read_text()
     happened = perform(script)
-    if pytestconfig.getoption("--rewrite"):
+    if pytestconfig.getoption("--gapless-rewrite"):
         path.write_text(happened)
     else:
-        assert happened == script, f"{path.name}: other things happen; if they are right, run pytest with --rewrite"
+        assert happened == script, (
+            f"{path.name}: other things happen; if they are right, run pytest with --gapless-rewrite"
+        )
 
 
 def test_the_main_scenarios_are_there():

@@ -19,10 +19,12 @@ NUMBERS = {20, 21, 22, 23, 24, 26, 27, 28, 33}
 def test_what_happens_is_what_the_script_says(path, pytestconfig):
     script = path.read_text()
     happened = perform(script)
-    if pytestconfig.getoption("--rewrite"):
+    if pytestconfig.getoption("--gapless-rewrite"):
         path.write_text(happened)
     else:
-        assert happened == script, f"{path.name}: other things happen; if they are right, run pytest with --rewrite"
+        assert happened == script, (
+            f"{path.name}: other things happen; if they are right, run pytest with --gapless-rewrite"
+        )
 
 
 def test_every_scenario_that_belongs_here_is_here():
@@ -30,10 +32,10 @@ def test_every_scenario_that_belongs_here_is_here():
 
 
 def test_rewriting_is_refused_where_ci_is_set():
-    command = [sys.executable, "-m", "pytest", "--rewrite", "--collect-only", "-q", __file__]
+    command = [sys.executable, "-m", "pytest", "--gapless-rewrite", "--collect-only", "-q", __file__]
     done = subprocess.run(command, env={**os.environ, "CI": "1"}, capture_output=True, text=True)
     assert done.returncode == 4
-    assert "--rewrite would make every interaction expected" in done.stderr
+    assert "--gapless-rewrite would make" in done.stderr
 
 
 def test_another_outcome_fails_and_rewriting_repairs_it(tmp_path):

@@ -1,0 +1,319 @@
+"""Steps: what a machine does on each event, as text; pytest collects the files `steps/*.txt`.
+
+    use statemachines.persistent_sessions: resume resume_record takeover_message
+    let BEGUN = TakeoverBegun("c", 7)
+    start taking = RESUME ResumeRecord("owner~1", "c", 7, TIMES, "old~1"): ResumeSession(); SessionLoaded("s", STATE)
+
+    PS-171 What is not answered is asked again.
+    taking, syncing: SayAgain("old~1") | BEGUN; SayAgain("old~1")
+        taking SayAgain: taking [PS-171] | again old~1 500 ms | old~1: BeginTakeover('c', 'owner~1', 7)
+
+The indented lines say what happens, and `pytest --gapless-rewrite` writes them.  A line with a clause begins a test:
+the block below it.  `a, b: X; Y | Z` starts anew for each start and for each `|`, and goes on at `;`.  A line that
+ends in a backslash goes on in the next.
+
+`show: X | Y` writes the values of expressions, or their errors, where the name of a start is its record:
+`show: broken(RESUME, replace(taking, session=""))`, the clauses of the invariants that a record breaks.
+
+In place of an event: `@1500` lets time pass until 1 500 ms, each timer fires when it is due; `fire` goes to the next
+timer.  `start s = MACHINE RECORD with Service(), Service(): ...` answers what is asked of these services at once;
+`service <- Request()` is somebody else's request, `service deaf` leaves what is asked unanswered, `service answers`
+ends that.
+
+Each step is compared with the step of `transitions`, and the invariants of the machine are checked.  A line says: who,
+on what, the status after it, the clause of the row, (steps of child machines), the effects, and after `;` or in a line
+of their own the fields that have other values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from difflib import unified_diff
+from enum import Enum
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from statemachines.kernel import (
+    Ask,
+    CancelTimer,
+    GaplessError,
+    Map,
+    Node,
+    ProtocolError,
+    Send,
+    SetTimer,
+    Step,
+    Tell,
+)
+from statemachines.kernel.pmap import in_order
+from statemachines.testing.steps_words import StepsError, StepsWords, split_outside, words_of
+
+MS = 1_000_000
+CLAUSE = re.compile(r"[A-Z]{1,4}-\d+\b")
+SHOW = "show"
+WRITTEN = "    "
+WIDTH = 170
+"""Signs: where a line is longer, what changes stands below it."""
+
+
+class StepsBlock(NamedTuple):
+    """A test: its title, which begins with the clauses that it is about, the number of its first line, its lines."""
+
+    title: str
+    number: int
+    lines: list[str]
+
+
+class StepsFile:
+    """A steps text: `blocks`, and what its `use`, `let` and `start` lines say for all of them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.words = StepsWords(lambda name: self.begin(name).node.record)
+        self.words["broken"] = list_broken
+        self.starts: dict[str, str] = {}
+        self._named: set[str] = set()
+        self.blocks: list[StepsBlock] = [StepsBlock("", 1, [])]
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if CLAUSE.match(line):
+                self.blocks.append(StepsBlock(line, number, []))
+            self.blocks[-1].lines.append(line)
+        for line in list_written_by_hand(line for block in self.blocks for line in block.lines):
+            self._declare(line)
+
+    def _declare(self, line: str) -> None:
+        word, _, rest = line.partition(" ")
+        name, _, value = rest.partition(" = ")
+        if word in ("let", "start"):
+            if name in self._named:
+                raise StepsError(self.path.name, name, "has been named before")
+            self._named.add(name)
+        if word == "use":
+            package, _, names = rest.partition(": ")
+            for module in [f"{package}.{name}" for name in names.split()] or [package]:
+                self.words.update(words_of(module))
+        elif word == "let":
+            self.words[name] = self.words.evaluate(value)
+        elif word == "start":
+            self.starts[name] = value
+
+    def play(self, block: StepsBlock) -> list[str]:
+        """The lines of the block, with what happens now below each run."""
+        played: list[str] = []
+        line = ""
+        for part in block.lines:
+            if part.startswith(WRITTEN):
+                continue
+            played.append(part)
+            line += part.removesuffix("\\")
+            if part.endswith("\\"):
+                continue
+            if is_run(line):
+                played += self._run(line)
+            line = ""
+        return played
+
+    def find_difference(self, block: StepsBlock) -> str:
+        """How what happens now differs from what the block says ("": not at all)."""
+        played = self.play(block)
+        first = f"{self.path.name}:{block.number}"
+        return "\n".join(unified_diff(block.lines, played, first, "what happens", n=2, lineterm=""))
+
+    def rewrite(self) -> None:
+        """Write down what happens now."""
+        played = [line for block in self.blocks for line in self.play(block)]
+        self.path.write_text("\n".join(played) + "\n", encoding="utf-8")
+
+    def _run(self, line: str) -> Iterator[str]:
+        starts, _, runs = line.partition(": ")
+        if starts == SHOW:
+            yield from (WRITTEN + self._show(value) for value in split_outside(runs, " | "))
+            return
+        for start, run in product(starts.split(", "), split_outside(runs, " | ")):
+            stepped = self.begin(start)
+            stepped.said.clear()
+            self._feed(stepped, run)
+            yield from stepped.said
+
+    def _show(self, value: str) -> str:
+        try:
+            return say_value(self.words.evaluate(value))
+        except StepsError:
+            raise
+        except GaplessError as error:
+            return f"{type(error).__name__}: {error}"
+
+    def begin(self, start: str) -> SteppedMachine:
+        """A machine after all events of a start.  Raises `StepsError` for a start that there is not."""
+        if start not in self.starts:
+            rule = f"is no name here: `use` the module that has it, or one of the starts {', '.join(self.starts)}"
+            raise StepsError(self.path.name, start, rule)
+        first, *events = split_outside(self.starts[start], ": ")
+        if first in self.starts:
+            stepped = self.begin(first)
+            stepped.name = start
+        else:
+            machine, *services = split_outside(first, " with ")
+            fsm, _, record = machine.partition(" ")
+            given = self.words.evaluate(f"({services[0]},)") if services else ()
+            stepped = SteppedMachine(start, self.words.evaluate(fsm), self.words.evaluate(record), given)
+        for run in events:
+            self._feed(stepped, run)
+        if stepped.refused:
+            raise StepsError(self.path.name, start, f"does not begin: it refuses {stepped.refused}")
+        return stepped
+
+    def _feed(self, stepped: SteppedMachine, run: str) -> None:
+        for event in filter(None, split_outside(run, ";")):
+            words = event.split(" ", 2)
+            if event.startswith("@"):
+                stepped.wait(int(event[1:]) * MS)
+            elif event == "fire":
+                stepped.fire()
+            elif words[0] in stepped.services and words[1:2] == ["<-"]:
+                stepped.apply(words[0], self.words.evaluate(words[2]))
+            elif words[0] in stepped.services and words[1:] in (["deaf"], ["answers"]):
+                stepped.deaf = stepped.deaf - {words[0]} | ({words[0]} if words[1] == "deaf" else set())
+            else:
+                stepped.feed(self.words.evaluate(event))
+
+
+def list_written_by_hand(lines: Any) -> list[str]:
+    """Lines that no run wrote, those that go on put together."""
+    text = "\n".join(line for line in lines if not line.startswith(WRITTEN))
+    return text.replace("\\\n", "").splitlines()
+
+
+def list_broken(fsm: Any, record: Any) -> tuple[str, ...]:
+    """The clauses of the machine's invariants that the record breaks."""
+    return tuple(one.clause for one in fsm.invariants if not one.holds(record))
+
+
+def is_run(line: str) -> bool:
+    """Whether a line feeds events to machines."""
+    return re.match(r"(?!use |let |start )\w+(, \w+)*: ", line) is not None
+
+
+class SteppedMachine:
+    """A machine with its timers, and with services that answer at once; `said`: a line for each step."""
+
+    def __init__(self, name: str, fsm: Any, record: Any, services: tuple[Any, ...]) -> None:
+        self.name = name
+        self.said: list[str] = []
+        self.now_ns = 0
+        self.services = {one.name: one for one in services}
+        self.states = {one.name: one.initial() for one in services}
+        self.deaf: set[str] = set()
+        self.refused = ""
+        self._before = record
+        self.node = Node(fsm, record, name=name, now_ns=0, observe=self._saw, check=True)
+
+    def feed(self, event: Any) -> None:
+        """One event, and what the services answer to it."""
+        try:
+            effects = self.node.feed(event, self.now_ns)
+        except ProtocolError as error:
+            self.refused = type(event).__name__
+            self.said.append(f"{WRITTEN}{self.name} {self.refused}: {type(error).__name__}")
+        else:
+            self._perform(effects)
+
+    def fire(self) -> None:
+        """Go to the next timer."""
+        deadline = self.node.deadline()
+        if deadline is None:
+            raise StepsError(self.name, "fire", "no timer is armed")
+        self.now_ns = max(self.now_ns, deadline)
+        self._perform(self.node.fire(self.now_ns))
+
+    def wait(self, until_ns: int) -> None:
+        """Let time pass."""
+        while (deadline := self.node.deadline()) is not None and deadline <= until_ns and not self.node.stopped:
+            self.fire()
+        self.now_ns = max(self.now_ns, until_ns)
+
+    def apply(self, service: str, request: Any) -> tuple[Any, ...]:
+        """A request to one of the services, and its answers."""
+        answers: tuple[Any, ...]
+        self.states[service], answers = self.services[service].apply(self.states[service], request, self.now_ns)
+        return answers
+
+    def _perform(self, effects: Any) -> None:
+        for effect in effects:
+            if isinstance(effect, Ask) and effect.service in self.services and effect.service not in self.deaf:
+                for answer in self.apply(effect.service, effect.request):
+                    if not self.node.stopped:
+                        self.feed(answer)
+
+    def _saw(self, node: Any, event: Any, status: Enum, step: Step[Any], now_ns: int) -> None:
+        before, self._before = self._before, step.record
+        assert step == node.fsm.reference_step(before, event, now_ns), f"{event}: `transitions` takes another step"
+        after = step.record.status
+        clause = node.fsm.lines[step.row].clause if step.row >= 0 else "no row"
+        parts = [f"{after.value if after is not status else 'same'} [{clause}]"]
+        for one in step.children:
+            child: Any = one.fsm
+            moved = f"{one.source.value} -> {one.dest.value}"
+            parts.append(f"({one.instance or one.machine} {moved} [{child.lines[one.row].clause}])")
+        parts += map(say_effect, step.effects)
+        changes = ", ".join(list_changes(before, step.record, ""))
+        line = f"{WRITTEN}{self.name} {type(event).__name__}: {' | '.join(parts)}"
+        here = len(line) + len(changes) < WIDTH
+        self.said += [f"{line} ; {changes}" if changes else line] if here else [line, f"{WRITTEN * 2}{changes}"]
+
+
+def say_effect(effect: Any) -> str:
+    """An effect in few words."""
+    match effect:
+        case SetTimer(timer, deadline_ns, key):
+            return f"{timer}{key and ' ' + key} {deadline_ns / MS:g} ms"
+        case CancelTimer(timer, key):
+            return f"no {timer}{key and ' ' + key}"
+        case Send(to, message):
+            return f"{to}: {say_value(message)}"
+        case Ask(service, request):
+            return f"{service}: {say_value(request)}"
+        case Tell(event):
+            return f"tell: {say_value(event)}"
+    return type(effect).__name__.lower()
+
+
+def say_value(value: Any) -> str:
+    """A value; of a Struct its type and the fields that are not by default, the first ones without names."""
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, tuple):
+        return f"({', '.join(map(say_value, value))})"
+    if isinstance(value, Map):
+        return f"{{{', '.join(f'{key}: {say_value(one)}' for key, one in in_order(value))}}}"
+    if not isinstance(value, msgspec.Struct):
+        return repr(value)
+    said: list[str] = []
+    fields = msgspec.structs.fields(value)
+    for at, field in enumerate(fields):
+        one = getattr(value, field.name)
+        if field.default_factory is not msgspec.NODEFAULT and one == field.default_factory():
+            continue
+        if one != field.default:
+            said.append(say_value(one) if len(said) == at else f"{field.name}={say_value(one)}")
+    return f"{type(value).__name__}({', '.join(said)})"
+
+
+def list_changes(before: Any, after: Any, path: str) -> Iterator[str]:
+    """What has another value after a step, each with its path; the status of the machine itself is left out."""
+    if type(before) is type(after) and isinstance(after, msgspec.Struct):
+        for name in after.__struct_fields__:
+            if path or name != "status":
+                below = f"{path}.{name}" if path else name
+                yield from list_changes(getattr(before, name), getattr(after, name), below)
+    elif isinstance(before, Map) and isinstance(after, Map):
+        for key in sorted({*before, *after}):
+            yield from list_changes(before.get(key), after.get(key), f"{path}[{key}]")
+    elif before != after and isinstance(after, msgspec.Struct) and hasattr(after, "status"):
+        yield f"{path}={type(after).__name__} {after.status.value}"
+    elif before != after:
+        yield f"{path}={say_value(after)}"

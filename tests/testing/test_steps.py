@@ -1,0 +1,56 @@
+"""Steps texts: what cannot be played is named, and what differs is shown as a difference."""
+
+from __future__ import annotations
+
+import pytest
+
+from statemachines.testing.steps import StepsFile
+from statemachines.testing.steps_words import StepsError
+
+STARTS = """use statemachines.persistent_sessions: takeover takeover_message takeover_record times
+let BEGUN = TakeoverBegun("c", 7)
+start new = TAKEOVER TakeoverRecord("s", "c", "owner~1", 7, "old~1", Times())
+start begun = new: StartTakeover(); BEGUN
+"""
+
+
+@pytest.fixture
+def steps(tmp_path):
+    def write(text):
+        path = tmp_path / "steps.txt"
+        path.write_text(STARTS + text)
+        return StepsFile(path)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("new: Nothing()", "'Nothing': is no name here"),
+        ("old: BEGUN", "'old': is no name here.*new, begun"),
+        ("let BEGUN = 1", "has been named before"),
+        ("start wrong = new: BEGUN\nwrong: BEGUN", "does not begin: it refuses TakeoverBegun"),
+        ("new: StartTakeover(", "is no expression"),
+        ("show: [one for one in (1, 2)]", "is no value that a steps text may have"),
+        ("show: BEGUN.__class__", "is no value that a steps text may have"),
+        ("begun: @0; fire; fire; fire", "no timer is armed"),
+    ],
+)
+def test_what_cannot_be_played_is_named(steps, line, why):
+    with pytest.raises(StepsError, match=why):
+        steps(f"{line}\n").rewrite()
+
+
+def test_a_difference_is_shown_and_writing_removes_it(steps):
+    file = steps(
+        "\nPS-170 PS-172 A takeover\nnew: StartTakeover(); \\\n BEGUN\n    something else\nbegun: BEGUN; @20\n"
+    )
+    _, block = file.blocks
+    difference = file.find_difference(block)
+    assert difference.startswith("--- steps.txt:6\n+++ what happens\n")
+    assert "-    something else\n+    new StartTakeover: beginning [PS-170]" in difference
+    file.rewrite()
+    again = StepsFile(file.path)
+    assert again.find_difference(again.blocks[1]) == ""
+    assert sum(not line.startswith("    ") for line in again.blocks[1].lines) == 4
