@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from statemachines.kernel import Ask, CancelTimer, Send, SetTimer, Tell
+from statemachines.kernel import Ask, CancelTimer, Map, Send, SetTimer, Tell
+from statemachines.persistent_sessions.in_flight_record import SENT, InFlightRecord
 from statemachines.persistent_sessions.message import Live, LiveMarker, Queued
-from statemachines.persistent_sessions.request import EpochRows
+from statemachines.persistent_sessions.request import EpochRows, Polled, SessionState
 from statemachines.persistent_sessions.takeover_message import TakeoverEnded
 from statemachines.persistent_sessions.times import Times
 from statemachines.persistent_sessions.writer_flow_record import WriterFlowRecord
@@ -62,9 +63,20 @@ def rows(*numbers):
     return tuple(queued(number) for number in numbers)
 
 
+def flying(*numbers, qos=1, status=SENT):
+    """A state with these messages in flight, each under its number."""
+    packets = {n: InFlightRecord(n, "c", queued(n, qos), n - 1, status) for n in numbers}
+    return SessionState(packets=Map(packets), places=len(numbers))
+
+
 def found(*numbers, writer="w", epoch=1, markers=()):
     """Rows of a writer, as an owner hands them over."""
     return EpochRows(writer, epoch, rows(*numbers), markers)
+
+
+def polled(*numbers, **given):
+    """Rows of the writer "w", as they are read."""
+    return Polled("w", (found(*numbers, **given),))
 
 
 def ended(*what):
