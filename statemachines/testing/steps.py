@@ -31,6 +31,7 @@ import re
 from collections.abc import Iterator
 from difflib import unified_diff
 from enum import Enum
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -135,7 +136,7 @@ class StepsFile:
             return
         for start, run in product(starts.split(", "), split_outside(runs, " | ")):
             stepped = self.begin(start)
-            stepped.said.clear()
+            stepped.is_silent = False
             self._feed(stepped, run)
             yield from stepped.said
 
@@ -199,11 +200,13 @@ def is_run(line: str) -> bool:
 
 
 class SteppedMachine:
-    """A machine with its timers, and with services that answer at once; `said`: a line for each step."""
+    """A machine with its timers, and with services that answer at once; `said`: a line for each step, but while it
+    `is_silent`."""
 
     def __init__(self, name: str, fsm: Any, record: Any, services: tuple[Any, ...]) -> None:
         self.name = name
         self.said: list[str] = []
+        self.is_silent = True
         self.now_ns = 0
         self.services = {one.name: one for one in services}
         self.states = {one.name: one.initial() for one in services}
@@ -252,6 +255,8 @@ class SteppedMachine:
     def _saw(self, node: Any, event: Any, status: Enum, step: Step[Any], now_ns: int) -> None:
         before, self._before = self._before, step.record
         assert step == node.fsm.reference_step(before, event, now_ns), f"{event}: `transitions` takes another step"
+        if self.is_silent:
+            return
         after = step.record.status
         clause = node.fsm.lines[step.row].clause if step.row >= 0 else "no row"
         parts = [f"{after.value if after is not status else 'same'} [{clause}]"]
@@ -293,7 +298,7 @@ def say_value(value: Any) -> str:
     if not isinstance(value, msgspec.Struct):
         return repr(value)
     said: list[str] = []
-    fields = msgspec.structs.fields(value)
+    fields = list_fields(type(value))
     for at, field in enumerate(fields):
         one = getattr(value, field.name)
         if field.default_factory is not msgspec.NODEFAULT and one == field.default_factory():
@@ -303,8 +308,14 @@ def say_value(value: Any) -> str:
     return f"{type(value).__name__}({', '.join(said)})"
 
 
+list_fields = cache(msgspec.structs.fields)
+"""Of a type; to find them takes longer than all else."""
+
+
 def list_changes(before: Any, after: Any, path: str) -> Iterator[str]:
     """What has another value after a step, each with its path; the status of the machine itself is left out."""
+    if before is after:
+        return
     if type(before) is type(after) and isinstance(after, msgspec.Struct):
         for name in after.__struct_fields__:
             if path or name != "status":
