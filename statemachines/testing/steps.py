@@ -276,7 +276,7 @@ def say_effect(effect: Any) -> str:
     """An effect in few words."""
     match effect:
         case SetTimer(timer, deadline_ns, key):
-            return f"{timer}{key and ' ' + key} {deadline_ns / MS:g} ms"
+            return f"{timer}{key and ' ' + key} {deadline_ns / MS:.12g} ms"
         case CancelTimer(timer, key):
             return f"no {timer}{key and ' ' + key}"
         case Send(to, message):
