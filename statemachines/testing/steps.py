@@ -221,7 +221,7 @@ class SteppedMachine:
             effects = self.node.feed(event, self.now_ns)
         except ProtocolError as error:
             self.refused = type(event).__name__
-            self.said.append(f"{WRITTEN}{self.name} {self.refused}: {type(error).__name__}")
+            self.said.append(f"{WRITTEN}{self.name} {self.refused}: {type(error).__name__} [{error.clause}]")
         else:
             self._perform(effects)
 
@@ -267,8 +267,9 @@ class SteppedMachine:
         parts += map(say_effect, step.effects)
         changes = ", ".join(list_changes(before, step.record, ""))
         line = f"{WRITTEN}{self.name} {type(event).__name__}: {' | '.join(parts)}"
-        here = len(line) + len(changes) < WIDTH
-        self.said += [f"{line} ; {changes}" if changes else line] if here else [line, f"{WRITTEN * 2}{changes}"]
+        if changes and len(line) + len(changes) < WIDTH:
+            line, changes = f"{line} ; {changes}", ""
+        self.said += [line, f"{WRITTEN * 2}{changes}"] if changes else [line]
 
 
 def say_effect(effect: Any) -> str:

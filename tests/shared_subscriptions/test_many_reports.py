@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from test_borrower import B, Bench, L
 
 from statemachines.drivers.shared_subscriptions.roles import LEADER
-from statemachines.kernel import Send
+from statemachines.kernel import Node, Send
 from statemachines.shared_subscriptions import borrower
 from statemachines.shared_subscriptions.acknowledged_ranges import limit_reports
-from statemachines.shared_subscriptions.borrower import OnDisconnect, Start
+from statemachines.shared_subscriptions.borrower import BORROWER, BorrowerRecord, OnDisconnect, Start
+from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.message import (
     HOLES_MAX,
     REASON_MAX,
@@ -25,21 +25,29 @@ from statemachines.shared_subscriptions.stream import StreamProgress
 from statemachines.wire import Packet
 
 MOST = 512
+B, L = "c1~1/1", "leader~1/1"
 PAIR = (B, 5, 1)
 LONGEST = "3.999999999/" + "t" * 1_024
 
 
-class Holding(Bench):
+class Holding:
     """A connected borrower that holds so many streams; time in seconds."""
 
     def __init__(self, streams):
-        super().__init__()
+        record = BorrowerRecord(B, "g", "t/#", ("leader~1",), Configuration())
+        self.node = Node(BORROWER, record, name=B, now_ns=0, check=True)
         self.feed(Start())
         self.feed(LeaderConnectResponse(B, L, 5, 1), 10)
         self.feed(PingResponse(*PAIR, 1), 20)
         self.pings = 1
         for number in range(streams):
             self.feed(Grant(*PAIR, name(number), number + 1, 0), 30)
+
+    def feed(self, event, at_ms=0):
+        return self.node.feed(event, at_ms * MS)
+
+    def fire(self, at_ms):
+        return self.node.fire(at_ms * MS)
 
     def ping(self):
         """The next ping, which is answered: the numbers of the streams that it reports."""

@@ -5,14 +5,9 @@ from __future__ import annotations
 import pytest
 from test_failed_deliveries import STREAM, expire, granted_next, led
 from test_leader import Bench as LeaderBench
-from test_session import B, Bench
 
-from statemachines.shared_subscriptions.borrower import LeaseBegan
 from statemachines.shared_subscriptions.claim import Halt
 from statemachines.shared_subscriptions.message import END_OF_STREAM, Disconnect, Report
-from statemachines.shared_subscriptions.session import Deliver, Take
-from statemachines.shared_subscriptions.stream import Install
-from statemachines.shared_subscriptions.stream_store import Fetched, MessageBatch
 
 
 def leave(bench, grant, *said):
@@ -76,16 +71,3 @@ def test_SS_441_the_next_leader_knows_it_by_the_claim(expired, halted, repeats):
     after.at(20_000)
     (grant,) = (one for one in after.join("c2") if getattr(one, "stream", "") == STREAM)
     assert grant.repeats == repeats
-
-
-def test_SS_442_what_was_stored_when_it_was_read_first_may_be_a_repeat_and_nothing_later():
-    bench = Bench(a=5)
-    bench.feed(LeaseBegan(B))
-    bench.feed(Install(B, "a", 1, 2, repeats=END_OF_STREAM))
-    for first, last, count in ((2, 3, 5), (4, 5, 6)):
-        bench.tick()
-        bench.feed(Fetched(bench.asks.pop().n, (MessageBatch("a", 1, first, last, False, count),)))
-    assert [bench.feed(Take(2))[0] for _ in range(2)] == [
-        Deliver(B, "a", 1, 2, 3, 0, 4),
-        Deliver(B, "a", 1, 4, 5, 0, 5),
-    ]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 from test_handler import Bench, C, L
 
-from statemachines.kernel import Ask, LocalProtocolError, Node, Tell, in_order
+from statemachines.kernel import in_order
 from statemachines.shared_subscriptions.agent_record import DOUBTED_MAX, SharedFilter
 from statemachines.shared_subscriptions.borrower import CONNECTED, CONNECTING
-from statemachines.shared_subscriptions.configuration import MS
-from statemachines.shared_subscriptions.group_store import Claim, Read, ReadDone, StoredRecord, StoreFailed, record_key
+from statemachines.shared_subscriptions.group_store import Claim, StoredRecord, StoreFailed, record_key
 from statemachines.shared_subscriptions.handler import Handler
 from statemachines.shared_subscriptions.message import (
     Disconnect,
@@ -20,133 +19,15 @@ from statemachines.shared_subscriptions.message import (
     Undeclared,
 )
 from statemachines.shared_subscriptions.stream import Install
-from statemachines.shared_subscriptions.witness import (
-    WITNESS,
-    ClaimRead,
-    Doubt,
-    RestTimer,
-    WitnessRecord,
-    is_believed,
-)
 
-KEY = record_key("g", "#", "claim")
-REST = C.find_leader_ms * MS
 OTHER = "leader-2~1/1"
 HIGH = 2**62
-
-
-def witness(**fields):
-    return Node(WITNESS, WitnessRecord("c1~1/witness-1", "g", "#", C, **fields), name="w", now_ns=0)
-
-
-def found(n, leader=L, epoch=3):
-    return ReadDone(n, (StoredRecord(Claim(leader, epoch), 1),), 1)
 
 
 # -- the machine ----------------------------------------------------------------------------------------------------
 
 
-def test_SS_240_whom_the_claim_does_not_name_makes_it_be_read():
-    node = witness()
-    assert node.feed(Doubt(), 0) == [Ask("group_store", Read(1, (KEY,)))]
-
-
-def test_SS_241_however_much_is_said_it_is_read_once_in_a_period():
-    node = witness()
-    node.feed(Doubt(), 0)
-    assert node.feed(Doubt(), 0) == []
-    node.feed(found(1), 5)
-    assert [node.feed(Doubt(), now) for now in range(5, 50)] == [[]] * 45
-    assert node.deadline() == 5 + REST
-    assert node.fire(5 + REST) == [Ask("group_store", Read(2, (KEY,)))]
-    node.feed(found(2), 6 + REST)
-    assert node.fire(6 + 2 * REST) == [], "nobody has said more since"
-
-
-@pytest.mark.parametrize("answered_first", [False, True])
-def test_SS_241_what_is_doubted_while_it_reads_or_rests_makes_it_read_again(answered_first):
-    node = witness()
-    node.feed(Doubt(), 0)
-    steps = [lambda: node.feed(Doubt(), 0), lambda: node.feed(found(1), 0)]
-    for step in reversed(steps) if answered_first else steps:
-        step()
-    assert node.fire(REST) == [Ask("group_store", Read(2, (KEY,)))]
-
-
-def test_SS_241_where_nobody_has_said_more_it_is_not_read_again():
-    node = witness()
-    node.feed(Doubt(), 0)
-    node.feed(found(1), 5)
-    assert node.fire(5 + REST) == []
-    assert node.feed(Doubt(), 6 + REST) == [Ask("group_store", Read(2, (KEY,)))]
-
-
-@pytest.mark.parametrize(
-    ("records", "told"),
-    [
-        ((StoredRecord(Claim(L, 3), 1),), ClaimRead(L, 3)),
-        ((StoredRecord(Claim("", 3, clean=True), 1),), ClaimRead("", 3)),
-        ((None,), ClaimRead("", 0)),
-        ((StoredRecord(7, 1),), ClaimRead("", 0)),
-    ],
-)
-def test_SS_242_what_the_claim_says_is_kept_and_told(records, told):
-    node = witness(leader=OTHER, epoch=HIGH)
-    node.feed(Doubt(), 0)
-    assert node.feed(ReadDone(1, records, 1), 0) == [Tell(told)]
-    assert (node.record.leader, node.record.epoch) == (told.leader, told.epoch)
-
-
-def test_SS_243_a_store_that_does_not_answer_changes_nothing_and_is_asked_again():
-    node = witness(leader=L, epoch=3)
-    node.feed(Doubt(), 0)
-    assert node.feed(StoreFailed(1), 0) == []
-    assert (node.record.leader, node.record.epoch) == (L, 3)
-    assert node.fire(REST) == [Ask("group_store", Read(2, (KEY,)))]
-
-
-def test_SS_243_answers_and_firings_that_nobody_waits_for_change_nothing():
-    node = witness(leader=L, epoch=3)
-    for event in (found(0, OTHER), StoreFailed(0), RestTimer()):
-        before = node.record
-        assert node.feed(event, 0) == []
-        assert node.record == before
-    node.feed(Doubt(), 0)
-    for event in (found(7, OTHER), StoreFailed(7), RestTimer()):
-        assert node.feed(event, 0) == []
-        assert (node.record.leader, node.record.epoch) == (L, 3)
-
-
 # -- whom to believe ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("sender", "message", "believed"),
-    [
-        (L, PingResponse("b", 3, 1, 1), True),
-        (L, PingResponse("b", 4, 1, 1), False),
-        (L, PingResponse("b", 2, 1, 1), False),
-        (OTHER, PingResponse("b", 3, 1, 1), False),
-        ("leader-1~2/1", PingResponse("b", 3, 1, 1), False),
-        ("leader-1~1/2", PingResponse("b", 3, 1, 1), False),
-        ("leader-1~1", PingResponse("b", 3, 1, 1), False),
-        ("leader-1~1", Invalidate("b", 3, 1), True),
-        ("leader-1~2", Invalidate("b", 3, 1), True),
-        ("leader-1~2", Invalidate("b", HIGH, 1), False),
-        ("leader-2~1", Invalidate("b", 3, 1), False),
-        (OTHER, Invalidate("b", 3, 1), False),
-        ("leader-1~1/2", Invalidate("b", 3, 1), False),
-        ("", PingResponse("b", 3, 1, 1), False),
-        (OTHER, Undeclared("b"), False),
-        (L, Undeclared("b"), False),
-    ],
-)
-def test_SS_244_only_whom_the_claim_names_is_believed(sender, message, believed):
-    """The leader by its id, which has its life; its host, in whatever life, says that it is gone."""
-    named = WitnessRecord("w", "g", "#", C, leader=L, epoch=3)
-    assert is_believed(named, sender, message) is believed
-    nobody = WitnessRecord("w", "g", "#", C, epoch=3)
-    assert is_believed(nobody, sender, message) is isinstance(message, Undeclared)
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -315,8 +196,3 @@ def test_SS_246_one_witness_serves_all_borrowers_of_a_group_and_goes_with_the_la
         "c1~1/witness-2",
         "c1~1/witness-3",
     ]
-
-
-def test_a_witness_takes_nothing_else():
-    with pytest.raises(LocalProtocolError):
-        witness().feed(ClaimRead(L, 3), 0)
