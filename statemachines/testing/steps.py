@@ -254,7 +254,11 @@ class SteppedMachine:
 
     def _saw(self, node: Any, event: Any, status: Enum, step: Step[Any], now_ns: int) -> None:
         before, self._before = self._before, step.record
-        assert step == node.fsm.reference_step(before, event, now_ns), f"{event}: `transitions` takes another step"
+        try:
+            reference = node.fsm.reference_step(before, event, now_ns)
+        except ProtocolError as error:
+            raise AssertionError(f"{event}: `transitions` refuses it") from error
+        assert step == reference, f"{event}: `transitions` takes another step"
         if self.is_silent:
             return
         after = step.record.status
