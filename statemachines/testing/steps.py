@@ -45,6 +45,7 @@ from statemachines.kernel import (
     Begin,
     CancelTimer,
     ConfigurationError,
+    Feed,
     GaplessError,
     Map,
     Node,
@@ -308,6 +309,10 @@ def say_effect(effect: Any) -> str:
             return f"{service}: {say_value(request)}"
         case Tell(event):
             return f"tell: {say_value(event)}"
+        case Begin(party, _, record):
+            return f"begin {party}: {say_value(record)}"
+        case Feed(party, event):
+            return f"feed {party}: {type(event).__name__}"
     return type(effect).__name__.lower()
 
 

@@ -193,13 +193,6 @@ def only(kind, sent):
     return [one for one in sent if isinstance(one, kind)]
 
 
-def follower(first):
-    """A second leader of the group that `first` leads."""
-    second = Bench(groups=first.groups, node="leader-2").start()
-    assert second.status is LeaderStatus.FOLLOWER
-    return second
-
-
 def test_SS_138_no_more_borrowers_are_remembered_than_there_is_room_for(monkeypatch):
     monkeypatch.setattr("statemachines.shared_subscriptions.leader.ASKERS_MAX", 1)
     bench = Bench(groups=Map())
@@ -208,12 +201,6 @@ def test_SS_138_no_more_borrowers_are_remembered_than_there_is_room_for(monkeypa
     bench.feed(LeaderWanted("c2~1/1", "g", "#"))
     assert bench.clauses[-1] == "SS-150"
     assert list(bench.record.askers) == ["c1~1/1"]
-
-
-def destroy(bench):
-    """Somebody marks the group."""
-    mark = replace(bench.stored("properties"), destroyed=True)
-    bench.groups = bench.groups.set("/1.1/g/#:properties", StoredRecord(mark, bench.now * MS))
 
 
 def test_SS_128_a_batch_is_bounded_and_the_rest_follows(monkeypatch):
