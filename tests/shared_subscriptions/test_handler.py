@@ -72,11 +72,6 @@ class Bench:
             key = record_key(*place, "claim")
             self.groups = self.groups.set(key, StoredRecord(Claim(leader, epoch), 1))
 
-    def pass_time(self, ms=C.find_leader_ms):
-        """And the claim may be read again."""
-        self.now += ms * MS
-        self.do(self.host.fire(self.now))
-
     def connect(self, borrower, registration=1, epoch=3):
         self.claim(epoch=epoch)
         self.receive(LeaderConnectResponse(borrower, L, epoch, registration))
@@ -89,15 +84,6 @@ class Bench:
         self.now += ms * MS
         while (deadline := self.host.deadline()) is not None and deadline <= self.now:
             self.do(self.host.fire(self.now))
-
-    def take(self, limit=9):
-        before = len(self.told)
-        self.do(self.host.take_messages(limit, self.now))
-        return self.told[before:]
-
-    def ack(self, deliver):
-        fields = (deliver.owner, deliver.stream, deliver.grant, deliver.first, deliver.last)
-        self.do(self.host.acknowledge(*fields, self.now))
 
     def record(self, party):
         return self.host.nodes[party].record

@@ -1,5 +1,5 @@
-"""Who may relay to a member (SS-277), and how many ways around a host remembers (SS-278); the rest of the relay stands in
-`steps/relay.txt`."""
+"""Who may relay to a member (SS-277), and how many ways around a host remembers (SS-278); the rest of the relay stands
+in `steps/relay.txt`."""
 
 from __future__ import annotations
 
