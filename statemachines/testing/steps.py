@@ -20,6 +20,9 @@ timer.  `start s = MACHINE RECORD with Service(), Service(): ...` answers what i
 `service <- Request()` is somebody else's request, `service deaf` leaves what is asked unanswered, `service answers`
 ends that.
 
+Of a declared process, `start host = PROCESS RECORD with ...`, an event is a call of the application; `(party, event)`
+is fed to a party, `(sender, party, message)` comes from elsewhere, and each step of a party has a line.
+
 Each step is compared with the step of `transitions`, and the invariants of the machine are checked.  A line says: who,
 on what, the status after it, the clause of the row, (steps of child machines), the effects, and after `;` or in a line
 of their own the fields that have other values.
@@ -40,10 +43,15 @@ import msgspec
 
 from statemachines.kernel import (
     Ask,
+    Begin,
     CancelTimer,
+    ConfigurationError,
+    Feed,
     GaplessError,
     Map,
     Node,
+    Process,
+    ProcessRunner,
     ProtocolError,
     Send,
     SetTimer,
@@ -212,18 +220,31 @@ class SteppedMachine:
         self.states = {one.name: one.initial() for one in services}
         self.deaf: set[str] = set()
         self.refused = ""
-        self._before = record
-        self.node = Node(fsm, record, name=name, now_ns=0, observe=self._saw, check=True)
+        self._before = {name: record}
+        if isinstance(fsm, Process):
+            self.node: Any = ProcessRunner(fsm, record, observe=self._saw, observe_own=self._saw, check=True)
+            self._before = {record.id: record} | {party: one.record for party, one in self.node.nodes.items()}
+        else:
+            self.node = Node(fsm, record, name=name, now_ns=0, observe=self._saw, check=True)
 
     def feed(self, event: Any) -> None:
         """One event, and what the services answer to it."""
         try:
-            effects = self.node.feed(event, self.now_ns)
-        except ProtocolError as error:
-            self.refused = type(event).__name__
-            self.said.append(f"{WRITTEN}{self.name} {self.refused}: {type(error).__name__} [{error.clause}]")
+            effects = self._take(event)
+        except (ConfigurationError, ProtocolError) as error:
+            self.refused = type(event[-1] if isinstance(event, tuple) else event).__name__
+            clause = f" [{error.clause}]" if isinstance(error, ProtocolError) else ""
+            self.said.append(f"{WRITTEN}{self.name} {self.refused}: {type(error).__name__}{clause}")
         else:
             self._perform(effects)
+
+    def _take(self, event: Any) -> Any:
+        match event:
+            case (sender, to, message):
+                return self.node.receive(sender, to, message, self.now_ns)
+            case (party, one):
+                return self.node.feed(party, one, self.now_ns)
+        return (self.node.call if isinstance(self.node, ProcessRunner) else self.node.feed)(event, self.now_ns)
 
     def fire(self) -> None:
         """Go to the next timer."""
@@ -235,7 +256,7 @@ class SteppedMachine:
 
     def wait(self, until_ns: int) -> None:
         """Let time pass."""
-        while (deadline := self.node.deadline()) is not None and deadline <= until_ns and not self.node.stopped:
+        while (deadline := self.node.deadline()) is not None and deadline <= until_ns and not self._has_stopped():
             self.fire()
         self.now_ns = max(self.now_ns, until_ns)
 
@@ -245,15 +266,20 @@ class SteppedMachine:
         self.states[service], answers = self.services[service].apply(self.states[service], request, self.now_ns)
         return answers
 
+    def _has_stopped(self) -> bool:
+        return isinstance(self.node, Node) and self.node.stopped
+
     def _perform(self, effects: Any) -> None:
-        for effect in effects:
+        for one in effects:
+            party, effect = one if isinstance(one, tuple) else ("", one)
             if isinstance(effect, Ask) and effect.service in self.services and effect.service not in self.deaf:
                 for answer in self.apply(effect.service, effect.request):
-                    if not self.node.stopped:
-                        self.feed(answer)
+                    if not self._has_stopped():
+                        self.feed((party, answer) if party else answer)
 
     def _saw(self, node: Any, event: Any, status: Enum, step: Step[Any], now_ns: int) -> None:
-        before, self._before = self._before, step.record
+        before, self._before[node.name] = self._before[node.name], step.record
+        self._before |= {one.party: one.record for one in step.effects if isinstance(one, Begin)}
         try:
             reference = node.fsm.reference_step(before, event, now_ns)
         except ProtocolError as error:
@@ -270,10 +296,17 @@ class SteppedMachine:
             parts.append(f"({one.instance or one.machine} {moved} [{child.lines[one.row].clause}])")
         parts += map(say_effect, step.effects)
         changes = ", ".join(list_changes(before, step.record, ""))
+<<<<<<< HEAD
         line = f"{WRITTEN}{self.name} {type(event).__name__}: {' | '.join(parts)}"
         if changes and len(line) + len(changes) < WIDTH:
             line, changes = f"{line} ; {changes}", ""
         self.said += [line, f"{WRITTEN * 2}{changes}"] if changes else [line]
+=======
+        who = self.name if node is self.node else node.name
+        line = f"{WRITTEN}{who} {type(event).__name__}: {' | '.join(parts)}"
+        here = len(line) + len(changes) < WIDTH
+        self.said += [f"{line} ; {changes}" if changes else line] if here else [line, f"{WRITTEN * 2}{changes}"]
+>>>>>>> steps-b
 
 
 def say_effect(effect: Any) -> str:
@@ -289,6 +322,10 @@ def say_effect(effect: Any) -> str:
             return f"{service}: {say_value(request)}"
         case Tell(event):
             return f"tell: {say_value(event)}"
+        case Begin(party, _, record):
+            return f"begin {party}: {say_value(record)}"
+        case Feed(party, event):
+            return f"feed {party}: {type(event).__name__}"
     return type(effect).__name__.lower()
 
 

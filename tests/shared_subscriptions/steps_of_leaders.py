@@ -44,3 +44,8 @@ def done(name: str, registration: int, stream: str, grant: int) -> RevokeFinishe
 def leave(name: str, registration: int, *reports: Report) -> Disconnect:
     """It goes."""
     return Disconnect(f"{name}~1/1", 1, registration, reports)
+
+
+def said(message: Any, sender: str = "leader-1~1/1") -> tuple[str, str, Any]:
+    """A message of a leader, or of its host, arrives for its borrower."""
+    return sender, message.borrower, message

@@ -7,15 +7,12 @@ import pytest
 from msgspec.structs import replace
 from test_leader import CONFIGURATION, Bench, only
 
-from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions import member, membership, plan
-from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.message import (
     Disconnect,
     Grant,
     Invalidate,
     LeaderWanted,
-    Report,
     Revoke,
     Revoked,
     UpdateProgress,
@@ -39,66 +36,12 @@ def answer_all(bench, sent):
     return grants
 
 
-def test_SS_264_no_more_grants_leave_than_the_window_holds():
-    bench = bench_of(7, 3)
-    assert len(only(Grant, wanted(bench, "a"))) == 3
-    assert (len(bench.record.assignments), len(bench.record.free)) == (3, 4)
-
-
-def test_SS_264_each_member_has_a_window_of_its_own():
-    bench = bench_of(8, 2)
-    assert [one.borrower for one in only(Grant, wanted(bench, "a"))] == ["a~1/1"] * 2
-    assert [one.borrower for one in only(Grant, wanted(bench, "b"))] == ["b~1/1"] * 2
-
-
-def test_SS_264_a_grant_that_is_repeated_takes_no_second_place():
-    bench = bench_of(4, 2)
-    first = only(Grant, wanted(bench, "a"))
-    assert only(Grant, bench.at(1_000)) == first
-
-
-@pytest.mark.parametrize("window", [0, 1_001])
-def test_SS_264_a_window_is_between_1_and_1_000_grants(window):
-    with pytest.raises(ConfigurationError, match="grant_window"):
-        Configuration(grant_window=window).check()
-
-
-def test_SS_265_an_answered_grant_makes_room_for_the_stream_that_is_free_the_longest():
-    bench = bench_of(4, 2)
-    first, second = only(Grant, wanted(bench, "a"))
-    waiting = list(bench.record.free)
-    (third,) = only(Grant, bench.progress(second))
-    assert (third.stream, third.borrower) == (waiting[0], "a~1/1")
-    (fourth,) = only(Grant, bench.progress(first))
-    assert fourth.stream == waiting[1]
-    assert only(Grant, bench.progress(first)) == []
-
-
-def test_SS_265_reports_of_a_ping_are_answers():
-    bench = bench_of(4, 2)
-    reports = tuple(Report(one.stream, one.grant, one.progress, False) for one in only(Grant, wanted(bench, "a")))
-    assert len(only(Grant, bench.ping("a", reports=reports))) == 2
-
-
 def test_SS_265_all_streams_are_granted_through_the_window_and_shared_evenly():
     bench = bench_of(50, 3)
     sent = wanted(bench, "a")
     sent += wanted(bench, "b")
     assert len(answer_all(bench, sent)) == 50
     assert sorted(one.count for one in bench.record.members.values()) == [25, 25]
-
-
-def test_SS_91_a_validity_counts_from_when_the_grant_was_sent_and_answers_before_it_count():
-    bench = bench_of(20, 1, validity_ms=5_000)
-    (grant,) = only(Grant, wanted(bench, "a"))
-    bench.ping("a")
-    for number in range(1, 11):
-        assert only(Invalidate, bench.at(4_000 * number)) == []  # after 40 s no grant has waited for 5 s
-        (grant,) = only(Grant, bench.progress(grant))
-    held = len(bench.record.assignments)
-    assert only(Invalidate, bench.at(44_999)) == []
-    assert held == 11
-    assert only(Invalidate, bench.at(45_000)) == [Invalidate("a~1/1", 1, 1)]
 
 
 def test_SS_266_streams_above_a_share_are_taken_back_a_window_at_a_time():
@@ -115,17 +58,6 @@ def test_SS_266_streams_above_a_share_are_taken_back_a_window_at_a_time():
         answer_all(bench, sent)
     assert taken == 6
     assert sorted(one.count for one in bench.record.members.values()) == [6, 6]
-
-
-def test_SS_266_who_answers_late_gives_back_no_more_than_the_window_at_once():
-    bench = bench_of(6, 3)
-    grants = only(Grant, wanted(bench, "a"))
-    wanted(bench, "b")
-    sent = [message for one in grants for message in bench.progress(one)]
-    assert only(Revoke, sent) == []
-    wanted(bench, "c")
-    wanted(bench, "d")
-    assert bench.record.members["a~1/1"].revoking <= 3
 
 
 def test_SS_266_the_latest_of_many_streams_are_sorted_out_once_for_many(monkeypatch):

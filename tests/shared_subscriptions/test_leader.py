@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from statemachines.kernel import Ask, Map, Node, Send, Stop, Tell
 from statemachines.shared_subscriptions import group_store, stream_store
@@ -57,7 +56,6 @@ class Bench:
         self.topics(topics)
         self.clauses = []
         self.sent = []
-        self.told = []
         self.commits = []
         self.down = ""
         self.lost = []
@@ -69,12 +67,6 @@ class Bench:
     def topics(self, count):
         for number in range(count):
             self.streams, _ = self.streams_service.apply(self.streams, Append(0, f"t{number:05}", 10), 0)
-
-    def end(self, *streams):
-        """Nothing follows in these streams any more."""
-        for stream in streams:
-            ended = replace(self.streams.by_id[stream], ended=True)
-            self.streams = replace(self.streams, by_id=self.streams.by_id.set(stream, ended))
 
     def saw(self, node, event, before, step, now_ns):
         self.clauses.append(LEADER.lines[step.row].clause)
@@ -97,8 +89,6 @@ class Bench:
         for effect in effects:
             if isinstance(effect, Send):
                 sent.append(effect.message)
-            elif isinstance(effect, Tell):
-                self.told.append(effect.event)
             elif isinstance(effect, Ask):
                 sent += self.answer(effect)
         return sent
@@ -181,23 +171,9 @@ class Bench:
     def status(self):
         return self.record.status
 
-    def owners(self):
-        return {stream: a.link.borrower for stream, a in sorted(self.record.assignments.items())}
-
-    def stored(self, name):
-        found = self.groups.get(f"/1.1/g/#:{name}")
-        return None if found is None else found.value
-
 
 def only(kind, sent):
     return [one for one in sent if isinstance(one, kind)]
-
-
-def follower(first):
-    """A second leader of the group that `first` leads."""
-    second = Bench(groups=first.groups, node="leader-2").start()
-    assert second.status is LeaderStatus.FOLLOWER
-    return second
 
 
 def test_SS_138_no_more_borrowers_are_remembered_than_there_is_room_for(monkeypatch):
@@ -208,12 +184,6 @@ def test_SS_138_no_more_borrowers_are_remembered_than_there_is_room_for(monkeypa
     bench.feed(LeaderWanted("c2~1/1", "g", "#"))
     assert bench.clauses[-1] == "SS-150"
     assert list(bench.record.askers) == ["c1~1/1"]
-
-
-def destroy(bench):
-    """Somebody marks the group."""
-    mark = replace(bench.stored("properties"), destroyed=True)
-    bench.groups = bench.groups.set("/1.1/g/#:properties", StoredRecord(mark, bench.now * MS))
 
 
 def test_SS_128_a_batch_is_bounded_and_the_rest_follows(monkeypatch):

@@ -31,15 +31,8 @@ class Bench:
         self.lengths = lengths
         self.now = 0
         self.asks = []
-        self.told = []
-        self.clauses = []
-        self.node = Node(
-            SESSION, SessionRecord("c1~1/0", buffer=buffer), name="c1~1/0", now_ns=0, check=True, observe=self.saw
-        )
+        self.node = Node(SESSION, SessionRecord("c1~1/0", buffer=buffer), name="c1~1/0", now_ns=0, check=True)
         self.feed(Admit(B))
-
-    def saw(self, node, event, before, step, now_ns):
-        self.clauses.append(SESSION.lines[step.row].clause)
 
     def feed(self, event):
         return self.perform(self.node.feed(event, self.now))
@@ -47,7 +40,6 @@ class Bench:
     def perform(self, effects):
         told = [effect.event for effect in effects if isinstance(effect, Tell)]
         self.asks += [effect.request for effect in effects if isinstance(effect, Ask)]
-        self.told += told
         return told
 
     def tick(self):
