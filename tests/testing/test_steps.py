@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from statemachines.kernel import Fsm, LocalProtocolError
 from statemachines.testing.steps import StepsFile
 from statemachines.testing.steps_words import StepsError
 
@@ -11,6 +12,13 @@ STARTS = """use statemachines.persistent_sessions: takeover takeover_message tak
 let BEGUN = TakeoverBegun("c", 7)
 start new = TAKEOVER TakeoverRecord("s", "c", "owner~1", 7, "old~1", Times())
 start begun = new: StartTakeover(); BEGUN
+"""
+
+AGENT = """use statemachines.shared_subscriptions: agent_process agent_record configuration group_store
+start agent = AGENT AgentRecord("c1~1", ("leader-1",), Configuration())
+
+SS-170 A subscribe
+agent: SubscribeShared(SharedFilter("g", "#")); ("c1~1/declare-1", StoreFailed(1)); EndSubscription("c1~1/1")
 """
 
 
@@ -54,3 +62,24 @@ def test_a_difference_is_shown_and_writing_removes_it(steps):
     again = StepsFile(file.path)
     assert again.find_difference(again.blocks[1]) == ""
     assert sum(not line.startswith("    ") for line in again.blocks[1].lines) == 4
+
+
+def test_a_step_that_transitions_refuses_is_no_refusal_of_the_machine(steps, monkeypatch):
+    def refuse(*step):
+        raise LocalProtocolError("takeover", "new", "start_takeover", "", "refused")
+
+    monkeypatch.setattr(Fsm, "reference_step", refuse)
+    with pytest.raises(AssertionError, match="`transitions` refuses it"):
+        steps("new: StartTakeover()\n").rewrite()
+
+
+def test_of_a_process_the_steps_of_its_parties_are_written(tmp_path):
+    path = tmp_path / "steps.txt"
+    path.write_text(AGENT)
+    file = StepsFile(path)
+    assert [line.split(":")[0] for line in file.play(file.blocks[1]) if line.startswith("    c1~1")] == [
+        "    c1~1 SubscribeShared",
+        "    c1~1/declare-1 Declare",
+        "    c1~1/declare-1 StoreFailed",
+        "    c1~1 EndSubscription",
+    ]
