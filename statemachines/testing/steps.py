@@ -296,17 +296,11 @@ class SteppedMachine:
             parts.append(f"({one.instance or one.machine} {moved} [{child.lines[one.row].clause}])")
         parts += map(say_effect, step.effects)
         changes = ", ".join(list_changes(before, step.record, ""))
-<<<<<<< HEAD
-        line = f"{WRITTEN}{self.name} {type(event).__name__}: {' | '.join(parts)}"
+        who = self.name if node is self.node else node.name
+        line = f"{WRITTEN}{who} {type(event).__name__}: {' | '.join(parts)}"
         if changes and len(line) + len(changes) < WIDTH:
             line, changes = f"{line} ; {changes}", ""
         self.said += [line, f"{WRITTEN * 2}{changes}"] if changes else [line]
-=======
-        who = self.name if node is self.node else node.name
-        line = f"{WRITTEN}{who} {type(event).__name__}: {' | '.join(parts)}"
-        here = len(line) + len(changes) < WIDTH
-        self.said += [f"{line} ; {changes}" if changes else line] if here else [line, f"{WRITTEN * 2}{changes}"]
->>>>>>> steps-b
 
 
 def say_effect(effect: Any) -> str:
