@@ -1,19 +1,19 @@
 """Steps: what a machine does on each event, as text; pytest collects the files `steps/*.txt`.
 
-    use statemachines.persistent_sessions: resume resume_record takeover_message
-    let BEGUN = TakeoverBegun("c", 7)
-    start taking = RESUME ResumeRecord("owner~1", "c", 7, TIMES, "old~1"): ResumeSession(); SessionLoaded("s", STATE)
+    use mypackage: lock_server message
+    let ASK = Acquire("b~1")
+    start held = LOCK_SERVER LockRecord(): Acquire("a~1")
 
-    PS-171 What is not answered is asked again.
-    taking, syncing: SayAgain("old~1") | BEGUN; SayAgain("old~1")
-        taking SayAgain: taking [PS-171] | again old~1 500 ms | old~1: BeginTakeover('c', 'owner~1', 7)
+    LS-2 Whoever comes later waits.
+    held, freed: ASK | ASK; Release("a~1")
+        held Acquire: same [LS-2] | retry 500 ms ; waiting=('b~1')
 
 The indented lines say what happens, and `pytest --gapless-rewrite` writes them.  A line with a clause begins a test:
 the block below it.  `a, b: X; Y | Z` starts anew for each start and for each `|`, and goes on at `;`.  A line that
 ends in a backslash goes on in the next.
 
 `show: X | Y` writes the values of expressions, or their errors, where the name of a start is its record:
-`show: broken(RESUME, replace(taking, session=""))`, the clauses of the invariants that a record breaks.
+`show: broken(LOCK_SERVER, replace(held, holder=""))`, the clauses of the invariants that a record breaks.
 
 In place of an event: `@1500` lets time pass until 1 500 ms, each timer fires when it is due; `fire` goes to the next
 timer.  `start s = MACHINE RECORD with Service(), Service(): ...` answers what is asked of these services at once;
