@@ -24,8 +24,8 @@ Of a declared process, `start host = PROCESS RECORD with ...`, an event is a cal
 is fed to a party, `(sender, party, message)` comes from elsewhere, and each step of a party has a line.
 
 Each step is compared with the step of `transitions`, and the invariants of the machine are checked.  A line says: who,
-on what, the status after it, the clause of the row, (steps of child machines), the effects, and after `;` or in a line
-of their own the fields that have other values.
+on what, at which millisecond (0 is not said), the status after it, the clause of the row, (steps of child machines),
+the effects, and after `;` or in a line of their own the fields that have other values.
 """
 
 from __future__ import annotations
@@ -297,7 +297,8 @@ class SteppedMachine:
         parts += map(say_effect, step.effects)
         changes = ", ".join(list_changes(before, step.record, ""))
         who = self.name if node is self.node else node.name
-        line = f"{WRITTEN}{who} {type(event).__name__}: {' | '.join(parts)}"
+        at = f" @{now_ns / MS:.12g}" if now_ns else ""
+        line = f"{WRITTEN}{who} {type(event).__name__}{at}: {' | '.join(parts)}"
         if changes and len(line) + len(changes) < WIDTH:
             line, changes = f"{line} ; {changes}", ""
         self.said += [line, f"{WRITTEN * 2}{changes}"] if changes else [line]
