@@ -58,7 +58,7 @@ def test_it_is_shown_with_its_clauses(gapless):
 
 def test_its_own_tests_pass(gapless):
     """Those of each clause; what Hypothesis plays with both machines takes longer, and is for who changes them."""
-    clauses = ("-k", "lk_ or times", str(EXAMPLE / "tests"))
+    clauses = ("-k", "lk or times", str(EXAMPLE / "tests"))
     code, said = gapless("-q", "-p", "no:cacheprovider", *clauses, of=("-m", "pytest"))
     assert code == 0, said
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import msgspec
+
 from statemachines.kernel import Message
 
 
@@ -29,10 +33,10 @@ class Release(Message, frozen=True, gc=False):
 
 
 class Granted(Message, frozen=True, gc=False):
-    """The lock is yours under `token`, for a lease from the moment you sent attempt `n`."""
+    """The lock is yours under `token`, from 1 on, for a lease from the moment you sent attempt `n`."""
 
     n: int
-    token: int
+    token: Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Denied(Message, frozen=True, gc=False):
