@@ -1,19 +1,19 @@
 """Steps: what a machine does on each event, as text; pytest collects the files `steps/*.txt`.
 
-    use statemachines.persistent_sessions: resume resume_record takeover_message
-    let BEGUN = TakeoverBegun("c", 7)
-    start taking = RESUME ResumeRecord("owner~1", "c", 7, TIMES, "old~1"): ResumeSession(); SessionLoaded("s", STATE)
+    use mypackage: lock_server message
+    let ASK = Acquire("b~1")
+    start held = LOCK_SERVER LockRecord(): Acquire("a~1")
 
-    PS-171 What is not answered is asked again.
-    taking, syncing: SayAgain("old~1") | BEGUN; SayAgain("old~1")
-        taking SayAgain: taking [PS-171] | again old~1 500 ms | old~1: BeginTakeover('c', 'owner~1', 7)
+    LS-2 Whoever comes later waits.
+    held, freed: ASK | ASK; Release("a~1")
+        held Acquire: same [LS-2] | retry 500 ms ; waiting=('b~1')
 
 The indented lines say what happens, and `pytest --gapless-rewrite` writes them.  A line with a clause begins a test:
 the block below it.  `a, b: X; Y | Z` starts anew for each start and for each `|`, and goes on at `;`.  A line that
 ends in a backslash goes on in the next.
 
 `show: X | Y` writes the values of expressions, or their errors, where the name of a start is its record:
-`show: broken(RESUME, replace(taking, session=""))`, the clauses of the invariants that a record breaks.
+`show: broken(LOCK_SERVER, replace(held, holder=""))`, the clauses of the invariants that a record breaks.
 
 In place of an event: `@1500` lets time pass until 1 500 ms, each timer fires when it is due; `fire` goes to the next
 timer.  `start s = MACHINE RECORD with Service(), Service(): ...` answers what is asked of these services at once;
@@ -24,8 +24,8 @@ Of a declared process, `start host = PROCESS RECORD with ...`, an event is a cal
 is fed to a party, `(sender, party, message)` comes from elsewhere, and each step of a party has a line.
 
 Each step is compared with the step of `transitions`, and the invariants of the machine are checked.  A line says: who,
-on what, the status after it, the clause of the row, (steps of child machines), the effects, and after `;` or in a line
-of their own the fields that have other values.
+on what, at which millisecond (0 is not said), the status after it, the clause of the row, (steps of child machines),
+the effects, and after `;` or in a line of their own the fields that have other values.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ import re
 from collections.abc import Iterator
 from difflib import unified_diff
 from enum import Enum
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -143,7 +144,7 @@ class StepsFile:
             return
         for start, run in product(starts.split(", "), split_outside(runs, " | ")):
             stepped = self.begin(start)
-            stepped.said.clear()
+            stepped.is_silent = False
             self._feed(stepped, run)
             yield from stepped.said
 
@@ -207,11 +208,13 @@ def is_run(line: str) -> bool:
 
 
 class SteppedMachine:
-    """A machine with its timers, and with services that answer at once; `said`: a line for each step."""
+    """A machine with its timers, and with services that answer at once; `said`: a line for each step, but while it
+    `is_silent`."""
 
     def __init__(self, name: str, fsm: Any, record: Any, services: tuple[Any, ...]) -> None:
         self.name = name
         self.said: list[str] = []
+        self.is_silent = True
         self.now_ns = 0
         self.services = {one.name: one for one in services}
         self.states = {one.name: one.initial() for one in services}
@@ -230,7 +233,8 @@ class SteppedMachine:
             effects = self._take(event)
         except (ConfigurationError, ProtocolError) as error:
             self.refused = type(event[-1] if isinstance(event, tuple) else event).__name__
-            self.said.append(f"{WRITTEN}{self.name} {self.refused}: {type(error).__name__}")
+            clause = f" [{error.clause}]" if isinstance(error, ProtocolError) else ""
+            self.said.append(f"{WRITTEN}{self.name} {self.refused}: {type(error).__name__}{clause}")
         else:
             self._perform(effects)
 
@@ -281,6 +285,8 @@ class SteppedMachine:
         except ProtocolError as error:
             raise AssertionError(f"{event}: `transitions` refuses it") from error
         assert step == reference, f"{event}: `transitions` takes another step"
+        if self.is_silent:
+            return
         after = step.record.status
         clause = node.fsm.lines[step.row].clause if step.row >= 0 else "no row"
         parts = [f"{after.value if after is not status else 'same'} [{clause}]"]
@@ -291,16 +297,18 @@ class SteppedMachine:
         parts += map(say_effect, step.effects)
         changes = ", ".join(list_changes(before, step.record, ""))
         who = self.name if node is self.node else node.name
-        line = f"{WRITTEN}{who} {type(event).__name__}: {' | '.join(parts)}"
-        here = len(line) + len(changes) < WIDTH
-        self.said += [f"{line} ; {changes}" if changes else line] if here else [line, f"{WRITTEN * 2}{changes}"]
+        at = f" @{now_ns / MS:.12g}" if now_ns else ""
+        line = f"{WRITTEN}{who} {type(event).__name__}{at}: {' | '.join(parts)}"
+        if changes and len(line) + len(changes) < WIDTH:
+            line, changes = f"{line} ; {changes}", ""
+        self.said += [line, f"{WRITTEN * 2}{changes}"] if changes else [line]
 
 
 def say_effect(effect: Any) -> str:
     """An effect in few words."""
     match effect:
         case SetTimer(timer, deadline_ns, key):
-            return f"{timer}{key and ' ' + key} {deadline_ns / MS:g} ms"
+            return f"{timer}{key and ' ' + key} {deadline_ns / MS:.12g} ms"
         case CancelTimer(timer, key):
             return f"no {timer}{key and ' ' + key}"
         case Send(to, message):
@@ -327,7 +335,7 @@ def say_value(value: Any) -> str:
     if not isinstance(value, msgspec.Struct):
         return repr(value)
     said: list[str] = []
-    fields = msgspec.structs.fields(value)
+    fields = list_fields(type(value))
     for at, field in enumerate(fields):
         one = getattr(value, field.name)
         if field.default_factory is not msgspec.NODEFAULT and one == field.default_factory():
@@ -337,8 +345,14 @@ def say_value(value: Any) -> str:
     return f"{type(value).__name__}({', '.join(said)})"
 
 
+list_fields = cache(msgspec.structs.fields)
+"""Of a type; to find them takes longer than all else."""
+
+
 def list_changes(before: Any, after: Any, path: str) -> Iterator[str]:
     """What has another value after a step, each with its path; the status of the machine itself is left out."""
+    if before is after:
+        return
     if type(before) is type(after) and isinstance(after, msgspec.Struct):
         for name in after.__struct_fields__:
             if path or name != "status":

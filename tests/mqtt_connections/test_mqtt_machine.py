@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from mqtt_client import SETTINGS
+from mqtt_client import SETTINGS, connect
 from msgspec.structs import replace
 
-from statemachines.mqtt_codec import PacketError, encode
+from statemachines.mqtt_codec import (
+    DisconnectPacket,
+    PacketError,
+    PacketProperties,
+    PublishPacket,
+    SubscribePacket,
+    TopicSubscription,
+    UnsubscribePacket,
+    encode,
+)
 from statemachines.mqtt_connections.connection import MQTT_CONNECTION
 from statemachines.mqtt_connections.connection_record import MqttConnectionRecord
 from statemachines.testing.machine import MachineTest
@@ -41,3 +51,15 @@ TestMqttConnection = MachineTest.of(
     MQTT_CONNECTION, values=VALUES, start=st.sampled_from(RECORDS), legal=is_packet
 ).TestCase
 TestMqttConnection.settings = settings(TestMqttConnection.settings, max_examples=40, stateful_step_count=25)
+
+
+@pytest.mark.parametrize(("pairs", "filters", "is_refused"), [(9_999, 20_000, False), (10_000, 20_001, True)])
+def test_MQ_180_a_packet_of_very_many_texts(pairs, filters, is_refused):
+    properties = PacketProperties(user_properties=(("k", "v"),) * pairs)
+    names = tuple(map(str, range(filters)))
+    for packet in (
+        PublishPacket("t", b"x", 1, packet_id=1, properties=properties),
+        SubscribePacket(2, tuple(TopicSubscription(name, 1) for name in names)),
+        UnsubscribePacket(2, names),
+    ):
+        assert (DisconnectPacket(0x97) in connect().send(packet)) is is_refused, type(packet)
