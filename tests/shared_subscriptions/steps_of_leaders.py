@@ -21,7 +21,7 @@ def put(name: str, value: Any) -> Commit:
     return Commit(0, (), ((record_key("g", "#", name), value),))
 
 
-def wanted(name: str) -> LeaderWanted:
+def ask_leader(name: str) -> LeaderWanted:
     """A borrower of this process asks for its leader."""
     return LeaderWanted(f"{name}~1/1", "g", "#")
 
@@ -31,12 +31,12 @@ def ping(name: str, registration: int, n: int, *reports: Report) -> Ping:
     return Ping(f"{name}~1/1", 1, registration, n, reports)
 
 
-def progress(name: str, registration: int, stream: str, grant: int, at: int, *rest: Any) -> UpdateProgress:
+def advance(name: str, registration: int, stream: str, grant: int, at: int, *rest: Any) -> UpdateProgress:
     """How far it has come with a stream."""
     return UpdateProgress(f"{name}~1/1", 1, registration, stream, grant, at, *(rest or (False,)))
 
 
-def done(name: str, registration: int, stream: str, grant: int) -> RevokeFinished:
+def confirm_end(name: str, registration: int, stream: str, grant: int) -> RevokeFinished:
     """It has given the stream back."""
     return RevokeFinished(f"{name}~1/1", 1, registration, stream, grant)
 
@@ -46,6 +46,6 @@ def leave(name: str, registration: int, *reports: Report) -> Disconnect:
     return Disconnect(f"{name}~1/1", 1, registration, reports)
 
 
-def said(message: Any, sender: str = "leader-1~1/1") -> tuple[str, str, Any]:
+def receive(message: Any, sender: str = "leader-1~1/1") -> tuple[str, str, Any]:
     """A message of a leader, or of its host, arrives for its borrower."""
     return sender, message.borrower, message
