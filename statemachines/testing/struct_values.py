@@ -150,7 +150,11 @@ class ValueDrawing:
         values = {}
         for field in fields:
             known = near.get(shorten_name(field.name))
-            fits = type(known) is int if isinstance(field.type, inspect.IntType) else type(known) is str
+            if isinstance(field.type, inspect.IntType):
+                low, high = _bounds_of(field.type)
+                fits = type(known) is int and low <= known <= high
+            else:
+                fits = type(known) is str
             if known is not None and fits and self._choose.index(4) < 3:
                 values[field.name] = known
             else:
@@ -197,10 +201,7 @@ class ValueDrawing:
         )
 
     def _int(self, kind: inspect.IntType, name: str) -> int:
-        low = -(2**63) if kind.ge is None else kind.ge
-        low = low if kind.gt is None else max(low, kind.gt + 1)
-        high = HIGHEST if kind.le is None else kind.le
-        high = high if kind.lt is None else min(high, kind.lt - 1)
+        low, high = _bounds_of(kind)
         choices = [number for number in self._ints(name) if low <= number <= high]
         return int(self._one_of(choices)) if choices else self._choose.between(low, high)
 
@@ -235,6 +236,12 @@ class ValueDrawing:
 def _said_of(name: str, by_name: dict[str, tuple[Any, ...]]) -> tuple[Any, ...]:
     """What a protocol says of a field, by its name or the singular of it."""
     return by_name.get(name) or by_name.get(shorten_name(name), ())
+
+
+def _bounds_of(kind: inspect.IntType) -> tuple[int, int]:
+    low = -(2**63) if kind.ge is None else kind.ge
+    high = HIGHEST if kind.le is None else kind.le
+    return low if kind.gt is None else max(low, kind.gt + 1), high if kind.lt is None else min(high, kind.lt - 1)
 
 
 def _put_in_order(values: dict[str, Any]) -> None:
