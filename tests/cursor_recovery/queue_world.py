@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from statemachines.cursor_recovery import memory
-from statemachines.cursor_recovery.block import checksum, commit_word, length_of, size_in
+from statemachines.cursor_recovery.block import checksum, commit_word, size_in
 from statemachines.cursor_recovery.observers import Observers
 from statemachines.cursor_recovery.properties import memory_rules
 from statemachines.cursor_recovery.properties.delivered_blocks import ACK, DeliveredBlocks
@@ -52,7 +52,6 @@ class Operation:
         self.position = -1
         self.start = None
         self.accesses = 0
-        self.clauses = []
         self.asked = None
         self.take(self.node.feed(call, 0))
 
@@ -60,7 +59,6 @@ class Operation:
         """Each step is the step of the reference engine."""
         assert step == self.node_fsm.reference_step(self.before, event, now_ns)
         self.before = step.record
-        self.clauses.append(self.node_fsm.lines[step.row].clause)
 
     def take(self, effects):
         self.asked = None
@@ -96,10 +94,6 @@ class Writer(Operation):
         self.payload, self.messages = payload, messages
         life = world.word(memory.incarnation_of(slot))
         super().__init__(world, slot, WRITER, new_writer(world.queue, slot, life), Write(payload, messages))
-
-    @property
-    def length(self):
-        return length_of(len(self.payload) + (memory.CELL if self.messages != 1 else 0))
 
 
 class Reader(Operation):
@@ -332,6 +326,3 @@ class World:
 
     def free_cursors(self):
         return [self.word(memory.state_of("write", i)) == memory.FREE for i in range(self.queue.write_cursors)]
-
-    def free_read_cursors(self):
-        return [self.word(memory.state_of("read", i)) == memory.FREE for i in range(self.queue.read_cursors)]

@@ -9,11 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from statemachines.drivers.sequence_windows.datagram import OtherLayout, decode
-from statemachines.kernel import ConfigurationError, InvariantViolated, Node
+from statemachines.kernel import ConfigurationError
 from statemachines.sequence_windows import losses as counting
-from statemachines.sequence_windows.inbox_window import INBOX_WINDOW, Inboxed
+from statemachines.sequence_windows.inbox_window import Inboxed
 from statemachines.sequence_windows.jump import JUMP
-from statemachines.sequence_windows.late_join import LATE_JOIN, Converged, Joined, LateJoinRecord
 from statemachines.sequence_windows.loss_notifier import (
     LOSS_NOTIFIER,
     SUBJECTS_MAX,
@@ -27,35 +26,19 @@ from statemachines.sequence_windows.message import Numbered, Verdict
 from statemachines.sequence_windows.publisher_table import SUBJECT_MAX, PublisherTable
 from statemachines.sequence_windows.publisher_window import (
     ABSENT,
-    CURRENT,
-    OLD,
-    PUBLISHER_WINDOW,
-    Flip,
-    Publish,
-    PublisherWindowRecord,
     Stamped,
 )
-from statemachines.sequence_windows.rotation import ROTATION, RotationRecord, Tick, Window
+from statemachines.sequence_windows.rotation import Window
 from statemachines.sequence_windows.sequence import BASE_MAX, FRAME_MAX, FRAME_NS, number_of, start_of
+from statemachines.sequence_windows.subject_publishers import PLACES as PUBLISHERS_MAX
 from statemachines.sequence_windows.subject_publishers import (
-    CROWDED,
-    SUBJECT_PUBLISHERS,
-    Arrival,
-    SubjectPublishersRecord,
     line_of,
 )
-from statemachines.sequence_windows.subject_publishers import PLACES as PUBLISHERS_MAX
 from statemachines.sequence_windows.subscriber_table import HORIZON_NS, ImpossibleMessage, SubscriberTable
 from statemachines.sequence_windows.subscriber_window import (
     FRESH,
     SUBSCRIBER_WINDOW,
-    UNSUBSCRIBED,
-    Displace,
-    Subscribe,
     SubscriberWindowRecord,
-    SubscriberWindowStatus,
-    Touched,
-    Unsubscribe,
 )
 from statemachines.sequence_windows.windows import Windows, windows_of
 
@@ -69,26 +52,6 @@ def message(base, frame=F, last=0, **more):
     return Numbered(frame, base, last or base, **more)
 
 
-class Receiver:
-    """One publisher of one subject, at the machine; each step is compared with that of `transitions`."""
-
-    def __init__(self, *events):
-        self.record = SubscriberWindowRecord("s", "p")
-        for event in (Subscribe(), *events):
-            self.feed(event)
-
-    def feed(self, event):
-        before = self.record
-        step = SUBSCRIBER_WINDOW.step(before, event, 0)
-        assert step == SUBSCRIBER_WINDOW.reference_step(before, event, 0)
-        self.record = step.record
-        return [(told.event.verdict, None if told.event.unknown else told.event.lost) for told in step.effects]
-
-    @property
-    def status(self):
-        return self.record.status
-
-
 def table(*subjects, **given):
     made = SubscriberTable(Window(1), 0, **given)
     for subject in subjects:
@@ -99,31 +62,6 @@ def table(*subjects, **given):
 # -- the publisher --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("fsm", "record"),
-    [
-        (PUBLISHER_WINDOW, PublisherWindowRecord("s", CURRENT, number_of(F, 0))),
-        (PUBLISHER_WINDOW, PublisherWindowRecord("s", OLD, 0)),
-        (PUBLISHER_WINDOW, PublisherWindowRecord("s", ABSENT, number_of(F, 1))),
-        (SUBSCRIBER_WINDOW, SubscriberWindowRecord("s", "p", SubscriberWindowStatus.CURRENT, 7)),
-        (SUBSCRIBER_WINDOW, SubscriberWindowRecord("s", "p", UNSUBSCRIBED, number_of(F, 1))),
-    ],
-)
-def test_SW_02_a_number_where_it_is_kept_and_none_elsewhere(fsm, record):
-    with pytest.raises(InvariantViolated, match="keeps-a-number-where-it-is-kept"):
-        Node(fsm, record, name="n", now_ns=0).check()
-
-
-def test_SW_05_an_exhausted_restart_leaves_the_stream_as_it_was():
-    made = PublisherTable(Window(1), 0)
-    made.stamp("s", start_of(FRAME_MAX))
-    assert made.stamp("s", start_of(FRAME_MAX)) == Stamped(FRAME_MAX, 2, 2)
-    other = PublisherWindowRecord("s", OLD, number_of(5, 2))
-    step = PUBLISHER_WINDOW.step(other, Publish(1, 0, start_of(7)), 0)
-    assert step.effects[0].event == Stamped(7, 1, 1, start_of(7), number_of(5, 2))
-    assert step.record.status is CURRENT
-
-
 def test_SW_06_the_latest_convergence_counts():
     made = PublisherTable(Window(1), 0)
     made.stamp("s", start_of(10))
@@ -131,15 +69,6 @@ def test_SW_06_the_latest_convergence_counts():
         made.converge(at)
     assert made.rotation.converged_ns == start_of(20)
     assert made.stamp("s", start_of(10)) == Stamped(20, 1, 1, start_of(20), number_of(10, 1))
-    record = LateJoinRecord()
-    for at in (start_of(20), start_of(15)):
-        record = LATE_JOIN.step(record, Converged(at), 0).record
-    assert record.converged_ns == start_of(20)
-    (told,) = LATE_JOIN.step(record, Joined(20, start_of(30)), 0).effects
-    assert told.event.join.value == "unverified"
-    record = LATE_JOIN.step(record, Converged(start_of(30)), 0).record
-    (told,) = LATE_JOIN.step(record, Joined(30, start_of(40)), 0).effects
-    assert told.event.join.value == "unverified"
 
 
 def test_SW_03_SW_07_a_clock_that_steps_back_takes_no_number_back():
@@ -169,22 +98,7 @@ def test_SW_07_only_what_is_dropped_raises_the_frame():
     assert made.stamp("new", start_of(40)).frame == 51
 
 
-def test_SW_10_time_and_size_are_strict():
-    record = RotationRecord(Window(140), 0)
-    for at, kept, flips in ((10 * S, 141, 0), (10 * S + 1, 140, 0), (10 * S + 1, 141, 1)):
-        step = ROTATION.step(record, Tick(at, kept), 0)
-        assert (step.record.flips, len(step.effects)) == (flips, flips)
-    assert step.record.flipped_ns == 10 * S + 1
-
-
-def test_SW_11_SW_12_SW_13_generations_of_a_publisher():
-    record = PUBLISHER_WINDOW.step(PublisherWindowRecord("s"), Publish(1, T), 0).record
-    seen = [record.status]
-    for _ in range(3):
-        record = PUBLISHER_WINDOW.step(record, Flip(), 0).record
-        seen.append(record.status)
-    assert seen == [CURRENT, OLD, ABSENT, ABSENT]
-    assert record.last == 0
+def test_SW_13_a_publisher_reckons_a_subject_once():
     made = PublisherTable(Window(1), 0)
     made.stamp("äb", T)
     assert made.subjects.size_bytes == 48 + 3
@@ -264,38 +178,6 @@ def test_SW_17_a_subject_has_no_more_than_4096_bytes():
     assert len(made.subjects) == 1
 
 
-CHAIN = number_of(F, 4)
-
-
-@pytest.mark.parametrize(
-    ("event", "expected"),
-    [
-        (message(1, F + 5, time_ns=start_of(F + 4)), (CYCLE, 0)),
-        (message(1, F + 5, time_ns=start_of(F + 5), chain=number_of(F + 5, 3)), (CYCLE, 0)),
-        (message(1, F + 5, chain=number_of(F + 9, 3)), (CYCLE, 0)),
-        (message(1, F + 5, chain=number_of(F, 0)), (CYCLE, 0)),
-        (message(1, F + 5, chain=1 << 64), (CYCLE, 0)),
-        (message(2, F + 5, chain=CHAIN), (SKIP, None)),
-        (message(5, chain=CHAIN), (NEXT, 0)),
-        (message(5, time_ns=start_of(F + 1)), (NEXT, 0)),
-    ],
-)
-def test_SW_08_a_time_or_chain_that_cannot_be_is_ignored(event, expected):
-    one = Receiver(message(4))
-    assert event.strange
-    assert one.feed(event) == [expected]
-    assert one.record.time_ns in (0, start_of(F + 5))
-
-
-def test_SW_08_a_time_of_the_frame_is_kept():
-    one = Receiver(message(1, time_ns=start_of(F) + 3))
-    assert one.record.time_ns == start_of(F) + 3
-    one.feed(message(2))
-    assert one.record.time_ns == start_of(F) + 3
-    one.feed(message(2, F + 1))
-    assert one.record.time_ns == 0
-
-
 def test_SW_18_publishers_of_a_subject_are_bounded():
     """Who was silent longest goes first, whoever was met first."""
     made = table("s")
@@ -314,40 +196,9 @@ def test_SW_18_publishers_of_a_subject_are_bounded():
 def test_SW_18_a_bound_that_is_none_is_refused(places):
     with pytest.raises(ConfigurationError, match="publishers_max"):
         table("s", publishers_max=places)
-    with pytest.raises(ConfigurationError, match="publishers_max"):
-        SubjectPublishersRecord("s", places)
-
-
-def test_SW_18_the_machine_forgets_who_was_silent_longest():
-    record, gone = SubjectPublishersRecord("s", 2), []
-    for who in ("p", "q", "p", "r", "q"):
-        step = SUBJECT_PUBLISHERS.step(record, Arrival(who), 0)
-        assert step == SUBJECT_PUBLISHERS.reference_step(record, Arrival(who), 0)
-        record = step.record
-        gone += [effect.event.publisher for effect in step.effects]
-    assert gone == ["q", "p"]
-    assert record.publishers == ("r", "q")
-    one = Receiver(message(3), Displace())
-    assert (one.status, one.record.last) == (FRESH, 0)
-    with pytest.raises(InvariantViolated, match="keeps-within-its-places"):
-        Node(SUBJECT_PUBLISHERS, SubjectPublishersRecord("s", 1, CROWDED, ("p", "q")), name="n", now_ns=0).check()
-
-
-def test_SW_78_who_may_have_been_forgotten_for_others_is_first_with_an_unknown_loss():
-    one = Receiver(message(3), Displace())
-    assert one.feed(message(4)) == [(FIRST, None)]
-    assert one.feed(message(6)) == [(SKIP, 1)]
-    one.feed(Displace())
-    assert one.feed(message(1, F + 1)) == [(FIRST, 0)]  # a stream that begins after none was never known
-    one.feed(Displace())
-    assert one.feed(message(1, F + 2, chain=number_of(F + 1, 9))) == [(FIRST, None)]
 
 
 def test_SW_78_is_so_until_the_subject_is_forgotten_as_a_whole():
-    one = Receiver(message(3), Displace(), Flip(), Touched(), Flip())
-    assert one.feed(message(4)) == [(FIRST, None)]
-    one = Receiver(message(3), Flip(), Displace(), Flip())
-    assert one.feed(message(4)) == [(FIRST, 0)]
     made = table("s", publishers_max=1)
     for who in ("p", "q", "p"):
         told = made.receive("s", who, message(2), T)
@@ -355,9 +206,6 @@ def test_SW_78_is_so_until_the_subject_is_forgotten_as_a_whole():
     made.unsubscribe("s")
     made.subscribe("s")
     assert made.receive("s", "q", message(9), T)[0].lost == 0
-    wrong = SubscriberWindowRecord("s", "p", SubscriberWindowStatus.CURRENT, number_of(F, 1), crowded=1)
-    with pytest.raises(InvariantViolated, match="is-crowded-where-nothing-is-known"):
-        Node(SUBSCRIBER_WINDOW, wrong, name="n", now_ns=0).check()
 
 
 def test_SW_79_each_life_of_a_publisher_has_a_record_of_its_own():
@@ -473,7 +321,7 @@ def test_SW_99_the_messages_of_a_range_are_what_they_are_alone(seed):
             first = chance.choice((1, 100, 200)) + chance.randrange(8)
             ranges.append((F + (chance.random() < 0.1), first, first + chance.choice((0, 0, 1, 2, 5, 100))))
         alone = [(frame, base, base) for frame, first, last in ranges for base in range(first, last + 1)]
-        begun = Receiver().record
+        begun = SubscriberWindowRecord("s", "p", FRESH)
         assert tell_each(begun, ranges) == tell_each(begun, alone), ranges
 
 
@@ -486,32 +334,10 @@ def test_SW_81_an_invented_life_changes_nothing_of_others():
     assert told == [FIRST, FIRST, NEXT, NEXT]
 
 
-def test_SW_81_a_record_that_breaks_it_is_told_from_one_that_does_not():
-    holds = next(one.holds for one in SUBSCRIBER_WINDOW.invariants if one.name == "keeps-two-runs-apart")
-    record = Receiver(message(1), message(1_000)).record
-    assert holds(record)
-    assert not holds(replace(record, jumped=number_of(F, 1)))
-    assert not holds(replace(record, other=0))
-
-
 def test_SW_80_the_layout_of_another_version_is_refused_by_its_name():
     for data in (b"\x97\x01", b"\x98\x03rest"):
         with pytest.raises(OtherLayout, match=f"layout {data[1]}, and we speak 2"):
             decode(data)
-
-
-def test_SW_19_who_subscribes_begins_without_a_record():
-    one = Receiver(message(1))
-    assert one.feed(Subscribe()) == []
-    assert one.record.last == number_of(F, 1)
-    one.feed(Unsubscribe())
-    one.feed(Unsubscribe())
-    assert (one.status, one.record.last) == (UNSUBSCRIBED, 0)
-    for event in (Flip(), Touched()):
-        one.feed(event)
-        assert one.status is UNSUBSCRIBED
-    one.feed(Subscribe())
-    assert one.feed(message(2)) == [(FIRST, 0)]
 
 
 def test_SW_19_everything_but_what_was_taken_back():
@@ -521,61 +347,6 @@ def test_SW_19_everything_but_what_was_taken_back():
     assert made.receive("t", "p", message(1), T)[0].verdict is FIRST
     made.subscribe("s")
     assert made.receive("s", "p", message(1), T)[0].verdict is FIRST
-
-
-def test_SW_22_of_a_range_that_overlaps_the_rest_is_next():
-    one = Receiver(message(1, last=4))
-    assert one.feed(message(2, last=4)) == [(REPEAT, 0)]
-    (again, rest) = SUBSCRIBER_WINDOW.step(one.record, message(3, last=9), 0).effects
-    assert (again.event.verdict, again.event.first, again.event.last) == (REPEAT, 3, 4)
-    assert (rest.event.verdict, rest.event.first, rest.event.last) == (NEXT, 5, 9)
-    assert one.feed(message(9, F - 1)) == [(REPEAT, 0)]
-
-
-def test_SW_23_the_number_after_the_last_is_next():
-    one = Receiver(message(4))
-    assert one.feed(message(5)) == one.feed(message(6, last=9)) == [(NEXT, 0)]
-    one.feed(Flip())
-    assert one.feed(message(10)) == [(NEXT, 0)]
-    assert one.status.value == "current"
-
-
-def test_SW_23_the_number_after_the_last_base_is_no_number():
-    one = Receiver(message(BASE_MAX))
-    assert one.feed(message(1, F + 1)) == [(CYCLE, 0)]
-
-
-@pytest.mark.parametrize(
-    ("event", "expected"),
-    [
-        (message(1, F + 3, chain=CHAIN), (NEXT, 0)),
-        (message(1, F + 3, last=7, chain=CHAIN), (NEXT, 0)),
-        (message(1, F + 3, chain=CHAIN + 3), (SKIP, 3)),
-        (message(1, F + 3, chain=CHAIN + 40_000), (SKIP, 32767)),
-        (message(1, F + 3, chain=CHAIN - 1), (SKIP, None)),
-        (message(1, F + 3, chain=number_of(F + 1, 1)), (SKIP, None)),
-        (message(1, F + 3, chain=number_of(F - 1, 9)), (SKIP, None)),
-        (message(2, F + 3), (SKIP, None)),
-        (message(1, F + 3), (CYCLE, 0)),
-        (message(1, F + 3, time_ns=start_of(F + 3)), (CYCLE, 0)),
-    ],
-)
-def test_SW_25_to_SW_28_a_stream_of_a_later_frame(event, expected):
-    one = Receiver(message(4))
-    assert one.feed(event) == [expected]
-    assert one.record.last == event.end
-
-
-def test_SW_12_SW_14_what_is_touched_stays():
-    one = Receiver(message(1))
-    for event, status in ((Touched(), "current"), (Flip(), "old"), (Touched(), "current"), (Flip(), "old")):
-        one.feed(event)
-        assert one.status.value == status
-    one.feed(Flip())
-    assert (one.status.value, one.record.last) == ("fresh", 0)
-    for event in (Flip(), Touched()):
-        one.feed(event)
-        assert one.status.value == "fresh"
 
 
 def test_SW_14_a_subject_is_moved_with_all_its_publishers():
@@ -597,22 +368,12 @@ def test_SW_30_peers_are_bounded(monkeypatch):
 
 
 def a_repeat():
-    (told,) = SUBSCRIBER_WINDOW.step(Receiver(message(1)).record, message(1), 0).effects
-    return told.event
+    made = table("s")
+    made.receive("s", "p", message(1), T)
+    return made.receive("s", "p", message(1), T)[0]
 
 
 # -- notification, inbox, parameters --------------------------------------------------------------------------------
-
-
-def test_SW_43_a_late_timer_changes_nothing():
-    step = LOSS_NOTIFIER.step(LossNotifierRecord("c"), SecondOver(), 0)
-    assert (step.record, step.effects) == (LossNotifierRecord("c"), ())
-
-
-def test_SW_44_nothing_waits_while_no_second_runs():
-    with pytest.raises(InvariantViolated, match="has-told-all-when-idle"):
-        Node(LOSS_NOTIFIER, LossNotifierRecord("c", lost=1), name="c", now_ns=0).check()
-    Node(LOSS_NOTIFIER, LossNotifierRecord("c", NotifierStatus.WAITING, lost=1), name="c", now_ns=0).check()
 
 
 def test_SW_45_subjects_are_bounded_and_their_losses_count():
@@ -625,15 +386,6 @@ def test_SW_45_subjects_are_bounded_and_their_losses_count():
     assert fields_of(told, 1)["lost9"] == 1
     with pytest.raises(ValueError, match="at least one"):
         Lost(())
-
-
-def test_SW_51_an_inbox_loss_has_a_cap():
-    record = INBOX_WINDOW.step(replace(INBOX_RECORD, last=0), Inboxed(1), 0).record
-    (told,) = INBOX_WINDOW.step(record, Inboxed(10**9), 0).effects
-    assert told.event.lost == 32767
-
-
-INBOX_RECORD = INBOX_WINDOW.record_type("p")
 
 
 def test_SW_60_the_parameters_of_the_source():
