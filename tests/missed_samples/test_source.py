@@ -30,8 +30,8 @@ from statemachines.missed_samples.source_record import (
 class Bench:
     """A source; what it told and what it asked, and each step compared with the step of `transitions`."""
 
-    def __init__(self, *, history=False, **recovery):
-        record = SourceRecord("p", Recovery(**recovery), history=history)
+    def __init__(self, **recovery):
+        record = SourceRecord("p", Recovery(**recovery))
         self.node = Node(SOURCE, record, name="s/p", now_ns=0, check=True, observe=self.saw)
         self.before = record
         self.told = []
@@ -63,12 +63,8 @@ class Bench:
         return self.keep(self.node.fire(self.now))
 
     @property
-    def record(self):
-        return self.node.record
-
-    @property
     def status(self):
-        return self.record.status
+        return self.node.record.status
 
 
 @pytest.mark.parametrize(("first", "last"), [(5, 1), (5, 4), (-1, 3), (-5, -2)])
