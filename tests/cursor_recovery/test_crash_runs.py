@@ -20,6 +20,7 @@ from statemachines.testing.cursor_recovery.crash_run import check_that_cursors_b
 AT_ONCE = 4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("runs", mark_long((8, 400), "400"))
 def test_random_runs_keep_every_property(runs):
     """Several at once: what a run does most is wait."""

@@ -72,6 +72,7 @@ def test_an_input_without_lines_is_named(tmp_path):
     assert lines[:4] == [b"a", b"b", b"x" * 200, b"a"]
 
 
+@pytest.mark.long
 def test_a_short_run_with_real_kills_loses_nothing_but_what_a_killed_shipper_had(tmp_path, monkeypatch):
     for module in (real, lines_module):
         monkeypatch.setattr(module, "LINES", 180)

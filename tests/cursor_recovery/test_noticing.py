@@ -37,6 +37,7 @@ def mutants():
     return {one.name: one for one in CampaignScope(CampaignShape(QUEUE)).mutants}
 
 
+@pytest.mark.long
 def test_pytest_plants_the_mutant_and_names_the_test_that_fails(mutants, tmp_path):
     file = tmp_path / "test_too_large.py"
     file.write_text(A_TEST)
@@ -57,6 +58,7 @@ def test_tests_that_never_end_with_a_mutant_have_noticed_it(mutants, tmp_path):
     assert notice(QUEUE, mutants["writer/0/deleted"], "tests", 1, (file,)).what == "the tests are never done"
 
 
+@pytest.mark.long
 def test_what_one_judge_leaves_behind_no_other_meets(mutants, tmp_path):
     """A pytest that cannot run any more, since Hypothesis ran before it, was taken for one that had noticed."""
     file = tmp_path / "test_too_large.py"

@@ -65,6 +65,7 @@ def test_by_age_alone_a_slow_owner_shares_its_cursor():
     assert {name.partition(" ")[0] for name, held in result.always.items() if not held} == {"EXCL"}
 
 
+@pytest.mark.long
 def test_by_age_alone_a_slow_writer_costs_an_acknowledged_message():
     assert broken(BY_NAME["scan-passes-a-writer"].system("by_age"))[0] == ["ACK"]
 

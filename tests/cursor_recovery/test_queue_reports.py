@@ -327,6 +327,7 @@ def test_arcs_go_clockwise_from_the_top_and_may_cross_the_end():
 # -- all of it ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", mark_long(("local", "spark"), "spark"))
 def test_runs_of_the_queue_are_judged_and_the_page_shows_deaths_and_the_ring(tmp_path, engine):
     scenario = override(find_scenario("deaths"), ["cursor_recovery.messages=40"])

@@ -43,6 +43,7 @@ def test_every_scenario_of_the_queue_holds(name, seed):
     assert name == "by_age" or not (tally["fenced"] or tally["discarded"])
 
 
+@pytest.mark.long
 def test_by_age_alone_breaks_what_it_is_said_to_break():
     noted = {}
     for outcome in campaign(find_scenario(f"{SIM.name}/by_age"), range(4), processes=1):
@@ -71,6 +72,7 @@ def test_the_same_seed_is_the_same_run():
     assert runs[0].rows == runs[1].rows
 
 
+@pytest.mark.long
 def test_positions_are_conserved_under_deaths():
     """Every byte between the beginning and the read head was delivered, skipped, or lost with a reader that died."""
     for seed in range(2):

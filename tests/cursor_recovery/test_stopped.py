@@ -118,6 +118,7 @@ def stand_still(cases):
         time.sleep(THRESHOLD_S / 4)
 
 
+@pytest.mark.long
 def test_a_writer_that_stands_still_at_any_access_for_ten_thresholds_loses_nothing(cases):
     made = cases(lambda end: end.put(b"S" * 20), [b"A"])
     stand_still(made)
@@ -130,6 +131,7 @@ def test_a_writer_that_stands_still_at_any_access_for_ten_thresholds_loses_nothi
         assert (case.queue.skipped_bytes, case.queue.stats().lost) == (0, 0)
 
 
+@pytest.mark.long
 def test_a_reader_that_stands_still_at_any_access_for_ten_thresholds_loses_nothing(cases):
     made = cases(lambda end: end.try_get().message, [b"A" * 20, b"B" * 20])
     stand_still(made)
@@ -193,6 +195,7 @@ def test_a_machine_that_is_suspended_within_any_access_loses_nothing(name, side,
 # -- many processes ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_processes_that_come_and_go_harm_nobody():
     """A small slice of what `make soak` does for minutes, with as many at once as a queue takes."""
     crowd = run_crowd(seed=1, lives=24, at_once=20)

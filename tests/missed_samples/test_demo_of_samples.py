@@ -75,6 +75,7 @@ def test_a_run_in_which_nothing_is_lost_shows_nothing():
     assert too_tame(SimpleNamespace(tally={"delivered": 1_000, "queries": 1})) == ""
 
 
+@pytest.mark.long
 def test_a_short_run_over_zenoh_delivers_what_the_link_lost(tmp_path, monkeypatch):
     monkeypatch.setattr(real, "LINES", 60)
     said = []

@@ -73,6 +73,7 @@ def test_every_scenario_of_missed_samples_holds(name, safety_s):
         assert outcome.lasted_ns > 0
 
 
+@pytest.mark.long
 def test_monitors_and_silence_change_nothing_of_a_run():
     scenario = find_scenario(f"{SIM.name}/new_id")
     judged, bare, silent = (World(scenario, 2, **keys) for keys in ({}, {"monitors": False}, {"trace": False}))

@@ -45,6 +45,7 @@ def test_the_page_shows_what_happens() -> None:
     assert (done.stdout, done.stderr) == (printed[1], "")
 
 
+@pytest.mark.long
 def test_roles_of_processes(tmp_path: Path) -> None:
     """A router, a cache, a publisher, a subscriber: what was published before it came is printed, and logged."""
     endpoint = f"tcp/127.0.0.1:{free_port()}"

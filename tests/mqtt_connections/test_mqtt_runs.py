@@ -48,6 +48,7 @@ def test_sessions_are_taken_from_connections_that_stayed_open_and_handshakes_of_
     assert min(steps[one] for one in ("pubrec_message", "pubrel_message", "pubcomp_message", "release_stored")) > 10
 
 
+@pytest.mark.long
 def test_packets_that_a_client_sends_in_one_moment_are_read_together(monkeypatch):
     runs = Counter()
 
@@ -73,6 +74,7 @@ def test_a_connection_that_acknowledges_at_once_is_found():
     assert not all(one.is_held for one in found)
 
 
+@pytest.mark.long
 def test_publishers_go_on_with_qos_2_over_a_reconnect_and_a_connection_that_forgets_their_ids_is_found():
     _, outcome = play("kept_publishers", 1, 8.0)
     assert outcome.tally["repeated"] > 0

@@ -118,6 +118,7 @@ def test_an_input_without_lines_is_named(tmp_path):
         DEMO.check(given)
 
 
+@pytest.mark.long
 def test_a_short_run_loses_a_node_and_no_line(tmp_path, monkeypatch):
     monkeypatch.setattr(real, "LINES", 300)
     monkeypatch.setattr(real, "HELD", 80)

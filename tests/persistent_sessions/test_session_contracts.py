@@ -26,6 +26,7 @@ def mutants():
     return {one.name: one for one in CampaignScope(CampaignShape("persistent_sessions")).mutants}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CONTRACTS)
 def test_OWES_a_machine_keeps_its_contract_and_every_rule_is_met(name):
     found = explore(CONTRACTS[name].system(name), engine="plain", hashing=False)

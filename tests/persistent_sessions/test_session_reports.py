@@ -716,6 +716,7 @@ def test_the_page_shows_resumes_stores_and_takeovers(real, tmp_path):
     assert {one["cause"] for one in summary["stores"]} == {"calm", "resumes"}
 
 
+@pytest.mark.long
 def test_answers_that_come_at_one_instant_are_no_repetition(tmp_path):
     campaign(find_scenario(f"{PS}/dying_clients"), range(40917, 40918), out=tmp_path, processes=1)
     (columns,) = read_columns(next(tmp_path.glob("trace-*.parquet")))

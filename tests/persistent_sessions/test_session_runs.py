@@ -168,6 +168,7 @@ def test_a_liar_lies_and_nothing_comes_of_it():
     assert lies
 
 
+@pytest.mark.long
 def test_a_clock_of_the_database_that_is_set_back_keeps_nobody_from_going_on():
     """Its time stands still until the clock has caught up; a node that dies then seems to live, and its sessions go on
     elsewhere all the same."""

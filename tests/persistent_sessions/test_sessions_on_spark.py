@@ -91,6 +91,7 @@ def found(analysis):
     return {(line["check"], line["run"]) for line in analysis.tables["findings"] if line["check"] in OWN}
 
 
+@pytest.mark.long
 def test_each_planted_fault_is_found_in_its_run_by_its_check(analysis):
     assert {(check, RUNS[what]) for what, check in PLANTED.items()} <= found(analysis)
     checks = {one.name: one for one in analysis.checks if one.name in OWN}

@@ -29,6 +29,7 @@ def acknowledged(path):
     return {one[3] for one in said if one[0] == "ack"}
 
 
+@pytest.mark.long
 def test_SS_261_nodes_that_start_before_their_database_go_on_when_it_comes(server, tmp_path):
     store = server.database("late").replace("postgres@", f"postgres:{SECRET}@")
     server.stop(signal.SIGINT)

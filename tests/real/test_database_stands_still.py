@@ -85,6 +85,7 @@ def ended(processes):
     return codes
 
 
+@pytest.mark.long
 def test_a_node_of_sessions_ends_while_its_database_stands_still(server, tmp_path):
     url = server.database("sessions")
     role = ("node", "sessions", "--store", url, "--name", "a", "--listen", "127.0.0.1:0")
@@ -95,6 +96,7 @@ def test_a_node_of_sessions_ends_while_its_database_stands_still(server, tmp_pat
         assert code in GOOD
 
 
+@pytest.mark.long
 def test_a_group_goes_on_when_its_database_does_and_ends_while_it_stands_still(server, tmp_path):
     url = server.database("group")
     with Group(tmp_path, url, **TENTH) as group:

@@ -62,6 +62,7 @@ def put_claim_back(store):
     return before
 
 
+@pytest.mark.long
 def test_SS_245_a_group_store_that_was_restored_freezes_nobody(tmp_path, store):
     """The consumer that lives on has seen higher epochs than those that come now."""
     out = tmp_path / "got.txt"

@@ -55,6 +55,7 @@ def handed_over_since(stage):
     return [row for row in rows[end:] if (row[4], row[5]) == ("tell", "deliver")]
 
 
+@pytest.mark.long
 def test_a_consumer_that_slept_past_its_validity_delivers_only_under_a_new_lease(tmp_path):
     with Stage(tmp_path) as stage:
         stage.lead()
@@ -84,6 +85,7 @@ def test_a_consumer_that_slept_past_its_validity_delivers_only_under_a_new_lease
         assert stage.wrong() == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", mark_long(["up", "down", "both"], "both"))
 def test_a_consumer_behind_a_partition_delivers_nothing_once_its_streams_are_others(tmp_path, way):
     with Stage(tmp_path) as stage:

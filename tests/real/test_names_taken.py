@@ -118,6 +118,7 @@ def test_of_two_processes_under_one_name_the_newer_lives_and_the_older_is_told(g
     assert newer.stop() == 0, newer.said
 
 
+@pytest.mark.long
 def test_a_stopped_process_that_was_replaced_delivers_nothing_when_it_goes_on(group):
     older = group.member("c1")
     group.until(lambda: got(older), "the first to get something")
@@ -132,6 +133,7 @@ def test_a_stopped_process_that_was_replaced_delivers_nothing_when_it_goes_on(gr
     assert newer.stop() == 0, newer.said
 
 
+@pytest.mark.long
 def test_a_node_whose_state_was_lost_gets_its_streams_again(group):
     first = group.member("c1", "lost")
     group.until(lambda: got(first), "the first to get something")

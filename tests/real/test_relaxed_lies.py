@@ -128,6 +128,7 @@ def test_SS_409_lies_about_what_is_acknowledged_in_a_relaxed_group_cost_nobody_a
         assert host.stop() == 0, host.said
 
 
+@pytest.mark.long
 def test_SS_409_what_the_owner_of_a_stream_says_counts_once_and_no_more_than_1000_ranges_are_kept(
     tmp_path, store, config
 ):

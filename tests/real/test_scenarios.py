@@ -42,6 +42,7 @@ def test_1_4_7_a_later_topic_two_members_and_a_share_for_who_joins(tmp_path):
         assert stage.twice() == []
 
 
+@pytest.mark.long
 def test_8_9_a_member_leaves_then_all_do_and_after_a_restart_nothing_is_redelivered(tmp_path):
     """A member expires after ten minutes here, and its lease ends after nine: it is its word that frees its streams."""
     with Stage(tmp_path, **CALM) as stage:

@@ -42,6 +42,7 @@ async def all_comes(port):
             message.acknowledge()
 
 
+@pytest.mark.long
 def test_PS_201_a_node_that_starts_before_its_database_goes_on_when_it_comes(server, tmp_path):
     store = server.database("late").replace("postgres@", f"postgres:{SECRET}@")
     server.stop(signal.SIGINT)
@@ -72,6 +73,7 @@ def test_PS_201_who_waits_can_be_told_to_end(role, tmp_path):
         assert "Traceback" not in node.said
 
 
+@pytest.mark.long
 def test_PS_201_a_database_that_is_cut_off_at_any_byte_while_it_is_opened_is_waited_for(server):
     """From its first byte to the last before the store is open.  Before it is let in that is an error, by several names
     of libpq; after that the opening tries again by itself."""

@@ -109,6 +109,7 @@ def judged(request, spark):
     return request.getfixturevalue("on_spark" if spark == "--engine=spark" else "without_spark")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("spark", mark_long(("--engine=spark", "--engine=local"), "--engine=spark"))
 def test_two_protocols_in_one_directory_are_judged_side_by_side(judged, spark):
     code, said, out = judged[True]

@@ -51,6 +51,7 @@ def test_the_baselines_count_the_same(corrupt, judge):
     assert judge(corrupt, catalogue.machines("shared_subscriptions")) == ours
 
 
+@pytest.mark.long
 def test_a_repeated_trace_is_a_trace(tmp_path):
     campaign(find_scenario("quiet"), range(2), out=tmp_path / "short", processes=1)
     rows = repeat(tmp_path / "short", tmp_path / "long", copies=3, files=2)

@@ -60,6 +60,7 @@ def traces(tmp_path_factory):
     return directory / "on", directory / "off"
 
 
+@pytest.mark.long
 def test_what_is_not_promised_is_a_counterexample_and_no_failure(traces, tmp_path):
     analysis = analyze(traces[1], tmp_path, spark=False)
     checks = {check.name: check for check in analysis.checks}
@@ -72,6 +73,7 @@ def test_what_is_not_promised_is_a_counterexample_and_no_failure(traces, tmp_pat
     assert " amid " in found[0]["detail"]
 
 
+@pytest.mark.long
 def test_the_command_puts_traces_side_by_side(traces, tmp_path, capsys):
     arguments = ["analyze", *map(str, traces), "--engine=local", "--out", str(tmp_path)]
     assert cli.run(arguments) == cli.Exit.HELD
@@ -115,6 +117,7 @@ def test_the_settings_of_a_run_are_in_its_parameters(traces):
     assert facts["exclusive"] is False
 
 
+@pytest.mark.long
 def test_the_settings_of_a_swarm_are_those_that_its_seed_drew(tmp_path):
     """What a judge reckons with is what the run had."""
     scenario = find_scenario("cursor_recovery/any_queue")

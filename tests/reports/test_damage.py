@@ -71,6 +71,7 @@ def tallies(tmp_path_factory):
     return found
 
 
+@pytest.mark.long
 def test_D_310_nineteen_of_twenty_cells_of_the_table_are_seen(tallies):
     cells, seen = (sum(counts) for counts in zip(*map(count_cells, tallies.values()), strict=True))
     unseen = [f"{protocol}: {place}" for protocol, found in tallies.items() for one in found for place in one.unseen]

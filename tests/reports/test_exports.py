@@ -38,6 +38,7 @@ def count(run, *kinds):
     return sum(row.kind in kinds for row in run.rows)
 
 
+@pytest.mark.long
 def test_perfetto_has_every_row_and_the_states_of_a_thread_follow_each_other(run):
     events = json.loads("".join(write_perfetto(run)))["traceEvents"]
     assert all({"ph", "pid", "tid", "name"} <= event.keys() for event in events)

@@ -57,6 +57,7 @@ def gapless(capsys, *arguments):
     return code, said.out, said.err
 
 
+@pytest.mark.long
 def test_the_files_that_are_judged_by_then_count(monkeypatch, capsys, trace, tmp_path):
     whole = analyze(trace, tmp_path / "whole", spark=False)
     stop_at(monkeypatch, 2)

@@ -98,12 +98,14 @@ def hits_somebody(scenario):
     return True
 
 
+@pytest.mark.long
 def test_a_run_has_time_for_all_deaths_of_messages_that_kill(tmp_path):
     """A monitor said that a stream is granted to nobody, when its third member had just died of the message."""
     scenario = scenario_of("shared_subscriptions", "relaxed", SHORT_S, ["shared_subscriptions.load.messages=300"])
     assert list_disagreements([scenario], (7,), tmp_path) == []
 
 
+@pytest.mark.long
 def test_an_owner_that_stands_still_for_an_expiry_has_lost_its_session(tmp_path):
     """A collector forgets the session; the client hangs up before it has noticed, and is given another."""
     assert list_disagreements([find_scenario("persistent_sessions/short_expiries")], (33,), tmp_path) == []
@@ -118,6 +120,7 @@ def test_what_a_commit_took_out_of_which_its_owner_never_heard_is_no_gap(tmp_pat
     assert list_disagreements([scenario], (seed,), tmp_path) == []
 
 
+@pytest.mark.long
 def test_of_two_rows_of_a_message_the_one_that_was_lost_is_not_the_one_that_is_sent(tmp_path):
     """The session has two filters that match it; retention deletes its first row before an owner has taken that."""
     assert list_disagreements([find_scenario("persistent_sessions/retained_briefly")], (30,), tmp_path) == []

@@ -148,6 +148,7 @@ def corrupted(directory, quiet_run):
         writer.add(run_row(scenario, outcome, 5), rows)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("spark_kept")
 def test_the_command_judges_a_corrupt_trace_and_exits_with_1(tmp_path, capsys, quiet_run):
     corrupted(tmp_path / "trace", quiet_run)

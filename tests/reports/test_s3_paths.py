@@ -80,11 +80,13 @@ def test_D_563_a_task_finds_pieces_of_a_file_by_their_address(trace, tmp_path):
     assert found[0].equals(found[1])
 
 
+@pytest.mark.long
 def test_the_command_reads_an_address(trace, tmp_path):
     assert cli.run(["analyze", ADDRESS, "--out", str(tmp_path / "out"), "--engine", "local"]) == cli.Exit.HELD
     assert (tmp_path / "out" / "index.html").is_file()
 
 
+@pytest.mark.long
 def test_D_600_a_campaign_and_its_analysis_are_in_the_store_as_on_this_machine(trace, tmp_path):
     arguments = ["cursor_recovery/undisturbed", "--seeds", "2", "--set", "phases.safety_s=1", "--processes", "1"]
     for place in (str(tmp_path), "s3://bucket/made"):

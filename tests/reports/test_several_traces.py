@@ -10,6 +10,7 @@ from statemachines_sim.campaign import campaign
 from statemachines_sim.scenario import find_scenario
 
 
+@pytest.mark.long
 def test_traces_of_two_protocols_are_judged_together_and_not_compared(tmp_path):
     folders = []
     for name in ("shared_subscriptions/quiet", "cursor_recovery/undisturbed"):

@@ -107,6 +107,7 @@ def cut_amid(pieces):
     return [piece._replace(begins_amid=n > 0, ends_amid=n < last) for n, piece in enumerate(pieces)]
 
 
+@pytest.mark.long
 def test_cut_at_every_second_row_group_and_at_random_rows_the_tables_are_the_same(trace):
     (path,) = trace.files
     whole = judge_whole(trace)
@@ -122,6 +123,7 @@ def test_cut_at_every_second_row_group_and_at_random_rows_the_tables_are_the_sam
     assert len(whole["runs"]) == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("trace", mark_long(SCENARIOS, "deaths", "breaks"), indirect=True)
 def test_summaries_of_parts_of_a_run_make_the_same_tables_in_any_tree(trace):
     """The trace is wrong, so that much is found."""
@@ -211,6 +213,7 @@ def test_the_findings_that_are_kept_are_the_first_ones_however_a_file_is_cut(qui
         assert judge_pieces(quiet, cut_at(path, list(cuts))) == whole
 
 
+@pytest.mark.long
 def test_a_long_run_is_judged_by_parts_in_one_process_and_in_several(quiet, monkeypatch):
     """Here a part has 500 rows, and each piece 2 500 of a run of 6 000."""
     whole = judge_whole(quiet)

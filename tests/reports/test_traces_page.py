@@ -144,6 +144,7 @@ def answers(folder, *engines):
     return [[tuple(line) for line in names[one]] for one in ("transit", "lost", "never")]
 
 
+@pytest.mark.long
 def test_duckdb_and_pandas_give_the_same_answers(folder):
     found = answers(folder, "duckdb")
     assert all(found)

@@ -85,6 +85,7 @@ def test_a_simulated_run_that_loses_nothing_is_too_tame():
     assert too_tame(SimpleNamespace(tally={"delivered": 1_000, "lost": 1})) == ""
 
 
+@pytest.mark.long
 def test_a_short_run_over_multicast_tells_what_was_dropped(tmp_path, monkeypatch):
     monkeypatch.setattr(lines_module, "LINES", 60)
     said = []

@@ -263,6 +263,7 @@ def test_a_tampering_is_found_by_its_checks_and_by_no_other(made, rows, tmp_path
         assert verdicts[name].describe(0)
 
 
+@pytest.mark.long
 def test_a_join_rests_on_the_convergence_that_its_receiver_was_told_of(tmp_path):
     """The network converges anew after the loss, and the message comes before the operator's word does."""
     own = replace(SHORT.own, subjects=6, publish_ms=(20, 60), converge_s=(6.0, 16.0), resubscribe_s=(0, 0))
@@ -331,6 +332,7 @@ def test_a_run_without_losses_has_no_picture(tmp_path):
     assert list(draw_run(columns_of_run(path, 0), {}, None)) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", mark_long(("local", "spark"), "spark"))
 def test_losses_are_judged_and_the_page_has_both_confusion_tables(tmp_path, engine):
     trace = tmp_path / "trace"

@@ -83,6 +83,7 @@ def test_in_relaxed_order_a_message_that_was_given_back_comes_alone_and_nothing_
         assert not reading.deliver(first, last)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("missing", ["", "nack"])
 def test_a_relaxed_group_is_judged_by_its_own_order(tmp_path, missing):
     world = World(find_scenario("shared_subscriptions/relaxed"), 5)

@@ -141,6 +141,7 @@ def followed(path, change=None):
     return list(follow(Segment(columns, lookup, lambda run: {})))
 
 
+@pytest.mark.long
 def test_every_fault_of_a_simulated_run_is_followed(stormy):
     path, worlds = stormy
     for one, world in zip(followed(path), worlds, strict=True):

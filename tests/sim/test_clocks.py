@@ -74,6 +74,7 @@ def test_the_trace_is_in_true_time_whatever_the_clocks_show():
     assert times[-1] <= outcome.lasted_ns < 100 * S
 
 
+@pytest.mark.long
 def test_a_shift_of_all_clocks_of_a_node_changes_nothing_but_times_it_tells_nobody():
     plain = World(find_scenario("quiet"), 1, schedule=())
     shifted = World(find_scenario("quiet"), 1, schedule=(Fault("skew", 0, S, "consumer-1", amount=77 * S),))
@@ -120,6 +121,7 @@ def test_one_consumer_at_a_time_while_clocks_are_wrong_by_no_more_than_the_drift
     assert broken(leader_ppm, consumer_ppm) == {""}
 
 
+@pytest.mark.long
 def test_two_at_a_time_when_the_leader_does_not_reckon_with_the_drift(monkeypatch):
     monkeypatch.setattr(Configuration, "lease_by_other_clock_ns", lambda self: self.lease_ms * MS)
     assert "S5" in broken(D_PPM, -D_PPM)

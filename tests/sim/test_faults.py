@@ -198,6 +198,7 @@ def test_drift_and_jumps_are_drawn_within_what_the_protocol_tolerates():
     assert min(one.amount for one in beyond) > configuration.claim_ttl_ms * MS * d
 
 
+@pytest.mark.long
 def test_leaps_break_what_the_scenario_says_they_may_break():
     noted = {name for seed in (3, 6, 10, 11) for name in World(find_scenario("leaps"), seed).run().noted}
     assert noted >= {"S5"}

@@ -45,6 +45,7 @@ def test_each_field_of_each_message_is_forged_alone_and_is_what_the_wire_carries
     assert changed == set(kind.__struct_fields__)
 
 
+@pytest.mark.long
 def test_reports_are_left_out_repeated_changed_and_made_up():
     forger = Forger(Random(2), ["0.0/a"])
     held = (Report("0.0/a", 1, 5, False), Report("0.0/b", 2, 7, True))
@@ -65,6 +66,7 @@ def test_a_number_stays_within_its_bounds_and_a_field_without_another_value_as_i
     assert forger.forge(Fixed(7)) == Fixed(7)
 
 
+@pytest.mark.long
 def test_what_was_heard_may_be_said_in_the_place_of_its_like():
     forger = Forger(Random(4))
     forger.learn(Ping("c2~1/1", 77, 5, 9, (Report("0.0/far", 41, 13, False),)))

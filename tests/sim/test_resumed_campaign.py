@@ -31,6 +31,7 @@ def whole(scenario, tmp_path_factory):
         return folder, list(campaign_parts(scenario, SEEDS, out=folder, processes=1))
 
 
+@pytest.mark.long
 def test_a_campaign_without_files_hands_over_each_run_as_it_ends(scenario, whole):
     parts = list(campaign_parts(scenario, SEEDS, processes=1))
     assert parts == [[outcome] for part in whole[1] for outcome in part]

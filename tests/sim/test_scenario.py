@@ -112,6 +112,7 @@ def test_what_is_no_run_file_is_refused(tmp_path, text):
         runfile.read(tmp_path / "none.json")
 
 
+@pytest.mark.long
 def test_a_campaign_over_processes_gives_the_same_outcomes_and_whole_runs_in_its_files(tmp_path):
     short = scenario("quiet", load=GroupLoad(messages=50), members=Members(consumers=1), phases=Phases(safety_s=5.0))
     there = campaign(short, range(22), out=tmp_path, processes=2)

@@ -286,6 +286,7 @@ def test_the_command_says_what_differs_and_how_to_write_it_anew(kept, monkeypatc
     assert cli.run(("check", "--renew")) == 2
 
 
+@pytest.mark.long
 def test_processes_share_the_work(kept):
     rewritten(kept, fingerprint="")
     again = tuple(certificate_set.recheck_all((kept, kept), write=True, jobs=2))

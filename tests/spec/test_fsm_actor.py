@@ -380,6 +380,7 @@ def test_the_bound_of_a_component_stands_among_the_bounds(bound, said):
     assert not [key for key in System("s", "", (holder(),), Network(1)).describe_bounds() if "bound" in key]
 
 
+@pytest.mark.long
 def test_what_is_cut_says_at_whose_bounds():
     cut = explore(lock_system(in_flight=3), **PLAIN)
     assert cut.cuts > 0

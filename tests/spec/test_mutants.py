@@ -257,6 +257,7 @@ def asking(out, *more):
     return ["mutate", NAME, "--out", str(out), "--others", *(part for one in THREE for part in ("--only", one)), *more]
 
 
+@pytest.mark.long
 def test_who_lives_is_shown_to_one_judge_after_the_other_until_one_notices(asked, tmp_path, capsys):
     assert run(asking(tmp_path)) == 1
     assert asked()[:2] == [("tank/3/deleted", "tests"), ("tank/3/deleted", "simulation")]
@@ -335,6 +336,7 @@ def test_what_is_allowed_refused_or_could_not_be_judged_says_nothing_of_how_stro
     assert sample_of("ab", verdicts, (), []) is None
 
 
+@pytest.mark.long
 def test_tests_that_fail_or_are_never_done_without_a_mutant_are_refused(tmp_path):
     file = tmp_path / "test_wrong.py"
     file.write_text("def test_wrong():\n    assert False\n")
@@ -447,6 +449,7 @@ def test_two_processes_say_what_one_says(field, verdicts, tmp_path):
     assert said == EXPECTED
 
 
+@pytest.mark.long
 def test_a_mutant_that_eats_memory_or_ends_its_process_is_not_judged_and_all_others_are(tmp_path):
     field = CampaignScope(CampaignShape("glutton_protocol:PROTOCOL"))
     results = CampaignResults(tmp_path / "glutton.jsonl", CampaignHead("glutton", field.print()))

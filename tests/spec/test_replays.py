@@ -124,6 +124,7 @@ UNSAID = ("lies", "two-lies", "unanswered", "pretender", "pretended-epochs", "re
 nor can anybody be told to lie, or a store to be put back."""
 
 
+@pytest.mark.long
 def test_every_system_is_followed_or_refused():
     sessions = {name for name in SYSTEMS if "account" in [one.name for one in system(name, "small").actors]}
     assert {*FOLLOWED, *REFUSED, *BARELY, *UNSAID, *sessions} == set(SYSTEMS)
@@ -246,6 +247,7 @@ def test_a_crashed_leader_host_comes_back_and_a_paused_one_fires_late(follow):
 # -- commands -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_check_writes_a_schedule_and_a_trace_and_analyze_finds_the_violation(gapless, tmp_path):
     schedule, trace = tmp_path / "stale.json", tmp_path / "trace"
     found = gapless(

@@ -82,6 +82,7 @@ def walked(entries):
     return [walker.state(index) for index in range(walker.count)]
 
 
+@pytest.mark.long
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(systems)
 def test_exactly_one_state_of_every_orbit_is_explored(drawn):
@@ -161,6 +162,7 @@ def refused(system):
     return str(error.value)
 
 
+@pytest.mark.long
 @settings(max_examples=6, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(sorted(CHATTY)), st.integers(0, NUMBERS - 1), st.sampled_from(("", "about")), st.booleans())
 def test_one_peer_with_a_rule_of_its_own_is_refused_or_nothing_ever_follows_from_it(cell, n, friend, waits):
@@ -257,6 +259,7 @@ def test_two_sets_of_equals_change_places_each_for_itself():
     assert results[0].states < results[0].stand_for == explore(four().in_full(), engine="plain").states
 
 
+@pytest.mark.long
 def test_the_plainest_search_counts_what_they_stand_for():
     assert explore(chatty(properties=()), engine="plain").stand_for == search(chatty(properties=()), 10**6).states
 

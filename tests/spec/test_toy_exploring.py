@@ -58,6 +58,7 @@ def both(system, **options):
     return plain
 
 
+@pytest.mark.long
 def test_one_word_over_a_certain_network_by_hand():
     # start -say-> (1, in flight) -deliver-> (1, taken); a second word is beyond the bounds in all three
     result = both(toy({"in_flight": 1, **CERTAIN}, last=1))

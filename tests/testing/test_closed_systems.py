@@ -51,6 +51,7 @@ def test_a_toy_that_holds_takes_only_entries_that_an_exploration_knows(network):
     assert [len(taken) <= len(known) for taken, known in zip(count.taken, count.tabulated, strict=True)] == [True] * 3
 
 
+@pytest.mark.long
 def test_what_breaks_is_shrunk_to_a_shortest_run_and_told_with_a_script_to_paste():
     one = toy({"in_flight": 3}, last=3, properties=(backwards(),), observed=True)
     broken = broken_by(one)

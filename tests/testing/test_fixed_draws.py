@@ -41,6 +41,7 @@ def draws_stay(folder, how):
     return done.stdout == "True\n"
 
 
+@pytest.mark.long
 def test_draws_do_not_change_with_what_is_loaded(tmp_path):
     assert draws_stay(tmp_path, "fixed")
 

@@ -128,6 +128,7 @@ print(drawn)
 """
 
 
+@pytest.mark.long
 def test_what_is_drawn_is_a_function_of_the_type_whatever_else_is_loaded(tmp_path):
     (tmp_path / "house_machines.py").write_text(STRANGER)
     places = [place for one in registry.protocols() for place in one.machines.values()]

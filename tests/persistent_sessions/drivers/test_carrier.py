@@ -307,6 +307,7 @@ async def test_PS_287_what_a_node_of_before_has_stored_comes_before_what_this_on
             assert await take(session, 60) == numbers(60, 1)
 
 
+@pytest.mark.long
 def test_PS_263_a_client_that_is_slow_keeps_few_messages_of_a_group_and_none_of_its_own_wait_behind_more(
     store, tmp_path
 ):
@@ -331,6 +332,7 @@ def test_PS_263_a_client_that_is_slow_keeps_few_messages_of_a_group_and_none_of_
     run(main())
 
 
+@pytest.mark.long
 async def test_PS_263_what_waits_is_counted_when_the_session_comes_back(store, tmp_path):
     """A client that connects again and again, and acknowledges nothing, gathers no more for that."""
     async with played(tmp_path, store, graces=None) as (place, (node,)):

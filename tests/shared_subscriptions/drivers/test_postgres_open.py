@@ -207,6 +207,7 @@ asyncio.run(main())
 )
 
 
+@pytest.mark.long
 def test_several_processes_make_the_tables_at_the_same_time(postgres):
     with process(MAKE, "") as a, process(MAKE, "") as b, process(MAKE, "") as c:
         children = (a, b, c)

@@ -38,6 +38,7 @@ def stand_still(seconds, for_ns):
     )
 
 
+@pytest.mark.long
 def test_SS_127_a_quiet_hour_has_no_false_fail_over():
     assert count_leaders(3_600) == 1
 

@@ -98,6 +98,7 @@ def refuse(record, event, now_ns):
     raise RemoteProtocolError("registry", "-", "leader_wanted", "", "nobody")
 
 
+@pytest.mark.long
 def test_S6_is_judged_of_all_but_what_a_liar_was_granted():
     """Without its word a loss that a liar has brought about would be held against the protocol."""
     held = Progress.say

@@ -122,6 +122,7 @@ def test_10_streams_go_round_while_20000_messages_pass_and_none_is_missing_or_do
     assert set(times.values()) == {1}
 
 
+@pytest.mark.long
 def test_11_fifty_groups_of_twenty_and_no_message_leaves_its_group():
     group = Group(work_ms=(1, 5))
     world = group.world
@@ -296,6 +297,7 @@ def test_32_a_client_that_never_acknowledges_can_leave_all_the_same():
     assert again == {(one.stream, offset) for one in held for offset in range(one.first, one.last + 1)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", mark_long(range(3), "1", "2"))
 def test_35_a_long_mix_of_everything(seed):
     swarm = find_scenario("swarm")

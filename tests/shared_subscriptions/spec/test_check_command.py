@@ -160,6 +160,7 @@ def test_a_graph_that_is_too_large_for_obligations_is_inconclusive(gapless):
     assert "nothing is claimed of obligations" in out
 
 
+@pytest.mark.long
 def test_an_obligation_that_is_not_met_is_shown(gapless, monkeypatch):
     def never(system):
         return (Eventually("never", "nobody connects", (View("consumer-1", 1, lambda local: 0),), lambda value: True),)

@@ -34,6 +34,7 @@ def in_full():
     return explore(system("election", "small").in_full(), **PLAIN)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", mark_long(["plain", "compiled"], "plain"))
 def test_the_states_that_are_explored_stand_for_all(in_full, engine):
     result = explore(system("election", "small"), engine=engine)
@@ -85,6 +86,7 @@ def test_a_counterexample_is_a_true_run_and_as_short_as_without_symmetry(two_lea
     assert result.states < full.states
 
 
+@pytest.mark.long
 def test_it_can_be_followed_where_nothing_is_symmetric(two_leaders):
     one, result = two_leaders
     assert follow(one.in_full(), result.path.script).last == result.path.last

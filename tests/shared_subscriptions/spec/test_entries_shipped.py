@@ -24,6 +24,7 @@ def test_spin_counts_the_same(name, tmp_path):
     assert (counts.states, counts.transitions) == (result.states, result.transitions)
 
 
+@pytest.mark.long
 def test_the_shipped_machines_come_out_alike_under_another_hash_seed():
     entries = Entries(system("leader-crash", "small"))
     result = explore(entries.system, engine="plain", entries=entries)

@@ -191,6 +191,7 @@ def test_handing_over_at_once_is_not_exclusive():
     assert not explore(system("borrower-crash", "small", "at_once"), **PLAIN).always["S5"]
 
 
+@pytest.mark.long
 def test_a_store_that_gives_one_stamp_twice_lets_two_leaders_write():
     """A claim that was renewed must not look as it did before: stamps tell batches apart."""
 

@@ -75,6 +75,7 @@ def test_SS_310_pings_are_numbered_otherwise(judged):
     assert judged(ping=ping_in_sevens).outcome is ConformanceOutcome.PASS
 
 
+@pytest.mark.long
 def test_SS_310_two_pings_have_the_same_number(judged):
     def ping_with_one_number(self):
         self.number = 0
@@ -85,6 +86,7 @@ def test_SS_310_two_pings_have_the_same_number(judged):
     assert "was used before; each ping number is another" in verdict.why
 
 
+@pytest.mark.long
 def test_SS_311_the_session_hears_before_the_leader(judged):
     def arranged(self, effects):
         order = {"tell": 0, "send": 1}

@@ -92,6 +92,7 @@ LATER = [
 """`make soak` looks for these; exploration or simulation finds each of them in `make test`."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", mark_long(SOON, *LATER))
 def test_a_planted_bug_is_found_by_hypothesis(name):
     assert find(PROTOCOL, find_bug(name), "hypothesis", cpu_s=3_600, tries=60).what
