@@ -123,10 +123,15 @@ def test_every_numbered_statement_is_on_the_page_once_with_tests_that_exist(head
     assert [row[0] for row in rows] == wanted
     there = {
         name for path in (ROOT / "tests").rglob("*.py") for name in re.findall(r"def (test_\w+)", path.read_text())
+    } | {
+        clause
+        for path in (ROOT / "tests").rglob("steps/*.txt")
+        for title in re.findall(r"^[A-Z]+-.*", path.read_text(), re.MULTILINE)
+        for clause in re.findall(r"[A-Z]+-\d+", title)
     }
     for statement, words, state, how in rows:
         assert words
-        tests = re.findall(r"`(test_\w+)`", how)
+        tests = re.findall(r"`(test_\w+|[A-Z]+-\d+)`", how)
         assert state in ("kept", "client", "absent", "not kept"), statement
         assert bool(tests) == (state == "kept"), statement
         assert bool(how) == (state != "client"), statement
