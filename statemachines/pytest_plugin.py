@@ -52,8 +52,8 @@ def pytest_report_header(config: Any) -> str | None:
 
 
 def pytest_collect_file(file_path: Path, parent: Any) -> Any:
-    """A steps text."""
-    if file_path.suffix == ".txt" and file_path.parent.name == "steps":
+    """A steps text: it uses some module, as other texts in folders of that name do not."""
+    if file_path.suffix == ".txt" and file_path.parent.name == "steps" and "\nuse " in f"\n{file_path.read_text()}":
         return StepsTexts.from_parent(parent, path=file_path)
     return None
 

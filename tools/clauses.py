@@ -207,7 +207,8 @@ class Runner:
     def judge(self, mutant: Mutant, items: list[Any]) -> Verdict:
         """Run the items, with the mutant in place, until one fails."""
         for ran, item in enumerate(items, 1):
-            getattr(item, "_initrequest", list)()  # what its fixtures were before is gone; a steps text has none
+            # What its fixtures were before is gone; a steps text has none.
+            getattr(item, "_initrequest", lambda: None)()
             with ExitStack() as stack:
                 try:
                     mutant.apply(stack)

@@ -151,7 +151,7 @@ class _Reach:
             self._number(place)
         found = blake2b(digest_size=SIZE_BYTES)
         for place in self.places:  # it grows meanwhile
-            words = (one if isinstance(one, str) else self._number(one) for one in _tell(place, packages))
+            words = (one if isinstance(one, str) else self._number(one) for one in _canonical_words(place, packages))
             found.update("\n".join(words).encode() + b"\n\n")
         self.digest = found.hexdigest()
 
@@ -180,17 +180,17 @@ _reach = cache(_Reach)
 
 
 @cache
-def _tell(place: Place, packages: tuple[str, ...]) -> tuple[str | Place, ...]:
+def _canonical_words(place: Place, packages: tuple[str, ...]) -> tuple[str | Place, ...]:
     """What stands there, in words and in places."""
     source = _source(place.module)
     if place.name == ALL:
         return tuple(Place(place.module, name) for name in source.defined)
     nodes = source.done if place.name == DONE else source.defined[place.name]
-    return tuple(word for node in nodes for word in _Telling(packages, source, node).words(node))
+    return tuple(word for node in nodes for word in _CanonicalStatement(packages, source, node).words(node))
 
 
-class _Telling:
-    """How one statement is told: each name of ours by its place, each local variable by its number among them."""
+class _CanonicalStatement:
+    """A statement in words: each name of ours by its place, each local variable by its number among them."""
 
     def __init__(self, packages: tuple[str, ...], source: _Source, node: ast.stmt) -> None:
         inside = list(ast.walk(node))
@@ -198,10 +198,10 @@ class _Telling:
         self.source = source
         self.taken = {**source.taken, **source.find_imports(inside)}
         self.top = node if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else None
-        given = {one.arg for one in inside if isinstance(one, ast.arg)}
+        kept = {*source.defined, *self.taken, *(one.arg for one in inside if isinstance(one, ast.arg))}
         self.variables: dict[str, int] = {}
         for one in chain.from_iterable(map(ast.walk, _outer_functions(node))):
-            if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store) and one.id not in {*given, *source.defined}:
+            if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store) and one.id not in kept:
                 self.variables.setdefault(one.id, len(self.variables))
 
     def words(self, node: ast.AST) -> Iterator[str | Place]:

@@ -35,7 +35,7 @@ from collections.abc import Iterator
 from difflib import unified_diff
 from enum import Enum
 from functools import cache
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -91,8 +91,12 @@ class StepsFile:
             if CLAUSE.match(line):
                 self.blocks.append(StepsBlock(line, number, []))
             self.blocks[-1].lines.append(line)
-        for line in list_written_by_hand(line for block in self.blocks for line in block.lines):
-            self._declare(line)
+        for block in self.blocks:
+            lines = list_written_by_hand(block.lines)
+            for line in lines:
+                self._declare(line)
+            if block.title and not any(map(is_run, lines)):
+                raise StepsError(path.name, block.title, "has no run below it, and would test nothing")
 
     def _declare(self, line: str) -> None:
         word, _, rest = line.partition(" ")
@@ -109,6 +113,10 @@ class StepsFile:
             self.words[name] = self.words.evaluate(value)
         elif word == "start":
             self.starts[name] = value
+        elif line.strip() and not (line.startswith("#") or CLAUSE.match(line) or is_run(line)):
+            raise StepsError(
+                self.path.name, line, "is no line of steps: use, let, start, # or a clause begins one, or START: EVENTS"
+            )
 
     def play(self, block: StepsBlock) -> list[str]:
         """The lines of the block, with what happens now below each run."""
@@ -128,14 +136,12 @@ class StepsFile:
 
     def find_difference(self, block: StepsBlock) -> str:
         """How what happens now differs from what the block says ("": not at all)."""
-        played = self.play(block)
         first = f"{self.path.name}:{block.number}"
-        return "\n".join(unified_diff(block.lines, played, first, "what happens", n=2, lineterm=""))
+        return "\n".join(unified_diff(block.lines, self.play(block), first, "what happens", n=2, lineterm=""))
 
     def rewrite(self) -> None:
         """Write down what happens now."""
-        played = [line for block in self.blocks for line in self.play(block)]
-        self.path.write_text("\n".join(played) + "\n", encoding="utf-8")
+        self.path.write_text("\n".join((*chain(*map(self.play, self.blocks)), "")), encoding="utf-8")
 
     def _run(self, line: str) -> Iterator[str]:
         starts, _, runs = line.partition(": ")
@@ -256,7 +262,7 @@ class SteppedMachine:
 
     def wait(self, until_ns: int) -> None:
         """Let time pass."""
-        while (deadline := self.node.deadline()) is not None and deadline <= until_ns and not self._has_stopped():
+        while (deadline := self.node.deadline()) is not None and deadline <= until_ns:
             self.fire()
         self.now_ns = max(self.now_ns, until_ns)
 
@@ -266,16 +272,12 @@ class SteppedMachine:
         self.states[service], answers = self.services[service].apply(self.states[service], request, self.now_ns)
         return answers
 
-    def _has_stopped(self) -> bool:
-        return isinstance(self.node, Node) and self.node.stopped
-
     def _perform(self, effects: Any) -> None:
         for one in effects:
             party, effect = one if isinstance(one, tuple) else ("", one)
             if isinstance(effect, Ask) and effect.service in self.services and effect.service not in self.deaf:
                 for answer in self.apply(effect.service, effect.request):
-                    if not self._has_stopped():
-                        self.feed((party, answer) if party else answer)
+                    self.feed((party, answer) if party else answer)
 
     def _saw(self, node: Any, event: Any, status: Enum, step: Step[Any], now_ns: int) -> None:
         before, self._before[node.name] = self._before[node.name], step.record

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from statemachines.kernel import Node, Send, Tell
-from statemachines.mqtt_codec import ConnectPacket, Decoder, MqttVersion, PacketError, encode
+from statemachines.mqtt_codec import Decoder, MqttVersion, PacketError, encode
 from statemachines.mqtt_connections.client_packet import BrokenPacket, list_packets, wrap_packet
 from statemachines.mqtt_connections.connection import MQTT_CONNECTION
 from statemachines.mqtt_connections.connection_record import MqttConnectionRecord, MqttSettings
-from statemachines.mqtt_connections.session_event import MqttSessionOpened
 
 SETTINGS = MqttSettings(receive_maximum=3, topic_alias_maximum=2, keep_alive_max_s=60, expiry_max_s=1_000)
 
@@ -58,12 +57,3 @@ class MqttClient:
             elif isinstance(effect, Tell):
                 found.append(effect.event)
         return found
-
-
-def connect(version=5, received=(), settings=SETTINGS, **fields):
-    """A client that is connected."""
-    client = MqttClient(version, settings)
-    client.send(ConnectPacket("c", client.version, **fields))
-    client.feed(MqttSessionOpened("c", bool(received), received))
-    assert client.status == "connected"
-    return client

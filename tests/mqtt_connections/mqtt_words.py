@@ -7,8 +7,6 @@ from mqtt_client import SETTINGS as SETTINGS
 from statemachines.mqtt_codec import Decoder, PacketError, PacketProperties, PublishPacket
 from statemachines.mqtt_connections.client_packet import BrokenPacket, wrap_packet
 
-V4, V5 = 4, 5
-
 
 def sent(packet):
     """A packet of the client."""

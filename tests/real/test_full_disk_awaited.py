@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import sys
@@ -15,7 +16,7 @@ WAITS = "waits for its store"
 
 
 class Cramped(Process):
-    """A command where no file may be larger."""
+    """A command where no file may be larger.  It writes no bytecode: cut off there, it would be read by everybody."""
 
     def __init__(self, log, *arguments):
         self.log = log
@@ -23,7 +24,7 @@ class Cramped(Process):
         with log.open("w") as file:
             self.child = subprocess.Popen(
                 [sys.executable, "-m", "statemachines", *map(str, arguments)],
-                stdout=subprocess.PIPE, stderr=file, text=True,
+                stdout=subprocess.PIPE, stderr=file, text=True, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM, full)),
             )  # fmt: skip
 

@@ -153,7 +153,7 @@ def test_the_words_of_the_vocabulary_have_no_values():
 
 class Parcel(Message, frozen=True):
     owner: str
-    shelf: int
+    shelf: Annotated[int, msgspec.Meta(ge=0)]
     first: int
     last: int
     fragile: bool = False
@@ -217,6 +217,8 @@ def test_what_belongs_together_is_aimed_at_together():
 
     count_hits()
     assert sum(hits) > 10
+    with pytest.raises(NoSuchExample):
+        find(of(Parcel, Pool(Parcel("boss", -1, 815, 816))), lambda one: one.shelf < 0)
 
 
 def test_a_hostile_value_is_wrong_in_every_way_that_its_type_allows():

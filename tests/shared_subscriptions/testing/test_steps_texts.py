@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from statemachines.kernel import Fsm, LocalProtocolError
+from statemachines.kernel import Fsm, Invariant, InvariantViolated, LocalProtocolError
+from statemachines.persistent_sessions.takeover import TAKEOVER
+from statemachines.shared_subscriptions.agent_process import AGENT as AGENT_PROCESS
 from statemachines.testing.steps import StepsFile
 from statemachines.testing.steps_words import StepsError
 
@@ -41,8 +43,11 @@ def steps(tmp_path):
         ("start wrong = new: BEGUN\nwrong: BEGUN", "does not begin: it refuses TakeoverBegun"),
         ("new: StartTakeover(", "is no expression"),
         ("show: [one for one in (1, 2)]", "is no value that a steps text may have"),
+        ("show: msgspec", "'msgspec': is no name here"),
         ("show: BEGUN.__class__", "is no value that a steps text may have"),
         ("begun: @0; fire; fire; fire", "no timer is armed"),
+        ("new; StartTakeover()", "is no line of steps"),
+        ("PS-170 A title\n\nPS-171 Another\nnew: StartTakeover()", "PS-170 A title.*has no run below it"),
     ],
 )
 def test_what_cannot_be_played_is_named(steps, line, why):
@@ -64,13 +69,23 @@ def test_a_difference_is_shown_and_writing_removes_it(steps):
     assert sum(not line.startswith("    ") for line in again.blocks[1].lines) == 4
 
 
-def test_a_step_that_transitions_refuses_is_no_refusal_of_the_machine(steps, monkeypatch):
-    def refuse(*step):
-        raise LocalProtocolError("takeover", "new", "start_takeover", "", "refused")
+def refuse(*step):
+    raise LocalProtocolError("takeover", "new", "start_takeover", "", "refused")
 
-    monkeypatch.setattr(Fsm, "reference_step", refuse)
-    with pytest.raises(AssertionError, match="`transitions` refuses it"):
-        steps("new: StartTakeover()\n").rewrite()
+
+@pytest.mark.parametrize(
+    ("owner", "name", "value", "why"),
+    [
+        (Fsm, "reference_step", refuse, "`transitions` refuses it"),
+        (Fsm, "reference_step", lambda *step: None, "`transitions` takes another step"),
+        (TAKEOVER, "invariants", (Invariant("never", "PS-1", lambda record: False),), "never does not hold"),
+        (AGENT_PROCESS.fsm, "invariants", (Invariant("never", "SS-1", lambda record: False),), "never does not hold"),
+    ],
+)
+def test_each_step_is_judged(steps, monkeypatch, owner, name, value, why):
+    monkeypatch.setattr(owner, name, value)
+    with pytest.raises((AssertionError, InvariantViolated), match=why):
+        steps(f"new: StartTakeover()\n{AGENT}").rewrite()
 
 
 def test_of_a_process_the_steps_of_its_parties_are_written(tmp_path):
