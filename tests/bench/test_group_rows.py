@@ -66,16 +66,13 @@ def test_the_relay_takes_its_time_in_both_directions():
     assert asyncio.run(failover.round_trip_ms()) >= 2 * failover.DELAY_S * 1000
 
 
-def test_halves_are_told_from_other_shares():
+async def test_halves_are_told_from_other_shares():
     def seen(topics):
         one = failover.DeliveryTimes()
         for topic in topics:
             one.got(topic)
         return one
 
-    async def test():
-        first, second = seen(failover.TOPICS[:4]), seen(failover.TOPICS[4:])
-        assert await failover.wait_for_halves(first, second) == set(failover.TOPICS[:4])
-        assert second.since(monotonic()) == set()
-
-    asyncio.run(test())
+    first, second = seen(failover.TOPICS[:4]), seen(failover.TOPICS[4:])
+    assert await failover.wait_for_halves(first, second) == set(failover.TOPICS[:4])
+    assert second.since(monotonic()) == set()

@@ -238,7 +238,7 @@ def test_a_locale_without_letters_and_few_open_files(tmp_path):
         assert (process.returncode, says in said) == (code, True), said
 
 
-def test_a_socket_that_the_system_does_not_give(monkeypatch):
+async def test_a_socket_that_the_system_does_not_give(monkeypatch):
     from statemachines.drivers.shared_subscriptions.roles import LEADER
     from statemachines.drivers.tcp import TcpTransport
     from statemachines.kernel import ConfigurationError
@@ -246,14 +246,11 @@ def test_a_socket_that_the_system_does_not_give(monkeypatch):
     def no_more(*_):
         raise OSError(errno.EMFILE, "Too many open files")
 
-    async def listen():
-        transport = TcpTransport(life="a~1", role=LEADER, receive=print, listen=("127.0.0.1", 0))
-        monkeypatch.setattr("asyncio.base_events.socket.socket", no_more)
-        with pytest.raises(ConfigurationError, match="allow more open files"):
-            await transport.__aenter__()
-        monkeypatch.undo()
-
-    asyncio.run(listen())
+    transport = TcpTransport(life="a~1", role=LEADER, receive=print, listen=("127.0.0.1", 0))
+    monkeypatch.setattr("asyncio.base_events.socket.socket", no_more)
+    with pytest.raises(ConfigurationError, match="allow more open files"):
+        await transport.__aenter__()
+    monkeypatch.undo()
 
 
 @pytest.mark.parametrize(

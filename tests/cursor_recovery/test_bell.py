@@ -226,17 +226,14 @@ def until(holds, within_s=20):
         time.sleep(0.001)
 
 
-def test_aget_takes_what_is_there_and_waits_for_what_comes(queue, other):
-    async def main():
-        other.put(b"A")
-        assert await queue.aget() == b"A"
-        loop = asyncio.get_running_loop()
-        loop.call_later(0.05, other.put, b"B")
-        assert await queue.aget(timeout=20) == b"B"
-        with pytest.raises(GetTimeout):
-            await queue.aget(timeout=0.03)
-
-    asyncio.run(main())
+async def test_aget_takes_what_is_there_and_waits_for_what_comes(queue, other):
+    other.put(b"A")
+    assert await queue.aget() == b"A"
+    loop = asyncio.get_running_loop()
+    loop.call_later(0.05, other.put, b"B")
+    assert await queue.aget(timeout=20) == b"B"
+    with pytest.raises(GetTimeout):
+        await queue.aget(timeout=0.03)
 
 
 @pytest.mark.usefixtures("long_sleeps")
@@ -251,17 +248,14 @@ def test_several_tasks_may_wait_and_the_loop_goes_on(queue, other):
     assert seconds(lambda: asyncio.run(main())) < 10
 
 
-def test_a_task_that_is_cancelled_loses_nothing(queue, other):
-    async def main():
-        task = asyncio.create_task(queue.aget())
-        await asyncio.sleep(0.02)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        other.put(b"A")
-        assert await queue.aget(timeout=20) == b"A"
-
-    asyncio.run(main())
+async def test_a_task_that_is_cancelled_loses_nothing(queue, other):
+    task = asyncio.create_task(queue.aget())
+    await asyncio.sleep(0.02)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    other.put(b"A")
+    assert await queue.aget(timeout=20) == b"A"
 
 
 def test_two_event_loops_in_two_threads_wait_for_one_queue(queue, other):

@@ -197,19 +197,15 @@ def test_a_leader_under_a_name_that_its_certificate_is_not_for(caplog, authority
     refused(caplog, authority.mutual("leader-2", secret=SECRET), authority.mutual("c1", secret=SECRET), told, says)
 
 
-def test_SS_252_a_member_s_certificate_makes_no_leader_host(caplog, authority):
+async def test_SS_252_a_member_s_certificate_makes_no_leader_host(caplog, authority):
     cert, key = authority.issue("c2", "127.0.0.1")
     member = Credentials(tls_cert=cert, tls_key=key, tls_ca=authority.ca)
-
-    async def test():
-        here = End("leader-1~1", LEADER, listen=LOCAL, credentials=authority.mutual("leader-1"))
-        async with here.transport:
-            there = End("c2~1", LEADER, dial={"leader": here.transport.address}, credentials=member)
-            async with there.transport:
-                await until(lambda: "(c2) is cut off: says it is a leader, and its certificate is not" in caplog.text)
-                assert not here.received
-
-    asyncio.run(test())
+    here = End("leader-1~1", LEADER, listen=LOCAL, credentials=authority.mutual("leader-1"))
+    async with here.transport:
+        there = End("c2~1", LEADER, dial={"leader": here.transport.address}, credentials=member)
+        async with there.transport:
+            await until(lambda: "(c2) is cut off: says it is a leader, and its certificate is not" in caplog.text)
+            assert not here.received
 
 
 def test_SS_252_who_leads_by_another_s_certificate_is_refused_by_members_too(caplog, authority):
@@ -221,7 +217,7 @@ def test_SS_252_who_leads_by_another_s_certificate_is_refused_by_members_too(cap
 
 
 @pytest.mark.parametrize("first", ["leader", "member"])
-def test_SS_254_a_member_takes_no_leader_host_s_name(caplog, first):
+async def test_SS_254_a_member_takes_no_leader_host_s_name(caplog, first):
     """Whoever came first, and whatever numbers their lives have: what goes to leader-2 goes to who was dialled."""
 
     async def test():
@@ -248,11 +244,8 @@ def test_SS_254_a_member_takes_no_leader_host_s_name(caplog, first):
                     assert fake.received == []
                     assert "is an older life" not in caplog.text
 
-    async def main():
-        async with asyncio.timeout(WAIT_S):
-            await test()
-
-    asyncio.run(main())
+    async with asyncio.timeout(WAIT_S):
+        await test()
 
 
 async def whole_answer(address, data):
@@ -270,50 +263,42 @@ async def whole_answer(address, data):
     return told
 
 
-def test_a_stranger_is_refused_before_anything_it_says_is_decoded_and_learns_why_alone():
+async def test_a_stranger_is_refused_before_anything_it_says_is_decoded_and_learns_why_alone():
     packet = PacketCodec(BorrowerMessage).encode(Packet("c1~1/1", "leader", 1, WANTED))
     nonce = b"n" * 32
-
-    async def test():
-        async with pair(SHARED, SHARED) as (here, there):
-            await exchange(here, there)
-            address, decoded = here.transport.address, here.decoded
-            for data in (
-                packet,
-                encode_hello(CONSUMER.full_name, "c1~1") + packet,
-                encode_hello(CONSUMER.full_name, "c1~1", nonce=nonce) + packet,
-                encode_hello(CONSUMER.full_name, "c1~1", nonce=nonce) + frame(b"\xc4\x20" + bytes(32)) + packet,
-                encode_hello(CONSUMER.full_name, "c1~1", nonce=nonce) + frame(b"x" * 2_000),
-            ):
-                told = await whole_answer(address, data)
-                first, *rest = Frames().feed(told)
-                assert decode_hello(first, LEADER.full_name).life == "leader-1~1"
-                assert [refusal_in(body) != "" for body in rest] in ([], [True]), "no proof"
-                assert SECRET not in told
-            assert here.decoded == decoded
-            there.transport.send(Packet("c1~1/1", "leader", 2, WANTED))
-            await until(lambda: len(here.received) == 2)
-
-    asyncio.run(test())
+    async with pair(SHARED, SHARED) as (here, there):
+        await exchange(here, there)
+        address, decoded = here.transport.address, here.decoded
+        for data in (
+            packet,
+            encode_hello(CONSUMER.full_name, "c1~1") + packet,
+            encode_hello(CONSUMER.full_name, "c1~1", nonce=nonce) + packet,
+            encode_hello(CONSUMER.full_name, "c1~1", nonce=nonce) + frame(b"\xc4\x20" + bytes(32)) + packet,
+            encode_hello(CONSUMER.full_name, "c1~1", nonce=nonce) + frame(b"x" * 2_000),
+        ):
+            told = await whole_answer(address, data)
+            first, *rest = Frames().feed(told)
+            assert decode_hello(first, LEADER.full_name).life == "leader-1~1"
+            assert [refusal_in(body) != "" for body in rest] in ([], [True]), "no proof"
+            assert SECRET not in told
+        assert here.decoded == decoded
+        there.transport.send(Packet("c1~1/1", "leader", 2, WANTED))
+        await until(lambda: len(here.received) == 2)
 
 
-def test_who_says_nothing_inside_or_before_tls_is_cut_off(monkeypatch, caplog, authority):
+async def test_who_says_nothing_inside_or_before_tls_is_cut_off(monkeypatch, caplog, authority):
     monkeypatch.setattr(tcp, "HELLO_S", 1.0)  # time enough for TLS, on any machine
-
-    async def test():
-        here = End("leader-1~1", LEADER, listen=LOCAL, credentials=authority.server())
-        async with here.transport:
-            assert await whole_answer(here.transport.address, b"") == b""
-            context = Credentials(tls_ca=authority.ca).dialling()
-            reader, writer = await asyncio.open_connection(*here.transport.address, ssl=context)
-            async with asyncio.timeout(WAIT_S):
-                hello, why = Frames().feed(await reader.read())
-            assert decode_hello(hello, LEADER.full_name).life == "leader-1~1"
-            assert refusal_in(why).startswith("no hello within 1 s")
-            writer.close()
-            await until(lambda: not here.transport._connections)
-
-    asyncio.run(test())
+    here = End("leader-1~1", LEADER, listen=LOCAL, credentials=authority.server())
+    async with here.transport:
+        assert await whole_answer(here.transport.address, b"") == b""
+        context = Credentials(tls_ca=authority.ca).dialling()
+        reader, writer = await asyncio.open_connection(*here.transport.address, ssl=context)
+        async with asyncio.timeout(WAIT_S):
+            hello, why = Frames().feed(await reader.read())
+        assert decode_hello(hello, LEADER.full_name).life == "leader-1~1"
+        assert refusal_in(why).startswith("no hello within 1 s")
+        writer.close()
+        await until(lambda: not here.transport._connections)
     assert caplog.text.count("no hello within 1 s") == 1
 
 
@@ -337,95 +322,80 @@ async def test_a_transport_that_stops_in_the_middle_of_setting_up_tls_leaves_not
         (Packet("c1~1/1", "leader-2~1/1", 1, WANTED), "sent a message to leader-2~1/1, which does not live here"),
     ],
 )
-def test_whoever_speaks_for_another_node_or_to_one_is_cut_off(caplog, packet, says):
-    async def test():
-        async with pair(NONE, NONE) as (here, there):
-            await exchange(here, there)
-            stranger = encode_hello(CONSUMER.full_name, "c1~1") + PacketCodec(BorrowerMessage).encode(packet)
-            await whole_answer(here.transport.address, stranger)
-            assert len(here.received) == 1
-
-    asyncio.run(test())
+async def test_whoever_speaks_for_another_node_or_to_one_is_cut_off(caplog, packet, says):
+    async with pair(NONE, NONE) as (here, there):
+        await exchange(here, there)
+        stranger = encode_hello(CONSUMER.full_name, "c1~1") + PacketCodec(BorrowerMessage).encode(packet)
+        await whole_answer(here.transport.address, stranger)
+        assert len(here.received) == 1
     assert says in caplog.text
 
 
-def test_SS_262_a_consumer_that_speaks_for_another_s_borrower_is_not_heard(tmp_path, caplog):
+async def test_SS_262_a_consumer_that_speaks_for_another_s_borrower_is_not_heard(tmp_path, caplog):
     """Its packet is its own, what it says in it is not."""
     wire = PacketCodec(BorrowerMessage)
-
-    async def test():
-        async with LeaderNode(listen=LOCAL, store=tmp_path / "m.db") as node:
-            _, writer = await asyncio.open_connection(*node.address)
-            packet = Packet("evil~1/1", "leader", 1, LeaderWanted("c1~1/1", "g", "#"))
-            writer.write(encode_hello(CONSUMER.full_name, "evil~1", store=node._groups.identity) + wire.encode(packet))
-            await until(lambda: "about another borrower, c1~1/1" in caplog.text)
-            assert not node._host.leaders
-            writer.close()
-
-    asyncio.run(test())
+    async with LeaderNode(listen=LOCAL, store=tmp_path / "m.db") as node:
+        _, writer = await asyncio.open_connection(*node.address)
+        packet = Packet("evil~1/1", "leader", 1, LeaderWanted("c1~1/1", "g", "#"))
+        writer.write(encode_hello(CONSUMER.full_name, "evil~1", store=node._groups.identity) + wire.encode(packet))
+        await until(lambda: "about another borrower, c1~1/1" in caplog.text)
+        assert not node._host.leaders
+        writer.close()
 
 
-def test_an_application_embeds_it(tmp_path, authority):
+async def test_an_application_embeds_it(tmp_path, authority):
     """Certificates on both sides and a secret, from files, through the whole of it."""
     secret = tmp_path / "secret"
     secret.write_bytes(SECRET)
     secret.chmod(0o600)
     store = tmp_path / "messages.db"
-
-    async def test():
-        async with Publisher(store) as publisher:
-            await publisher.publish("orders", [b"one", b"two"])
-        ours, theirs = authority.mutual("leader-1", secret_file=secret), authority.mutual("c1", secret_file=secret)
-        async with LeaderNode(listen=LOCAL, store=store, node="leader-1", credentials=ours) as node:
-            address = "{}:{}".format(*node.address)
-            got = []
-            async with SharedSubscription(
-                "$shared/g/#", leader=address, store=store, node="c1", start="beginning", credentials=theirs
-            ) as messages:
-                async with asyncio.timeout(WAIT_S):
-                    async for message in messages:
-                        got.append(message.payload)
-                        await message.ack()
-                        if len(got) == 2:
-                            break
-            assert got == [b"one", b"two"]
-
-    asyncio.run(test())
+    async with Publisher(store) as publisher:
+        await publisher.publish("orders", [b"one", b"two"])
+    ours, theirs = authority.mutual("leader-1", secret_file=secret), authority.mutual("c1", secret_file=secret)
+    async with LeaderNode(listen=LOCAL, store=store, node="leader-1", credentials=ours) as node:
+        address = "{}:{}".format(*node.address)
+        got = []
+        async with SharedSubscription(
+            "$shared/g/#", leader=address, store=store, node="c1", start="beginning", credentials=theirs
+        ) as messages:
+            async with asyncio.timeout(WAIT_S):
+                async for message in messages:
+                    got.append(message.payload)
+                    await message.ack()
+                    if len(got) == 2:
+                        break
+        assert got == [b"one", b"two"]
 
 
-def test_with_tls_nothing_that_was_changed_on_the_way_is_believed(tmp_path, authority):
+async def test_with_tls_nothing_that_was_changed_on_the_way_is_believed(tmp_path, authority):
     """Each time a byte is changed the connection ends and comes back; every message arrives all the same."""
     store, rounds = tmp_path / "messages.db", 6
     times = {key: value // 10 for key, value in asdict(Configuration()).items() if key.endswith("_ms")}
     tenth = Configuration(**times)
     ours, theirs = authority.server(), Credentials(tls_ca=authority.ca)
-
-    async def test():
-        got = set()
-        async with (
-            LeaderNode(listen=LOCAL, store=store, credentials=ours, configuration=tenth) as node,
-            FaultProxy(node.address, seed=1) as proxy,
-            Publisher(store) as publisher,
-            SharedSubscription(
-                "$shared/g/#",
-                leader="{}:{}".format(*proxy.address),
-                store=store,
-                credentials=theirs,
-                configuration=tenth,
-            ) as messages,
-            asyncio.timeout(2 * WAIT_S),
-        ):
-            for number in range(rounds):
-                await publisher.publish("orders", [b"%d.%d" % (number, part) for part in range(5)])
-                before = proxy.number
-                proxy.corrupt(("up", "down")[number % 2])
-                await until(lambda before=before: proxy.number > before)
-                async for message in messages:
-                    got.add(message.payload)
-                    await message.ack()
-                    if len(got) == 5 * (number + 1):
-                        break
-            assert node._runtime.failed is None
-        assert got == {b"%d.%d" % (number, part) for number in range(rounds) for part in range(5)}
-
-    asyncio.run(test())
+    got = set()
+    async with (
+        LeaderNode(listen=LOCAL, store=store, credentials=ours, configuration=tenth) as node,
+        FaultProxy(node.address, seed=1) as proxy,
+        Publisher(store) as publisher,
+        SharedSubscription(
+            "$shared/g/#",
+            leader="{}:{}".format(*proxy.address),
+            store=store,
+            credentials=theirs,
+            configuration=tenth,
+        ) as messages,
+        asyncio.timeout(2 * WAIT_S),
+    ):
+        for number in range(rounds):
+            await publisher.publish("orders", [b"%d.%d" % (number, part) for part in range(5)])
+            before = proxy.number
+            proxy.corrupt(("up", "down")[number % 2])
+            await until(lambda before=before: proxy.number > before)
+            async for message in messages:
+                got.add(message.payload)
+                await message.ack()
+                if len(got) == 5 * (number + 1):
+                    break
+        assert node._runtime.failed is None
+    assert got == {b"%d.%d" % (number, part) for number in range(rounds) for part in range(5)}

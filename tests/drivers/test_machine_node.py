@@ -59,132 +59,104 @@ class Numbers(list):
             await self.enough.wait()
 
 
-def run(test):
-    asyncio.run(test())
+async def test_two_machines_talk_over_a_network_in_memory(tmp_path):
+    network, got = MemoryNetwork(), Numbers(20)
+    async with dispenser(tmp_path, network), taker(tmp_path, network, 20, got) as node:
+        node.feed(Begin())
+        await got.wait()
+        assert got == list(range(1, 21))
+        assert node.life == "taker-1~1"
 
 
-def test_two_machines_talk_over_a_network_in_memory(tmp_path):
-    async def test():
-        network, got = MemoryNetwork(), Numbers(20)
-        async with dispenser(tmp_path, network), taker(tmp_path, network, 20, got) as node:
-            node.feed(Begin())
-            await got.wait()
-            assert got == list(range(1, 21))
-            assert node.life == "taker-1~1"
-
-    run(test)
+async def test_what_is_fed_at_the_start_and_at_the_end_reaches_the_machine(tmp_path):
+    network, seen = MemoryNetwork(), []
+    watching = NodeEnvironment(transport=network.transport, observe=lambda node, event, *rest: seen.append(event))
+    given = {"begin": (Begin(),), "leave": (Begin(),), "environment": watching}
+    with pytest.raises(LocalProtocolError, match="taker in state asking got begin"):
+        async with taker(tmp_path, network, 1, print, **given):
+            assert seen == [Begin()]
 
 
-def test_what_is_fed_at_the_start_and_at_the_end_reaches_the_machine(tmp_path):
-    async def test():
-        network, seen = MemoryNetwork(), []
-        watching = NodeEnvironment(transport=network.transport, observe=lambda node, event, *rest: seen.append(event))
-        given = {"begin": (Begin(),), "leave": (Begin(),), "environment": watching}
-        with pytest.raises(LocalProtocolError, match="taker in state asking got begin"):
-            async with taker(tmp_path, network, 1, print, **given):
-                assert seen == [Begin()]
+async def test_an_application_that_ends_ends_the_node(tmp_path):
+    network, got = MemoryNetwork(), Numbers(5)
 
-    run(test)
+    async def play(node):
+        node.feed(Begin())
+        await got.wait()
 
-
-def test_an_application_that_ends_ends_the_node(tmp_path):
-    async def test():
-        network, got = MemoryNetwork(), Numbers(5)
-
-        async def play(node):
-            node.feed(Begin())
-            await got.wait()
-
-        async with dispenser(tmp_path, network), taker(tmp_path, network, 5, got, application=play) as node:
-            async with asyncio.timeout(PATIENCE_S):
-                await node.run()
-        assert got == [1, 2, 3, 4, 5]
-
-    run(test)
+    async with dispenser(tmp_path, network), taker(tmp_path, network, 5, got, application=play) as node:
+        async with asyncio.timeout(PATIENCE_S):
+            await node.run()
+    assert got == [1, 2, 3, 4, 5]
 
 
-def test_a_service_that_fails_stops_the_node_and_says_why(tmp_path):
+async def test_a_service_that_fails_stops_the_node_and_says_why(tmp_path):
     async def broken(party, request, feed):
         raise OSError("the disk is gone")
 
-    async def test():
-        network, got = MemoryNetwork(), Numbers(1)
-        async with (
-            dispenser(tmp_path, network, broken) as node,
-            taker(tmp_path, network, 1, got, begin=(Begin(),)),
-        ):
-            async with asyncio.timeout(PATIENCE_S):
-                with pytest.raises(OSError, match="the disk is gone"):
-                    await node.run()
-
-    run(test)
+    network, got = MemoryNetwork(), Numbers(1)
+    async with (
+        dispenser(tmp_path, network, broken) as node,
+        taker(tmp_path, network, 1, got, begin=(Begin(),)),
+    ):
+        async with asyncio.timeout(PATIENCE_S):
+            with pytest.raises(OSError, match="the disk is gone"):
+                await node.run()
 
 
-def test_an_application_that_fails_is_heard(tmp_path):
+async def test_an_application_that_fails_is_heard(tmp_path):
     async def play(node):
         raise ValueError("wrong")
 
-    async def test():
-        async with taker(tmp_path, MemoryNetwork(), 1, print, application=play) as node:
-            with pytest.raises(ValueError, match="wrong"):
-                await node.run()
-
-    run(test)
+    async with taker(tmp_path, MemoryNetwork(), 1, print, application=play) as node:
+        with pytest.raises(ValueError, match="wrong"):
+            await node.run()
 
 
-def test_nobody_speaks_for_another(tmp_path):
-    async def test():
-        network, refused = MemoryNetwork(), []
-        watching = NodeEnvironment(transport=network.transport, refused=refused.append)
-        journal = MemoryService(Journal())
-        async with dispenser(tmp_path, network, journal, environment=watching):
-            stranger = network.transport(life="evil~1", role=TAKER_ROLE, receive=print, dial={"dispenser": PLACE})
-            async with stranger:
-                stranger.send(Packet("evil~1", "dispenser", 1, Take("taker-1~1", 1)))
-                await asyncio.sleep(0)
-                await asyncio.sleep(0)
-        assert [str(error) for error in refused] == [
-            "made_up/dispenser in state - got take: it is of another taker, taker-1~1"
-        ]
-        assert journal.state == Journal().initial()
-
-    run(test)
+async def test_nobody_speaks_for_another(tmp_path):
+    network, refused = MemoryNetwork(), []
+    watching = NodeEnvironment(transport=network.transport, refused=refused.append)
+    journal = MemoryService(Journal())
+    async with dispenser(tmp_path, network, journal, environment=watching):
+        stranger = network.transport(life="evil~1", role=TAKER_ROLE, receive=print, dial={"dispenser": PLACE})
+        async with stranger:
+            stranger.send(Packet("evil~1", "dispenser", 1, Take("taker-1~1", 1)))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+    assert [str(error) for error in refused] == [
+        "made_up/dispenser in state - got take: it is of another taker, taker-1~1"
+    ]
+    assert journal.state == Journal().initial()
 
 
-def test_a_message_for_an_earlier_life_comes_to_nothing(tmp_path):
-    async def test():
-        network, journal = MemoryNetwork(), MemoryService(Journal())
-        async with dispenser(tmp_path, network, journal):
-            pass
-        async with dispenser(tmp_path, network, journal) as node:
-            assert node.life == "dispenser-1~2"
-            one = network.transport(life="t~1", role=TAKER_ROLE, receive=print, dial={"dispenser": PLACE})
-            async with one:
-                one.send(Packet("t~1", "dispenser-1~1", 1, Take("t~1", 1)))
-                await asyncio.sleep(0)
-                await asyncio.sleep(0)
-                assert journal.state == Journal().initial()
-                one.send(Packet("t~1", "dispenser-1~2", 1, Take("t~1", 1)))
-                await asyncio.sleep(0)
-                await asyncio.sleep(0)
-                assert journal.state.next == 2
-
-    run(test)
+async def test_a_message_for_an_earlier_life_comes_to_nothing(tmp_path):
+    network, journal = MemoryNetwork(), MemoryService(Journal())
+    async with dispenser(tmp_path, network, journal):
+        pass
+    async with dispenser(tmp_path, network, journal) as node:
+        assert node.life == "dispenser-1~2"
+        one = network.transport(life="t~1", role=TAKER_ROLE, receive=print, dial={"dispenser": PLACE})
+        async with one:
+            one.send(Packet("t~1", "dispenser-1~1", 1, Take("t~1", 1)))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert journal.state == Journal().initial()
+            one.send(Packet("t~1", "dispenser-1~2", 1, Take("t~1", 1)))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert journal.state.next == 2
 
 
-def test_a_service_may_answer_later_and_often(tmp_path):
+async def test_a_service_may_answer_later_and_often(tmp_path):
     async def thrice(party, request, feed):
         for number in range(3):
             await asyncio.sleep(0)
             feed(party, Journal().apply(Journal().initial(), Next(request.taker, request.n), number)[1][0])
 
-    async def test():
-        network, got = MemoryNetwork(), Numbers(2)
-        async with dispenser(tmp_path, network, thrice), taker(tmp_path, network, 2, got, begin=(Begin(),)):
-            await got.wait()
-        assert got == [1, 1]
-
-    run(test)
+    network, got = MemoryNetwork(), Numbers(2)
+    async with dispenser(tmp_path, network, thrice), taker(tmp_path, network, 2, got, begin=(Begin(),)):
+        await got.wait()
+    assert got == [1, 1]
 
 
 def test_a_role_that_talks_to_nobody_is_refused():

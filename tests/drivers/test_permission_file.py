@@ -160,25 +160,21 @@ def users(path, *lines):
     return path
 
 
-def test_PS_458_a_user_is_who_knows_the_password(tmp_path, monkeypatch):
+async def test_PS_458_a_user_is_who_knows_the_password(tmp_path, monkeypatch):
     monkeypatch.setattr(password_file, "WAITING_MAX", 3 * password_file.USER_SHARE)
     line = hash_password("alice", "correct horse")
     assert "correct" not in line
     assert line != hash_password("alice", "correct horse")
     file = PasswordFile(users(tmp_path / "users.txt", "# users", line))
-
-    async def main():
-        crowd = await asyncio.gather(*(file.check_password("alice", b"correct horse") for _ in range(5)))
-        assert crowd == [True] * 3 + [False] * 2
-        assert await file.check_password("alice", b"correct horse")
-        assert not await file.check_password("alice", b"correct horse ")
-        assert not await file.check_password("bob", b"correct horse")
-        assert not await file.check_password("", b"")
-        assert not await file.check_password("alice", None)
-        assert not await file.check_password(None, b"correct horse")
-        assert not await file.check_password("alice", b"a" * 10_000)
-
-    asyncio.run(main())
+    crowd = await asyncio.gather(*(file.check_password("alice", b"correct horse") for _ in range(5)))
+    assert crowd == [True] * 3 + [False] * 2
+    assert await file.check_password("alice", b"correct horse")
+    assert not await file.check_password("alice", b"correct horse ")
+    assert not await file.check_password("bob", b"correct horse")
+    assert not await file.check_password("", b"")
+    assert not await file.check_password("alice", None)
+    assert not await file.check_password(None, b"correct horse")
+    assert not await file.check_password("alice", b"a" * 10_000)
 
 
 def test_PS_458_a_file_of_passwords_is_private_and_its_bad_lines_are_refused(tmp_path, caplog):

@@ -137,16 +137,13 @@ def test_who_hears_without_end_gives_up_all_the_same():
     assert seen.count("GoOn") == seen.count("Again") == 12
 
 
-def test_a_host_that_is_closed_meanwhile_fires_nothing():
-    async def run():
-        bench = Bench()
-        bench.now_ns = 10**10
-        bench.runtime.run(lambda now_ns: [])
-        while not bench.seen:
-            await asyncio.sleep(0)
-        await bench.runtime.close()
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert bench.seen == ["End"]
-
-    asyncio.run(run())
+async def test_a_host_that_is_closed_meanwhile_fires_nothing():
+    bench = Bench()
+    bench.now_ns = 10**10
+    bench.runtime.run(lambda now_ns: [])
+    while not bench.seen:
+        await asyncio.sleep(0)
+    await bench.runtime.close()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert bench.seen == ["End"]

@@ -17,13 +17,10 @@ class BorrowedQuery:
         raise AssertionError("it was never entered")
 
 
-def test_a_query_that_its_thread_still_uses_is_left_to_it():
-    async def play():
-        store = object.__new__(SampleStore)
-        work = asyncio.get_running_loop().create_future()
-        store._sending = {work: BorrowedQuery()}
-        work.cancel()
-        store._note(work)
-        assert store._sending == {}
-
-    asyncio.run(play())
+async def test_a_query_that_its_thread_still_uses_is_left_to_it():
+    store = object.__new__(SampleStore)
+    work = asyncio.get_running_loop().create_future()
+    store._sending = {work: BorrowedQuery()}
+    work.cancel()
+    store._note(work)
+    assert store._sending == {}

@@ -151,38 +151,36 @@ async def test_a_mailbox_hands_over_from_threads_in_order_and_finds_room_again()
     task.cancel()
 
 
-def test_a_mailbox_that_never_stands_still_gathers_and_one_that_is_full_or_rests_does_not(monkeypatch: Any) -> None:
+async def test_a_mailbox_that_never_stands_still_gathers_and_one_that_is_full_or_rests_does_not(
+    monkeypatch: Any,
+) -> None:
     """Sleeps are told by their length, and time stands still but where the test moves it."""
     slept: list[float] = []
     now = [0.0]
     sleep = asyncio.sleep
+    box = Mailbox("box", lambda items: None, count_max=9 * TURN, bytes_max=1)
+    bursts = iter([1] * (STREAM + 2) + [TURN, 1, 0, 1, 0])
 
-    async def play() -> None:
-        box = Mailbox("box", lambda items: None, count_max=9 * TURN, bytes_max=1)
-        bursts = iter([1] * (STREAM + 2) + [TURN, 1, 0, 1, 0])
-
-        async def once(seconds: float) -> None:
-            slept.append(seconds)
-            for n in range(next(bursts)):
-                box.put(print, n)
-            await sleep(0)
-
-        monkeypatch.setattr(mailbox.asyncio, "sleep", once)
-        monkeypatch.setattr(mailbox.time, "monotonic", lambda: now[0])
-        box.put(print, 0)
-        task = asyncio.ensure_future(box.run(at_once))
-        while len(slept) < STREAM + 5:
-            await sleep(0)
-        assert slept == [0] * STREAM + [GATHER_S] * 3 + [0] + [GATHER_S]
+    async def once(seconds: float) -> None:
+        slept.append(seconds)
+        for n in range(next(bursts)):
+            box.put(print, n)
         await sleep(0)
-        now[0] += 1  # it rests
-        box.put(print, 0)
-        while len(slept) < STREAM + 6:
-            await sleep(0)
-        assert slept[-1] == 0
-        task.cancel()
 
-    asyncio.run(play())
+    monkeypatch.setattr(mailbox.asyncio, "sleep", once)
+    monkeypatch.setattr(mailbox.time, "monotonic", lambda: now[0])
+    box.put(print, 0)
+    task = asyncio.ensure_future(box.run(at_once))
+    while len(slept) < STREAM + 5:
+        await sleep(0)
+    assert slept == [0] * STREAM + [GATHER_S] * 3 + [0] + [GATHER_S]
+    await sleep(0)
+    now[0] += 1  # it rests
+    box.put(print, 0)
+    while len(slept) < STREAM + 6:
+        await sleep(0)
+    assert slept[-1] == 0
+    task.cancel()
 
 
 async def test_an_outlet_makes_its_writer_wait_and_ends_with_what_it_ended_with() -> None:
@@ -326,26 +324,23 @@ async def test_runs_are_put_before_the_machine_whole_and_every_sample_gets_its_n
     assert desk.arrivals._samples == {}
 
 
-def test_a_query_that_is_answered_before_it_returns_waits_until_the_step_is_over() -> None:
+async def test_a_query_that_is_answered_before_it_returns_waits_until_the_step_is_over() -> None:
     """A cache in the same process answers within the question: the machine is not entered again."""
     told: list[Event] = []
 
-    async def play() -> None:
-        def answer(name: str, query: Any, feed: Any) -> None:
-            party.receive("cache", Sample("p", 1, 1))
-            feed(name, QueryEnded("p", query.n, 2))
-            assert told == [Deliver("p", 0, 0)]
+    def answer(name: str, query: Any, feed: Any) -> None:
+        party.receive("cache", Sample("p", 1, 1))
+        feed(name, QueryEnded("p", query.n, 2))
+        assert told == [Deliver("p", 0, 0)]
 
-        party = SampleParty(SUBSCRIBER, SubscriberRecord(Recovery(retries=0)), Life("s~1", 1, None),
-                      transport=None, services={"query": answer}, told=told.append)  # type: ignore[arg-type]  # fmt: skip
-        party.feed(Subscribe())
-        party.receive("p", Sample("p", 0, 0))
-        party.receive("p", Sample("p", 2, 2))
-        assert told == [Deliver("p", 0, 0), Deliver("p", 1, 2)]
-        assert party.error is None
-        await party.close()
-
-    asyncio.run(play())
+    party = SampleParty(SUBSCRIBER, SubscriberRecord(Recovery(retries=0)), Life("s~1", 1, None),
+                  transport=None, services={"query": answer}, told=told.append)  # type: ignore[arg-type]  # fmt: skip
+    party.feed(Subscribe())
+    party.receive("p", Sample("p", 0, 0))
+    party.receive("p", Sample("p", 2, 2))
+    assert told == [Deliver("p", 0, 0), Deliver("p", 1, 2)]
+    assert party.error is None
+    await party.close()
 
 
 async def test_a_number_that_follows_that_of_another_source_is_not_of_its_run() -> None:
@@ -472,7 +467,7 @@ def test_options_that_cannot_be_are_refused_by_name() -> None:
             act()
 
 
-def test_a_query_that_finds_no_room_is_refused_and_counted() -> None:
+async def test_a_query_that_finds_no_room_is_refused_and_counted() -> None:
     class Asked:
         """As much of a query as a refusal needs."""
 
@@ -488,22 +483,19 @@ def test_a_query_that_finds_no_room_is_refused_and_counted() -> None:
         def reply_err(self, words: str) -> None:
             self.words = words
 
-    async def play() -> None:
-        answered: list[Any] = []
-        statistics = CacheStatistics()
-        desk = QueryQueue("desk", answered.append, statistics, room=2)
-        declared = Declarations()
-        await desk.open(declared)
-        queries = [Asked() for _ in range(3)]
-        for query in queries:
-            desk.handler()(query)  # type: ignore[arg-type]
-        assert [(one.words, one.ended) for one in queries] == [("", False), ("", False), (BUSY, True)]
-        while len(answered) < 2:
-            await asyncio.sleep(0)
-        assert answered == queries[:2]
-        assert statistics.busy == 1
-        desk.handler()(late := Asked())  # type: ignore[arg-type]
-        await declared.close()
-        assert late.ended
-
-    asyncio.run(play())
+    answered: list[Any] = []
+    statistics = CacheStatistics()
+    desk = QueryQueue("desk", answered.append, statistics, room=2)
+    declared = Declarations()
+    await desk.open(declared)
+    queries = [Asked() for _ in range(3)]
+    for query in queries:
+        desk.handler()(query)  # type: ignore[arg-type]
+    assert [(one.words, one.ended) for one in queries] == [("", False), ("", False), (BUSY, True)]
+    while len(answered) < 2:
+        await asyncio.sleep(0)
+    assert answered == queries[:2]
+    assert statistics.busy == 1
+    desk.handler()(late := Asked())  # type: ignore[arg-type]
+    await declared.close()
+    assert late.ended

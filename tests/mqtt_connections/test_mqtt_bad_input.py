@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import random
 import socket
 import ssl
@@ -63,64 +62,51 @@ from statemachines.persistent_sessions.client_message import Farewell, Refused
         (b"\x36\x05\x00\x01t\x00\x01", 0x81),
     ],
 )
-def test_a_violation_is_answered_by_its_reason_code_and_the_node_stays_up(store, packet, code, caplog):
-    async def main():
-        async with mqtt_node(store) as node, MqttSocket(node.address) as good, MqttSocket(node.address) as bad:
-            await good.connect("good")
-            await bad.connect("bad")
-            bad.writer.write(packet)
-            assert await bad.read() == DisconnectPacket(code)
-            assert await bad.read() is None
-            assert await good.ask(PingreqPacket()) == PingrespPacket()
-
-    with caplog.at_level(logging.WARNING, "gapless"):
-        run(main())
+async def test_a_violation_is_answered_by_its_reason_code_and_the_node_stays_up(store, packet, code, caplog):
+    async with mqtt_node(store) as node, MqttSocket(node.address) as good, MqttSocket(node.address) as bad:
+        await good.connect("good")
+        await bad.connect("bad")
+        bad.writer.write(packet)
+        assert await bad.read() == DisconnectPacket(code)
+        assert await bad.read() is None
+        assert await good.ask(PingreqPacket()) == PingrespPacket()
     assert len([one for one in caplog.records if "was cut off" in one.message]) <= 1
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_MQ_171_an_acknowledgement_of_another_kind_and_a_second_connect_end_the_connection_unsaid(
+async def test_MQ_171_an_acknowledgement_of_another_kind_and_a_second_connect_end_the_connection_unsaid(
     store, version, caplog
 ):
-    async def main():
-        async with mqtt_node(store) as node, MqttSocket(node.address) as good:
-            await good.connect("good")
-            for answer in (PubcompPacket, PubrecPacket):
-                async with MqttSocket(node.address, version) as bad:
-                    await bad.connect("bad")
-                    assert await bad.ask(SubscribePacket(1, (TopicSubscription("t", 1),))) == SubackPacket(1, (1,))
-                    assert await good.ask(PublishPacket("t", b"x", 1, packet_id=1)) == PubackPacket(1)
-                    packet = await bad.read()
-                    assert await bad.ask(answer(packet.packet_id)) is None
+    async with mqtt_node(store) as node, MqttSocket(node.address) as good:
+        await good.connect("good")
+        for answer in (PubcompPacket, PubrecPacket):
             async with MqttSocket(node.address, version) as bad:
                 await bad.connect("bad")
-                assert await bad.ask(ConnectPacket("bad", bad.version)) is None
-            assert await good.ask(PingreqPacket()) == PingrespPacket()
-
-    with caplog.at_level(logging.WARNING, "gapless"):
-        run(main())
+                assert await bad.ask(SubscribePacket(1, (TopicSubscription("t", 1),))) == SubackPacket(1, (1,))
+                assert await good.ask(PublishPacket("t", b"x", 1, packet_id=1)) == PubackPacket(1)
+                packet = await bad.read()
+                assert await bad.ask(answer(packet.packet_id)) is None
+        async with MqttSocket(node.address, version) as bad:
+            await bad.connect("bad")
+            assert await bad.ask(ConnectPacket("bad", bad.version)) is None
+        assert await good.ask(PingreqPacket()) == PingrespPacket()
     assert len([one for one in caplog.records if "was cut off: a packet came that may not" in one.message]) == 1
 
 
-def test_random_bytes_end_their_connection_alone_and_are_one_line_in_the_log(store, caplog):
+async def test_random_bytes_end_their_connection_alone_and_are_one_line_in_the_log(store, caplog):
     chance = random.Random(7)
     whole = encode(ConnectPacket("x"), 5) + encode(SubscribePacket(1, (TopicSubscription("t"),)), 5)
-
-    async def main():
-        async with mqtt_node(store) as node, MqttSocket(node.address) as good:
-            await good.connect("good")
-            for _ in range(100):
-                data = bytearray(whole)
-                for _ in range(chance.randint(1, 4)):
-                    data[chance.randrange(len(data))] = chance.randrange(256)
-                async with MqttSocket(node.address) as bad:
-                    bad.writer.write(bytes(data))
-                    bad.writer.write_eof()
-                    await bad.reader.read()
-            assert await good.ask(PingreqPacket()) == PingrespPacket()
-
-    with caplog.at_level(logging.WARNING, "gapless"):
-        run(main())
+    async with mqtt_node(store) as node, MqttSocket(node.address) as good:
+        await good.connect("good")
+        for _ in range(100):
+            data = bytearray(whole)
+            for _ in range(chance.randint(1, 4)):
+                data[chance.randrange(len(data))] = chance.randrange(256)
+            async with MqttSocket(node.address) as bad:
+                bad.writer.write(bytes(data))
+                bad.writer.write_eof()
+                await bad.reader.read()
+        assert await good.ask(PingreqPacket()) == PingrespPacket()
     assert len([one for one in caplog.records if "was cut off" in one.message]) == 1
     assert not [one for one in caplog.records if one.exc_info]
 
@@ -155,25 +141,22 @@ async def test_a_connect_that_is_too_long_is_not_read(store):
         assert await client.ask(PublishPacket("t", bytes(2**19), 1, packet_id=1)) == PubackPacket(1, 0x10)
 
 
-def test_beyond_the_bound_of_those_before_connect_the_one_that_waits_longest_is_turned_away(store, monkeypatch, caplog):
+async def test_beyond_the_bound_of_those_before_connect_the_one_that_waits_longest_is_turned_away(
+    store, monkeypatch, caplog
+):
     monkeypatch.setattr(module, "CONNECTING_MAX", 3)
-
-    async def main():
-        async with mqtt_node(store) as node:
-            silent = [await MqttSocket(node.address).__aenter__() for _ in range(3)]
-            async with MqttSocket(node.address) as one:
-                assert (await one.connect()).reason_code == 0
-            with contextlib.suppress(ConnectionError):
-                assert await silent[0].ask(ConnectPacket("0")) is None
-            for number, each in enumerate(silent[1:]):
-                await each.connect(str(number))
-            async with MqttSocket(node.address) as one:
-                assert (await one.connect()).reason_code == 0
-            for each in silent:
-                await each.__aexit__()
-
-    with caplog.at_level(logging.WARNING, "gapless"):
-        run(main())
+    async with mqtt_node(store) as node:
+        silent = [await MqttSocket(node.address).__aenter__() for _ in range(3)]
+        async with MqttSocket(node.address) as one:
+            assert (await one.connect()).reason_code == 0
+        with contextlib.suppress(ConnectionError):
+            assert await silent[0].ask(ConnectPacket("0")) is None
+        for number, each in enumerate(silent[1:]):
+            await each.connect(str(number))
+        async with MqttSocket(node.address) as one:
+            assert (await one.connect()).reason_code == 0
+        for each in silent:
+            await each.__aexit__()
     assert "one is turned away" in caplog.text
 
 
@@ -193,108 +176,92 @@ async def test_an_answer_of_the_wrong_kind_ends_the_connection_and_the_message_c
             assert (again.payload, again.dup) == (b"1", True)
 
 
-def test_PS_774_a_user_who_takes_the_client_id_of_another_gets_and_ends_none_of_its_messages(store, tmp_path):
+async def test_PS_774_a_user_who_takes_the_client_id_of_another_gets_and_ends_none_of_its_messages(store, tmp_path):
     users, permissions = tmp_path / "users", tmp_path / "permissions"
     users.touch(0o600)
     users.write_text(hash_password("ann", "1") + "\n" + hash_password("eve", "2") + "\n")
     permissions.write_text("* connect *\n* publish #\n* subscribe public/#\nann subscribe secret/#\n")
-
-    async def main():
-        rights = {"authorize": PermissionFile(permissions)}
-        async with mqtt_node(store, users=PasswordFile(users), node_options=rights) as node:
-            kept = {"clean_start": False, "properties": PacketProperties(session_expiry=100)}
-            ann = {"user_name": "ann", "password": b"1", **kept}
-            eve = {"user_name": "eve", "password": b"2", **kept}
-            async with MqttSocket(node.address) as client:
-                await client.connect("tablet", **ann)
-                filters = (TopicSubscription("public/#", 1), TopicSubscription("secret/#", 1))
-                await client.ask(SubscribePacket(1, filters))
-            async with MqttSocket(node.address) as client:
-                await client.connect("writer", **eve)
-                await client.ask(PublishPacket("secret/a", b"1", 1, packet_id=1))
-            async with MqttSocket(node.address) as client:
-                assert (await client.connect("tablet", **eve)).reason_code == 0x87
-            async with MqttSocket(node.address) as client:
-                assert (await client.connect("tablet", **ann)).session_present
-                assert (await client.read()).payload == b"1"
-                permissions.write_text("* connect *\n")
-                node.reload()
-                assert type(await client.read()) is DisconnectPacket
-
-    run(main())
+    rights = {"authorize": PermissionFile(permissions)}
+    async with mqtt_node(store, users=PasswordFile(users), node_options=rights) as node:
+        kept = {"clean_start": False, "properties": PacketProperties(session_expiry=100)}
+        ann = {"user_name": "ann", "password": b"1", **kept}
+        eve = {"user_name": "eve", "password": b"2", **kept}
+        async with MqttSocket(node.address) as client:
+            await client.connect("tablet", **ann)
+            filters = (TopicSubscription("public/#", 1), TopicSubscription("secret/#", 1))
+            await client.ask(SubscribePacket(1, filters))
+        async with MqttSocket(node.address) as client:
+            await client.connect("writer", **eve)
+            await client.ask(PublishPacket("secret/a", b"1", 1, packet_id=1))
+        async with MqttSocket(node.address) as client:
+            assert (await client.connect("tablet", **eve)).reason_code == 0x87
+        async with MqttSocket(node.address) as client:
+            assert (await client.connect("tablet", **ann)).session_present
+            assert (await client.read()).payload == b"1"
+            permissions.write_text("* connect *\n")
+            node.reload()
+            assert type(await client.read()) is DisconnectPacket
 
 
-def test_users_of_a_file_connect_and_nobody_else(store, tmp_path, monkeypatch):
+async def test_users_of_a_file_connect_and_nobody_else(store, tmp_path, monkeypatch):
     monkeypatch.setattr(mqtt_session, "REFUSED_S", 0.01)
     path = tmp_path / "users"
     path.touch(0o600)
     path.write_text(hash_password("ann", "secret") + "\n")
-
-    async def main():
-        users = PasswordFile(path)
-        async with mqtt_node(store, users=users) as node:
-            for given, code in [
-                ({}, 0x87),
-                ({"user_name": "ann", "password": b"wrong"}, 0x87),
-                ({"user_name": "bob", "password": b"secret"}, 0x87),
-                ({"user_name": "ann", "password": b"secret"}, 0),
-            ]:
-                async with MqttSocket(node.address) as client:
-                    assert (await client.connect(**given)).reason_code == code
-            path.write_text(hash_password("bob", "secret"))
-            users.reload()
+    users = PasswordFile(path)
+    async with mqtt_node(store, users=users) as node:
+        for given, code in [
+            ({}, 0x87),
+            ({"user_name": "ann", "password": b"wrong"}, 0x87),
+            ({"user_name": "bob", "password": b"secret"}, 0x87),
+            ({"user_name": "ann", "password": b"secret"}, 0),
+        ]:
             async with MqttSocket(node.address) as client:
-                assert (await client.connect(user_name="bob", password=b"secret")).reason_code == 0
+                assert (await client.connect(**given)).reason_code == code
+        path.write_text(hash_password("bob", "secret"))
+        users.reload()
+        async with MqttSocket(node.address) as client:
+            assert (await client.connect(user_name="bob", password=b"secret")).reason_code == 0
 
-    run(main())
 
-
-def test_MQ_223_a_client_whose_user_is_gone_or_has_another_password_is_disconnected(store, tmp_path):
+async def test_MQ_223_a_client_whose_user_is_gone_or_has_another_password_is_disconnected(store, tmp_path):
     path = tmp_path / "users"
     path.touch(0o600)
     lines = {name: hash_password(name, "secret") + "\n" for name in ("ann", "bob", "cat")}
     path.write_text("".join(lines.values()))
-
-    async def main():
-        async with AsyncExitStack() as stack:
-            node = await stack.enter_async_context(mqtt_node(store, users=PasswordFile(path), allows_anonymous=True))
-            clients = {}
-            for name in (*lines, ""):
-                clients[name] = client = await stack.enter_async_context(MqttSocket(node.address))
-                given = {"user_name": name, "password": b"secret"} if name else {}
-                assert (await client.connect(f"c-{name}", **given)).reason_code == 0
-            path.write_text("".join(lines.values())[:-40])
-            node.reload()
-            path.write_text(lines["ann"] + hash_password("bob", "other"))
-            for client in clients.values():
-                assert await client.ask(PingreqPacket()) == PingrespPacket()
-            node.reload()
-            for name in ("bob", "cat"):
-                assert await clients[name].read() == DisconnectPacket(0x87)
-            for name in ("ann", ""):
-                assert await clients[name].ask(PingreqPacket()) == PingrespPacket()
-
-    run(main())
+    async with AsyncExitStack() as stack:
+        node = await stack.enter_async_context(mqtt_node(store, users=PasswordFile(path), allows_anonymous=True))
+        clients = {}
+        for name in (*lines, ""):
+            clients[name] = client = await stack.enter_async_context(MqttSocket(node.address))
+            given = {"user_name": name, "password": b"secret"} if name else {}
+            assert (await client.connect(f"c-{name}", **given)).reason_code == 0
+        path.write_text("".join(lines.values())[:-40])
+        node.reload()
+        path.write_text(lines["ann"] + hash_password("bob", "other"))
+        for client in clients.values():
+            assert await client.ask(PingreqPacket()) == PingrespPacket()
+        node.reload()
+        for name in ("bob", "cat"):
+            assert await clients[name].read() == DisconnectPacket(0x87)
+        for name in ("ann", ""):
+            assert await clients[name].ask(PingreqPacket()) == PingrespPacket()
 
 
-def test_a_wrong_password_is_answered_late_and_keeps_nobody_out(store, tmp_path, monkeypatch):
+async def test_a_wrong_password_is_answered_late_and_keeps_nobody_out(store, tmp_path, monkeypatch):
     monkeypatch.setattr(mqtt_session, "REFUSED_S", 3_600.0)
     path = tmp_path / "users"
     path.touch(0o600)
     path.write_text(hash_password("ann", "secret") + "\n")
-
-    async def main():
-        options = {"users": PasswordFile(path), "settings": MqttSettings(connect_timeout_s=3_600)}
-        async with mqtt_node(store, **options) as node, AsyncExitStack() as stack:
-            guessing = [await stack.enter_async_context(MqttSocket(node.address)) for _ in range(20)]
-            for number, one in enumerate(guessing):
-                one.send(ConnectPacket("g", user_name="ann", password=b"guess %d" % number))
-            for _ in range(3):
-                async with MqttSocket(node.address) as client:
-                    assert (await client.connect(user_name="ann", password=b"secret")).reason_code == 0
-            assert not any(one.reader._buffer or one.reader.at_eof() for one in guessing)
-
-    run(main())
+    options = {"users": PasswordFile(path), "settings": MqttSettings(connect_timeout_s=3_600)}
+    async with mqtt_node(store, **options) as node, AsyncExitStack() as stack:
+        guessing = [await stack.enter_async_context(MqttSocket(node.address)) for _ in range(20)]
+        for number, one in enumerate(guessing):
+            one.send(ConnectPacket("g", user_name="ann", password=b"guess %d" % number))
+        for _ in range(3):
+            async with MqttSocket(node.address) as client:
+                assert (await client.connect(user_name="ann", password=b"secret")).reason_code == 0
+        assert not any(one.reader._buffer or one.reader.at_eof() for one in guessing)
 
 
 def test_MQ_190_guesses_and_takeovers_have_one_line_in_the_log(store, tmp_path, monkeypatch, caplog):
@@ -326,75 +293,65 @@ def test_MQ_190_guesses_and_takeovers_have_one_line_in_the_log(store, tmp_path, 
         assert "guess" not in line
 
 
-def test_MQ_174_a_client_whose_password_is_not_verified_is_closed_and_connects_again(store, tmp_path, monkeypatch):
+async def test_MQ_174_a_client_whose_password_is_not_verified_is_closed_and_connects_again(
+    store, tmp_path, monkeypatch
+):
     monkeypatch.setattr(mqtt_session, "REFUSED_S", 0.01)
     path = tmp_path / "users"
     path.touch(0o600)
     path.write_text(hash_password("ann", "secret") + "\n")
-
-    async def main():
-        async with mqtt_node(store, users=PasswordFile(path)) as node:
-            with monkeypatch.context() as patch:
-                patch.setattr(password_file, "WAITING_MAX", 0)
-                async with MqttSocket(node.address) as client:
-                    client.send(ConnectPacket("c", user_name="ann", password=b"secret"))
-                    assert await client.reader.read() == b""
+    async with mqtt_node(store, users=PasswordFile(path)) as node:
+        with monkeypatch.context() as patch:
+            patch.setattr(password_file, "WAITING_MAX", 0)
             async with MqttSocket(node.address) as client:
-                assert (await client.connect(user_name="ann", password=b"secret")).reason_code == 0
+                client.send(ConnectPacket("c", user_name="ann", password=b"secret"))
+                assert await client.reader.read() == b""
+        async with MqttSocket(node.address) as client:
+            assert (await client.connect(user_name="ann", password=b"secret")).reason_code == 0
 
-    run(main())
 
-
-def test_MQ_196_many_messages_at_once_are_handled_in_many_turns_of_the_loop(store):
+async def test_MQ_196_many_messages_at_once_are_handled_in_many_turns_of_the_loop(store):
     clients, messages = 16, 400
+    async with mqtt_node(store) as node, AsyncExitStack() as stack:
+        sockets = [await stack.enter_async_context(MqttSocket(node.address)) for _ in range(clients)]
+        for number, one in enumerate(sockets):
+            await one.connect(f"c{number}")
+        counts = [0]
 
-    async def main():
-        async with mqtt_node(store) as node, AsyncExitStack() as stack:
-            sockets = [await stack.enter_async_context(MqttSocket(node.address)) for _ in range(clients)]
-            for number, one in enumerate(sockets):
-                await one.connect(f"c{number}")
-            counts = [0]
+        async def count_turns():
+            while True:
+                counts.append(sum(stream.received for stream, _ in node._clients.values()))
+                await asyncio.sleep(0)
 
-            async def count_turns():
-                while True:
-                    counts.append(sum(stream.received for stream, _ in node._clients.values()))
-                    await asyncio.sleep(0)
-
-            counting = asyncio.ensure_future(count_turns())
-            data = encode(PublishPacket("t/1", b"x"), 5) * messages + encode(PingreqPacket(), 5)
-            for one in sockets:
-                one.writer.write(data)
-            for one in sockets:
-                assert await one.read() == PingrespPacket()
-            counting.cancel()
-            assert counts[-1] == clients * (messages + 2)
-            assert max(later - earlier for earlier, later in pairwise(counts[1:])) <= PACKETS_MAX
-
-    run(main())
+        counting = asyncio.ensure_future(count_turns())
+        data = encode(PublishPacket("t/1", b"x"), 5) * messages + encode(PingreqPacket(), 5)
+        for one in sockets:
+            one.writer.write(data)
+        for one in sockets:
+            assert await one.read() == PingrespPacket()
+        counting.cancel()
+        assert counts[-1] == clients * (messages + 2)
+        assert max(later - earlier for earlier, later in pairwise(counts[1:])) <= PACKETS_MAX
 
 
-def test_a_client_that_waits_for_its_turn_and_goes_takes_none(monkeypatch):
+async def test_a_client_that_waits_for_its_turn_and_goes_takes_none(monkeypatch):
     monkeypatch.setattr(packet_budget, "PACKETS_MAX", packet_budget.SHARE_MAX)
-
-    async def main():
-        budget = packet_budget.PacketBudget()
-        assert budget.count_left() == 50
-        budget.take(49)
-        assert budget.count_left() == 1
-        budget.take(1)
-        assert budget.count_left() == 0
-        gone, there, later = (asyncio.ensure_future(budget.wait_for_share()) for _ in range(3))
-        await asyncio.sleep(0)
-        gone.cancel()
-        await asyncio.sleep(0)
-        assert budget.count_left() == 0, "others wait"
-        assert await there == 50
-        assert not later.done()
-        assert await later == 50
-        await asyncio.sleep(0)
-        assert budget.count_left() == 50
-
-    run(main())
+    budget = packet_budget.PacketBudget()
+    assert budget.count_left() == 50
+    budget.take(49)
+    assert budget.count_left() == 1
+    budget.take(1)
+    assert budget.count_left() == 0
+    gone, there, later = (asyncio.ensure_future(budget.wait_for_share()) for _ in range(3))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.sleep(0)
+    assert budget.count_left() == 0, "others wait"
+    assert await there == 50
+    assert not later.done()
+    assert await later == 50
+    await asyncio.sleep(0)
+    assert budget.count_left() == 50
 
 
 async def guess(users, name, address, count):
@@ -414,63 +371,55 @@ async def held_turns(users):
         users._turn.release()
 
 
-def test_MQ_194_who_was_right_before_is_let_in_while_guesses_fill_all_places(store, tmp_path, monkeypatch):
+async def test_MQ_194_who_was_right_before_is_let_in_while_guesses_fill_all_places(store, tmp_path, monkeypatch):
     monkeypatch.setattr(mqtt_session, "REFUSED_S", 0.01)
     path = tmp_path / "users"
     path.touch(0o600)
     path.write_text(hash_password("ann", "secret") + "\n")
-
-    async def main():
-        users = PasswordFile(path)
-        async with mqtt_node(store, users=users) as node:
+    users = PasswordFile(path)
+    async with mqtt_node(store, users=users) as node:
+        async with MqttSocket(node.address) as client:
+            assert (await client.connect(user_name="ann", password=b"secret")).reason_code == 0
+        async with held_turns(users):
+            guesses = [one for name in "abcdef" for one in await guess(users, name, name, 32)]
+            assert users.is_busy("ann", "127.0.0.1")
             async with MqttSocket(node.address) as client:
                 assert (await client.connect(user_name="ann", password=b"secret")).reason_code == 0
-            async with held_turns(users):
-                guesses = [one for name in "abcdef" for one in await guess(users, name, name, 32)]
-                assert users.is_busy("ann", "127.0.0.1")
-                async with MqttSocket(node.address) as client:
-                    assert (await client.connect(user_name="ann", password=b"secret")).reason_code == 0
-                async with MqttSocket(node.address) as client:
-                    client.send(ConnectPacket("c", user_name="ann", password=b"guess"))
-                    assert await client.reader.read() == b""
-                path.write_text(hash_password("ann", "other") + "\n")
-                assert users.reload()
-                async with MqttSocket(node.address) as client:
-                    client.send(ConnectPacket("c", user_name="ann", password=b"secret"))
-                    assert await client.reader.read() == b""
-                for one in guesses:
-                    one.cancel()
-                await asyncio.gather(*guesses, return_exceptions=True)
-            assert not users.is_busy("ann")
-            assert await users.check_password("ann", b"other")
-            assert not await users.check_password("ann", b"secret")
-
-    run(main())
-
-
-def test_MQ_195_guesses_at_one_user_or_from_one_address_leave_places_for_others(tmp_path):
-    path = tmp_path / "users"
-    path.touch(0o600)
-    path.write_text(hash_password("ann", "secret") + "\n")
-
-    async def main():
-        users = PasswordFile(path)
-        async with held_turns(users):
-            guesses = await guess(users, "bob", "a", 100)
-            assert users.is_busy("bob", "b")
-            assert not users.is_busy("ann", "a")
-            guesses += await guess(users, "cid", "a", 100)
-            assert users.is_busy("ann", "a")
-            assert not users.is_busy("ann", "b")
-            right = asyncio.ensure_future(users.check_password("ann", b"secret", "b"))
-            await asyncio.sleep(0)
+            async with MqttSocket(node.address) as client:
+                client.send(ConnectPacket("c", user_name="ann", password=b"guess"))
+                assert await client.reader.read() == b""
+            path.write_text(hash_password("ann", "other") + "\n")
+            assert users.reload()
+            async with MqttSocket(node.address) as client:
+                client.send(ConnectPacket("c", user_name="ann", password=b"secret"))
+                assert await client.reader.read() == b""
             for one in guesses:
                 one.cancel()
             await asyncio.gather(*guesses, return_exceptions=True)
-        assert await right
-        assert not users._waiting
+        assert not users.is_busy("ann")
+        assert await users.check_password("ann", b"other")
+        assert not await users.check_password("ann", b"secret")
 
-    run(main())
+
+async def test_MQ_195_guesses_at_one_user_or_from_one_address_leave_places_for_others(tmp_path):
+    path = tmp_path / "users"
+    path.touch(0o600)
+    path.write_text(hash_password("ann", "secret") + "\n")
+    users = PasswordFile(path)
+    async with held_turns(users):
+        guesses = await guess(users, "bob", "a", 100)
+        assert users.is_busy("bob", "b")
+        assert not users.is_busy("ann", "a")
+        guesses += await guess(users, "cid", "a", 100)
+        assert users.is_busy("ann", "a")
+        assert not users.is_busy("ann", "b")
+        right = asyncio.ensure_future(users.check_password("ann", b"secret", "b"))
+        await asyncio.sleep(0)
+        for one in guesses:
+            one.cancel()
+        await asyncio.gather(*guesses, return_exceptions=True)
+    assert await right
+    assert not users._waiting
 
 
 @pytest.mark.parametrize(("version", "code"), [(4, 2), (5, 0x80)])
@@ -497,66 +446,58 @@ async def test_MQ_176_clients_publish_nothing_below_sys_but_the_state_of_a_bridg
                 assert puback.reason_code == acknowledged
 
 
-def test_PS_450_an_mqtt_client_does_what_it_may_and_its_will_too(store, tmp_path):
+async def test_PS_450_an_mqtt_client_does_what_it_may_and_its_will_too(store, tmp_path):
     path = tmp_path / "rights"
     path.write_text("ann connect tablet\n* subscribe a/#\n* publish a/{client}/#\n")
     users = tmp_path / "users"
     users.touch(0o600)
     users.write_text(hash_password("ann", "secret"))
     ann = {"user_name": "ann", "password": b"secret"}
-
-    async def main():
-        async with (
-            SessionNode(store, name="a", authorize=PermissionFile(path)) as sessions,
-            MqttNode(sessions, listen=("127.0.0.1", 0), users=PasswordFile(users), allows_anonymous=True) as node,
-        ):
-            for given, client_id, code in [(ann, "other", 0x87), ({}, "tablet", 0x87), (ann, "tablet", 0)]:
-                async with MqttSocket(node.address) as client:
-                    assert (await client.connect(client_id=client_id, **given)).reason_code == code
+    async with (
+        SessionNode(store, name="a", authorize=PermissionFile(path)) as sessions,
+        MqttNode(sessions, listen=("127.0.0.1", 0), users=PasswordFile(users), allows_anonymous=True) as node,
+    ):
+        for given, client_id, code in [(ann, "other", 0x87), ({}, "tablet", 0x87), (ann, "tablet", 0)]:
             async with MqttSocket(node.address) as client:
-                await client.connect(client_id="tablet", **ann)
-                wanted = SubscribePacket(1, (TopicSubscription("#", 1), TopicSubscription("a/+", 1)))
-                assert (await client.ask(wanted)).reason_codes == (0x87, 1)
-                for topic, code in [("a/other/x", 0x87), ("a/tablet/x", 0x10)]:
-                    client.send(PublishPacket(topic, b"", 1, packet_id=2))
-                    assert (await client.read()).reason_code == code
-            before = sessions.authority.refused
-            async with MqttSocket(node.address) as client:
-                await client.connect(client_id="tablet", will=WillMessage("b", b"gone"), **ann)
-            while sessions.authority.refused == before:
-                await asyncio.sleep(0.01)
+                assert (await client.connect(client_id=client_id, **given)).reason_code == code
+        async with MqttSocket(node.address) as client:
+            await client.connect(client_id="tablet", **ann)
+            wanted = SubscribePacket(1, (TopicSubscription("#", 1), TopicSubscription("a/+", 1)))
+            assert (await client.ask(wanted)).reason_codes == (0x87, 1)
+            for topic, code in [("a/other/x", 0x87), ("a/tablet/x", 0x10)]:
+                client.send(PublishPacket(topic, b"", 1, packet_id=2))
+                assert (await client.read()).reason_code == code
+        before = sessions.authority.refused
+        async with MqttSocket(node.address) as client:
+            await client.connect(client_id="tablet", will=WillMessage("b", b"gone"), **ann)
+        while sessions.authority.refused == before:
+            await asyncio.sleep(0.01)
 
-    run(main())
 
-
-def test_PS_526_a_retained_message_is_not_sent_when_its_publisher_may_not_publish_it_any_more(store, tmp_path):
+async def test_PS_526_a_retained_message_is_not_sent_when_its_publisher_may_not_publish_it_any_more(store, tmp_path):
     path = tmp_path / "rights"
     path.write_text("* connect *\n* subscribe #\n* publish #\n")
     rights = PermissionFile(path)
-
-    async def main():
-        async with mqtt_node(store, node_options={"authorize": rights}) as node, MqttSocket(node.address) as watcher:
-            await watcher.connect("w")
-            await watcher.ask(SubscribePacket(1, (TopicSubscription("t/will", 0),)))
-            async with MqttSocket(node.address) as client:
-                await client.connect("c", will=WillMessage("t/will", b"w", retain=True))
-                for topic in ("t/kept", "t/taken"):
-                    assert (await client.ask(PublishPacket(topic, b"x", 1, True, packet_id=1))).reason_code == 0x10
-            assert (await watcher.read()).payload == b"w"
-            path.write_text("* connect *\n* subscribe #\n* publish t/kept\n")
-            rights.reload()
-            async with MqttSocket(node.address) as reader:
-                await reader.connect("r")
-                await reader.ask(SubscribePacket(1, (TopicSubscription("t/+", 1),)))
-                found = await reader.read()
-                assert (found.topic, found.properties) == ("t/kept", PacketProperties())
-                reader.send(PingreqPacket())
-                assert await reader.read() == PingrespPacket()
-
-    run(main())
+    async with mqtt_node(store, node_options={"authorize": rights}) as node, MqttSocket(node.address) as watcher:
+        await watcher.connect("w")
+        await watcher.ask(SubscribePacket(1, (TopicSubscription("t/will", 0),)))
+        async with MqttSocket(node.address) as client:
+            await client.connect("c", will=WillMessage("t/will", b"w", retain=True))
+            for topic in ("t/kept", "t/taken"):
+                assert (await client.ask(PublishPacket(topic, b"x", 1, True, packet_id=1))).reason_code == 0x10
+        assert (await watcher.read()).payload == b"w"
+        path.write_text("* connect *\n* subscribe #\n* publish t/kept\n")
+        rights.reload()
+        async with MqttSocket(node.address) as reader:
+            await reader.connect("r")
+            await reader.ask(SubscribePacket(1, (TopicSubscription("t/+", 1),)))
+            found = await reader.read()
+            assert (found.topic, found.properties) == ("t/kept", PacketProperties())
+            reader.send(PingreqPacket())
+            assert await reader.read() == PingrespPacket()
 
 
-def test_MQ_124_clients_of_one_id_that_take_each_other_over_without_end_are_refused_late(store, monkeypatch):
+async def test_MQ_124_clients_of_one_id_that_take_each_other_over_without_end_are_refused_late(store, monkeypatch):
     limit = TakeoverLimit()
     for now_ns in range(TAKEOVERS_MAX):
         assert not limit.is_reached("c", now_ns)
@@ -571,42 +512,36 @@ def test_MQ_124_clients_of_one_id_that_take_each_other_over_without_end_are_refu
     assert len(limit._counts) == CLIENTS_MAX
 
     monkeypatch.setattr(mqtt_session, "REFUSED_S", 0.1)
-
-    async def main():
-        async with mqtt_node(store) as node, contextlib.AsyncExitStack() as stack:
-            older = None
-            for code in [0] * (TAKEOVERS_MAX + 1) + [0x97]:
-                client = await stack.enter_async_context(MqttSocket(node.address))
-                assert (await client.connect("c", properties=PacketProperties(session_expiry=9))).reason_code == code
-                if older is not None and not code:
-                    assert await older.read() == DisconnectPacket(0x8E)
-                older = client
-            other = await stack.enter_async_context(MqttSocket(node.address))
-            assert (await other.connect("d")).reason_code == 0
-
-    run(main())
+    async with mqtt_node(store) as node, contextlib.AsyncExitStack() as stack:
+        older = None
+        for code in [0] * (TAKEOVERS_MAX + 1) + [0x97]:
+            client = await stack.enter_async_context(MqttSocket(node.address))
+            assert (await client.connect("c", properties=PacketProperties(session_expiry=9))).reason_code == code
+            if older is not None and not code:
+                assert await older.read() == DisconnectPacket(0x8E)
+            older = client
+        other = await stack.enter_async_context(MqttSocket(node.address))
+        assert (await other.connect("d")).reason_code == 0
 
 
 @pytest.mark.parametrize("expiry", [0, 9])
-def test_MQ_182_a_connection_that_a_fresh_session_replaces_ends_before_CONNACK_and_counts(store, monkeypatch, expiry):
+async def test_MQ_182_a_connection_that_a_fresh_session_replaces_ends_before_CONNACK_and_counts(
+    store, monkeypatch, expiry
+):
     monkeypatch.setattr(mqtt_session, "REFUSED_S", 0.1)
-
-    async def main():
-        async with mqtt_node(store) as node, contextlib.AsyncExitStack() as stack:
-            clients, codes = [], []
-            for _ in range(TAKEOVERS_MAX + 3):
-                clients.append(await stack.enter_async_context(MqttSocket(node.address)))
-                kept = PacketProperties(session_expiry=expiry)
-                codes.append((await clients[-1].connect("c", properties=kept)).reason_code)
-                statuses = [stream.record.status for stream, _ in node._clients.values()]
-                assert statuses.count(CONNECTED) == 1
-            assert codes == [0] * (TAKEOVERS_MAX + 1) + [0x97] * 2
-            for one in clients[:TAKEOVERS_MAX]:
-                assert await one.read() == DisconnectPacket(0x8E)
-            *_, live, _, _ = clients
-            assert await live.ask(SubscribePacket(1, (TopicSubscription("t", 1),))) == SubackPacket(1, (1,))
-
-    run(main())
+    async with mqtt_node(store) as node, contextlib.AsyncExitStack() as stack:
+        clients, codes = [], []
+        for _ in range(TAKEOVERS_MAX + 3):
+            clients.append(await stack.enter_async_context(MqttSocket(node.address)))
+            kept = PacketProperties(session_expiry=expiry)
+            codes.append((await clients[-1].connect("c", properties=kept)).reason_code)
+            statuses = [stream.record.status for stream, _ in node._clients.values()]
+            assert statuses.count(CONNECTED) == 1
+        assert codes == [0] * (TAKEOVERS_MAX + 1) + [0x97] * 2
+        for one in clients[:TAKEOVERS_MAX]:
+            assert await one.read() == DisconnectPacket(0x8E)
+        *_, live, _, _ = clients
+        assert await live.ask(SubscribePacket(1, (TopicSubscription("t", 1),))) == SubackPacket(1, (1,))
 
 
 async def test_a_session_that_ends_while_its_options_are_looked_up_is_told_by_its_farewell(store):
@@ -632,76 +567,61 @@ async def test_MQ_181_many_connections_at_once_do_not_keep_clients_waiting(store
         assert max(after - before for before, after in pairwise(counts)) <= ACCEPTED_MAX
 
 
-def test_MQ_220_the_topics_of_all_aliases_of_a_connection_are_bounded(store):
+async def test_MQ_220_the_topics_of_all_aliases_of_a_connection_are_bounded(store):
     """One alias that is bound anew stands for its last topic alone."""
 
     def bind(alias, letter, size):
         return PublishPacket(letter * size, b"", 1, packet_id=alias, properties=PacketProperties(topic_alias=alias))
 
-    async def main():
-        async with mqtt_node(store) as node, MqttSocket(node.address) as client:
-            await client.connect()
-            for letter in "abcd":
-                assert await client.ask(bind(1, letter, ALIASED_MAX // 2)) == PubackPacket(1, 0x10)
-            assert await client.ask(bind(2, "e", ALIASED_MAX // 2)) == PubackPacket(2, 0x10)
-            assert await client.ask(bind(3, "f", 1)) == DisconnectPacket(0x97)
-            assert await client.read() is None
-
-    run(main())
+    async with mqtt_node(store) as node, MqttSocket(node.address) as client:
+        await client.connect()
+        for letter in "abcd":
+            assert await client.ask(bind(1, letter, ALIASED_MAX // 2)) == PubackPacket(1, 0x10)
+        assert await client.ask(bind(2, "e", ALIASED_MAX // 2)) == PubackPacket(2, 0x10)
+        assert await client.ask(bind(3, "f", 1)) == DisconnectPacket(0x97)
+        assert await client.read() is None
 
 
-def test_MQ_221_a_filter_that_is_too_long_is_refused_alone(store):
+async def test_MQ_221_a_filter_that_is_too_long_is_refused_alone(store):
     filters = ["a" * 1_024, "a" * 1_025, "ä" * 513, "b/" + "ä" * 511]
-
-    async def main():
-        async with mqtt_node(store) as node, MqttSocket(node.address) as client:
-            await client.connect()
-            asked = SubscribePacket(1, tuple(TopicSubscription(one, 1) for one in filters))
-            assert await client.ask(asked) == SubackPacket(1, (1, 0x8F, 0x8F, 1))
-
-    run(main())
+    async with mqtt_node(store) as node, MqttSocket(node.address) as client:
+        await client.connect()
+        asked = SubscribePacket(1, tuple(TopicSubscription(one, 1) for one in filters))
+        assert await client.ask(asked) == SubackPacket(1, (1, 0x8F, 0x8F, 1))
 
 
-def test_MQ_125_retained_messages_beyond_the_bound_are_refused(store, monkeypatch):
+async def test_MQ_125_retained_messages_beyond_the_bound_are_refused(store, monkeypatch):
     monkeypatch.setattr(retained_rows, "RETAINED_MAX", 2)
     monkeypatch.setattr(retained_rows, "RETAINED_BYTES_MAX", 10_500)
-
-    async def main():
-        async with mqtt_node(store) as node, MqttSocket(node.address) as client:
-            await client.connect()
-            steps = [("a", b"12345", 0x10), ("b", b"123456", 0x97), ("b", b"12", 0x10), ("c", b"1", 0x97)]
-            steps += [("a", b"12345678", 0x10), ("b", b"123", 0x97), ("a", b"", 0x10), ("c", b"1", 0x10)]
-            for topic, payload, code in steps:
-                for qos in (1, 2):
-                    answer = await client.ask(PublishPacket(topic, payload * 1_000, qos, True, packet_id=qos))
-                    assert answer.reason_code == (code if qos == 1 or code >= 0x80 else 0), (topic, payload)
-                    if answer.reason_code < 0x80 and qos == 2:
-                        assert await client.ask(PubrelPacket(2)) == PubcompPacket(2)
-            assert await client.ask(SubscribePacket(1, (TopicSubscription("+", 0),))) == SubackPacket(1, (0,))
-            assert sorted([len((await client.read()).payload) for _ in range(2)]) == [1_000, 2_000]
-
-    run(main())
+    async with mqtt_node(store) as node, MqttSocket(node.address) as client:
+        await client.connect()
+        steps = [("a", b"12345", 0x10), ("b", b"123456", 0x97), ("b", b"12", 0x10), ("c", b"1", 0x97)]
+        steps += [("a", b"12345678", 0x10), ("b", b"123", 0x97), ("a", b"", 0x10), ("c", b"1", 0x10)]
+        for topic, payload, code in steps:
+            for qos in (1, 2):
+                answer = await client.ask(PublishPacket(topic, payload * 1_000, qos, True, packet_id=qos))
+                assert answer.reason_code == (code if qos == 1 or code >= 0x80 else 0), (topic, payload)
+                if answer.reason_code < 0x80 and qos == 2:
+                    assert await client.ask(PubrelPacket(2)) == PubcompPacket(2)
+        assert await client.ask(SubscribePacket(1, (TopicSubscription("+", 0),))) == SubackPacket(1, (0,))
+        assert sorted([len((await client.read()).payload) for _ in range(2)]) == [1_000, 2_000]
 
 
-def test_MQ_125_topics_and_properties_of_retained_messages_count(store, monkeypatch):
+async def test_MQ_125_topics_and_properties_of_retained_messages_count(store, monkeypatch):
     monkeypatch.setattr(retained_rows, "RETAINED_BYTES_MAX", 10_500)
-
-    async def main():
-        async with mqtt_node(store) as node, MqttSocket(node.address) as client:
-            await client.connect()
-            user = PacketProperties(user_properties=(("k", "v" * 9_000),))
-            steps = [
-                ("a" * 10_000, None, 0x10),
-                ("b" * 1_000, None, 0x97),
-                ("a" * 10_000, user, 0x97),
-                ("b", user, 0x97),
-            ]
-            for topic, properties, code in steps:
-                packet = PublishPacket(topic, b"1", 1, True, packet_id=1)
-                asked = packet if properties is None else replace(packet, properties=properties)
-                assert (await client.ask(asked)).reason_code == code, topic
-
-    run(main())
+    async with mqtt_node(store) as node, MqttSocket(node.address) as client:
+        await client.connect()
+        user = PacketProperties(user_properties=(("k", "v" * 9_000),))
+        steps = [
+            ("a" * 10_000, None, 0x10),
+            ("b" * 1_000, None, 0x97),
+            ("a" * 10_000, user, 0x97),
+            ("b", user, 0x97),
+        ]
+        for topic, properties, code in steps:
+            packet = PublishPacket(topic, b"1", 1, True, packet_id=1)
+            asked = packet if properties is None else replace(packet, properties=properties)
+            assert (await client.ask(asked)).reason_code == code, topic
 
 
 async def test_PS_212_a_client_without_a_session_is_refused_where_the_store_is_full(store):
@@ -714,22 +634,18 @@ async def test_PS_212_a_client_without_a_session_is_refused_where_the_store_is_f
                 assert connack.reason_code == code, name
 
 
-def test_MQ_125_of_messages_that_are_stored_together_those_that_are_accepted_are_retained(store, monkeypatch):
+async def test_MQ_125_of_messages_that_are_stored_together_those_that_are_accepted_are_retained(store, monkeypatch):
     monkeypatch.setattr(retained_rows, "RETAINED_MAX", 3)
-
-    async def main():
-        async with mqtt_node(store) as node, MqttSocket(node.address) as client:
-            await client.connect()
-            for number in range(1, 8):
-                client.send(PublishPacket(f"t/{number}", b"x", 1, True, packet_id=number))
-            codes = [(await client.read()).reason_code for _ in range(1, 8)]
-            assert codes.count(0x97) == 4
-            assert await client.ask(SubscribePacket(9, (TopicSubscription("t/+", 0),))) == SubackPacket(9, (0,))
-            for _ in range(3):
-                assert isinstance(await client.read(), PublishPacket)
-            assert await client.ask(PingreqPacket()) == PingrespPacket()
-
-    run(main())
+    async with mqtt_node(store) as node, MqttSocket(node.address) as client:
+        await client.connect()
+        for number in range(1, 8):
+            client.send(PublishPacket(f"t/{number}", b"x", 1, True, packet_id=number))
+        codes = [(await client.read()).reason_code for _ in range(1, 8)]
+        assert codes.count(0x97) == 4
+        assert await client.ask(SubscribePacket(9, (TopicSubscription("t/+", 0),))) == SubackPacket(9, (0,))
+        for _ in range(3):
+            assert isinstance(await client.read(), PublishPacket)
+        assert await client.ask(PingreqPacket()) == PingrespPacket()
 
 
 @pytest.mark.parametrize("line", ["ann", "ann:secret", "ann:$7$x$eA==$eA==", ":$7$1$eA==$eA==", "ann:$7$1$?$eA=="])
@@ -769,30 +685,26 @@ async def retain(client, count):
 
 
 @pytest.mark.parametrize("qos", [0, 1])
-def test_MQ_244_filters_that_bring_many_retained_messages_wait_for_each_other(store, qos, monkeypatch):
+async def test_MQ_244_filters_that_bring_many_retained_messages_wait_for_each_other(store, qos, monkeypatch):
     monkeypatch.setattr(mqtt_session, "RETAINED_A_SECOND", 20)
     monkeypatch.setattr(mqtt_session, "CHANGES_MAX", 1)
-
-    async def main():
-        async with mqtt_node(store) as node, MqttSocket(node.address) as greedy, MqttSocket(node.address) as other:
-            await other.connect("other")
-            await retain(other, 10)
-            await greedy.connect("greedy")
-            begin, found = asyncio.get_running_loop().time(), []
-            for number in range(1, 4):
-                greedy.send(SubscribePacket(number, (TopicSubscription("r/+", qos),)))
-            assert await other.ask(PingreqPacket()) == PingrespPacket()
-            while len(found) < 33:
-                found.append(await greedy.read())
-            assert asyncio.get_running_loop().time() - begin >= 0.9
-            assert [one.packet_id for one in found if isinstance(one, SubackPacket)] == [1, 2, 3]
-            topics = Counter(one.topic for one in found if isinstance(one, PublishPacket))
-            assert topics == {f"r/{number}": 3 for number in range(1, 11)}
-
-    run(main())
+    async with mqtt_node(store) as node, MqttSocket(node.address) as greedy, MqttSocket(node.address) as other:
+        await other.connect("other")
+        await retain(other, 10)
+        await greedy.connect("greedy")
+        begin, found = asyncio.get_running_loop().time(), []
+        for number in range(1, 4):
+            greedy.send(SubscribePacket(number, (TopicSubscription("r/+", qos),)))
+        assert await other.ask(PingreqPacket()) == PingrespPacket()
+        while len(found) < 33:
+            found.append(await greedy.read())
+        assert asyncio.get_running_loop().time() - begin >= 0.9
+        assert [one.packet_id for one in found if isinstance(one, SubackPacket)] == [1, 2, 3]
+        topics = Counter(one.topic for one in found if isinstance(one, PublishPacket))
+        assert topics == {f"r/{number}": 3 for number in range(1, 11)}
 
 
-def test_PS_675_a_subscription_that_brings_many_retained_messages_ends_the_transaction(store, monkeypatch):
+async def test_PS_675_a_subscription_that_brings_many_retained_messages_ends_the_transaction(store, monkeypatch):
     monkeypatch.setattr(store_module, "RETAINED_MAX", 5)
     sizes = []
     carry_out = store_module.SessionStore.carry_out
@@ -803,40 +715,32 @@ def test_PS_675_a_subscription_that_brings_many_retained_messages_ends_the_trans
         return answers
 
     monkeypatch.setattr(store_module.SessionStore, "carry_out", note)
-
-    async def main():
-        async with mqtt_node(store) as node, MqttSocket(node.address) as client:
-            await client.connect("greedy")
-            await retain(client, 10)
-            filters = ("r/1", "r/2", "r/+", "r/#", "none", "+/3", "+/#")
-            client.send(SubscribePacket(1, tuple(TopicSubscription(one, 1) for one in filters)))
-            found = [await client.read() for _ in range(34)]
-            assert [one.reason_codes for one in found if isinstance(one, SubackPacket)] == [(1,) * 7]
-            assert Counter(one.topic for one in found if isinstance(one, PublishPacket)) == {
-                f"r/{number}": 3 + (number in (1, 2, 3)) for number in range(1, 11)
-            }
-
-    run(main())
+    async with mqtt_node(store) as node, MqttSocket(node.address) as client:
+        await client.connect("greedy")
+        await retain(client, 10)
+        filters = ("r/1", "r/2", "r/+", "r/#", "none", "+/3", "+/#")
+        client.send(SubscribePacket(1, tuple(TopicSubscription(one, 1) for one in filters)))
+        found = [await client.read() for _ in range(34)]
+        assert [one.reason_codes for one in found if isinstance(one, SubackPacket)] == [(1,) * 7]
+        assert Counter(one.topic for one in found if isinstance(one, PublishPacket)) == {
+            f"r/{number}": 3 + (number in (1, 2, 3)) for number in range(1, 11)
+        }
     assert sum(sizes) == 6
     assert max(sizes) <= 3
 
 
-def test_PS_675_a_subscription_reads_none_of_the_others(store, monkeypatch):
+async def test_PS_675_a_subscription_reads_none_of_the_others(store, monkeypatch):
     def fail(*given):
         raise AssertionError("all filters of the session are read")
 
     monkeypatch.setattr(host_requests, "read_options", fail)
-
-    async def main():
-        async with mqtt_node(store) as node, MqttSocket(node.address) as client:
-            await client.connect("c")
-            await retain(client, 1)
-            for number, handling in ((1, 1), (2, 1), (3, 0)):
-                client.send(SubscribePacket(number, (TopicSubscription("r/+", 1, retain_handling=handling),)))
-            found = [await client.read() for _ in range(5)]
-            assert [one.topic for one in found if isinstance(one, PublishPacket)] == ["r/1", "r/1"]
-
-    run(main())
+    async with mqtt_node(store) as node, MqttSocket(node.address) as client:
+        await client.connect("c")
+        await retain(client, 1)
+        for number, handling in ((1, 1), (2, 1), (3, 0)):
+            client.send(SubscribePacket(number, (TopicSubscription("r/+", 1, retain_handling=handling),)))
+        found = [await client.read() for _ in range(5)]
+        assert [one.topic for one in found if isinstance(one, PublishPacket)] == ["r/1", "r/1"]
 
 
 async def test_MQ_245_a_client_without_a_session_is_refused_where_the_store_keeps_as_many_as_it_may(store):

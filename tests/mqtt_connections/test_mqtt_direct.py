@@ -7,7 +7,7 @@ import sqlite3
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 
 import pytest
-from mqtt_socket import MqttSocket, mqtt_node, run
+from mqtt_socket import MqttSocket, mqtt_node
 from sharing_node import TIMES, count_streams
 
 from statemachines.drivers.persistent_sessions import group_matcher
@@ -178,58 +178,52 @@ async def test_MQ_192_a_will_of_qos_0_is_sent_to_who_is_connected(store):
         check_nothing_stored(store, one, other)
 
 
-def test_MQ_200_qos_0_comes_to_one_connected_member_of_a_group_at_either_node_and_nothing_is_stored(store, monkeypatch):
+async def test_MQ_200_qos_0_comes_to_one_connected_member_of_a_group_at_either_node_and_nothing_is_stored(
+    store, monkeypatch
+):
     """Also where very many members are away."""
     monkeypatch.setattr(group_matcher, "MEMBERS_MAX", 2)
-
-    async def main():
-        async with (
-            GroupHost(store, configuration=TIMES) as host,
-            linked_nodes(store, groups=host.groups) as (one, other),
-            MqttSocket(one.address) as writer,
-            MqttSocket(one.address) as near,
-            MqttSocket(other.address) as far,
-        ):
-            await writer.connect("w")
-            for number in range(4):
-                async with MqttSocket(one.address) as gone:
-                    await gone.connect(f"gone-{number}", properties=KEPT)
-                    await subscribe(gone, "$share/g/t/#", 1)
-            for name, client in (("near", near), ("nigh", far)):
-                await client.connect(name, properties=KEPT)
-                await subscribe(client, "$share/g/t/#", 1, identifier=(7,))
-            for number in range(20):
-                writer.send(PublishPacket("t/1", str(number).encode()))
-            for begin, client in enumerate((near, far)):
-                packets = [await client.read() for _ in range(10)]
-                assert [int(each.payload) for each in packets] == list(range(begin, 20, 2))
-                assert {(each.qos, each.properties.subscription_ids) for each in packets} == {(0, (7,))}
-            check_nothing_stored(store, one, other)
-        assert await count_streams(store) == {}
-
-    run(main())
+    async with (
+        GroupHost(store, configuration=TIMES) as host,
+        linked_nodes(store, groups=host.groups) as (one, other),
+        MqttSocket(one.address) as writer,
+        MqttSocket(one.address) as near,
+        MqttSocket(other.address) as far,
+    ):
+        await writer.connect("w")
+        for number in range(4):
+            async with MqttSocket(one.address) as gone:
+                await gone.connect(f"gone-{number}", properties=KEPT)
+                await subscribe(gone, "$share/g/t/#", 1)
+        for name, client in (("near", near), ("nigh", far)):
+            await client.connect(name, properties=KEPT)
+            await subscribe(client, "$share/g/t/#", 1, identifier=(7,))
+        for number in range(20):
+            writer.send(PublishPacket("t/1", str(number).encode()))
+        for begin, client in enumerate((near, far)):
+            packets = [await client.read() for _ in range(10)]
+            assert [int(each.payload) for each in packets] == list(range(begin, 20, 2))
+            assert {(each.qos, each.properties.subscription_ids) for each in packets} == {(0, (7,))}
+        check_nothing_stored(store, one, other)
+    assert await count_streams(store) == {}
 
 
-def test_MQ_201_a_connection_that_a_fresh_session_at_another_node_replaces_is_told_at_once(store):
+async def test_MQ_201_a_connection_that_a_fresh_session_at_another_node_replaces_is_told_at_once(store):
     """The older node does not look at its lease before the test is over."""
     times = LifeTimes(alive_ms=10**6, dead_ms=2 * 10**6)
-
-    async def main():
-        async with (
-            linked_nodes(store, life_times=times, look_ms=10**6) as (one, other),
-            MqttSocket(one.address) as older,
-            MqttSocket(other.address) as newer,
-            MqttSocket(one.address) as newest,
-        ):
-            assert not (await older.connect()).session_present
-            assert not (await newer.connect(properties=KEPT)).session_present
-            assert await older.read() == DisconnectPacket(0x8E)
-            assert await newer.ask(PingreqPacket()) == PingrespPacket()
-            assert not (await newest.connect(properties=KEPT)).session_present
-            assert await newer.read() == DisconnectPacket(0x8E)
-            assert await newest.ask(PingreqPacket()) == PingrespPacket()
-
-    run(main())
+    async with (
+        linked_nodes(store, life_times=times, look_ms=10**6) as (one, other),
+        MqttSocket(one.address) as older,
+        MqttSocket(other.address) as newer,
+        MqttSocket(one.address) as newest,
+    ):
+        assert not (await older.connect()).session_present
+        assert not (await newer.connect(properties=KEPT)).session_present
+        assert await older.read() == DisconnectPacket(0x8E)
+        assert await newer.ask(PingreqPacket()) == PingrespPacket()
+        assert not (await newest.connect(properties=KEPT)).session_present
+        assert await newer.read() == DisconnectPacket(0x8E)
+        assert await newest.ask(PingreqPacket()) == PingrespPacket()
 
 
 @pytest.mark.parametrize("count", [2, HELD_MAX + 1])

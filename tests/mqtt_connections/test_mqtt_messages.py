@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 
 import pytest
-from mqtt_socket import MqttSocket, mqtt_node, run
+from mqtt_socket import MqttSocket, mqtt_node
 
 from statemachines.drivers.mqtt_connections.message_properties import SubscriptionOptions, read_message, write_head
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
@@ -246,14 +246,11 @@ async def test_a_will_with_a_delay_is_not_sent_to_a_session_that_comes_back(stor
         assert [one.payload for one in packets] == [b"mark", b"2"], "of the last connection alone"
 
 
-def test_a_shared_filter_is_refused_where_the_node_knows_no_groups(store, caplog):
-    async def main():
-        async with mqtt_node(store) as node, MqttSocket(node.address) as client:
-            assert (await client.connect()).properties.shared_available == 0
-            packet = SubscribePacket(1, (TopicSubscription("$share/g/t", 1), TopicSubscription("t", 1)))
-            assert await client.ask(packet) == SubackPacket(1, (0x9E, 1))
-
-    run(main())
+async def test_a_shared_filter_is_refused_where_the_node_knows_no_groups(store, caplog):
+    async with mqtt_node(store) as node, MqttSocket(node.address) as client:
+        assert (await client.connect()).properties.shared_available == 0
+        packet = SubscribePacket(1, (TopicSubscription("$share/g/t", 1), TopicSubscription("t", 1)))
+        assert await client.ask(packet) == SubackPacket(1, (0x9E, 1))
     assert "beside --peers give --group-listen and --group-peers" in caplog.text
 
 

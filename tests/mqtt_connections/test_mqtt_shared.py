@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from mqtt_socket import MqttSocket, mqtt_node, run
+from mqtt_socket import MqttSocket, mqtt_node
 from msgspec.structs import replace
 from sharing_node import KEPT, TIMES, Member, count_streams, sharing_node
 
@@ -249,36 +249,32 @@ async def test_MQ_104_a_message_that_a_client_refuses_is_discarded(store):
 
 
 @pytest.mark.parametrize("topic_filter", ["$share/g/jobs/#", "$share/g/#"])
-def test_MQ_112_a_refused_message_has_a_dead_letter_where_the_groups_have_a_topic_for_it(store, topic_filter):
+async def test_MQ_112_a_refused_message_has_a_dead_letter_where_the_groups_have_a_topic_for_it(store, topic_filter):
     """Unless the group would get it back."""
     times = replace(TIMES, max_deliver=5, dead_letter_topic="dead")
-
-    async def main():
-        async with sharing_node(store, times=times) as node, Member(node.address, "w") as writer:
-            async with Member(node.address, "m") as member:
-                await member.join(topic_filter)
-                await writer.publish("jobs/1", b"one")
-                assert (await member.take(0x83)).payload == b"one"
-                await writer.publish("jobs/1", b"two")
-                assert (await member.take()).payload == b"two"
-            async with Member(node.address, "m") as member:
-                assert await is_silent(member)
-        is_own = topic_filter == "$share/g/#"
-        assert await count_streams(store) == {"jobs/1": 2} | ({} if is_own else {"dead": 1})
-        if not is_own:
-            groups, streams = open_stores(store)
-            _, ((found,),) = await streams.fetch(Fetch(1, (Slice(stream_id("dead", 4, 0), 0, 0, 1),)))
-            await groups.close()
-            await streams.close()
-            letter = read_dead_letter(decode_head(found[1]).headers)
-            assert (found[0], letter.group, letter.filter, letter.reason) == (
-                b"one",
-                "g",
-                "jobs/#",
-                "refused with 0x83",
-            )
-
-    run(main())
+    async with sharing_node(store, times=times) as node, Member(node.address, "w") as writer:
+        async with Member(node.address, "m") as member:
+            await member.join(topic_filter)
+            await writer.publish("jobs/1", b"one")
+            assert (await member.take(0x83)).payload == b"one"
+            await writer.publish("jobs/1", b"two")
+            assert (await member.take()).payload == b"two"
+        async with Member(node.address, "m") as member:
+            assert await is_silent(member)
+    is_own = topic_filter == "$share/g/#"
+    assert await count_streams(store) == {"jobs/1": 2} | ({} if is_own else {"dead": 1})
+    if not is_own:
+        groups, streams = open_stores(store)
+        _, ((found,),) = await streams.fetch(Fetch(1, (Slice(stream_id("dead", 4, 0), 0, 0, 1),)))
+        await groups.close()
+        await streams.close()
+        letter = read_dead_letter(decode_head(found[1]).headers)
+        assert (found[0], letter.group, letter.filter, letter.reason) == (
+            b"one",
+            "g",
+            "jobs/#",
+            "refused with 0x83",
+        )
 
 
 async def test_MQ_105_options_that_a_shared_subscription_cannot_have(store):
@@ -329,18 +325,14 @@ async def test_MQ_107_a_node_whose_streams_are_elsewhere_refuses(store, tmp_path
     assert "$share/GROUP/FILTER is refused (0x9E)" in caplog.text
 
 
-def test_PS_472_MQ_108_groups_of_a_client_and_of_a_store_are_bounded(store, monkeypatch):
+async def test_PS_472_MQ_108_groups_of_a_client_and_of_a_store_are_bounded(store, monkeypatch):
     monkeypatch.setattr(shared_group, "SESSION_GROUPS_MAX", 2)
     monkeypatch.setattr(shared_group, "GROUPS_MAX", 3)
-
-    async def main():
-        async with sharing_node(store) as node, Member(node.address, "m") as one, Member(node.address, "n") as two:
-            assert [await one.join(f"$share/g{number}/t") for number in (1, 2, 3)] == [1, 1, 0x97]
-            assert [await two.join(f"$share/g{number}/t") for number in (3, 4)] == [1, 0x97]
-            assert await two.join("$share/g1/t") == 1
-            assert await one.join("$share/g1/t") == 1  # it has it already
-
-    run(main())
+    async with sharing_node(store) as node, Member(node.address, "m") as one, Member(node.address, "n") as two:
+        assert [await one.join(f"$share/g{number}/t") for number in (1, 2, 3)] == [1, 1, 0x97]
+        assert [await two.join(f"$share/g{number}/t") for number in (3, 4)] == [1, 0x97]
+        assert await two.join("$share/g1/t") == 1
+        assert await one.join("$share/g1/t") == 1  # it has it already
 
 
 async def test_PS_472_MQ_109_a_group_that_only_subscribe_declared_ends_after_its_last_session(store):

@@ -10,7 +10,7 @@ from asyncio.subprocess import PIPE
 
 import pytest
 import trustme
-from mqtt_socket import MqttSocket, mqtt_node, run
+from mqtt_socket import MqttSocket, mqtt_node
 from websockets.asyncio.client import connect
 
 from statemachines.drivers.mqtt_connections import mqtt_node as listener
@@ -71,27 +71,23 @@ async def wait_for_end(reader):
 
 
 @pytest.mark.parametrize("limit_s", [1, 3_600])
-def test_MQ_205_handshakes_are_bounded_in_number_and_in_time(store, monkeypatch, contexts, limit_s):
+async def test_MQ_205_handshakes_are_bounded_in_number_and_in_time(store, monkeypatch, contexts, limit_s):
     """The oldest one makes room, over both listeners."""
     monkeypatch.setattr(listener, "CONNECTING_MAX", 6)
-
-    async def main():
-        settings = MqttSettings(connect_timeout_s=limit_s)
-        async with mqtt_node(store, tls=contexts[0], listen=PLACE, ws_listen=PLACE, settings=settings) as node:
-            await serve_both(node, contexts[1])
-            silent = [await asyncio.open_connection(*place) for place in [node.address, node.ws_address] * 5]
-            for reader, _ in silent[: 10 if limit_s == 1 else 4]:
-                await wait_for_end(reader)
-            await serve_both(node, contexts[1])
-            reader, writer = await asyncio.open_connection(*node.address)
-            writer.write(b"\x10\x00" * 100)  # no handshake
+    settings = MqttSettings(connect_timeout_s=limit_s)
+    async with mqtt_node(store, tls=contexts[0], listen=PLACE, ws_listen=PLACE, settings=settings) as node:
+        await serve_both(node, contexts[1])
+        silent = [await asyncio.open_connection(*place) for place in [node.address, node.ws_address] * 5]
+        for reader, _ in silent[: 10 if limit_s == 1 else 4]:
             await wait_for_end(reader)
-            for _, other in (*silent, (reader, writer)):
-                other.close()
-            while node._gate._open:
-                await asyncio.sleep(0.01)
-
-    run(main())
+        await serve_both(node, contexts[1])
+        reader, writer = await asyncio.open_connection(*node.address)
+        writer.write(b"\x10\x00" * 100)  # no handshake
+        await wait_for_end(reader)
+        for _, other in (*silent, (reader, writer)):
+            other.close()
+        while node._gate._open:
+            await asyncio.sleep(0.01)
 
 
 async def test_a_node_that_stops_ends_handshakes(store, contexts):
@@ -173,52 +169,40 @@ async def test_a_node_with_an_authority_and_without_users_lets_nobody_in_without
 
 
 @pytest.mark.parametrize("with_authority", [False, True])
-def test_users_prove_by_passwords_over_tls_and_share_topics(store, files, with_authority):
+async def test_users_prove_by_passwords_over_tls_and_share_topics(store, files, with_authority):
     authority = ("--tls-ca", str(files.ca)) if with_authority else ()
-
-    async def main():
-        async with run_command(store, *files.tls, *authority, "--users", str(files.users)) as address:
-            async with TlsSocket(address, files.trusting) as client:
-                given = ConnectPacket("tablet", user_name="ann", password=b"secret")
-                assert (await client.ask(given)).reason_code == 0
-                assert await client.ask(SHARED) == SubackPacket(1, (0,))
-            async with TlsSocket(address, files.trusting) as client:
-                assert (await client.connect("tablet")).reason_code != 0
-
-    run(main())
+    async with run_command(store, *files.tls, *authority, "--users", str(files.users)) as address:
+        async with TlsSocket(address, files.trusting) as client:
+            given = ConnectPacket("tablet", user_name="ann", password=b"secret")
+            assert (await client.ask(given)).reason_code == 0
+            assert await client.ask(SHARED) == SubackPacket(1, (0,))
+        async with TlsSocket(address, files.trusting) as client:
+            assert (await client.connect("tablet")).reason_code != 0
 
 
 @pytest.mark.parametrize("names", [("a", "a-leader", "a-member"), ("a", "a-leader")])
-def test_leader_host_and_members_of_a_node_have_the_names_that_the_page_says(store, tmp_path, names):
+async def test_leader_host_and_members_of_a_node_have_the_names_that_the_page_says(store, tmp_path, names):
     files = NodeFiles(tmp_path, names)
     options = (*files.tls, "--tls-ca", str(files.ca), "--users", str(files.users), "--group-listen", "127.0.0.1:0")
     has_all = "a-member" in names
     refusal = "" if has_all else "says it is a-member, and its certificate is for a, a-leader; give it one for a-member"
-
-    async def main():
-        async with (
-            run_command(store, *options, refusal=refusal) as address,
-            TlsSocket(address, files.trusting) as client,
-        ):
-            given = ConnectPacket("tablet", user_name="ann", password=b"secret")
-            assert (await client.ask(given)).reason_code == 0
-            assert await client.ask(SHARED) == SubackPacket(1, (0,))
-            if has_all:
-                client.send(PublishPacket("jobs/1", b"the fence", 1, packet_id=7))
-                assert {type(await client.read()) for _ in range(2)} == {PubackPacket, PublishPacket}
-
-    run(main())
+    async with (
+        run_command(store, *options, refusal=refusal) as address,
+        TlsSocket(address, files.trusting) as client,
+    ):
+        given = ConnectPacket("tablet", user_name="ann", password=b"secret")
+        assert (await client.ask(given)).reason_code == 0
+        assert await client.ask(SHARED) == SubackPacket(1, (0,))
+        if has_all:
+            client.send(PublishPacket("jobs/1", b"the fence", 1, packet_id=7))
+            assert {type(await client.read()) for _ in range(2)} == {PubackPacket, PublishPacket}
 
 
-def test_a_tls_client_at_a_listener_without_tls_is_named_in_the_log(store, caplog, contexts):
+async def test_a_tls_client_at_a_listener_without_tls_is_named_in_the_log(store, caplog, contexts):
     """Once a minute, as every other client that is cut off."""
-
-    async def main():
-        async with mqtt_node(store) as node:
-            for _ in range(3):
-                with pytest.raises((ssl.SSLError, ConnectionError)):
-                    await asyncio.open_connection(*node.address, ssl=contexts[1])
-
-    run(main())
+    async with mqtt_node(store) as node:
+        for _ in range(3):
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                await asyncio.open_connection(*node.address, ssl=contexts[1])
     (line,) = [one.message for one in caplog.records if "was cut off" in one.message]
     assert "it begins with a TLS handshake, and this listener has no TLS; give the node --tls-cert" in line

@@ -48,15 +48,11 @@ def test_ONEOWNER_a_connection_that_goes_on_when_it_is_taken_over_is_found(store
         assert judge(tmp_path / "trace", tmp_path) == {"one-owner"}
 
 
-def test_a_log_that_began_before_has_no_rows_of_connections(store, tmp_path):
+async def test_a_log_that_began_before_has_no_rows_of_connections(store, tmp_path):
     """Its head names the protocols that are in it, and is written."""
-
-    async def main():
-        sessions = SessionNode(store, name="a", trace=tmp_path / "trace", **QUICK)
-        async with sessions, MqttNode(sessions, listen=("127.0.0.1", 0)) as front, MqttSocket(front.address) as client:
-            await client.connect()
-
-    run(main())
+    sessions = SessionNode(store, name="a", trace=tmp_path / "trace", **QUICK)
+    async with sessions, MqttNode(sessions, listen=("127.0.0.1", 0)) as front, MqttSocket(front.address) as client:
+        await client.connect()
     analysis = analyze(tmp_path / "trace", tmp_path / "report", spark=False)
     assert all(check.held for check in analysis.checks)
     assert {one["machine"].partition("/")[0] for one in analysis.tables["coverage"]} == {"persistent_sessions"}

@@ -69,7 +69,7 @@ def test_a_run_in_which_nothing_waited_or_nobody_took_over_shows_nothing():
         assert not all(line.held for line in real_lines(came(WHOLE, **changed))), changed
 
 
-def test_a_client_that_is_held_acknowledges_nothing_until_it_goes_on(tmp_path):
+async def test_a_client_that_is_held_acknowledges_nothing_until_it_goes_on(tmp_path):
     acknowledged = []
 
     async def messages():
@@ -78,24 +78,21 @@ def test_a_client_that_is_held_acknowledges_nothing_until_it_goes_on(tmp_path):
             yield SimpleNamespace(payload=payload, dup=number == 1, acknowledge=partial(acknowledged.append, number))
         raise SessionTaken("by another")
 
-    async def main():
-        with (tmp_path / "got").open("wb", buffering=0) as file:
-            client = DemoClient(file)
-            client.hold()
-            reading = asyncio.ensure_future(client.read(messages()))
-            while not client.numbers:
-                await asyncio.sleep(0)
-            for _ in range(5):
-                await asyncio.sleep(0)
-            assert (client.numbers, acknowledged) == ({0}, [])
-            assert client.repeated_at == 0
-            client.go_on()
-            await reading
-        assert acknowledged == [0, 1, 2]
-        assert client.repeated_at > 0
-        assert client.taken == 1
-
-    asyncio.run(main())
+    with (tmp_path / "got").open("wb", buffering=0) as file:
+        client = DemoClient(file)
+        client.hold()
+        reading = asyncio.ensure_future(client.read(messages()))
+        while not client.numbers:
+            await asyncio.sleep(0)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert (client.numbers, acknowledged) == ({0}, [])
+        assert client.repeated_at == 0
+        client.go_on()
+        await reading
+    assert acknowledged == [0, 1, 2]
+    assert client.repeated_at > 0
+    assert client.taken == 1
     assert (tmp_path / "got").read_bytes() == b"0 new line 0\n1 again line 1\n2 new line 2\n"
 
 

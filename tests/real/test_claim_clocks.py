@@ -112,51 +112,44 @@ async def hosts_of(stack, tmp_path, *ahead_ns):
 
 
 @pytest.mark.parametrize("ahead_ns", [DAY_NS, -DAY_NS])
-def test_SS_120_a_host_whose_store_has_another_wall_clock_takes_nothing_from_a_leader_that_lives(tmp_path, ahead_ns):
-    async def test():
-        async with AsyncExitStack() as stack:
-            one, two = await hosts_of(stack, tmp_path, 0, ahead_ns)
-            await until(lambda: one.is_in(LeaderStatus.LEADING), one)
-            await until(lambda: bool(two.node.machines.nodes), two)
+async def test_SS_120_a_host_whose_store_has_another_wall_clock_takes_nothing_from_a_leader_that_lives(
+    tmp_path, ahead_ns
+):
+    async with AsyncExitStack() as stack:
+        one, two = await hosts_of(stack, tmp_path, 0, ahead_ns)
+        await until(lambda: one.is_in(LeaderStatus.LEADING), one)
+        await until(lambda: bool(two.node.machines.nodes), two)
 
-            def has_looked_often():
-                looks = two.record.number if two.is_in(LeaderStatus.FOLLOWER) else 0
-                return (one.renewals() > RENEWALS and looks > LOOKS) or two.is_in(*HOLDING)
+        def has_looked_often():
+            looks = two.record.number if two.is_in(LeaderStatus.FOLLOWER) else 0
+            return (one.renewals() > RENEWALS and looks > LOOKS) or two.is_in(*HOLDING)
 
-            await until(has_looked_often, one, two)
-            assert two.is_in(LeaderStatus.FOLLOWER)
-            assert one.is_in(LeaderStatus.LEADING)
-            assert one.record.epoch == 1
-
-    asyncio.run(test())
+        await until(has_looked_often, one, two)
+        assert two.is_in(LeaderStatus.FOLLOWER)
+        assert one.is_in(LeaderStatus.LEADING)
+        assert one.record.epoch == 1
 
 
 @pytest.mark.parametrize("ahead_ns", [365 * DAY_NS])
-def test_SS_136_the_claim_of_a_dead_host_whose_wall_clock_was_ahead_is_not_waited_for_longer(tmp_path, ahead_ns):
-    async def test():
-        async with AsyncExitStack() as stack:
-            one, two = await hosts_of(stack, tmp_path, ahead_ns, 0)
-            await until(lambda: one.is_in(LeaderStatus.LEADING), one)
-            await until(lambda: two.is_in(LeaderStatus.FOLLOWER), two)
-            await one.die()
-            # A claim_ttl of its own clock passes, and no more: what the store's clock says comes after our patience.
-            await until(lambda: two.is_in(LeaderStatus.WAITING, LeaderStatus.LEADING), two)
-            assert two.record.epoch == 2
-
-    asyncio.run(test())
+async def test_SS_136_the_claim_of_a_dead_host_whose_wall_clock_was_ahead_is_not_waited_for_longer(tmp_path, ahead_ns):
+    async with AsyncExitStack() as stack:
+        one, two = await hosts_of(stack, tmp_path, ahead_ns, 0)
+        await until(lambda: one.is_in(LeaderStatus.LEADING), one)
+        await until(lambda: two.is_in(LeaderStatus.FOLLOWER), two)
+        await one.die()
+        # A claim_ttl of its own clock passes, and no more: what the store's clock says comes after our patience.
+        await until(lambda: two.is_in(LeaderStatus.WAITING, LeaderStatus.LEADING), two)
+        assert two.record.epoch == 2
 
 
-def test_SS_206_a_group_of_a_dead_leader_whose_wall_clock_was_ahead_is_destroyed_all_the_same(tmp_path):
-    async def test():
-        async with AsyncExitStack() as stack:
-            (one,) = await hosts_of(stack, tmp_path, 365 * DAY_NS)
-            await until(lambda: one.is_in(LeaderStatus.LEADING), one)
-        async with asyncio.timeout(PATIENCE_S):
-            done = await destroy("$shared/g/#", store=tmp_path / "messages.db", configuration=TIMES)
-        assert done.found
-        groups = SqliteGroupStore(tmp_path / "messages.db")
-        (answer,) = await groups.ask(Read(1, (record_key("g", "#", "properties"),)))
-        assert answer.records == (None,)
-        await groups.close()
-
-    asyncio.run(test())
+async def test_SS_206_a_group_of_a_dead_leader_whose_wall_clock_was_ahead_is_destroyed_all_the_same(tmp_path):
+    async with AsyncExitStack() as stack:
+        (one,) = await hosts_of(stack, tmp_path, 365 * DAY_NS)
+        await until(lambda: one.is_in(LeaderStatus.LEADING), one)
+    async with asyncio.timeout(PATIENCE_S):
+        done = await destroy("$shared/g/#", store=tmp_path / "messages.db", configuration=TIMES)
+    assert done.found
+    groups = SqliteGroupStore(tmp_path / "messages.db")
+    (answer,) = await groups.ask(Read(1, (record_key("g", "#", "properties"),)))
+    assert answer.records == (None,)
+    await groups.close()

@@ -82,25 +82,22 @@ async def until(holds, what):
     assert holds(), what
 
 
-def test_SS_292_a_member_that_lost_the_database_alone_gives_its_streams_to_the_other(tmp_path, url):
-    async def test():
-        group = Group(tmp_path, url)
-        await group.publish(0)
-        target = make_url(url)
-        async with group.leading() as node, FaultProxy((target.host, target.port)) as proxy:
-            leader = "{}:{}".format(*node.address)
-            with group.process(leader, proxy) as process:
-                await until(lambda: has_read_all(tmp_path / "got.jsonl"), "it has read what there was")
-                async with group.member(leader) as messages:
-                    reading = asyncio.ensure_future(group.read(messages))
-                    proxy.target = ("127.0.0.1", free_port())
-                    proxy.cut()
-                    await group.publish(1, 2, 3)
-                    new = {(topic, offset) for topic in TOPICS for offset in (1, 2, 3)}
-                    await until(lambda: new <= group.got, "the other member has read all")
-                    assert "are given back to the group" in process.said
-                    proxy.target = (target.host, target.port)
-                    await until(lambda: f"{GROUP} takes part again" in process.said, "it takes part again")
-                    reading.cancel()
-
-    asyncio.run(test())
+async def test_SS_292_a_member_that_lost_the_database_alone_gives_its_streams_to_the_other(tmp_path, url):
+    group = Group(tmp_path, url)
+    await group.publish(0)
+    target = make_url(url)
+    async with group.leading() as node, FaultProxy((target.host, target.port)) as proxy:
+        leader = "{}:{}".format(*node.address)
+        with group.process(leader, proxy) as process:
+            await until(lambda: has_read_all(tmp_path / "got.jsonl"), "it has read what there was")
+            async with group.member(leader) as messages:
+                reading = asyncio.ensure_future(group.read(messages))
+                proxy.target = ("127.0.0.1", free_port())
+                proxy.cut()
+                await group.publish(1, 2, 3)
+                new = {(topic, offset) for topic in TOPICS for offset in (1, 2, 3)}
+                await until(lambda: new <= group.got, "the other member has read all")
+                assert "are given back to the group" in process.said
+                proxy.target = (target.host, target.port)
+                await until(lambda: f"{GROUP} takes part again" in process.said, "it takes part again")
+                reading.cancel()

@@ -34,7 +34,7 @@ def logged(folder, event):
     return sum(json.loads(line).get("event") == event for line in lines)
 
 
-def test_PS_240_PS_241_what_expired_while_its_session_was_away_is_deleted_and_counted(tmp_path):
+async def test_PS_240_PS_241_what_expired_while_its_session_was_away_is_deleted_and_counted(tmp_path):
     store, logs = str(tmp_path / "s.db"), tmp_path / "logs"
 
     async def main():
@@ -57,11 +57,8 @@ def test_PS_240_PS_241_what_expired_while_its_session_was_away_is_deleted_and_co
             assert await node.end() == 0
             assert logged(logs, "message_expired") == EXPIRED
 
-    async def bounded():
-        async with asyncio.timeout(PATIENCE_S):
-            await main()
-
-    asyncio.run(bounded())
+    async with asyncio.timeout(PATIENCE_S):
+        await main()
 
 
 async def collected(store, is_done):

@@ -247,41 +247,34 @@ def test_SS_233_who_speaks_as_another_life_of_its_name_is_cut_off(sender, takes,
     assert ("which does not live on it" in caplog.text) is not takes
 
 
-def test_SS_233_of_two_connected_lives_the_newer_stays(caplog):
-    async def run():
-        heard = []
-        leader = TcpTransport(life="l~1", role=LEADER, receive=heard.append, listen=("127.0.0.1", 0))
-        async with leader, asyncio.timeout(30):
-            newer = await connected(leader, "c1~5.00000000000000ff")
-            await speak(newer, "c1~5.00000000000000ff/1", lambda: heard)
-            older = await connected(leader, "c1~4.00000000000000ff")
-            await speak(older, "c1~4.00000000000000ff/1", lambda: "is an older life of c1" in caplog.text)
-            heard.clear()
-            await speak(newer, "c1~5.00000000000000ff/1", lambda: heard)
-            assert {one.sender for one in heard} == {"c1~5.00000000000000ff/1"}
-            assert leader.is_peer_of("consumer", "c1~5.00000000000000ff/1")
-            for other in ("c1~4.00000000000000ff/1", "c1~5.00000000000000fe/1", "c1~5/1"):
-                assert not leader.is_peer_of("consumer", other)
-            for one in (older, newer):
-                await one.__aexit__(None, None, None)
-
-    asyncio.run(run())
+async def test_SS_233_of_two_connected_lives_the_newer_stays(caplog):
+    heard = []
+    leader = TcpTransport(life="l~1", role=LEADER, receive=heard.append, listen=("127.0.0.1", 0))
+    async with leader, asyncio.timeout(30):
+        newer = await connected(leader, "c1~5.00000000000000ff")
+        await speak(newer, "c1~5.00000000000000ff/1", lambda: heard)
+        older = await connected(leader, "c1~4.00000000000000ff")
+        await speak(older, "c1~4.00000000000000ff/1", lambda: "is an older life of c1" in caplog.text)
+        heard.clear()
+        await speak(newer, "c1~5.00000000000000ff/1", lambda: heard)
+        assert {one.sender for one in heard} == {"c1~5.00000000000000ff/1"}
+        assert leader.is_peer_of("consumer", "c1~5.00000000000000ff/1")
+        for other in ("c1~4.00000000000000ff/1", "c1~5.00000000000000fe/1", "c1~5/1"):
+            assert not leader.is_peer_of("consumer", other)
+        for one in (older, newer):
+            await one.__aexit__(None, None, None)
 
 
-def test_SS_233_of_equal_numbers_who_connects_last_stays(caplog):
+async def test_SS_233_of_equal_numbers_who_connects_last_stays(caplog):
     """Which of the two lives is the newer only the store can say."""
-
-    async def run():
-        heard = []
-        leader = TcpTransport(life="l~1", role=LEADER, receive=heard.append, listen=("127.0.0.1", 0))
-        async with leader, asyncio.timeout(30):
-            first = await connected(leader, "c1~5.00000000000000ff")
-            await speak(first, "c1~5.00000000000000ff/1", lambda: heard)
-            second = await connected(leader, "c1~5.00000000000000fe")
-            other = "c1~5.00000000000000fe/1"
-            await speak(second, other, lambda: any(one.sender == other for one in heard))
-            for one in (first, second):
-                await one.__aexit__(None, None, None)
-
-    asyncio.run(run())
+    heard = []
+    leader = TcpTransport(life="l~1", role=LEADER, receive=heard.append, listen=("127.0.0.1", 0))
+    async with leader, asyncio.timeout(30):
+        first = await connected(leader, "c1~5.00000000000000ff")
+        await speak(first, "c1~5.00000000000000ff/1", lambda: heard)
+        second = await connected(leader, "c1~5.00000000000000fe")
+        other = "c1~5.00000000000000fe/1"
+        await speak(second, other, lambda: any(one.sender == other for one in heard))
+        for one in (first, second):
+            await one.__aexit__(None, None, None)
     assert "is an older life" not in caplog.text

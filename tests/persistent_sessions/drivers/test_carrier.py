@@ -15,7 +15,7 @@ import pytest
 from msgspec import structs
 from session_databases import connect
 from session_databases import run as run_stores
-from session_nodes import QUICK, lose_store, node_of, run, take, until, where
+from session_nodes import QUICK, lose_store, node_of, take, until, where
 from state_changes import change_to
 
 from statemachines.drivers.permission_file import PermissionFile
@@ -175,34 +175,30 @@ async def test_PS_260_the_subscription_is_of_the_session_and_holds_when_it_comes
                 assert await take(phone, 1) == ["2"]
 
 
-def test_PS_455_a_session_takes_nothing_of_a_group_while_its_client_may_not_subscribe_it(store, tmp_path):
+async def test_PS_455_a_session_takes_nothing_of_a_group_while_its_client_may_not_subscribe_it(store, tmp_path):
     """Not when permissions are read again, nor when it comes back; the group keeps its place."""
     path = tmp_path / "rights.txt"
     all_of_it, without = "* connect tablet\n* subscribe $share/+/jobs/#\n", "* connect tablet\n* subscribe news/#\n"
     path.write_text(all_of_it)
-
-    async def main():
-        async with played(tmp_path, store, authorize=PermissionFile(path)) as (place, (node,)):
-            async with PersistentSession("tablet", nodes=where(node)) as session:
+    async with played(tmp_path, store, authorize=PermissionFile(path)) as (place, (node,)):
+        async with PersistentSession("tablet", nodes=where(node)) as session:
+            await session.subscribe(GROUP)
+            path.write_text(without)
+            assert node.authority.reload()
+            await until(lambda: session.refused_groups and not node._carrier._labels)
+        async with PersistentSession("tablet", nodes=where(node)) as session:
+            await until(lambda: session.refused_groups)
+            await place.publish("jobs/a", "1", "2")
+            with pytest.raises(SubscribeRefused, match="not allowed"):
                 await session.subscribe(GROUP)
-                path.write_text(without)
-                assert node.authority.reload()
-                await until(lambda: session.refused_groups and not node._carrier._labels)
-            async with PersistentSession("tablet", nodes=where(node)) as session:
-                await until(lambda: session.refused_groups)
-                await place.publish("jobs/a", "1", "2")
-                with pytest.raises(SubscribeRefused, match="not allowed"):
-                    await session.subscribe(GROUP)
-                assert not node._carrier._labels
-                path.write_text(all_of_it)
-                assert node.authority.reload()
-                assert await take(session, 2) == ["1", "2"]
-                assert node.reception.withheld == 0
-
-    run(main())
+            assert not node._carrier._labels
+            path.write_text(all_of_it)
+            assert node.authority.reload()
+            assert await take(session, 2) == ["1", "2"]
+            assert node.reception.withheld == 0
 
 
-def test_PS_261_what_is_acknowledged_to_the_group_is_stored(store, tmp_path, monkeypatch):
+async def test_PS_261_what_is_acknowledged_to_the_group_is_stored(store, tmp_path, monkeypatch):
     seen = []
     acknowledge = Deliveries.ack
 
@@ -211,18 +207,14 @@ def test_PS_261_what_is_acknowledged_to_the_group_is_stored(store, tmp_path, mon
         await acknowledge(self)
 
     monkeypatch.setattr(Deliveries, "ack", ack)
-
-    async def main():
-        async with (
-            played(tmp_path, store, graces=None) as (place, (node,)),
-            PersistentSession("tablet", nodes=where(node), receive_maximum=3) as session,
-        ):
-            await session.subscribe(GROUP)
-            for number in range(10):
-                await place.publish("jobs/a", *numbers(7, 7 * number))
-            assert await take(session, 70) == numbers(70)
-
-    run(main())
+    async with (
+        played(tmp_path, store, graces=None) as (place, (node,)),
+        PersistentSession("tablet", nodes=where(node), receive_maximum=3) as session,
+    ):
+        await session.subscribe(GROUP)
+        for number in range(10):
+            await place.publish("jobs/a", *numbers(7, 7 * number))
+        assert await take(session, 70) == numbers(70)
     assert seen[-1][0] == 69
     assert all(offset < rows for offset, rows in seen)
 
@@ -255,33 +247,31 @@ async def test_PS_262_in_the_order_of_each_stream_and_no_more_than_the_client_re
         assert len(set(got)) == 180
 
 
-def test_PS_332_a_node_that_does_not_reach_its_store_leaves_the_groups_of_its_sessions(store, tmp_path, monkeypatch):
+async def test_PS_332_a_node_that_does_not_reach_its_store_leaves_the_groups_of_its_sessions(
+    store, tmp_path, monkeypatch
+):
     """Others have the streams, though it is connected to the group's leader, and what it stores never ends."""
     topics = [f"jobs/{letter}" for letter in "abcd"]
-
-    async def main():
-        async with (
-            played(tmp_path, store, "ab") as (place, (one, other)),
-            PersistentSession("tablet", nodes=where(one)) as tablet,
-            PersistentSession("phone", nodes=where(other)) as phone,
-        ):
-            for session in (tablet, phone):
-                await session.subscribe(GROUP)
-            for topic in topics:
-                await place.publish(topic, "first")
-            for session in (tablet, phone):
-                message = await anext(session)  # each has streams
-                message.acknowledge()
-            restore = lose_store(one, monkeypatch)
-            for topic in topics:
-                await place.publish(topic, topic)
-            came = set()
-            async with asyncio.timeout(20):  # a member is given up after a minute
-                while not came >= set(topics):
-                    came.update(await take(phone, 1))
-            restore()
-
-    run(main())
+    async with (
+        played(tmp_path, store, "ab") as (place, (one, other)),
+        PersistentSession("tablet", nodes=where(one)) as tablet,
+        PersistentSession("phone", nodes=where(other)) as phone,
+    ):
+        for session in (tablet, phone):
+            await session.subscribe(GROUP)
+        for topic in topics:
+            await place.publish(topic, "first")
+        for session in (tablet, phone):
+            message = await anext(session)  # each has streams
+            message.acknowledge()
+        restore = lose_store(one, monkeypatch)
+        for topic in topics:
+            await place.publish(topic, topic)
+        came = set()
+        async with asyncio.timeout(20):  # a member is given up after a minute
+            while not came >= set(topics):
+                came.update(await take(phone, 1))
+        restore()
 
 
 async def test_PS_287_what_a_node_of_before_has_stored_comes_before_what_this_one_stores(store, tmp_path):
@@ -308,28 +298,24 @@ async def test_PS_287_what_a_node_of_before_has_stored_comes_before_what_this_on
 
 
 @pytest.mark.long
-def test_PS_263_a_client_that_is_slow_keeps_few_messages_of_a_group_and_none_of_its_own_wait_behind_more(
+async def test_PS_263_a_client_that_is_slow_keeps_few_messages_of_a_group_and_none_of_its_own_wait_behind_more(
     store, tmp_path
 ):
     most = CARRIED_MAX + 2
-
-    async def main():
-        async with (
-            played(tmp_path, store, graces=None) as (place, (node,)),
-            PersistentSession("tablet", nodes=where(node), receive_maximum=2) as session,
-        ):
-            await session.subscribe(GROUP)
-            await session.subscribe("own")
-            await place.publish("jobs/a", *numbers(1_000))
-            await until(lambda: node._carrier.carried >= most)
-            async with SessionPublisher(nodes=where(node)) as publisher:
-                await publisher.publish("own", b"own")
-            assert count_stored(store) == most
-            before = await take(session, most + 1)
-            assert before[-1] == "own"
-            assert await take(session, 1_000 - most) == numbers(1_000 - most, most)
-
-    run(main())
+    async with (
+        played(tmp_path, store, graces=None) as (place, (node,)),
+        PersistentSession("tablet", nodes=where(node), receive_maximum=2) as session,
+    ):
+        await session.subscribe(GROUP)
+        await session.subscribe("own")
+        await place.publish("jobs/a", *numbers(1_000))
+        await until(lambda: node._carrier.carried >= most)
+        async with SessionPublisher(nodes=where(node)) as publisher:
+            await publisher.publish("own", b"own")
+        assert count_stored(store) == most
+        before = await take(session, most + 1)
+        assert before[-1] == "own"
+        assert await take(session, 1_000 - most) == numbers(1_000 - most, most)
 
 
 @pytest.mark.long
@@ -350,26 +336,23 @@ async def test_PS_263_what_waits_is_counted_when_the_session_comes_back(store, t
             assert await take(session, 1_000) == numbers(1_000)
 
 
-def test_PS_263_what_was_handed_out_before_the_answer_of_a_count_makes_no_room_behind_it():
+async def test_PS_263_what_was_handed_out_before_the_answer_of_a_count_makes_no_room_behind_it():
     """It is not among what was counted, and members hear of it a moment later."""
 
     async def count(request):
         return CARRIED_MAX
 
-    async def main():
-        groups, desk = SimpleNamespace(consumer=lambda name, most: None), SimpleNamespace(ask=count)
-        membership = GroupMembership(groups, "n", desk, None, None, None, None)
-        member = SessionMember("owner", "s", 1, GROUP, is_bounded=False)
-        membership._live["owner"] = {GROUP: member}
-        for _ in range(2):
-            membership.hand_out("owner", Publish(1, "m", GROUP, 1, False))
-        assert member.events.empty()
-        assert await membership._count(member, CountStored(GROUP)) == StoredCounted(CARRIED_MAX)
-        heard = [member.events.get_nowait()[0] for _ in range(member.events.qsize())]
-        assert heard == [HandedOut(), HandedOut()]
-        assert member.handed_out == 0
-
-    run(main())
+    groups, desk = SimpleNamespace(consumer=lambda name, most: None), SimpleNamespace(ask=count)
+    membership = GroupMembership(groups, "n", desk, None, None, None, None)
+    member = SessionMember("owner", "s", 1, GROUP, is_bounded=False)
+    membership._live["owner"] = {GROUP: member}
+    for _ in range(2):
+        membership.hand_out("owner", Publish(1, "m", GROUP, 1, False))
+    assert member.events.empty()
+    assert await membership._count(member, CountStored(GROUP)) == StoredCounted(CARRIED_MAX)
+    heard = [member.events.get_nowait()[0] for _ in range(member.events.qsize())]
+    assert heard == [HandedOut(), HandedOut()]
+    assert member.handed_out == 0
 
 
 async def test_PS_264_two_sessions_of_one_group_share_its_streams(store, tmp_path):
@@ -455,93 +438,80 @@ async def test_PS_267_what_no_group_can_be_is_refused_and_named(store, tmp_path)
         assert await take(session, 1) == ["1"]
 
 
-def test_PS_268_a_message_that_no_client_can_be_sent_is_named_and_holds_up_nothing(store, tmp_path, caplog):
-    async def main():
-        async with (
-            played(tmp_path, store) as (place, (node,)),
-            PersistentSession("tablet", nodes=where(node)) as session,
-        ):
-            await session.subscribe(GROUP)
-            await place.publish("jobs/a", "1", "x" * (PAYLOAD_MAX + 1), "2")
-            assert await take(session, 2) == ["1", "2"]
-            assert node._carrier.too_large == 1
-
-    run(main())
+async def test_PS_268_a_message_that_no_client_can_be_sent_is_named_and_holds_up_nothing(store, tmp_path, caplog):
+    async with (
+        played(tmp_path, store) as (place, (node,)),
+        PersistentSession("tablet", nodes=where(node)) as session,
+    ):
+        await session.subscribe(GROUP)
+        await place.publish("jobs/a", "1", "x" * (PAYLOAD_MAX + 1), "2")
+        assert await take(session, 2) == ["1", "2"]
+        assert node._carrier.too_large == 1
     assert "a message of jobs/a has" in caplog.text
     assert "a session is sent at most" in caplog.text
 
 
-def test_PS_265_what_a_session_takes_with_it_is_said(store, tmp_path, caplog):
-    async def main():
-        async with played(tmp_path, store) as (place, (node,)):
-            async with PersistentSession("tablet", nodes=where(node), receive_maximum=2) as session:
-                await session.subscribe(GROUP)
-                await place.publish("jobs/a", *numbers(5))
-                await until(lambda: node._carrier.carried == 5)
-                assert await take(session, 2, acknowledge=False) == numbers(2)
-            async with PersistentSession("tablet", nodes=where(node), clean_start=True):
-                pass
-
-    run(main())
+async def test_PS_265_what_a_session_takes_with_it_is_said(store, tmp_path, caplog):
+    async with played(tmp_path, store) as (place, (node,)):
+        async with PersistentSession("tablet", nodes=where(node), receive_maximum=2) as session:
+            await session.subscribe(GROUP)
+            await place.publish("jobs/a", *numbers(5))
+            await until(lambda: node._carrier.carried == 5)
+            assert await take(session, 2, acknowledge=False) == numbers(2)
+        async with PersistentSession("tablet", nodes=where(node), clean_start=True):
+            pass
     assert "has ended: 5 messages of groups go back to them; 0 of QoS 2" in caplog.text
 
 
-def test_PS_261_PS_470_who_dies_between_the_two_leaves_nothing_out_and_no_repetition(store, tmp_path, monkeypatch):
+async def test_PS_261_PS_470_who_dies_between_the_two_leaves_nothing_out_and_repeats_none(store, tmp_path, monkeypatch):
     """Messages are stored, and their node dies before the group hears of it: the next gets them again, and brings none
     of them."""
 
     async def never(self):
         await asyncio.Event().wait()
 
-    async def main():
-        async with AsyncExitStack() as stack:
-            place = await stack.enter_async_context(place_of(tmp_path, ping_timeout_ms=4_000, validity_ms=5_000))
-            node = SessionNode(store, name="a", groups=place.groups, graces=None, **QUICK)
-            await node.__aenter__()
-            session = PersistentSession("tablet", node=node, receive_maximum=2)
-            await session.__aenter__()
-            await session.subscribe(GROUP)
-            await place.publish("jobs/a", *numbers(5))
-            assert await take(session, 5) == numbers(5)
-            await until(lambda: all(each.progress == 5 for each in reads_of(node)) and in_flight(store) == 0)
-            with monkeypatch.context() as patch:
-                patch.setattr(Deliveries, "ack", never)
-                await place.publish("jobs/a", *numbers(3, 5))
-                await until(lambda: count_stored(store) == 8)
-                await session.abort()
-                await node.abort()
-            node = await stack.enter_async_context(node_of(store, "b", groups=place.groups, graces=None))
-            session = await stack.enter_async_context(PersistentSession("tablet", nodes=where(node)))
-            await place.publish("jobs/a", *numbers(3, 8))
-            assert await take(session, 6) == [*numbers(3, 5), *numbers(3, 8)]
-
-    run(main())
+    async with AsyncExitStack() as stack:
+        place = await stack.enter_async_context(place_of(tmp_path, ping_timeout_ms=4_000, validity_ms=5_000))
+        node = SessionNode(store, name="a", groups=place.groups, graces=None, **QUICK)
+        await node.__aenter__()
+        session = PersistentSession("tablet", node=node, receive_maximum=2)
+        await session.__aenter__()
+        await session.subscribe(GROUP)
+        await place.publish("jobs/a", *numbers(5))
+        assert await take(session, 5) == numbers(5)
+        await until(lambda: all(each.progress == 5 for each in reads_of(node)) and in_flight(store) == 0)
+        with monkeypatch.context() as patch:
+            patch.setattr(Deliveries, "ack", never)
+            await place.publish("jobs/a", *numbers(3, 5))
+            await until(lambda: count_stored(store) == 8)
+            await session.abort()
+            await node.abort()
+        node = await stack.enter_async_context(node_of(store, "b", groups=place.groups, graces=None))
+        session = await stack.enter_async_context(PersistentSession("tablet", nodes=where(node)))
+        await place.publish("jobs/a", *numbers(3, 8))
+        assert await take(session, 6) == [*numbers(3, 5), *numbers(3, 8)]
 
 
-def test_PS_269_a_session_without_room_leaves_what_another_waits_for(store, tmp_path, caplog):
+async def test_PS_269_a_session_without_room_leaves_what_another_waits_for(store, tmp_path, caplog):
     """Else it would be given up for not finishing; and nothing comes twice for that."""
     caplog.set_level("INFO", "gapless")
-
-    async def main():
-        async with AsyncExitStack() as stack:
-            place = await stack.enter_async_context(place_of(tmp_path, revoke_timeout_ms=3_000))
-            node = await stack.enter_async_context(node_of(store, groups=place.groups, graces=None))
-            tablet = PersistentSession("tablet", nodes=where(node), receive_maximum=2)
-            await stack.enter_async_context(tablet)
-            await tablet.subscribe(GROUP)
-            for topic in ("jobs/a", "jobs/b"):
-                await place.publish(topic, *numbers(300))
-            await until(lambda: node._carrier.carried >= CARRIED_MAX + 2)
-            await until(lambda: sum(one.delivered - one.progress for one in reads_of(node)) >= CARRIED_MAX)
-            phone = await stack.enter_async_context(PersistentSession("phone", nodes=where(node)))
-            await phone.subscribe(GROUP)
-            await take(phone, 1)
-            await tablet.unsubscribe(GROUP)
-            await take(phone, 600 - (CARRIED_MAX + 2) - 1)
-            await take(tablet, CARRIED_MAX + 2)
-            assert count_stored(store) == 600
-
-    run(main())
+    async with AsyncExitStack() as stack:
+        place = await stack.enter_async_context(place_of(tmp_path, revoke_timeout_ms=3_000))
+        node = await stack.enter_async_context(node_of(store, groups=place.groups, graces=None))
+        tablet = PersistentSession("tablet", nodes=where(node), receive_maximum=2)
+        await stack.enter_async_context(tablet)
+        await tablet.subscribe(GROUP)
+        for topic in ("jobs/a", "jobs/b"):
+            await place.publish(topic, *numbers(300))
+        await until(lambda: node._carrier.carried >= CARRIED_MAX + 2)
+        await until(lambda: sum(one.delivered - one.progress for one in reads_of(node)) >= CARRIED_MAX)
+        phone = await stack.enter_async_context(PersistentSession("phone", nodes=where(node)))
+        await phone.subscribe(GROUP)
+        await take(phone, 1)
+        await tablet.unsubscribe(GROUP)
+        await take(phone, 600 - (CARRIED_MAX + 2) - 1)
+        await take(tablet, CARRIED_MAX + 2)
+        assert count_stored(store) == 600
     assert "is no member any more: it left" in caplog.text
     assert "was kicked" not in caplog.text
 
@@ -600,65 +570,61 @@ def test_PS_288_where_more_waits_than_is_looked_through_there_is_no_room(url, lo
 
 
 @pytest.mark.parametrize("clients", [1, 3])
-def test_PS_285_a_session_of_a_group_is_told_that_its_node_knows_none_and_misses_nothing(
+async def test_PS_285_a_session_of_a_group_is_told_that_its_node_knows_none_and_misses_nothing(
     store, tmp_path, caplog, clients
 ):
     """It goes on with the rest there, and with the group where it comes to a node that has it."""
-
-    async def main():
-        async with AsyncExitStack() as stack:
-            place = await stack.enter_async_context(place_of(tmp_path))
-            plain = await stack.enter_async_context(node_of(store, "b"))
-            publisher = await stack.enter_async_context(SessionPublisher(nodes=where(plain)))
-            async with node_of(store, "a", groups=place.groups) as node:
-                sessions = [
-                    await stack.enter_async_context(PersistentSession(f"c{n}", nodes=where(node, plain)))
-                    for n in range(clients)
-                ]
-                for session in sessions:
-                    await session.subscribe(GROUP)
-                    await session.subscribe("own/+")
-                await place.publish("jobs/a", "1", "2", "3")
-                await until(lambda: node._carrier.carried == 3)
-            await until(lambda: all(session.refused_groups for session in sessions))
-            ((refused, why),) = sessions[0].refused_groups.items()
-            assert refused == GROUP
-            assert "knows no groups: run it with --group-leader and --group-store" in why
-            await place.publish("jobs/a", "4", "5")
-            await place.publish("jobs/b", "6")
-            await publisher.publish("own/x", b"own")
-            got = {session: [] for session in sessions}
-            for session in sessions:
-                while "own" not in got[session]:
-                    got[session] += await take(session, 1)
-                with pytest.raises(SubscribeRefused, match="knows no groups"):
-                    await session.subscribe(GROUP)
-                assert session.refused_groups
-            assert sorted(itertools.chain(*got.values())) == ["1", "2", "3", *["own"] * clients]
-            back = await stack.enter_async_context(node_of(store, "a", groups=place.groups))
-            for session in sessions:
-                await session.leave()
+    async with AsyncExitStack() as stack:
+        place = await stack.enter_async_context(place_of(tmp_path))
+        plain = await stack.enter_async_context(node_of(store, "b"))
+        publisher = await stack.enter_async_context(SessionPublisher(nodes=where(plain)))
+        async with node_of(store, "a", groups=place.groups) as node:
             sessions = [
-                await stack.enter_async_context(PersistentSession(f"c{n}", nodes=where(back))) for n in range(clients)
+                await stack.enter_async_context(PersistentSession(f"c{n}", nodes=where(node, plain)))
+                for n in range(clients)
             ]
-            rest = []
+            for session in sessions:
+                await session.subscribe(GROUP)
+                await session.subscribe("own/+")
+            await place.publish("jobs/a", "1", "2", "3")
+            await until(lambda: node._carrier.carried == 3)
+        await until(lambda: all(session.refused_groups for session in sessions))
+        ((refused, why),) = sessions[0].refused_groups.items()
+        assert refused == GROUP
+        assert "knows no groups: run it with --group-leader and --group-store" in why
+        await place.publish("jobs/a", "4", "5")
+        await place.publish("jobs/b", "6")
+        await publisher.publish("own/x", b"own")
+        got = {session: [] for session in sessions}
+        for session in sessions:
+            while "own" not in got[session]:
+                got[session] += await take(session, 1)
+            with pytest.raises(SubscribeRefused, match="knows no groups"):
+                await session.subscribe(GROUP)
+            assert session.refused_groups
+        assert sorted(itertools.chain(*got.values())) == ["1", "2", "3", *["own"] * clients]
+        back = await stack.enter_async_context(node_of(store, "a", groups=place.groups))
+        for session in sessions:
+            await session.leave()
+        sessions = [
+            await stack.enter_async_context(PersistentSession(f"c{n}", nodes=where(back))) for n in range(clients)
+        ]
+        rest = []
 
-            async def listen(session):
-                async for message in session:
-                    rest.append(message.payload.decode())
-                    message.acknowledge()
+        async def listen(session):
+            async for message in session:
+                rest.append(message.payload.decode())
+                message.acknowledge()
 
-            tasks = [asyncio.ensure_future(listen(session)) for session in sessions]
-            await place.publish("jobs/a", "7")
-            await until(lambda: len(rest) >= 4)
-            assert not any(session.refused_groups for session in sessions)
-            for task in tasks:
-                task.cancel()
-            assert sorted(rest) == ["4", "5", "6", "7"]
-            if clients == 1:  # the stream may go from one to the other
-                assert [one for one in rest if one != "6"] == ["4", "5", "7"]
-
-    run(main())
+        tasks = [asyncio.ensure_future(listen(session)) for session in sessions]
+        await place.publish("jobs/a", "7")
+        await until(lambda: len(rest) >= 4)
+        assert not any(session.refused_groups for session in sessions)
+        for task in tasks:
+            task.cancel()
+        assert sorted(rest) == ["4", "5", "6", "7"]
+        if clients == 1:  # the stream may go from one to the other
+            assert [one for one in rest if one != "6"] == ["4", "5", "7"]
     said = [one for one in caplog.messages if "and this node knows none" in one]
     assert len(said) == 1
     assert f"subscribes {GROUP} of groups" in said[0]
@@ -684,16 +650,13 @@ async def test_PS_285_a_session_whose_group_lives_by_other_times_when_it_comes_b
         assert not session.refused_groups
 
 
-def test_PS_267_a_node_whose_groups_cannot_be_says_why_and_ends(store, tmp_path, caplog):
-    async def main():
-        groups = Groups(leader="127.0.0.1:1", store=tmp_path / "nowhere" / "messages.db")
-        async with node_of(store, groups=groups) as node:
-            with pytest.raises(ConfigurationError, match="there is no directory"):
-                await node.wait_for_failure()
-        with pytest.raises(ConfigurationError, match="must be HOST:PORT"):
-            async with node_of(store, groups=Groups(leader="nobody", store=store)):
-                pass
-
-    run(main())
+async def test_PS_267_a_node_whose_groups_cannot_be_says_why_and_ends(store, tmp_path, caplog):
+    groups = Groups(leader="127.0.0.1:1", store=tmp_path / "nowhere" / "messages.db")
+    async with node_of(store, groups=groups) as node:
+        with pytest.raises(ConfigurationError, match="there is no directory"):
+            await node.wait_for_failure()
+    with pytest.raises(ConfigurationError, match="must be HOST:PORT"):
+        async with node_of(store, groups=Groups(leader="nobody", store=store)):
+            pass
     assert "there is no directory" in caplog.text
     assert "Traceback" not in caplog.text

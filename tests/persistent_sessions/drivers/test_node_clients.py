@@ -212,25 +212,21 @@ async def test_PS_156_of_qos_2_the_application_has_each_once(store):
         assert not session._waiting
 
 
-def test_PS_155_a_node_that_says_nothing_is_left(store, monkeypatch, caplog):
+async def test_PS_155_a_node_that_says_nothing_is_left(store, monkeypatch, caplog):
     monkeypatch.setattr(node_guide, "SILENT_PINGS", 3)
     monkeypatch.setattr(node_guide, "PING_S", 0.05)
-
-    async def main():
-        async with (
-            node_of(store) as one,
-            node_of(store, "b") as two,
-            PersistentSession("tablet", nodes=where(one, two)) as session,
-        ):
-            await session.subscribe("t")
-            for _ in range(3):
-                await asyncio.sleep(0.07)
-                time.sleep(0.3)  # the loop stands still, and nobody is asked meanwhile
-            assert "says nothing" not in caplog.text  # it answers, and is kept
-            monkeypatch.setattr(one.reception, "hear", lambda party, message: None)
-            await until(lambda: two.machines.owners)
-
-    run(main())
+    async with (
+        node_of(store) as one,
+        node_of(store, "b") as two,
+        PersistentSession("tablet", nodes=where(one, two)) as session,
+    ):
+        await session.subscribe("t")
+        for _ in range(3):
+            await asyncio.sleep(0.07)
+            time.sleep(0.3)  # the loop stands still, and nobody is asked meanwhile
+        assert "says nothing" not in caplog.text  # it answers, and is kept
+        monkeypatch.setattr(one.reception, "hear", lambda party, message: None)
+        await until(lambda: two.machines.owners)
 
 
 def test_PS_462_a_ping_is_said_only_where_nothing_else_was():
@@ -259,24 +255,21 @@ def test_PS_462_a_ping_is_said_only_where_nothing_else_was():
     assert look(*[hear] * node_guide.SPEAK_PINGS) == [False] * node_guide.SPEAK_PINGS
 
 
-def test_PS_463_a_node_with_as_many_connections_as_it_may_have_says_so_to_its_client(store, caplog):
-    async def main():
-        async with (
-            node_of(store, max_connections=1) as node,
-            PersistentSession("tablet", nodes=where(node)) as session,
-        ):
-            others = [NodeGuide([node.address], opened=lambda: None, heard=print, closed=print) for _ in range(3)]
-            tasks = [asyncio.ensure_future(one.run()) for one in others]
-            await until(lambda: all(one.refusal for one in others))
-            assert all(one.refusal.startswith("there are 1 connections, which is the most") for one in others)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await session.subscribe("t")
-        with pytest.raises(ConfigurationError, match="max_connections = 0"):
-            SessionNode(store, name="a", max_connections=0)
-
-    run(main())
+async def test_PS_463_a_node_with_as_many_connections_as_it_may_have_says_so_to_its_client(store, caplog):
+    async with (
+        node_of(store, max_connections=1) as node,
+        PersistentSession("tablet", nodes=where(node)) as session,
+    ):
+        others = [NodeGuide([node.address], opened=lambda: None, heard=print, closed=print) for _ in range(3)]
+        tasks = [asyncio.ensure_future(one.run()) for one in others]
+        await until(lambda: all(one.refusal for one in others))
+        assert all(one.refusal.startswith("there are 1 connections, which is the most") for one in others)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await session.subscribe("t")
+    with pytest.raises(ConfigurationError, match="max_connections = 0"):
+        SessionNode(store, name="a", max_connections=0)
     assert str(NodeUnreachable("no node", "full")) == "no node; it was refused: full"
     assert caplog.text.count("cut off") == 1
 
@@ -297,7 +290,7 @@ async def test_PS_735_a_client_that_is_refused_again_and_again_says_so_once_a_mi
         await asyncio.gather(task, return_exceptions=True)
 
 
-def test_PS_207_where_no_node_answers_the_next_has_more_time(monkeypatch):
+async def test_PS_207_where_no_node_answers_the_next_has_more_time(monkeypatch):
     """A crowd that begins anew every two seconds, on machines that are busy, would be answered never."""
     patience = []
 
@@ -319,16 +312,12 @@ def test_PS_207_where_no_node_answers_the_next_has_more_time(monkeypatch):
     monkeypatch.setattr(node_guide.NodeLink, "dial", dial)
     monkeypatch.setattr(node_guide, "AGAIN_S", (0.001, 0.001))
     monkeypatch.setattr(node_guide, "PING_S", 0.001)
-
-    async def main():
-        places = [("10.0.0.1", 1), ("10.0.0.2", 1)]
-        guide = NodeGuide(places, opened=lambda: None, heard=lambda _: None, closed=lambda: None)
-        task = asyncio.ensure_future(guide.run())
-        await until(lambda: len(patience) >= 10)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    run(main())
+    places = [("10.0.0.1", 1), ("10.0.0.2", 1)]
+    guide = NodeGuide(places, opened=lambda: None, heard=lambda _: None, closed=lambda: None)
+    task = asyncio.ensure_future(guide.run())
+    await until(lambda: len(patience) >= 10)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
     assert patience[:10] == [2, 2, 4, 4, 8, 8, 10, 10, 2, 2]
 
 
@@ -429,34 +418,33 @@ def test_PS_563_a_client_says_that_the_store_of_a_node_is_busy(monkeypatch, capl
     assert caplog.text.count("the store of the node at b:1 is busy") == 1
 
 
-def test_a_node_that_does_not_reach_the_store_sends_its_clients_to_others_until_it_does(store, monkeypatch, caplog):
-    async def main():
-        async with node_of(store, "b") as two, node_of(store, lease_ms=1_000) as one:
-            session = await PersistentSession("tablet", nodes=where(one, two)).__aenter__()
-            async with SessionPublisher(nodes=where(one, two)) as publisher:
-                await session.subscribe("t")
-                await publisher.publish("t", b"1")
-                assert await take(session, 1) == ["1"]
-                assert one.machines.owners
-                restore = lose_store(one, monkeypatch)
-                await publisher.publish("t", b"2")  # it is answered elsewhere
-                again = await anext(session)
-                if again.dup:  # what it had acknowledged was not committed
-                    again.acknowledge()
-                    again = await anext(session)
+async def test_a_node_that_does_not_reach_the_store_sends_its_clients_to_others_until_it_does(
+    store, monkeypatch, caplog
+):
+    async with node_of(store, "b") as two, node_of(store, lease_ms=1_000) as one:
+        session = await PersistentSession("tablet", nodes=where(one, two)).__aenter__()
+        async with SessionPublisher(nodes=where(one, two)) as publisher:
+            await session.subscribe("t")
+            await publisher.publish("t", b"1")
+            assert await take(session, 1) == ["1"]
+            assert one.machines.owners
+            restore = lose_store(one, monkeypatch)
+            await publisher.publish("t", b"2")  # it is answered elsewhere
+            again = await anext(session)
+            if again.dup:  # what it had acknowledged was not committed
                 again.acknowledge()
-                assert (again.payload, again.dup) == (b"2", False)
-                assert two.machines.owners
-                assert not one.reception.visitors
-                restore()
-                async with PersistentSession("phone", nodes=where(one)) as phone:
-                    await phone.subscribe("t")
-                    await publisher.publish("t", b"3")
-                    assert await take(phone, 1) == ["3"]
-                    assert sorted(await take(session, 2)) == ["2", "3"]  # the first node had been handed it, too
-            await session.leave()
-
-    run(main())
+                again = await anext(session)
+            again.acknowledge()
+            assert (again.payload, again.dup) == (b"2", False)
+            assert two.machines.owners
+            assert not one.reception.visitors
+            restore()
+            async with PersistentSession("phone", nodes=where(one)) as phone:
+                await phone.subscribe("t")
+                await publisher.publish("t", b"3")
+                assert await take(phone, 1) == ["3"]
+                assert sorted(await take(session, 2)) == ["2", "3"]  # the first node had been handed it, too
+        await session.leave()
     said = [one for one in caplog.messages if "clients" in one]
     assert said == [
         "a: the store has not answered for 1 s; its 2 clients are sent to other nodes until it answers",
@@ -571,46 +559,38 @@ async def test_PS_155_a_client_hears_that_its_node_ends(store):
         await stranger.__aexit__()
 
 
-def test_PS_146_what_was_acknowledged_is_committed_before_a_node_that_ends_says_so(store, monkeypatch):
+async def test_PS_146_what_was_acknowledged_is_committed_before_a_node_that_ends_says_so(store, monkeypatch):
     """Who hears it first locks its session elsewhere, and the commit would come too late."""
     monkeypatch.setattr(session_node, "ACKNOWLEDGED_S", 60)  # no other commit comes
-
-    async def main():
-        happened = []
-        observe = lambda party, event, before, step, now_ns: happened.append(event)  # noqa: E731
-        async with node_of(store, "b") as two, SessionPublisher(node=two) as publisher:
-            async with node_of(store, observe=observe) as one:
-                one.reception.enter("c~1", lambda message: not happened.append(message))
-                one.reception.hear("c~1", ConnectWanted("c", False, 60_000, 9))
-                await until(lambda: kinds_of(happened, Welcome))
-                one.reception.hear("c~1", SubscribeWanted(1, "t", 1))
-                await until(lambda: kinds_of(happened, Subscribed))
-                await publisher.publish("t", b"1")
-                await until(lambda: kinds_of(happened, Delivered))
-                one.reception.hear("c~1", Puback(1))
-            assert kinds_of(happened, SessionLeft, Farewell) == [SessionLeft, Farewell]
-            async with PersistentSession("c", node=two) as session:
-                await publisher.publish("t", b"2")
-                message = await anext(session)
-                assert (message.payload, message.dup) == (b"2", False)
-
-    run(main())
-
-
-def test_PS_155_a_client_hears_that_its_node_ends_though_the_store_does_not_answer(store, monkeypatch):
-    monkeypatch.setattr(session_node, "HALT_TURNS", 3)
-
-    async def main():
-        happened = []
-        async with node_of(store) as node:
-            node.reception.enter("c~1", lambda message: not happened.append(message))
-            node.reception.hear("c~1", ConnectWanted("c", False, 60_000, 9))
+    happened = []
+    observe = lambda party, event, before, step, now_ns: happened.append(event)  # noqa: E731
+    async with node_of(store, "b") as two, SessionPublisher(node=two) as publisher:
+        async with node_of(store, observe=observe) as one:
+            one.reception.enter("c~1", lambda message: not happened.append(message))
+            one.reception.hear("c~1", ConnectWanted("c", False, 60_000, 9))
             await until(lambda: kinds_of(happened, Welcome))
-            monkeypatch.setattr(node._desk, "serve", lambda *_: None)  # nothing that is asked now is answered
-        assert happened[-1] == Farewell("closing")
-        assert kinds_of(happened, Farewell) == [Farewell]
+            one.reception.hear("c~1", SubscribeWanted(1, "t", 1))
+            await until(lambda: kinds_of(happened, Subscribed))
+            await publisher.publish("t", b"1")
+            await until(lambda: kinds_of(happened, Delivered))
+            one.reception.hear("c~1", Puback(1))
+        assert kinds_of(happened, SessionLeft, Farewell) == [SessionLeft, Farewell]
+        async with PersistentSession("c", node=two) as session:
+            await publisher.publish("t", b"2")
+            message = await anext(session)
+            assert (message.payload, message.dup) == (b"2", False)
 
-    run(main())
+
+async def test_PS_155_a_client_hears_that_its_node_ends_though_the_store_does_not_answer(store, monkeypatch):
+    monkeypatch.setattr(session_node, "HALT_TURNS", 3)
+    happened = []
+    async with node_of(store) as node:
+        node.reception.enter("c~1", lambda message: not happened.append(message))
+        node.reception.hear("c~1", ConnectWanted("c", False, 60_000, 9))
+        await until(lambda: kinds_of(happened, Welcome))
+        monkeypatch.setattr(node._desk, "serve", lambda *_: None)  # nothing that is asked now is answered
+    assert happened[-1] == Farewell("closing")
+    assert kinds_of(happened, Farewell) == [Farewell]
 
 
 async def test_PS_620_messages_of_a_turn_are_one_run_before_what_is_told_behind_them(store):
@@ -639,21 +619,17 @@ def kinds_of(happened, *kinds):
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["tcp", "inside"])
-def test_PS_190_a_client_that_was_given_up_and_is_still_there_hears_it_and_goes_on(store, monkeypatch, inside):
+async def test_PS_190_a_client_that_was_given_up_and_is_still_there_hears_it_and_goes_on(store, monkeypatch, inside):
     """As after a stop: what it said meanwhile is read behind the look whether it is silent."""
     monkeypatch.setattr(node_guide, "PING_S", 0.05)
-
-    async def main():
-        async with node_of(store) as node:
-            given = {"node": node} if inside else {"nodes": where(node)}
-            async with PersistentSession("tablet", **given) as session, SessionPublisher(**given) as publisher:
-                await session.subscribe("t")
-                for visitor in node.reception.visitors.values():
-                    visitor.heard_ns -= session_server.SILENT_NS + 1
-                node.reception.lose_silent()
-                assert node.reception.visitors == {}
-                await publisher.publish("t", b"1")
-                assert await take(session, 1) == ["1"]
-            await until(lambda: not node.reception._given_up)
-
-    run(main())
+    async with node_of(store) as node:
+        given = {"node": node} if inside else {"nodes": where(node)}
+        async with PersistentSession("tablet", **given) as session, SessionPublisher(**given) as publisher:
+            await session.subscribe("t")
+            for visitor in node.reception.visitors.values():
+                visitor.heard_ns -= session_server.SILENT_NS + 1
+            node.reception.lose_silent()
+            assert node.reception.visitors == {}
+            await publisher.publish("t", b"1")
+            assert await take(session, 1) == ["1"]
+        await until(lambda: not node.reception._given_up)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from session_nodes import QUICK, run, take
+from session_nodes import QUICK, take
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionNode, SessionPublisher
 from statemachines.drivers.persistent_sessions.host_request import ReadPayloads
@@ -78,31 +78,27 @@ async def test_PS_194_PS_195_what_waits_of_a_node_that_was_started_again_is_read
     assert is_bounded(seen), vars(seen)
 
 
-def test_PS_200_BOUNDED_a_client_that_does_not_acknowledge_fills_no_memory(store):
+async def test_PS_200_BOUNDED_a_client_that_does_not_acknowledge_fills_no_memory(store):
     """It is connected, and acknowledges when all is published; then it has all of it, in order."""
     times = Times(marker_ms=400, repeat_ms=100, queue=QUEUE, resume_buffer=BUFFER)
-
-    async def main():
-        seen = Seen()
-        async with (
-            SessionNode(store, name="a", observe=seen, **{**QUICK, "times": times}) as node,
-            PersistentSession("c", node=node, receive_maximum=RECEIVES) as session,
-            SessionPublisher(node=node) as publisher,
-        ):
-            await session.subscribe("t")
-            for number in range(COUNT):
-                await publisher.publish("t", str(number).encode())
-            slow = seen.queued, seen.held
-            assert await take(session, COUNT) == [str(number) for number in range(COUNT)]
-        assert "behind" in seen.states
-        assert slow[0] <= QUEUE
-        assert slow[1] <= RECEIVES + QUEUE + BUFFER
-        assert seen.queued < QUEUE + BUFFER, "what was kept is taken in one piece, where there is room"
-
-    run(main())
+    seen = Seen()
+    async with (
+        SessionNode(store, name="a", observe=seen, **{**QUICK, "times": times}) as node,
+        PersistentSession("c", node=node, receive_maximum=RECEIVES) as session,
+        SessionPublisher(node=node) as publisher,
+    ):
+        await session.subscribe("t")
+        for number in range(COUNT):
+            await publisher.publish("t", str(number).encode())
+        slow = seen.queued, seen.held
+        assert await take(session, COUNT) == [str(number) for number in range(COUNT)]
+    assert "behind" in seen.states
+    assert slow[0] <= QUEUE
+    assert slow[1] <= RECEIVES + QUEUE + BUFFER
+    assert seen.queued < QUEUE + BUFFER, "what was kept is taken in one piece, where there is room"
 
 
-def test_PS_198_what_is_small_is_not_read_again_to_be_delivered(store, monkeypatch):
+async def test_PS_198_what_is_small_is_not_read_again_to_be_delivered(store, monkeypatch):
     """The node is another than the one that has stored it; one message is larger than its share."""
     asked = []
     answer = SessionStore._answer
@@ -111,35 +107,23 @@ def test_PS_198_what_is_small_is_not_read_again_to_be_delivered(store, monkeypat
         asked.append(request)
         return answer(self, sql, request)
 
-    async def main():
-        async with SessionNode(store, name="a", **QUICK) as node:
-            await fill(node)
-            async with SessionPublisher(node=node) as publisher:
-                await publisher.publish("t", b"x" * 900_000)
-        monkeypatch.setattr(SessionStore, "_answer", watched)
-        async with (
-            SessionNode(store, name="b", **QUICK) as node,
-            PersistentSession("c", node=node, receive_maximum=RECEIVES) as session,
-        ):
-            found = await take(session, COUNT + 1)
-        assert found == [*(str(number) for number in range(COUNT)), "x" * 900_000]
-
-    run(main())
+    async with SessionNode(store, name="a", **QUICK) as node:
+        await fill(node)
+        async with SessionPublisher(node=node) as publisher:
+            await publisher.publish("t", b"x" * 900_000)
+    monkeypatch.setattr(SessionStore, "_answer", watched)
+    async with (
+        SessionNode(store, name="b", **QUICK) as node,
+        PersistentSession("c", node=node, receive_maximum=RECEIVES) as session,
+    ):
+        found = await take(session, COUNT + 1)
+    assert found == [*(str(number) for number in range(COUNT)), "x" * 900_000]
     assert [len(one.ids) for one in asked if isinstance(one, ReadPayloads)] == [1]
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_PS_66_a_client_is_connected_before_it_has_acknowledged_all_that_waits(store, restarts):
+async def test_PS_66_a_client_is_connected_before_it_has_acknowledged_all_that_waits(store, restarts):
     """It acknowledges nothing, goes, and has it again, and the rest."""
-
-    async def main():
-        async with SessionNode(store, name="a", **QUICK) as node:
-            await fill(node)
-            if not restarts:
-                await look_and_take(node)
-        if restarts:
-            async with SessionNode(store, name="a", **QUICK) as node:
-                await look_and_take(node)
 
     async def look_and_take(node):
         async with PersistentSession("c", node=node, receive_maximum=RECEIVES) as session:
@@ -150,7 +134,13 @@ def test_PS_66_a_client_is_connected_before_it_has_acknowledged_all_that_waits(s
             found = await take(session, COUNT + 1)
             assert found == [*(str(number) for number in range(COUNT)), "last"]
 
-    run(main())
+    async with SessionNode(store, name="a", **QUICK) as node:
+        await fill(node)
+        if not restarts:
+            await look_and_take(node)
+    if restarts:
+        async with SessionNode(store, name="a", **QUICK) as node:
+            await look_and_take(node)
 
 
 @pytest.mark.parametrize("most", range(1, 10))

@@ -8,7 +8,7 @@ import time
 from contextlib import AsyncExitStack
 
 import pytest
-from session_nodes import QUICK, node_of, run, take, until, where
+from session_nodes import QUICK, node_of, take, until, where
 
 from statemachines.drivers.persistent_sessions import (
     PersistentSession,
@@ -24,18 +24,15 @@ from statemachines.persistent_sessions.times import Times
 from statemachines.testing.process_harness import free_port
 
 
-def test_the_log_of_a_node_has_what_its_machines_did(store, tmp_path):
-    async def main():
-        async with (
-            node_of(store, trace=tmp_path / "trace") as node,
-            PersistentSession("tablet", nodes=where(node)) as session,
-            SessionPublisher(nodes=where(node)) as publisher,
-        ):
-            await session.subscribe("t")
-            await publisher.publish("t", b"1")
-            await take(session, 1)
-
-    run(main())
+async def test_the_log_of_a_node_has_what_its_machines_did(store, tmp_path):
+    async with (
+        node_of(store, trace=tmp_path / "trace") as node,
+        PersistentSession("tablet", nodes=where(node)) as session,
+        SessionPublisher(nodes=where(node)) as publisher,
+    ):
+        await session.subscribe("t")
+        await publisher.publish("t", b"1")
+        await take(session, 1)
     (log,) = (tmp_path / "trace").iterdir()
     rows = [json.loads(line) for line in log.read_text().splitlines()[1:]]
     machines = {row["machine"] for row in rows if row.get("kind") == "step"}
@@ -160,18 +157,15 @@ async def test_PS_160_a_live_session_goes_to_another_node_and_nothing_is_lost(st
             await take(first, 40)
 
 
-def test_PS_166_a_node_whose_loop_stood_still_says_so_and_goes_on(store, caplog):
-    async def main():
-        async with (
-            node_of(store, lease_ms=200) as node,
-            PersistentSession("tablet", nodes=where(node)) as session,
-            SessionPublisher(nodes=where(node)) as publisher,
-        ):
-            await session.subscribe("t")
-            time.sleep(0.5)  # the application computes
-            await publisher.publish("t", b"1")
-            assert await take(session, 1) == ["1"]
-
-    run(main())
+async def test_PS_166_a_node_whose_loop_stood_still_says_so_and_goes_on(store, caplog):
+    async with (
+        node_of(store, lease_ms=200) as node,
+        PersistentSession("tablet", nodes=where(node)) as session,
+        SessionPublisher(nodes=where(node)) as publisher,
+    ):
+        await session.subscribe("t")
+        time.sleep(0.5)  # the application computes
+        await publisher.publish("t", b"1")
+        assert await take(session, 1) == ["1"]
     assert "node a: its loop stood still for 0." in caplog.text
     assert "and its leases last 0.2 s: its clients go to other nodes meanwhile" in caplog.text

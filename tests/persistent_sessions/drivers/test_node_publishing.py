@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 import pytest
-from session_nodes import QUICK, Stranger, node_of, run, take, until, where
+from session_nodes import QUICK, Stranger, node_of, take, until, where
 
 from statemachines.drivers.persistent_sessions import (
     PersistentSession,
@@ -94,41 +94,33 @@ async def test_PS_151_the_largest_payload_arrives(store):
         assert len((await anext(session)).payload) == PAYLOAD_MAX
 
 
-def test_PS_151_so_many_are_under_way_and_the_next_is_refused(store, monkeypatch):
+async def test_PS_151_so_many_are_under_way_and_the_next_is_refused(store, monkeypatch):
     monkeypatch.setattr(publish_requests, "PUBLISHES_MAX", 5)
-
-    async def main():
-        async with node_of(store) as node, SessionPublisher(node=node) as publisher:
-            done = await asyncio.gather(
-                *(publisher.publish("t", str(one).encode()) for one in range(8)), return_exceptions=True
-            )
-            assert [str(one) for one in done] == ["None"] * 5 + ["busy"] * 3
-            assert isinstance(done[-1], PublishRefused)
-            await publisher.publish("t", b"again")
-
-    run(main())
+    async with node_of(store) as node, SessionPublisher(node=node) as publisher:
+        done = await asyncio.gather(
+            *(publisher.publish("t", str(one).encode()) for one in range(8)), return_exceptions=True
+        )
+        assert [str(one) for one in done] == ["None"] * 5 + ["busy"] * 3
+        assert isinstance(done[-1], PublishRefused)
+        await publisher.publish("t", b"again")
 
 
 @pytest.mark.parametrize(
     ("bound", "most"), [("PUBLISHER_MAX", 2), ("PUBLISHER_BYTES_MAX", 10), ("PUBLISHER_BYTES_MAX", 14)]
 )
-def test_PS_151_a_publisher_that_floods_takes_no_room_of_others(store, monkeypatch, bound, most):
+async def test_PS_151_a_publisher_that_floods_takes_no_room_of_others(store, monkeypatch, bound, most):
     monkeypatch.setattr(publish_requests, bound, most)
-
-    async def main():
-        async with (
-            node_of(store) as node,
-            SessionPublisher(node=node) as flooding,
-            SessionPublisher(node=node) as other,
-        ):
-            floods = (flooding.publish("t", b"12345") for _ in range(4))
-            others = (other.publish("t", b"12345") for _ in range(2))
-            done = await asyncio.gather(*floods, *others, return_exceptions=True)
-            assert [str(one) for one in done] == ["None", "None", "busy", "busy", "None", "None"]
-            await asyncio.gather(*(flooding.publish("t", b"12345") for _ in range(2)))
-            await flooding.publish("t", b"more than may be under way beside others")
-
-    run(main())
+    async with (
+        node_of(store) as node,
+        SessionPublisher(node=node) as flooding,
+        SessionPublisher(node=node) as other,
+    ):
+        floods = (flooding.publish("t", b"12345") for _ in range(4))
+        others = (other.publish("t", b"12345") for _ in range(2))
+        done = await asyncio.gather(*floods, *others, return_exceptions=True)
+        assert [str(one) for one in done] == ["None", "None", "busy", "busy", "None", "None"]
+        await asyncio.gather(*(flooding.publish("t", b"12345") for _ in range(2)))
+        await flooding.publish("t", b"more than may be under way beside others")
 
 
 @pytest.mark.parametrize(("published", "subscribed", "came"), [(2, 1, 1), (1, 2, 1), (2, 2, 2), (0, 2, 0), (2, 0, 0)])
@@ -180,28 +172,20 @@ async def test_PS_761_so_many_messages_are_handed_over_at_a_time(store):
         assert most == WINDOW
 
 
-def test_PS_151_so_many_bytes_are_under_way_and_the_next_is_refused(store, monkeypatch):
+async def test_PS_151_so_many_bytes_are_under_way_and_the_next_is_refused(store, monkeypatch):
     monkeypatch.setattr(publish_requests, "PUBLISHED_BYTES_MAX", 10)
-
-    async def main():
-        async with node_of(store) as node, SessionPublisher(node=node) as publisher:
-            done = await asyncio.gather(*(publisher.publish("t", b"12345") for _ in range(3)), return_exceptions=True)
-            assert [str(one) for one in done] == ["None", "None", "busy"]
-            await publisher.publish("t", b"1234567890")
-
-    run(main())
+    async with node_of(store) as node, SessionPublisher(node=node) as publisher:
+        done = await asyncio.gather(*(publisher.publish("t", b"12345") for _ in range(3)), return_exceptions=True)
+        assert [str(one) for one in done] == ["None", "None", "busy"]
+        await publisher.publish("t", b"1234567890")
 
 
-def test_PS_151_so_many_subscriptions_are_under_way_and_the_next_is_refused(store, monkeypatch):
+async def test_PS_151_so_many_subscriptions_are_under_way_and_the_next_is_refused(store, monkeypatch):
     monkeypatch.setattr(subscription_requests, "CHANGES_MAX", 2)
-
-    async def main():
-        async with node_of(store) as node, PersistentSession("tablet", node=node) as session:
-            done = await asyncio.gather(*(session.subscribe(name) for name in "abc"), return_exceptions=True)
-            assert [str(one) for one in done] == ["None", "None", "busy"]
-            await session.subscribe("c")
-
-    run(main())
+    async with node_of(store) as node, PersistentSession("tablet", node=node) as session:
+        done = await asyncio.gather(*(session.subscribe(name) for name in "abc"), return_exceptions=True)
+        assert [str(one) for one in done] == ["None", "None", "busy"]
+        await session.subscribe("c")
 
 
 async def test_PS_159_what_there_is_no_room_for_is_dropped_of_qos_0(store):
@@ -221,21 +205,17 @@ async def test_PS_159_what_there_is_no_room_for_is_dropped_of_qos_0(store):
         assert await take(session, 1) == ["1"]
 
 
-def test_PS_151_what_is_stored_is_not_under_way_any_more(store, monkeypatch):
+async def test_PS_151_what_is_stored_is_not_under_way_any_more(store, monkeypatch):
     monkeypatch.setattr(publish_requests, "PUBLISHER_MAX", 2)
-
-    async def main():
-        async with (
-            node_of(store) as node,
-            SessionPublisher(node=node) as publisher,
-            PersistentSession("tablet", node=node) as session,
-        ):
-            await session.subscribe("t")
-            for number in range(5):
-                await publisher.publish("t", str(number).encode())
-            assert await take(session, 5) == ["0", "1", "2", "3", "4"]
-
-    run(main())
+    async with (
+        node_of(store) as node,
+        SessionPublisher(node=node) as publisher,
+        PersistentSession("tablet", node=node) as session,
+    ):
+        await session.subscribe("t")
+        for number in range(5):
+            await publisher.publish("t", str(number).encode())
+        assert await take(session, 5) == ["0", "1", "2", "3", "4"]
 
 
 async def test_PS_151_what_a_node_refuses_is_said(store):
@@ -274,44 +254,36 @@ async def test_PS_157_what_is_not_answered_goes_to_the_next_node_in_order(store)
         assert await take(session, 5) == ["1", "2", "3", "4", "5"]
 
 
-def test_a_subscription_beyond_those_that_a_session_may_have_is_refused_and_the_rest_stays(store, monkeypatch):
+async def test_a_subscription_beyond_those_that_a_session_may_have_is_refused_and_the_rest_stays(store, monkeypatch):
     monkeypatch.setattr(route_rows, "FILTERS_MAX", 1)
-
-    async def main():
-        async with node_of(store) as node, PersistentSession("tablet", node=node) as session:
-            await session.subscribe("t", qos=1)
-            with pytest.raises(SubscribeRefused, match="has 1000 filters, and may not have more"):
-                await session.subscribe("u", qos=1)
-            async with SessionPublisher(node=node) as publisher:
-                await publisher.publish("u", b"other")
-                await publisher.publish("t", b"one")
-            assert await take(session, 1) == ["one"]
-
-    run(main())
+    async with node_of(store) as node, PersistentSession("tablet", node=node) as session:
+        await session.subscribe("t", qos=1)
+        with pytest.raises(SubscribeRefused, match="has 1000 filters, and may not have more"):
+            await session.subscribe("u", qos=1)
+        async with SessionPublisher(node=node) as publisher:
+            await publisher.publish("u", b"other")
+            await publisher.publish("t", b"one")
+        assert await take(session, 1) == ["one"]
 
 
-def test_PS_400_what_publishers_hand_over_at_once_is_few_requests_and_all_of_it_comes(store):
+async def test_PS_400_what_publishers_hand_over_at_once_is_few_requests_and_all_of_it_comes(store):
     """Of a hundred publishes that come together few requests store the rows; none is left out, or comes twice."""
 
     asked = []
+    async with node_of(store) as node:
+        async with PersistentSession("tablet", node=node) as session:
+            await session.subscribe("t", qos=1)
+        given = node._store.carry_out
 
-    async def main():
-        async with node_of(store) as node:
-            async with PersistentSession("tablet", node=node) as session:
-                await session.subscribe("t", qos=1)
-            given = node._store.carry_out
+        async def counted(life, batch, requests):
+            asked.extend(one for one in requests if isinstance(one, StoreRows))
+            return await given(life, batch, requests)
 
-            async def counted(life, batch, requests):
-                asked.extend(one for one in requests if isinstance(one, StoreRows))
-                return await given(life, batch, requests)
-
-            node._store.carry_out = counted
-            async with SessionPublisher(node=node) as publisher:
-                await asyncio.gather(*(publisher.publish("t", str(number).encode()) for number in range(100)))
-            async with PersistentSession("tablet", node=node) as session:
-                assert await take(session, 100) == [str(number) for number in range(100)]
-
-    run(main())
+        node._store.carry_out = counted
+        async with SessionPublisher(node=node) as publisher:
+            await asyncio.gather(*(publisher.publish("t", str(number).encode()) for number in range(100)))
+        async with PersistentSession("tablet", node=node) as session:
+            assert await take(session, 100) == [str(number) for number in range(100)]
     counts = [len(one.put.rows) for one in asked]
     assert sum(counts) == 100
     assert max(counts) > 1

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 from certificates import Authority
-from session_nodes import QUICK, Stranger, node_of, run, take, until, where
+from session_nodes import QUICK, Stranger, node_of, take, until, where
 
 from statemachines.drivers.credentials import Credentials
 from statemachines.drivers.persistent_sessions import (
@@ -35,27 +35,21 @@ from statemachines.testing.process_harness import free_port
     [MarkerWanted("s", "x~1", 1, 1), Live("s", "x", 1, Queued(1, "m")), LiveMarker("s", "x", 1, 1, 1, 1)],
     ids=["marker_wanted", "live", "live_marker"],
 )
-def test_PS_158_a_client_does_not_speak_as_a_node(store, caplog, message):
-    async def main():
-        async with node_of(store) as node, Stranger(node.address) as stranger:
-            stranger.say(message)
-            stranger.say(ConnectWanted("c", False, 0, 1))
-            await stranger.hears(Welcome)
-            assert not node.machines.writers
-
-    run(main())
+async def test_PS_158_a_client_does_not_speak_as_a_node(store, caplog, message):
+    async with node_of(store) as node, Stranger(node.address) as stranger:
+        stranger.say(message)
+        stranger.say(ConnectWanted("c", False, 0, 1))
+        await stranger.hears(Welcome)
+        assert not node.machines.writers
     assert "only nodes say that" in caplog.text
 
 
 @pytest.mark.parametrize("life", ["a~99", "a~1.0000000000000001"])
-def test_PS_158_a_client_that_goes_by_the_name_of_the_node_does_not_speak_as_it(store, caplog, life):
-    async def main():
-        async with node_of(store) as node, Stranger(node.address, life=life) as stranger:
-            stranger.say(Live("s", "a", 1, Queued(1, "m")))
-            stranger.say(ConnectWanted("c", False, 0, 1))
-            await stranger.hears(Welcome)
-
-    run(main())
+async def test_PS_158_a_client_that_goes_by_the_name_of_the_node_does_not_speak_as_it(store, caplog, life):
+    async with node_of(store) as node, Stranger(node.address, life=life) as stranger:
+        stranger.say(Live("s", "a", 1, Queued(1, "m")))
+        stranger.say(ConnectWanted("c", False, 0, 1))
+        await stranger.hears(Welcome)
     assert "only nodes say that" in caplog.text
 
 
@@ -87,19 +81,15 @@ async def test_PS_158_a_node_of_another_store_is_refused_and_a_client_is_not(sto
             await stranger.hears(Welcome)
 
 
-def test_PS_158_who_does_not_know_the_secret_is_refused(store, monkeypatch):
+async def test_PS_158_who_does_not_know_the_secret_is_refused(store, monkeypatch):
     monkeypatch.setattr(node_guide, "DIAL_S", 0.3)
-
-    async def main():
-        known = Credentials(secret=b"a secret that nobody else knows")
-        async with node_of(store, credentials=known) as node:
-            async with PersistentSession("tablet", nodes=where(node), credentials=known):
+    known = Credentials(secret=b"a secret that nobody else knows")
+    async with node_of(store, credentials=known) as node:
+        async with PersistentSession("tablet", nodes=where(node), credentials=known):
+            pass
+        with pytest.raises(NodeUnreachable, match="no node has connected 'tablet' within"):
+            async with PersistentSession("tablet", nodes=where(node), patience_s=0.5):
                 pass
-            with pytest.raises(NodeUnreachable, match="no node has connected 'tablet' within"):
-                async with PersistentSession("tablet", nodes=where(node), patience_s=0.5):
-                    pass
-
-    run(main())
 
 
 async def test_a_client_that_connects_twice_or_nameless_is_refused(store):
@@ -113,18 +103,14 @@ async def test_a_client_that_connects_twice_or_nameless_is_refused(store):
         assert await stranger.hears(Farewell) == Farewell("refused")
 
 
-def test_PS_159_a_client_that_says_nothing_is_gone(store, monkeypatch):
+async def test_PS_159_a_client_that_says_nothing_is_gone(store, monkeypatch):
     monkeypatch.setattr(session_server, "SILENT_NS", 200_000_000)
-
-    async def main():
-        async with node_of(store) as node, Stranger(node.address) as stranger:
-            stranger.say(ConnectWanted("c", False, 0, 1))
-            await stranger.hears(Welcome)
-            assert node.machines.owners
-            await until(lambda: not node.machines.owners)
-            assert node.reception.visitors == {}
-
-    run(main())
+    async with node_of(store) as node, Stranger(node.address) as stranger:
+        stranger.say(ConnectWanted("c", False, 0, 1))
+        await stranger.hears(Welcome)
+        assert node.machines.owners
+        await until(lambda: not node.machines.owners)
+        assert node.reception.visitors == {}
 
 
 async def test_PS_159_a_client_without_room_for_what_it_is_sent_is_gone(store):
@@ -176,38 +162,34 @@ def test_roles_know_who_has_a_store():
 MEMBERS, NODES = b"what every client knows, too", b"what only the nodes know"
 
 
-def test_PS_165_a_client_that_says_to_be_another_node_puts_no_message_in_the_place_of_a_row(store, caplog):
+async def test_PS_165_a_client_that_says_to_be_another_node_puts_no_message_in_the_place_of_a_row(store, caplog):
     """It has the secret of all, and knows the next number of the writer that it says to be."""
-
-    async def main():
-        here, there = ("127.0.0.1", free_port()), ("127.0.0.1", free_port())
-        ours, its = Credentials(secret=MEMBERS, role_secret=NODES), Credentials(secret=MEMBERS)
-        async with AsyncExitStack() as stack:
-            node = SessionNode(store, name="a", listen=here, peers=[there], credentials=ours, **QUICK)
-            other = SessionNode(store, name="b", listen=there, peers=[here], credentials=ours, **QUICK)
-            for each in (node, other):
-                await stack.enter_async_context(each)
-            await until(lambda: "b" in node._transport._peers and "a" in other._transport._peers)
-            session = PersistentSession("tablet", nodes=where(node), credentials=its)
-            publisher = SessionPublisher(nodes=where(other), credentials=its)
-            for each in (session, publisher):
-                await stack.enter_async_context(each)
-            await session.subscribe("t")
-            await publisher.publish("t", b"1")
-            assert await take(session, 1) == ["1"]
-            (owner,) = node.machines.owners
-            writer = other.machines.nodes[other.machines.writers[node.machines.resume_of(owner).session]].record
-            guess = Credentials(secret=MEMBERS, role_secret=b"what a client thinks that it is")
-            evil = Stranger(here, NODE, other.life, waits=False, store=node._transport.store, credentials=guess)
-            await stack.enter_async_context(evil)
-            await until(lambda: "node" in evil.transport._peers or "is cut off" in caplog.text)
-            untrue = Live(writer.session, "b", writer.epoch, Queued(writer.last + 1, "no such message"))
-            evil.say(untrue, owner, f"{other.life}/1")
-            await until(lambda: taken(node, owner) > writer.last or "is cut off" in caplog.text)
-            await publisher.publish("t", b"2")
-            assert await take(session, 1) == ["2"]
-
-    run(main())
+    here, there = ("127.0.0.1", free_port()), ("127.0.0.1", free_port())
+    ours, its = Credentials(secret=MEMBERS, role_secret=NODES), Credentials(secret=MEMBERS)
+    async with AsyncExitStack() as stack:
+        node = SessionNode(store, name="a", listen=here, peers=[there], credentials=ours, **QUICK)
+        other = SessionNode(store, name="b", listen=there, peers=[here], credentials=ours, **QUICK)
+        for each in (node, other):
+            await stack.enter_async_context(each)
+        await until(lambda: "b" in node._transport._peers and "a" in other._transport._peers)
+        session = PersistentSession("tablet", nodes=where(node), credentials=its)
+        publisher = SessionPublisher(nodes=where(other), credentials=its)
+        for each in (session, publisher):
+            await stack.enter_async_context(each)
+        await session.subscribe("t")
+        await publisher.publish("t", b"1")
+        assert await take(session, 1) == ["1"]
+        (owner,) = node.machines.owners
+        writer = other.machines.nodes[other.machines.writers[node.machines.resume_of(owner).session]].record
+        guess = Credentials(secret=MEMBERS, role_secret=b"what a client thinks that it is")
+        evil = Stranger(here, NODE, other.life, waits=False, store=node._transport.store, credentials=guess)
+        await stack.enter_async_context(evil)
+        await until(lambda: "node" in evil.transport._peers or "is cut off" in caplog.text)
+        untrue = Live(writer.session, "b", writer.epoch, Queued(writer.last + 1, "no such message"))
+        evil.say(untrue, owner, f"{other.life}/1")
+        await until(lambda: taken(node, owner) > writer.last or "is cut off" in caplog.text)
+        await publisher.publish("t", b"2")
+        assert await take(session, 1) == ["2"]
     assert "is cut off: does not know our secret; give both nodes the same --node-secret-file" in caplog.text
 
 
@@ -223,24 +205,20 @@ def test_PS_165_a_node_that_cannot_prove_to_others_that_it_is_one_does_not_start
         SessionNode(store, **alone, peers=[("127.0.0.1", 1)])
 
 
-def test_PS_165_a_client_is_served_by_who_has_a_certificate_of_a_node(store, tmp_path, caplog, monkeypatch):
+async def test_PS_165_a_client_is_served_by_who_has_a_certificate_of_a_node(store, tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(node_guide, "DIAL_S", 0.3)
     authority = Authority(tmp_path / "authority")
-
-    async def main():
-        client = authority.mutual("tablet-1")
-        true, false = authority.mutual("a", unit="node"), authority.mutual("b", unit="consumer")
-        async with node_of(store, credentials=true) as node, node_of(store, "b", credentials=false) as other:
-            given = {"credentials": client, "name": "tablet-1"}
-            sender = {"credentials": authority.mutual("p"), "name": "p"}
-            async with PersistentSession("tablet-1", nodes=where(node), **given) as session:
-                await session.subscribe("t")
-                async with SessionPublisher(nodes=where(node), **sender) as publisher:
-                    await publisher.publish("t", b"over TLS")
-                assert await take(session, 1) == ["over TLS"]
-            with pytest.raises(NodeUnreachable):
-                async with PersistentSession("tablet", nodes=where(other), **given, patience_s=0.5):
-                    pass
-
-    run(main())
+    client = authority.mutual("tablet-1")
+    true, false = authority.mutual("a", unit="node"), authority.mutual("b", unit="consumer")
+    async with node_of(store, credentials=true) as node, node_of(store, "b", credentials=false) as other:
+        given = {"credentials": client, "name": "tablet-1"}
+        sender = {"credentials": authority.mutual("p"), "name": "p"}
+        async with PersistentSession("tablet-1", nodes=where(node), **given) as session:
+            await session.subscribe("t")
+            async with SessionPublisher(nodes=where(node), **sender) as publisher:
+                await publisher.publish("t", b"over TLS")
+            assert await take(session, 1) == ["over TLS"]
+        with pytest.raises(NodeUnreachable):
+            async with PersistentSession("tablet", nodes=where(other), **given, patience_s=0.5):
+                pass
     assert "says it is a node, and its certificate is not for one" in caplog.text

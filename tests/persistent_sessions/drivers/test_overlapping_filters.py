@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 from session_databases import connect
 from session_databases import run as run_store
-from session_nodes import node_of, run, until
+from session_nodes import node_of, until
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
 from statemachines.drivers.persistent_sessions.host_request import PutMessage, Subscribe
@@ -70,30 +70,26 @@ def test_PS_551_a_page_has_as_many_copies_as_rows_are_asked_for_or_one_row(url):
 
 
 @pytest.mark.parametrize("filters", [1, 6])
-def test_PS_550_a_message_for_an_absent_session_is_one_row_and_comes_by_each_filter(url, filters):
+async def test_PS_550_a_message_for_an_absent_session_is_one_row_and_comes_by_each_filter(url, filters):
     wanted = FILTERS[:filters]
-
-    async def main():
-        async with node_of(url) as node, SessionPublisher(node=node) as publisher:
-            async with PersistentSession("tablet", node=node) as session:
-                for one in wanted:
-                    await session.subscribe(one)
-            for number in range(3):
-                await publisher.publish("a/b", b"%d" % number)
-            if url.startswith("sqlite"):
-                with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
-                    assert connection.execute("SELECT count(*) FROM session_rows WHERE tag = 0").fetchone() == (3,)
-            async with PersistentSession("tablet", node=node) as session:
-                found = [await anext(session) for _ in range(3 * filters)]
-                for one in found:
-                    one.acknowledge()
-            by_number = [found[place * filters : (place + 1) * filters] for place in range(3)]
-            assert [{one.payload for one in its} for its in by_number] == [{b"0"}, {b"1"}, {b"2"}]
-            assert all(sorted(one.filter for one in its) == sorted(wanted) for its in by_number)
-            packets = [one.packet for one in found]
-            assert packets == list(range(packets[0], packets[0] + len(found)))
-
-    run(main())
+    async with node_of(url) as node, SessionPublisher(node=node) as publisher:
+        async with PersistentSession("tablet", node=node) as session:
+            for one in wanted:
+                await session.subscribe(one)
+        for number in range(3):
+            await publisher.publish("a/b", b"%d" % number)
+        if url.startswith("sqlite"):
+            with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+                assert connection.execute("SELECT count(*) FROM session_rows WHERE tag = 0").fetchone() == (3,)
+        async with PersistentSession("tablet", node=node) as session:
+            found = [await anext(session) for _ in range(3 * filters)]
+            for one in found:
+                one.acknowledge()
+        by_number = [found[place * filters : (place + 1) * filters] for place in range(3)]
+        assert [{one.payload for one in its} for its in by_number] == [{b"0"}, {b"1"}, {b"2"}]
+        assert all(sorted(one.filter for one in its) == sorted(wanted) for its in by_number)
+        packets = [one.packet for one in found]
+        assert packets == list(range(packets[0], packets[0] + len(found)))
 
 
 async def test_PS_550_a_node_dies_behind_the_first_acknowledgement_and_the_other_copies_come_again(url):

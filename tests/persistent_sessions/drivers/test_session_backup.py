@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from session_nodes import node_of, run, take, where
+from session_nodes import node_of, take, where
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
 from statemachines.persistent_sessions.client_inbox_record import ConnectionBegun
@@ -25,49 +25,43 @@ async def publish(node, *payloads, qos=1):
             await publisher.publish("t", payload.encode(), qos)
 
 
-def test_a_copy_has_all_that_was_stored_before_it_and_nothing_of_what_came_later(tmp_path):
+async def test_a_copy_has_all_that_was_stored_before_it_and_nothing_of_what_came_later(tmp_path):
     store, copy = tmp_path / "s.db", tmp_path / "copy.db"
-
-    async def main():
-        async with node_of(str(store), "a") as node:
-            async with PersistentSession("c", nodes=where(node)) as session:
-                await session.subscribe("t")
-            await publish(node, "1", "2")
-            copy_store(store, copy)
-            async with PersistentSession("c", nodes=where(node)) as session:
-                assert await take(session, 2) == ["1", "2"]
-            await publish(node, "later")
-        async with node_of(str(copy), "a") as node:
-            await publish(node, "3")
-            async with PersistentSession("c", nodes=where(node)) as session:
-                assert await take(session, 3) == ["1", "2", "3"], "what was acknowledged since comes again"
-
-    run(main())
+    async with node_of(str(store), "a") as node:
+        async with PersistentSession("c", nodes=where(node)) as session:
+            await session.subscribe("t")
+        await publish(node, "1", "2")
+        copy_store(store, copy)
+        async with PersistentSession("c", nodes=where(node)) as session:
+            assert await take(session, 2) == ["1", "2"]
+        await publish(node, "later")
+    async with node_of(str(copy), "a") as node:
+        await publish(node, "3")
+        async with PersistentSession("c", nodes=where(node)) as session:
+            assert await take(session, 3) == ["1", "2", "3"], "what was acknowledged since comes again"
 
 
 @pytest.mark.parametrize("acknowledge", [False, True])
-def test_PS_700_a_client_that_is_ahead_of_a_copy_gets_what_is_sent_under_a_packet_that_it_knows(tmp_path, acknowledge):
+async def test_PS_700_a_client_that_is_ahead_of_a_copy_gets_what_is_sent_under_a_packet_that_it_knows(
+    tmp_path, acknowledge
+):
     store, copy = tmp_path / "s.db", tmp_path / "copy.db"
-
-    async def main():
-        async with node_of(str(store), "a") as node:
-            address = node.address
-            session = await PersistentSession("c", nodes=where(node)).__aenter__()
-            await session.subscribe("t", qos=2)
-            copy_store(store, copy)
-            await publish(node, "lost", qos=2)
-            before = await anext(session)
-        if acknowledge:
-            before.acknowledge()
-        async with node_of(str(copy), "a", listen=address) as node:
-            await publish(node, "1", "2", qos=2)
-            assert await take(session, 2) == ["1", "2"]
-            before.acknowledge()
-            await publish(node, "3", qos=2)
-            assert await take(session, 1) == ["3"]
-        await session.abort()
-
-    run(main())
+    async with node_of(str(store), "a") as node:
+        address = node.address
+        session = await PersistentSession("c", nodes=where(node)).__aenter__()
+        await session.subscribe("t", qos=2)
+        copy_store(store, copy)
+        await publish(node, "lost", qos=2)
+        before = await anext(session)
+    if acknowledge:
+        before.acknowledge()
+    async with node_of(str(copy), "a", listen=address) as node:
+        await publish(node, "1", "2", qos=2)
+        assert await take(session, 2) == ["1", "2"]
+        before.acknowledge()
+        await publish(node, "3", qos=2)
+        assert await take(session, 1) == ["3"]
+    await session.abort()
 
 
 @pytest.mark.parametrize("is_acknowledged", [False, True])

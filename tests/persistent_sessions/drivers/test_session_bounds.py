@@ -303,28 +303,24 @@ def test_PS_731_a_description_says_where_it_has_not_looked_at_all_rows(sqlite_ur
     on(sqlite_url, body)
 
 
-def test_PS_461_a_session_with_too_much_goes_on_behind_what_was_dropped(store, caplog):
+async def test_PS_461_a_session_with_too_much_goes_on_behind_what_was_dropped(store, caplog):
     """Publishers are never stopped by it, and it is live for what comes next."""
-
-    async def main():
-        async with node_of(store, graces=Graces(round_ms=50), bounds=SessionBounds(messages=20)) as node:
+    async with node_of(store, graces=Graces(round_ms=50), bounds=SessionBounds(messages=20)) as node:
+        async with PersistentSession("tablet", nodes=where(node), receive_maximum=5) as session:
+            await session.subscribe("t")
+        async with SessionPublisher(node=node) as publisher:
+            for number in range(60):
+                await publisher.publish("t", str(number).encode(), qos=number % 3)
+            await until(lambda: node.messages_dropped >= 40)
             async with PersistentSession("tablet", nodes=where(node), receive_maximum=5) as session:
-                await session.subscribe("t")
-            async with SessionPublisher(node=node) as publisher:
-                for number in range(60):
-                    await publisher.publish("t", str(number).encode(), qos=number % 3)
-                await until(lambda: node.messages_dropped >= 40)
-                async with PersistentSession("tablet", nodes=where(node), receive_maximum=5) as session:
-                    await publisher.publish("t", b"last")
-                    found = await take(session, 1)
-                    while found[-1] != "last":
-                        found += await take(session, 1)
-                numbers = [int(one) for one in found[:-1]]
-                assert numbers == sorted(set(numbers))
-                assert len(numbers) == 60 - node.messages_dropped
-                assert numbers[-1] == 59
-
-    run(main())
+                await publisher.publish("t", b"last")
+                found = await take(session, 1)
+                while found[-1] != "last":
+                    found += await take(session, 1)
+            numbers = [int(one) for one in found[:-1]]
+            assert numbers == sorted(set(numbers))
+            assert len(numbers) == 60 - node.messages_dropped
+            assert numbers[-1] == 59
     assert "oldest messages are dropped" in caplog.text
 
 

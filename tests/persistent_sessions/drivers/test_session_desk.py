@@ -84,18 +84,15 @@ async def test_PS_150_requests_are_answered_in_order_in_batches(count):
     assert len(store.batches) == -(-count // BATCH_MAX)
 
 
-def test_PS_150_a_batch_that_failed_is_given_again_under_its_number(caplog):
-    async def main():
-        store, taken = Store(StoreUnavailable("busy"), StoreUnavailable("busy"), OutcomeOpen("cut off")), []
-        desk = RequestQueue(store, LIFE)
-        desk.give(put(1), taken.append)
-        await served(desk, 1, taken)
-        desk.give(put(2), taken.append)
-        await served(desk, 2, taken)
-        assert [batch for batch, _ in store.batches] == [1, 1, 1, 1, 2]
-        assert [requests for _, requests in store.batches] == [[put(1)]] * 4 + [[put(2)]]
-
-    asyncio.run(main())
+async def test_PS_150_a_batch_that_failed_is_given_again_under_its_number(caplog):
+    store, taken = Store(StoreUnavailable("busy"), StoreUnavailable("busy"), OutcomeOpen("cut off")), []
+    desk = RequestQueue(store, LIFE)
+    desk.give(put(1), taken.append)
+    await served(desk, 1, taken)
+    desk.give(put(2), taken.append)
+    await served(desk, 2, taken)
+    assert [batch for batch, _ in store.batches] == [1, 1, 1, 1, 2]
+    assert [requests for _, requests in store.batches] == [[put(1)]] * 4 + [[put(2)]]
     said = ["busy; asking again until it answers", "cut off; asking again until it answers", "the store answers again"]
     assert caplog.messages == [f"a: {one}" for one in said], "once each"
 
@@ -189,19 +186,16 @@ async def test_PS_154_what_no_repetition_helps_against_ends_the_desk():
     assert isinstance(ended, Superseded)
 
 
-def test_PS_150_answers_of_a_machine_are_fed_to_it_one_by_one():
+async def test_PS_150_answers_of_a_machine_are_fed_to_it_one_by_one():
     class Answering(Store):
         async def carry_out(self, life, batch, requests):
             return [("one", "two") for _ in requests]
 
-    async def main():
-        fed = []
-        desk = RequestQueue(Answering(), LIFE)
-        desk.serve("p", LoadSession("c", "o", 1), lambda party, answer: fed.append((party, answer)))
-        await served(desk, 2, fed)
-        assert fed == [("p", "one"), ("p", "two")]
-
-    asyncio.run(main())
+    fed = []
+    desk = RequestQueue(Answering(), LIFE)
+    desk.serve("p", LoadSession("c", "o", 1), lambda party, answer: fed.append((party, answer)))
+    await served(desk, 2, fed)
+    assert fed == [("p", "one"), ("p", "two")]
 
 
 # -- owners and nodes, as the tables say ------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from session_databases import SECOND, connect
 from session_databases import run as run_store
 from session_moves import queued
-from session_nodes import node_of, run, take, until, where
+from session_nodes import node_of, take, until, where
 from state_changes import change_to
 
 from statemachines import cli
@@ -169,33 +169,29 @@ def sessions(capsys, *arguments):
 
 
 @pytest.mark.parametrize("command", ["kick", "purge"])
-def test_PS_425_PS_426_a_client_ends_beside_a_running_node(tmp_path, capsys, command):
+async def test_PS_425_PS_426_a_client_ends_beside_a_running_node(tmp_path, capsys, command):
     """And connects again: its messages wait for it, or are gone with its session."""
     store = str(tmp_path / "s.db")
+    import asyncio
 
-    async def main():
-        import asyncio
-
-        async with node_of(store) as one, SessionPublisher(nodes=where(one)) as publisher:
-            session = PersistentSession("tablet", nodes=where(one))
-            async with session:
-                await session.subscribe("t")
-                await publisher.publish("t", b"1")
-                assert await take(session, 1, acknowledge=False) == ["1"]
-                code, said = await asyncio.to_thread(sessions, capsys, command, "tablet", "--store", store)
-                assert code == cli.Exit.HELD, said
-                assert "tablet: was connected" in said
-                with pytest.raises(SessionTaken):
-                    await anext(session)
-            await until(lambda: not one.machines.owners)
-            async with PersistentSession("tablet", nodes=where(one)) as again:
-                assert again.present is (command == "kick")
-                if again.present:
-                    assert await take(again, 1) == ["1"]
-                else:
-                    assert again.session != session.session
-
-    run(main())
+    async with node_of(store) as one, SessionPublisher(nodes=where(one)) as publisher:
+        session = PersistentSession("tablet", nodes=where(one))
+        async with session:
+            await session.subscribe("t")
+            await publisher.publish("t", b"1")
+            assert await take(session, 1, acknowledge=False) == ["1"]
+            code, said = await asyncio.to_thread(sessions, capsys, command, "tablet", "--store", store)
+            assert code == cli.Exit.HELD, said
+            assert "tablet: was connected" in said
+            with pytest.raises(SessionTaken):
+                await anext(session)
+        await until(lambda: not one.machines.owners)
+        async with PersistentSession("tablet", nodes=where(one)) as again:
+            assert again.present is (command == "kick")
+            if again.present:
+                assert await take(again, 1) == ["1"]
+            else:
+                assert again.session != session.session
 
 
 def test_PS_424_the_commands_say_what_there_is_and_bad_input_is_one_line(tmp_path, sqlite_url, capsys):

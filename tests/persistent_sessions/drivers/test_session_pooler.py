@@ -50,19 +50,15 @@ async def in_turn(url):
             await store.close()
 
 
-def test_PS_201_a_server_that_is_read_only_is_waited_for(postgres_url, caplog):
+async def test_PS_201_a_server_that_is_read_only_is_waited_for(postgres_url, caplog):
     asyncio.run(open_session_store(postgres_url).close())
     server, _, name = postgres_url.rpartition("/")
-
-    async def run():
-        opening = asyncio.ensure_future(SessionNode(postgres_url, name="n").__aenter__())
-        while "n waits for its store" not in caplog.text:
-            await asyncio.sleep(0.01)
-        assert not opening.done()
-        run_sql(f"{server}/postgres", f"ALTER DATABASE {name} RESET ALL")
-        node = await opening
-        await node.__aexit__(None, None, None)
-
     run_sql(postgres_url, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
-    asyncio.run(run())
+    opening = asyncio.ensure_future(SessionNode(postgres_url, name="n").__aenter__())
+    while "n waits for its store" not in caplog.text:
+        await asyncio.sleep(0.01)
+    assert not opening.done()
+    run_sql(f"{server}/postgres", f"ALTER DATABASE {name} RESET ALL")
+    node = await opening
+    await node.__aexit__(None, None, None)
     assert "is read-only (a standby?); it is used when it can be written" in caplog.text

@@ -46,38 +46,34 @@ def rights(tmp_path, text=ALL):
     return path
 
 
-def test_PS_450_a_client_does_what_it_may_and_nothing_else(store, tmp_path):
+async def test_PS_450_a_client_does_what_it_may_and_nothing_else(store, tmp_path):
     path = rights(tmp_path, "* connect tablet-*\n* subscribe a/#\n* publish a/{client}/#\n* publish b\n")
-
-    async def main():
-        async with node_of(store, authorize=PermissionFile(path)) as node:
-            with pytest.raises(AccessDenied, match="'phone' may not connect: its node does not allow that"):
-                async with PersistentSession("phone", nodes=where(node)):
-                    pass
-            async with PersistentSession("tablet-1", nodes=where(node)) as session:
-                for topic_filter in ("#", "+/b", "b/#", "$share/g/a/#"):
-                    with pytest.raises(SubscribeRefused, match="the filter is not allowed"):
-                        await session.subscribe(topic_filter)
-                await session.subscribe("a/+/x")
-                async with SessionPublisher(nodes=where(node)) as publisher:
-                    for topic in ("a/tablet-1/x", "c", "b/c"):
-                        with pytest.raises(PublishRefused, match="the topic is not allowed"):
-                            await publisher.publish(topic, b"")
-                    await publisher.publish("b", b"")
-            async with Stranger(node.address) as stranger:
-                stranger.say(ConnectWanted("tablet-2", False, 0, 1))
-                await stranger.hears(Welcome)
-                stranger.say(PublishWanted(1, "a/tablet-1/x", b"1", 1))
-                stranger.say(PublishWanted(2, "a/tablet-2/x", b"2", 1))
-                await until(lambda: len(stranger.heard) == 3)
-                assert [type(one) for one in stranger.heard[1:]] == [Refused, PublishStored]
-            assert node.authority.refused == 9
-            assert node.reception.publishes._publishing == node.reception.publishes._publishing_bytes == 0
-
-    run(main())
+    async with node_of(store, authorize=PermissionFile(path)) as node:
+        with pytest.raises(AccessDenied, match="'phone' may not connect: its node does not allow that"):
+            async with PersistentSession("phone", nodes=where(node)):
+                pass
+        async with PersistentSession("tablet-1", nodes=where(node)) as session:
+            for topic_filter in ("#", "+/b", "b/#", "$share/g/a/#"):
+                with pytest.raises(SubscribeRefused, match="the filter is not allowed"):
+                    await session.subscribe(topic_filter)
+            await session.subscribe("a/+/x")
+            async with SessionPublisher(nodes=where(node)) as publisher:
+                for topic in ("a/tablet-1/x", "c", "b/c"):
+                    with pytest.raises(PublishRefused, match="the topic is not allowed"):
+                        await publisher.publish(topic, b"")
+                await publisher.publish("b", b"")
+        async with Stranger(node.address) as stranger:
+            stranger.say(ConnectWanted("tablet-2", False, 0, 1))
+            await stranger.hears(Welcome)
+            stranger.say(PublishWanted(1, "a/tablet-1/x", b"1", 1))
+            stranger.say(PublishWanted(2, "a/tablet-2/x", b"2", 1))
+            await until(lambda: len(stranger.heard) == 3)
+            assert [type(one) for one in stranger.heard[1:]] == [Refused, PublishStored]
+        assert node.authority.refused == 9
+        assert node.reception.publishes._publishing == node.reception.publishes._publishing_bytes == 0
 
 
-def test_PS_451_an_application_decides_by_a_function_and_its_error_denies(store):
+async def test_PS_451_an_application_decides_by_a_function_and_its_error_denies(store):
     asked = []
 
     async def authorize(identity, action, client_id, topic):
@@ -86,16 +82,13 @@ def test_PS_451_an_application_decides_by_a_function_and_its_error_denies(store)
             raise RuntimeError("no")
         return True
 
-    async def main():
-        async with node_of(store, authorize=authorize) as node:
-            async with PersistentSession("tablet", nodes=where(node)) as session:
-                await session.subscribe("a")
-                with pytest.raises(SubscribeRefused, match="not allowed"):
-                    await session.subscribe("broken")
-            async with PersistentSession("tablet", node=node) as session:  # of this process: it may do everything
+    async with node_of(store, authorize=authorize) as node:
+        async with PersistentSession("tablet", nodes=where(node)) as session:
+            await session.subscribe("a")
+            with pytest.raises(SubscribeRefused, match="not allowed"):
                 await session.subscribe("broken")
-
-    run(main())
+        async with PersistentSession("tablet", node=node) as session:  # of this process: it may do everything
+            await session.subscribe("broken")
     assert asked == [("connect", "tablet", ""), ("subscribe", "tablet", "a"), ("subscribe", "tablet", "broken")]
 
 
@@ -111,58 +104,50 @@ async def test_PS_453_with_certificates_a_client_has_a_name_of_its_own(store, tm
                 pass
 
 
-def test_PS_454_PS_455_what_a_client_may_no_more_does_not_come_when_it_resumes(store, tmp_path):
+async def test_PS_454_PS_455_what_a_client_may_no_more_does_not_come_when_it_resumes(store, tmp_path):
     path = rights(tmp_path)
-
-    async def main():
-        async with node_of(store, authorize=PermissionFile(path)) as node:
-            async with PersistentSession("tablet", nodes=where(node)) as session:
-                await session.subscribe("a/#")
-                await session.subscribe("b/#", qos=2)
-            async with SessionPublisher(node=node) as publisher:
-                for number in range(20):
-                    for topic in ("a/x", "b/x"):
-                        await publisher.publish(topic, f"{topic[0]}{number}".encode(), qos=2)
-                rights(tmp_path, ALL.replace("* subscribe b/#\n", ""))
+    async with node_of(store, authorize=PermissionFile(path)) as node:
+        async with PersistentSession("tablet", nodes=where(node)) as session:
+            await session.subscribe("a/#")
+            await session.subscribe("b/#", qos=2)
+        async with SessionPublisher(node=node) as publisher:
+            for number in range(20):
+                for topic in ("a/x", "b/x"):
+                    await publisher.publish(topic, f"{topic[0]}{number}".encode(), qos=2)
+            rights(tmp_path, ALL.replace("* subscribe b/#\n", ""))
+            assert node.authority.reload()
+            async with PersistentSession("tablet", nodes=where(node), receive_maximum=5) as session:
+                assert await take(session, 20) == [f"a{number}" for number in range(20)]
+                await until(lambda: node.reception.withheld == 20)
+                assert list(session.refused_groups) == ["b/#"]
+                await publisher.publish("b/x", b"b20", qos=2)
+                await until(lambda: node.reception.withheld == 21)
+                rights(tmp_path)
                 assert node.authority.reload()
-                async with PersistentSession("tablet", nodes=where(node), receive_maximum=5) as session:
-                    assert await take(session, 20) == [f"a{number}" for number in range(20)]
-                    await until(lambda: node.reception.withheld == 20)
-                    assert list(session.refused_groups) == ["b/#"]
-                    await publisher.publish("b/x", b"b20", qos=2)
-                    await until(lambda: node.reception.withheld == 21)
-                    rights(tmp_path)
-                    assert node.authority.reload()
-                    for one in ("b/x", "a/x"):
-                        await publisher.publish(one, b"again", qos=2)
-                    assert await take(session, 2) == ["again", "again"]
-                assert not node.machines.owners
-            assert await node._desk.ask(ReadFilters(session.session)) == ("a/#", "b/#")
-
-    run(main())
+                for one in ("b/x", "a/x"):
+                    await publisher.publish(one, b"again", qos=2)
+                assert await take(session, 2) == ["again", "again"]
+            assert not node.machines.owners
+        assert await node._desk.ask(ReadFilters(session.session)) == ("a/#", "b/#")
 
 
-def test_PS_454_a_client_that_may_not_connect_any_more_is_sent_off_and_its_session_stays(store, tmp_path):
+async def test_PS_454_a_client_that_may_not_connect_any_more_is_sent_off_and_its_session_stays(store, tmp_path):
     path = rights(tmp_path, ALL)
-
-    async def main():
-        async with node_of(store, authorize=PermissionFile(path)) as node:
-            async with PersistentSession("tablet", nodes=where(node)) as session:
-                await session.subscribe("a/#")
-                rights(tmp_path, ALL.replace("* connect tablet", "bad line"))
-                assert not node.authority.reload()
-                await session.subscribe("b/#")
-                rights(tmp_path, ALL.replace("* connect tablet", "* connect phone"))
-                assert node.authority.reload()
-                with pytest.raises(AccessDenied):
-                    await anext(session)
-            await until(lambda: not node.machines.owners)
-            rights(tmp_path)
-            node.authority.reload()
-            async with PersistentSession("tablet", nodes=where(node)) as session:
-                assert session.present
-
-    run(main())
+    async with node_of(store, authorize=PermissionFile(path)) as node:
+        async with PersistentSession("tablet", nodes=where(node)) as session:
+            await session.subscribe("a/#")
+            rights(tmp_path, ALL.replace("* connect tablet", "bad line"))
+            assert not node.authority.reload()
+            await session.subscribe("b/#")
+            rights(tmp_path, ALL.replace("* connect tablet", "* connect phone"))
+            assert node.authority.reload()
+            with pytest.raises(AccessDenied):
+                await anext(session)
+        await until(lambda: not node.machines.owners)
+        rights(tmp_path)
+        node.authority.reload()
+        async with PersistentSession("tablet", nodes=where(node)) as session:
+            assert session.present
 
 
 class Asker:
@@ -295,36 +280,29 @@ def test_PS_454_PS_455_a_subscription_of_this_connection_is_asked_again(store):
     asked_node(store, body)
 
 
-def test_PS_457_a_peer_that_says_what_it_may_not_does_not_flood_the_log(store, caplog):
+async def test_PS_457_a_peer_that_says_what_it_may_not_does_not_flood_the_log(store, caplog):
     from statemachines.persistent_sessions.message import Live, Queued
 
-    async def main():
-        async with node_of(store) as node, Stranger(node.address) as stranger:
-            for number in range(2_000):
-                stranger.say(Live("s", "x", 1, Queued(number + 1, "m" * 1_000)))
-            stranger.say(ConnectWanted("c", False, 0, 1))
-            await stranger.hears(Welcome)
-
-    run(main())
+    async with node_of(store) as node, Stranger(node.address) as stranger:
+        for number in range(2_000):
+            stranger.say(Live("s", "x", 1, Queued(number + 1, "m" * 1_000)))
+        stranger.say(ConnectWanted("c", False, 0, 1))
+        await stranger.hears(Welcome)
     assert "only nodes say that" in caplog.text
     assert len(caplog.text) < 10_000
 
 
-def test_PS_454_a_hangup_has_a_node_read_its_permissions_again(store, tmp_path):
+async def test_PS_454_a_hangup_has_a_node_read_its_permissions_again(store, tmp_path):
     from statemachines.drivers.signals import on_hangup
 
     path = rights(tmp_path, ALL)
-
-    async def main():
-        async with node_of(store, authorize=PermissionFile(path)) as node:
-            on_hangup(node.authority.reload)
-            async with PersistentSession("tablet", nodes=where(node)) as session:
-                rights(tmp_path, ALL.replace("* subscribe a/#\n", ""))
-                os.kill(os.getpid(), signal.SIGHUP)
-                await until(lambda: node.reception.visitors and not node.authority._source.is_allowed(
-                    Identity(), "subscribe", "tablet", "a/b"
-                ))  # fmt: skip
-                with pytest.raises(SubscribeRefused, match="not allowed"):
-                    await session.subscribe("a/b")
-
-    run(main())
+    async with node_of(store, authorize=PermissionFile(path)) as node:
+        on_hangup(node.authority.reload)
+        async with PersistentSession("tablet", nodes=where(node)) as session:
+            rights(tmp_path, ALL.replace("* subscribe a/#\n", ""))
+            os.kill(os.getpid(), signal.SIGHUP)
+            await until(lambda: node.reception.visitors and not node.authority._source.is_allowed(
+                Identity(), "subscribe", "tablet", "a/b"
+            ))  # fmt: skip
+            with pytest.raises(SubscribeRefused, match="not allowed"):
+                await session.subscribe("a/b")

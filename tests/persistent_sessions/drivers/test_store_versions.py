@@ -52,21 +52,17 @@ def open_next(url, is_additive=True, **given):
         return open_session_store(url, **given)
 
 
-def test_PS_542_every_statement_of_this_version_works_in_a_store_of_the_next(url, monkeypatch):
+async def test_PS_542_every_statement_of_this_version_works_in_a_store_of_the_next(url, monkeypatch):
     monkeypatch.setattr(persistent_sessions.retained_rows, "RETAINED_MAX", 1)
-
-    async def body():
-        clock, steady = Clock(), Clock()
-        await open_session_store(url, clock=clock).close()
-        await open_next(url, clock=clock).close()
-        opened = open_session_store(url, clock=clock, steady=steady, boot="one")
-        try:
-            await drive(opened, clock, steady)
-        finally:
-            await opened.close()
-        await open_next(url, clock=clock).close()  # the older program has left its version as it is
-
-    asyncio.run(body())
+    clock, steady = Clock(), Clock()
+    await open_session_store(url, clock=clock).close()
+    await open_next(url, clock=clock).close()
+    opened = open_session_store(url, clock=clock, steady=steady, boot="one")
+    try:
+        await drive(opened, clock, steady)
+    finally:
+        await opened.close()
+    await open_next(url, clock=clock).close()  # the older program has left its version as it is
 
 
 def test_PS_542_nodes_of_two_versions_serve_one_store_at_a_time(url):
@@ -139,21 +135,18 @@ def test_PS_541_a_store_that_is_too_old_to_be_upgraded_is_refused(url):
             open_session_store(url)
 
 
-def test_PS_543_a_node_that_may_run_is_named_and_one_that_stood_still_is_superseded(url):
-    async def body():
-        clock = Clock()
-        old = open_session_store(url, clock=clock)
-        life = await old.begin_life("the old one", 10_000)
-        with pytest.raises(ConfigurationError, match=r"nodes may still run \(the old one\); version 2 does not go bes"):
-            open_next(url, is_additive=False, clock=clock)
-        await old.carry_out(life, 1, [Beat("the old one", 10_000)])
-        clock.now += 11 * SECOND
-        await open_next(url, is_additive=False, clock=clock).close()
-        with pytest.raises(Superseded):
-            await old.carry_out(life, 2, [Beat("the old one", 10_000)])
-        await old.close()
-
-    asyncio.run(body())
+async def test_PS_543_a_node_that_may_run_is_named_and_one_that_stood_still_is_superseded(url):
+    clock = Clock()
+    old = open_session_store(url, clock=clock)
+    life = await old.begin_life("the old one", 10_000)
+    with pytest.raises(ConfigurationError, match=r"nodes may still run \(the old one\); version 2 does not go bes"):
+        open_next(url, is_additive=False, clock=clock)
+    await old.carry_out(life, 1, [Beat("the old one", 10_000)])
+    clock.now += 11 * SECOND
+    await open_next(url, is_additive=False, clock=clock).close()
+    with pytest.raises(Superseded):
+        await old.carry_out(life, 2, [Beat("the old one", 10_000)])
+    await old.close()
 
 
 def test_PS_541_an_upgrade_that_fails_leaves_the_store_as_it_was(url):

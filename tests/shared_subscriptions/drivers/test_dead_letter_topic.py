@@ -29,38 +29,35 @@ async def read_values(groups):
     return [None if one is None else one.value for one in answer.records]
 
 
-def test_SS_347_a_letter_and_the_progress_are_one_batch_on_every_database(new_database):
-    async def test():
-        groups, streams = new_database.groups(), new_database.streams(shards=1)
-        failing = FailingMessage(1, 3, parked=True)
-        await streams.append("orders/a", [b"zero", b"one", b"two"])
-        await groups.ask(Commit(1, (), ((PROGRESS, 1), (FAILING, failing))))
+async def test_SS_347_a_letter_and_the_progress_are_one_batch_on_every_database(new_database):
+    groups, streams = new_database.groups(), new_database.streams(shards=1)
+    failing = FailingMessage(1, 3, parked=True)
+    await streams.append("orders/a", [b"zero", b"one", b"two"])
+    await groups.ask(Commit(1, (), ((PROGRESS, 1), (FAILING, failing))))
 
-        missing = replace(LETTER, offset=7)
-        (refused,) = await streams.ask(dead_letter.StoreLetter(2, "dead", missing))
-        assert isinstance(refused, dead_letter.LetterRefused)
-        assert "is of no message in the store" in refused.why
-        assert await read_values(groups) == [1, failing]
+    missing = replace(LETTER, offset=7)
+    (refused,) = await streams.ask(dead_letter.StoreLetter(2, "dead", missing))
+    assert isinstance(refused, dead_letter.LetterRefused)
+    assert "is of no message in the store" in refused.why
+    assert await read_values(groups) == [1, failing]
 
-        for new in (True, False):
-            assert await streams.ask(dead_letter.StoreLetter(3, "dead", LETTER)) == (dead_letter.LetterStored(3, new),)
-            assert await read_values(groups) == [2, None]
-        assert await streams.ask(dead_letter.StoreLetter(4, "dead", replace(LETTER, offset=0))) == (
-            dead_letter.LetterStored(4, False),
-        )
-        _, ((payload,),) = await streams.fetch(Fetch(5, (Slice("0.0/dead", 1, 0, 9),)))
-        (stored, head) = payload
-        assert (stored, dead_letter.read_dead_letter(decode_head(head).headers)) == (b"one", LETTER)
+    for new in (True, False):
+        assert await streams.ask(dead_letter.StoreLetter(3, "dead", LETTER)) == (dead_letter.LetterStored(3, new),)
+        assert await read_values(groups) == [2, None]
+    assert await streams.ask(dead_letter.StoreLetter(4, "dead", replace(LETTER, offset=0))) == (
+        dead_letter.LetterStored(4, False),
+    )
+    _, ((payload,),) = await streams.fetch(Fetch(5, (Slice("0.0/dead", 1, 0, 9),)))
+    (stored, head) = payload
+    assert (stored, dead_letter.read_dead_letter(decode_head(head).headers)) == (b"one", LETTER)
 
-        await streams.end("0.0/dead")
-        (refused,) = await streams.ask(dead_letter.StoreLetter(6, "dead", replace(LETTER, offset=2)))
-        assert isinstance(refused, dead_letter.LetterRefused)
-        assert "has ended" in refused.why
-        assert await read_values(groups) == [2, None], "nothing of the batch was written"
-        await groups.close()
-        await streams.close()
-
-    asyncio.run(test())
+    await streams.end("0.0/dead")
+    (refused,) = await streams.ask(dead_letter.StoreLetter(6, "dead", replace(LETTER, offset=2)))
+    assert isinstance(refused, dead_letter.LetterRefused)
+    assert "has ended" in refused.why
+    assert await read_values(groups) == [2, None], "nothing of the batch was written"
+    await groups.close()
+    await streams.close()
 
 
 def test_SS_346_SS_350_SS_411_what_fails_too_often_goes_to_the_dead_letter_topic_and_is_read_there(tmp_path, caplog):

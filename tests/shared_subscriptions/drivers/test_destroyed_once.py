@@ -31,20 +31,16 @@ def through(url, line):
         pytest.param((SWEEPS, WRITES, COMMITS), True, id="the end is not answered"),
     ],
 )
-def test_SS_263_a_destroyer_that_stood_still_spares_what_was_declared_since(postgres, held, unanswered):
+async def test_SS_263_a_destroyer_that_stood_still_spares_what_was_declared_since(postgres, held, unanswered):
     """Another completes the destruction while it stands still, and somebody declares the group anew."""
-
-    async def test():
-        url = postgres.url
-        await declare(GROUP, store=url)
-        port = int(url.rpartition(":")[2].partition("/")[0])
-        with HeldLine(port, *held, unanswered=unanswered) as line:
-            destroying = asyncio.create_task(destroy(GROUP, store=through(url, line)))
-            await asyncio.to_thread(line.holds.wait)
-            await destroy(GROUP, store=url)
-            anew = await declare(GROUP, store=url)
-            line.released.set()
-            assert (await destroying).found
-        assert (await declare(GROUP, store=url)).start_ns == anew.start_ns
-
-    asyncio.run(test())
+    url = postgres.url
+    await declare(GROUP, store=url)
+    port = int(url.rpartition(":")[2].partition("/")[0])
+    with HeldLine(port, *held, unanswered=unanswered) as line:
+        destroying = asyncio.create_task(destroy(GROUP, store=through(url, line)))
+        await asyncio.to_thread(line.holds.wait)
+        await destroy(GROUP, store=url)
+        anew = await declare(GROUP, store=url)
+        line.released.set()
+        assert (await destroying).found
+    assert (await declare(GROUP, store=url)).start_ns == anew.start_ns

@@ -59,29 +59,25 @@ async def test_scenario_2_a_group_declared_with_start_0_reads_everything_stored(
         assert payloads(await read(messages, 2)) == [b"one", b"two"]
 
 
-def test_the_groups_of_a_store_are_listed_whoever_declared_them(tmp_path, capsys):
+async def test_the_groups_of_a_store_are_listed_whoever_declared_them(tmp_path, capsys):
     """With more streams than a page has, records of another group between, and one that is being destroyed."""
-
-    async def test():
-        place = Place(tmp_path)
-        await shared_subscriptions.declare("$queue/q/#", store=place.store, order="relaxed", configuration=CALM)
-        await shared_subscriptions.declare("$shared/g/orders/#", store=place.store, configuration=CALM)
-        async with place.leading(), place.consumer("consumer-1") as messages:
-            await place.publish(b"one")
-            await read(messages, 1)
-            one, other, queue = await shared_subscriptions.groups.list_groups(store=place.store)
-            assert (one.subscription, one.epoch, one.order) == (GROUP, 1, "strict")
-            assert one.leader.startswith("leader-")
-            assert (queue.subscription, queue.order, queue.leader) == ("$shared/q/#", "relaxed", "")
-            assert other.subscription == "$shared/g/orders/#"
-        opened = await asyncio.to_thread(shared_subscriptions.groups.open_stores, place.store)
-        many = tuple((record_key("g", "#", f"progress:0.0/t{number}"), 1) for number in range(2_500))
-        gone = replace(Properties(0, 1, 2, 3), destroyed=True)
-        await opened.groups.ask(Commit(1, (), (*many, (record_key("h", "a\x1b", "properties"), gone))))
-        await opened.groups.close()
-        await opened.streams.close()
-
-    asyncio.run(test())
+    place = Place(tmp_path)
+    await shared_subscriptions.declare("$queue/q/#", store=place.store, order="relaxed", configuration=CALM)
+    await shared_subscriptions.declare("$shared/g/orders/#", store=place.store, configuration=CALM)
+    async with place.leading(), place.consumer("consumer-1") as messages:
+        await place.publish(b"one")
+        await read(messages, 1)
+        one, other, queue = await shared_subscriptions.groups.list_groups(store=place.store)
+        assert (one.subscription, one.epoch, one.order) == (GROUP, 1, "strict")
+        assert one.leader.startswith("leader-")
+        assert (queue.subscription, queue.order, queue.leader) == ("$shared/q/#", "relaxed", "")
+        assert other.subscription == "$shared/g/orders/#"
+    opened = await asyncio.to_thread(shared_subscriptions.groups.open_stores, place.store)
+    many = tuple((record_key("g", "#", f"progress:0.0/t{number}"), 1) for number in range(2_500))
+    gone = replace(Properties(0, 1, 2, 3), destroyed=True)
+    await opened.groups.ask(Commit(1, (), (*many, (record_key("h", "a\x1b", "properties"), gone))))
+    await opened.groups.close()
+    await opened.streams.close()
     assert gapless(["group", "list", "--store", str(tmp_path / "messages.db")]) == 0
     assert capsys.readouterr().out.splitlines() == [
         f"{GROUP}: strict order, led by nobody",

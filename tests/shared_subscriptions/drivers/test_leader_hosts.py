@@ -66,32 +66,28 @@ class Hosts:
             await publisher.publish(topic, payloads)
 
 
-def test_a_follower_passes_borrowers_on_and_takes_over_when_the_leader_stops(tmp_path):
+async def test_a_follower_passes_borrowers_on_and_takes_over_when_the_leader_stops(tmp_path):
     place = Hosts(tmp_path)
-
-    async def test():
-        async with AsyncExitStack() as stack:
-            first = await stack.enter_async_context(AsyncExitStack())
-            hosts = [await first.enter_async_context(place.host(0))]
-            hosts += [await stack.enter_async_context(place.host(number)) for number in (1, 2)]
-            await place.publish("a", b"1")
-            one = await stack.enter_async_context(place.consumer(1, leader=0))
-            assert [message.payload for message in await read(one, 1)] == [b"1"]
-            two = await stack.enter_async_context(place.consumer(2, leader=1))
-            await until(lambda: link_of(two))
-            assert statuses(hosts)[:2] == [LeaderStatus.LEADING, LeaderStatus.FOLLOWER], "its own host passed it on"
-            assert link_of(two).leader.startswith("leader-1~")
-            await first.aclose()
-            await until(lambda: LeaderStatus.LEADING in statuses(hosts[1:]))
-            await place.publish("a", b"2")
-            got = asyncio.create_task(read(one, 1)), asyncio.create_task(read(two, 1))
-            async with asyncio.timeout(WAIT_S):
-                done, pending = await asyncio.wait(got, return_when=asyncio.FIRST_COMPLETED)
-            for task in pending:
-                task.cancel()
-            assert [message.payload for message in done.pop().result()] == [b"2"]
-
-    asyncio.run(test())
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(AsyncExitStack())
+        hosts = [await first.enter_async_context(place.host(0))]
+        hosts += [await stack.enter_async_context(place.host(number)) for number in (1, 2)]
+        await place.publish("a", b"1")
+        one = await stack.enter_async_context(place.consumer(1, leader=0))
+        assert [message.payload for message in await read(one, 1)] == [b"1"]
+        two = await stack.enter_async_context(place.consumer(2, leader=1))
+        await until(lambda: link_of(two))
+        assert statuses(hosts)[:2] == [LeaderStatus.LEADING, LeaderStatus.FOLLOWER], "its own host passed it on"
+        assert link_of(two).leader.startswith("leader-1~")
+        await first.aclose()
+        await until(lambda: LeaderStatus.LEADING in statuses(hosts[1:]))
+        await place.publish("a", b"2")
+        got = asyncio.create_task(read(one, 1)), asyncio.create_task(read(two, 1))
+        async with asyncio.timeout(WAIT_S):
+            done, pending = await asyncio.wait(got, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
+        assert [message.payload for message in done.pop().result()] == [b"2"]
 
 
 def busy_with(group):
@@ -114,43 +110,35 @@ def busy_with(group):
     return opened
 
 
-def test_SS_224_a_host_that_ends_takes_no_claim_that_it_has_given_up(tmp_path):
+async def test_SS_224_a_host_that_ends_takes_no_claim_that_it_has_given_up(tmp_path):
     """Of two groups one is given up at once: its consumer asks again while the host is busy with the other."""
     place = Hosts(tmp_path)
-
-    async def test():
-        async with AsyncExitStack() as stack:
-            leaving = await place.host(0, environment=NodeEnvironment(open_stores=busy_with("later"))).__aenter__()
-            consumers = []
-            for number, group in enumerate(("g", "later"), 1):
-                consumers.append(await stack.enter_async_context(place.consumer(number, leader=0, group=group)))
-                await until(lambda: link_of(consumers[-1]))
-            claims = [node.record.key("claim") for node in leaving.machines.nodes.values()]
-            await leaving.__aexit__(None, None, None)
-            assert len(claims) == 2
-            assert leaving.machines.nodes == {}
-            stores = open_stores(place.store)
-            (found,) = await stores.groups.ask(Read(1, tuple(claims)))
-            assert [(stored.value.leader, stored.value.epoch) for stored in found.records] == [("", 1), ("", 1)]
-            await stores.groups.close()
-            await stores.streams.close()
-
-    asyncio.run(test())
+    async with AsyncExitStack() as stack:
+        leaving = await place.host(0, environment=NodeEnvironment(open_stores=busy_with("later"))).__aenter__()
+        consumers = []
+        for number, group in enumerate(("g", "later"), 1):
+            consumers.append(await stack.enter_async_context(place.consumer(number, leader=0, group=group)))
+            await until(lambda: link_of(consumers[-1]))
+        claims = [node.record.key("claim") for node in leaving.machines.nodes.values()]
+        await leaving.__aexit__(None, None, None)
+        assert len(claims) == 2
+        assert leaving.machines.nodes == {}
+        stores = open_stores(place.store)
+        (found,) = await stores.groups.ask(Read(1, tuple(claims)))
+        assert [(stored.value.leader, stored.value.epoch) for stored in found.records] == [("", 1), ("", 1)]
+        await stores.groups.close()
+        await stores.streams.close()
 
 
-def test_SS_435_questions_for_leaders_of_undeclared_groups_keep_nobody_waiting(tmp_path):
+async def test_SS_435_questions_for_leaders_of_undeclared_groups_keep_nobody_waiting(tmp_path):
     place = Hosts(tmp_path)
-
-    async def test():
-        async with place.host(0) as host:
-            for number in range(3_000):
-                borrower = f"x~1/{number}"
-                host._runtime.receive(Packet(borrower, "leader-1", number, LeaderWanted(borrower, f"g{number}", "#")))
-            assert len(host.machines.nodes) == REQUESTS_MAX
-            assert len(host._starts._waiting) == WAITING_MAX
-            await until(lambda: not host._starts._waiting and not host.machines.nodes)
-            await place.publish("a", b"1")
-            async with place.consumer(1, leader=0) as one:
-                assert [message.payload for message in await read(one, 1)] == [b"1"]
-
-    asyncio.run(test())
+    async with place.host(0) as host:
+        for number in range(3_000):
+            borrower = f"x~1/{number}"
+            host._runtime.receive(Packet(borrower, "leader-1", number, LeaderWanted(borrower, f"g{number}", "#")))
+        assert len(host.machines.nodes) == REQUESTS_MAX
+        assert len(host._starts._waiting) == WAITING_MAX
+        await until(lambda: not host._starts._waiting and not host.machines.nodes)
+        await place.publish("a", b"1")
+        async with place.consumer(1, leader=0) as one:
+            assert [message.payload for message in await read(one, 1)] == [b"1"]

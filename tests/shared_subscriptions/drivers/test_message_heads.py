@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from contextlib import closing
 
@@ -31,48 +30,36 @@ async def fetch_all(store, *room):
     return found
 
 
-def test_SS_380_a_store_keeps_the_head_of_each_message_and_SS_381_nothing_where_there_is_none(database):
+async def test_SS_380_a_store_keeps_the_head_of_each_message_and_SS_381_nothing_where_there_is_none(database):
     database.empty()
     encoded = encode_head(HEAD)
-
-    async def test():
-        store = database.streams()
-        await store.append("a", [b"0", b"1"], [encoded, None])
-        await store.append("a", [b"2"])
-        assert await fetch_all(store) == [(b"0", encoded), (b"1", None), (b"2", None)]
-        await store.close()
-
-    asyncio.run(test())
+    store = database.streams()
+    await store.append("a", [b"0", b"1"], [encoded, None])
+    await store.append("a", [b"2"])
+    assert await fetch_all(store) == [(b"0", encoded), (b"1", None), (b"2", None)]
+    await store.close()
     found = rows_of(database, "SELECT count(*), count(head) FROM {}messages")
     assert [tuple(one) for one in found] == [(3, 1)]
 
 
-def test_SS_382_nothing_is_stored_where_a_head_is_refused(database):
+async def test_SS_382_nothing_is_stored_where_a_head_is_refused(database):
     database.empty()
-
-    async def test():
-        store = database.streams()
-        for heads in ([b"\xc1", None], [None], [None] * 3, [None, b"x" * 20_000]):
-            with pytest.raises(ConfigurationError):
-                await store.append("a", [b"0", b"1"], heads)
-        await store.append("a", [b"good"])
-        assert await fetch_all(store) == [(b"good", None)]
-        await store.close()
-
-    asyncio.run(test())
+    store = database.streams()
+    for heads in ([b"\xc1", None], [None], [None] * 3, [None, b"x" * 20_000]):
+        with pytest.raises(ConfigurationError):
+            await store.append("a", [b"0", b"1"], heads)
+    await store.append("a", [b"good"])
+    assert await fetch_all(store) == [(b"good", None)]
+    await store.close()
 
 
-def test_SS_380_heads_count_where_an_answer_is_bounded(database):
+async def test_SS_380_heads_count_where_an_answer_is_bounded(database):
     database.empty()
     encoded = encode_head(make_head({"a": b"x" * 1_000}))
-
-    async def test():
-        store = database.streams()
-        await store.append("a", [b"0"] * 9, [encoded] * 9)
-        assert len(await fetch_all(store, 2_500)) == 3
-        await store.close()
-
-    asyncio.run(test())
+    store = database.streams()
+    await store.append("a", [b"0"] * 9, [encoded] * 9)
+    assert len(await fetch_all(store, 2_500)) == 3
+    await store.close()
 
 
 async def test_SS_380_a_member_gets_what_the_publisher_gave(tmp_path):

@@ -259,7 +259,7 @@ def test_the_logs_of_a_run_merge(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["leader", "consumer", "publisher"])
-def test_a_node_that_cannot_begin_closes_its_stores(tmp_path, kind):
+async def test_a_node_that_cannot_begin_closes_its_stores(tmp_path, kind):
     """Its logs have no place; the thread of a SQLite store lives as long as the store is open."""
     (tmp_path / "file").touch()
     given = {"store": tmp_path / "messages.db", "trace": tmp_path / "file"}
@@ -268,13 +268,9 @@ def test_a_node_that_cannot_begin_closes_its_stores(tmp_path, kind):
         "consumer": lambda: SharedSubscription("$shared/g/#", leader="127.0.0.1:1", **given),
         "publisher": lambda: Publisher(given["store"], trace=given["trace"]),
     }[kind]()
-
-    async def body():
-        with pytest.raises(ConfigurationError, match="trace"):
-            await node.__aenter__()
-
     before = set(threading.enumerate())
-    asyncio.run(body())
+    with pytest.raises(ConfigurationError, match="trace"):
+        await node.__aenter__()
     assert [thread.name for thread in set(threading.enumerate()) - before if thread.name.startswith("sqlite")] == []
 
 

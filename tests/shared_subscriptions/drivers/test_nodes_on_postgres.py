@@ -80,29 +80,24 @@ class Group:
 
 
 @pytest.mark.long
-def test_a_group_goes_on_after_the_server_crashed(server, tmp_path):
-    async def test():
-        group = Group(server.database("crash"), tmp_path)
-        async with group.leading() as node:
-            group.leader = "{}:{}".format(*node.address)
-            async with group.consumer("consumer-1") as messages:
-                publishing = asyncio.create_task(group.publish(COUNT))
-                await group.read(messages, 50)
-                await asyncio.to_thread(server.crash)
-                await asyncio.to_thread(server.start)
-                await group.read(messages, COUNT * len(TOPICS))
-                await publishing
-                await group.committed(messages, COUNT * len(TOPICS))
-        wanted = {(topic, number, f"{number}".encode()) for topic in TOPICS for number in range(COUNT)}
-        assert set(group.got) == wanted, "each once in the store, and none missing"
-        group.got.clear()
-        async with group.leading() as node:
-            group.leader = "{}:{}".format(*node.address)
-            async with group.consumer("consumer-2") as messages:
-                await group.publish(1)
-                await group.read(messages, len(TOPICS))
-        assert sorted(set(group.got)) == [(topic, COUNT, b"0") for topic in TOPICS], (
-            "what was acknowledged is committed"
-        )
-
-    asyncio.run(test())
+async def test_a_group_goes_on_after_the_server_crashed(server, tmp_path):
+    group = Group(server.database("crash"), tmp_path)
+    async with group.leading() as node:
+        group.leader = "{}:{}".format(*node.address)
+        async with group.consumer("consumer-1") as messages:
+            publishing = asyncio.create_task(group.publish(COUNT))
+            await group.read(messages, 50)
+            await asyncio.to_thread(server.crash)
+            await asyncio.to_thread(server.start)
+            await group.read(messages, COUNT * len(TOPICS))
+            await publishing
+            await group.committed(messages, COUNT * len(TOPICS))
+    wanted = {(topic, number, f"{number}".encode()) for topic in TOPICS for number in range(COUNT)}
+    assert set(group.got) == wanted, "each once in the store, and none missing"
+    group.got.clear()
+    async with group.leading() as node:
+        group.leader = "{}:{}".format(*node.address)
+        async with group.consumer("consumer-2") as messages:
+            await group.publish(1)
+            await group.read(messages, len(TOPICS))
+    assert sorted(set(group.got)) == [(topic, COUNT, b"0") for topic in TOPICS], "what was acknowledged is committed"

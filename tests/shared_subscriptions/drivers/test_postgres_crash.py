@@ -188,42 +188,35 @@ def cut(server, connection):
 
 
 @pytest.mark.parametrize("topic", ["new", "known"])
-def test_an_append_whose_connection_was_lost_knows_whether_it_happened(server, topic):
+async def test_an_append_whose_connection_was_lost_knows_whether_it_happened(server, topic):
     store = Lost(server.database(f"lost_{topic}"), server)
-
-    async def test():
-        await store.append("known", [b"1"])
-        first = 1 if topic == "known" else 0
-        store.when = "before"
-        with pytest.raises(StoreUnavailable, match="nothing was written, try again") as raised:
-            await store.append(topic, [b"lost"])
-        assert not isinstance(raised.value, OutcomeOpen)
-        store.when = "after"
-        appended = await store.append(topic, [b"2", b"3"])
-        assert (appended.first, appended.last) == (first, first + 1)
-        store.when = ""
-        assert (await store.append(topic, [b"4"])).first == first + 2
-        _, (payloads,) = await store.fetch(Fetch(1, (Slice(appended.stream, 1, first, 9),)))
-        assert payloads == [(b"2", None), (b"3", None), (b"4", None)]
-        await store.close()
-
-    asyncio.run(test())
+    await store.append("known", [b"1"])
+    first = 1 if topic == "known" else 0
+    store.when = "before"
+    with pytest.raises(StoreUnavailable, match="nothing was written, try again") as raised:
+        await store.append(topic, [b"lost"])
+    assert not isinstance(raised.value, OutcomeOpen)
+    store.when = "after"
+    appended = await store.append(topic, [b"2", b"3"])
+    assert (appended.first, appended.last) == (first, first + 1)
+    store.when = ""
+    assert (await store.append(topic, [b"4"])).first == first + 2
+    _, (payloads,) = await store.fetch(Fetch(1, (Slice(appended.stream, 1, first, 9),)))
+    assert payloads == [(b"2", None), (b"3", None), (b"4", None)]
+    await store.close()
 
 
-def test_an_append_stays_open_where_the_server_does_not_come_back(server, monkeypatch):
+async def test_an_append_stays_open_where_the_server_does_not_come_back(server, monkeypatch):
     monkeypatch.setattr("statemachines.drivers.shared_subscriptions.postgres.stream_store.PATIENCE_S", 0.2)
     store = Lost(server.database("open"), server)
-
-    async def test():
-        await store.append("t", [b"1"])
-        store.when = "after"
-        with pytest.raises(OutcomeOpen, match=r"@127.0.0.1:\d+/open: .*outcome of this one is open"):
-            await store.append("t", [b"2"])
-        await store.close()
 
     def cut_and_stop(server, connection):
         server.crash()
         connection.driver_connection.execute("SELECT 1")
 
     monkeypatch.setitem(globals(), "cut", cut_and_stop)
-    asyncio.run(test())
+    await store.append("t", [b"1"])
+    store.when = "after"
+    with pytest.raises(OutcomeOpen, match=r"@127.0.0.1:\d+/open: .*outcome of this one is open"):
+        await store.append("t", [b"2"])
+    await store.close()

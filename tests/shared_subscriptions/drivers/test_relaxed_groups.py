@@ -52,18 +52,15 @@ def test_SS_405_records_of_earlier_versions_are_read_as_strict_and_without_range
             codec.read(key, codec.encode(replace(full, acked=wrong)), 1)
 
 
-def test_SS_407_a_letter_keeps_what_is_acknowledged_behind_its_message(new_database):
-    async def test():
-        groups, streams = new_database.groups(), new_database.streams(shards=1)
-        await streams.append("orders/a", TEN)
-        failing = FailingMessage(1, 3, parked=True, acked=((2, 4), (6, 7)))
-        await groups.ask(Commit(1, (), ((PROGRESS, 1), (FAILING, failing))))
-        assert await streams.ask(StoreLetter(3, "dead", LETTER)) == (LetterStored(3, True),)
-        assert await read_values(groups) == [5, FailingMessage(5, 0, acked=((6, 7),))]
-        await groups.close()
-        await streams.close()
-
-    asyncio.run(test())
+async def test_SS_407_a_letter_keeps_what_is_acknowledged_behind_its_message(new_database):
+    groups, streams = new_database.groups(), new_database.streams(shards=1)
+    await streams.append("orders/a", TEN)
+    failing = FailingMessage(1, 3, parked=True, acked=((2, 4), (6, 7)))
+    await groups.ask(Commit(1, (), ((PROGRESS, 1), (FAILING, failing))))
+    assert await streams.ask(StoreLetter(3, "dead", LETTER)) == (LetterStored(3, True),)
+    assert await read_values(groups) == [5, FailingMessage(5, 0, acked=((6, 7),))]
+    await groups.close()
+    await streams.close()
 
 
 async def test_SS_406_SS_407_streams_go_on_and_the_next_member_and_leader_know_the_holes(tmp_path):

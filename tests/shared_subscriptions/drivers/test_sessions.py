@@ -118,23 +118,7 @@ async def test_who_subscribes_again_at_once_gets_what_is_new_and_finishes_what_i
     assert third.owner != first.owner
 
 
-def test_a_topic_filter_is_read_alone_and_its_progress_is_the_application_s(tmp_path):
-    async def test():
-        place = Place(tmp_path)
-        await place.publish("old", b"1")
-        async with place.leading():
-            async with place.session() as session:
-                await session.subscribe("#")
-                async with asyncio.timeout(120):
-                    while not session.progress("#"):
-                        await asyncio.sleep(0.01)
-                await place.publish("old", b"2", b"3")
-                await place.publish("new", b"4")
-                got = await read(session, 2)
-                kept = session.progress("#")
-            got += await again(place, kept)
-        assert sorted(message.payload for message in got) == [b"2", b"3", b"4"]
-
+async def test_a_topic_filter_is_read_alone_and_its_progress_is_the_application_s(tmp_path):
     async def again(place, kept):
         async with place.session() as session:
             await session.subscribe("#", start="beginning", progress=kept)
@@ -142,7 +126,20 @@ def test_a_topic_filter_is_read_alone_and_its_progress_is_the_application_s(tmp_
             assert session.progress("#")[got[0].stream] == got[0].offset + 1
             return got
 
-    asyncio.run(test())
+    place = Place(tmp_path)
+    await place.publish("old", b"1")
+    async with place.leading():
+        async with place.session() as session:
+            await session.subscribe("#")
+            async with asyncio.timeout(120):
+                while not session.progress("#"):
+                    await asyncio.sleep(0.01)
+            await place.publish("old", b"2", b"3")
+            await place.publish("new", b"4")
+            got = await read(session, 2)
+            kept = session.progress("#")
+        got += await again(place, kept)
+    assert sorted(message.payload for message in got) == [b"2", b"3", b"4"]
 
 
 async def test_fire_and_forget_is_acknowledged_when_it_is_handed_over(tmp_path):
@@ -185,28 +182,25 @@ def test_addresses_of_leader_hosts_are_named_so_that_no_node_can_have_the_name()
             parse_leaders(wrong)
 
 
-def test_what_is_wrong_with_a_subscription_is_named(tmp_path):
-    async def test():
-        place = Place(tmp_path)
-        place.leader = "127.0.0.1:1"
-        async with place.session() as session:
-            await session.subscribe("$shared/g/#")
-            for subscription, options, rule in (
-                ("$shared/g/#", {}, "subscribed already"),
-                ("$shared/g/x#", {}, "whole last level"),
-                ("x#", {}, "whole last level"),
-                ("$shared/h/#", {"progress": {}}, "is the group's"),
-                ("a", {"start": "yesterday"}, "must be now or beginning"),
-                ("a", {"acknowledge": "never"}, '"application" or "delivery"'),
-                ("a", {"progress": {"s": -1}}, "none below 0"),
-            ):
-                with pytest.raises(ConfigurationError, match=rule):
-                    await session.subscribe(subscription, **options)
-            for asked in (session.unsubscribe("#"), call(session.progress, "#")):
-                with pytest.raises(ConfigurationError, match="is not subscribed"):
-                    await asked
-
+async def test_what_is_wrong_with_a_subscription_is_named(tmp_path):
     async def call(function, *args):
         return function(*args)
 
-    asyncio.run(test())
+    place = Place(tmp_path)
+    place.leader = "127.0.0.1:1"
+    async with place.session() as session:
+        await session.subscribe("$shared/g/#")
+        for subscription, options, rule in (
+            ("$shared/g/#", {}, "subscribed already"),
+            ("$shared/g/x#", {}, "whole last level"),
+            ("x#", {}, "whole last level"),
+            ("$shared/h/#", {"progress": {}}, "is the group's"),
+            ("a", {"start": "yesterday"}, "must be now or beginning"),
+            ("a", {"acknowledge": "never"}, '"application" or "delivery"'),
+            ("a", {"progress": {"s": -1}}, "none below 0"),
+        ):
+            with pytest.raises(ConfigurationError, match=rule):
+                await session.subscribe(subscription, **options)
+        for asked in (session.unsubscribe("#"), call(session.progress, "#")):
+            with pytest.raises(ConfigurationError, match="is not subscribed"):
+                await asked

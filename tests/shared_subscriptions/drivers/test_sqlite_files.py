@@ -205,56 +205,44 @@ SHORT = "is shorter than what was committed"
         (Path.unlink, "-shm", GONE),
     ],
 )
-def test_SS_433_a_file_that_is_not_what_was_opened_takes_no_request(tmp_path, harm, end, says):
+async def test_SS_433_a_file_that_is_not_what_was_opened_takes_no_request(tmp_path, harm, end, says):
     path = tmp_path / "x.db"
-
-    async def test():
-        groups, streams = SqliteGroupStore(path), SqliteStreamStore(path)
-        await streams.append("t", [b"1"])
-        harm(path.with_name(f"x.db{end}"))
-        for request in (
-            groups.ask(Commit(1, (), (("k", 1),))),
-            streams.append("t", [b"2"]),
-            streams.ask(ListStreams(1, "#", 0, "", 9)),
-        ):
-            with pytest.raises(StoreDamaged, match=rf"x\.db{end}: {says}"):
-                await request
-        if end == "-wal":
-            with pytest.raises(StoreDamaged, match=rf"x\.db-wal: {SHORT}"):
-                SqliteStreamStore(path)
-        await groups.close()
-        await streams.close()
-
-    asyncio.run(test())
+    groups, streams = SqliteGroupStore(path), SqliteStreamStore(path)
+    await streams.append("t", [b"1"])
+    harm(path.with_name(f"x.db{end}"))
+    for request in (
+        groups.ask(Commit(1, (), (("k", 1),))),
+        streams.append("t", [b"2"]),
+        streams.ask(ListStreams(1, "#", 0, "", 9)),
+    ):
+        with pytest.raises(StoreDamaged, match=rf"x\.db{end}: {says}"):
+            await request
+    if end == "-wal":
+        with pytest.raises(StoreDamaged, match=rf"x\.db-wal: {SHORT}"):
+            SqliteStreamStore(path)
+    await groups.close()
+    await streams.close()
 
 
-def test_SS_433_a_log_that_sqlite_has_truncated_is_whole_and_is_found_behind_a_link(tmp_path):
+async def test_SS_433_a_log_that_sqlite_has_truncated_is_whole_and_is_found_behind_a_link(tmp_path):
     path, link = tmp_path / "x.db", tmp_path / "link.db"
     link.symlink_to(path)
-
-    async def test():
-        store = SqliteStreamStore(link)
-        await store.append("t", [b"1"])
-        with closing(sqlite3.connect(path)) as other:
-            assert other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
-        assert path.with_name("x.db-wal").stat().st_size == 0
-        assert (await store.append("t", [b"2"])).last == 1
-        await store.close()
-
-    asyncio.run(test())
+    store = SqliteStreamStore(link)
+    await store.append("t", [b"1"])
+    with closing(sqlite3.connect(path)) as other:
+        assert other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
+    assert path.with_name("x.db-wal").stat().st_size == 0
+    assert (await store.append("t", [b"2"])).last == 1
+    await store.close()
 
 
-def test_a_process_that_goes_elsewhere_keeps_its_file(tmp_path, monkeypatch):
+async def test_a_process_that_goes_elsewhere_keeps_its_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "elsewhere").mkdir()
-
-    async def test():
-        store = SqliteGroupStore("x.db")
-        os.chdir("elsewhere")
-        assert isinstance((await store.ask(Commit(1, (), (("k", 1),))))[0], Committed)
-        await store.close()
-
-    asyncio.run(test())
+    store = SqliteGroupStore("x.db")
+    os.chdir("elsewhere")
+    assert isinstance((await store.ask(Commit(1, (), (("k", 1),))))[0], Committed)
+    await store.close()
     assert not list((tmp_path / "elsewhere").iterdir())
 
 

@@ -193,7 +193,7 @@ def test_the_stream_store_means_what_the_pure_one_means(database, moves):
     asyncio.run(run())
 
 
-def test_every_page_of_every_filter(database):
+async def test_every_page_of_every_filter(database):
     places = [
         "",
         "0",
@@ -204,65 +204,57 @@ def test_every_page_of_every_filter(database):
         "4",
         *(stream_store.stream_id(topic, 4, 0) for topic in TOPICS),
     ]
-
-    async def run():
-        both = Streams(database)
-        for topic in TOPICS:
-            await both.append(0, topic, 1)
-        for topic_filter in FILTERS:
-            for after in places:
-                for limit in (0, 1, 2, len(TOPICS)):
-                    await both.list(1, topic_filter, 0, after, limit)
-        await both.real.close()
-
     database.empty()
-    asyncio.run(run())
+    both = Streams(database)
+    for topic in TOPICS:
+        await both.append(0, topic, 1)
+    for topic_filter in FILTERS:
+        for after in places:
+            for limit in (0, 1, 2, len(TOPICS)):
+                await both.list(1, topic_filter, 0, after, limit)
+    await both.real.close()
 
 
 def test_the_filters_above_tell_topics_apart():
     assert {sum(stream_store.matches(each, topic) for topic in TOPICS) for each in FILTERS} >= {0, 1, 2, 3}
 
 
-def test_SS_414_what_a_group_has_not_read_is_not_dropped(database):
+async def test_SS_414_what_a_group_has_not_read_is_not_dropped(database):
     """Read by nobody, in part, wholly; of a group that begins later, and of one that is being destroyed."""
-
-    async def run():
-        groups, streams = database.groups(), database.streams()
-        key = partial(group_store.record_key, "g", "a/#")
-        declared = group_store.Properties(0, 1_000, 2_000, 3_000)
-
-        async def put(name, value):
-            (old,) = (await groups.ask(group_store.Read(1, (key(name),))))[0].records
-            await groups.ask(group_store.Commit(1, ((key(name), old),), ((key(name), value),)))
-
-        async def find_error():
-            try:
-                return await streams.drop(9)
-            except ConfigurationError as error:
-                return str(error).partition("read: ")[2].partition(";")[0]
-
-        stream = (await streams.append("a/b", [b"1", b"2", b"3"])).stream
-        await streams.append("c", [b"4"])
-        await put(names.PROPERTIES, declared)
-        assert await streams.drop(9) == 0, "the current generation is never dropped"
-        await streams.rotate()
-        assert await find_error() == f"3 of {stream} by $shared/g/a/#"
-        await put(f"{names.PROGRESS}{stream}", 1)
-        assert await find_error() == f"2 of {stream} by $shared/g/a/#"
-        await put(f"{names.PROGRESS}{stream}", 3)
-        assert await find_error() == 1
-        await streams.append("a/b", [b"5"])
-        await streams.rotate()
-        assert (await find_error()).startswith("1 of ")
-        await put(names.PROPERTIES, replace(declared, destroyed=True))
-        assert await find_error() == 2
-        await streams.append("a/b", [b"6"])
-        await put(names.PROPERTIES, declared)
-        await streams.rotate()
-        assert (await find_error()).startswith("1 of ")
-        assert await streams.drop(9, force=True) == 3
-        await groups.close()
-        await streams.close()
-
     database.empty()
-    asyncio.run(run())
+    groups, streams = database.groups(), database.streams()
+    key = partial(group_store.record_key, "g", "a/#")
+    declared = group_store.Properties(0, 1_000, 2_000, 3_000)
+
+    async def put(name, value):
+        (old,) = (await groups.ask(group_store.Read(1, (key(name),))))[0].records
+        await groups.ask(group_store.Commit(1, ((key(name), old),), ((key(name), value),)))
+
+    async def find_error():
+        try:
+            return await streams.drop(9)
+        except ConfigurationError as error:
+            return str(error).partition("read: ")[2].partition(";")[0]
+
+    stream = (await streams.append("a/b", [b"1", b"2", b"3"])).stream
+    await streams.append("c", [b"4"])
+    await put(names.PROPERTIES, declared)
+    assert await streams.drop(9) == 0, "the current generation is never dropped"
+    await streams.rotate()
+    assert await find_error() == f"3 of {stream} by $shared/g/a/#"
+    await put(f"{names.PROGRESS}{stream}", 1)
+    assert await find_error() == f"2 of {stream} by $shared/g/a/#"
+    await put(f"{names.PROGRESS}{stream}", 3)
+    assert await find_error() == 1
+    await streams.append("a/b", [b"5"])
+    await streams.rotate()
+    assert (await find_error()).startswith("1 of ")
+    await put(names.PROPERTIES, replace(declared, destroyed=True))
+    assert await find_error() == 2
+    await streams.append("a/b", [b"6"])
+    await put(names.PROPERTIES, declared)
+    await streams.rotate()
+    assert (await find_error()).startswith("1 of ")
+    assert await streams.drop(9, force=True) == 3
+    await groups.close()
+    await streams.close()

@@ -67,18 +67,16 @@ def test_SS_225_a_record_that_cannot_be_read_is_named_and_left_alone(new_databas
         ("progress:0.0/a", -1),
     ],
 )
-def test_SS_225_a_record_of_another_kind_or_a_number_that_cannot_be_is_none_of_ours(new_database, caplog, name, value):
+async def test_SS_225_a_record_of_another_kind_or_a_number_that_cannot_be_is_none_of_ours(
+    new_database, caplog, name, value
+):
     database, key = new_database, record_key("g", "#", name)
-
-    async def test():
-        store = database.groups()
-        await store.ask(Commit(1, (), ((key, 1),)))
-        spoil(database, key, msgspec.msgpack.encode(value))
-        assert await store.ask(Read(2, (key,))) == (StoreFailed(2),)
-        assert await store.ask(Commit(3, ((key, None),), ())) == (StoreFailed(3),)
-        await store.close()
-
-    asyncio.run(test())
+    store = database.groups()
+    await store.ask(Commit(1, (), ((key, 1),)))
+    spoil(database, key, msgspec.msgpack.encode(value))
+    assert await store.ask(Read(2, (key,))) == (StoreFailed(2),)
+    assert await store.ask(Commit(3, ((key, None),), ())) == (StoreFailed(3),)
+    await store.close()
     assert all(key in line and "left alone" in line for line in caplog.messages)
 
 
@@ -90,17 +88,13 @@ def test_SS_225_a_record_of_another_kind_or_a_number_that_cannot_be_is_none_of_o
         ("progress:0.0/a", 2**63 - 1),
     ],
 )
-def test_SS_225_the_greatest_numbers_can_be_read(new_database, name, value):
+async def test_SS_225_the_greatest_numbers_can_be_read(new_database, name, value):
     database, key = new_database, record_key("g", "#", name)
-
-    async def test():
-        store = database.groups()
-        await store.ask(Commit(1, (), ((key, value),)))
-        (read,) = await store.ask(Read(2, (key,)))
-        assert read.records[0].value == value
-        await store.close()
-
-    asyncio.run(test())
+    store = database.groups()
+    await store.ask(Commit(1, (), ((key, value),)))
+    (read,) = await store.ask(Read(2, (key,)))
+    assert read.records[0].value == value
+    await store.close()
 
 
 def test_SS_225_the_memory_of_what_was_named_is_bounded(tmp_path, monkeypatch, caplog):
