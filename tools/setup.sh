@@ -32,7 +32,6 @@ pg_ctlcluster postgresql
 pgbouncer pgbouncer
 redis-server redis-server
 nats-server nats-server
-rabbitmq-server rabbitmq-server
 mosquitto_sub mosquitto-clients
 mosquitto mosquitto
 spin spin
@@ -40,7 +39,7 @@ gcc gcc
 node nodejs"
 # Spark 4 runs on Java 17 or later; tests look at the HTML page in Chromium and keep groups in PostgreSQL, also behind
 # pgbouncer; one of the foreign Borrowers is JavaScript; mosquitto's clients come to our nodes for MQTT; the benchmarks
-# compare with Redis, JetStream and mosquitto; SPIN (its verifiers are compiled by gcc) is the second judge of the explorer.
+# compare with Redis and mosquitto, the demo with nats-server; SPIN (its verifiers are compiled by gcc) is the second judge of the explorer.
 
 # missing: the lines of `needed` whose command is not there.
 missing() {

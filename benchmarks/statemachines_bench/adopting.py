@@ -1,7 +1,6 @@
 """Rows about adopted machines: transitions a second, against the plainest search, which copies models deeply.
 
-The baseline with a target is a search of our own: breadth first, with a copy of the model for every call.  minicheck is
-the model checker that a user would pick instead; it searches tuples, so its model makes a fresh machine for every call.
+The baseline is a search of our own: breadth first, with a copy of the model for every call.
 """
 
 from __future__ import annotations
@@ -114,37 +113,6 @@ def rate_plainest(instances: int, limit: int, states_max: int) -> float:
     return steps / (process_time() - began)
 
 
-def rate_minicheck(limit: int) -> float:
-    """Transitions a second of processor time of minicheck: each call on a fresh model, with neither of our checks."""
-    from minicheck import Protocol, check_safety
-
-    steps = 0
-
-    def list_successors(value: tuple[str, int]) -> list[tuple[str, tuple[str, int]]]:
-        nonlocal steps
-        found = []
-        for name, args in CALLS:
-            order: Any = make_order()
-            order.state, order.paid = value
-            steps += 1
-            try:
-                order.trigger(name, *args)
-            except MachineError:
-                continue
-            if order.paid <= limit:
-                found.append((name, (order.state, order.paid)))
-        return found
-
-    model = Protocol(
-        name="order", candidate=False, fields=("state", "paid"), initial=("new", 0), transitions=list_successors,
-        invariants={"nothing": lambda fields: True},
-    )  # fmt: skip
-    began = process_time()
-    found = check_safety(model)
-    assert found["exhaustive"]
-    return steps / (process_time() - began)
-
-
 def _key(models: Iterable[Any]) -> tuple[Any, ...]:
     return tuple((one.state, one.paid, one.price) for one in models)
 
@@ -152,11 +120,6 @@ def _key(models: Iterable[Any]) -> tuple[Any, ...]:
 def prepare_one(size: Size) -> TurnPair:
     limit = size.pick(*LIMITS)
     return TurnPair(partial(rate_adopted, limit), partial(rate_plainest, 1, limit, 1_000_000))
-
-
-def prepare_minicheck(size: Size) -> TurnPair:
-    limit = size.pick(*LIMITS)
-    return TurnPair(partial(rate_adopted, limit), partial(rate_minicheck, limit))
 
 
 def prepare_product(size: Size) -> TurnPair:
@@ -174,15 +137,6 @@ ROWS = (
         prepare=prepare_one,
         ratio=RatioKind.OURS_OVER_BASELINE,
         at_least=0.5,
-    ),
-    BenchRow(
-        name="adopt-minicheck",
-        about="the same search beside a model of minicheck that drives a fresh machine for every call, unchecked",
-        unit="transitions / s",
-        baseline_name="minicheck 0.4",
-        prepare=prepare_minicheck,
-        ratio=RatioKind.OURS_OVER_BASELINE,
-        aim="0.5 times",
     ),
     BenchRow(
         name="adopt-product",

@@ -21,7 +21,6 @@ from statemachines_bench.borrower_mix import (
     new_record,
 )
 from statemachines_bench.hand_borrower import HandBorrower
-from statemachines_bench.leader_mix import hand_leader, leading_record, list_updating
 from statemachines_bench.measure import bytes_each, ns_per_event
 from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 
@@ -144,23 +143,6 @@ def prepare_step_scale(size: Size) -> TurnPair:
     return TurnPair(lambda: ours(large) / ours(SMALL), lambda: by_hand(large) / by_hand(SMALL))
 
 
-def prepare_step_scale_leader(size: Size) -> TurnPair:
-    from statemachines.shared_subscriptions.leader import LEADER
-
-    large, count = size.pick(LARGE, LITTLE), size.pick(SCALE_EVENTS, 200)
-    records = {streams: leading_record(streams) for streams in (SMALL, large)}
-    events = {streams: list_updating(record, count) for streams, record in records.items()}
-
-    def ours(streams: int) -> float:
-        return ns_per_event(lambda: run_steps(LEADER.step, records[streams], events[streams]), count)
-
-    def by_hand(streams: int) -> float:
-        hand = hand_leader(records[streams])
-        return ns_per_event(lambda: run_hand(hand.feed, events[streams]), count)
-
-    return TurnPair(lambda: ours(large) / ours(SMALL), lambda: by_hand(large) / by_hand(SMALL))
-
-
 def prepare_idle(size: Size) -> TurnPair:
     """A machine that waits: our node, against a model that a prebuilt `transitions` machine looks after."""
     count = size.pick(IDLE, 20)
@@ -206,15 +188,6 @@ ROWS = (
         unit="x",
         baseline_name="HandBorrower",
         prepare=prepare_step_scale,
-        ratio=RatioKind.OURS_OVER_BASELINE,
-        at_most=1.5,
-    ),
-    BenchRow(
-        name="step-scale-leader",
-        about="growth of the Leader's step from 10 to 100 000 streams, against that of a hand-written class",
-        unit="x",
-        baseline_name="HandLeader",
-        prepare=prepare_step_scale_leader,
         ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=1.5,
     ),

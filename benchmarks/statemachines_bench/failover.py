@@ -374,15 +374,6 @@ ROWS = (
         aim="8 s",
     ),
     BenchRow(
-        name="failover-pause",
-        about="SIGSTOP of the leading host beyond its claim, until all streams flow; a tenth of the default times",
-        unit="s",
-        baseline_name="the same with SIGKILL",
-        prepare=lambda size: TurnPair(lambda: run_next_leader(signal.SIGSTOP), lambda: run_next_leader(signal.SIGKILL)),
-        ratio=RatioKind.OURS_OVER_BASELINE,
-        at_most=1.2,
-    ),
-    BenchRow(
         name="graceful-leave",
         about="unsubscribe of one of two consumers, until all its streams flow elsewhere; the ratio counts round trips",
         unit="ms",

@@ -25,7 +25,6 @@ MACHINE: Final = "shared_subscriptions/borrower"
 STEPS: Final = 200
 """Rows of an instance."""
 INSTANCES: Final = (40_000, 20)
-TEXT_INSTANCES: Final = (5_000, 20)
 GROUP: Final = 1 << 20
 MAPPING: Final = {
     "level": "events",
@@ -133,17 +132,6 @@ def prepare(size: Size) -> TurnPair:
     return TurnPair(partial(rate_ours, path, rows), partial(rate_polars, path, rows))
 
 
-def prepare_text(size: Size) -> TurnPair:
-    """The same as NDJSON."""
-    instances = size.pick(*TEXT_INSTANCES)
-    path, rows = make_log(instances).with_suffix(".ndjson"), instances * STEPS
-    if not path.exists():
-        import polars as pl
-
-        pl.read_parquet(make_log(instances)).cast(pl.String).write_ndjson(path)
-    return TurnPair(partial(rate_ours, path, rows), partial(rate_polars, path, rows))
-
-
 ROWS: Final = (
     BenchRow(
         name="judge-foreign",
@@ -154,13 +142,5 @@ ROWS: Final = (
         ratio=RatioKind.OURS_OVER_BASELINE,
         at_least=0.5,
         aim="2 M rows/s on two cores",
-    ),
-    BenchRow(
-        name="judge-foreign-ndjson",
-        about="1 million events of a foreign log in NDJSON, judged in the same way",
-        unit="rows / s",
-        baseline_name="Polars, the same look-up with the states known",
-        prepare=prepare_text,
-        ratio=RatioKind.OURS_OVER_BASELINE,
     ),
 )

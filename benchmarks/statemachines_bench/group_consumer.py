@@ -1,4 +1,4 @@
-"""A consumer as a process of its own, ours, of a Redis group or of JetStream, for the rows about groups.
+"""A consumer as a process of its own, ours or of a Redis group, for the row about groups.
 
 It says `ready`, waits for a line, takes part, and says now and then, and when nothing more comes, how many messages
 it has acknowledged: `COUNT NANOSECONDS` (monotonic, the same clock in all processes), first before it acknowledges
@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Coroutine
 from time import monotonic_ns
 from typing import Any
 
@@ -22,10 +21,6 @@ SAID = 1_000
 
 QUIET_MS = 20
 """It speaks after so long without a message."""
-
-
-LONG_S = 60.0
-"""A pull of JetStream waits so long for a message."""
 
 
 class AcknowledgedCount:
@@ -92,52 +87,15 @@ def redis_group(port: str, streams: str, name: str) -> None:
             count.count_acknowledged(len(entries))
 
 
-async def jetstream_consumer(url: str, name: str) -> None:
-    """One of those that share a consumer of JetStream."""
-    import nats
-
-    connection: Any = await nats.connect(url, name=name)
-    pull = await connection.jetstream().pull_subscribe_bind("bench", "bench")
-    count = AcknowledgedCount()
-    while True:
-        try:
-            batch = await pull.fetch(BATCH, timeout=LONG_S)
-        except nats.errors.TimeoutError:
-            continue
-        count.got([message.data for message in batch])
-        for message in batch:
-            await message.ack()
-        count.count_acknowledged(len(batch))
-        count.say()
-
-
-async def jetstream_holder(url: str, name: str) -> None:
-    """It has a batch in hand, and acknowledges nothing."""
-    import nats
-
-    connection: Any = await nats.connect(url, name=name)
-    pull = await connection.jetstream().pull_subscribe_bind("bench", "bench")
-    found: list[Any] = []
-    while len(found) < BATCH:
-        found += await pull.fetch(BATCH - len(found), timeout=LONG_S)
-    os.write(1, b"%d %d\n" % (len(found), monotonic_ns()))
-    await asyncio.Event().wait()
-
-
 def main() -> None:
-    """`ours LEADER STORE NAME`, `redis PORT STREAMS NAME`, `jetstream URL NAME` or `jetstream-hold URL NAME`."""
+    """`ours LEADER STORE NAME` or `redis PORT STREAMS NAME`."""
     os.write(1, b"ready\n")
     sys.stdin.readline()
     kind, *arguments = sys.argv[1:]
-    kinds: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
-        "ours": ours,
-        "jetstream": jetstream_consumer,
-        "jetstream-hold": jetstream_holder,
-    }
     if kind == "redis":
         redis_group(*arguments)
     else:
-        asyncio.run(kinds[kind](*arguments))
+        asyncio.run(ours(*arguments))
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ SEEDS: Final = 24
 
 FILES: Final = 13
 
+
 START: Final = 0
 """So many copies mean one short run: what it takes is the start."""
 
@@ -126,13 +127,6 @@ def prepare_spark(size: Size) -> TurnPair:
     )
 
 
-def prepare_start(size: Size) -> TurnPair:
-    """One short run."""
-    return TurnPair(
-        lambda: measure_analysis(size, START, "spark").wall_s, lambda: measure_analysis(size, START, "local").wall_s
-    )
-
-
 ROWS: Final = (
     BenchRow(
         name=f"analyze-{NAME}",
@@ -170,13 +164,5 @@ ROWS: Final = (
         prepare=prepare_spark,
         ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=2.0,
-    ),
-    BenchRow(
-        name="analyze-spark-start",
-        about="the whole command on one short run with --engine spark and local[2]",
-        unit="s",
-        baseline_name="--engine local",
-        prepare=prepare_start,
-        ratio=RatioKind.OURS_OVER_BASELINE,
     ),
 )

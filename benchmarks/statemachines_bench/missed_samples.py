@@ -15,7 +15,7 @@ from statemachines.missed_samples.recovery import Recovery
 from statemachines.missed_samples.subscriber import SUBSCRIBER
 from statemachines.missed_samples.subscriber_record import Subscribe, SubscriberRecord
 from statemachines.testing.missed_samples.own_process import run_apart
-from statemachines_bench.measure import bytes_each, ns_per_event
+from statemachines_bench.measure import ns_per_event
 from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 
 PATIENCE_S: Final = 100.0
@@ -63,16 +63,6 @@ def throughput(size: Size) -> TurnPair:
     return TurnPair(partial(measured, "ours"), partial(measured, "theirs"))
 
 
-def cache_query(size: Size) -> TurnPair:
-    """Milliseconds of one query, the median of several."""
-    kept, asked, queries = size.pick((100_000, 1_000, 20), (200, 20, 2))
-
-    def measured(whose: str) -> float:
-        return 1_000 * run_child("cache-query", whose=whose, kept=kept, asked=asked, queries=queries)["seconds"]
-
-    return TurnPair(partial(measured, "ours"), partial(measured, "theirs"))
-
-
 # -- the machine alone ----------------------------------------------------------------------------------------------
 
 
@@ -116,21 +106,6 @@ def sources(size: Size) -> TurnPair:
     return TurnPair(partial(sample_ns, many, samples), partial(sample_ns, 10, samples))
 
 
-def sources_memory(size: Size) -> TurnPair:
-    """Bytes of each source, its name included."""
-    count = size.pick(10_000, 100)
-
-    def ours() -> float:
-        return bytes_each(lambda number: subscriber(names(count)), 1) / count
-
-    def plain() -> float:
-        return (
-            bytes_each(lambda number: {name: [index, index + 1] for index, name in enumerate(names(count))}, 1) / count
-        )
-
-    return TurnPair(ours, plain)
-
-
 ROWS = (
     *(
         BenchRow(
@@ -145,7 +120,6 @@ ROWS = (
         for name, delay_ms, pairs, at_most in (
             ("zenoh-recovery", 0, 500, 2.0),
             ("zenoh-recovery-10ms", 10, 100, 1.05),
-            ("zenoh-recovery-50ms", 50, 30, 1.05),
         )
     ),
     BenchRow(
@@ -159,14 +133,6 @@ ROWS = (
         aim="0.8",
     ),
     BenchRow(
-        "cache-query",
-        "1 000 of 100 000 samples from our publisher's cache, until the query has ended",
-        "ms",
-        "the cache of zenoh's own AdvancedPublisher",
-        cache_query,
-        RatioKind.OURS_OVER_BASELINE,
-    ),
-    BenchRow(
         "sources",
         "a sample in order of one of 10 000 sources, the machine alone",
         "ns / sample",
@@ -174,13 +140,5 @@ ROWS = (
         sources,
         RatioKind.OURS_OVER_BASELINE,
         at_most=1.5,
-    ),
-    BenchRow(
-        "sources-memory",
-        "bytes of a source at a subscriber that has delivered one sample of it, its name included",
-        "bytes",
-        "a plain dict of lists of two numbers",
-        sources_memory,
-        RatioKind.OURS_OVER_BASELINE,
     ),
 )

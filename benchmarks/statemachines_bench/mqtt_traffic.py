@@ -6,7 +6,6 @@ in flight.  Ours flushes a message before PUBACK (`power`), or not at all before
 
 from __future__ import annotations
 
-import random
 import select
 import tempfile
 from collections.abc import Callable, Iterator
@@ -98,21 +97,19 @@ def build_publish_row(name: str, ours: str, baseline: str, publishers: int, at_l
 # -- live clients -----------------------------------------------------------------------------------------------------
 
 
-def measure_latencies(kind: str, clients: int, messages: int) -> list[float]:
-    """Milliseconds from each publish to its delivery to one of so many clients, sorted."""
-    chance, took = random.Random(1), []
+def measure_latencies(kind: str, messages: int) -> list[float]:
+    """Milliseconds from each publish to its delivery, sorted."""
+    took = []
     with run_broker(kind) as broker, ExitStack() as stack:
         publisher = stack.enter_context(MqttSocket(broker.port, "publisher"))
-        subscribers = [stack.enter_context(MqttSocket(broker.port, f"s{one}")) for one in range(clients)]
-        for place, one in enumerate(subscribers):
-            one.subscribe(f"bench/{place}")
+        subscriber = stack.enter_context(MqttSocket(broker.port, "s0"))
+        subscriber.subscribe("bench/0")
         for _ in range(messages):
-            place = chance.randrange(clients)
             began = perf_counter()
-            publisher.publish(*make_publish(f"bench/{place}", PAYLOAD))
-            found = subscribers[place].read_messages()
+            publisher.publish(*make_publish("bench/0", PAYLOAD))
+            found = subscriber.read_messages()
             took.append(perf_counter() - began)
-            subscribers[place].acknowledge(found)
+            subscriber.acknowledge(found)
             publisher.read_frames()
     return [1e3 * one for one in sorted(took)]
 
@@ -126,14 +123,11 @@ LatencyRuns = SharedRuns[tuple[list[float], list[float]]]
 
 
 @cache
-def share_latencies(clients: int, size: Size) -> LatencyRuns:
+def share_latencies(size: Size) -> LatencyRuns:
     """Ours and mosquitto with as many messages."""
-    messages, count = size.pick((1_000, clients), (3, min(clients, 4)))
+    messages = size.pick(1_000, 3)
     return SharedRuns(
-        lambda: (
-            measure_latencies("ours-process", count, messages),
-            measure_latencies("mosquitto-memory", count, messages),
-        )
+        lambda: (measure_latencies("ours-process", messages), measure_latencies("mosquitto-memory", messages))
     )
 
 
@@ -145,9 +139,9 @@ def read_shares(shared: LatencyRuns, share: float) -> TurnPair:
     )
 
 
-def prepare_latency(clients: int, share: float, size: Size) -> TurnPair:
+def prepare_latency(share: float, size: Size) -> TurnPair:
     """Rows of several shares read the same runs."""
-    return read_shares(share_latencies(clients, size), share)
+    return read_shares(share_latencies(size), share)
 
 
 # -- fan-out ----------------------------------------------------------------------------------------------------------
@@ -205,20 +199,6 @@ def prepare_fan_out_absent(size: Size) -> TurnPair:
     return TurnPair(*(partial(rate_fan_out_absent, kind, sessions, messages) for kind in kinds))
 
 
-# -- idle clients -----------------------------------------------------------------------------------------------------
-
-
-def measure_idle(kind: str, clients: int) -> float:
-    """Bytes of the broker's memory for each of so many clients that are connected and subscribe a topic each."""
-    with run_broker(kind) as broker, ExitStack() as stack:
-        with MqttSocket(broker.port, "first") as first:
-            first.subscribe("bench/first")
-        before = read_memory(broker.pid)
-        for place in range(clients):
-            stack.enter_context(MqttSocket(broker.port, f"s{place}")).subscribe(f"bench/{place}")
-        return max(1, read_memory(broker.pid) - before) / clients
-
-
 def read_memory(pid: int) -> int:
     """Bytes of resident memory of a process."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -226,35 +206,24 @@ def read_memory(pid: int) -> int:
     return int(found.split()[1]) * 1_024
 
 
-def prepare_idle(size: Size) -> TurnPair:
-    """Ours and mosquitto with as many clients."""
-    runs = (partial(measure_idle, kind, size.pick(SUBSCRIBERS, 50)) for kind in ("ours-process", "mosquitto-memory"))
-    return TurnPair(*runs)
-
-
 MEMORY: Final = KINDS["mosquitto-memory"].title
-PREPARE_LATENCY: Final[tuple[tuple[str, int, str, Callable[[Size], TurnPair]], ...]] = tuple(
-    (f"mqtt-live-{clients}-{name}", clients, name, partial(prepare_latency, clients, share))
-    for clients in (1, SUBSCRIBERS)
-    for name, share in (("p50", 0.5), ("p99", 0.99))
+PREPARE_LATENCY: Final[tuple[tuple[str, str, Callable[[Size], TurnPair]], ...]] = tuple(
+    (f"mqtt-live-1-{name}", name, partial(prepare_latency, share)) for name, share in (("p50", 0.5), ("p99", 0.99))
 )
 
 ROWS: Final = (
     build_publish_row("mqtt-publish", "ours-power", "mosquitto-autosave", PUBLISHERS, 2),
     build_publish_row("mqtt-publish-one", "ours-power", "mosquitto-autosave", 1, 2),
-    build_publish_row("mqtt-publish-memory", "ours-process", "mosquitto-memory", PUBLISHERS),
-    build_publish_row("mqtt-publish-nats", "ours-process", "nats", PUBLISHERS),
-    build_publish_row("mqtt-publish-rabbitmq", "ours-power", "rabbitmq", PUBLISHERS),
     *(
         BenchRow(
             name=name,
-            about=f"publish to delivery, QoS 1 with 100 bytes, {clients} connected clients with a topic each: {what}",
+            about=f"publish to delivery, QoS 1 with 100 bytes, 1 connected clients with a topic each: {what}",
             unit="ms",
             baseline_name=MEMORY,
             prepare=prepare,
             ratio=RatioKind.OURS_OVER_BASELINE,
         )
-        for name, clients, what, prepare in PREPARE_LATENCY
+        for name, what, prepare in PREPARE_LATENCY
     ),
     BenchRow(
         name="mqtt-fan-out",
@@ -270,14 +239,6 @@ ROWS: Final = (
         unit="messages / s",
         baseline_name=MEMORY,
         prepare=prepare_fan_out_absent,
-        ratio=RatioKind.OURS_OVER_BASELINE,
-    ),
-    BenchRow(
-        name="mqtt-connections",
-        about=f"memory of a node for each of {SUBSCRIBERS} idle clients with one subscription",
-        unit="bytes / client",
-        baseline_name=MEMORY,
-        prepare=prepare_idle,
         ratio=RatioKind.OURS_OVER_BASELINE,
     ),
 )

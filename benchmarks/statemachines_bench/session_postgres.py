@@ -1,4 +1,4 @@
-"""Rows about persistent sessions on PostgreSQL: what nodes store there beside plain inserts of as many clients.
+"""The row about persistent sessions on PostgreSQL: what a node stores there beside plain inserts of as many clients.
 
 Both sides have the same server, a private one with fsync on, and as many clients, each of which waits for its answer.
 """
@@ -11,7 +11,6 @@ import re
 import subprocess
 import tempfile
 from contextlib import AsyncExitStack
-from functools import partial
 from itertools import count
 from pathlib import Path
 from time import perf_counter
@@ -27,8 +26,8 @@ PAYLOAD: Final = b"x" * 100
 INSERT: Final = "INSERT INTO plain (payload) VALUES ('" + PAYLOAD.decode() + "');\n"
 
 
-async def measure_publishes(url: str, nodes: int, messages: int) -> float:
-    """Messages a second of publishers that wait for each answer, for one absent session, over so many nodes."""
+async def measure_publishes(url: str, messages: int) -> float:
+    """Messages a second of publishers that wait for each answer, for one absent session."""
     from statemachines.drivers.persistent_sessions import PersistentSession, SessionNode, SessionPublisher
 
     async def publish(publisher: SessionPublisher, number: int) -> None:
@@ -36,21 +35,19 @@ async def measure_publishes(url: str, nodes: int, messages: int) -> float:
             await publisher.publish("t", PAYLOAD, qos=1)
 
     async with AsyncExitStack() as stack:
-        started = [await stack.enter_async_context(SessionNode(url, name=f"n{one}")) for one in range(nodes)]
-        async with PersistentSession("c", node=started[0]) as session:
+        node = await stack.enter_async_context(SessionNode(url, name="n0"))
+        async with PersistentSession("c", node=node) as session:
             await session.subscribe("t", qos=1)
-        publishers = [
-            await stack.enter_async_context(SessionPublisher(node=started[one % nodes])) for one in range(PUBLISHERS)
-        ]
+        publishers = [await stack.enter_async_context(SessionPublisher(node=node)) for _ in range(PUBLISHERS)]
         await asyncio.gather(*(publish(one, 2) for one in publishers))
         began = perf_counter()
         await asyncio.gather(*(publish(one, messages // PUBLISHERS) for one in publishers))
         return messages / (perf_counter() - began)
 
 
-def rate_publishes(url: str, nodes: int, messages: int) -> float:
+def rate_publishes(url: str, messages: int) -> float:
     """The same, on a loop of its own."""
-    return asyncio.run(measure_publishes(url, nodes, messages))
+    return asyncio.run(measure_publishes(url, messages))
 
 
 def rate_inserts(server: PostgresServer, url: str, messages: int) -> float:
@@ -72,7 +69,7 @@ def rate_inserts(server: PostgresServer, url: str, messages: int) -> float:
     return float(found[1])
 
 
-def prepare_publish(nodes: int, size: Size) -> TurnPair:
+def prepare_publish(size: Size) -> TurnPair:
     """A server for both sides; a database for each turn of ours."""
     messages = size.pick(PUBLISHED, 2 * PUBLISHERS)
     server = PostgresServer()
@@ -81,21 +78,20 @@ def prepare_publish(nodes: int, size: Size) -> TurnPair:
     numbers = count()
     plain = server.database("plain")
     return TurnPair(
-        lambda: run_alone(rate_publishes, server.database(f"ours{next(numbers)}"), nodes, messages),
+        lambda: run_alone(rate_publishes, server.database(f"ours{next(numbers)}"), messages),
         lambda: rate_inserts(server, plain, messages),
     )
 
 
-ROWS: Final = tuple(
+ROWS: Final = (
     BenchRow(
-        name=name,
+        name="session-publish-postgres",
         about=f"messages of {PUBLISHERS} publishers, each of which waits for its answer, for one absent session, over "
-        f"{nodes} {'node' if nodes == 1 else 'nodes'} on PostgreSQL",
+        "1 node on PostgreSQL",
         unit="messages / s",
         baseline_name=f"pgbench -c {PUBLISHERS}, one INSERT a transaction",
-        prepare=partial(prepare_publish, nodes),
+        prepare=prepare_publish,
         ratio=RatioKind.OURS_OVER_BASELINE,
-        at_least=at_least,
-    )
-    for name, nodes, at_least in (("session-publish-postgres", 1, 0.5), ("session-publish-postgres-2", 2, None))
+        at_least=0.5,
+    ),
 )

@@ -29,8 +29,6 @@ BODY = b"x" * 64
 Body = ctypes.c_uint8 * 64
 BATCH = [bytes([number]) * 64 for number in range(64)]
 """A block of messages that differ: pickle writes what is the same only once."""
-EACH = 4
-"""Producers, and consumers, of the row with many."""
 CONTEXT = get_context("forkserver")
 POOL = {"read_cursors": 1, "write_cursors": 1}
 """What one producer and one consumer need."""
@@ -147,56 +145,6 @@ def measure_iceoryx2(count: int) -> float:
 # -- many -----------------------------------------------------------------------------------------------------------
 
 
-def produce(put: Callable[[bytes], object], count: int, begin: Any) -> None:
-    """One of the producers."""
-    begin.wait()
-    for _ in range(count):
-        put(BODY)
-
-
-def consume(get: Callable[[], bytes], begin: Any, end: Any) -> None:
-    """One of the consumers, until it gets an empty message."""
-    begin.wait()
-    while get():
-        pass
-    end.wait()
-
-
-def measure_many(put: Callable[[bytes], object], get: Callable[[], bytes], count: int) -> float:
-    """Messages a second from all producers to all consumers."""
-    begin, end = CONTEXT.Barrier(2 * EACH + 1), CONTEXT.Barrier(EACH + 1)
-    producers = [CONTEXT.Process(target=produce, args=(put, count, begin)) for _ in range(EACH)]
-    consumers = [CONTEXT.Process(target=consume, args=(get, begin, end)) for _ in range(EACH)]
-    for process in (*producers, *consumers):
-        process.start()
-    begin.wait()
-    began = time.perf_counter()
-    for process in producers:
-        process.join()
-    for _ in consumers:
-        put(b"")
-    end.wait()
-    spent = time.perf_counter() - began
-    for process in consumers:
-        process.join()
-    return EACH * count / spent
-
-
-def ours_many(count: int) -> float:
-    """Messages a second; each consumer has its own end of the queue."""
-    with make_queue() as queue:
-        return measure_many(queue.put, queue.get, count)
-
-
-def theirs_many(count: int) -> float:
-    """Messages a second through a `multiprocessing.Queue`."""
-    queue = CONTEXT.Queue()
-    try:
-        return measure_many(queue.put, queue.get, count)
-    finally:
-        queue.close()
-
-
 # -- latency --------------------------------------------------------------------------------------------------------
 
 
@@ -289,16 +237,6 @@ def recovery_pair(threshold: float, size: Size) -> TurnPair:
 # -- pools ----------------------------------------------------------------------------------------------------------
 
 
-def cursor_ns(cursors: int, count: int) -> float:
-    """Nanoseconds a cursor that one operation takes, of queues with so many cursors in each pool."""
-    with make_queue(capacity=4096, read_cursors=cursors, write_cursors=cursors) as queue:
-        began = time.perf_counter_ns()
-        for _ in range(count):
-            queue.put(BODY)
-            queue.get()
-        return (time.perf_counter_ns() - began) / (2 * count * cursors)
-
-
 def pair(
     ours: Callable[[int], float], baseline: Callable[..., float], *more: object, full: int, small: int
 ) -> Callable[[Size], TurnPair]:
@@ -339,14 +277,6 @@ ROWS = (
         ratio=RatioKind.OURS_OVER_BASELINE,
     ),
     BenchRow(
-        name="queue-many",
-        about="one message of 64 bytes a call, four producer and four consumer processes",
-        unit="messages/s",
-        baseline_name="multiprocessing.Queue",
-        prepare=pair(ours_many, theirs_many, full=4_000, small=10),
-        ratio=RatioKind.OURS_OVER_BASELINE,
-    ),
-    BenchRow(
         name="queue-batch",
         about="shared memory, blocks of 64 messages of 64 bytes",
         unit="messages/s",
@@ -378,15 +308,5 @@ ROWS = (
             at_most=1.0,
         )
         for name, threshold, text in (("queue-recovery", 2.0, "2 s"), ("queue-recovery-short", 0.02, "20 ms"))
-    ),
-    BenchRow(
-        name="queue-pool",
-        about="one operation and cursor, pools of 1 024",
-        unit="ns",
-        baseline_name="pools of 4",
-        prepare=lambda size: TurnPair(
-            partial(cursor_ns, 1_024, size.pick(300, 3)), partial(cursor_ns, 4, size.pick(10_000, 3))
-        ),
-        ratio=RatioKind.OURS_OVER_BASELINE,
     ),
 )

@@ -77,47 +77,6 @@ class Court:
         return ns_per_event(lambda: run_until(self.env, lambda: network.sent_count >= messages), messages)
 
 
-def measure_naive(messages: int) -> float:
-    """Nanoseconds a message, as one would write it first: a `transitions` trigger, a process and a `Store` a message,
-    a dict a row."""
-    import simpy
-    from transitions import Machine
-
-    env = simpy.Environment()
-    delays = draw_delays()
-    rows: list[dict[str, Any]] = []
-    count = messages // 10
-
-    class Model:
-        hits = 0
-
-        def hit(self, event: Any) -> None:
-            self.hits += 1
-
-    model = Model()
-    machine = Machine(model, ["playing"], initial="playing", auto_transitions=False, send_event=True)
-    machine.add_transition("ball", "playing", None, before="hit")
-    box: Any = simpy.Store(env)
-
-    def carry(number: int) -> Any:
-        yield env.timeout(delays[number & 4_095])
-        yield box.put({"n": number})
-
-    def play() -> Any:
-        done = 0
-        while done < count:
-            ball = yield box.get()
-            model.ball(ball=ball)  # type: ignore[attr-defined]
-            rows.append({"t_ns": env.now, "event": "ball", "n": ball["n"], "hits": model.hits})
-            done += 1
-            env.process(carry(done))
-
-    for number in range(UNDER_WAY):
-        env.process(carry(number))
-    player_process = env.process(play())
-    return ns_per_event(lambda: env.run(until=player_process), count)
-
-
 def whole_runs(seeds: range, monitors: bool) -> float:
     """Nanoseconds a packet of whole stormy runs: borrowers, leader, stores, applications, everything."""
     from statemachines_sim.scenario import find_scenario
@@ -136,11 +95,6 @@ def whole_runs(seeds: range, monitors: bool) -> float:
 def prepare_message(size: Size) -> TurnPair:
     messages = messages_of(size)
     return TurnPair(lambda: Court().play(messages), lambda: measure_bare(messages))
-
-
-def prepare_naive(size: Size) -> TurnPair:
-    messages = messages_of(size)
-    return TurnPair(lambda: Court().play(messages), lambda: measure_naive(messages))
 
 
 def prepare_monitored(size: Size) -> TurnPair:
@@ -172,13 +126,5 @@ ROWS = (
         prepare=prepare_monitored,
         ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=2,
-    ),
-    BenchRow(
-        name="sim-naive",
-        about="the same message as one would write it first: transitions trigger, process and Store, dict rows",
-        unit="ns / message",
-        baseline_name="transitions + process + Store",
-        prepare=prepare_naive,
-        ratio=RatioKind.BASELINE_OVER_OURS,
     ),
 )

@@ -16,11 +16,10 @@ from statemachines.kernel import ConfigurationError
 from statemachines_bench.row import BenchRow
 
 THEMES: Final = (
-    "dispatch", "simulation", "stormy", "tracing", "campaigns", "transport", "reassigning", "throughput",
-    "jetstream", "failover", "poison", "judging", "foreign_judging", "exploring", "timing", "obligations", "finding",
-    "mutating", "shared_memory", "windows", "missed_samples", "sessions", "session_traffic", "session_postgres",
-    "adopting", "conforming", "mqtt_packets", "mqtt_traffic", "mqtt_groups", "mqtt_backlog", "session_latency",
-    "session_failover", "session_idle", "campaign_steps", "analysing", "long_analysis",
+    "dispatch", "simulation", "tracing", "campaigns", "transport", "throughput", "failover", "judging",
+    "foreign_judging", "exploring", "obligations", "shared_memory", "windows", "missed_samples", "sessions",
+    "session_traffic", "session_postgres", "adopting", "conforming", "mqtt_traffic", "mqtt_groups", "mqtt_backlog",
+    "session_latency", "session_failover", "session_idle", "analysing", "long_analysis",
 )  # fmt: skip
 """The modules of this package that have rows, in the order in which they are measured."""
 

@@ -12,19 +12,14 @@ from typing import Final
 
 from statemachines_bench.measure import ns_per_event
 from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
-from statemachines_bench.shared_runs import SharedRuns
 
 SEEDS: Final = range(3)
-NONE, ROWS_MADE, WRITTEN = range(3)
-"""What a run of three measures of a trace: nothing, its rows made, its rows written, too."""
-
 STEP_BYTES: Final = 10.0
 """The room that a step may take, everything else of its run included."""
 
 
-def measure_runs(size: Size, traced: bool, written: bool) -> float:
-    """Milliseconds a run: with rows or without, written as Parquet or dropped."""
-    seeds = size.pick(SEEDS, range(1))
+def measure_runs(seeds: range, traced: bool) -> float:
+    """Milliseconds a run: without a row, or with its trace written as Parquet."""
     from statemachines.trace.parquet import TraceWriter
     from statemachines_sim.campaign import run_row
     from statemachines_sim.scenario import find_scenario
@@ -35,29 +30,21 @@ def measure_runs(size: Size, traced: bool, written: bool) -> float:
     def write(directory: str) -> None:
         with TraceWriter(Path(directory), "storm") as writer:
             for number, seed in enumerate(seeds):
-                world = World(scenario, seed, trace=traced)
+                world = World(scenario, seed)
                 writer.add(run_row(scenario, world.run(), number), world.rows)
 
     def run() -> None:
         for seed in seeds:
-            World(scenario, seed, trace=traced).run()
+            World(scenario, seed, trace=False).run()
 
     with tempfile.TemporaryDirectory(prefix="gapless-bench-") as directory:
-        return ns_per_event(partial(write, directory) if written else run, len(seeds)) / 1e6
+        return ns_per_event(partial(write, directory) if traced else run, len(seeds)) / 1e6
 
 
-@cache
-def share_runs(size: Size) -> SharedRuns[tuple[float, float, float]]:
-    """The three one behind the other."""
-    return SharedRuns(
-        lambda: (measure_runs(size, False, False), measure_runs(size, True, False), measure_runs(size, True, True))
-    )
-
-
-def prepare_cost(ours: int, baseline: int, size: Size) -> TurnPair:
-    """Two of the three."""
-    shared = share_runs(size)
-    return TurnPair(shared.read(lambda values: values[ours]), shared.read(lambda values: values[baseline]))
+def prepare_cost(size: Size) -> TurnPair:
+    """The same runs with a trace and without."""
+    seeds = size.pick(SEEDS, range(1))
+    return TurnPair(partial(measure_runs, seeds, True), partial(measure_runs, seeds, False))
 
 
 @cache
@@ -91,25 +78,9 @@ ROWS: Final = (
         about="whole stormy runs with their trace made and written as Parquet, against the same runs without a row",
         unit="ms / run",
         baseline_name="no trace",
-        prepare=partial(prepare_cost, WRITTEN, NONE),
+        prepare=prepare_cost,
         ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=1.4,
-    ),
-    BenchRow(
-        name="trace-rows",
-        about="the part of it that is making the rows: kept in memory, and dropped",
-        unit="ms / run",
-        baseline_name="no trace",
-        prepare=partial(prepare_cost, ROWS_MADE, NONE),
-        ratio=RatioKind.OURS_OVER_BASELINE,
-    ),
-    BenchRow(
-        name="trace-write",
-        about="the part of it that is writing them: made and written, against made and dropped",
-        unit="ms / run",
-        baseline_name="rows made and dropped",
-        prepare=partial(prepare_cost, WRITTEN, ROWS_MADE),
-        ratio=RatioKind.OURS_OVER_BASELINE,
     ),
     BenchRow(
         name="trace-size",

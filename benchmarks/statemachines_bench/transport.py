@@ -10,7 +10,6 @@ from typing import Any
 from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 
 ONE_WAY = 50_000
-PING_PONG = 4_000
 IN_A_TURN = 64
 """Messages sent in one turn of the loop."""
 
@@ -68,14 +67,6 @@ async def pump(send: Callable[[Any], None], count: int, done: asyncio.Event) -> 
     return (perf_counter_ns() - began) / count
 
 
-async def bounce(send: Callable[[Any], None], count: int, done: asyncio.Event) -> float:
-    """Nanoseconds a round trip."""
-    began = perf_counter_ns()
-    send(make_packet(0))
-    await done.wait()
-    return (perf_counter_ns() - began) / count
-
-
 async def bare_one_way(count: int) -> float:
     loop, done = asyncio.get_running_loop(), asyncio.Event()
     here, there = make_codecs()
@@ -88,28 +79,6 @@ async def bare_one_way(count: int) -> float:
     _, client = await loop.create_connection(lambda: Bare(there, receive), *server.sockets[0].getsockname())
     try:
         return await pump(client.send, count, done)
-    finally:
-        client.transport.close()
-        server.close()
-
-
-async def bare_ping_pong(count: int) -> float:
-    loop, done = asyncio.get_running_loop(), asyncio.Event()
-    here, there = make_codecs()
-
-    def back(end: Bare, one: Any) -> None:
-        end.send(make_packet(one.msg + 1))
-
-    def forth(end: Bare, one: Any) -> None:
-        if one.msg >= 2 * count:
-            done.set()
-        else:
-            end.send(make_packet(one.msg + 1))
-
-    server = await loop.create_server(lambda: Bare(here, back), *LOCAL)
-    _, client = await loop.create_connection(lambda: Bare(there, forth), *server.sockets[0].getsockname())
-    try:
-        return await bounce(client.send, count, done)
     finally:
         client.transport.close()
         server.close()
@@ -146,33 +115,9 @@ async def our_one_way(count: int) -> float:
     return await ours(play)
 
 
-async def our_ping_pong(count: int) -> float:
-    from statemachines.wire import Packet
-
-    async def play(leader: Any, consumer: Any, done: asyncio.Event) -> float:
-        def back(one: Any) -> None:
-            leader.send(Packet("leader-1~1/1", "consumer-1~1/1", one.msg + 1, one.message))
-
-        def forth(one: Any) -> None:
-            if one.msg >= 2 * count:
-                done.set()
-            else:
-                consumer.send(make_packet(one.msg + 1))
-
-        leader.receive, consumer.receive = back, forth
-        return await bounce(consumer.send, count, done)
-
-    return await ours(play)
-
-
 def prepare_one_way(size: Size) -> TurnPair:
     count = size.pick(ONE_WAY, 500)
     return TurnPair(lambda: asyncio.run(our_one_way(count)), lambda: asyncio.run(bare_one_way(count)))
-
-
-def prepare_ping_pong(size: Size) -> TurnPair:
-    count = size.pick(PING_PONG, 50)
-    return TurnPair(lambda: asyncio.run(our_ping_pong(count)), lambda: asyncio.run(bare_ping_pong(count)))
 
 
 ROWS = (
@@ -182,15 +127,6 @@ ROWS = (
         unit="ns / message",
         baseline_name="bare asyncio.Protocol, same codec",
         prepare=prepare_one_way,
-        ratio=RatioKind.OURS_OVER_BASELINE,
-        at_most=2,
-    ),
-    BenchRow(
-        name="tcp-pingpong",
-        about="one message under way, there and back",
-        unit="ns / round trip",
-        baseline_name="bare asyncio.Protocol, same codec",
-        prepare=prepare_ping_pong,
         ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=2,
     ),

@@ -5,9 +5,7 @@ The class by hand does what an application would write for itself: the same verd
 
 from __future__ import annotations
 
-import gc
 import time
-import tracemalloc
 from collections.abc import Callable
 from random import Random
 
@@ -189,33 +187,6 @@ def scale(size: Size) -> TurnPair:
     return TurnPair(lambda: measure_growth(touch_ours, most, count), lambda: measure_growth(touch_dict, most, count))
 
 
-def memory(size: Size) -> TurnPair:
-    """Bytes a subject, its name included."""
-    count = size.pick(100_000, 500)
-
-    def ours() -> float:
-        def fill() -> SubscriberTable:
-            table = receiver()
-            for subject in names(count):
-                table.receive_one(subject, "p~1", BEGIN, 0, 0, T)
-            return table
-
-        return measure_allocation(fill) / count
-
-    return TurnPair(ours, lambda: float(SUBSCRIBER_OVERHEAD + len(names(1)[0])))
-
-
-def measure_allocation(make: Callable[[], object]) -> int:
-    """Bytes that what it makes holds."""
-    gc.collect()
-    tracemalloc.start()
-    made = make()
-    held = tracemalloc.get_traced_memory()[0]
-    tracemalloc.stop()
-    del made
-    return held
-
-
 # -- forgetting -----------------------------------------------------------------------------------------------------
 
 
@@ -296,14 +267,6 @@ ROWS = (
         scale,
         RatioKind.OURS_OVER_BASELINE,
         at_most=1.5,
-    ),
-    BenchRow(
-        "window-memory",
-        "bytes of a subject at a receiver, with one publisher",
-        "bytes",
-        "what the source reckons",
-        memory,
-        RatioKind.OURS_OVER_BASELINE,
     ),
     BenchRow(
         "rotation",

@@ -21,9 +21,8 @@ from typing import Any, Final, NamedTuple
 
 import zenoh
 import zenoh.ext
-from zenoh.handlers import Callback
 
-from statemachines.drivers.missed_samples import LoopThread, declare_reliable_publisher, declare_reliable_subscriber
+from statemachines.drivers.missed_samples import LoopThread, declare_reliable_subscriber
 from statemachines.drivers.missed_samples.session import is_matched, session_config
 from statemachines.kernel import GaplessError
 from statemachines.testing.missed_samples.linked_sessions import await_that, put_until_heard
@@ -270,87 +269,11 @@ def publish(endpoint: str, samples: int) -> Figures:
     return {}
 
 
-# -- a query of a cache ---------------------------------------------------------------------------------------------
-
-
-def cache_query(whose: str, kept: int, asked: int, queries: int) -> Figures:
-    """Median seconds of a query for `asked` of `kept` samples, until all its replies have come and it has ended."""
-    with ExitStack() as stack:
-        linked = stack.enter_context(direct_sessions())
-        if whose == "ours":
-            publisher = linked.thread.enter(
-                declare_reliable_publisher(linked.near, "k/a", history=kept, congestion_control=SURE)
-            )
-            linked.thread.call(fill, publisher, kept)
-            source, more = publisher.source, ";_gapless=1"
-        else:
-            publisher = stack.enter_context(their_publisher(linked.near, "k/a", kept))
-            fill(publisher, kept)
-            source, more = f"{publisher.id.zid}/{publisher.id.eid}", ""
-        first = (kept - asked) // 2
-        selector = f"k/a/@adv/*/{source}/**?_sn={first}..{first + asked - 1}{more}"
-        await_that(
-            lambda: ask(linked.far, selector)[1] > 0, "the way to the cache"
-        )  # nobody answers before it is known
-        return {"seconds": median(seconds_of_query(linked.far, selector, asked) for _ in range(queries))}
-
-
-def fill(publisher: Any, count: int) -> None:
-    """So many samples, which nobody hears."""
-    for _ in range(count):
-        publisher.put(BODY)
-
-
-def seconds_of_query(session: zenoh.Session, selector: str, wanted: int) -> float:
-    """Until it has ended; raises `GaplessError` if it did not bring every sample once."""
-    spent, came = ask(session, selector)
-    if came != wanted:
-        raise GaplessError(f"{came} samples came, and not {wanted}")
-    return spent
-
-
-def ask(session: zenoh.Session, selector: str) -> tuple[float, int]:
-    """Seconds until the query has ended, and how many samples it brought."""
-    bodies = []
-    over = Event()
-
-    def take(reply: zenoh.Reply) -> None:
-        if reply.ok is not None:
-            bodies.append(len(reply.ok.payload))
-
-    began = perf_counter()
-    session.get(
-        selector,
-        Callback(take, over.set, indirect=False),
-        target=zenoh.QueryTarget.ALL,
-        consolidation=zenoh.ConsolidationMode.NONE,
-        accept_replies=zenoh.ReplyKeyExpr.ANY,
-        timeout=10,
-    )
-    if not over.wait(20):
-        raise GaplessError("a query did not end")
-    return perf_counter() - began, bodies.count(len(BODY))
-
-
-@contextmanager
-def direct_sessions() -> Iterator[Sessions]:
-    """Two peers with nothing between, and a loop."""
-    endpoint = f"tcp/127.0.0.1:{free_port()}"
-    with (
-        zenoh.open(session_config(listen=[endpoint])) as near,
-        zenoh.open(session_config(connect=[endpoint])) as far,
-        LoopThread() as thread,
-    ):
-        await_that(lambda: bool(far.info.transports()), "the link")
-        yield Sessions(near, far, thread)
-
-
 WHAT: Final[dict[str, Callable[..., Figures]]] = {
     "recovery": recovery,
     "throughput": throughput,
     "publish": publish,
     "link": link,
-    "cache-query": cache_query,
 }
 
 

@@ -9,11 +9,9 @@ import pytest
 from statemachines.kernel import Send
 from statemachines.shared_subscriptions import message
 from statemachines.shared_subscriptions.borrower import BORROWER
-from statemachines.shared_subscriptions.leader import LEADER
 from statemachines.shared_subscriptions.stream import StreamProgress
 from statemachines_bench.borrower_mix import PAIR, list_connecting, mix, new_record, stream_name
 from statemachines_bench.dispatch import by_transitions, hand_borrower
-from statemachines_bench.leader_mix import hand_leader, leading_record, list_updating
 
 
 def test_the_mix_is_the_same_every_time_and_takes_the_rows_it_is_about():
@@ -91,21 +89,3 @@ def test_transitions_takes_the_same_steps():
             theirs = BORROWER.step(record, event, now_ns)
         assert theirs == ours
         record = ours.record
-
-
-def test_the_hand_written_leader_does_what_the_table_does():
-    record = leading_record(30)
-    hand = hand_leader(record)
-    for event, now_ns in list_updating(record, 200):
-        step = LEADER.step(record, event, now_ns)
-        assert LEADER.lines[step.row].clause == "SS-143"
-        assert list(step.effects) == hand.feed(event, now_ns)
-        record = step.record
-    assert hand.staged == dict(record.staged)
-
-
-def test_the_leader_that_is_measured_keeps_its_promises():
-    record = leading_record(25)
-    assert [invariant.name for invariant in LEADER.invariants if not invariant.holds(record)] == []
-    assert len(record.members) == 10
-    assert {one.status.value for one in record.assignments.values()} == {"granted"}

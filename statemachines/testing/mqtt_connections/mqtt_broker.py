@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -32,9 +31,6 @@ NATS: Final = (
     'server_name: one\nlisten: "127.0.0.1:-1"\njetstream {{ store_dir: "{folder}" }}\n'
     'mqtt {{ listen: "127.0.0.1:{port}" }}\n'
 )
-RABBITMQ: Final = "mqtt.listeners.tcp.1 = 127.0.0.1:{port}\nmqtt.allow_anonymous = true\nlog.console.level = error\n"
-RABBITMQ_START: Final = "epmd -address 127.0.0.1 & exec {program}"
-"""Erlang's name server ends with the broker."""
 
 
 class BrokerKind(NamedTuple):
@@ -66,27 +62,6 @@ def _configured(text: str, *options: str) -> Callable[[str, Path, int], list[str
         return [program, *options, "-c", str(path)]
 
     return write_command
-
-
-def _rabbit(program: str, folder: Path, port: int) -> list[str]:
-    """Debian's wrapper changes the user, so the program beside it is started."""
-    (folder / "plugins").write_text("[rabbitmq_mqtt].\n")
-    (folder / "rabbitmq.conf").write_text(RABBITMQ.format(port=port))
-    values = {
-        "HOME": folder,
-        "ERL_EPMD_PORT": free_port(),
-        "RABBITMQ_NODENAME": "gapless@localhost",
-        "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
-        "RABBITMQ_NODE_PORT": free_port(),
-        "RABBITMQ_DIST_PORT": free_port(),
-        "RABBITMQ_MNESIA_BASE": folder / "data",
-        "RABBITMQ_LOG_BASE": folder / "log",
-        "RABBITMQ_ENABLED_PLUGINS_FILE": folder / "plugins",
-        "RABBITMQ_CONFIG_FILE": folder / "rabbitmq.conf",
-        "RABBITMQ_CONF_ENV_FILE": folder / "none",
-    }
-    start = RABBITMQ_START.format(program=Path(program).resolve().with_name("rabbitmq-server"))
-    return ["env", *(f"{name}={value}" for name, value in values.items()), "sh", "-c", start]
 
 
 def find_program(name: str) -> str:
@@ -130,12 +105,6 @@ KINDS: Final = {
         _configured(MOSQUITTO + "persistence true\nautosave_on_changes true\nautosave_interval 1\n"),
     ),
     "nats": BrokerKind("nats-server, JetStream's MQTT listener", "every 2 minutes", "nats-server", _configured(NATS)),
-    "rabbitmq": BrokerKind(
-        "rabbitmq-server, MQTT plugin, a durable queue",
-        "before PUBACK, for what came together",
-        "rabbitmq-server",
-        _rabbit,
-    ),
 }
 
 
@@ -184,9 +153,9 @@ class MqttBroker:
                 time.sleep(0.02)
 
     def kill(self) -> None:
-        """SIGKILL, to its helpers too."""
+        """SIGKILL."""
         if self._child is not None:
-            os.killpg(self._child.pid, signal.SIGKILL)
+            self._child.kill()
             self._child.wait()
             self._child = None
 
