@@ -35,8 +35,8 @@ def say_nothing(known: Any, event: Any) -> tuple[Any, ...]:
 
 class Owed(NamedTuple):
     """In these `phases` ("": in every one), `on` an event, if `when(known, event)`, the rule `name` binds the machine.
-    `then(known, event)` is known with it, and of that and the event it says what `said` gives, and is in phase `to`
-    ("": in the same).  Rows of one rule share the clause and the text of its first."""
+    Then it is in phase `to` ("": in the same), `then(known, event)` is known, and of that and the event `said` gives
+    what it must say; or `step(known, event)` gives both.  Rows of one rule share the clause and text of its first."""
 
     name: str
     clause: str
@@ -47,6 +47,7 @@ class Owed(NamedTuple):
     to: str = ""
     when: Callable[[Any, Any], bool] = lambda known, event: True
     then: Callable[[Any, Any], Any] = lambda known, event: known
+    step: Callable[[Any, Any], tuple[Any, tuple[Any, ...]]] | None = None
 
     def fits(self, kind: type[Any], phase: str) -> bool:
         """Whether it is about an event of this kind in this phase."""
@@ -54,8 +55,8 @@ class Owed(NamedTuple):
 
 
 class Clock(NamedTuple):
-    """A timer that fires as `on` ((): it only counts).  It runs in these `phases`, and is due after so many `ticks`; one
-    that is late breaks `rule` ("": none).  It begins anew when it fires, when its phases are entered, and `anew`."""
+    """A timer that fires as `on` ((): it only counts).  It runs in these `phases`, and is due after so many `ticks`; if
+    it is late, `rule` is broken ("": none).  It begins anew when it fires, when its phases are entered, and `anew`."""
 
     on: Any
     phases: str
@@ -98,11 +99,11 @@ class TableContract(Counterpart):
     def make_rule(self, first: Owed) -> Rule:
         """The rule of all rows that have its name."""
 
-        def when(known: TableFacts, event: Any) -> bool:
+        def when(known: Any, event: Any) -> bool:
             row = self.find_row(known, event)
             return row is not None and row.name == first.name
 
-        def keeps(known: TableFacts, event: Any, said: tuple[Any, ...]) -> bool:
+        def keeps(known: Any, event: Any, said: tuple[Any, ...]) -> bool:
             fired = (at for at, one in enumerate(self.clocks) if one.fires(known, event))
             return said == self.expect(known, event)[1] and all(
                 known.passed[at] == self.clocks[at].ticks for at in fired
@@ -110,55 +111,57 @@ class TableContract(Counterpart):
 
         return Rule(first.name, first.clause, first.text, when, keeps)
 
-    def find_row(self, known: TableFacts, event: Any) -> Owed | None:
+    def find_row(self, known: Any, event: Any) -> Owed | None:
         """The row that binds the machine."""
         return next((row for row in self.rows(type(event), known.phase) if row.when(known, event)), None)
 
-    def is_wanted(self, known: TableFacts, event: Any) -> bool:
+    def is_wanted(self, known: Any, event: Any) -> bool:
         """Whether the machine waits for it."""
         row = self.find_row(known, event)
         return row is not None and row.on is not object
 
-    def expect(self, known: TableFacts, event: Any) -> tuple[TableFacts, tuple[Any, ...]]:
+    def expect(self, known: Any, event: Any) -> tuple[Any, tuple[Any, ...]]:
         """What is known when the machine has taken the event, but for its clocks, and what it must have said."""
         row = self.find_row(known, event)
         if row is None:
             return known, ()
-        then = row.then(known, event)
-        said = row.said(then, event)
-        if Stop() in said:
-            return replace(self.facts, phase=OVER), said
-        return replace(then, phase=row.to or then.phase), said
+        if row.step is not None:
+            then, said = row.step(known, event)
+        else:
+            then = row.then(known, event)
+            then = replace(then, phase=row.to or then.phase)
+            said = row.said(then, event)
+        return replace(self.facts, phase=OVER) if Stop() in said else then, said
 
-    def begins(self) -> TableFacts:
+    def begins(self) -> Any:
         return self.facts
 
-    def says(self, known: TableFacts) -> Iterable[Any]:
+    def says(self, known: Any) -> Iterable[Any]:
         return (word for word in self.words if known.phase != OVER and self.can_say(known, word))
 
-    def can_say(self, known: TableFacts, word: Any) -> bool:
+    def can_say(self, known: Any, word: Any) -> bool:
         """Whether the counterpart says this now."""
         if isinstance(word, Call):
             return self.is_wanted(known, word)
         is_set = isinstance(word, TimerFired) and any(one.fires(known, word) for one in self.clocks)
         return not is_set and known.phase not in self.mute
 
-    def learns(self, known: TableFacts, event: Any, said: tuple[Any, ...]) -> TableFacts:
+    def learns(self, known: Any, event: Any, said: tuple[Any, ...]) -> Any:
         if not self.is_wanted(known, event):
             return known
         then = self.expect(known, event)[0]
         return replace(then, passed=tuple(self._count(known, then, event)))
 
-    def _count(self, known: TableFacts, then: TableFacts, event: Any) -> Iterator[int]:
+    def _count(self, known: Any, then: TableFacts, event: Any) -> Iterator[int]:
         for one, ticks in zip(self.clocks, known.passed, strict=True):
             goes_on = one.runs(known.phase) and one.runs(then.phase)
             yield ticks if goes_on and not isinstance(event, one.on) and not one.anew(known, event) else 0
 
-    def ages(self, known: TableFacts, ticks: int) -> TableFacts:
+    def ages(self, known: Any, ticks: int) -> Any:
         ran = zip(self.clocks, known.passed, strict=True)
         passed = (min(now + ticks, one.ticks + bool(one.rule)) if one.runs(known.phase) else 0 for one, now in ran)
         return replace(known, passed=tuple(passed))
 
-    def is_late(self, known: TableFacts) -> int:
+    def is_late(self, known: Any) -> int:
         late = (one.rule for one, now in zip(self.clocks, known.passed, strict=True) if now > one.ticks)
         return next((self.names.index(name) + 1 for name in late), 0)

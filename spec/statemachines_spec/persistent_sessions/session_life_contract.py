@@ -59,7 +59,7 @@ class ConnectionFacts(TableFacts, frozen=True, gc=False):
 class ClientAndDatabase(TableContract):
     """a client, a host and a database that say anything at any time, also answers that nobody waits for"""
 
-    def can_say(self, known: Any, word: Any) -> bool:
+    def can_say(self, known: ConnectionFacts, word: Any) -> bool:
         """While it asks for the lock its timer is not set; nobody can see that it rests then."""
         return super().can_say(known, word) and (known.phase != "lock" or not isinstance(word, life.LockDue))
 
