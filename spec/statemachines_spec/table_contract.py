@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Call, Stop, TimerFired
+from statemachines.kernel import Call, Stop
 from statemachines_spec.contract import Counterpart, Rule
 
 OVER = "over"
@@ -68,10 +68,6 @@ class Clock(NamedTuple):
         """Whether it runs in this phase."""
         return phase in self.phases.split()
 
-    def fires(self, known: TableFacts, event: Any) -> bool:
-        """Whether the event is that it fires."""
-        return isinstance(event, self.on) and self.runs(known.phase)
-
 
 class TableContract(Counterpart):
     """A counterpart that says `words`, calls among them only in the phases `mute`, and judges by rows and clocks."""
@@ -104,10 +100,10 @@ class TableContract(Counterpart):
             return row is not None and row.name == first.name
 
         def keeps(known: Any, event: Any, said: tuple[Any, ...]) -> bool:
-            fired = (at for at, one in enumerate(self.clocks) if one.fires(known, event))
-            return said == self.expect(known, event)[1] and all(
-                known.passed[at] == self.clocks[at].ticks for at in fired
-            )
+            ran = zip(self.clocks, known.passed, strict=True)
+            is_early = any(isinstance(event, one.on) and ticks != one.ticks for one, ticks in ran)
+            is_in_time = not is_early or not self.is_wanted(known, event)
+            return is_in_time and self.read_said(known, said) == self.expect(known, event)[1]
 
         return Rule(first.name, first.clause, first.text, when, keeps)
 
@@ -133,6 +129,10 @@ class TableContract(Counterpart):
             said = row.said(then, event)
         return replace(self.facts, phase=OVER) if Stop() in said else then, said
 
+    def read_said(self, known: Any, said: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What was said as rows have it, where the machine is free to choose some of it."""
+        return said
+
     def begins(self) -> Any:
         return self.facts
 
@@ -143,7 +143,7 @@ class TableContract(Counterpart):
         """Whether the counterpart says this now."""
         if isinstance(word, Call):
             return self.is_wanted(known, word)
-        is_set = isinstance(word, TimerFired) and any(one.fires(known, word) for one in self.clocks)
+        is_set = any(isinstance(word, one.on) and one.runs(known.phase) for one in self.clocks)
         return not is_set and known.phase not in self.mute
 
     def learns(self, known: Any, event: Any, said: tuple[Any, ...]) -> Any:

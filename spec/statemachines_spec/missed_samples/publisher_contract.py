@@ -83,7 +83,7 @@ ROWS: Final = (
          Publish, "rests beats", stamp,
          then=lambda known, event: beat(replace(known, stamped=known.stamped + event.count), Beats.SPORADIC)),
     Owed("beats", "MS-31, MS-32, MS-34", "a period after it is to, it says which number was the last",
-         HeartbeatDue, "beats", say_last,
+         HeartbeatDue, "", say_last,
          then=lambda known, event: beat(replace(known, phase="rests"), Beats.PERIODIC)),
     Owed("leaves", "MS-35", "who is undeclared ends, and says nothing more",
          Undeclare, said=lambda known, event: (Stop(),)),
