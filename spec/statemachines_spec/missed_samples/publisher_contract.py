@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
-import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import Send, Stop, Tell
@@ -20,10 +18,11 @@ from statemachines.missed_samples.publisher import (
     Stamped,
     Undeclare,
 )
-from statemachines_spec.contract import Counterpart, Machine, Rule, contract
+from statemachines_spec.contract import Machine, contract
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock
 from statemachines_spec.explorer.timing import Timing
+from statemachines_spec.table_contract import Clock, Owed, TableContract, TableFacts
 
 ID: Final = "p"
 KEY: Final = "k"
@@ -36,13 +35,11 @@ PERIOD: Final = 2
 TICK_NS: Final = 1_000_000
 
 
-class PublisherFacts(msgspec.Struct, frozen=True, gc=False):
-    """How many samples were `stamped`; `rested`: ticks since the next heartbeat is waited for (-1: none is)."""
+class PublisherFacts(TableFacts, frozen=True, gc=False):
+    """When it `beats`, and how many samples were `stamped`."""
 
+    beats: Beats = Beats.OFF
     stamped: int = 0
-    declared: bool = False
-    rested: int = -1
-    ended: bool = False
 
 
 Said = tuple[Any, ...]
@@ -53,70 +50,47 @@ def on_the_wire(number: int) -> int:
     return number % 2**WIDTH
 
 
-class PublisherApplication(Counterpart):
+class PublisherApplication(TableContract):
     """an application that publishes one sample or two, whenever it likes, and stops"""
 
-    def __init__(self, beats: Beats, idle: tuple[str, ...]) -> None:
-        super().__init__(RULES, idle)
-        self.beats = beats
-
-    def begins(self) -> PublisherFacts:
-        return PublisherFacts()
-
-    def says(self, known: PublisherFacts) -> Iterator[Any]:
-        if known.ended:
-            return
-        yield Undeclare()
-        if not known.declared:
-            yield Declare()
-            return
-        yield from (Publish(count) for count in (1, 2) if known.stamped + count <= LAST)
-
-    def learns(self, known: PublisherFacts, event: Any, said: Said) -> PublisherFacts:
-        match event:
-            case Declare():
-                return replace(known, declared=True, rested=0 if self.beats is Beats.PERIODIC else -1)
-            case Publish(count):
-                waits = known.rested < 0 and self.beats is Beats.SPORADIC
-                return replace(known, stamped=known.stamped + count, rested=0 if waits else known.rested)
-            case HeartbeatDue():
-                return replace(known, rested=0 if self.beats is Beats.PERIODIC else -1)
-            case _:
-                return PublisherFacts(ended=True)
-
-    def ages(self, known: PublisherFacts, ticks: int) -> PublisherFacts:
-        return known if known.rested < 0 else replace(known, rested=min(PERIOD + 1, known.rested + ticks))
-
-    def is_late(self, known: PublisherFacts) -> int:
-        return RULES.index(BEATS) + 1 if known.rested > PERIOD else 0
+    def can_say(self, known: PublisherFacts, word: Any) -> bool:
+        """So many samples are published."""
+        return super().can_say(known, word) and known.stamped + getattr(word, "count", 0) <= LAST
 
 
-def stamps(known: PublisherFacts, event: Publish, said: Said) -> bool:
+def beat(known: PublisherFacts, beats: Beats) -> PublisherFacts:
+    """A heartbeat is due a period after this, if the publisher beats so."""
+    return replace(known, phase="beats") if known.beats is beats else known
+
+
+def stamp(known: PublisherFacts, event: Publish) -> Said:
     """The host first, so that its cache has them when somebody asks; a range is not wrapped in itself."""
-    first = known.stamped
+    first, last = known.stamped - event.count, known.stamped - 1
     sn = on_the_wire(first)
-    sample = Sample(ID, sn, sn + event.count - 1)
-    return said == (Tell(Stamped(ID, first, first + event.count - 1)), Send(KEY, sample))
+    return (Tell(Stamped(ID, first, last)), Send(KEY, Sample(ID, sn, sn + event.count - 1)))
 
 
-def beats(known: PublisherFacts, event: HeartbeatDue, said: Said) -> bool:
-    """The last number that was published, in time; before anything was, nothing."""
-    if known.rested != PERIOD:
-        return False
-    return said == ((Send(KEY, Heartbeat(ID, on_the_wire(known.stamped - 1))),) if known.stamped else ())
+def say_last(known: PublisherFacts, event: HeartbeatDue) -> Said:
+    """The last number that was published; before anything was, nothing."""
+    return (Send(KEY, Heartbeat(ID, on_the_wire(known.stamped - 1))),) if known.stamped else ()
 
 
-BEATS: Final = Rule("beats", "MS-31, MS-32, MS-34", "a period after it is to, it says which number was the last",
-                    lambda known, event: isinstance(event, HeartbeatDue), beats)  # fmt: skip
-RULES: Final = (
-    Rule("begins", "MS-30", "who is declared says nothing yet",
-         lambda known, event: isinstance(event, Declare), lambda known, event, said: said == ()),
-    Rule("stamps", "MS-33", "samples are numbered without a gap, kept, and then sent",
-         lambda known, event: isinstance(event, Publish), stamps),
-    BEATS,
-    Rule("leaves", "MS-35", "who is undeclared ends, and says nothing more",
-         lambda known, event: isinstance(event, Undeclare), lambda known, event, said: said == (Stop(),)),
-)  # fmt: skip
+# fmt: off
+ROWS: Final = (
+    Owed("begins", "MS-30", "who is declared says nothing yet",
+         Declare, "new", then=lambda known, event: beat(replace(known, phase="rests"), Beats.PERIODIC)),
+    Owed("stamps", "MS-33", "samples are numbered without a gap, kept, and then sent",
+         Publish, "rests beats", stamp,
+         then=lambda known, event: beat(replace(known, stamped=known.stamped + event.count), Beats.SPORADIC)),
+    Owed("beats", "MS-31, MS-32, MS-34", "a period after it is to, it says which number was the last",
+         HeartbeatDue, "", say_last,
+         then=lambda known, event: beat(replace(known, phase="rests"), Beats.PERIODIC)),
+    Owed("leaves", "MS-35", "who is undeclared ends, and says nothing more",
+         Undeclare, said=lambda known, event: (Stop(),)),
+)
+# fmt: on
+CLOCKS: Final = (Clock(HeartbeatDue, "beats", PERIOD, "beats"),)
+WORDS: Final = (Undeclare(), Declare(), Publish(1), Publish(2))
 
 ABOUT: Final = {
     "alone, silent": "a publisher without heartbeats, which is asked to publish whatever its application likes",
@@ -132,4 +106,5 @@ def build(name: str) -> System:
     record = PublisherRecord(ID, KEY, kind, PERIOD * TICK_NS // 1_000_000, WIDTH)
     machine = Machine(PUBLISHER, record, timing=Timing(TICK_NS, ("heartbeat",)), says_so=False)
     idle = ("beats",) if kind is Beats.OFF else ()
-    return contract(name, ABOUT[name], machine, PublisherApplication(kind, idle), TickClock(TICK_NS))
+    counterpart = PublisherApplication(ROWS, CLOCKS, WORDS, PublisherFacts(beats=kind), idle=idle)
+    return contract(name, ABOUT[name], machine, counterpart, TickClock(TICK_NS))

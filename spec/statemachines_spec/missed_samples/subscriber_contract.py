@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import Stop, Tell
@@ -14,8 +13,9 @@ from statemachines.missed_samples.message import Deliver, DeliverUnnumbered, Hea
 from statemachines.missed_samples.recovery import Recovery
 from statemachines.missed_samples.subscriber import SUBSCRIBER
 from statemachines.missed_samples.subscriber_record import Subscribe, SubscriberRecord, Unsubscribe
-from statemachines_spec.contract import Counterpart, Machine, Rule, contract
+from statemachines_spec.contract import Machine, contract
 from statemachines_spec.explorer.system import System
+from statemachines_spec.table_contract import Owed, TableContract, TableFacts
 
 P: Final = "p"
 WIDTH: Final = 2
@@ -24,83 +24,53 @@ TURN: Final = 2**WIDTH
 COUNT: Final = 5
 """Samples, at most."""
 
-Said = tuple[Any, ...]
 
-
-class SubscriberFacts(msgspec.Struct, frozen=True, gc=False):
+class SubscriberFacts(TableFacts, frozen=True, gc=False):
     """How many samples have come."""
 
     came: int = 0
-    begun: bool = False
-    ended: bool = False
 
 
-class Quiet(Counterpart):
+class Quiet(TableContract):
     """a publisher of which nothing is lost, others that say what nobody can number, and an application that leaves"""
 
-    def __init__(self) -> None:
-        super().__init__(RULES)
-
-    def begins(self) -> SubscriberFacts:
-        return SubscriberFacts()
-
     def says(self, known: SubscriberFacts) -> Iterator[Any]:
-        if known.ended:
-            return
-        yield Unsubscribe()
-        if not known.begun:
-            yield Subscribe()
-            return
-        yield from (Unnumbered(), *BEYOND)
-        if known.came < COUNT:
+        yield from super().says(known)
+        if known.phase == "begun" and known.came < COUNT:
             yield Sample(P, known.came % TURN, known.came % TURN)
         if known.came:
-            yield Heartbeat(P, -1)
-            yield Heartbeat(P, (known.came - 1) % TURN)
-
-    def learns(self, known: SubscriberFacts, event: Any, said: Said) -> SubscriberFacts:
-        match event:
-            case Subscribe():
-                return replace(known, begun=True)
-            case Unsubscribe():
-                return SubscriberFacts(ended=True)
-            case Sample() if event not in BEYOND:
-                return replace(known, came=known.came + 1)
-        return known
+            yield from (Heartbeat(P, -1), Heartbeat(P, (known.came - 1) % TURN))
 
 
 BEYOND: Final = (Sample(P, TURN, TURN), Sample("q", TURN + 1, TURN + 1), Heartbeat(P, TURN), Heartbeat("q", TURN + 2))
 """No number of this width."""
 
 
-def is_heartbeat(known: SubscriberFacts, event: Any) -> bool:
-    return isinstance(event, Heartbeat) and event not in BEYOND
+def is_of_wire(known: SubscriberFacts, event: Any) -> bool:
+    """The wire has a number like this."""
+    return event not in BEYOND
 
 
-def delivers(known: SubscriberFacts, event: Sample, said: Said) -> bool:
-    number = TURN + known.came
-    return said == (Tell(Deliver(P, number, number)),)
+def deliver(known: SubscriberFacts, event: Sample) -> tuple[Any, ...]:
+    number = TURN + known.came - 1
+    return (Tell(Deliver(P, number, number)),)
 
 
-def _says_nothing(known: SubscriberFacts, event: Any, said: Said) -> bool:
-    return said == ()
-
-
-RULES: Final = (
-    Rule("begins", "MS-51", "without history nothing is asked",
-         lambda known, event: isinstance(event, Subscribe), _says_nothing),
-    Rule("delivers", "MS-01, MS-03", "what comes in order is delivered at once",
-         lambda known, event: isinstance(event, Sample) and event not in BEYOND, delivers),
-    Rule("knows nothing of it", "MS-52", "what no number of the wire is, is nothing",
-         lambda known, event: event in BEYOND, _says_nothing),
-    Rule("passes on", "MS-54", "what bears no number is passed on as it comes",
-         lambda known, event: isinstance(event, Unnumbered),
-         lambda known, event, said: said == (Tell(DeliverUnnumbered()),)),
-    Rule("is told nothing", "MS-12, MS-55", "a heartbeat that shows no loss changes nothing",
-         is_heartbeat, _says_nothing),
-    Rule("leaves", "MS-58", "who has left ends, and says nothing more",
-         lambda known, event: isinstance(event, Unsubscribe), lambda known, event, said: said == (Stop(),)),
-)  # fmt: skip
+# fmt: off
+ROWS: Final = (
+    Owed("begins", "MS-51", "without history nothing is asked", Subscribe, "new", to="begun"),
+    Owed("delivers", "MS-01, MS-03", "what comes in order is delivered at once",
+         Sample, "begun", deliver, when=is_of_wire, then=lambda known, event: replace(known, came=known.came + 1)),
+    Owed("knows nothing of it", "MS-52", "what no number of the wire is, is nothing",
+         Sample | Heartbeat, "begun", when=lambda known, event: event in BEYOND),
+    Owed("passes on", "MS-54", "what bears no number is passed on as it comes",
+         Unnumbered, "begun", lambda known, event: (Tell(DeliverUnnumbered()),)),
+    Owed("is told nothing", "MS-12, MS-55", "a heartbeat that shows no loss changes nothing", Heartbeat, "begun"),
+    Owed("leaves", "MS-58", "who has left ends, and says nothing more",
+         Unsubscribe, said=lambda known, event: (Stop(),)),
+)
+# fmt: on
+WORDS: Final = (Unsubscribe(), Subscribe(), Unnumbered(), *BEYOND)
 
 NAME: Final = "nothing is lost"
 ABOUT: Final = {NAME: "a subscriber to whom everything comes, and much that nobody can number"}
@@ -111,4 +81,4 @@ def build(name: str) -> System:
     machine = Machine(
         SUBSCRIBER, SubscriberRecord(Recovery(sources=1), width=WIDTH), silent=("retention",), says_so=False
     )
-    return contract(name, ABOUT[name], machine, Quiet())
+    return contract(name, ABOUT[name], machine, Quiet(ROWS, (), WORDS, SubscriberFacts(), mute="new"))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
-import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import Ask, Tell
@@ -15,10 +13,11 @@ from statemachines.persistent_sessions.collector import COLLECTOR
 from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.request import DATABASE
 from statemachines.persistent_sessions.times import MS
-from statemachines_spec.contract import Counterpart, Machine, Rule, contract
+from statemachines_spec.contract import Machine, contract
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock
 from statemachines_spec.explorer.timing import Timing
+from statemachines_spec.table_contract import Clock, Owed, TableContract, TableFacts
 
 TICK_MS: Final = 4
 ROUND: Final = 2
@@ -47,20 +46,17 @@ DELETED: Final = tuple(
     asked.PageDeleted(rows, messages)
     for rows, messages in ((0, ()), (1, ()), (0, (("message", 0),)), (0, (("message", 1),)))
 )
-ANSWERS: Final = (
-    *CLIENTS, asked.ClientForgotten(False), asked.ClientForgotten(True), *ROWS, *MESSAGES, *DELETED,
-    asked.CollectFailed(),
+WORDS: Final = (
+    collector.Collect(), collector.RoundDue(""), *CLIENTS, asked.ClientForgotten(False), asked.ClientForgotten(True),
+    *ROWS, *MESSAGES, *DELETED, asked.CollectFailed(),
 )  # fmt: skip
 Said = tuple[Any, ...]
 
 
-class CollectorFacts(msgspec.Struct, frozen=True, gc=False):
-    """The `phase`: what it waits for, or that it rests, and has `rested` for so many ticks.  Its pages begin behind the
-    client `seen`, behind a row (`after`), and behind the place `last`.  It has to forget the clients `todo`; it has
-    forgotten so many `clients`, and deleted so many `rows` and `messages`."""
+class CollectorFacts(TableFacts, frozen=True, gc=False):
+    """Its pages begin behind the client `seen`, behind a row (`after`), and behind the place `last`.  It has to forget
+    the clients `todo`; it has forgotten so many `clients`, and deleted so many `rows` and `messages`."""
 
-    phase: str = "idle"
-    rested: int = 0
     seen: str = ""
     after: asked.RowKey | None = None
     last: str = ""
@@ -70,147 +66,81 @@ class CollectorFacts(msgspec.Struct, frozen=True, gc=False):
     messages: int = 0
 
 
-class DatabaseAndHost(Counterpart):
+class DatabaseAndHost(TableContract):
     """a database that answers anything at any time, also what nobody waits for, and a host"""
 
-    owes, ends = "OWES", "OWES an end"
-
-    def __init__(self) -> None:
-        super().__init__(RULES)
-
-    def begins(self) -> CollectorFacts:
-        return CollectorFacts()
-
-    def says(self, known: CollectorFacts) -> Iterator[Any]:
-        yield collector.Collect()
-        if known.phase != "idle":
-            yield collector.RoundDue("")
-        yield from ANSWERS
-
-    def learns(self, known: CollectorFacts, event: Any, said: Said) -> CollectorFacts:
-        return expect(known, event)[0]
-
-    def ages(self, known: CollectorFacts, ticks: int) -> CollectorFacts:
-        return replace(known, rested=min(known.rested + ticks, ROUND + 1)) if known.phase == "idle" else known
-
-    def is_late(self, known: CollectorFacts) -> int:
-        return 1 if known.rested > ROUND else 0
+    def expect(self, known: CollectorFacts, event: Any) -> tuple[CollectorFacts, Said]:
+        """A round that is over counts nothing."""
+        then, said = super().expect(known, event)
+        return replace(then, todo=(), clients=0, rows=0, messages=0) if then.phase == "idle" else then, said
 
 
-WANTED: Final[dict[type[Any], tuple[str, ...]]] = {
-    collector.RoundDue: ("idle",),
-    collector.Collect: ("idle",),
-    asked.ClientsRead: ("find",),
-    asked.ClientForgotten: ("forget",),
-    asked.RowsRead: ("read",),
-    asked.MessagesRead: ("scan",),
-    asked.PageDeleted: ("delete", "remove"),
-    asked.CollectFailed: ("find", "forget", "read", "delete", "scan", "remove"),
-}
-"""What is said -> the phases in which it counts."""
+def find(known: CollectorFacts, event: asked.ClientsRead) -> CollectorFacts:
+    todo = tuple(one.client for one in event.clients if one.over)
+    phase = ("forget" if todo else "find") if event.clients else "read"
+    return replace(known, phase=phase, seen=LAST if event.clients else "", todo=todo)
 
 
-def is_wanted(known: CollectorFacts, event: Any) -> bool:
-    """Whether it waits for this."""
-    return known.phase in WANTED[type(event)]
+def forget(known: CollectorFacts, event: asked.ClientForgotten) -> CollectorFacts:
+    todo = known.todo[1:]
+    return replace(known, phase="forget" if todo else "find", todo=todo, clients=known.clients + event.done)
 
 
-# -- what it must say, and what is known then -----------------------------------------------------------------------
-
-Next = tuple[CollectorFacts, Said]
-
-
-def ask(request: Any) -> Said:
-    return (Ask(DATABASE, request),)
+def read(known: CollectorFacts, event: asked.RowsRead) -> CollectorFacts:
+    phase = "delete" if event == ROWS[-1] else "read" if event.rows else "scan"
+    return replace(known, phase=phase, after=KEY if event.rows else None)
 
 
-def find(known: CollectorFacts) -> Next:
-    return replace(known, phase="find"), ask(asked.ReadClients(known.seen, GRACES.page, GRACES.dead_ms))
+def scan(known: CollectorFacts, event: asked.MessagesRead) -> CollectorFacts:
+    phase = "remove" if event == MESSAGES[-1] else "scan" if event.messages else "idle"
+    return replace(known, phase=phase, last=LAST if event.messages else "")
 
 
-def forget(known: CollectorFacts) -> Next:
-    if not known.todo:
-        return find(known)
-    return replace(known, phase="forget"), ask(asked.ForgetClient(known.todo[0], GRACES.dead_ms))
+def ask(known: CollectorFacts, event: Any) -> Said:
+    """What it asks next, or that its round is over."""
+    if known.phase == "idle":
+        whole = not isinstance(event, asked.CollectFailed)
+        return (Tell(collector.RoundEnded(known.rows, known.messages, whole, known.clients)),)
+    requests = {
+        "find": asked.ReadClients(known.seen, GRACES.page, GRACES.dead_ms),
+        "forget": asked.ForgetClient(next(iter(known.todo), ""), GRACES.dead_ms),
+        "read": asked.ReadRows(known.after, GRACES.page, waiting=False),
+        "delete": asked.DeletePage(rows=(GARBAGE,)),
+        "scan": asked.ReadMessages(known.last, GRACES.page, GRACES.message_ms),
+        "remove": asked.DeletePage(messages=(UNNEEDED,)),
+    }
+    return (Ask(DATABASE, requests[known.phase]),)
 
 
-def read(known: CollectorFacts) -> Next:
-    return replace(known, phase="read"), ask(asked.ReadRows(known.after, GRACES.page, waiting=False))
-
-
-def scan(known: CollectorFacts) -> Next:
-    return replace(known, phase="scan"), ask(asked.ReadMessages(known.last, GRACES.page, GRACES.message_ms))
-
-
-def rest(known: CollectorFacts, *, whole: bool) -> Next:
-    """The round is over."""
-    ended = collector.RoundEnded(known.rows, known.messages, whole, known.clients)
-    return replace(known, phase="idle", rested=0, todo=(), clients=0, rows=0, messages=0), (Tell(ended),)
-
-
-def count_deleted(known: CollectorFacts, event: asked.PageDeleted) -> Next:
-    if known.phase == "delete":
-        return read(replace(known, rows=known.rows + event.rows))
+def tell_lost(known: CollectorFacts, event: asked.PageDeleted) -> Said:
     lost = tuple(Tell(collector.MessageLost(message, rows)) for message, rows in event.messages if rows)
-    then, asks = scan(replace(known, messages=known.messages + len(event.messages)))
-    return then, (*lost, *asks)
+    return (*lost, *ask(known, event))
 
 
-def expect(known: CollectorFacts, event: Any) -> Next:
-    """What is known when the collector has taken the event, and what it must have said."""
-    if not is_wanted(known, event):
-        return known, ()
-    match event:
-        case asked.ClientsRead(page):
-            todo = tuple(one.client for one in page if one.over)
-            known = replace(known, seen=LAST if page else "", todo=todo)
-            return forget(known) if page else read(known)
-        case asked.ClientForgotten(done):
-            return forget(replace(known, todo=known.todo[1:], clients=known.clients + done))
-        case asked.RowsRead(page):
-            known = replace(known, after=KEY if page else None)
-            if event == ROWS[-1]:
-                return replace(known, phase="delete"), ask(asked.DeletePage(rows=(GARBAGE,)))
-            return read(known) if page else scan(known)
-        case asked.MessagesRead(page):
-            known = replace(known, last=LAST if page else "")
-            if event == MESSAGES[-1]:
-                return replace(known, phase="remove"), ask(asked.DeletePage(messages=(UNNEEDED,)))
-            return scan(known) if page else rest(known, whole=True)
-        case asked.PageDeleted():
-            return count_deleted(known, event)
-        case asked.CollectFailed():
-            return rest(known, whole=False)
-    return find(replace(known, rested=0))
-
-
-def keeps_time(known: CollectorFacts, event: Any, said: Said) -> bool:
-    return known.rested == ROUND and said == expect(known, event)[1]
-
-
-def rule(name: str, clause: str, text: str, *kinds: type[Any], keeps: Any = None) -> Rule:
-    """The rule that binds the collector when it waits for an event of these kinds."""
-    return Rule(name, clause, text, lambda known, event: isinstance(event, kinds) and is_wanted(known, event),
-                keeps or (lambda known, event, said: said == expect(known, event)[1]))  # fmt: skip
-
-
-RULES: Final = (
-    rule("begins in time", "PS-80", "it begins a round after round_ms", collector.RoundDue, keeps=keeps_time),
-    rule("begins", "PS-80", "it begins a round when it is asked to", collector.Collect),
-    rule("finds clients", "PS-82, PS-120", "it forgets the clients of a page that are over, and reads on",
-         asked.ClientsRead),
-    rule("forgets", "PS-121", "it forgets one client after the other", asked.ClientForgotten),
-    rule("deletes rows", "PS-81, PS-82", "it deletes the rows of a page that are garbage, and reads on",
-         asked.RowsRead),
-    rule("removes messages", "PS-82, PS-84", "it removes the messages of a page that nobody needs, and reads on",
-         asked.MessagesRead),
-    rule("goes on", "PS-83, PS-85", "it reads on when a page is deleted, and says what clients miss",
-         asked.PageDeleted),
-    rule("breaks off", "PS-86", "it ends the round when nobody knows what became of its request",
-         asked.CollectFailed),
-    Rule("ignores", "PS-80, PS-86, PS-87", "it does nothing for what it does not wait for",
-         lambda known, event: not is_wanted(known, event), lambda known, event, said: said == ()),
-)  # fmt: skip
+# fmt: off
+OWED: Final = (
+    Owed("begins in time", "PS-80", "it begins a round after round_ms", collector.RoundDue, "idle", ask, "find"),
+    Owed("begins", "PS-80", "it begins a round when it is asked to", collector.Collect, "idle", ask, "find"),
+    Owed("finds clients", "PS-82, PS-120", "it forgets the clients of a page that are over, and reads on",
+         asked.ClientsRead, "find", ask, then=find),
+    Owed("forgets", "PS-121", "it forgets one client after the other",
+         asked.ClientForgotten, "forget", ask, then=forget),
+    Owed("deletes rows", "PS-81, PS-82", "it deletes the rows of a page that are garbage, and reads on",
+         asked.RowsRead, "read", ask, then=read),
+    Owed("removes messages", "PS-82, PS-84", "it removes the messages of a page that nobody needs, and reads on",
+         asked.MessagesRead, "scan", ask, then=scan),
+    Owed("goes on", "PS-83, PS-85", "it reads on when a page is deleted, and says what clients miss",
+         asked.PageDeleted, "delete", ask, "read",
+         then=lambda known, event: replace(known, rows=known.rows + event.rows)),
+    Owed("goes on", "", "", asked.PageDeleted, "remove", tell_lost, "scan",
+         then=lambda known, event: replace(known, messages=known.messages + len(event.messages))),
+    Owed("breaks off", "PS-86", "it ends the round when nobody knows what became of its request",
+         asked.CollectFailed, "find forget read delete scan remove", ask, "idle"),
+    Owed("ignores", "PS-80, PS-86, PS-87", "it does nothing for what it does not wait for", collector.Collect),
+    Owed("ignores", "", "", object),
+)
+# fmt: on
+CLOCKS: Final = (Clock(collector.RoundDue, "idle", ROUND, "begins in time"),)
 
 SYSTEMS: Final[dict[str, tuple[str]]] = {
     "collector-told": ("what a collector owes the database and its host",),
@@ -227,4 +157,5 @@ def system(name: str) -> System:
         bound=lambda record: max(record.clients, record.rows, record.messages) <= MOST,
         says_so=False,
     )
-    return contract(name, *SYSTEMS[name], machine, DatabaseAndHost(), TickClock(TICK_MS * MS))
+    counterpart = DatabaseAndHost(OWED, CLOCKS, WORDS, CollectorFacts("idle"))
+    return contract(name, *SYSTEMS[name], machine, counterpart, TickClock(TICK_MS * MS))

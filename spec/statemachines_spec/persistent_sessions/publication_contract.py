@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
-import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import Send, Tell
 from statemachines.persistent_sessions import publication_record as own
 from statemachines.persistent_sessions.client_message import PublishStored, Refused
 from statemachines.persistent_sessions.publication import NODE, PUBLICATION
-from statemachines_spec.contract import Counterpart, Machine, Rule, contract
+from statemachines_spec.contract import Machine, contract
 from statemachines_spec.explorer.system import System
+from statemachines_spec.table_contract import Owed, TableContract, TableFacts
 
 MESSAGES: Final = 4
 """So many are published."""
@@ -27,37 +26,23 @@ WHY: Final = "busy"
 Said = tuple[Any, ...]
 
 
-class PublicationFacts(msgspec.Struct, frozen=True, gc=False):
+class PublicationFacts(TableFacts, frozen=True, gc=False):
     """`unanswered` messages with their sizes, in the order of the calls; the first `under_way` of them are in the
     window; `count` of all calls."""
 
-    connected: bool = False
     count: int = 0
     unanswered: tuple[tuple[int, int], ...] = ()
     under_way: int = 0
 
 
-class PublisherSurroundings(Counterpart):
+class PublisherSurroundings(TableContract):
     """an application that publishes and cancels, and nodes that come, go, and answer whatever they like"""
 
-    def __init__(self) -> None:
-        super().__init__(RULES)
-
-    def begins(self) -> PublicationFacts:
-        return PublicationFacts()
-
-    def says(self, known: PublicationFacts) -> Iterator[Any]:
-        yield own.NodeReached()
-        yield own.NodeLost()
-        if known.count < MESSAGES:
-            yield from (own.PublishPayload(size) for size in SIZES)
-        for n in range(1, known.count + 2):
-            yield own.CancelPublish(n)
-            yield PublishStored(n)
-            yield Refused(n, WHY)
-
-    def learns(self, known: PublicationFacts, event: Any, said: Said) -> PublicationFacts:
-        return expect(known, event)[0]
+    def can_say(self, known: PublicationFacts, word: Any) -> bool:
+        """So many are published; what is not published yet is answered and cancelled as well."""
+        if isinstance(word, own.PublishPayload):
+            return known.count < MESSAGES
+        return bool(getattr(word, "n", 0) <= known.count + 1)
 
 
 # -- what it must say, and what is known then -----------------------------------------------------------------------
@@ -70,6 +55,10 @@ def list_window(known: PublicationFacts) -> list[int]:
     return [n for n, _ in known.unanswered[: known.under_way]]
 
 
+def hand(numbers: list[int]) -> Said:
+    return tuple(Send(NODE, own.HandMessage(n)) for n in numbers)
+
+
 def fill(known: PublicationFacts, *told: Any) -> Next:
     """What waits goes, one behind the other, while there is room."""
     before = known.under_way
@@ -78,8 +67,12 @@ def fill(known: PublicationFacts, *told: Any) -> Next:
         if first and (first == MESSAGES_MAX or size > BYTES_MAX):
             break
         known = replace(known, under_way=first + 1)
-    sent = list_window(known)[before:] if known.connected else []
-    return known, (*told, *(Send(NODE, own.HandMessage(n)) for n in sent))
+    return known, (*told, *hand(list_window(known)[before:] if known.phase == "connected" else []))
+
+
+def publish(known: PublicationFacts, event: own.PublishPayload) -> Next:
+    n = known.count + 1
+    return fill(replace(known, count=n, unanswered=(*known.unanswered, (n, event.size_bytes))))
 
 
 def end(known: PublicationFacts, n: int, *told: Any) -> Next:
@@ -89,82 +82,35 @@ def end(known: PublicationFacts, n: int, *told: Any) -> Next:
     return fill(replace(known, unanswered=left, under_way=known.under_way - was_under_way), *told)
 
 
-def expect(known: PublicationFacts, event: Any) -> Next:
-    """What is known when the publisher has taken the event, and what it must have said."""
-    match event:
-        case own.PublishPayload(size):
-            n = known.count + 1
-            return fill(replace(known, count=n, unanswered=(*known.unanswered, (n, size))))
-        case own.NodeReached() if not known.connected:
-            said = tuple(Send(NODE, own.HandMessage(n)) for n in list_window(known))
-            return replace(known, connected=True), said
-        case own.NodeLost():
-            return replace(known, connected=False), ()
-        case PublishStored(n) if is_answered(known, event):
-            return end(known, n, Tell(own.MessageStored(n)))
-        case Refused(n, why) if is_answered(known, event):
-            return end(known, n, Tell(own.MessageRefused(n, why)))
-        case own.CancelPublish(n) if is_cancelled(known, event):
-            return end(known, n)
-    return known, ()
+def is_under_way(known: PublicationFacts, event: Any) -> bool:
+    """The node was handed it."""
+    return event.n in list_window(known)
 
 
-def is_answered(known: PublicationFacts, event: Any) -> bool:
-    """The node that is connected answers what it was handed."""
-    return isinstance(event, PublishStored | Refused) and known.connected and event.n in list_window(known)
-
-
-def is_cancelled(known: PublicationFacts, event: Any) -> bool:
-    """The application waits for it until now."""
-    return isinstance(event, own.CancelPublish) and event.n in [n for n, _ in known.unanswered]
-
-
-def is_reached(known: PublicationFacts, event: Any) -> bool:
-    """A node is connected where there was none."""
-    return isinstance(event, own.NodeReached) and not known.connected
-
-
-def is_published(known: PublicationFacts, event: Any) -> bool:
-    """One message more."""
-    return isinstance(event, own.PublishPayload)
-
-
-def goes_at_once(known: PublicationFacts, event: Any) -> bool:
-    """There is a node, and room."""
-    return is_published(known, event) and bool(expect(known, event)[1])
-
-
-def waits(known: PublicationFacts, event: Any) -> bool:
-    """There is none, or no room."""
-    return is_published(known, event) and not expect(known, event)[1]
-
-
-def means_nothing(known: PublicationFacts, event: Any) -> bool:
-    """Nobody asked for it."""
-    return not (
-        is_published(known, event)
-        or is_reached(known, event)
-        or is_answered(known, event)
-        or is_cancelled(known, event)
-    )
-
-
-def rule(name: str, clause: str, text: str, when: Any) -> Rule:
-    """The rule that says what it must say then."""
-    return Rule(name, clause, text, when, lambda known, event, said: said == expect(known, event)[1])
-
-
-RULES: Final = (
-    rule("hands over", "PS-760", "it hands a message over at once where there is room", goes_at_once),
-    rule("lets wait", "PS-761", "it keeps a message for which there is no room, or no node", waits),
-    rule("hands over again", "PS-157", "it hands what is not answered to the next node, in order", is_reached),
-    rule("tells stored", "PS-762, PS-761", "it tells once that a message is stored, and the next go",
-         lambda known, event: isinstance(event, PublishStored) and is_answered(known, event)),
-    rule("tells refused", "PS-763, PS-761", "it tells once that a message is refused, and the next go",
-         lambda known, event: isinstance(event, Refused) and is_answered(known, event)),
-    rule("cancels", "PS-764, PS-761", "it says nothing of a cancelled message, and the next go", is_cancelled),
-    rule("ignores", "PS-765", "it does nothing for an answer that it does not wait for", means_nothing),
-)  # fmt: skip
+# fmt: off
+ROWS: Final = (
+    Owed("hands over", "PS-760", "it hands a message over at once where there is room",
+         own.PublishPayload, when=lambda known, event: bool(publish(known, event)[1]), step=publish),
+    Owed("lets wait", "PS-761", "it keeps a message for which there is no room, or no node",
+         own.PublishPayload, step=publish),
+    Owed("hands over again", "PS-157", "it hands what is not answered to the next node, in order",
+         own.NodeReached, "alone", lambda known, event: hand(list_window(known)), "connected"),
+    Owed("tells stored", "PS-762, PS-761", "it tells once that a message is stored, and the next go",
+         PublishStored, "connected", when=is_under_way,
+         step=lambda known, event: end(known, event.n, Tell(own.MessageStored(event.n)))),
+    Owed("tells refused", "PS-763, PS-761", "it tells once that a message is refused, and the next go",
+         Refused, "connected", when=is_under_way,
+         step=lambda known, event: end(known, event.n, Tell(own.MessageRefused(event.n, event.why)))),
+    Owed("cancels", "PS-764, PS-761", "it says nothing of a cancelled message, and the next go", own.CancelPublish,
+         when=lambda known, event: event.n in dict(known.unanswered), step=lambda known, event: end(known, event.n)),
+    Owed("ignores", "PS-765", "it does nothing for an answer that it does not wait for", own.NodeLost, to="alone"),
+    Owed("ignores", "", "", object),
+)
+WORDS: Final = (
+    own.NodeReached(), own.NodeLost(), *(own.PublishPayload(size) for size in SIZES),
+    *(word for n in range(1, MESSAGES + 2) for word in (own.CancelPublish(n), PublishStored(n), Refused(n, WHY))),
+)
+# fmt: on
 
 SYSTEMS: Final[dict[str, tuple[str]]] = {
     "publication-told": ("what a publisher owes its application and its nodes",),
@@ -176,4 +122,4 @@ def system(name: str) -> System:
     """The system called so."""
     record = own.PublicationRecord("publisher", MESSAGES_MAX, BYTES_MAX)
     machine = Machine(PUBLICATION, record, says_so=False)
-    return contract(name, *SYSTEMS[name], machine, PublisherSurroundings())
+    return contract(name, *SYSTEMS[name], machine, PublisherSurroundings(ROWS, (), WORDS, PublicationFacts("alone")))

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
-
-import msgspec
-from msgspec.structs import replace
 
 from statemachines.kernel import Ask, Send, Stop, Tell
 from statemachines.persistent_sessions import takeover_message as message
@@ -15,10 +11,11 @@ from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import DATABASE, ConfirmRows, EpochRows, RowsConfirmed
 from statemachines.persistent_sessions.takeover import TAKEOVER
 from statemachines.persistent_sessions.times import MS, Times
-from statemachines_spec.contract import Counterpart, Machine, Rule, contract
+from statemachines_spec.contract import Machine, contract
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock
 from statemachines_spec.explorer.timing import Timing
+from statemachines_spec.table_contract import Clock, Owed, TableContract, say_nothing
 
 SESSION: Final = "session"
 CLIENT: Final = "client"
@@ -35,161 +32,62 @@ TIMES: Final = Times(
 BEYOND: Final = (EpochRows("writer", 1, (Queued(0, "no row"),)),)
 ONE: Final = (EpochRows("writer", 1, (Queued(1, "first"),)),)
 TWO: Final = (EpochRows("writer", 1, (Queued(1, "first"), Queued(2, "second"))),)
-Said = tuple[Any, ...]
 
 
-class TakeoverFacts(msgspec.Struct, frozen=True, gc=False):
-    """The `phase`: it waits for the old owner to begin or to end, for the subscription (begun), or for the database
-    (confirm).  `asked` the old owner, and `began` to wait, so many ticks ago."""
-
-    phase: str = "new"
-    asked: int = 0
-    began: int = 0
-
-    @property
-    def is_asking(self) -> bool:
-        """It waits for the old owner."""
-        return self.phase in ("begin", "end")
+def end(why: str, *before: Any) -> tuple[Any, ...]:
+    return (*before, Tell(takeover.TakenOver(SESSION, OLD, why)), Stop())
 
 
-class OldOwnerAndStore(Counterpart):
+def is_ours(known: Any, event: Any) -> bool:
+    """It is about this takeover."""
+    return (event.client, event.token) == (CLIENT, TOKEN)
+
+
+def confirm(known: Any, event: message.TakeoverEnded) -> tuple[Any, ...]:
+    """The first row that can be one, since no more is kept."""
+    return (Ask(DATABASE, ConfirmRows(SESSION, TOKEN, ONE)),) if event.found in (ONE, TWO) else end("handed")
+
+
+BEGIN_ASKED: Final = (Send(OLD, message.BeginTakeover(CLIENT, OWNER, TOKEN)),)
+END_ASKED: Final = (Send(OLD, message.EndTakeover(CLIENT, OWNER, TOKEN)),)
+# fmt: off
+ROWS: Final = (
+    Owed("begins", "PS-170", "it asks the old owner to begin",
+         takeover.StartTakeover, "new", lambda known, event: BEGIN_ASKED, "begin"),
+    Owed("asks again", "PS-171", "it asks again every repeat_ms what is not answered",
+         takeover.SayAgain, "begin", lambda known, event: BEGIN_ASKED),
+    Owed("asks again", "PS-171", "", takeover.SayAgain, "end", lambda known, event: END_ASKED),
+    Owed("waits", "PS-172", "it says nothing when the old owner has begun",
+         message.TakeoverBegun, "begin", say_nothing, "begun", is_ours),
+    Owed("finishes", "PS-174", "it asks the old owner to end once the session is subscribed",
+         takeover.FinishTakeover, "begun", lambda known, event: END_ASKED, "end"),
+    Owed("confirms", "PS-175", "it asks the database which rows are stored, as far as they are bounded",
+         message.TakeoverEnded, "end", confirm, "confirm", is_ours),
+    Owed("hands on", "PS-176", "it hands on what the database confirms, and is over",
+         RowsConfirmed, "confirm", lambda known, event: end("handed", Tell(takeover.HandedOver(event.found)))),
+    Owed("is refused", "PS-173, PS-178", "it is over when the old owner refuses",
+         message.TakeoverRefused, "begin end", lambda known, event: end("refused"), when=is_ours),
+    Owed("gives up", "PS-173, PS-178", "it gives up an old owner that is silent in begin_ms or end_ms, or has left",
+         takeover.BeginTimeout, "begin", lambda known, event: end("silent")),
+    Owed("gives up", "PS-173, PS-178", "", takeover.EndTimeout, "end confirm", lambda known, event: end("silent")),
+    Owed("ignores", "PS-179", "it does nothing for what it does not wait for", object),
+)
+WORDS: Final = (
+    takeover.StartTakeover(), takeover.FinishTakeover(), RowsConfirmed(()), RowsConfirmed(ONE),
+    *(kind(OLD) for kind in (takeover.SayAgain, takeover.BeginTimeout, takeover.EndTimeout)),
+    *(
+        one
+        for of in ((CLIENT, TOKEN), (CLIENT, TOKEN - 1), ("another", TOKEN))
+        for one in (message.TakeoverBegun(*of), message.TakeoverRefused(*of),
+                    *(message.TakeoverEnded(*of, found) for found in ((), BEYOND, ONE, TWO)))
+    ),
+)
+# fmt: on
+
+
+class OldOwnerAndStore(TableContract):
     """an old owner and a database that say anything at any time, also of another takeover, and a resume"""
 
-    owes, ends = "OWES", "OWES an end"
-
-    def __init__(self, left: bool) -> None:
-        self.patience = {"begin": REPEAT if left else BEGIN, "end": END, "confirm": END}
-        super().__init__(list_rules(self.patience))
-
-    def begins(self) -> TakeoverFacts:
-        return TakeoverFacts()
-
-    def says(self, known: TakeoverFacts) -> Iterator[Any]:
-        if known.phase == "new":
-            yield takeover.StartTakeover()
-            return
-        if known.phase == "over":
-            return
-        if known.phase == "begun":
-            yield takeover.FinishTakeover()
-        for client, token in ((CLIENT, TOKEN), (CLIENT, TOKEN - 1), ("another", TOKEN)):
-            yield message.TakeoverBegun(client, token)
-            yield message.TakeoverRefused(client, token)
-            yield from (message.TakeoverEnded(client, token, found) for found in ((), BEYOND, ONE, TWO))
-        yield from (RowsConfirmed(found) for found in ((), ONE))
-        if not known.is_asking:
-            yield takeover.SayAgain(OLD)
-        if known.phase != "begin":
-            yield takeover.BeginTimeout(OLD)
-        if known.phase in ("begin", "begun"):
-            yield takeover.EndTimeout(OLD)
-
-    def learns(self, known: TakeoverFacts, event: Any, said: Said) -> TakeoverFacts:
-        if Stop() in said:
-            return TakeoverFacts("over")
-        if isinstance(event, takeover.SayAgain) and known.is_asking:
-            return replace(known, asked=0)
-        if not is_wanted(known, event):
-            return known
-        match event:
-            case takeover.StartTakeover():
-                return TakeoverFacts("begin")
-            case message.TakeoverBegun():
-                return TakeoverFacts("begun")
-            case takeover.FinishTakeover():
-                return TakeoverFacts("end")
-        return replace(known, phase="confirm", asked=0)
-
-    def ages(self, known: TakeoverFacts, ticks: int) -> TakeoverFacts:
-        if known.phase not in self.patience:
-            return known
-        asked = known.asked + ticks if known.is_asking else 0
-        return replace(known, asked=min(asked, REPEAT + 1), began=min(known.began + ticks, END + 1))
-
-    def is_late(self, known: TakeoverFacts) -> int:
-        if known.asked > REPEAT:
-            return NAMES.index("asks again") + 1
-        return NAMES.index("gives up") + 1 if known.began > self.patience.get(known.phase, END) else 0
-
-
-WANTED: Final[dict[type[Any], tuple[str, ...]]] = {
-    takeover.StartTakeover: ("new",),
-    takeover.FinishTakeover: ("begun",),
-    message.TakeoverBegun: ("begin",),
-    message.TakeoverEnded: ("end",),
-    message.TakeoverRefused: ("begin", "end"),
-    RowsConfirmed: ("confirm",),
-    takeover.SayAgain: ("begin", "end"),
-    takeover.BeginTimeout: ("begin",),
-    takeover.EndTimeout: ("end", "confirm"),
-}
-"""What is said -> the phases in which it counts."""
-
-
-def is_wanted(known: TakeoverFacts, event: Any) -> bool:
-    """Whether it waits for this, and it is about this takeover."""
-    ours = not hasattr(event, "client") or (event.client, event.token) == (CLIENT, TOKEN)
-    return ours and known.phase in WANTED[type(event)]
-
-
-# -- what it must say -----------------------------------------------------------------------------------------------
-
-
-def ask_old(known: TakeoverFacts) -> Said:
-    """The question that the old owner has not answered."""
-    question = message.EndTakeover if known.phase == "end" else message.BeginTakeover
-    return (Send(OLD, question(CLIENT, OWNER, TOKEN)),)
-
-
-def end(why: str) -> Said:
-    return (Tell(takeover.TakenOver(SESSION, OLD, why)), Stop())
-
-
-def confirms(known: TakeoverFacts, event: message.TakeoverEnded, said: Said) -> bool:
-    """The first row that can be one, since no more is kept."""
-    if event.found in (ONE, TWO):
-        return said == (Ask(DATABASE, ConfirmRows(SESSION, TOKEN, ONE)),)
-    return said == end("handed")
-
-
-def hands_on(known: TakeoverFacts, event: RowsConfirmed, said: Said) -> bool:
-    return said == (Tell(takeover.HandedOver(event.found)), *end("handed"))
-
-
-def list_rules(patience: dict[str, int]) -> tuple[Rule, ...]:
-    """The rules of a takeover that waits so many ticks in each phase."""
-
-    def gives_up(known: TakeoverFacts, event: Any, said: Said) -> bool:
-        return said == end("silent") and known.began == patience[known.phase]
-
-    return (
-        rule("begins", "PS-170", "it asks the old owner to begin",
-             lambda known, event, said: said == ask_old(known), takeover.StartTakeover),
-        rule("asks again", "PS-171", "it asks again every repeat_ms what is not answered",
-             lambda known, event, said: said == ask_old(known) and known.asked == REPEAT, takeover.SayAgain),
-        rule("waits", "PS-172", "it says nothing when the old owner has begun",
-             lambda known, event, said: said == (), message.TakeoverBegun),
-        rule("finishes", "PS-174", "it asks the old owner to end once the session is subscribed",
-             lambda known, event, said: said == ask_old(TakeoverFacts("end")), takeover.FinishTakeover),
-        rule("confirms", "PS-175", "it asks the database which rows are stored, as far as they are bounded",
-             confirms, message.TakeoverEnded),
-        rule("hands on", "PS-176", "it hands on what the database confirms, and is over",
-             hands_on, RowsConfirmed),
-        rule("is refused", "PS-173, PS-178", "it is over when the old owner refuses",
-             lambda known, event, said: said == end("refused"), message.TakeoverRefused),
-        rule("gives up", "PS-173, PS-178", "it gives up an old owner that is silent in begin_ms or end_ms, or has left",
-             gives_up, takeover.BeginTimeout, takeover.EndTimeout),
-        Rule("ignores", "PS-179", "it does nothing for what it does not wait for",
-             lambda known, event: not is_wanted(known, event), lambda known, event, said: said == ()),
-    )  # fmt: skip
-
-
-def rule(name: str, clause: str, text: str, keeps: Any, *kinds: type[Any]) -> Rule:
-    """The rule that binds the takeover when it waits for an event of these kinds."""
-    return Rule(name, clause, text, lambda known, event: isinstance(event, kinds) and is_wanted(known, event), keeps)
-
-
-NAMES: Final = tuple(one.name for one in list_rules({}))
 
 SYSTEMS: Final[dict[str, tuple[str, bool]]] = {
     "takeover-told": ("what a takeover owes the owner of before, the resume and the host", False),
@@ -202,6 +100,10 @@ def system(name: str) -> System:
     """The system called so."""
     about, left = SYSTEMS[name]
     record = takeover.TakeoverRecord(SESSION, CLIENT, OWNER, TOKEN, OLD, TIMES, left=left)
-    timing = Timing(TICK_MS * MS, ("again", "begin", "end"))
-    machine = Machine(TAKEOVER, record, timing=timing, says_so=False)
-    return contract(name, about, machine, OldOwnerAndStore(left), TickClock(TICK_MS * MS))
+    machine = Machine(TAKEOVER, record, timing=Timing(TICK_MS * MS, ("again", "begin", "end")), says_so=False)
+    clocks = (
+        Clock(takeover.SayAgain, "begin end", REPEAT, "asks again"),
+        Clock(takeover.BeginTimeout, "begin", REPEAT if left else BEGIN, "gives up"),
+        Clock(takeover.EndTimeout, "end confirm", END, "gives up"),
+    )
+    return contract(name, about, machine, OldOwnerAndStore(ROWS, clocks, WORDS, mute="new"), TickClock(TICK_MS * MS))

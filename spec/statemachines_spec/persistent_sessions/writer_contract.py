@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -13,8 +12,9 @@ from statemachines.persistent_sessions import request as asked
 from statemachines.persistent_sessions import writer_record as writer
 from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWanted, Queued, Written
 from statemachines.persistent_sessions.writer import WRITER
-from statemachines_spec.contract import Counterpart, Machine, Rule, contract
+from statemachines_spec.contract import Machine, contract
 from statemachines_spec.explorer.system import System
+from statemachines_spec.table_contract import Owed, TableContract, TableFacts
 
 SESSION: Final = "session"
 NAME: Final = "writer"
@@ -39,12 +39,12 @@ class WriterBounds(msgspec.Struct, frozen=True):
     tokens: int
 
 
-class WriterFacts(msgspec.Struct, frozen=True, gc=False):
-    """The `phase`: what the writer waits for.  It has stored `last` rows of its `epoch`, and stores so many (`rows`).
-    Other messages are `waiting`; of them so many come `before` the marker that waits.  It has taken up marker `mark`,
-    which shows `k`.  The owner with this `token` is subscribed (`live`), or not."""
+class WriterFacts(TableFacts, frozen=True, gc=False):
+    """Up to `most` messages may be waiting.  The writer has stored `last` rows of its `epoch`, and stores so many
+    (`rows`).  Other messages are `waiting`; of them so many come `before` the marker that waits.  It has taken up
+    marker `mark`, which shows `k`.  The owner with this `token` is subscribed (`live`), or not."""
 
-    phase: str = "new"
+    most: int = 0
     epoch: int = 0
     last: int = 0
     rows: int = 0
@@ -57,53 +57,24 @@ class WriterFacts(msgspec.Struct, frozen=True, gc=False):
     live: bool = False
 
 
-class PublishersAndStore(Counterpart):
+class PublishersAndStore(TableContract):
     """publishers, owners and a database that say anything at any time, also answers that nobody waits for"""
 
-    owes, ends = "OWES", "OWES an end"
-
-    def __init__(self, bounds: WriterBounds, idle: tuple[str, ...]) -> None:
-        super().__init__(RULES, idle)
-        self.said_within = bounds
-
-    def begins(self) -> WriterFacts:
-        return WriterFacts()
-
-    def says(self, known: WriterFacts) -> Iterator[Any]:
-        if known.phase == "new":
-            yield writer.Start()
-        stored_at_once = RANGE if known.phase == "idle" else 0
-        for size in self.said_within.ranges:
-            if known.waiting + max(0, size - stored_at_once) <= self.said_within.waiting:
-                yield HAND if size == 1 else writer.HandRange((HAND,) * size)
-        yield from (asked.EpochBegun(1), asked.RowStored(STORED_NS), asked.RowUnclear())
-        yield from (asked.RowRead(found, STORED_NS) for found in (False, True))
-        if known.epoch < EPOCHS:
-            yield asked.RowFenced(EPOCHS)
-        for stored in range(known.rows + 1):
-            yield asked.RowsDuplicate(tuple(range(known.last + 1, known.last + stored + 1)))
-        yield from (MarkerWanted(SESSION, OWNERS[1], 1, n) for n in range(1, self.said_within.markers + 1))
-        for token in range(1, self.said_within.tokens + 1):
-            yield from (writer.LiveKnown(OWNERS[token], token), writer.LiveGone(token))
-
-    def learns(self, known: WriterFacts, event: Any, said: Said) -> WriterFacts:
-        return expect(known, event)[0]
+    def can_say(self, known: WriterFacts, word: Any) -> bool:
+        """So many messages may be waiting, epochs are counted, and rows are duplicates that the writer stores."""
+        match word:
+            case writer.Hand() | writer.HandRange():
+                stored_at_once = RANGE if known.phase == "idle" else 0
+                return known.waiting + max(0, count_hands(word) - stored_at_once) <= known.most
+            case asked.RowFenced():
+                return known.epoch < EPOCHS
+            case asked.RowsDuplicate(numbers):
+                return len(numbers) <= known.rows and numbers[:1] in ((), (known.last + 1,))
+        return super().can_say(known, word)
 
 
-WANTED: Final[dict[type[Any], tuple[str, ...]]] = {
-    asked.EpochBegun: ("begin",),
-    asked.RowStored: ("store", "mark"),
-    asked.RowUnclear: ("store", "mark"),
-    asked.RowFenced: ("store", "mark"),
-    asked.RowsDuplicate: ("store",),
-    asked.RowRead: ("read",),
-}
-"""Answer -> the phases in which it counts."""
-
-
-def is_wanted(known: WriterFacts, event: Any) -> bool:
-    """Whether the writer waits for it; what is no answer always counts."""
-    return type(event) not in WANTED or known.phase in WANTED[type(event)]
+def count_hands(event: Any) -> int:
+    return len(event.hands) if isinstance(event, writer.HandRange) else 1
 
 
 # -- what it must say, and what is known then -----------------------------------------------------------------------
@@ -159,77 +130,76 @@ def finish(known: WriterFacts) -> Next:
     return follow((*sent, *answer(known.rows)), begin_next(replace(known, last=known.last + known.rows)))
 
 
-def show_marker(known: WriterFacts) -> Said:
+def show_marker(known: WriterFacts, event: Any = None) -> Said:
     return (Send(OWNERS[1], LiveMarker(SESSION, NAME, known.epoch, known.k, 1, known.mark)),)
 
 
-def hear_marker(known: WriterFacts, n: int) -> Next:
-    """One that was shown is shown again; one that is later has its turn; others are dropped."""
-    if n == known.mark and known.k:
-        return known, show_marker(known)
-    if known.phase == "idle":
-        return begin_next(replace(known, marker=n)) if n >= known.mark else (known, ())
-    if n > max(known.mark, known.marker):
-        return replace(known, marker=n, before=known.waiting), ()
-    return known, ()
+def wait(known: WriterFacts, event: Any) -> WriterFacts:
+    """So many more messages wait."""
+    return replace(known, waiting=known.waiting + count_hands(event))
 
 
-def expect(known: WriterFacts, event: Any) -> Next:
-    """What is known when the writer has taken the event, and what it must have said."""
-    if not is_wanted(known, event):
-        return known, ()
-    match event:
-        case writer.Start():
-            return replace(known, phase="begin"), ask(asked.BeginEpoch(SESSION, NAME))
-        case writer.Hand() | writer.HandRange():
-            size = len(event.hands) if isinstance(event, writer.HandRange) else 1
-            known = replace(known, waiting=known.waiting + size)
-            return begin_next(known) if known.phase == "idle" else (known, ())
-        case asked.EpochBegun(epoch):
-            return begin_next(replace(known, epoch=epoch))
-        case asked.RowStored():
-            return finish(known)
-        case asked.RowRead(found):
-            return finish(known) if found else put(known)
-        case asked.RowUnclear() if known.phase == "store":
-            read = asked.ReadRow(SESSION, NAME, known.epoch, known.last + 1)
-            return replace(known, phase="read"), ask(read)
-        case asked.RowsDuplicate(numbers):
-            known = replace(known, rows=known.rows - len(numbers))
-            return follow(answer(len(numbers)), put(known) if known.rows else begin_next(known))
-        case asked.RowFenced(epoch):
-            return put(replace(known, epoch=epoch, last=0, k=0))
-        case MarkerWanted(n=n):
-            return hear_marker(known, n)
-        case writer.LiveKnown(_, token):
-            return (replace(known, token=token, live=True) if token >= known.token else known), ()
-        case writer.LiveGone(token):
-            return (replace(known, live=False) if token == known.token else known), ()
-    return put(known)
+def drop(known: WriterFacts, event: asked.RowsDuplicate) -> Next:
+    """Another has stored these rows."""
+    known = replace(known, rows=known.rows - len(event.numbers))
+    return follow(answer(len(event.numbers)), put(known) if known.rows else begin_next(known))
 
 
-def rule(name: str, clause: str, text: str, *kinds: type[Any]) -> Rule:
-    """The rule that binds the writer when it waits for an event of these kinds."""
-    return Rule(name, clause, text, lambda known, event: isinstance(event, kinds) and is_wanted(known, event),
-                lambda known, event, said: said == expect(known, event)[1])  # fmt: skip
+# fmt: off
+ROWS: Final = (
+    Owed("begins", "PS-01", "it asks for an epoch, and then for what has waited",
+         writer.Start, "new", lambda known, event: ask(asked.BeginEpoch(SESSION, NAME)), "begin"),
+    Owed("begins", "", "", asked.EpochBegun, "begin",
+         step=lambda known, event: begin_next(replace(known, epoch=event.epoch))),
+    Owed("stores", "PS-02, PS-03", "it stores a message at once, or lets it wait",
+         writer.Hand, "idle", step=lambda known, event: begin_next(wait(known, event))),
+    Owed("stores", "", "", writer.Hand, then=wait),
+    Owed("stores a range", "PS-400, PS-491", "it stores messages together, as many as a range has",
+         writer.HandRange, "idle", step=lambda known, event: begin_next(wait(known, event))),
+    Owed("stores a range", "", "", writer.HandRange, then=wait),
+    Owed("goes on", "PS-04, PS-07", "it sends what is stored, answers, and goes on in turn",
+         asked.RowStored, "store mark", step=lambda known, event: finish(known)),
+    Owed("drops duplicates", "PS-475", "it answers for rows that another has stored, and stores the others",
+         asked.RowsDuplicate, "store", step=drop),
+    Owed("reads back", "PS-05", "it reads back a row of unknown fate, and asks for a marker again",
+         asked.RowUnclear, "store",
+         lambda known, event: ask(asked.ReadRow(SESSION, NAME, known.epoch, known.last + 1)), "read"),
+    Owed("reads back", "", "", asked.RowUnclear, "mark", step=lambda known, event: put(known)),
+    Owed("believes what it reads", "PS-05", "it goes on if the row is there, and else stores it again",
+         asked.RowRead, "read", step=lambda known, event: finish(known) if event.found else put(known)),
+    Owed("begins anew", "PS-06", "it stores what is refused under the next epoch, numbered from 1",
+         asked.RowFenced, "store mark",
+         step=lambda known, event: put(replace(known, epoch=event.epoch, last=0, k=0))),
+    Owed("marks", "PS-07, PS-08, PS-10", "it shows the latest marker in its turn, and again when asked",
+         MarkerWanted, said=show_marker, when=lambda known, event: known.k and event.n == known.mark),
+    Owed("marks", "", "", MarkerWanted, "idle", when=lambda known, event: event.n >= known.mark,
+         step=lambda known, event: begin_next(replace(known, marker=event.n))),
+    Owed("marks", "", "", MarkerWanted, "new begin store mark read",
+         when=lambda known, event: event.n > max(known.mark, known.marker),
+         then=lambda known, event: replace(known, marker=event.n, before=known.waiting)),
+    Owed("marks", "", "", MarkerWanted),
+    Owed("follows its owner", "PS-09", "it says nothing when an owner is subscribed, or not any more",
+         writer.LiveKnown, when=lambda known, event: event.token >= known.token,
+         then=lambda known, event: replace(known, token=event.token, live=True)),
+    Owed("follows its owner", "", "", writer.LiveGone, when=lambda known, event: event.token == known.token,
+         then=lambda known, event: replace(known, live=False)),
+    Owed("follows its owner", "", "", writer.LiveKnown | writer.LiveGone),
+    Owed("ignores", "PS-11", "it does nothing for an answer that it does not wait for", object),
+)
+# fmt: on
 
 
-RULES: Final = (
-    rule("begins", "PS-01", "it asks for an epoch, and then for what has waited", writer.Start, asked.EpochBegun),
-    rule("stores", "PS-02, PS-03", "it stores a message at once, or lets it wait", writer.Hand),
-    rule("stores a range", "PS-400, PS-491", "it stores messages together, as many as a range has", writer.HandRange),
-    rule("goes on", "PS-04, PS-07", "it sends what is stored, answers, and goes on in turn", asked.RowStored),
-    rule("drops duplicates", "PS-475", "it answers for rows that another has stored, and stores the others",
-         asked.RowsDuplicate),
-    rule("reads back", "PS-05", "it reads back a row of unknown fate, and asks for a marker again", asked.RowUnclear),
-    rule("believes what it reads", "PS-05", "it goes on if the row is there, and else stores it again", asked.RowRead),
-    rule("begins anew", "PS-06", "it stores what is refused under the next epoch, numbered from 1", asked.RowFenced),
-    rule("marks", "PS-07, PS-08, PS-10", "it shows the latest marker in its turn, and again when asked", MarkerWanted),
-    rule("follows its owner", "PS-09", "it says nothing when an owner is subscribed, or not any more",
-         writer.LiveKnown, writer.LiveGone),
-    Rule("ignores", "PS-11", "it does nothing for an answer that it does not wait for",
-         lambda known, event: not is_wanted(known, event), lambda known, event, said: said == ()),
-)  # fmt: skip
+def list_words(bounds: WriterBounds) -> list[Any]:
+    numbers = [tuple(range(first, first + size)) for first in range(1, bounds.rows + 2) for size in range(1, RANGE + 1)]
+    return [
+        writer.Start(), *(HAND if size == 1 else writer.HandRange((HAND,) * size) for size in bounds.ranges),
+        asked.EpochBegun(1), asked.RowStored(STORED_NS), asked.RowUnclear(), asked.RowFenced(EPOCHS),
+        asked.RowRead(False, STORED_NS), asked.RowRead(True, STORED_NS),
+        *map(asked.RowsDuplicate, ((), *numbers)),
+        *(MarkerWanted(SESSION, OWNERS[1], 1, n) for n in range(1, bounds.markers + 1)),
+        *(one for token in range(1, bounds.tokens + 1)
+          for one in (writer.LiveKnown(OWNERS[token], token), writer.LiveGone(token))),
+    ]  # fmt: skip
 
 
 def shift_places(record: writer.WriterRecord) -> writer.WriterRecord:
@@ -267,4 +237,5 @@ def system(name: str) -> System:
         bound=lambda record: record.last <= bounds.rows,
         says_so=False,
     )
-    return contract(name, about, machine, PublishersAndStore(bounds, idle))
+    counterpart = PublishersAndStore(ROWS, (), list_words(bounds), WriterFacts(most=bounds.waiting), idle=idle)
+    return contract(name, about, machine, counterpart)
