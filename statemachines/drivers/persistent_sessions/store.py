@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
-from urllib.parse import unquote
 
 import msgspec
 
@@ -64,9 +63,10 @@ from statemachines.drivers.persistent_sessions.sql import SessionDatabase, Sql, 
 from statemachines.drivers.persistent_sessions.sqlite import SqliteSessions
 from statemachines.drivers.persistent_sessions.stored_batch import BatchReader, StoredBatch
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
+from statemachines.drivers.sql.database_url import find_path, with_extra
 from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged
-from statemachines.kernel import Answer, ConfigurationError, Request, Superseded
+from statemachines.kernel import Answer, Request, Superseded
 from statemachines.persistent_sessions.collector_request import DeletePage, ReadMessages, ReadRows
 from statemachines.persistent_sessions.fan_out import find_volatile
 from statemachines.persistent_sessions.graces import NEVER_MS
@@ -84,8 +84,6 @@ from statemachines.persistent_sessions.store_time import ClockState
 from statemachines.persistent_sessions.times import MS
 from statemachines.persistent_sessions.waiting_messages import WaitingMessages
 
-POSTGRES: Final = ("postgresql", "postgres", "postgresql+psycopg")
-FORMS: Final = "must be a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE"
 CHECK: Final = (
     "SELECT store.identity, coalesce(nodes.life, 0), coalesce(nodes.batch, 0) FROM @store AS store"
     " LEFT JOIN @nodes AS nodes ON nodes.name = :name"
@@ -542,43 +540,20 @@ def open_session_store(
     if boot is None:
         boot = read_boot_id() if clock is None and steady is None else ""
     identity = secrets.token_bytes(16)
-    path = path_of(store)
+    path = find_path(store)
     database: SessionDatabase
     if path is not None:
         given = {} if clock is None else {"clock": clock}
         database = SqliteSessions(path, busy_s, identity=identity, durability=durability, **given)
     else:
-        database = _open_postgres(str(store), busy_s, clock, identity, durability)
+        database = with_extra(store, lambda: _open_postgres(str(store), busy_s, clock, identity, durability))
     watch = TimeWatch(database.where, steady or clock or steady_ns, boot=boot, wall=wall or clock or time.time_ns)
     return SessionStore(database, page, watch)
-
-
-def path_of(store: str | Path) -> Path | None:
-    """The file of a SQLite store; None for a database elsewhere.
-
-    Raises `ConfigurationError` for a URL of a kind that we do not know.
-    """
-    if isinstance(store, Path):
-        return store
-    scheme, separator, rest = store.partition("://")
-    if not separator:
-        return Path(store)
-    if scheme in POSTGRES:
-        return None
-    if scheme != "sqlite" or not rest.startswith("/") or len(rest) < 2:
-        shown = f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}"
-        raise ConfigurationError("store", shown, FORMS)
-    return Path(unquote(rest[1:]))
 
 
 def _open_postgres(
     url: str, busy_s: float, clock: Clock | None, identity: bytes, durability: Durability
 ) -> SessionDatabase:
-    try:
-        from statemachines.drivers.persistent_sessions.postgres import PostgresSessions
-    except ImportError as error:
-        if (error.name or "").partition(".")[0] not in ("sqlalchemy", "psycopg"):
-            raise
-        rule = f"needs the package {error.name!r}, which is not installed: pip install 'gapless[postgres]'"
-        raise ConfigurationError("store", url.rpartition("@")[2].partition("?")[0], rule) from error
+    from statemachines.drivers.persistent_sessions.postgres import PostgresSessions
+
     return PostgresSessions(url, busy_s, clock, identity=identity, durability=durability)
