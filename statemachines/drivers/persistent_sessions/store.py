@@ -59,7 +59,7 @@ from statemachines.drivers.persistent_sessions.shared_turn import (
     kind_of,
     may_share,
 )
-from statemachines.drivers.persistent_sessions.sql import SessionDatabase, Sql, TurnNeeded, read_one
+from statemachines.drivers.persistent_sessions.sql import SessionDatabase, Sql, StoredBatches, TurnNeeded, read_one
 from statemachines.drivers.persistent_sessions.sqlite import SqliteSessions
 from statemachines.drivers.persistent_sessions.stored_batch import BatchReader, StoredBatch
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
@@ -223,8 +223,8 @@ class SessionStore:
         `Superseded` where a newer life of the node is there, `StoreDamaged` where the database is not the one that it
         was.
         """
-        if self._database.shares_turns:
-            return await self._find_way(life, batch, requests)
+        if self._database.batches is not None:
+            return await self._find_way(self._database.batches, life, batch, requests)
         work = partial(self._carry_out, life, batch, requests, is_shared=False)
         return await self._database.run(work, is_short=is_quick(requests))
 
@@ -241,9 +241,9 @@ class SessionStore:
         They are matched, and stored with the first of their rows: nobody is told of them before.  In a file the rows
         bring what is missing (D-681).  None: the stream of a group is to have one of them, and nothing is written.
         """
-        if self._host.matcher is not None or not self._database.shares_turns:
+        if self._host.matcher is not None or self._database.batches is None:
             return await self._database.run(partial(self._look_ahead, life, requests), is_short=True, is_read=True)
-        return await self._store_ahead(life, batch, requests)
+        return await self._store_ahead(self._database.batches, life, batch, requests)
 
     async def read(self, life: StoredLife, requests: Sequence[Asked]) -> list[Any]:
         """The same for requests that `needs_read`."""
@@ -313,7 +313,9 @@ class SessionStore:
             self._host.forget()
             raise
 
-    async def _find_way(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
+    async def _find_way(
+        self, batches: StoredBatches, life: StoredLife, batch: int, requests: Sequence[Asked]
+    ) -> list[Any]:
         """In a turn that others share, where that may be: not again, since an attempt before may still be under way."""
         is_first, self._attempted = batch != self._attempted, batch
         is_shared = is_first and self._host.matcher is None and all(map(may_share, requests))
@@ -322,7 +324,7 @@ class SessionStore:
             given = reader.read((life.node, life.number, life.identity), batch, requests)
             if given is not None:
                 self._called, is_shared = batch, False
-                number = await self._database.store_batch(given)
+                number = await batches.store_batch(given)
                 if number is not None:
                     self._forget_unstored(requests)
                     return reader.answer(requests, number)
@@ -351,14 +353,16 @@ class SessionStore:
         while len(self._unstored) > UNSTORED_MAX:
             del self._unstored[next(iter(self._unstored))]
 
-    async def _store_ahead(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any] | None:
+    async def _store_ahead(
+        self, batches: StoredBatches, life: StoredLife, batch: int, requests: Sequence[Asked]
+    ) -> list[Any] | None:
         messages = [one for one in requests if isinstance(one, PutMessage)]
         routes = {one.id: self._host.match(one) for one in messages}
         version = self._host.trie.version if routes else None
         expected = StoredBatch(life.node.encode(), life.number, batch, life.identity, version, [], [], [], [])
         alike = {(id(routes[one.id]), one.qos): one for one in messages}  # those of one topic share their routes
         is_known = not any(find_volatile(routes[one.id], one.qos) for one in alike.values())
-        number = await self._database.check_routes(expected) if is_known else None
+        number = await batches.check_routes(expected) if is_known else None
         if number is not None:
             self._note_unstored([message for message, its in routes.items() if is_for_session(its)])
             return [routes[one.id] if isinstance(one, PutMessage) else number for one in requests]
