@@ -124,6 +124,12 @@ def read_one(sql: Sql, statement: str, **values: Any) -> tuple[Any, ...] | None:
     return found[0] if found else None
 
 
+def read_number(sql: Sql, statement: str, **values: Any) -> int:
+    """The number of a query that has one row with one number."""
+    ((number,),) = sql.all(statement, **values)
+    return int(number)
+
+
 def has_row(query: str) -> str:
     """A condition: `query`, a SELECT that names the row around it, finds something.
 

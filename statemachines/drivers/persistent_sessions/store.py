@@ -59,7 +59,7 @@ from statemachines.drivers.persistent_sessions.shared_turn import (
     kind_of,
     may_share,
 )
-from statemachines.drivers.persistent_sessions.sql import SessionDatabase, Sql, StoredBatches, TurnNeeded, read_one
+from statemachines.drivers.persistent_sessions.sql import SessionDatabase, Sql, StoredBatches, TurnNeeded
 from statemachines.drivers.persistent_sessions.sqlite import SqliteSessions
 from statemachines.drivers.persistent_sessions.stored_batch import BatchReader, StoredBatch
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
@@ -513,9 +513,8 @@ class SessionStore:
         return int(batch)
 
     def _identity(self, sql: Sql) -> bytes:
-        found = read_one(sql, "SELECT identity FROM @store")
-        assert found is not None
-        return bytes(found[0])
+        ((identity,),) = sql.all("SELECT identity FROM @store")
+        return bytes(identity)
 
     def _is_other(self, what: str) -> StoreDamaged:
         rule = "was it put back from a copy, or made anew, while nodes ran? Start all of them again"
