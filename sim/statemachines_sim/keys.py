@@ -15,29 +15,19 @@ from statemachines import registry
 from statemachines.input_file import convert_input
 from statemachines.kernel import ConfigurationError
 from statemachines_sim.protocol import Scenario, sim_of
-from statemachines_sim.run_settings import Net, Phases, Range, Swarm
+from statemachines_sim.run_settings import RunSettings
 
 FIXED = ("name", "about", "protocol")
 """What says which scenario it is."""
 
 
-class Common(msgspec.Struct, frozen=True):
-    """What a scenario file says of every protocol, as it stands there."""
+class Common(RunSettings, frozen=True, kw_only=True):
+    """What a scenario file says of every protocol, as it stands there: the protocol by its name."""
 
-    name: str
     protocol: str
-    about: str = ""
-    network: Net = Net()
-    faults: dict[str, Range] = {}
-    rates: tuple[float, ...] = (0.05, 0.2, 0.5, 0.9)
-    phases: Phases = Phases()
-    swarm: Swarm | None = None
-    unreachable: tuple[str, ...] = ()
-    out_of_scope: tuple[str, ...] = ()
-    event_ms: float = 0.0
 
 
-KEYS: Final = Common.__struct_fields__
+KEYS: Final = tuple(key for key in RunSettings.__struct_fields__ if key != "own")
 
 
 def from_plain(plain: dict[str, Any]) -> Scenario:

@@ -106,11 +106,6 @@ def process_contract(
     return System(name, about, actors, Network(1), counterpart.properties(), bounds=bounds)
 
 
-def said_to(said: Said, kind: type[Any]) -> tuple[str, ...]:
-    """To whom something of this kind is said, in its order."""
-    return tuple(one.to for one in said if isinstance(one.event, kind))
-
-
 def find_said(said: Said, kind: type[Any]) -> tuple[Any, ...]:
     """What is said of this kind, in its order."""
     return tuple(one.event for one in said if isinstance(one.event, kind))

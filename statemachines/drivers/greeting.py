@@ -16,7 +16,6 @@ greeting pass: for that there is TLS.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 from collections.abc import Callable
 from typing import Final
@@ -26,7 +25,6 @@ import msgspec
 from statemachines.wire import FrameError, Hello, decode_hello, frame, frame_hello, list_fields, quote_for_log
 
 NONCE_SIZE: Final = 32
-PROOF_SIZE: Final = hashlib.sha256().digest_size
 
 GREETING_MAX: Final = 1_024
 """Bytes of the largest frame before the greeting is over: a stranger fills no more of our memory."""

@@ -111,7 +111,6 @@ class MachineNode:
         self._number = number
         self._credentials = credentials
         self._environment = environment
-        self._failure = asyncio.Event()
 
     @property
     def address(self) -> Address:
@@ -145,7 +144,6 @@ class MachineNode:
             observe=environment.observe,
             refused=environment.refused,
         )
-        self._runtime.on_failure = self._failure.set
         self._host = self._make(life.name, environment.steady_ns(), self._runtime.observe)
         self._transport = environment.transport(
             life=life.name,
@@ -202,9 +200,7 @@ class MachineNode:
 
     async def wait_for_failure(self) -> None:
         """Wait until the node cannot go on, and raise why."""
-        await self._failure.wait()
-        assert self._runtime.failed is not None
-        raise self._runtime.failed
+        await self._runtime.wait_for_failure()
 
     def _hear(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
         self.role.check_speaker(sender, message)

@@ -98,6 +98,7 @@ class Runtime:
         self.node = node_of(life)
         self.failed: BaseException | None = None
         self.on_failure: Callable[[], None] = lambda: None
+        self._has_failed = asyncio.Event()
         self.route_tell = route_tell
         self._services = services
         self._handle = handle
@@ -286,6 +287,13 @@ class Runtime:
             logger.error("node %s stops: %s", self.life, error, exc_info=None if known else error)
             self.failed = error
             self.on_failure()
+            self._has_failed.set()
+
+    async def wait_for_failure(self) -> None:
+        """Wait until the node cannot go on, and raise why."""
+        await self._has_failed.wait()
+        assert self.failed is not None
+        raise self.failed
 
     # -- rows ---------------------------------------------------------------------------------------------------
 

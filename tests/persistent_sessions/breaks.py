@@ -319,7 +319,7 @@ BREAKS = {
     "PS-287": swap(group_member_record, "TimeRead", lambda time_ns: TimeRead(1)),
     "PS-288": swap(group_rows, "_look_ahead", lambda sql, session, topic_filter, most: (0, True)),
     "PS-285": swap(SessionServer, "refuse_group", lambda self, owner, topic_filter, why: None),
-    "PS-500": swap(row_products, "_cut", lambda values, most: [values[:most]]),
+    "PS-500": swap(row_products, "cut_pieces", lambda values, most: [values[:most]]),
     "PS-501": swap(RouteTrie, "_forget", lambda self: None),
     "PS-601": swap(route_trie, "TOPIC_MAX", 2**30),
     "PS-600": swap(collector_requests, "ALONE", collector_requests.ALONE.replace("session IS NULL AND ", "")),

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import sqlite3
 import sys
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, TypeVar
 from weakref import finalize
 
 from statemachines.drivers.persistent_sessions.host_request import ReadPage
-from statemachines.drivers.persistent_sessions.sqlite import TIME, SqliteSql
+from statemachines.drivers.persistent_sessions.sqlite import TIME, SqliteSql, SqliteTransaction
 from statemachines.drivers.persistent_sessions.store import SessionStore
-from statemachines.drivers.persistent_sessions.stored_batch import StoredBatch
 from statemachines.drivers.persistent_sessions.tables import SQLITE
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
+from statemachines.drivers.sql.sqlite import Transaction
 from statemachines.persistent_sessions.store_time import StoreTime
 from statemachines_sim.units import MS
 
@@ -34,7 +33,7 @@ class MemoryDatabase:
     """
 
     where = "the simulated database"
-    shares_turns = False
+    batches = None
 
     def __init__(self) -> None:
         self.connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
@@ -47,35 +46,23 @@ class MemoryDatabase:
             self.connection.execute(statement)
         self.connection.execute("UPDATE store SET identity = ?", (IDENTITY,))
 
-    def writing(self, watch: TimeWatch | None = None, *, may_lose: bool = False, may_share: bool = False) -> Any:
+    def clock_ns(self) -> int:
+        """What its clock shows."""
+        return self.now_ns
+
+    def writing(
+        self, watch: TimeWatch | None = None, *, may_lose: bool = False, may_share: bool = False
+    ) -> SqliteTransaction:
         """All or nothing."""
-        return self._transaction(SqliteSql.writing, watch)
+        return SqliteTransaction(self.clock_ns, Transaction(self.connection, "BEGIN"), SqliteSql.writing, watch)
 
-    def reading(self, watch: TimeWatch | None = None, *, is_complete: bool = False) -> Any:
+    def reading(self, watch: TimeWatch | None = None, *, is_complete: bool = False) -> SqliteTransaction:
         """One state: nobody else is here."""
-        return self._transaction(SqliteSql.reading, watch)
-
-    @contextmanager
-    def _transaction(self, begin: Callable[..., SqliteSql], watch: TimeWatch | None) -> Iterator[SqliteSql]:
-        self.connection.execute("BEGIN")
-        try:
-            yield begin(self.connection, self.now_ns, watch)
-        except BaseException:
-            self.connection.execute("ROLLBACK")
-            raise
-        self.connection.execute("COMMIT")
+        return SqliteTransaction(self.clock_ns, Transaction(self.connection, "BEGIN"), SqliteSql.reading, watch)
 
     def read_time(self) -> StoreTime:
         """The time of the store."""
         return StoreTime(*self.connection.execute(TIME).fetchone())
-
-    async def store_batch(self, batch: StoredBatch) -> int | None:
-        """It has no such statement."""
-        return None
-
-    async def check_routes(self, batch: StoredBatch) -> int | None:
-        """Nor such a one."""
-        return None
 
     def count_changes(self) -> int | None:
         """It does not: each look is a transaction."""

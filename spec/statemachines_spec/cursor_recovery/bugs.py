@@ -11,12 +11,10 @@ from statemachines.cursor_recovery import operation, reader, writer
 from statemachines.cursor_recovery.block import checksum, length_of
 from statemachines.cursor_recovery.memory import (
     CELL,
-    INCARNATIONS,
     LOST,
     NONE,
     READ_HEAD,
     Loaded,
-    incarnation_in,
     token,
 )
 from statemachines.cursor_recovery.reader import READER, ReaderRecord, ReaderStatus
@@ -103,10 +101,6 @@ def is_not_behind(record: ReaderRecord, event: Loaded) -> bool:
 
 def is_not_behind_and_more(record: ReaderRecord, event: Loaded) -> bool:
     return is_not_behind(record, event) and record.has_more_others
-
-
-def is_another_life(record: Any, event: Loaded) -> bool:
-    return event.value % INCARNATIONS < incarnation_in(record.seen)
 
 
 def add_one(record: Any, event: Loaded, now_ns: int) -> Any:

@@ -285,10 +285,6 @@ def oldest_of(found: Any, newest: int) -> Any:
     return tuple((first, first) for first, _ in found[:newest])
 
 
-def from_anywhere(record: Any, event: Any) -> bool:
-    return bool(event.local)
-
-
 def stamp_the_same(record: Any, event: Any, now_ns: int) -> Any:
     after, effects = publisher.stamp(record, event, now_ns)
     return (after if record.next % 2 else record), effects

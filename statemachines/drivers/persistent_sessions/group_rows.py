@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from statemachines.drivers.persistent_sessions.sql import Sql, read_one
+from statemachines.drivers.persistent_sessions.sql import Sql, read_number
 from statemachines.drivers.persistent_sessions.tables import UNDELIVERED
 from statemachines.drivers.persistent_sessions.topic import is_shared
 
@@ -49,19 +49,13 @@ def count_waiting(sql: Sql, session: bytes, topic_filter: str, most: int) -> int
 def _look_ahead(sql: Sql, session: bytes, topic_filter: str, most: int) -> tuple[int, bool]:
     """How many there are, `most` at most, and whether that is all of them."""
     wanted = {"session": session, "filter": topic_filter.encode()}
-    count, looked = _number(sql, QUEUED, **wanted), LOOKED_MAX
+    count, looked = read_number(sql, QUEUED, **wanted), LOOKED_MAX
     for writer, epoch, number in sql.all(WRITERS, session=session):
         ahead = {"session": session, "writer": writer, "epoch": epoch, "number": number, "looked": looked}
-        count += _number(sql, OURS, **ahead, filter=wanted["filter"], most=most)
+        count += read_number(sql, OURS, **ahead, filter=wanted["filter"], most=most)
         if count >= most:
             return most, False
-        looked -= _number(sql, ALL, **ahead)
+        looked -= read_number(sql, ALL, **ahead)
         if looked <= 0:
             return count, False
     return min(count, most), True
-
-
-def _number(sql: Sql, statement: str, **values: Any) -> int:
-    found = read_one(sql, statement, **values)
-    assert found is not None
-    return int(found[0])

@@ -28,7 +28,6 @@ from statemachines.drivers.persistent_sessions.host_request import (
     LagAnswer,
     ListIdleGroups,
     Look,
-    PacketsFound,
     PutCarried,
     PutMessage,
     ReadFilters,
@@ -48,7 +47,6 @@ from statemachines.drivers.persistent_sessions.host_request import (
     ShownMarker,
     Subscribe,
     SubscribeFront,
-    UnfinishedMessage,
     Unsubscribe,
     WatchedSession,
 )
@@ -88,7 +86,7 @@ from statemachines.drivers.persistent_sessions.route_trie import (
     is_for_session,
     of_sessions,
 )
-from statemachines.drivers.persistent_sessions.share_rows import read_returned
+from statemachines.drivers.persistent_sessions.share_rows import MESSAGES, read_returned
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of, read_one
 from statemachines.drivers.persistent_sessions.tables import MARKER, UNDELIVERED
 from statemachines.drivers.persistent_sessions.will_rows import drop_will, end_wills_of_nodes, find_due, take_will
@@ -113,7 +111,6 @@ PUT_MESSAGE: Final = (
 )
 THERE: Final = "SELECT id FROM @messages WHERE id IN ({keys})"
 ROUTES: Final = "SELECT routes, forgotten FROM @store"
-MESSAGES: Final = "SELECT id, topic, payload, head FROM @messages WHERE id IN ({keys})"
 FOLLOW: Final = (
     "SELECT epoch, number, message, filter, qos, until_ns, more FROM @session_rows"
     f" WHERE session = :session AND writer = :writer AND tag = {UNDELIVERED} AND (epoch, number) > (:epoch, :number)"
@@ -148,24 +145,24 @@ class HostRequests:
         self._kinds: dict[type[HostRequest], Callable[[Sql, Any], Any]] = {
             Subscribe: self._subscribe,
             SubscribeFront: self._subscribe_front,
-            ReadOptions: self._read_options,
+            ReadOptions: lambda sql, asked: read_options(sql, asked.session.encode()),
             Unsubscribe: self._unsubscribe,
-            PutMessage: self._put_message,
+            PutMessage: lambda sql, asked: self.put_messages(sql, (asked,))[0],
             ReleasePacket: self._release_packet,
             DropWill: lambda sql, asked: drop_will(sql, asked.connection.encode()),
             FindDueWills: lambda sql, asked: find_due(sql),
             EndWills: lambda sql, asked: end_wills_of_nodes(sql),
-            ReadPackets: self._read_packets,
-            ReadUnfinished: self._read_unfinished,
+            ReadPackets: lambda sql, asked: read_packets(sql, asked.session.encode()),
+            ReadUnfinished: lambda sql, asked: read_unfinished(sql, asked.age_ms),
             PutCarried: self._put_carried,
             ReadStoreTime: lambda sql, _: sql.now_ns,
-            ReadFilters: self._read_filters,
-            ReadGroups: self._read_groups,
+            ReadFilters: lambda sql, asked: list_filters(sql, asked.session.encode()),
+            ReadGroups: lambda sql, asked: group_filters(sql, asked.session.encode()),
             DeclareGroup: self._declare_group,
             ListIdleGroups: self._list_idle_groups,
             ForgetGroup: lambda sql, asked: forget_group(sql, asked.filter),
             ReadReturned: lambda sql, asked: read_returned(sql, asked.groups),
-            CountWaiting: self._count_waiting,
+            CountWaiting: lambda sql, asked: count_waiting(sql, asked.session.encode(), asked.filter, asked.most),
             DropRows: self._drop_rows,
             ReadPayloads: self._read_messages,
             Beat: self._beat,
@@ -228,9 +225,6 @@ class HostRequests:
         put_retained_rows(sql, asked, stored)
         return found
 
-    def _read_options(self, sql: Sql, asked: ReadOptions) -> dict[str, int]:
-        return read_options(sql, asked.session.encode())
-
     def _unsubscribe(self, sql: Sql, asked: Unsubscribe) -> bool:
         session = asked.session.encode()
         if not is_current(sql, asked):
@@ -240,9 +234,7 @@ class HostRequests:
 
     def catch_up(self, sql: Sql) -> None:
         """The routes as this transaction finds them."""
-        found = read_one(sql, ROUTES)
-        assert found is not None
-        version, forgotten = found
+        ((version, forgotten),) = sql.all(ROUTES)
         if self.trie.version > version or self.trie.version < forgotten:
             self.trie = RouteTrie()  # of another store, or too far behind
         if self.trie.version == version:
@@ -351,9 +343,6 @@ class HostRequests:
         found = self.trie.match(asked.topic)
         return choose_routes([one for one in found if (one.session, one.filter) not in asked.without])
 
-    def _put_message(self, sql: Sql, asked: PutMessage) -> Routes | RetainedFull | None:
-        return self.put_messages(sql, (asked,))[0]
-
     def _find_routes(
         self,
         sql: Sql,
@@ -384,12 +373,6 @@ class HostRequests:
         release_packet(sql, asked.packet)
         return True
 
-    def _read_packets(self, sql: Sql, asked: ReadPackets) -> PacketsFound:
-        return read_packets(sql, asked.session.encode())
-
-    def _read_unfinished(self, sql: Sql, asked: ReadUnfinished) -> tuple[UnfinishedMessage, ...]:
-        return read_unfinished(sql, asked.age_ms)
-
     def _put_carried(self, sql: Sql, asked: PutCarried) -> int | None:
         """No topic leads to it: what was published under the same name is for others."""
         session = asked.session.encode()
@@ -401,12 +384,6 @@ class HostRequests:
         put_messages(sql, [(*message, found[0]) for message in asked.messages])
         return int(found[0])
 
-    def _read_filters(self, sql: Sql, asked: ReadFilters) -> tuple[str, ...]:
-        return list_filters(sql, asked.session.encode())
-
-    def _read_groups(self, sql: Sql, asked: ReadGroups) -> tuple[str, ...]:
-        return group_filters(sql, asked.session.encode())
-
     def _declare_group(self, sql: Sql, asked: DeclareGroup) -> str:
         if self.matcher is not None:
             self.matcher.catch_up(sql)
@@ -416,9 +393,6 @@ class HostRequests:
     def _list_idle_groups(self, sql: Sql, asked: ListIdleGroups) -> tuple[str, ...]:
         self.catch_up(sql)
         return list_idle_groups(sql, asked, self.trie)
-
-    def _count_waiting(self, sql: Sql, asked: CountWaiting) -> int:
-        return count_waiting(sql, asked.session.encode(), asked.filter, asked.most)
 
     def _drop_rows(self, sql: Sql, asked: DropRows) -> int:
         return sql.count(

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from statemachines.drivers.persistent_sessions.abandon import abandon
 from statemachines.drivers.persistent_sessions.host_request import OpenWithWill
 from statemachines.drivers.persistent_sessions.session_row import PUT_SESSION, SessionRow, session_of
-from statemachines.drivers.persistent_sessions.sql import Sql, read_one
+from statemachines.drivers.persistent_sessions.sql import Sql, read_number, read_one
 from statemachines.drivers.persistent_sessions.will_rows import end_wills, put_will, settle_wills
 from statemachines.kernel import Answer, Request, life_number, life_of, node_of
 from statemachines.persistent_sessions.client_store import (
@@ -162,9 +162,7 @@ def open_with_will(sql: Sql, asked: OpenWithWill) -> Answer | None:
 
 def sessions_kept(sql: Sql) -> int:
     """How many sessions there are, whoever has them; those that have expired among them, until they are collected."""
-    found = read_one(sql, "SELECT sessions FROM @store")
-    assert found is not None
-    return int(found[0])
+    return read_number(sql, "SELECT sessions FROM @store")
 
 
 @under_token
@@ -210,9 +208,7 @@ def _is_of_another(sql: Sql, session: bytes, client: bytes) -> bool:
 def next_token(sql: Sql) -> int:
     """Greater than every one before, of whatever client."""
     sql.run("UPDATE @store SET tokens = tokens + 1")
-    found = read_one(sql, "SELECT tokens FROM @store")
-    assert found is not None
-    return int(found[0])
+    return read_number(sql, "SELECT tokens FROM @store")
 
 
 ANSWERS: Final[Mapping[type[Request], Callable[[Sql, Any], Answer | None]]] = {

@@ -29,7 +29,6 @@ DIAL_S: Final = 2.0
 """A node that has not answered within this time is not there, unless nobody is."""
 
 Hear = Callable[[Message], None]
-Defer = Callable[[Callable[[], None]], object]
 
 
 class NodeUnreachable(GaplessError):

@@ -27,7 +27,7 @@ from statemachines.drivers.persistent_sessions.operator_request import (
 )
 from statemachines.drivers.persistent_sessions.row_spans import count_stored, list_spans
 from statemachines.drivers.persistent_sessions.session_row import SessionRow
-from statemachines.drivers.persistent_sessions.sql import Sql, has_row, read_one
+from statemachines.drivers.persistent_sessions.sql import Sql, has_row, read_number, read_one
 from statemachines.kernel import node_of
 from statemachines.persistent_sessions.life_request import NEVER
 
@@ -111,8 +111,8 @@ def describe_session(sql: Sql, asked: DescribeSession) -> SessionDetail | None:
     return SessionDetail(
         summary,
         row.token,
-        _count(sql, IN_FLIGHT, session=session),
-        _count(sql, QUEUED, session=session),
+        read_number(sql, IN_FLIGHT, session=session),
+        read_number(sql, QUEUED, session=session),
         waiting,
         summary.waiting_max > WAITING_MAX,
         tuple(SubscribedFilter(one.decode(), qos) for one, qos in filters[:FILTERS_MAX]),
@@ -151,12 +151,6 @@ def purge_client(sql: Sql, asked: PurgeClient) -> SessionSummary | None:
 def delete_rows(sql: Sql, asked: DeleteRows) -> int:
     """The row that says that the session is abandoned stays: a collector needs it, and deletes it later."""
     return sql.count(DELETE_PAGE, session=asked.session.encode(), none=b"", limit=asked.limit)
-
-
-def _count(sql: Sql, statement: str, **values: Any) -> int:
-    found = read_one(sql, statement, **values)
-    assert found is not None
-    return int(found[0])
 
 
 ANSWERS: Final[Mapping[type[OperatorRequest], Callable[[Sql, Any], Any]]] = {

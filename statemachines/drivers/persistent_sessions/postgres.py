@@ -28,7 +28,7 @@ from statemachines.drivers.persistent_sessions.batch_function import (
     encode_batch,
     encode_check,
 )
-from statemachines.drivers.persistent_sessions.sql import Change, ManyRows, Sql, TurnNeeded, cut_pieces
+from statemachines.drivers.persistent_sessions.sql import Change, ManyRows, Sql, StoredBatches, TurnNeeded, cut_pieces
 from statemachines.drivers.persistent_sessions.stored_batch import StoredBatch
 from statemachines.drivers.persistent_sessions.tables import (
     FENCE,
@@ -212,8 +212,6 @@ def check_power(connection: Connection) -> None:
 class PostgresSessions:
     """The database at `url`; raises as `Database` does."""
 
-    shares_turns = True
-
     def __init__(
         self,
         url: str,
@@ -235,6 +233,11 @@ class PostgresSessions:
         self.where = self._database.url
         self._fresh_until_ns = 0
         """By the steady clock: until then a number that is taken in a shared turn is near the clock."""
+
+    @property
+    def batches(self) -> StoredBatches:
+        """It has statements for them."""
+        return self
 
     @contextmanager
     def writing(

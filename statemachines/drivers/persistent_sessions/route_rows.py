@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from statemachines.drivers.persistent_sessions.sql import Sql, read_one
+from statemachines.drivers.persistent_sessions.sql import Sql, read_number, read_one
 
 FORGET: Final = 10_000
 """So many changes a route that was removed is kept at least; a node that is farther behind reads all routes anew."""
@@ -29,9 +29,7 @@ PUT_ROUTE: Final = (
 
 def has_room(sql: Sql, session: bytes, topic_filter: bytes) -> bool:
     """Whether the session may subscribe this filter: it has it, or has fewer than it may."""
-    found = read_one(sql, COUNT_OTHERS, session=session, filter=topic_filter, most=FILTERS_MAX)
-    assert found is not None
-    return bool(found[0] < FILTERS_MAX)
+    return read_number(sql, COUNT_OTHERS, session=session, filter=topic_filter, most=FILTERS_MAX) < FILTERS_MAX
 
 
 def has_route(sql: Sql, session: bytes, topic_filter: bytes) -> bool:
@@ -70,9 +68,7 @@ def remove_route(sql: Sql, session: bytes, topic_filter: bytes) -> None:
         "UPDATE @routes SET gone = 1, version = :version WHERE session = :session AND filter = :filter",
         version=version, **values,
     )  # fmt: skip
-    found = read_one(sql, "SELECT forgotten FROM @store")
-    assert found is not None
-    if version - found[0] >= 2 * FORGET:
+    if version - read_number(sql, "SELECT forgotten FROM @store") >= 2 * FORGET:
         sql.run("DELETE FROM @routes WHERE gone = 1 AND version <= :version", version=version - FORGET)
         sql.run("UPDATE @store SET forgotten = :version", version=version - FORGET)
 
@@ -91,6 +87,4 @@ def remove_routes(sql: Sql, session: bytes) -> None:
 
 def _next_version(sql: Sql) -> int:
     sql.run("UPDATE @store SET routes = routes + 1")
-    found = read_one(sql, "SELECT routes FROM @store")
-    assert found is not None
-    return int(found[0])
+    return read_number(sql, "SELECT routes FROM @store")

@@ -6,12 +6,12 @@ statement names each session once and each message once, and the database multip
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
 from statemachines.drivers.persistent_sessions.row_hands import Hand
-from statemachines.drivers.persistent_sessions.sql import Sql
+from statemachines.drivers.persistent_sessions.sql import Sql, cut_pieces
 from statemachines.drivers.persistent_sessions.tables import UNDELIVERED
 
 PUT_ROW: Final = (
@@ -52,20 +52,11 @@ def put_product(sql: Sql, product: RowProduct) -> None:
         sql.put_many(PUT_ROW, rows)
         return
     fixed = {"writer": product.writer, "time_ns": sql.now_ns}
-    named = [_name_values("h", piece) for piece in _cut(hands, HANDS_MAX)]
-    for places in _cut(product.starts, SESSIONS_MAX):
+    named = [_name_values("h", piece) for piece in cut_pieces(hands, HANDS_MAX)]
+    for places in cut_pieces(product.starts, SESSIONS_MAX):
         values = fixed | _name_values("p", places)
         for piece in named:
             sql.run(_statement(len(places), len(piece) // 6), **values, **piece)
-
-
-def _cut(values: Sequence[Any], most: int) -> Iterator[Sequence[Any]]:
-    """Pieces of 64, 32, 16, ... of them, so that there are few statements to prepare."""
-    begin = 0
-    while begin < len(values):
-        count = 1 << (min(most, len(values) - begin).bit_length() - 1)
-        yield values[begin : begin + count]
-        begin += count
 
 
 def _name_values(prefix: str, rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from statemachines.drivers.persistent_sessions.group_rows import WRITERS
-from statemachines.drivers.persistent_sessions.sql import Sql, has_row, read_one
+from statemachines.drivers.persistent_sessions.sql import Sql, has_row, read_number, read_one
 from statemachines.drivers.persistent_sessions.tables import UNDELIVERED
 
 NEXT: Final = (
@@ -55,11 +55,8 @@ def list_spans(sql: Sql, session: bytes) -> Iterator[RowSpan]:
 
 def count_stored(sql: Sql, session: bytes, span: RowSpan, most: int) -> int:
     """How many of the first `most` rows of a span have a message that is still there."""
-    found = read_one(
-        sql, WITH_MESSAGE, session=session, writer=span.writer, epoch=span.epoch, number=span.first, looked=most
-    )
-    assert found is not None
-    return int(found[0])
+    where = {"session": session, "writer": span.writer, "epoch": span.epoch}
+    return read_number(sql, WITH_MESSAGE, number=span.first, looked=most, **where)
 
 
 def _count_dropped(sql: Sql, numbers: range, where: dict[str, Any]) -> int:

@@ -191,10 +191,11 @@ def _run(store: str, work: Callable[[SessionStore], Awaitable[T]]) -> T:
 async def _with_store(store: str, work: Callable[[SessionStore], Awaitable[T]]) -> T:
     import asyncio
 
-    from statemachines.drivers.persistent_sessions.store import open_session_store, path_of
+    from statemachines.drivers.persistent_sessions.store import open_session_store
     from statemachines.drivers.sql.awaited import ONE_OPERATION_S, retry_while_unavailable
+    from statemachines.drivers.sql.database_url import find_path
 
-    path = path_of(store)
+    path = find_path(store)
     if path is not None and not path.exists():
         raise ConfigurationError("store", store, "is not there; give the store of the nodes, as they have it")
     opened = await retry_while_unavailable(

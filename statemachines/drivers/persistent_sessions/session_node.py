@@ -188,7 +188,6 @@ class SessionNode:
         self._trace = trace
         self._traced_protocols = [PROTOCOL]
         self._observe = observe
-        self._failure = asyncio.Event()
         self._log: TraceLog | None = None
         self._alive: frozenset[str] = frozenset()
         self._nodes: set[str] = set()
@@ -273,7 +272,6 @@ class SessionNode:
             observe=self._observe,
             standing=LoopWatchdog(self.name, self._lease_ms * MS, steady_ns, GIVE_IT_TIME),
         )
-        self._runtime.on_failure = self._failure.set
         self._host = SessionHost(
             life,
             self._times,
@@ -376,9 +374,7 @@ class SessionNode:
 
     async def wait_for_failure(self) -> None:
         """Wait until the node cannot go on, and raise why."""
-        await self._failure.wait()
-        assert self._runtime.failed is not None
-        raise self._runtime.failed
+        await self._runtime.wait_for_failure()
 
     async def _halt(self) -> None:
         """Everybody goes elsewhere, and others need not wait for the end of our lease."""

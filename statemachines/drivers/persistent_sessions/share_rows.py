@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from statemachines.drivers.persistent_sessions.group_rows import WRITERS
 from statemachines.drivers.persistent_sessions.payloads import Payload, to_payload
 from statemachines.drivers.persistent_sessions.shared_message_codec import (
     SharedOrigin,
@@ -47,11 +48,6 @@ PUT_RETURNED: Final = (
 FIND_RETURNED: Final = (
     "SELECT message, topic, payload, head FROM @returned WHERE filter = :filter"
     f" ORDER BY time_ns, part LIMIT {RETURNED_MAX}"
-)
-WRITERS: Final = (
-    "SELECT writer, coalesce(taken.epoch, 0), coalesce(taken.number, 0)"
-    " FROM (SELECT DISTINCT writer FROM @epochs WHERE session = :session) AS writers"
-    " LEFT JOIN (SELECT writer, epoch, number FROM @taken WHERE session = :session) AS taken USING (writer) ORDER BY 1"
 )
 HAD_GROUPS: Final = "SELECT 1 FROM @routes WHERE session = :session AND filter >= :first AND filter < :last LIMIT 1"
 """Also those that are gone: what came by them is the session's still."""

@@ -29,59 +29,62 @@ class Sql(Protocol):
     @property
     def now_ns(self) -> int:
         """Its time."""
-        ...
 
     @property
     def seen_ns(self) -> int:
         """Of the last commit that it sees."""
-        ...
 
     @property
     def aged_ns(self) -> int:
         """Up to when ages count."""
-        ...
 
     @property
     def clock_ns(self) -> int:
         """When what lasts begins."""
-        ...
 
     def expect(self, statement: str, **values: Any) -> None:
         """This query comes, and nothing that this transaction writes before changes its rows: it may go out now."""
-        ...
 
     def all(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         """The rows of a query."""
-        ...
 
     def run(self, statement: str, **values: Any) -> None:
         """Have it carried out before the next query, or the commit, at the latest."""
-        ...
 
     def count(self, statement: str, **values: Any) -> int:
         """Have it carried out: how many rows it changed."""
-        ...
 
     def counts(self, changes: Sequence[Change]) -> list[int]:
         """Have them carried out, one behind the other: how many rows each changed."""
-        ...
 
     def put_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """An `INSERT ... VALUES (:name, ...)` for each row: its values in the order in which the statement names
         them."""
-        ...
 
     def streams(self) -> GuestStreams:
         """The streams of groups in this database; they are there."""
-        ...
+
+
+class StoredBatches(Protocol):
+    """What a database does with a batch in one statement, in a turn that others share."""
+
+    async def store_batch(self, batch: StoredBatch) -> int | None:
+        """Store it in a shared turn, in one statement: its number; None: nothing is written, since something is not as
+        the batch expects, or there is no such statement."""
+
+    async def check_routes(self, batch: StoredBatch) -> int | None:
+        """Whether the node, its routes and its last batch are as `batch` says: a number above that of every row that is
+        acknowledged; None: they are not.  It writes nothing."""
 
 
 class SessionDatabase(Protocol):
     """A database, opened; its requests are carried out in a thread of its own."""
 
     where: str
-    shares_turns: bool
-    """Whether transactions may share their turn."""
+
+    @property
+    def batches(self) -> StoredBatches | None:
+        """What stores a batch in a turn that others share (None: each transaction is alone)."""
 
     def writing(
         self, watch: TimeWatch | None = None, *, may_lose: bool = False, may_share: bool = False
@@ -92,39 +95,23 @@ class SessionDatabase(Protocol):
 
         Raises `TurnNeeded` where it may not share its turn, whatever it does; nothing is written.
         """
-        ...
 
     def reading(self, watch: TimeWatch | None = None, *, is_complete: bool = False) -> AbstractContextManager[Sql]:
         """Several reads of one state that is committed; `is_complete`: with everything that was stored before they
         were asked for."""
-        ...
-
-    async def store_batch(self, batch: StoredBatch) -> int | None:
-        """Store it in a shared turn, in one statement: its number; None: nothing is written, since something is not as
-        the batch expects, or there is no such statement."""
-        ...
-
-    async def check_routes(self, batch: StoredBatch) -> int | None:
-        """Whether the node, its routes and its last batch are as `batch` says: a number above that of every row that is
-        acknowledged; None: they are not.  It writes nothing."""
-        ...
 
     def count_changes(self) -> int | None:
         """A number that is another one when another connection has committed something; None: nobody can say."""
-        ...
 
     def last_commit_ns(self) -> int:
         """When something was committed last: a look that costs little."""
-        ...
 
     async def run(self, work: Callable[[], T], *, is_short: bool = False, is_read: bool = False) -> T:
         """`work()` in the thread, or at once if it `is_short`; `is_read`: it writes nothing.  Raises
         `StoreUnavailable`, `OutcomeOpen` or `StoreDamaged`."""
-        ...
 
     async def close(self) -> None:
         """No more requests."""
-        ...
 
 
 class TurnNeeded(Exception):
@@ -135,6 +122,12 @@ def read_one(sql: Sql, statement: str, **values: Any) -> tuple[Any, ...] | None:
     """The row of a query that has one at most."""
     found = sql.all(statement, **values)
     return found[0] if found else None
+
+
+def read_number(sql: Sql, statement: str, **values: Any) -> int:
+    """The number of a query that has one row with one number."""
+    ((number,),) = sql.all(statement, **values)
+    return int(number)
 
 
 def has_row(query: str) -> str:

@@ -23,7 +23,6 @@ from statemachines.drivers.sql.sqlite import SqliteDatabase
 from statemachines.persistent_sessions.store_time import StoreTime, next_time, time_of_read
 
 if TYPE_CHECKING:
-    from statemachines.drivers.persistent_sessions.stored_batch import StoredBatch
     from statemachines.drivers.shared_subscriptions.guest_streams import GuestStreams
 
 T = TypeVar("T")
@@ -151,18 +150,18 @@ class SqliteSql:
 
 
 class SqliteTransaction:
-    """A transaction of a file, with its time; `begin` is a constructor of `SqliteSql`."""
+    """A transaction of SQLite, with its time by a clock; `begin` is a constructor of `SqliteSql`."""
 
-    __slots__ = ("_begin", "_database", "_transaction", "_watch")
+    __slots__ = ("_begin", "_clock_ns", "_transaction", "_watch")
 
     def __init__(
         self,
-        database: SqliteDatabase,
+        clock_ns: Clock,
         transaction: AbstractContextManager[sqlite3.Connection],
         begin: Callable[[sqlite3.Connection, int, TimeWatch | None], SqliteSql],
         watch: TimeWatch | None,
     ) -> None:
-        self._database = database
+        self._clock_ns = clock_ns
         self._transaction = transaction
         self._begin = begin
         self._watch = watch
@@ -170,7 +169,7 @@ class SqliteTransaction:
     def __enter__(self) -> Sql:
         connection = self._transaction.__enter__()
         try:
-            return self._begin(connection, self._database.clock_ns(), self._watch)
+            return self._begin(connection, self._clock_ns(), self._watch)
         except BaseException:
             self._transaction.__exit__(*sys.exc_info())
             raise
@@ -184,7 +183,7 @@ class SqliteTransaction:
 class SqliteSessions:
     """The file at `path`; raises as `Database` does."""
 
-    shares_turns = False
+    batches = None
 
     def __init__(
         self,
@@ -207,19 +206,11 @@ class SqliteSessions:
     ) -> SqliteTransaction:
         """All or nothing, and alone."""
         self._database.set_flush(not may_lose)
-        return SqliteTransaction(self._database, self._database.transaction(), SqliteSql.writing, watch)
+        return SqliteTransaction(self._database.clock_ns, self._database.transaction(), SqliteSql.writing, watch)
 
     def reading(self, watch: TimeWatch | None = None, *, is_complete: bool = False) -> SqliteTransaction:
         """One state."""
-        return SqliteTransaction(self._database, self._database.snapshot(), SqliteSql.reading, watch)
-
-    async def store_batch(self, batch: StoredBatch) -> int | None:
-        """It has no such statement."""
-        return None
-
-    async def check_routes(self, batch: StoredBatch) -> int | None:
-        """Nor such a one."""
-        return None
+        return SqliteTransaction(self._database.clock_ns, self._database.snapshot(), SqliteSql.reading, watch)
 
     def count_changes(self) -> int | None:
         """SQLite counts them, as far as this connection can see."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from statemachines.drivers.persistent_sessions.sql import Sql, read_one
+from statemachines.drivers.persistent_sessions.sql import Sql, read_number
 from statemachines.kernel import Map
 from statemachines.persistent_sessions.in_flight_record import InFlightRecord, InFlightStatus
 from statemachines.persistent_sessions.message import Queued
@@ -37,8 +37,7 @@ PUT_QUEUED: Final = "INSERT INTO @queued VALUES (:session, :place, :number, :mes
 
 def read_state(sql: Sql, session: bytes, client: str) -> SessionState:
     """The state of a session that is there."""
-    found = read_one(sql, "SELECT places FROM @sessions WHERE session = :session", session=session)
-    assert found is not None
+    places = read_number(sql, "SELECT places FROM @sessions WHERE session = :session", session=session)
     taken = {
         writer.decode(): (epoch, number)
         for writer, epoch, number in sql.all(
@@ -57,7 +56,7 @@ def read_state(sql: Sql, session: bytes, client: str) -> SessionState:
         "SELECT number, message, filter, qos, until_ns FROM @queued WHERE session = :session ORDER BY place",
         session=session,
     )
-    return SessionState(Map(taken), Map(packets), tuple(_queued(*row) for row in queued), found[0])
+    return SessionState(Map(taken), Map(packets), tuple(_queued(*row) for row in queued), places)
 
 
 PacketRow = tuple[Any, ...]
@@ -108,9 +107,7 @@ def runs_of_numbers(numbers: Iterable[int]) -> list[tuple[int, int]]:
 
 def _write_queued(sql: Sql, session: bytes, change: StateChange) -> None:
     """Some are gone from the front, some have come at the end."""
-    found = read_one(sql, QUEUED_ENDS, session=session)
-    assert found is not None
-    first, last = found
+    ((first, last),) = sql.all(QUEUED_ENDS, session=session)
     if change.dequeued:
         sql.run(DELETE_QUEUED, session=session, first=first + change.dequeued)
     sql.put_many(

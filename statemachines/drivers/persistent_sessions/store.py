@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
-from urllib.parse import unquote
 
 import msgspec
 
@@ -60,13 +59,14 @@ from statemachines.drivers.persistent_sessions.shared_turn import (
     kind_of,
     may_share,
 )
-from statemachines.drivers.persistent_sessions.sql import SessionDatabase, Sql, TurnNeeded, read_one
+from statemachines.drivers.persistent_sessions.sql import SessionDatabase, Sql, StoredBatches, TurnNeeded
 from statemachines.drivers.persistent_sessions.sqlite import SqliteSessions
 from statemachines.drivers.persistent_sessions.stored_batch import BatchReader, StoredBatch
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
+from statemachines.drivers.sql.database_url import find_path, with_extra
 from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged
-from statemachines.kernel import Answer, ConfigurationError, Request, Superseded
+from statemachines.kernel import Answer, Request, Superseded
 from statemachines.persistent_sessions.collector_request import DeletePage, ReadMessages, ReadRows
 from statemachines.persistent_sessions.fan_out import find_volatile
 from statemachines.persistent_sessions.graces import NEVER_MS
@@ -84,8 +84,6 @@ from statemachines.persistent_sessions.store_time import ClockState
 from statemachines.persistent_sessions.times import MS
 from statemachines.persistent_sessions.waiting_messages import WaitingMessages
 
-POSTGRES: Final = ("postgresql", "postgres", "postgresql+psycopg")
-FORMS: Final = "must be a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE"
 CHECK: Final = (
     "SELECT store.identity, coalesce(nodes.life, 0), coalesce(nodes.batch, 0) FROM @store AS store"
     " LEFT JOIN @nodes AS nodes ON nodes.name = :name"
@@ -225,8 +223,8 @@ class SessionStore:
         `Superseded` where a newer life of the node is there, `StoreDamaged` where the database is not the one that it
         was.
         """
-        if self._database.shares_turns:
-            return await self._find_way(life, batch, requests)
+        if self._database.batches is not None:
+            return await self._find_way(self._database.batches, life, batch, requests)
         work = partial(self._carry_out, life, batch, requests, is_shared=False)
         return await self._database.run(work, is_short=is_quick(requests))
 
@@ -243,9 +241,9 @@ class SessionStore:
         They are matched, and stored with the first of their rows: nobody is told of them before.  In a file the rows
         bring what is missing (D-681).  None: the stream of a group is to have one of them, and nothing is written.
         """
-        if self._host.matcher is not None or not self._database.shares_turns:
+        if self._host.matcher is not None or self._database.batches is None:
             return await self._database.run(partial(self._look_ahead, life, requests), is_short=True, is_read=True)
-        return await self._store_ahead(life, batch, requests)
+        return await self._store_ahead(self._database.batches, life, batch, requests)
 
     async def read(self, life: StoredLife, requests: Sequence[Asked]) -> list[Any]:
         """The same for requests that `needs_read`."""
@@ -315,7 +313,9 @@ class SessionStore:
             self._host.forget()
             raise
 
-    async def _find_way(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
+    async def _find_way(
+        self, batches: StoredBatches, life: StoredLife, batch: int, requests: Sequence[Asked]
+    ) -> list[Any]:
         """In a turn that others share, where that may be: not again, since an attempt before may still be under way."""
         is_first, self._attempted = batch != self._attempted, batch
         is_shared = is_first and self._host.matcher is None and all(map(may_share, requests))
@@ -324,7 +324,7 @@ class SessionStore:
             given = reader.read((life.node, life.number, life.identity), batch, requests)
             if given is not None:
                 self._called, is_shared = batch, False
-                number = await self._database.store_batch(given)
+                number = await batches.store_batch(given)
                 if number is not None:
                     self._forget_unstored(requests)
                     return reader.answer(requests, number)
@@ -353,14 +353,16 @@ class SessionStore:
         while len(self._unstored) > UNSTORED_MAX:
             del self._unstored[next(iter(self._unstored))]
 
-    async def _store_ahead(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any] | None:
+    async def _store_ahead(
+        self, batches: StoredBatches, life: StoredLife, batch: int, requests: Sequence[Asked]
+    ) -> list[Any] | None:
         messages = [one for one in requests if isinstance(one, PutMessage)]
         routes = {one.id: self._host.match(one) for one in messages}
         version = self._host.trie.version if routes else None
         expected = StoredBatch(life.node.encode(), life.number, batch, life.identity, version, [], [], [], [])
         alike = {(id(routes[one.id]), one.qos): one for one in messages}  # those of one topic share their routes
         is_known = not any(find_volatile(routes[one.id], one.qos) for one in alike.values())
-        number = await self._database.check_routes(expected) if is_known else None
+        number = await batches.check_routes(expected) if is_known else None
         if number is not None:
             self._note_unstored([message for message, its in routes.items() if is_for_session(its)])
             return [routes[one.id] if isinstance(one, PutMessage) else number for one in requests]
@@ -511,9 +513,8 @@ class SessionStore:
         return int(batch)
 
     def _identity(self, sql: Sql) -> bytes:
-        found = read_one(sql, "SELECT identity FROM @store")
-        assert found is not None
-        return bytes(found[0])
+        ((identity,),) = sql.all("SELECT identity FROM @store")
+        return bytes(identity)
 
     def _is_other(self, what: str) -> StoreDamaged:
         rule = "was it put back from a copy, or made anew, while nodes ran? Start all of them again"
@@ -542,43 +543,20 @@ def open_session_store(
     if boot is None:
         boot = read_boot_id() if clock is None and steady is None else ""
     identity = secrets.token_bytes(16)
-    path = path_of(store)
+    path = find_path(store)
     database: SessionDatabase
     if path is not None:
         given = {} if clock is None else {"clock": clock}
         database = SqliteSessions(path, busy_s, identity=identity, durability=durability, **given)
     else:
-        database = _open_postgres(str(store), busy_s, clock, identity, durability)
+        database = with_extra(store, lambda: _open_postgres(str(store), busy_s, clock, identity, durability))
     watch = TimeWatch(database.where, steady or clock or steady_ns, boot=boot, wall=wall or clock or time.time_ns)
     return SessionStore(database, page, watch)
-
-
-def path_of(store: str | Path) -> Path | None:
-    """The file of a SQLite store; None for a database elsewhere.
-
-    Raises `ConfigurationError` for a URL of a kind that we do not know.
-    """
-    if isinstance(store, Path):
-        return store
-    scheme, separator, rest = store.partition("://")
-    if not separator:
-        return Path(store)
-    if scheme in POSTGRES:
-        return None
-    if scheme != "sqlite" or not rest.startswith("/") or len(rest) < 2:
-        shown = f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}"
-        raise ConfigurationError("store", shown, FORMS)
-    return Path(unquote(rest[1:]))
 
 
 def _open_postgres(
     url: str, busy_s: float, clock: Clock | None, identity: bytes, durability: Durability
 ) -> SessionDatabase:
-    try:
-        from statemachines.drivers.persistent_sessions.postgres import PostgresSessions
-    except ImportError as error:
-        if (error.name or "").partition(".")[0] not in ("sqlalchemy", "psycopg"):
-            raise
-        rule = f"needs the package {error.name!r}, which is not installed: pip install 'gapless[postgres]'"
-        raise ConfigurationError("store", url.rpartition("@")[2].partition("?")[0], rule) from error
+    from statemachines.drivers.persistent_sessions.postgres import PostgresSessions
+
     return PostgresSessions(url, busy_s, clock, identity=identity, durability=durability)

@@ -143,7 +143,7 @@ class UnstoredMessages:
 
         def hand_on(routes: Routes) -> None:
             self.send_directly(payload, None, routes)
-            targets = [MatchedMessage(one.session, one.filter, min(one.qos, 1)) for one in of_sessions(routes)]
+            targets = self.hand_to(routes, 1)
             if targets:
                 self.hand(message, UnstoredMessage(payload, take), targets)
             else:
@@ -160,12 +160,11 @@ class UnstoredMessages:
 
         def take(found: Routes | None) -> None:
             self.send_directly(payload, will.expiry_ms, found or ())
-            routes = of_sessions(found or ())
-            if not routes:
+            handed = self.hand_to(found or (), will.qos)
+            if handed:
+                self.hand(message, UnstoredMessage(payload, done, True), handed, since_ns)
+            else:
                 done()
-                return
-            handed = [MatchedMessage(one.session, one.filter, min(one.qos, will.qos), one.until_ns) for one in routes]
-            self.hand(message, UnstoredMessage(payload, done, True), handed, since_ns)
 
         given = (message, will.topic, will.payload, will.qos, will.expiry_ms, payload.head, will.retain)
         self._desk.give(PutMessage(*given, will=due.connection, publisher=publisher), take)

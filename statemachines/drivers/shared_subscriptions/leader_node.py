@@ -127,7 +127,6 @@ class LeaderNode:
         self._peers = {f"leader:{place}": address for place, address in enumerate(peers, 1)}
         self.refused = 0
         """Reports of progress that were not believed."""
-        self._failure = asyncio.Event()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -179,7 +178,6 @@ class LeaderNode:
             refused=environment.refused,
             standing=standing,
         )
-        self._runtime.on_failure = self._failure.set
         milestones = Milestones(self.node, self._runtime.observe)
         self._host = Registry(life.name, self.configuration, alone=not self._peers, observe=milestones.observe)
         self._transport = environment.transport(
@@ -224,9 +222,7 @@ class LeaderNode:
 
     async def wait_for_failure(self) -> None:
         """Wait until the node cannot go on, and raise why."""
-        await self._failure.wait()
-        assert self._runtime.failed is not None
-        raise self._runtime.failed
+        await self._runtime.wait_for_failure()
 
     async def _halt(self) -> None:
         self._runtime.run(self._host.close)

@@ -13,17 +13,11 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
-from typing import Final, NamedTuple, TypeVar
-from urllib.parse import unquote
+from typing import NamedTuple, TypeVar
 
 from statemachines.drivers.shared_subscriptions.store import MessageDatabase, RecordDatabase
 from statemachines.drivers.sql.awaited import AGAIN_S, SAY_AGAIN_S, retry_while_unavailable
-from statemachines.drivers.sql.shown_url import names_password, without_password
-from statemachines.kernel import ConfigurationError
-
-POSTGRES: Final = ("postgresql", "postgres", "postgresql+psycopg")
-SQLITE: Final = "sqlite"
-FORMS: Final = "must be a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE"
+from statemachines.drivers.sql.database_url import find_path, with_extra
 
 T = TypeVar("T")
 
@@ -86,37 +80,13 @@ def path_of(store: str | Path) -> Path | None:
 
     Raises `ConfigurationError` for a URL of a kind that we do not know.
     """
-    store, _ = split_store(store)
-    if isinstance(store, Path):
-        return store
-    scheme, separator, rest = store.partition("://")
-    if not separator:
-        if names_password(store):
-            raise ConfigurationError("store", "...", FORMS)
-        return Path(store)
-    if scheme in POSTGRES:
-        return None
-    if scheme != SQLITE or not rest.startswith("/") or len(rest) < 2:
-        raise ConfigurationError("store", without_password(store), FORMS)
-    return Path(unquote(rest[1:]))
+    return find_path(split_store(store)[0])
 
 
 def directory_of(store: str | Path) -> Path:
     """Where files that belong beside the store go: the directory of its file; the current one for a server."""
     path = path_of(store)
     return Path() if path is None else path.parent
-
-
-def with_extra(store: str | Path, make: Callable[[], T]) -> T:
-    """`make()`; a package that is missing is named with what brings it."""
-    try:
-        return make()
-    except ImportError as error:
-        if (error.name or "").partition(".")[0] not in ("sqlalchemy", "psycopg"):
-            raise
-        shown = str(store).rpartition("@")[2]
-        rule = f"needs the package {error.name!r}, which is not installed: pip install 'gapless[postgres]'"
-        raise ConfigurationError("store", shown.partition("?")[0], rule) from error
 
 
 def _both(open_groups: Callable[[], RecordDatabase], open_streams: Callable[[], MessageDatabase]) -> OpenStores:

@@ -24,6 +24,7 @@ from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWa
 from statemachines.persistent_sessions.request import DATABASE, EpochRows, PutMarker, PutRows
 from statemachines.persistent_sessions.resume_record import ResumeRecord, ResumeSession
 from statemachines.persistent_sessions.session_host_record import Undelivered
+from statemachines.persistent_sessions.session_tables import SESSION
 from statemachines.persistent_sessions.takeover_message import TakeoverBegun, TakeoverEnded
 from statemachines.persistent_sessions.takeover_record import FinishTakeover, StartTakeover, TakeoverRecord
 from statemachines.persistent_sessions.times import Times
@@ -32,7 +33,7 @@ from statemachines.persistent_sessions.writer_record import LiveKnown, Start, Wr
 from statemachines.testing.persistent_sessions.garbage import Garbage, of_every_kind
 from statemachines.testing.persistent_sessions.one_client import OneClient
 from statemachines.testing.persistent_sessions.one_group import OneGroup
-from statemachines.testing.persistent_sessions.one_session import SESSION, OneSession, two_rows
+from statemachines.testing.persistent_sessions.played_database import StoredSession, UnclearDatabase, two_rows
 from statemachines.testing.protocol import Environment, TestProtocol, Values
 
 NUMBERS = (1, 2, 3, 4)
@@ -101,7 +102,7 @@ def names_owner(record: Any, event: Event) -> bool:
     return not isinstance(event, LiveKnown | MarkerWanted) or (bool(event.to) and event.token > 0)
 
 
-DATABASE_OF_TWO = {DATABASE: OneSession(two_rows("w1", "w2"))}
+DATABASE_OF_TWO = {DATABASE: UnclearDatabase(two_rows("w1", "w2"))}
 
 TESTING = TestProtocol(
     values=VALUES,
@@ -110,7 +111,7 @@ TESTING = TestProtocol(
     environments={
         "writer": Environment(
             start=st.just(WriterRecord(SESSION, "w1")),
-            services={DATABASE: OneSession()},
+            services={DATABASE: UnclearDatabase(StoredSession())},
             opening=(lambda record: Start(),),
             legal=names_owner,
         ),
@@ -159,7 +160,7 @@ TESTING = TestProtocol(
             start=st.builds(
                 DeliveryRecord, st.just(SESSION), st.just("c1"), st.just(1), st.sampled_from((1, 2, 65_535))
             ),
-            services={DATABASE: OneSession()},
+            services={DATABASE: UnclearDatabase(StoredSession())},
             legal=is_taken,
         ),
         "collector": Environment(

@@ -50,6 +50,7 @@ from statemachines.persistent_sessions.resume_record import (
     ResumeSession,
     Yielded,
 )
+from statemachines.persistent_sessions.session_tables import SESSION
 from statemachines.persistent_sessions.takeover_message import (
     BeginTakeover,
     EndTakeover,
@@ -65,7 +66,6 @@ from statemachines.testing.conformance.interface import Alphabet
 from statemachines.testing.conformance.relation import Before, Ranged, Relation, Repeated, Unordered
 from statemachines.testing.conformance.role import ConformanceRole
 from statemachines.testing.conformance.services import PlayedService
-from statemachines.testing.persistent_sessions.one_session import SESSION
 from statemachines.testing.persistent_sessions.played_database import (
     ExpireSession,
     PassTime,

@@ -20,6 +20,7 @@ from statemachines.persistent_sessions.request import (
     RowStored,
     RowUnclear,
 )
+from statemachines.persistent_sessions.session_tables import SESSION
 from statemachines.persistent_sessions.writer import WRITER
 from statemachines.persistent_sessions.writer_record import (
     BEGINNING,
@@ -39,7 +40,6 @@ from statemachines.testing.conformance.interface import Alphabet
 from statemachines.testing.conformance.relation import Relation, Repeated
 from statemachines.testing.conformance.role import ConformanceRole
 from statemachines.testing.conformance.services import PlayedService
-from statemachines.testing.persistent_sessions.one_session import SESSION
 from statemachines.testing.persistent_sessions.played_database import (
     PlayedDatabase,
     StoredSession,

@@ -1,30 +1,40 @@
-"""PlayedDatabase: the database of one session, as `gapless conform` plays it for an owner or a writer."""
+"""PlayedDatabase: the database of one session, for a machine that is alone: in a Hypothesis test or `gapless conform`.
+
+It takes any writer and any token.  Writes have one order, and reads are of all.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Answer, Map, Request
+from statemachines.kernel import Answer, Map, Request, in_order
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import (
     DATABASE,
+    BeginEpoch,
     CommitState,
     ConfirmRows,
+    EpochBegun,
     EpochRows,
     Fence,
     FencedRows,
     LoadSession,
     Mark,
+    MarkDelivered,
     NotOwner,
     PendingRead,
     Polled,
     PutMarker,
     PutRows,
     ReadPending,
+    ReadRow,
     RowFenced,
+    RowRead,
+    RowsConfirmed,
     RowsDuplicate,
     RowStored,
     RowUnclear,
@@ -37,8 +47,7 @@ from statemachines.persistent_sessions.request import (
     UnsubscribeLive,
     change_state,
 )
-from statemachines.testing.persistent_sessions.one_session import SESSION, OneSession
-from statemachines.testing.persistent_sessions.one_session import StoredEpochs as StoredRows
+from statemachines.persistent_sessions.session_tables import SESSION
 
 OWNER_REQUESTS: Final = (LoadSession, CommitState, SubscribeLive, Fence, ConfirmRows)
 
@@ -59,29 +68,45 @@ class StrikeOff(Request, frozen=True, gc=False):
     message: str
 
 
-class StoredSession(StoredRows, frozen=True):
-    """The rows; the highest `token` of an owner; what the clock shows, and reads: rows that were stored later are not
-    shown yet; whether the session is there; writers that are
-    `gone`; messages of QoS 2 that other nodes have stored (`struck`)."""
+class StoredSession(msgspec.Struct, frozen=True):
+    """The newest epoch of each writer; rows and markers of each epoch; the session's state as it was committed last;
+    the highest `token` of an owner; what the clock shows, and reads: rows that were stored later are not
+    shown yet; whether the session is there; writers that are `gone`; messages of QoS 2 that other nodes have stored
+    (`struck`); how often something was `put`, where that is counted."""
 
+    epochs: Map[str, int] = Map()
+    rows: Map[tuple[str, int], EpochRows] = Map()
+    state: SessionState = SessionState()
     token: int = 0
     time_ns: int = 0
     is_there: bool = True
     gone: tuple[str, ...] = ()
     struck: tuple[str, ...] = ()
+    put: int = 0
+
+    def of(self, writer: str, epoch: int) -> EpochRows:
+        """What is stored under an epoch."""
+        return self.rows.get((writer, epoch), EpochRows(writer, epoch))
+
+    def list_stored(self, writer: str) -> tuple[EpochRows, ...]:
+        """What is stored of a writer ("": of all)."""
+        return tuple(one for _, one in in_order(self.rows) if writer in ("", one.writer))
 
 
-class PlayedDatabase(OneSession):
+class PlayedDatabase:
     """The service.  `held`: what is stored when an instance begins."""
 
     name = DATABASE
 
     def __init__(self, held: StoredSession) -> None:
-        super().__init__(held)
+        self._held = held
 
-    def apply(self, state: StoredRows, request: Request, now_ns: int) -> tuple[StoredRows, tuple[Answer, ...]]:
+    def initial(self) -> StoredSession:
+        """What is stored when an instance begins."""
+        return self._held
+
+    def apply(self, state: StoredSession, request: Request, now_ns: int) -> tuple[StoredSession, tuple[Answer, ...]]:
         """One transaction."""
-        assert isinstance(state, StoredSession)
         token = getattr(request, "token", state.token)
         if isinstance(request, OWNER_REQUESTS) and token < state.token:
             return state, (NotOwner(),)
@@ -92,43 +117,62 @@ class PlayedDatabase(OneSession):
                 return replace(state, is_there=False), ()
             case StrikeOff():
                 return replace(state, struck=(*state.struck, request.message)), ()
+            case BeginEpoch():
+                epoch = state.epochs.get(request.writer, 0) + 1
+                return replace(state, epochs=state.epochs.set(request.writer, epoch)), (EpochBegun(epoch),)
+            case PutRows() | PutMarker():
+                return self._put(state, request)
+            case ReadRow():
+                rows = state.of(request.writer, request.epoch).rows
+                return state, (RowRead(any(row.number == request.number for row in rows)),)
             case LoadSession() if not state.is_there:
                 return state, (SessionAbsent(),)
             case LoadSession():
                 return replace(state, token=token), (SessionLoaded(SESSION, state.state, state.time_ns),)
+            case ReadPending():
+                return state, (_read(state, request),)
+            case SubscribeLive():
+                return state, (SubscribedLive(tuple(sorted(state.epochs)), state.gone, state.time_ns),)
+            case Fence():
+                return _fence(state, request)
+            case ConfirmRows():
+                there = ((one, state.of(one.writer, one.epoch).rows) for one in request.found)
+                same = (replace(one, rows=tuple(row for row in one.rows if row in rows)) for one, rows in there)
+                return state, (RowsConfirmed(tuple(same)),)
             case CommitState():
                 after = change_state(state.state, request.change, state.time_ns)
                 return replace(state, state=after, token=token), (StateCommitted(state.time_ns),)
-            case SubscribeLive():
-                return state, (SubscribedLive(tuple(sorted(state.epochs)), state.gone, state.time_ns),)
-            case PutRows() | PutMarker():
-                return _put(state, request)
-            case ReadPending():
-                return state, (_read(state, request),)
-            case Fence():
-                return _fence(state, request)
-            case UnsubscribeLive():
-                return state, ()
-        return super().apply(state, request, now_ns)
+        assert isinstance(request, MarkDelivered | UnsubscribeLive)
+        return state, ()
+
+    def _put(self, state: StoredSession, request: PutRows | PutMarker) -> tuple[StoredSession, tuple[Answer, ...]]:
+        """Under the newest epoch, or not at all; what is there already stays."""
+        newest = state.epochs.get(request.writer, request.epoch)
+        if request.epoch < newest:
+            return state, (RowFenced(newest),)
+        here = state.of(request.writer, request.epoch)
+        if isinstance(request, PutRows):
+            struck = tuple(row.number for row in request.rows if row.qos == 2 and row.message in state.struck)
+            if struck:
+                return state, (RowsDuplicate(struck),)
+        if isinstance(request, PutMarker):
+            mark = (request.token, request.n)
+            here = here if mark in here.markers else replace(here, markers=(*here.markers, mark))
+        elif all(row.number != request.first_number for row in here.rows):
+            here = replace(here, rows=(*here.rows, *request.rows))
+        rows, epochs = state.rows.set((request.writer, request.epoch), here), state.epochs
+        return replace(state, rows=rows, epochs=epochs.set(request.writer, request.epoch)), (RowStored(),)
 
 
-def _put(state: StoredSession, request: PutRows | PutMarker) -> tuple[StoredSession, tuple[Answer, ...]]:
-    """Under the newest epoch, or not at all; what is there already stays."""
-    newest = state.epochs.get(request.writer, request.epoch)
-    if request.epoch < newest:
-        return state, (RowFenced(newest),)
-    here = state.of(request.writer, request.epoch)
-    if isinstance(request, PutRows):
-        struck = tuple(row.number for row in request.rows if row.qos == 2 and row.message in state.struck)
-        if struck:
-            return state, (RowsDuplicate(struck),)
-    if isinstance(request, PutMarker):
-        mark = (request.token, request.n)
-        here = here if mark in here.markers else replace(here, markers=(*here.markers, mark))
-    elif all(row.number != request.first_number for row in here.rows):
-        here = replace(here, rows=(*here.rows, *request.rows))
-    rows, epochs = state.rows.set((request.writer, request.epoch), here), state.epochs
-    return replace(state, rows=rows, epochs=epochs.set(request.writer, request.epoch)), (RowStored(),)
+class UnclearDatabase(PlayedDatabase):
+    """Of every third row or marker it is not known what became of it, and every sixth is not stored."""
+
+    def _put(self, state: StoredSession, request: PutRows | PutMarker) -> tuple[StoredSession, tuple[Answer, ...]]:
+        state = replace(state, put=state.put + 1)
+        after, answers = super()._put(state, request)
+        if state.put % 3 or not isinstance(answers[0], RowStored):
+            return after, answers
+        return after if state.put % 6 else state, (RowUnclear(),)
 
 
 def _first(
@@ -188,3 +232,13 @@ def store_rows(
 def make_row(writer: str, number: int, qos: int = 1, until_ns: int = 0, stored_ns: int = 0) -> Queued:
     """The row with this number."""
     return Queued(number, f"{writer}-{number}", "a/#", qos, until_ns, stored_ns)
+
+
+def two_rows(*writers: str) -> StoredSession:
+    """Two rows of each writer, and the markers that an owner with token 1 asks for first."""
+    markers = tuple((1, n) for n in range(1, 4))
+    rows = (Queued(1, "m1"), Queued(2, "m2"))
+    return StoredSession(
+        Map(dict.fromkeys(writers, 1)),
+        Map({(writer, 1): EpochRows(writer, 1, rows, markers) for writer in writers}),
+    )

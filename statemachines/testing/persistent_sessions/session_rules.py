@@ -68,7 +68,6 @@ class SessionRules:
         self._sessions: set[str] = set()
         self._may_be_present = False
         self._must_be_present = False
-        self._unsubscribed_from: int | None = None
         self._subscribed_from: int | None = None
         self._has_resumed = False
         self._room_ns = 0
