@@ -51,7 +51,7 @@ async def in_turn(url):
 
 
 async def test_PS_201_a_server_that_is_read_only_is_waited_for(postgres_url, caplog):
-    asyncio.run(open_session_store(postgres_url).close())
+    await open_session_store(postgres_url).close()
     server, _, name = postgres_url.rpartition("/")
     run_sql(postgres_url, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     opening = asyncio.ensure_future(SessionNode(postgres_url, name="n").__aenter__())
