@@ -44,9 +44,7 @@ def check(
     test: Annotated[bool, typer.Option("--test", help="Show a counterexample as a pytest function.")] = False,
     script: Annotated[
         Path | None,
-        typer.Option(
-            "--script", "--schedule", metavar="FILE", help="Write a counterexample there, as a script for `replay`."
-        ),
+        typer.Option(metavar="FILE", help="Write a counterexample there, as a script for `replay`."),
     ] = None,
     trace: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write a counterexample there, as a trace for `analyze`.")
@@ -57,7 +55,7 @@ def check(
     graphml: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the states of one small system there, as GraphML.")
     ] = None,
-    live: Annotated[bool, typer.Option("--liveness", "--live", help="Obligations under weak fairness, too.")] = False,
+    live: Annotated[bool, typer.Option("--liveness", help="Obligations under weak fairness, too.")] = False,
     certificate: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Check what this certificate says, and compare.")
     ] = None,

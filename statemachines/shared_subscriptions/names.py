@@ -105,15 +105,14 @@ NOTHING: Final = RecordName("", "", "")
 def record_key(group: str, topic_filter: str, name: str) -> str:
     """The key of one of a group's records: its claim, root, properties, or progress:STREAM.
 
-    The lengths come first, so whatever the names contain, no other names give the same key; what was written before
-    keys had lengths never began with "/".
+    The lengths come first, so whatever the names contain, no other names give the same key.
     """
     return f"/{len(group)}.{len(topic_filter)}/{group}/{topic_filter}:{name}"
 
 
 def life_keys(node: str) -> tuple[str, str, str]:
     """The keys of the records that say who goes by a node's name: the number of its newest life, its bits, and the
-    store's time when it took the name.  No key of a group begins so, now or before."""
+    store's time when it took the name.  No key of a group begins so."""
     return f"~/{node}:life", f"~/{node}:bits", f"~/{node}:taken"
 
 

@@ -33,8 +33,6 @@ from statemachines.trace.tables import join_fingerprints
 from statemachines.whole_file import make_folder, name_file
 
 FORMAT: Final = 3
-WITHOUT_END: Final = 2
-"""The format of before: its logs have no end line, and nobody can tell whether one was cut."""
 
 LINE_MAX: Final = 16 * 2**20
 """A line longer than this is not a row."""
@@ -344,7 +342,7 @@ def read_log(path: Path, *segments: Path) -> Log:
     if end is not None and end.crc32 not in (None, checksum):
         rule = "has other bytes than when it was closed (CRC-32): restore it from a copy, or take it out"
         raise ConfigurationError("trace log", str(path), rule)
-    return Log(str(path), head, rows, torn, end is not None or head.gapless_log == WITHOUT_END, size_bytes, stores)
+    return Log(str(path), head, rows, torn, end is not None, size_bytes, stores)
 
 
 def decode_line(path: Path, number: int, line: bytes, decoder: Any) -> TraceRow | End | Stores:
@@ -377,14 +375,12 @@ def read_head(path: Path) -> Head:
 def _head(path: Path, line: bytes) -> Head:
     try:
         number = msgspec.json.decode(line, type=_Format).gapless_log
-        if number in (WITHOUT_END, FORMAT):
+        if number == FORMAT:
             return msgspec.json.decode(line, type=Head)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         rule = "does not begin with the head line of a log: is it one?"
         raise ConfigurationError("trace log", str(path), rule) from error
-    raise ConfigurationError(
-        "trace log", str(path), f"is of format {number}; this version reads {WITHOUT_END} and {FORMAT}"
-    )
+    raise ConfigurationError("trace log", str(path), f"is of format {number}; this version reads {FORMAT}")
 
 
 def read_logs(directory: Path) -> list[Log]:
@@ -435,7 +431,7 @@ def check_lives(directory: Path, logs: list[Log]) -> None:
     not, where neither a run nor a store says that both are of one run: somebody has put two folders together."""
     nodes: dict[str, list[tuple[int, Log]]] = {}
     for log in logs:
-        if log.head.gapless_log == FORMAT and not log.head.run and not log.stores:
+        if not log.head.run and not log.stores:
             with suppress(ValueError):  # a life without a number
                 nodes.setdefault(log.head.node, []).append((life_number(log.head.life), log))
     for lives in nodes.values():

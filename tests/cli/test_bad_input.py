@@ -116,7 +116,7 @@ def test_what_is_no_run_file(capsys, tmp_path):
 
 
 LOG_HEAD = (
-    '{"gapless_log":2,"node":"a","life":"a~1","number":1,"fingerprints":{"shared_subscriptions":"0000"},"versions":{}}'
+    '{"gapless_log":3,"node":"a","life":"a~1","number":1,"fingerprints":{"shared_subscriptions":"0000"},"versions":{}}'
     "\n"
 )
 

@@ -70,7 +70,7 @@ def test_a_file_that_is_not_utf8_a_folder_and_the_standard_input(capsys, tmp_pat
 
 
 def test_a_log_that_is_not_utf8(capsys, tmp_path):
-    (tmp_path / "a~1.ndjson").write_bytes(b'{"gapless_log":2,"node":"\xff"}\n')
+    (tmp_path / "a~1.ndjson").write_bytes(b'{"gapless_log":3,"node":"\xff"}\n')
     assert "a~1.ndjson" in refuse(capsys, "analyze", tmp_path, "--engine=local", "--out", tmp_path / "out")
 
 

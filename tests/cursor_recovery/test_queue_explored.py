@@ -10,10 +10,10 @@ from long_cases import mark_long
 
 from statemachines_spec import certificates
 from statemachines_spec.cursor_recovery import SPEC
-from statemachines_spec.cursor_recovery.counterexamples import COUNTEREXAMPLES
+from statemachines_spec.cursor_recovery.counterexamples import slow_writer
 from statemachines_spec.cursor_recovery.directed_systems import DIRECTED_SYSTEMS
 from statemachines_spec.cursor_recovery.process import QueueActor
-from statemachines_spec.cursor_recovery.schedule import Schedule, schedule_of
+from statemachines_spec.cursor_recovery.schedule import ScheduledTurn, schedule_of
 from statemachines_spec.cursor_recovery.systems import system
 from statemachines_spec.directed_system import explore_directed
 from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore
@@ -21,8 +21,8 @@ from statemachines_spec.explorer.replay import replay
 from statemachines_spec.liveness.judge import live
 from statemachines_spec.mutants.campaign import CampaignScope, CampaignShape
 
-GOLDEN = Path(__file__).with_name("golden")
-"""Written by `python -m statemachines_spec.cursor_recovery.schedule tests/cursor_recovery/golden`."""
+GOLDEN = Path(__file__).with_name("golden") / "slow-writer.json"
+"""Written by `python -m statemachines_spec.cursor_recovery.schedule tests/cursor_recovery/golden/slow-writer.json`."""
 FOLDER = Path(__file__).parents[2] / "spec" / "cursor_recovery" / "certificates"
 """Smallest first."""
 QUICK = ("pools", "reborn", "one-each")
@@ -67,49 +67,22 @@ def test_by_age_alone_a_slow_owner_shares_its_cursor():
 
 @pytest.mark.long
 def test_by_age_alone_a_slow_writer_costs_an_acknowledged_message():
-    assert broken(BY_NAME["scan-passes-a-writer"].system("by_age"))[0] == ["ACK"]
+    """By the very run that real processes repeat (tests/cursor_recovery/test_slow_writer.py)."""
+    result = explore(slow_writer())
+    assert result.path.broken == "ACK"
+    assert schedule_of(result) == msgspec.json.decode(GOLDEN.read_bytes(), type=list[ScheduledTurn])
+
+
+@pytest.mark.long
+def test_where_the_death_of_an_owner_is_known_a_slow_writer_costs_nothing():
+    result = explore(slow_writer("repaired"))
+    assert (result.ended, result.is_held) == (COMPLETE, True)
 
 
 def test_the_run_that_breaks_it_is_replayed():
     made = system("slow", variant="by_age")
     result = explore(made)
     assert replay(made, result.path).events > 0
-
-
-BY_NAME = {one.name: one for one in COUNTEREXAMPLES}
-
-
-def broken(made):
-    """What breaks, as it was found: of liveness only where everything else holds."""
-    result = explore(made)
-    found = [name for name, held in result.always.items() if not held]
-    if found:
-        return found, result
-    lives = [one for one in live(made, made.obligations) if one.way is not None]
-    return [one.name for one in lives], next(iter(lives), None)
-
-
-@pytest.mark.parametrize("name", mark_long(BY_NAME, "stale-tail"))
-def test_the_source_word_for_word_breaks(name):
-    """By the very run that real processes repeat (tests/cursor_recovery/test_as_written_replayed.py)."""
-    one = BY_NAME[name]
-    names, found = broken(one.system())
-    assert {name.partition(" ")[0] for name in names} == {one.breaks}
-    kept = msgspec.json.decode((GOLDEN / f"{name}.json").read_bytes(), type=Schedule)
-    assert schedule_of(found) == kept
-    assert kept.breaks == one.breaks
-
-
-@pytest.mark.parametrize(
-    "name",
-    mark_long(
-        ["size-before-header", "previous-lap", "cursor-reassigned", "exactly-full", "dead-pool"],
-        "previous-lap",
-        "cursor-reassigned",
-    ),
-)
-def test_the_shipped_queue_holds_where_the_source_breaks(name):
-    assert broken(BY_NAME[name].system("repaired")) == ([], None)
 
 
 SHORT = [

@@ -30,15 +30,7 @@ from statemachines_spec.script.path_to_script import script_of
 
 PS = "persistent_sessions"
 SETTLED = "settled"
-TAKEN_OVER = ("state-dies-with-the-old", "state-dies-with-the-taker", "old-dies-between")
-"""Hosts answer for owners that are gone, at once: the runtime refuses these."""
-LEFT = ("state-dies-with-the-taker", "old-dies-between")
-"""The shipped owners answer a takeover otherwise, so that these runs end there."""
-NOT_ON_A_FILE = {
-    "marker-before-rows": ("appear", "a file has no replica that shows entries later"),
-    "subscription-late": ("spread", "no writer can learn of it late"),
-}
-"""The first step that a real store does not take, and why."""
+BROKEN = [AS_WRITTEN.name, *(one.name for one in ASSUMED)]
 
 
 def simulate(script, variant=""):
@@ -60,60 +52,56 @@ def found_in(name, variant, bug=""):
     (made,) = choose_systems(PS, (name,), variant=variant).systems
     alone = replace(made, origin=None)  # no other process has the bug
     path = explore(alone, engine="plain", hashing=False).path
-    if path is None:
-        path = next(one.run for one in live(alone, made.obligations, engine="plain") if not one.is_held)
     return script_of(made, path, protocol=PS, variant=variant, bug=bug)
 
 
-ON_A_FILE = [one.name for one in (*AS_WRITTEN, *ASSUMED) if one.name not in (*TAKEN_OVER, *NOT_ON_A_FILE)]
-
-
-def test_what_can_be_had_on_a_file():
-    assert ON_A_FILE == ["cut-by-id", "marks-not-visible", "path-broken", "dead-writer", "not-committed", "step-cut"]
-
-
-@pytest.mark.parametrize("name", [one.name for one in (*AS_WRITTEN, *ASSUMED)])
+@pytest.mark.parametrize("name", BROKEN)
 def test_in_the_simulator_the_same_breaks(name):
     replayed = simulate(script_to(name))
     assert (replayed.reached, replayed.followed.stopped, replayed.followed.missing) == (True, "", ())
     assert list(replayed.broken) == [ASIDE[name].breaks]
 
 
-@pytest.mark.parametrize("name", ON_A_FILE)
+@pytest.mark.parametrize("name", ["path-broken", "step-cut"])
 def test_on_the_runtime_over_sqlite_the_same_breaks(name):
     replayed = run_live(script_to(name))
     assert (replayed.reached, replayed.followed.stopped, replayed.followed.missing) == (True, "", ())
     assert list(replayed.broken) == [ASIDE[name].breaks]
 
 
-@pytest.mark.parametrize("name", NOT_ON_A_FILE)
-def test_what_a_file_does_not_do_ends_the_run_and_is_named(name):
-    step, why = NOT_ON_A_FILE[name]
-    script = script_to(name)
+def test_what_a_file_does_not_do_ends_the_run_and_is_named():
+    """Whoever stores on a file knows who is live."""
+    script = script_to("subscription-late")
     replayed = run_live(script)
-    assert (replayed.broken, replayed.followed.steps) == ({}, [one.what for one in script.steps].index(step))
-    assert why in replayed.followed.stopped
+    assert (replayed.broken, replayed.followed.steps) == ({}, [one.what for one in script.steps].index("spread"))
+    assert "no writer can learn of it late" in replayed.followed.stopped
 
 
-@pytest.mark.parametrize("name", TAKEN_OVER)
-def test_takeovers_are_for_the_simulator(name):
-    with pytest.raises(ConfigurationError, match=f"{name}.*has takeovers.*leave --runtime out"):
-        run_live(script_to(name))
+def test_a_file_has_no_replica_that_shows_entries_later():
+    (made,) = choose_systems(PS, ("buffer",)).systems
+    script = script_of(made, random_walk(made, 0, 30), protocol=PS, variant=SETTLED)
+    replayed = run_live(script)
+    assert (replayed.broken, replayed.followed.steps) == ({}, [one.what for one in script.steps].index("appear"))
+    assert "a file has no replica that shows entries later" in replayed.followed.stopped
 
 
-@pytest.mark.parametrize("name", [one.name for one in AS_WRITTEN])
-def test_the_shipped_machines_break_nothing_under_the_same_script(name, follow):
-    if name in TAKEN_OVER and follow is run_live:
-        return
-    replayed = follow(script_to(name), SETTLED)
-    assert replayed.broken == {}
-    stops = name in LEFT or (name in NOT_ON_A_FILE and follow is run_live)
-    assert bool(replayed.followed.stopped) == stops
+@pytest.mark.parametrize("seed", [1, 2, 4])
+def test_takeovers_are_for_the_simulator(seed):
+    (made,) = choose_systems(PS, ("old-dies",)).systems
+    script = script_of(made, random_walk(made, seed, 24), protocol=PS, variant=SETTLED)
+    replayed = simulate(script)
+    assert (replayed.broken, replayed.followed.stopped, replayed.followed.missing) == ({}, "", ())
+    with pytest.raises(ConfigurationError, match=r"old-dies.*has takeovers.*leave --runtime out"):
+        run_live(script)
 
 
-@pytest.mark.parametrize("name", ["cut-by-id", "marks-not-visible"])
-def test_the_shipped_machines_are_judged_by_all_that_they_promise(name, follow, monkeypatch):
-    """What is sent to the client never comes to it: COMPLETE, though the script is about TWICE."""
+def test_the_shipped_machines_break_nothing_under_the_same_script(follow):
+    replayed = follow(script_to("path-broken"), SETTLED)
+    assert (replayed.broken, replayed.followed.stopped) == ({}, "")
+
+
+def test_the_shipped_machines_are_judged_by_all_that_they_promise(follow, monkeypatch):
+    """What is sent to the client never comes to it."""
     owner = asyncio_stage.SessionMachineNode if follow is run_live else script_world.SessionWorld
     send = owner.send
 
@@ -123,16 +111,16 @@ def test_the_shipped_machines_are_judged_by_all_that_they_promise(name, follow, 
             send(self, *given)
 
     monkeypatch.setattr(owner, "send", send_less)
-    assert list(follow(script_to(name), SETTLED).broken) == ["COMPLETE"]
+    assert list(follow(script_to("step-cut"), SETTLED).broken) == ["COMPLETE"]
 
 
 def test_what_cannot_happen_ends_the_run_and_is_named(follow):
-    """Nothing was published, so nothing is on the path when the second message is to arrive."""
-    script = script_to("cut-by-id")
-    assert (script.steps[2].what, script.steps[4].what) == ("publish_to", "hand_over")
-    less = replace(script, steps=(*script.steps[:2], *script.steps[3:])).check()
+    """Nothing was published, so nothing is on the path that is to break."""
+    script = script_to("path-broken")
+    assert (script.steps[-2].what, script.steps[-1].what) == ("publish_to", "break")
+    less = replace(script, steps=(*script.steps[:-2], script.steps[-1])).check()
     replayed = follow(less)
-    assert (replayed.broken, replayed.followed.steps) == ({}, 3)
+    assert (replayed.broken, replayed.followed.steps) == ({}, len(less.steps) - 1)
     assert "cannot happen to cluster now" in replayed.followed.stopped
 
 
@@ -147,7 +135,7 @@ def test_what_lies_in_the_file_is_what_counts(monkeypatch):
             serve(self, party, request, feed, *more)
 
     monkeypatch.setattr(RequestQueue, "serve", forget_rows)
-    assert "UNSTORED" in run_live(script_to("cut-by-id"), SETTLED).broken
+    assert "UNSTORED" in run_live(script_to("path-broken"), SETTLED).broken
 
 
 PLANTED = {
@@ -155,7 +143,7 @@ PLANTED = {
     "link-is-not-watched": "break",
     "fenced-row-dropped": "silence",
     "redelivery-not-marked": "at-least-once",
-    "dead-writers-left-out": "dead-writer",
+    "dead-writers-left-out": "range",
 }
 """Bug -> a system that finds it."""
 
@@ -172,6 +160,17 @@ def test_a_planted_bug_breaks_the_same_and_nothing_breaks_without_it(bug, follow
     replayed = follow(script)
     assert (replayed.reached, replayed.followed.stopped) == (True, "")
     assert follow(script, SETTLED).broken == {}
+
+
+def test_a_run_of_what_is_never_met_comes_as_a_script_too():
+    """The explorer gives a silent writer no timeout; nodes have one, and are done."""
+    bug = f"{PS}/marker-not-shown"
+    (made,) = choose_systems(PS, ("marked",)).systems
+    with plant_bug(bug):
+        judged = live(replace(made, origin=None), made.obligations, engine="plain")
+        script = script_of(made, next(one.run for one in judged if not one.is_held), protocol=PS, bug=bug)
+    assert script.breaks.startswith("ENDS")
+    assert simulate(script).broken == {}
 
 
 LAGGING = ("silence", "buffer")
@@ -193,14 +192,14 @@ def test_what_the_explorer_walks_real_nodes_walk_too(name):
 
 
 def test_a_script_is_kept_and_followed_by_the_command(tmp_path, capsys):
-    """Of what is never met, too; exit code 1: it breaks, 0: it does not."""
-    file = str(tmp_path / "dead.json")
-    checked = ["check", PS, "--system", "dead-writer", "--variant", "as_written", "--liveness", "--engine", "plain"]
+    """Exit code 1: it breaks, 0: it does not."""
+    file = str(tmp_path / "path.json")
+    checked = ["check", PS, "--system", "path-broken", "--variant", "as_written", "--engine", "plain"]
     assert cli.run([*checked, "--script", file]) == 1
-    assert scripts.read(Path(file)) == script_to("dead-writer")
+    assert scripts.read(Path(file)) == script_to("path-broken")
     assert "replay" in capsys.readouterr().err
     assert cli.run(["replay", file, "--runtime"]) == 1
-    assert "VIOLATED ENDS: a resume ends: it has not, and nothing more happens" in capsys.readouterr().out
+    assert "VIOLATED COMPLETE" in capsys.readouterr().out
     assert cli.run(["replay", file, "--runtime", "--variant", SETTLED]) == 0
 
 
@@ -209,4 +208,4 @@ def test_what_breaks_is_listed_apart_and_no_part_of_a_whole_check(capsys):
     listed = json.loads(capsys.readouterr().out)[PS]
     assert set(listed["aside"]) == set(ASIDE)
     assert not set(listed["aside"]) & set(listed["systems"])
-    assert cli.run(["check", PS, "--system", "cut-by-ids"]) == 2
+    assert cli.run(["check", PS, "--system", "path-brokens"]) == 2

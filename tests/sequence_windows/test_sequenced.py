@@ -279,7 +279,7 @@ def test_a_life_is_a_number_of_64_bits():
 
 
 def test_a_datagram_of_another_layout_is_counted_apart_and_named_now_and_then(caplog):
-    """Version 1 had no life; what a later one has nobody knows."""
+    """What another version has nobody knows."""
     world = World()
     older = msgspec.msgpack.encode([1, "p", "s", 0x5C19ADC000000001, 0, 0, b"x"])
     later = msgspec.msgpack.encode([3, {"publisher": "p"}])

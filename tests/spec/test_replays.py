@@ -20,7 +20,7 @@ from statemachines_spec.script import script as scripts
 from statemachines_spec.script.path_to_script import Unscriptable, script_of
 from statemachines_spec.shared_subscriptions.systems import SYSTEMS, system
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "stale-grant.schedule.json"
+GOLDEN = Path(__file__).parents[1] / "golden" / "stale-grant.script.json"
 SETTLED = "settled"
 
 
@@ -252,7 +252,7 @@ def test_check_writes_a_schedule_and_a_trace_and_analyze_finds_the_violation(gap
     schedule, trace = tmp_path / "stale.json", tmp_path / "trace"
     found = gapless(
         "check", "shared_subscriptions", "--system", "late-copies", "--variant", "as_written",
-        "--schedule", schedule, "--trace", trace,
+        "--script", schedule, "--trace", trace,
     )  # fmt: skip
     assert found[0] == 1
     assert f"gapless replay {schedule}" in found[2]
@@ -302,7 +302,7 @@ def test_replay_follows_by_other_rules_and_then_everything_is_delivered(where, g
 
 def test_where_nothing_breaks_there_is_nothing_to_write(gapless, tmp_path):
     code, _, err = gapless(
-        "check", "shared_subscriptions", "--system", "revoke-timeout", "--schedule", tmp_path / "none.json"
+        "check", "shared_subscriptions", "--system", "revoke-timeout", "--script", tmp_path / "none.json"
     )
     assert code == 0
     assert "nothing broke, so there is nothing to write of it" in err
@@ -312,7 +312,7 @@ def test_where_nothing_breaks_there_is_nothing_to_write(gapless, tmp_path):
 def test_what_real_timers_do_not_allow_is_said_and_not_written(gapless, tmp_path):
     code, _, err = gapless(
         "check", "shared_subscriptions", "--system", "borrower-crash", "--without", "lease before hand-over",
-        "--schedule", tmp_path / "never.json",
+        "--script", tmp_path / "never.json",
     )  # fmt: skip
     assert code == 1
     assert err.startswith("no script and no trace: no real run takes these steps, timers contradict each other")
@@ -321,7 +321,7 @@ def test_what_real_timers_do_not_allow_is_said_and_not_written(gapless, tmp_path
 
 def test_bad_input_is_named(gapless, tmp_path):
     bad = tmp_path / "bad.json"
-    bad.write_text('{"format": "gapless schedule 1", "steps": 3}')
+    bad.write_text('{"format": "gapless script 2", "steps": 3}')
     code, _, err = gapless("replay", bad)
     assert (code, "bad.json" in err, "is not a script" in err) == (2, True, True)
     code, _, err = gapless("replay", GOLDEN, "--variant", "wishful")

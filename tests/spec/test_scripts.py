@@ -108,8 +108,8 @@ GARBAGE = (
     b"{}",
     b"[]",
     b"\xff\xfe",
-    b'{"format": "gapless schedule 1"}',
-    b'{"format": "gapless schedule 1", ' * 50,
+    b'{"format": "gapless script 2"}',
+    b'{"format": "gapless script 2", ' * 50,
 )
 
 

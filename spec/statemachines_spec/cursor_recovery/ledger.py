@@ -54,16 +54,15 @@ class LedgerLocal(msgspec.Struct, frozen=True, gc=False):
 
 class Ledger(Actor):
     """`messages`: all that anybody may write, each different: bytes, and how many messages; `begin`: where the read
-    head is at first; `wraps`: positions come round, so they say nothing about order."""
+    head is at first."""
 
-    def __init__(self, messages: tuple[Message, ...], begin: int = 0, wraps: bool = False) -> None:
+    def __init__(self, messages: tuple[Message, ...], begin: int = 0) -> None:
         super().__init__(LEDGER)
         self.begin = begin
         self.messages = messages
-        self.wraps = wraps
 
     def initial(self) -> LedgerLocal:
-        return LedgerLocal(DeliveredBlocks(wraps=self.wraps))
+        return LedgerLocal(DeliveredBlocks())
 
     def inputs(self, local: LedgerLocal) -> tuple[object, ...]:
         return ()
@@ -73,7 +72,7 @@ class Ledger(Actor):
         if isinstance(event, Lied):
             return Reaction(LedgerLocal(local.blocks, local.passed, _add_broken(local.broken, TRUTH)))
         blocks, broken = local.blocks.observe(envelope.sender, event, self.messages)
-        passed = local.passed if self.wraps else _add_passed(local.passed, event)
+        passed = _add_passed(local.passed, event)
         return Reaction(LedgerLocal(blocks, passed, _add_broken(local.broken, *(one.name for one in broken))))
 
     def describe(self, local: LedgerLocal) -> str:

@@ -32,15 +32,12 @@ from statemachines.cursor_recovery.properties import delivered_blocks, memory_ru
 from statemachines.cursor_recovery.reader import READER, SLICE_BYTES, ReadOutcome, new_reader
 from statemachines.cursor_recovery.writer import WRITER, Outcome, new_writer
 from statemachines_spec import Always, Clock, Crash, Eventually, Network, Sometimes, System, View, at_most
-from statemachines_spec.cursor_recovery.as_written import OLD_READER, OLD_WRITER, old_reader, old_writer
 from statemachines_spec.cursor_recovery.ledger import BROKEN, Ledger
 from statemachines_spec.cursor_recovery.process import Cut, QueueActor, has_taken
 from statemachines_spec.cursor_recovery.word import Word
 from statemachines_spec.explorer.property import Property
 
 THRESHOLD_NS = TICK_NS
-SHIPPED = ((WRITER, new_writer), (READER, new_reader))
-AS_WRITTEN = ((OLD_WRITER, old_writer), (OLD_READER, old_reader))
 Message = tuple[bytes, int]
 """The bytes of a block, and how many messages that is."""
 DEAD, EARLIER = "a dead process", "an earlier life"
@@ -85,7 +82,6 @@ LONG, TWO, EMPTY, HUGE = (b"bbbbBBBB", 1), (b"bbbb", 2), (b"", 1), (bytes(60), 1
 VARIANTS = {
     "repaired": "the queue as it is shipped: who is dead is known",
     "by_age": "age alone decides, as in the source: who is slow is taken for dead",
-    "as_written": "the source, word for word",
 }
 
 SYSTEMS: dict[str, tuple[str, dict[str, QueueSetting]]] = {
@@ -173,32 +169,46 @@ def build(name: str, about: str, setting: QueueSetting, variant: str = "repaired
     """The system with these bounds."""
     setting = replace(setting, threshold_only=variant != "repaired")
     queue = setting.queue
-    old = variant == "as_written"
     last_ns = setting.instants[-1] if setting.instants else 0
     life = 2 if setting.left == EARLIER else 1
-    made = AS_WRITTEN if old else (SHIPPED[0], (READER, partial(new_reader, slice_bytes=setting.slice_bytes)))
-    never = {pool: frozenset() if old else untrue(setting, queue, pool) for pool in (READ, WRITE)}
+    fresh_reader = partial(new_reader, slice_bytes=setting.slice_bytes)
+    never = {pool: untrue(setting, queue, pool) for pool in (READ, WRITE)}
     writers = [
         QueueActor(
-            f"writer-{n}", n, queue, *made[0], incarnation=life, messages=messages, last_ns=last_ns, never=never[WRITE]
+            f"writer-{n}",
+            n,
+            queue,
+            WRITER,
+            new_writer,
+            incarnation=life,
+            messages=messages,
+            last_ns=last_ns,
+            never=never[WRITE],
         )
         for n, messages in enumerate(setting.messages)
     ]
     readers = [
         QueueActor(
-            f"reader-{n}", len(writers) + n, queue, *made[1], incarnation=life, last_ns=last_ns, never=never[READ]
+            f"reader-{n}",
+            len(writers) + n,
+            queue,
+            READER,
+            fresh_reader,
+            incarnation=life,
+            last_ns=last_ns,
+            never=never[READ],
         )
         for n in range(setting.readers)
     ]
-    ledger = Ledger(tuple(message for messages in setting.messages for message in messages), setting.begin, wraps=old)
-    words = memory(queue, len(writers) + len(readers), setting, 0 if old else NONE)
+    ledger = Ledger(tuple(message for messages in setting.messages for message in messages), setting.begin)
+    words = memory(queue, len(writers) + len(readers), setting)
     clock = (Clock(*setting.instants),) if setting.instants else ()
     return System(
         name,
         about,
         (*writers, *readers, ledger, *clock, *words),
         Network(1, lossy=False, duplicating=False),
-        properties=tuple(properties(queue, writers, readers, ledger, setting, old)),
+        properties=tuple(properties(queue, writers, readers, ledger, setting)),
         budgets=(at_most("crashes", setting.crashes, Crash, Cut),),
         obligations=tuple(obligations(writers, readers, ledger)),
         bounds={
@@ -211,13 +221,13 @@ def build(name: str, about: str, setting: QueueSetting, variant: str = "repaired
     )
 
 
-def memory(queue: Queue, processes: int, setting: QueueSetting, nowhere: int) -> list[Word]:
+def memory(queue: Queue, processes: int, setting: QueueSetting) -> list[Word]:
     """Every word of the queue; the processes hold the locks of their slots, and one more slot is free."""
     left = {"": FREE, DEAD: token(processes, 1, 0), EARLIER: token(0, 1, 0)}[setting.left]
     words = [Word(READ_HEAD, setting.begin), Word(WRITE_HEAD, setting.begin), Word(LOST)]
     for pool, count in ((WRITE, queue.write_cursors), (READ, queue.read_cursors)):
         for cursor in range(count):
-            words += [Word(state_of(pool, cursor), left), Word(position_of(pool, cursor), 0 if left else nowhere)]
+            words += [Word(state_of(pool, cursor), left), Word(position_of(pool, cursor), 0 if left else NONE)]
             words += [Word(messages_of(cursor), int(bool(left)))] if pool == READ else []
     for slot in range(processes + (setting.left == DEAD)):
         words += [Word(lock_of(slot), int(slot < processes)), Word(incarnation_of(slot), 1 + (setting.left == EARLIER))]
@@ -267,7 +277,7 @@ def obligations_of(made: System) -> tuple[Eventually, ...]:
 
 
 def properties(
-    queue: Queue, writers: list[QueueActor], readers: list[QueueActor], ledger: Ledger, setting: QueueSetting, old: bool
+    queue: Queue, writers: list[QueueActor], readers: list[QueueActor], ledger: Ledger, setting: QueueSetting
 ) -> list[Property]:
     """What must hold, and what must happen sometimes."""
     many = sum(length_of(len(data_of(*message))) <= queue.capacity for message in ledger.messages)
@@ -285,7 +295,7 @@ def properties(
         heads,
         lambda read, written: not memory_rules.check_heads(read, written, lap),
     )
-    found += [] if old else [bound, account_for_all(readers, ledger, room)]
+    found += [bound, account_for_all(readers, ledger, room)]
     pools = ((WRITE, queue.write_cursors, writers), (READ, queue.read_cursors, readers))
     for pool, count, processes in pools:
         alone = len(processes) == 1 or setting.by_age

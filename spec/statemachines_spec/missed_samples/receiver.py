@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Ask, Effects, Event, Fsm, SetTimer, Tell
+from statemachines.kernel import Ask, Effects, Event, SetTimer, Tell
 from statemachines.missed_samples.message import (
     EVERY_SOURCE,
     QUERY,
@@ -42,6 +42,7 @@ from statemachines.missed_samples.source_record import (
     QueryTimeout,
     RetentionOver,
 )
+from statemachines.missed_samples.subscriber import SUBSCRIBER as MACHINE
 from statemachines.missed_samples.subscriber_record import (
     History,
     HistoryRested,
@@ -50,11 +51,14 @@ from statemachines.missed_samples.subscriber_record import (
     SubscriberRecord,
 )
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
-from statemachines_spec.explorer.party import Party, timer_words
+from statemachines_spec.explorer.party import Party, begin, list_firings, step_party, timer_words
 from statemachines_spec.explorer.property import View
 from statemachines_spec.missed_samples.fabric import SUBSCRIBER, Asked, Ended, GoesOn
-from statemachines_spec.missed_samples.rules import SHIPPED, SampleRules
+from statemachines_spec.missed_samples.query_numbers import renumber_queries
 from statemachines_spec.missed_samples.violations import COUNT_OF_PLACES, SampleViolation, name_violations
+
+EVERYTHING = 1 << 20
+"""What a query has brought that ended well, and asked for less."""
 
 
 class SampleReceiverLocal(msgspec.Struct, frozen=True, gc=False):
@@ -75,7 +79,7 @@ class SampleReceiverLocal(msgspec.Struct, frozen=True, gc=False):
 
 class SampleReceiver(Actor):
     """`count`: so many numbers there are, from `begin` on the wire; `silent` timers never fire; `tokens`: whether
-    sources may appear (and, where `leaves`, disappear); `rules`: those of the shipped machine, or the source's own."""
+    sources may appear (and, where `leaves`, disappear); `gives_up`: what a query does not bring is given up."""
 
     def __init__(
         self,
@@ -89,7 +93,7 @@ class SampleReceiver(Actor):
         silent: tuple[str, ...] = (),
         tokens: bool = False,
         leaves: bool = False,
-        rules: SampleRules = SHIPPED,
+        gives_up: bool = False,
     ) -> None:
         super().__init__(SUBSCRIBER, silent=silent)
         self.sources = sources
@@ -100,7 +104,8 @@ class SampleReceiver(Actor):
         self.begin = begin
         self.tokens = tokens
         self.leaves = leaves
-        self.rules = rules
+        self.gives_up = gives_up
+        self.fsm = MACHINE
 
     @property
     def _asks(self) -> bool:
@@ -109,14 +114,10 @@ class SampleReceiver(Actor):
 
     # -- the component ------------------------------------------------------------------------------------------
 
-    @property
-    def machines(self) -> tuple[Fsm[Any], ...]:
-        return self.rules.machines
-
     def initial(self) -> SampleReceiverLocal:
         record = SubscriberRecord(self.recovery, self.history, self.width)
         return SampleReceiverLocal(
-            self.rules.begin(record),
+            begin(self.fsm, record),
             tuple((source, ObservedSource()) for source in self.sources),
             ((0,) * (self.recovery.windows + 1),) * len(self.sources),
         )
@@ -124,7 +125,7 @@ class SampleReceiver(Actor):
     def inputs(self, local: SampleReceiverLocal) -> tuple[Any, ...]:
         if not local.begun:
             return (Subscribe(),)
-        found: list[Event] = list(self.rules.firings(local.party, self.silent))
+        found: list[Event] = list(list_firings(self.fsm, local.party, self.silent))
         for source, seen in local.seen if self.tokens else ():
             if not seen.alive:
                 found.append(Appeared(source, new=seen.began < 0))
@@ -144,7 +145,7 @@ class SampleReceiver(Actor):
 
     def canonical(self, local: SampleReceiverLocal) -> SampleReceiverLocal:
         """Without the numbers of queries, and counts of what was dropped."""
-        record, places = self.rules.renumber_queries(local.party.record, self.sources, local.places)
+        record, places = renumber_queries(local.party.record, self.sources, local.places)
         seen = tuple((source, replace(one, dropped=0) if one.dropped else one) for source, one in local.seen)
         return replace(local, party=replace(local.party, record=record), places=places, seen=seen)
 
@@ -199,7 +200,8 @@ class SampleReceiver(Actor):
         n, at = self._query(local, event)
         seen = dict(local.seen)[event.source].observe_query_end(at, event.brought, self.recovery)
         informed = self._with(local, event.source, seen)
-        return self._step(informed, local, QueryEnded(event.source, n, event.brought), watch)
+        brought = EVERYTHING if self.gives_up else event.brought
+        return self._step(informed, local, QueryEnded(event.source, n, brought), watch)
 
     def _gone_on(self, local: SampleReceiverLocal, event: GoesOn, watch: Watch | None) -> Reaction:
         n = local.tries if event.source == EVERY_SOURCE else self._query(local, event)[0]
@@ -220,7 +222,7 @@ class SampleReceiver(Actor):
     def _step(
         self, informed: SampleReceiverLocal, before: SampleReceiverLocal, event: Event, watch: Watch | None
     ) -> Reaction:
-        party, effects = self.rules.step(informed.party, event, self.name, watch)
+        party, effects = step_party(self.fsm, informed.party, event, self.name, watch)
         local = self._waiting(replace(informed, party=party))
         found: set[SampleViolation] = set()
         calls: list[Envelope] = []
@@ -241,7 +243,7 @@ class SampleReceiver(Actor):
             if seen.has_hole and seen.next >= self.count:
                 raise ValueError(f"{source} is waited for {seen.next}, and there are {self.count} numbers")
             found |= name_violations(seen.judge_step(self.recovery) + seen.judge_convicted(self.recovery))
-        if self.rules.counts and set(local.party.timers) != self._timers(local):
+        if set(local.party.timers) != self._timers(local):
             found.add(SampleViolation.TIMERS)
         broken = tuple(one for one in SampleViolation if one in local.broken or one in found)
         return Reaction(replace(local, broken=broken), (), tuple(calls))
@@ -347,17 +349,16 @@ class SampleReceiver(Actor):
         self, before: SampleReceiverLocal, local: SampleReceiverLocal, event: Event
     ) -> set[SampleViolation]:
         """Whether what was not new was counted."""
-        if not isinstance(event, Sample) or not self.rules.counts or self._finds_no_place(before, event):
+        if not isinstance(event, Sample) or self._finds_no_place(before, event):
             return set()
-        counted = self.rules.count_dropped(local.party.record, event.source)
-        return name_violations(dict(local.seen)[event.source].judge_count(counted))
+        counted = local.party.record.sources.get(event.source)
+        dropped = 0 if counted is None else counted.dropped
+        return name_violations(dict(local.seen)[event.source].judge_count(dropped))
 
     def _misplaced(
         self, before: SampleReceiverLocal, local: SampleReceiverLocal, event: Event, effects: Effects
     ) -> set[SampleViolation]:
         """Whether those and only those were turned away for whom there is no place, counted, and told of samples."""
-        if not self.rules.counts:
-            return set()
         seen = ObservedStrangers()
         if self._finds_no_place(before, event):
             seen = seen.observe_stranger(event, self.width)
@@ -366,10 +367,10 @@ class SampleReceiver(Actor):
             if isinstance(one, Tell) and isinstance(one.event, TurnedAway):
                 seen, wrong = seen.observe_told(one.event)
                 broken += wrong
-        now, was = (self.rules.count_turned_away(one.party.record) for one in (local, before))
+        now, was = (one.party.record.turned_away for one in (local, before))
         broken += seen.judge_silence() + seen.judge_count(now - was)
         if not isinstance(event, RetentionOver | Disappeared):  # whether it should be kept is judged elsewhere
-            kept = {source for source in self.sources if self.rules.keeps(local.party.record, source)}
+            kept = {source for source in self.sources if source in local.party.record.sources}
             known = {source for source, one in local.seen if one.is_kept}
             broken += judge_places(len(kept), len(known), kept ^ known)
         return name_violations(broken, COUNT_OF_PLACES)
@@ -380,7 +381,7 @@ class SampleReceiver(Actor):
         """Sources that are forgotten, and whether they should be."""
         found: set[SampleViolation] = set()
         for source, seen in local.seen:
-            had, has = (self.rules.keeps(one.party.record, source) for one in (before, local))
+            had, has = (source in one.party.record.sources for one in (before, local))
             retained = isinstance(event, RetentionOver) and event.key == source
             gone = isinstance(event, Disappeared) and event.source == source and seen.began < 0
             if had:

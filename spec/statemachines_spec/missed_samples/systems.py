@@ -31,7 +31,6 @@ from statemachines_spec.explorer.fsm_actor import FsmActor
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes
 from statemachines_spec.explorer.system import Budget, Due, System, at_most
-from statemachines_spec.missed_samples.as_written import AS_WRITTEN
 from statemachines_spec.missed_samples.fabric import (
     KEY,
     SUBSCRIBER,
@@ -43,7 +42,6 @@ from statemachines_spec.missed_samples.fabric import (
     is_under_way,
 )
 from statemachines_spec.missed_samples.receiver import SampleReceiver
-from statemachines_spec.missed_samples.rules import SHIPPED
 from statemachines_spec.missed_samples.violations import SampleViolation
 
 
@@ -119,7 +117,10 @@ class SampleSetting(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-VARIANTS = {"settled": "as it is shipped", "as_written": "the source, word for word"}
+VARIANTS = {
+    "settled": "as it is shipped",
+    "as_written": "the source: what a query has not brought is given up when it ends",
+}
 
 SYSTEMS: dict[str, tuple[str, SampleSetting]] = {
     "gap": (
@@ -266,7 +267,7 @@ def build(name: str, about: str, setting: SampleSetting, variant: str = "settled
         silent=() if setting.silences else ("retention",),
         tokens=setting.tokens,
         leaves=setting.goings > 0,
-        rules=AS_WRITTEN if variant == "as_written" else SHIPPED,
+        gives_up=variant == "as_written",
     )
     fabric = Fabric(
         history=setting.depth,

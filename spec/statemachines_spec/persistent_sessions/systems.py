@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Request, incarnation
+from statemachines.kernel import STAY, Fsm, Request, Row, incarnation
 from statemachines.persistent_sessions.delivery_record import READY
 from statemachines.persistent_sessions.message import Live, LiveMarker, MessageExpired, Publish, Pubrel, Written
 from statemachines.persistent_sessions.properties.delivered_messages import MessageProperty
@@ -34,7 +34,7 @@ from statemachines.persistent_sessions.resume_record import (
 from statemachines.persistent_sessions.session_tables import SESSION
 from statemachines.persistent_sessions.times import Times
 from statemachines.persistent_sessions.writer import WRITER
-from statemachines.persistent_sessions.writer_flow_record import BEHIND, DONE, DRAINING, MarkerTimeout
+from statemachines.persistent_sessions.writer_flow_record import BEHIND, DONE, DRAINING, LinkLost, MarkerTimeout
 from statemachines.persistent_sessions.writer_record import (
     BEGINNING,
     BUSY,
@@ -49,7 +49,7 @@ from statemachines_spec.explorer.fsm_actor import DOWN, ENDED, FsmLocal
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, Stepwise, View
 from statemachines_spec.explorer.system import System, at_most
-from statemachines_spec.persistent_sessions.as_written import AS_WRITTEN, SessionRecordAsWritten
+from statemachines_spec.explorer.variant import substitute_rows
 from statemachines_spec.persistent_sessions.attached import AttachedActor
 from statemachines_spec.persistent_sessions.client import CLIENT, AcknowledgeTwice, ReconnectingClient
 from statemachines_spec.persistent_sessions.cluster import CLUSTER, Break, Cluster, Lose
@@ -133,7 +133,10 @@ class SessionSetting(msgspec.Struct, frozen=True, kw_only=True):
         return Times(resume_buffer=self.buffer, queue=self.queue, receive_maximum=self.window + wider)
 
 
-VARIANTS = {"settled": "as it is shipped", "as_written": "the source, word for word"}
+VARIANTS = {
+    "settled": "as it is shipped",
+    "as_written": "the source: what a path that breaks has lost is not asked for",
+}
 
 SYSTEMS: dict[str, tuple[str, SessionSetting]] = {
     "two-writers": (
@@ -487,8 +490,6 @@ def build(
 
 def owner(name: str, setting: SessionSetting, number: int, variant: str) -> AttachedActor:
     """A session at an owner; each life has the next token."""
-    if variant == "as_written":
-        return owner_as_written(name, setting, number)
 
     def fresh(life: int) -> ResumeRecord:
         silent = setting.writers[0] if setting.beside else ""
@@ -500,7 +501,7 @@ def owner(name: str, setting: SessionSetting, number: int, variant: str) -> Atta
 
     return AttachedActor(
         name,
-        RESUME,
+        resume_machine(variant),
         fresh,
         lives=setting.owner_lives,
         faults=(Crash,) if setting.owner_lives > 1 else (),
@@ -513,17 +514,13 @@ def owner(name: str, setting: SessionSetting, number: int, variant: str) -> Atta
     )
 
 
-def owner_as_written(name: str, setting: SessionSetting, number: int) -> AttachedActor:
-    """The same, by the words of the source."""
-    return AttachedActor(
-        name,
-        AS_WRITTEN,
-        lambda life: SessionRecordAsWritten(incarnation(name, life), CLIENT, life + number),
-        lives=setting.owner_lives,
-        faults=(Crash,) if setting.owner_lives > 1 else (),
-        start=ResumeSession(),
-        beside={Publish: CLIENT},
-    )
+def resume_machine(variant: str) -> Fsm[Any]:
+    """The machine of a session in a variant."""
+
+    def ignore_path(row: Row) -> Row:
+        return Row(row.on, row.source, STAY, None, row.when, row.clause) if row.on is LinkLost else row
+
+    return substitute_rows(RESUME, ignore_path) if variant == "as_written" else RESUME
 
 
 def writer(name: str, setting: SessionSetting) -> AttachedActor:
@@ -574,8 +571,6 @@ def rests(owner: AttachedActor) -> View:
         if local.party is None or local.mode in (DOWN, ENDED):
             return 0
         record = local.party.record
-        if isinstance(record, SessionRecordAsWritten):
-            return 2 if record.status is NORMAL else 1
         if any(list_unfinished(owner.name, record)):
             return 1
         return 2 if has_settled(record) and not record.delivery.state.queued else 1

@@ -11,7 +11,6 @@ from statemachines.kernel import Request, incarnation
 from statemachines.persistent_sessions.message import Publish, Pubrel
 from statemachines.persistent_sessions.properties.session_owners import SendingOwners, is_taking
 from statemachines.persistent_sessions.request import CommitState, ConfirmRows
-from statemachines.persistent_sessions.resume import RESUME
 from statemachines.persistent_sessions.resume_record import NORMAL, YIELDING, ResumeRecord, ResumeSession
 from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover, TakeoverRefused
 from statemachines.persistent_sessions.takeover_record import CONFIRMING, BeginTimeout, EndTimeout
@@ -29,8 +28,7 @@ from statemachines_spec.persistent_sessions.client import (
     ReconnectingClientLocal,
     note_broken,
 )
-from statemachines_spec.persistent_sessions.systems import SessionSetting, build
-from statemachines_spec.persistent_sessions.takeover_as_written import TAKING_AS_WRITTEN, TakingAsWritten
+from statemachines_spec.persistent_sessions.systems import SessionSetting, build, resume_machine
 
 FIRST = "owner-1"
 
@@ -127,8 +125,6 @@ class HostedOwner(AttachedActor):
     def react(self, local: FsmLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         is_there = local.party is not None and local.mode is not ENDED and envelope.to == local.id
         if not is_there and (refused := refusal_of(envelope.event)) is not None:
-            if not local.life and self.fsm is TAKING_AS_WRITTEN:
-                return None  # by the source the lock lets nobody in before the first owner has the session
             return Reaction(local, (Envelope(self.name, *refused),))
         return super().react(local, envelope, watch)
 
@@ -202,23 +198,14 @@ def owner(name: str, one: TakeoverSetting, place: int, variant: str) -> HostedOw
         """so many markers of each writer are asked for, and no more"""
         return all(flow.n <= setting.markers for flow in record.flows.values())
 
-    def as_written(life: int) -> TakingAsWritten:
-        return TakingAsWritten(incarnation(name, life), CLIENT, life + place, old=old)
-
     quiet = [timer for timer, fires in (("repeat", setting.repeats), ("again", one.lost)) if not fires]
     crashes = (one.dies and place == 0) or lives > 1
-    crash = (Crash,) if crashes else ()
-    if variant == "as_written":
-        return HostedOwner(
-            name, TAKING_AS_WRITTEN, as_written,
-            lives=lives, faults=crash, start=ResumeSession(), beside={Publish: CLIENT},
-        )  # fmt: skip
     return HostedOwner(
         name,
-        RESUME,
+        resume_machine(variant),
         fresh,
         lives=lives,
-        faults=crash,
+        faults=(Crash,) if crashes else (),
         start=ResumeSession(),
         beside={Publish: CLIENT, Pubrel: CLIENT},
         silent=tuple(quiet),
@@ -230,10 +217,9 @@ def is_yielding(one: HostedOwner) -> View:
     return one.is_in(YIELDING)
 
 
-def is_confirming(record: Any) -> int:
-    """The new owner hands over; the machine of the source has no takeover."""
-    takeover = getattr(record, "takeover", None)
-    return int(takeover is not None and takeover.status is CONFIRMING)
+def is_confirming(record: ResumeRecord) -> int:
+    """The new owner hands over."""
+    return int(record.takeover is not None and record.takeover.status is CONFIRMING)
 
 
 def takes_over(one: HostedOwner) -> View:

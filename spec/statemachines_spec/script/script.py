@@ -27,8 +27,6 @@ from statemachines_spec.script.protocol import ScriptProtocol, part_of
 from statemachines_spec.script.words import MESSAGES, NEUTRAL, PROCESS, MessageName, Node, Text
 
 FORMAT: Final = "gapless script 2"
-OLD_FORMAT: Final = "gapless schedule 1"
-"""A file of before: what is the protocol's stands beside the rest, instead of in `own`."""
 
 SIZE_MAX: Final = 2**20
 """Bytes of a file."""
@@ -238,15 +236,6 @@ def read(path: Path, data: bytes | None = None) -> Script:
 
 def decode_script(raw: dict[str, Any]) -> Script:
     """The script that a file holds; raises `msgspec.ValidationError`, or `ConfigurationError` for its protocol."""
-    script = msgspec.convert(_renewed(raw), Script)
+    script = msgspec.convert(raw, Script)
     own = msgspec.convert(script.own, script.part.own, dec_hook=dec_hook)
     return replace(script, own=own)
-
-
-def _renewed(raw: dict[str, Any]) -> dict[str, Any]:
-    """In the form of today: whatever is not every protocol's is the protocol's own."""
-    if raw.get("format") != OLD_FORMAT:
-        return raw
-    common = {name: value for name, value in raw.items() if name in Script.__struct_fields__ and name != "own"}
-    own = {name: value for name, value in raw.items() if name not in common}
-    return {**common, "format": FORMAT, "own": own}

@@ -16,7 +16,7 @@ from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Always, Sometimes, View
 from statemachines_spec.explorer.system import Budget, System
-from statemachines_spec.sequence_windows.rules import step
+from statemachines_spec.sequence_windows.machine_step import step
 
 PEER, OWNER = "peer", "owner"
 FROM = 9

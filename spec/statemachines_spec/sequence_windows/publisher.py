@@ -31,8 +31,8 @@ from statemachines.sequence_windows.sequence import BASE_BITS, BASE_MAX, frame_o
 from statemachines_spec.explorer.actor import Actor, At, Envelope, Reaction, Restart, Watch
 from statemachines_spec.explorer.property import View
 from statemachines_spec.sequence_windows.forged_messages import FORGERIES, INVENTIONS, forge_message, invent_message
+from statemachines_spec.sequence_windows.machine_step import step
 from statemachines_spec.sequence_windows.numbering import FORGOTTEN, NumberFault, NumberingFacts
-from statemachines_spec.sequence_windows.rules import SHIPPED, WindowRules, step
 
 RECEIVER = "receiver"
 WINDOW = Window(1)
@@ -121,7 +121,6 @@ class WindowPublisher(Actor):
         ranges: bool = False,
         forges: bool = False,
         invents: bool = False,
-        rules: WindowRules = SHIPPED,
     ) -> None:
         super().__init__(name)
         self.walls = walls
@@ -134,7 +133,6 @@ class WindowPublisher(Actor):
         self.ranges = ranges
         self.forges = forges
         self.invents = invents
-        self.rules = rules
 
     # -- the component ------------------------------------------------------------------------------------------
 
@@ -216,7 +214,7 @@ class WindowPublisher(Actor):
         at = self.subjects.index(event.subject)
         line, rotation = local.lines[at], local.rotation
         call = Publish(1, self.walls[local.place], rotation.converged_ns, rotation.floor)
-        record, (told,) = self.rules.stamp(line.record, call, self.name, watch)
+        record, (told,) = step(PUBLISHER_WINDOW, line.record, call, self.name, watch)
         sent, last = line.numbered.count, line.numbered.highest
         known = NumberingFacts(last if line.age < FORGOTTEN else 0, local.dropped, call.t_ns, local.converged_ns)
         if isinstance(told, Exhausted):

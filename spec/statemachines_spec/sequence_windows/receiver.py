@@ -46,8 +46,8 @@ from statemachines.sequence_windows.subscriber_window import (
 from statemachines_spec.explorer.actor import Actor, At, Envelope, Reaction, Watch
 from statemachines_spec.explorer.property import View
 from statemachines_spec.sequence_windows.forged_messages import strip_message
+from statemachines_spec.sequence_windows.machine_step import step
 from statemachines_spec.sequence_windows.publisher import RECEIVER, Carried, Rotate
-from statemachines_spec.sequence_windows.rules import SHIPPED, WindowRules, step
 
 
 class WindowViolation(Enum):
@@ -124,7 +124,7 @@ class WindowReceiver(Actor):
         leaves: bool = False,
         places: int = 0,
         invents: bool = False,
-        rules: WindowRules = SHIPPED,
+        by_publisher: bool = True,
     ) -> None:
         super().__init__(RECEIVER)
         self.invents = invents
@@ -134,7 +134,7 @@ class WindowReceiver(Actor):
         self.rotates = rotates
         self.late = late
         self.leaves = leaves
-        self.rules = rules
+        self.by_publisher = by_publisher
 
     # -- the component ------------------------------------------------------------------------------------------
 
@@ -207,7 +207,7 @@ class WindowReceiver(Actor):
         """The receiver's part, then the judge's."""
         at = self.subjects.index(carried.subject)
         publisher, _, life = carried.publisher.rpartition("~")
-        who = subject_publishers.line_of(publisher, int(life)) if self.rules.by_publisher else "anybody"
+        who = subject_publishers.line_of(publisher, int(life)) if self.by_publisher else "anybody"
         place, truth_place = (carried.subject, who), (carried.subject, carried.publisher)
         record = dict(local.records).get(place)
         if record is None:
@@ -219,12 +219,11 @@ class WindowReceiver(Actor):
         if carried.invented:
             if not record.last:
                 return local  # it is the first contact: there is nothing to compare it with
-            record, _ = self.rules.judge(before, carried.event, self.name, watch)
+            record, _ = step(SUBSCRIBER_WINDOW, before, carried.event, self.name, watch)
             return replace(local, records=_with(local.records, place, record))
-        record, told = self.rules.judge(before, carried.event, self.name, watch)
+        record, told = step(SUBSCRIBER_WINDOW, before, carried.event, self.name, watch)
         local = replace(local, records=_with(local.records, place, record))
-        if self.rules.by_publisher:
-            local = self._feed_records(local, Touched(), watch, carried.subject, who)
+        local = self._feed_records(local, Touched(), watch, carried.subject, who)
         local = self._crowded(local, carried.subject, who, watch)
         heard = dict(local.heard).get(truth_place, ReceivedMessage())
         found = _violations(judge_ranges(carried.event, told))
@@ -245,13 +244,15 @@ class WindowReceiver(Actor):
         if any(one.is_delivered for one in told):
             found |= self._began_faults(heard, carried, record)
         if self.invents:
-            sober, expected = self.rules.judge(dict(local.sober).get(place, before), carried.event, self.name, None)
+            sober, expected = step(
+                SUBSCRIBER_WINDOW, dict(local.sober).get(place, before), carried.event, self.name, None
+            )
             local = replace(local, sober=_with(local.sober, place, sober))
             found |= set() if expected == told else {WindowViolation.SAME}
         if carried.forged:
             found |= (
                 set()
-                if self.rules.judge(before, strip_message(carried.event), self.name, None) == (record, told)
+                if step(SUBSCRIBER_WINDOW, before, strip_message(carried.event), self.name, None) == (record, told)
                 else {WindowViolation.SAME}
             )
         if local.subscribed[at]:

@@ -19,13 +19,11 @@ from statemachines_spec.sequence_windows.advisory_systems import (
     make_timed_system,
     many_advisories,
 )
-from statemachines_spec.sequence_windows.as_written import AS_WRITTEN
 from statemachines_spec.sequence_windows.convergence import ConvergenceOperator
 from statemachines_spec.sequence_windows.inbox import inbox
 from statemachines_spec.sequence_windows.numbering import NumberFault
 from statemachines_spec.sequence_windows.publisher import RECEIVER, Rotate, Send, WindowPublisher
 from statemachines_spec.sequence_windows.receiver import PROMISES, UNORDERED, WindowReceiver, WindowViolation
-from statemachines_spec.sequence_windows.rules import SHIPPED
 from statemachines_spec.sequence_windows.window_turns import turning
 
 STEADY = tuple(start_of(frame) + 5 for frame in (2, 3, 4))
@@ -82,7 +80,10 @@ class WindowSetting(msgspec.Struct, frozen=True, kw_only=True):
     places: int = 0
 
 
-VARIANTS = {"settled": "as it is shipped", "as_written": "the source, word for word"}
+VARIANTS = {
+    "settled": "as it is shipped",
+    "as_written": "the source: a receiver has one sequence for all publishers of a subject",
+}
 
 SYSTEMS: dict[str, tuple[str, WindowSetting]] = {
     "rotation": (
@@ -213,7 +214,6 @@ def system(name: str, size: str = "small", variant: str = "settled", without: tu
 
 def build(name: str, about: str, setting: WindowSetting, variant: str = "settled") -> System:
     """The system with these bounds."""
-    rules = AS_WRITTEN if variant == "as_written" else SHIPPED
     ours = setting.ours or setting.walls[0]
     publishers = [
         WindowPublisher(
@@ -228,7 +228,6 @@ def build(name: str, about: str, setting: WindowSetting, variant: str = "settled
             ranges=setting.ranges,
             forges=setting.forged > 0,
             invents=setting.invented > 0,
-            rules=rules,
         )
         for n, walls in enumerate(setting.walls, 1)
     ]
@@ -240,7 +239,7 @@ def build(name: str, about: str, setting: WindowSetting, variant: str = "settled
         leaves=setting.comes > 1,
         places=setting.places,
         invents=setting.invented > 0,
-        rules=rules,
+        by_publisher=variant != "as_written",
     )
     actors: list[Actor] = [*publishers, receiver, Clock(*range(len(ours)))]
     if setting.converges:

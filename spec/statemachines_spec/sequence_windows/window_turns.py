@@ -14,7 +14,7 @@ from statemachines_spec.explorer.clock import Clock
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Always, Sometimes, View
 from statemachines_spec.explorer.system import System
-from statemachines_spec.sequence_windows.rules import step
+from statemachines_spec.sequence_windows.machine_step import step
 
 WINDOW = Window(100)
 INSTANTS = (0, WINDOW.time_ns, WINDOW.time_ns + 1, 2 * WINDOW.time_ns + 1, 2 * WINDOW.time_ns + 2)

@@ -61,12 +61,11 @@ class Gone(Event, frozen=True, gc=False):
 class DeliveredBlocks(msgspec.Struct, frozen=True, gc=False):
     """What was told so far.
 
-    With `wraps` positions come round, so they say nothing about order.  With `repeats` several blocks may hold the
-    same, so only positions tell them apart.  Without `awaits_broken` an acknowledged block that was skipped, or in
-    whose place something else came, is not awaited any more: a run goes on where ACK or INTEG is out of its scope.
+    With `repeats` several blocks may hold the same, so only positions tell them apart.  Without `awaits_broken` an
+    acknowledged block that was skipped, or in whose place something else came, is not awaited any more: a run goes on
+    where ACK or INTEG is out of its scope.
     """
 
-    wraps: bool = False
     repeats: bool = False
     awaits_broken: bool = True
     acknowledged: Map[int, Message] = Map()
@@ -111,10 +110,10 @@ class DeliveredBlocks(msgspec.Struct, frozen=True, gc=False):
 
     def _acknowledge(self, party: str, position: int, block: Message) -> Judged:
         is_skipped = position in self.skipped
-        is_elsewhere = not self.wraps and block in self.came and position not in self.delivered
+        is_elsewhere = block in self.came and position not in self.delivered
         is_over = block in self.came or position in self.gone_blocks or (self.repeats and position in self.delivered)
         is_open = not is_over and (self.awaits_broken or not is_skipped)
-        kept = block if self.wraps else max(block, self.acknowledged.get(position, block))
+        kept = max(block, self.acknowledged.get(position, block))
         after = replace(
             self,
             acknowledged=self.acknowledged.set(position, kept),
@@ -130,9 +129,9 @@ class DeliveredBlocks(msgspec.Struct, frozen=True, gc=False):
         # One that is neither written nor as long as what is there was cut out of the middle of others.
         is_other = there not in (None, block) and (is_written or len(there[0]) == len(block[0]))
         own = self.positions.get(block, position)
-        is_elsewhere = own != position and not self.wraps
+        is_elsewhere = own != position
         still = _drop(self.open, own, block)
-        is_again = block in self.came or (position in self.delivered and not self.wraps)
+        is_again = block in self.came or position in self.delivered
         after = replace(
             self,
             came=self.came.set(block, True) if is_written and not self.repeats else self.came,
@@ -140,7 +139,7 @@ class DeliveredBlocks(msgspec.Struct, frozen=True, gc=False):
             delivered=self.delivered.set(position, True),
             last=self.last.set(party, position),
         )
-        is_late = position <= last and not self.wraps
+        is_late = position <= last
         how = f"{party} gets {block} of {position} after {last}, and {there} is acknowledged there"
         return after, _list_broken(
             how, (KEPT, is_other or is_elsewhere), (INTEG, not is_written), (ONCE, is_again), (ORDER, is_late)

@@ -2,7 +2,7 @@
 
 MessagePack of [version, publisher, life, subject, number, TIME, CHAIN, payload]; TIME and CHAIN are 0 where there is
 none, and so is the life of a publisher that does not say which it is.  What is not exactly that is malformed; the
-layout of another version is told apart from that.  Version 1 had no life.
+layout of another version is told apart from that.
 """
 
 from __future__ import annotations

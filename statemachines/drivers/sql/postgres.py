@@ -109,8 +109,8 @@ class PostgresLayout(NamedTuple):
 
     def version_of(self, connection: Connection) -> StoreVersion:
         """The version of the tables that are there."""
-        oldest = "coalesce(CAST(to_jsonb(store) ->> 'oldest_reader' AS integer), 0)"
-        return StoreVersion(*connection.execute(text(f"SELECT version, {oldest} FROM {self.schema}.store")).one())
+        found = connection.execute(text(f"SELECT version, oldest_reader FROM {self.schema}.store"))
+        return StoreVersion(*found.one())
 
     def upgrade(self, connection: Connection, found: StoreVersion) -> None:
         """Step by step to our version."""

@@ -21,16 +21,13 @@ NO_UPGRADES: Final[Upgrades] = {}
 
 
 class StoreVersion(NamedTuple):
-    """The `version` of the tables, and the oldest one of a program that may use them (0: it is not said, as before the
-    first release)."""
+    """The `version` of the tables, and the oldest one of a program that may use them."""
 
     version: int
     oldest_reader: int
 
     def find_fault(self, ours: int, upgrades: Upgrades) -> str:
         """Why a program of version `ours` may not use it, and what to do; "": it may."""
-        if self.oldest_reader == 0:
-            return f"is of version {self.version} of before the first release; give another one, which is made anew"
         if self.oldest_reader > ours:
             needed = f"needs a gapless with tables of version {self.oldest_reader} or later"
             return f"is of version {self.version}, and {needed}; this one has version {ours}: use a newer one"

@@ -23,14 +23,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from statemachines.cursor_recovery.memory import CELL, FREE, CompareAndSwap, CopyIn, Queue, Store, Swapped
+from statemachines.cursor_recovery.memory import Queue
 from statemachines.cursor_recovery.operation import Operation
 from statemachines.cursor_recovery.reader import Read, ReadDone, Skipped, Taken
 from statemachines.cursor_recovery.writer import Outcome, Reserved, Write, WriteDone
 from statemachines.drivers.cursor_recovery.memory_access import MappedMemory, MemoryAccess
 from statemachines.drivers.cursor_recovery.owner import is_locked, take_slot
 from statemachines.drivers.cursor_recovery.segment import MappedSegment, attach_segment, create_segment
-from statemachines.kernel import Answer, Ask, Effect, Fsm, Node, Request, Tell
+from statemachines.kernel import Ask, Effect, Fsm, Node, Request, Tell
 
 OUT_OF_HANDS = (Outcome.WRITTEN.value, Outcome.FENCED.value, Outcome.OVERSIZE.value)
 """After any other outcome a writer tries the same message again."""
@@ -49,24 +49,19 @@ class OperationTell(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StepReport(msgspec.Struct, frozen=True, array_like=True):
-    """After one step: the state of the operation, what it told, and of the access that was made: its address if it took
-    (`takes`) or freed (`frees`) a cursor, by a swap that was done or a store."""
+    """After one step: the state of the operation, whether it is over, and what it told."""
 
     status: str
     is_over: bool
     told: tuple[OperationTell, ...] = ()
-    takes: str = ""
-    frees: str = ""
 
 
 class OperationJob(NamedTuple):
-    """What a process runs: a machine, its record for each operation, what it writes (none: it reads); how it performs
-    accesses."""
+    """What a process runs: a machine, its record for each operation, what it writes (none: it reads)."""
 
     fsm: Fsm[Any]
     fresh: Callable[[Queue, int, int], Operation]
     blocks: Sequence[tuple[bytes, int]]
-    access: type[MemoryAccess]
 
 
 class SteppedQueue:
@@ -97,10 +92,9 @@ class SteppedQueue:
         fsm: Fsm[Any],
         fresh: Callable[[Queue, int, int], Operation],
         blocks: Sequence[tuple[bytes, int]] = (),
-        access: type[MemoryAccess] = MemoryAccess,
     ) -> SteppedProcess:
         """A process that writes these blocks, or reads if there are none; it has its slot when this returns."""
-        process = self.processes[name] = SteppedProcess(self, name, OperationJob(fsm, fresh, blocks, access))
+        process = self.processes[name] = SteppedProcess(self, name, OperationJob(fsm, fresh, blocks))
         return process
 
     def __enter__(self) -> SteppedQueue:
@@ -117,14 +111,13 @@ class SteppedQueue:
 
 class SteppedProcess:
     """One process, seen from outside: `status` of its operation ("": it is in none), `done` blocks that are out of its
-    hands, `holds`: the state word of the cursor that it took and has not given back."""
+    hands."""
 
     def __init__(self, stage: SteppedQueue, name: str, job: OperationJob) -> None:
         self.name = name
         self.blocks = job.blocks
         self.status = ""
         self.done = 0
-        self.holds = ""
         self.alive = True
         self.reports: list[StepReport] = []
         commands, self._commands = os.pipe()
@@ -160,11 +153,6 @@ class SteppedProcess:
         """The next access, of the next operation if it is in none."""
         return self.access() if self.status else self.begin()
 
-    def cut(self, cells: int) -> None:
-        """Copy so many cells, and die."""
-        self._do(f"cut {cells}")
-        self.kill()
-
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""
         if self.alive:
@@ -179,7 +167,6 @@ class SteppedProcess:
         report = self._report()
         self.reports.append(report)
         self.status = "" if report.is_over else report.status
-        self.holds = report.takes or ("" if report.frees == self.holds else self.holds)
         self.done += sum(told.outcome in OUT_OF_HANDS for told in report.told if told.event == "write_done")
         return report
 
@@ -197,7 +184,7 @@ def _run(stage: SteppedQueue, job: OperationJob, commands: int, reports: int) ->
         words = MappedMemory(segment)
         owner = take_slot(words)
         record = job.fresh(segment.queue, owner.slot, owner.incarnation)
-        performer = job.access(words, lambda slot: is_locked(segment.fd, slot), lambda: stage.now_ns)
+        performer = MemoryAccess(words, lambda slot: is_locked(segment.fd, slot), lambda: stage.now_ns)
         _write(reports, StepReport("", True))
         node: Node[Any] | None = None
         request: Request | None = None
@@ -206,16 +193,11 @@ def _run(stage: SteppedQueue, job: OperationJob, commands: int, reports: int) ->
             if command == "begin":
                 node = Node(job.fsm, record, name="stepped", now_ns=0)
                 call = Write(*job.blocks[int(number)]) if job.blocks else Read()
-                report, request = _stepped(node, node.feed(call, 0), None, None)
-            elif command == "access":
+                report, request = _stepped(node, node.feed(call, 0))
+            else:
                 assert node is not None
                 assert request is not None
-                answer = performer.perform(request)
-                report, request = _stepped(node, node.feed(answer, 0), request, answer)
-            else:
-                assert isinstance(request, CopyIn)
-                words.copy_in(request.position, request.data[: int(number) * CELL])
-                report = StepReport("", True)
+                report, request = _stepped(node, node.feed(performer.perform(request), 0))
             _write(reports, report)
     except BaseException:
         sys.excepthook(*sys.exc_info())
@@ -223,18 +205,12 @@ def _run(stage: SteppedQueue, job: OperationJob, commands: int, reports: int) ->
         os._exit(1)
 
 
-def _stepped(
-    node: Node[Any], effects: list[Effect], made: Request | None, answer: Answer | None
-) -> tuple[StepReport, Request | None]:
+def _stepped(node: Node[Any], effects: list[Effect]) -> tuple[StepReport, Request | None]:
     """What came of a step, and the next request."""
     asked = next((effect.request for effect in effects if isinstance(effect, Ask)), None)
     events = [effect.event for effect in effects if isinstance(effect, Tell)]
     told = tuple(_to_tell(event) for event in events if not isinstance(event, Reserved | Taken))  # heads say that too
-    takes = frees = ""
-    is_done = not isinstance(answer, Swapped) or answer.done
-    if is_done and isinstance(made, CompareAndSwap | Store) and made.address.endswith("/state"):
-        takes, frees = ("", made.address) if made.value == FREE else (made.address, "")
-    return StepReport(node.record.status.value, asked is None, told, takes, frees), asked
+    return StepReport(node.record.status.value, asked is None, told), asked
 
 
 def _to_tell(event: Any) -> OperationTell:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import time
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 
 import pytest
 from session_databases import SECOND, Clock
@@ -13,7 +12,7 @@ from test_session_plans import drive
 
 from statemachines.drivers import persistent_sessions
 from statemachines.drivers.persistent_sessions.host_request import Beat
-from statemachines.drivers.persistent_sessions.store import open_session_store, path_of
+from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.drivers.persistent_sessions.tables import NAMES, VERSION
 from statemachines.drivers.sql import postgres as sql_postgres
 from statemachines.drivers.sql import postgres_address
@@ -111,17 +110,6 @@ def test_PS_541_a_program_that_is_too_old_is_refused_and_told_what_it_needs(url)
     with pytest.raises(ConfigurationError, match="needs a gapless with tables of version 2 or later; this one has ver"):
         open_session_store(url)
     asyncio.run(open_next(url, is_additive=False).close())
-
-
-def test_PS_541_a_store_of_before_the_first_release_is_refused(url):
-    asyncio.run(open_session_store(url).close())
-    if path_of(url) is None:
-        run_sql(url, "ALTER TABLE gapless_sessions.store DROP COLUMN oldest_reader")
-    else:
-        with closing(sqlite3.connect(path_of(url))) as connection:
-            connection.execute("PRAGMA user_version = 8")
-    with pytest.raises(ConfigurationError, match="of before the first release"):
-        open_session_store(url)
 
 
 def test_PS_541_a_store_that_is_too_old_to_be_upgraded_is_refused(url):

@@ -100,7 +100,7 @@ def test_a_copy_of_an_old_grant_breaks_s14_or_s5():
 
 
 def test_every_message_is_acknowledged_at_last():
-    """With one consumer; `gapless check --system answered --live` asks the same of two."""
+    """With one consumer; `gapless check --system answered --liveness` asks the same of two."""
     _, sizes = SYSTEMS["answered"]
     one = build("answered", "", replace(GroupSetting(), **sizes["small"] | {"consumers": 1, "offsets": 2}))
     (result,) = live(one, acknowledging(one))
