@@ -1,24 +1,27 @@
-"""The rows about change of owner: a consumer is killed, a leader host is killed or stopped, a consumer leaves; how soon
-the streams flow again.
+"""The rows about change of owner: a consumer is killed, a leader host is killed, a consumer leaves; how soon the
+streams flow again.
 
-Who is killed or stopped is a process of its own, the others run here, on one loop, over TCP and SQLite.
+Who is killed is a process of its own, the others run here, on one loop, over TCP and SQLite.
 """
 
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
 import msgspec
 
-from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
+from statemachines.drivers.shared_subscriptions import SharedSubscription
+from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
+from statemachines.drivers.shared_subscriptions.publisher import Publisher
+from statemachines.kernel.identity import node_of
+from statemachines.shared_subscriptions.configuration import MS, Configuration
+from statemachines_bench.harness import compare, open_folder, run_node
+from statemachines_bench.row import BenchRow, RatioKind
 
 TOPICS: Final = tuple(f"t{number}" for number in range(8))
 FASTER: Final = 10
@@ -40,12 +43,15 @@ SLACK_S: Final = 2.0
 Address = tuple[str, int]
 
 
-def configuration() -> Any:
-    """The defaults, faster."""
-    from statemachines.shared_subscriptions.configuration import Configuration
+def list_times(times: Configuration) -> dict[str, int]:
+    """Its times, by name."""
+    return {name: getattr(times, name) for name in times.__struct_fields__ if name.endswith("_ms")}
 
+
+def configuration() -> Configuration:
+    """The defaults, faster."""
     plain = Configuration()
-    times = {name: getattr(plain, name) // FASTER for name in plain.__struct_fields__ if name.endswith("_ms")}
+    times = {name: value // FASTER for name, value in list_times(plain).items()}
     return msgspec.structs.replace(plain, **times).check()
 
 
@@ -71,14 +77,7 @@ async def wait_until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-async def read(messages: Any, seen: DeliveryTimes) -> None:
-    """Get and acknowledge what comes."""
-    async for batch in messages.batches(100):
-        seen.got(batch[0].topic)
-        await batch.ack()
-
-
-async def publish(publisher: Any) -> None:
+async def publish(publisher: Publisher) -> None:
     """A message to every topic, again and again."""
     while True:
         for topic in TOPICS:
@@ -112,32 +111,53 @@ async def wait_for_halves(one: DeliveryTimes, other: DeliveryTimes) -> set[str]:
     return one.since(monotonic() - STEADY_S)
 
 
+class BenchGroup:
+    """A group over a store in a folder, for one turn."""
+
+    def __init__(self, stack: AsyncExitStack, times: Configuration) -> None:
+        self.stack = stack
+        self.times = times
+        folder = stack.enter_context(open_folder())
+        self.store = folder / "messages.db"
+        self.config = folder / "times.toml"
+        self.config.write_text("".join(f"{name} = {value}\n" for name, value in list_times(times).items()))
+
+    async def lead(self) -> Address:
+        """A leader host in this process; where it listens."""
+        node = LeaderNode(listen=("127.0.0.1", 0), store=self.store, configuration=self.times)
+        await self.stack.enter_async_context(node)
+        return node.address
+
+    async def join(self, leader: Any, seen: DeliveryTimes, **more: Any) -> SharedSubscription:
+        """A member that acknowledges what comes."""
+        messages = SharedSubscription(
+            "$shared/bench/#", leader=leader, store=self.store, configuration=self.times, start="beginning", **more
+        )
+        await self.stack.enter_async_context(messages)
+
+        async def read() -> None:
+            async for batch in messages.batches(100):
+                seen.got(batch[0].topic)
+                await batch.ack()
+
+        await self.stack.enter_async_context(run_meanwhile(read()))
+        return messages
+
+
 # -- a consumer is killed -------------------------------------------------------------------------------------------
 
 
-async def failover_s(directory: Path) -> float:
+async def failover_s() -> float:
     """Seconds from SIGKILL until the other one has got something of each stream that the dead one had."""
-    from statemachines.drivers.shared_subscriptions import SharedSubscription
-    from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
-    from statemachines.drivers.shared_subscriptions.publisher import Publisher
-
-    store, times = directory / "messages.db", configuration()
-    given = {name: getattr(times, name) for name in times.__struct_fields__ if name.endswith("_ms")}
-    (directory / "times.toml").write_text("".join(f"{name} = {value}\n" for name, value in given.items()))
     victim, survivor = DeliveryTimes(), DeliveryTimes()
     async with AsyncExitStack() as stack:
-        node = LeaderNode(listen=("127.0.0.1", 0), store=store, configuration=times)
-        await stack.enter_async_context(node)
-        leader = "{}:{}".format(*node.address)
-        publisher = await stack.enter_async_context(Publisher(store))
+        group = BenchGroup(stack, configuration())
+        leader = "{}:{}".format(*await group.lead())
+        publisher = await stack.enter_async_context(Publisher(group.store))
         await stack.enter_async_context(run_meanwhile(publish(publisher)))
-        messages = SharedSubscription(
-            "$shared/bench/#", leader=leader, store=store, configuration=times, start="beginning"
-        )
-        await stack.enter_async_context(messages)
-        await stack.enter_async_context(run_meanwhile(read(messages, survivor)))
+        await group.join(leader, survivor)
         arguments = ["node", "consumer", "$shared/bench/#", "--name", "victim", "--leader", leader]
-        arguments += ["--store", str(store), "--start", "beginning", "--config", str(directory / "times.toml")]
+        arguments += ["--store", str(group.store), "--start", "beginning", "--config", str(group.config)]
         child = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "statemachines", *arguments, stdout=asyncio.subprocess.PIPE
         )
@@ -161,51 +181,33 @@ async def listen(child: asyncio.subprocess.Process, seen: DeliveryTimes) -> None
         seen.got(line.partition(b"\t")[0].decode())
 
 
-def run_failover() -> float:
-    with tempfile.TemporaryDirectory() as directory:
-        return asyncio.run(failover_s(Path(directory)))
-
-
-def prepare_failover(size: Size) -> TurnPair:
-    """The times of a group are what they are: both sizes are one."""
+def find_unit_s() -> float:
+    """What a fail-over may take: validity and resend interval."""
     times = configuration()
-    unit = (times.validity_ms + times.resend_interval_ms) / 1000
-    return TurnPair(run_failover, lambda: unit)
+    return (times.validity_ms + times.resend_interval_ms) / 1000
 
 
 # -- a leader host is gone ------------------------------------------------------------------------------------------
 
 
-async def next_leader_s(directory: Path, blow: signal.Signals, times: Any) -> float:
-    """Seconds from what befalls the host that leads until all streams flow again, granted by the other one.  A host
-    that is stopped goes on when its claim is long over."""
-    from statemachines.drivers.shared_subscriptions import SharedSubscription
-    from statemachines.drivers.shared_subscriptions.publisher import Publisher
-    from statemachines.kernel.identity import node_of
+async def next_leader_s() -> float:
+    """Seconds from SIGKILL of the host that leads until all streams flow again, granted by the other one.
 
-    store, seen = directory / "messages.db", DeliveryTimes()
-    given = {name: getattr(times, name) for name in times.__struct_fields__ if name.endswith("_ms")}
-    (directory / "times.toml").write_text("".join(f"{name} = {value}\n" for name, value in given.items()))
+    The hosts have no peers: a member that asks one is led by it or by nobody."""
+    seen = DeliveryTimes()
     async with AsyncExitStack() as stack:
-        hosts = [await stack.enter_async_context(leader_host(directory, name)) for name in NAMES]
-        publisher = await stack.enter_async_context(Publisher(store))
+        group = BenchGroup(stack, Configuration())
+        options = ("--config", str(group.config))
+        hosts = [stack.enter_context(run_node("leader", name, group.store, *options)) for name in NAMES]
+        publisher = await stack.enter_async_context(Publisher(group.store))
         await stack.enter_async_context(run_meanwhile(publish(publisher)))
-        messages = SharedSubscription(
-            "$shared/bench/#",
-            leader=[address for _, address in hosts],
-            store=store,
-            configuration=times,
-            start="beginning",
-        )
-        await stack.enter_async_context(messages)
-        await stack.enter_async_context(run_meanwhile(read(messages, seen)))
+        messages = await group.join([address for _, address in hosts], seen)
         await wait_until(lambda: len(seen.since(monotonic() - STEADY_S)) == len(TOPICS))
         await asyncio.sleep(STEADY_S)
         ((borrower, epoch, leader),) = list_links(messages)
         child, _ = hosts[NAMES.index(node_of(leader))]
-        child.send_signal(blow)
+        child.kill()
         struck = monotonic()
-        asyncio.get_running_loop().call_later(2 * times.claim_ttl_ms / 1000, resume, child)
         await wait_until(lambda: any(now > epoch and other != borrower for other, now, _ in list_links(messages)))
         granted = monotonic()
         await wait_until(lambda: len(seen.since(granted)) == len(TOPICS))
@@ -218,44 +220,10 @@ def list_links(messages: Any) -> list[tuple[str, int, str]]:
     return [(name, link.epoch, link.leader) for name, link in links if link is not None]
 
 
-def resume(child: asyncio.subprocess.Process) -> None:
-    """It goes on, if it was stopped."""
-    with suppress(ProcessLookupError):
-        child.send_signal(signal.SIGCONT)
-
-
-@asynccontextmanager
-async def leader_host(directory: Path, name: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
-    """A leader host as a process, and where it listens; no peer, so that whoever asks it is led by it or by nobody."""
-    arguments = ["node", "leader", "--name", name, "--listen", "127.0.0.1:0"]
-    arguments += ["--store", str(directory / "messages.db"), "--config", str(directory / "times.toml")]
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "statemachines", *arguments, stdout=asyncio.subprocess.PIPE
-    )
-    try:
-        assert child.stdout is not None
-        async with asyncio.timeout(PATIENCE_S):
-            while b"listening on " not in (line := await child.stdout.readline()):
-                assert line, "a leader host ended"
-        yield child, line.split()[-1].decode()
-    finally:
-        with suppress(ProcessLookupError):
-            child.kill()
-        await child.wait()
-
-
-def run_next_leader(blow: signal.Signals, times: Any = None) -> float:
-    with tempfile.TemporaryDirectory() as directory:
-        return asyncio.run(next_leader_s(Path(directory), blow, times or configuration()))
-
-
-def prepare_next_leader(size: Size) -> TurnPair:
-    """With the default times; the bound is what a claim and the leases under it last, and two seconds."""
-    from statemachines.shared_subscriptions.configuration import MS, Configuration
-
+def find_bound_s() -> float:
+    """What a claim and the leases under it last, and two seconds."""
     times = Configuration()
-    bound_s = times.claim_ttl_ms / 1_000 + times.lease_by_other_clock_ns() / MS / 1_000 + SLACK_S
-    return TurnPair(lambda: run_next_leader(signal.SIGKILL, times), lambda: bound_s)
+    return times.claim_ttl_ms / 1_000 + times.lease_by_other_clock_ns() / MS / 1_000 + SLACK_S
 
 
 # -- a consumer leaves ----------------------------------------------------------------------------------------------
@@ -292,35 +260,24 @@ async def relay(to: Address) -> AsyncIterator[Address]:
         await asyncio.gather(*tasks, *(writer.wait_closed() for writer in writers), return_exceptions=True)
 
 
-async def leave_ms(directory: Path) -> float:
+async def leave_ms() -> float:
     """Milliseconds from `unsubscribe` until the other one has got something of each stream of the leaver.
 
     Both speak with the leader through the relay; nothing is unfinished when one leaves, and a message is put into each
     of its streams right then.
     """
-    from statemachines.drivers.shared_subscriptions import SharedSubscription
-    from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
-    from statemachines.drivers.shared_subscriptions.publisher import Publisher
-
-    store, times = directory / "messages.db", configuration()
     leaver, stayer = DeliveryTimes(), DeliveryTimes()
     async with AsyncExitStack() as stack:
-        node = LeaderNode(listen=("127.0.0.1", 0), store=store, configuration=times)
-        await stack.enter_async_context(node)
-        leader = "{}:{}".format(*await stack.enter_async_context(relay(node.address)))
-        publisher = await stack.enter_async_context(Publisher(store))
-        subscriptions = []
-        for name, seen in (("leaver", leaver), ("stayer", stayer)):
-            messages = SharedSubscription(
-                "$shared/bench/#", leader=leader, store=store, configuration=times, node=name, start="beginning"
-            )
-            subscriptions.append(await stack.enter_async_context(messages))
-            await stack.enter_async_context(run_meanwhile(read(messages, seen)))
+        group = BenchGroup(stack, configuration())
+        leader = "{}:{}".format(*await stack.enter_async_context(relay(await group.lead())))
+        publisher = await stack.enter_async_context(Publisher(group.store))
+        leaving = await group.join(leader, leaver, node="leaver")
+        await group.join(leader, stayer, node="stayer")
         async with run_meanwhile(publish(publisher)):
             streams = await wait_for_halves(leaver, stayer)
         await asyncio.sleep(STEADY_S)
         left = monotonic()
-        await subscriptions[0].unsubscribe()
+        await leaving.unsubscribe()
         for topic in streams:
             await publisher.publish(topic, [b"x" * 64])
         await wait_until(lambda: streams <= stayer.since(left))
@@ -348,18 +305,13 @@ async def round_trip_ms() -> float:
     return spent * 1000
 
 
-def run_leave() -> float:
-    with tempfile.TemporaryDirectory() as directory:
-        return asyncio.run(leave_ms(Path(directory)))
-
-
 ROWS = (
     BenchRow(
         name="failover",
         about="SIGKILL of one of two consumers, until all its streams flow again; a tenth of the default times",
         unit="s",
         baseline_name="validity + resend interval",
-        prepare=prepare_failover,
+        prepare=compare(failover_s, find_unit_s),
         ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=1.2,
     ),
@@ -368,7 +320,7 @@ ROWS = (
         about="SIGKILL of the leading one of two hosts, until all streams flow; the default times",
         unit="s",
         baseline_name="claim TTL + lease grace + 2 s",
-        prepare=prepare_next_leader,
+        prepare=compare(next_leader_s, find_bound_s),
         ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=1.0,
         aim="8 s",
@@ -378,7 +330,7 @@ ROWS = (
         about="unsubscribe of one of two consumers, until all its streams flow elsewhere; the ratio counts round trips",
         unit="ms",
         baseline_name="a round trip to the leader, 20 ms each way",
-        prepare=lambda size: TurnPair(run_leave, lambda: asyncio.run(round_trip_ms())),
+        prepare=compare(leave_ms, round_trip_ms),
         ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=4.5,
         aim="2 round trips + resend interval, which makes 4.5",

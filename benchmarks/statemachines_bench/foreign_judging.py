@@ -6,25 +6,25 @@ Polars joins event, state before and state after with the table of what may be: 
 
 from __future__ import annotations
 
-import atexit
-import shutil
-import tempfile
-from functools import cache, partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from statemachines.kernel import GaplessError
-from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
+from statemachines_bench.harness import compare, make_folder
+from statemachines_bench.row import BenchRow, RatioKind
+from statemachines_reports.foreign_log import judge_files
+from statemachines_reports.foreign_log.log_mapping import parse_mapping
+from statemachines_reports.foreign_log.machine_table import Symbol, load_machine
 
 MACHINE: Final = "shared_subscriptions/borrower"
 STEPS: Final = 200
 """Rows of an instance."""
-INSTANCES: Final = (40_000, 20)
 GROUP: Final = 1 << 20
 MAPPING: Final = {
     "level": "events",
@@ -34,14 +34,11 @@ MAPPING: Final = {
 }
 
 
-@cache
-def make_log(instances: int) -> Path:
-    """A log of so many instances, whose rows alternate; made once and removed at the end."""
-    directory = Path(tempfile.mkdtemp(prefix="gapless-bench-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    table = draw_log(instances)
-    pq.write_table(table, directory / "log.parquet", row_group_size=GROUP)
-    return directory / "log.parquet"
+def make_log(instances: int) -> tuple[Path, int]:
+    """A log of so many instances, whose rows alternate, and how many rows."""
+    path = make_folder() / "log.parquet"
+    pq.write_table(draw_log(instances), path, row_group_size=GROUP)
+    return path, instances * STEPS
 
 
 def draw_log(instances: int) -> pa.Table:
@@ -74,8 +71,6 @@ def _make_texts(codes: np.ndarray, texts: list[str]) -> Any:
 
 def _list_moves() -> tuple[str, list[str], list[str], list[list[tuple[int, int]]]]:
     """The moves of each state that can go on for ever, the first state first; an end of the machine is left out."""
-    from statemachines_reports.foreign_log.machine_table import Symbol, load_machine
-
     table = load_machine(MACHINE)
     symbols = [Symbol(event) for event in range(len(table.events))]
     steps = table.fill_steps(symbols)
@@ -90,9 +85,6 @@ def _list_moves() -> tuple[str, list[str], list[str], list[list[tuple[int, int]]
 
 def rate_ours(path: Path, rows: int) -> float:
     """Rows a second: events alone, the sets of possible states carried along."""
-    from statemachines_reports.foreign_log import judge_files
-    from statemachines_reports.foreign_log.log_mapping import parse_mapping
-
     began = perf_counter()
     verdict = judge_files([path], parse_mapping(MAPPING, "bench"))
     spent = perf_counter() - began
@@ -103,14 +95,10 @@ def rate_ours(path: Path, rows: int) -> float:
 
 def rate_polars(path: Path, rows: int) -> float:
     """Rows a second: each step, its states known, is looked up by a join."""
-    import polars as pl
-
-    from statemachines_reports.foreign_log.machine_table import Symbol, load_machine
-
     table = load_machine(MACHINE)
     began = perf_counter()
     found = np.argwhere(table.fill_steps([Symbol(event) for event in range(len(table.events))])).tolist()
-    scanned = pl.scan_parquet(path) if path.suffix == ".parquet" else pl.scan_ndjson(path)
+    scanned = pl.scan_parquet(path)
     kinds = dict(scanned.collect_schema())
     legal = pl.DataFrame(
         {
@@ -126,19 +114,13 @@ def rate_polars(path: Path, rows: int) -> float:
     return rows / spent
 
 
-def prepare(size: Size) -> TurnPair:
-    instances = size.pick(*INSTANCES)
-    path, rows = make_log(instances), instances * STEPS
-    return TurnPair(partial(rate_ours, path, rows), partial(rate_polars, path, rows))
-
-
 ROWS: Final = (
     BenchRow(
         name="judge-foreign",
         about="8 million events of a foreign log in Parquet, judged by the sets of states that are possible",
         unit="rows / s",
         baseline_name="Polars, the same look-up with the states known",
-        prepare=prepare,
+        prepare=compare(rate_ours, rate_polars, (40_000,), (20,), make_log),
         ratio=RatioKind.OURS_OVER_BASELINE,
         at_least=0.5,
         aim="2 M rows/s on two cores",

@@ -7,8 +7,6 @@ once a command.
 from __future__ import annotations
 
 import atexit
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache, partial
@@ -18,9 +16,15 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from statemachines import catalogue
 from statemachines.kernel import GaplessError
+from statemachines_bench.harness import make_folder
 from statemachines_bench.judge_baselines import Counts, duckdb_judge, our_judge, polars_judge
+from statemachines_bench.repeat import repeat
 from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
+from statemachines_reports.session import Session
+from statemachines_sim.campaign import campaign
+from statemachines_sim.scenario import find_scenario
 
 SEEDS: Final = 35
 """Stormy runs, some 0.7 million steps."""
@@ -34,12 +38,7 @@ FILES: Final = 10
 @cache
 def trace(size: Size) -> tuple[Path, ...]:
     """The files, made once and removed at the end."""
-    from statemachines_bench.repeat import repeat
-    from statemachines_sim.campaign import campaign
-    from statemachines_sim.scenario import find_scenario
-
-    directory = Path(tempfile.mkdtemp(prefix="gapless-bench-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    directory = make_folder()
     seeds, copies, files = size.pick((SEEDS, COPIES, FILES), (1, 2, 2))
     campaign(find_scenario("storm"), range(seeds), out=directory / "once")
     repeat(directory / "once", directory / "many", copies=copies, files=files)
@@ -53,8 +52,6 @@ KEPT: Final = ExitStack()
 @cache
 def session(size: Size) -> Any:
     """A Spark session that has run something before: its start is not measured."""
-    from statemachines_reports.session import Session
-
     opened = Session().__enter__()
     KEPT.callback(opened.__exit__)
     atexit.register(end_session)
@@ -72,8 +69,6 @@ def spark_judge(opened: Any, files: tuple[Path, ...]) -> Counts:
     """Every file judged in a Spark task of its own."""
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from statemachines import catalogue
-
         for batch in batches:
             for path in batch.column(0).to_pylist():
                 wrong = our_judge([Path(path)], catalogue.machines("shared_subscriptions"))
@@ -96,8 +91,6 @@ def measure_seconds(judge: Callable[[], Counts]) -> float:
 
 def prepare(baseline: Callable[[list[Path], Any], Counts], size: Size) -> TurnPair:
     """Ours by Spark, the baseline in this process, which also has all cores."""
-    from statemachines import catalogue
-
     files, opened = trace(size), session(size)
     return TurnPair(
         lambda: measure_seconds(lambda: spark_judge(opened, files)),

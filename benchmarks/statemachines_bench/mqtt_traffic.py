@@ -2,23 +2,28 @@
 
 Each turn starts a broker process of its own.  All brokers have the same client, `MqttSocket`, with 20 messages
 in flight.  Ours flushes a message before PUBACK (`power`), or not at all before a checkpoint (`process`).
+
+In `session-latency-*` publisher and subscriber are paho-mqtt, with a thread each, at both brokers.  The subscriber's
+session is kept.  The next message is published when this one has come and is acknowledged.
 """
 
 from __future__ import annotations
 
 import select
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
-from pathlib import Path
+from queue import SimpleQueue
 from time import perf_counter
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from statemachines.testing.mqtt_connections.mqtt_broker import KINDS, MqttBroker
 from statemachines.testing.mqtt_connections.mqtt_socket import PATIENCE_S, MqttSocket, make_publish, publish_all
+from statemachines_bench.harness import SharedRuns, compare, open_folder
 from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
-from statemachines_bench.shared_runs import SharedRuns
+
+if TYPE_CHECKING:
+    from paho.mqtt.client import Client
 
 PAYLOAD: Final = b"x" * 100
 TOPIC: Final = "bench/t"
@@ -32,15 +37,18 @@ ROUNDS_ALONE: Final = 2
 PUBLISHERS: Final = 16
 SUBSCRIBERS: Final = 1_000
 READER: Final = "reader"
+WARM: Final = 50
+"""Messages of paho-mqtt before the first that counts."""
+
+OURS: Final = "ours-process"
+MEMORY: Final = "mosquitto-memory"
+KEPT: Final = "mosquitto-persistence"
 
 
 @contextmanager
 def run_broker(kind: str) -> Iterator[MqttBroker]:
     """It runs until this is left, and its files are gone then."""
-    with (
-        tempfile.TemporaryDirectory(prefix="gapless-bench-") as folder,
-        MqttBroker(kind, Path(folder) / "broker") as broker,
-    ):
+    with open_folder() as folder, MqttBroker(kind, folder / "broker") as broker:
         yield broker
 
 
@@ -71,26 +79,28 @@ def drain(port: int, messages: int) -> None:
             messages -= len(found)
 
 
-def prepare_publish(ours: str, baseline: str, publishers: int, size: Size) -> TurnPair:
-    """Both in as many rounds."""
-    full = ROUNDS if publishers > 1 else ROUNDS_ALONE
-    rounds, messages = size.pick((full, WAITING_MAX), (1, 2 * publishers))
-    runs = (partial(rate_publishes, kind, publishers, rounds, messages) for kind in (ours, baseline))
-    return TurnPair(*runs)
+def describe_kind(kind: str) -> str:
+    """A broker, and what it flushes when."""
+    return f"{KINDS[kind].title} (fsync {KINDS[kind].fsync})"
 
 
-def build_publish_row(name: str, ours: str, baseline: str, publishers: int, at_least: float | None = None) -> BenchRow:
-    """A row that says what both flush when."""
+def build_publish_row(name: str, publishers: int, rounds: int) -> BenchRow:
+    """A row of so many publishers, whose messages ours and mosquitto keep."""
     count = "1 publisher" if publishers == 1 else f"{publishers} publishers"
     return BenchRow(
         name=name,
         about=f"messages of QoS 1 with 100 bytes for one absent session, {count}, at most {WAITING_MAX} waiting; "
-        f"{KINDS[ours].title} (fsync {KINDS[ours].fsync})",
+        f"{describe_kind('ours-power')}",
         unit="messages / s",
-        baseline_name=f"{KINDS[baseline].title} (fsync {KINDS[baseline].fsync})",
-        prepare=partial(prepare_publish, ours, baseline, publishers),
+        baseline_name=describe_kind("mosquitto-autosave"),
+        prepare=compare(
+            partial(rate_publishes, "ours-power", publishers),
+            partial(rate_publishes, "mosquitto-autosave", publishers),
+            (rounds, WAITING_MAX),
+            (1, 2 * publishers),
+        ),
         ratio=RatioKind.OURS_OVER_BASELINE,
-        at_least=at_least,
+        at_least=2,
     )
 
 
@@ -114,34 +124,66 @@ def measure_latencies(kind: str, messages: int) -> list[float]:
     return [1e3 * one for one in sorted(took)]
 
 
+def connect(port: int, client_id: str, stack: ExitStack) -> Client:
+    """A client of MQTT 3.1.1 whose session is kept, and whose thread runs."""
+    from paho.mqtt.client import Client
+    from paho.mqtt.enums import CallbackAPIVersion
+
+    connected: SimpleQueue[object] = SimpleQueue()
+    client = Client(CallbackAPIVersion.VERSION2, client_id, clean_session=False)
+    client.on_connect = lambda *given: connected.put(given)
+    client.connect("127.0.0.1", port)
+    client.loop_start()
+    stack.callback(client.loop_stop)
+    stack.callback(client.disconnect)
+    connected.get(timeout=PATIENCE_S)
+    return client
+
+
+def measure_paho(kind: str, messages: int) -> list[float]:
+    """The same between clients of paho-mqtt."""
+    took = []
+    came: SimpleQueue[float] = SimpleQueue()
+    subscribed: SimpleQueue[object] = SimpleQueue()
+
+    def note(*given: Any) -> None:
+        came.put(perf_counter())
+
+    with run_broker(kind) as broker, ExitStack() as stack:
+        subscriber, publisher = (connect(broker.port, name, stack) for name in ("subscriber", "publisher"))
+        subscriber.on_message = note
+        subscriber.on_subscribe = lambda *given: subscribed.put(given)
+        subscriber.subscribe(TOPIC, qos=1)
+        subscribed.get(timeout=PATIENCE_S)
+        for _ in range(WARM + messages):
+            began = perf_counter()
+            sent = publisher.publish(TOPIC, PAYLOAD, qos=1)
+            took.append(came.get(timeout=PATIENCE_S) - began)
+            sent.wait_for_publish(PATIENCE_S)
+    return [1e3 * one for one in sorted(took[WARM:])]
+
+
 def pick_share(values: list[float], share: float) -> float:
     """So many of all values, which are sorted, are at most this."""
     return values[min(len(values) - 1, int(len(values) * share))]
 
 
-LatencyRuns = SharedRuns[tuple[list[float], list[float]]]
+MeasureLatencies = Callable[[str, int], list[float]]
 
 
 @cache
-def share_latencies(size: Size) -> LatencyRuns:
-    """Ours and mosquitto with as many messages."""
-    messages = size.pick(1_000, 3)
-    return SharedRuns(
-        lambda: (measure_latencies("ours-process", messages), measure_latencies("mosquitto-memory", messages))
-    )
+def share_latencies(measure: MeasureLatencies, baseline: str, messages: int) -> SharedRuns[tuple[list[float], ...]]:
+    """Ours and mosquitto with as many messages: rows of several shares read the same runs."""
+    return SharedRuns(lambda: (measure(OURS, messages), measure(baseline, messages)))
 
 
-def read_shares(shared: LatencyRuns, share: float) -> TurnPair:
+def prepare_latency(measure: MeasureLatencies, baseline: str, messages: int, share: float, size: Size) -> TurnPair:
     """The same share of the messages at both brokers."""
+    shared = share_latencies(measure, baseline, size.pick(messages, 3))
     return TurnPair(
         shared.read(lambda values: pick_share(values[0], share)),
         shared.read(lambda values: pick_share(values[1], share)),
     )
-
-
-def prepare_latency(share: float, size: Size) -> TurnPair:
-    """Rows of several shares read the same runs."""
-    return read_shares(share_latencies(size), share)
 
 
 # -- fan-out ----------------------------------------------------------------------------------------------------------
@@ -172,13 +214,6 @@ def rate_fan_out(kind: str, subscribers: int, messages: int) -> float:
         return subscribers * messages / (perf_counter() - began)
 
 
-def prepare_fan_out(size: Size) -> TurnPair:
-    """Ours and mosquitto with as many subscribers."""
-    subscribers, messages = size.pick((SUBSCRIBERS, 20), (5, 2))
-    runs = (partial(rate_fan_out, kind, subscribers, messages) for kind in ("ours-process", "mosquitto-memory"))
-    return TurnPair(*runs)
-
-
 def rate_fan_out_absent(kind: str, sessions: int, messages: int) -> float:
     """Messages a second that are stored for so many absent sessions each, and acknowledged, of several publishers."""
     with run_broker(kind) as broker, ExitStack() as stack:
@@ -192,53 +227,52 @@ def rate_fan_out_absent(kind: str, sessions: int, messages: int) -> float:
         return messages / (perf_counter() - began)
 
 
-def prepare_fan_out_absent(size: Size) -> TurnPair:
-    """Ours and mosquitto with as many sessions."""
-    sessions, messages = size.pick((SUBSCRIBERS, 320), (5, PUBLISHERS))
-    kinds = ("ours-process", "mosquitto-memory")
-    return TurnPair(*(partial(rate_fan_out_absent, kind, sessions, messages) for kind in kinds))
-
-
-def read_memory(pid: int) -> int:
-    """Bytes of resident memory of a process."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    (found,) = (line for line in lines if line.startswith("VmRSS:"))
-    return int(found.split()[1]) * 1_024
-
-
-MEMORY: Final = KINDS["mosquitto-memory"].title
-PREPARE_LATENCY: Final[tuple[tuple[str, str, Callable[[Size], TurnPair]], ...]] = tuple(
-    (f"mqtt-live-1-{name}", name, partial(prepare_latency, share)) for name, share in (("p50", 0.5), ("p99", 0.99))
-)
-
 ROWS: Final = (
-    build_publish_row("mqtt-publish", "ours-power", "mosquitto-autosave", PUBLISHERS, 2),
-    build_publish_row("mqtt-publish-one", "ours-power", "mosquitto-autosave", 1, 2),
+    build_publish_row("mqtt-publish", PUBLISHERS, ROUNDS),
+    build_publish_row("mqtt-publish-one", 1, ROUNDS_ALONE),
     *(
         BenchRow(
-            name=name,
-            about=f"publish to delivery, QoS 1 with 100 bytes, 1 connected clients with a topic each: {what}",
+            name=f"mqtt-live-1-p{percent}",
+            about=f"publish to delivery, QoS 1 with 100 bytes, 1 connected clients with a topic each: p{percent}",
             unit="ms",
-            baseline_name=MEMORY,
-            prepare=prepare,
+            baseline_name=KINDS[MEMORY].title,
+            prepare=partial(prepare_latency, measure_latencies, MEMORY, 1_000, percent / 100),
             ratio=RatioKind.OURS_OVER_BASELINE,
         )
-        for name, what, prepare in PREPARE_LATENCY
+        for percent in (50, 99)
     ),
     BenchRow(
         name="mqtt-fan-out",
         about=f"one publisher of QoS 1, {SUBSCRIBERS} connected subscribers, the next message when all have this one",
         unit="deliveries / s",
-        baseline_name=MEMORY,
-        prepare=prepare_fan_out,
+        baseline_name=KINDS[MEMORY].title,
+        prepare=compare(partial(rate_fan_out, OURS), partial(rate_fan_out, MEMORY), (SUBSCRIBERS, 20), (5, 2)),
         ratio=RatioKind.OURS_OVER_BASELINE,
     ),
     BenchRow(
         name="mqtt-fan-out-absent",
         about=f"messages of {PUBLISHERS} publishers of QoS 1 that are stored for {SUBSCRIBERS} absent sessions each",
         unit="messages / s",
-        baseline_name=MEMORY,
-        prepare=prepare_fan_out_absent,
+        baseline_name=KINDS[MEMORY].title,
+        prepare=compare(
+            partial(rate_fan_out_absent, OURS),
+            partial(rate_fan_out_absent, MEMORY),
+            (SUBSCRIBERS, 320),
+            (5, PUBLISHERS),
+        ),
         ratio=RatioKind.OURS_OVER_BASELINE,
+    ),
+    *(
+        BenchRow(
+            name=f"session-latency-p{percent}",
+            about="publish to delivery on a connected session that is kept, QoS 1 with 100 bytes, both clients "
+            f"paho-mqtt: p{percent}; {describe_kind(OURS)}",
+            unit="ms",
+            baseline_name=describe_kind(KEPT),
+            prepare=partial(prepare_latency, measure_paho, KEPT, 2_000, percent / 100),
+            ratio=RatioKind.OURS_OVER_BASELINE,
+            at_most=at_most,
+        )
+        for percent, at_most in ((50, 2.5), (99, 3.0))
     ),
 )

@@ -8,23 +8,21 @@ On PostgreSQL a node is stopped at any moment of its work.
 from __future__ import annotations
 
 import asyncio
-import atexit
 import random
 import signal
 import sqlite3
-import sys
-import tempfile
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
-from functools import cache, partial
+import subprocess
+from contextlib import AsyncExitStack, closing
+from functools import partial
 from itertools import count
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Final
 
-from statemachines.testing.postgres import PostgresServer
-from statemachines_bench.alone import run_alone
+from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
+from statemachines_bench.harness import compare, open_folder, run_alone, run_node
 from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
+from statemachines_bench.sessions import serve_postgres
 
 PATIENCE_S: Final = 60.0
 BACKLOG: Final = 100
@@ -32,6 +30,9 @@ BACKLOG: Final = 100
 
 CLIENT: Final = "tablet"
 TARGET_S: Final = 3.5
+WORK_S: Final = 0.08
+"""So long a node on PostgreSQL has delivered when it is stopped, at most."""
+
 STRIKES: Final = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 LOCKED: Final = (
     "SELECT 1 FROM clients JOIN sessions USING (session) WHERE substr(holder, 1, 2) = x'617e' AND connection = holder"
@@ -39,46 +40,31 @@ LOCKED: Final = (
 """A row: node a resumes the session of a client, and has opened it."""
 
 
-class StruckNode:
-    """A node as a process, where it listens, and what others do to it."""
-
-    def __init__(self, child: asyncio.subprocess.Process, address: str) -> None:
-        self.address = address
-        self._child = child
-
-    def strike(self, blow: signal.Signals) -> float:
-        """When it was struck; a stopped one stands still when this returns, with each of its threads."""
-        self._child.send_signal(blow)
-        struck = monotonic()
-        while blow == signal.SIGSTOP and not self._stands_still():
-            sleep(0)
-        return struck
-
-    def _stands_still(self) -> bool:
-        return all(
-            (thread / "stat").read_text().rpartition(")")[2].split()[0] == "T"
-            for thread in Path(f"/proc/{self._child.pid}/task").iterdir()
-        )
+Node = subprocess.Popen[str]
 
 
-@asynccontextmanager
-async def run_node(store: Path | str, name: str, peers: str, *options: str) -> AsyncIterator[StruckNode]:
-    """It runs until this is left."""
-    command = [sys.executable, "-m", "statemachines", "node", "sessions", "--store", str(store), "--name", name]
-    command += ["--listen", "127.0.0.1:0", "--max-connections", "2000", "--peers", peers, *options]
-    child = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+def strike_node(node: Node, blow: signal.Signals) -> float:
+    """When it was struck; a stopped one stands still when this returns, with each of its threads."""
+    node.send_signal(blow)
+    struck = monotonic()
+    while blow == signal.SIGSTOP and not stands_still(node):
+        sleep(0)
+    return struck
+
+
+def stands_still(node: Node) -> bool:
+    """Each of its threads is stopped."""
+    return all(
+        (thread / "stat").read_text().rpartition(")")[2].split()[0] == "T"
+        for thread in Path(f"/proc/{node.pid}/task").iterdir()
     )
-    try:
-        assert child.stdout is not None
-        async with asyncio.timeout(PATIENCE_S):
-            while b"listening on " not in (line := await child.stdout.readline()):
-                assert line, "a node ended"
-        yield StruckNode(child, line.split()[-1].decode())
-    finally:
-        with suppress(ProcessLookupError):
-            child.kill()
-        await child.wait()
+
+
+def start_nodes(stack: AsyncExitStack, store: Path | str) -> tuple[Node, tuple[str, str]]:
+    """Two nodes over a store: the first of them, and where both listen."""
+    first, address = stack.enter_context(run_node("sessions", "a", store, "--max-connections", "2000"))
+    _, other = stack.enter_context(run_node("sessions", "b", store, "--max-connections", "2000", "--peers", address))
+    return first, (address, other)
 
 
 def is_writable(connection: sqlite3.Connection) -> bool:
@@ -91,7 +77,7 @@ def is_writable(connection: sqlite3.Connection) -> bool:
     return True
 
 
-def strike(store: Path, node: StruckNode, blow: signal.Signals, amid_resume: bool) -> float:
+def strike(store: Path, node: Node, blow: signal.Signals, amid_resume: bool) -> float:
     """When the node was struck; `amid_resume`: it had opened the session and not yet accepted its client, or (0) was
     too fast for that."""
     end = monotonic() + PATIENCE_S
@@ -101,29 +87,25 @@ def strike(store: Path, node: StruckNode, blow: signal.Signals, amid_resume: boo
                 return 0.0
             sleep(0)
         while True:
-            struck = node.strike(blow)
+            struck = strike_node(node, blow)
             if blow == signal.SIGKILL:
                 return struck
             is_there = not amid_resume or connection.execute(LOCKED).fetchone() is not None
             if is_there and is_writable(connection):
                 return struck
-            node.strike(signal.SIGCONT)
+            node.send_signal(signal.SIGCONT)
             if not is_there:
                 return 0.0
             sleep(0)
 
 
-async def fail_over_at_rest(directory: Path, blow: signal.Signals) -> float:
+async def fail_over_at_rest(blow: signal.Signals) -> float:
     """Seconds until a message that is published right after the blow has come."""
-    from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
-
-    store = directory / "s.db"
     async with AsyncExitStack() as stack:
-        first = await stack.enter_async_context(run_node(store, "a", ""))
-        second = await stack.enter_async_context(run_node(store, "b", first.address))
-        session = PersistentSession(CLIENT, nodes=(first.address, second.address))
-        await stack.enter_async_context(session)
-        publisher = await stack.enter_async_context(SessionPublisher(nodes=(second.address,)))
+        store = stack.enter_context(open_folder()) / "s.db"
+        first, nodes = start_nodes(stack, store)
+        session = await stack.enter_async_context(PersistentSession(CLIENT, nodes=nodes))
+        publisher = await stack.enter_async_context(SessionPublisher(nodes=nodes[1:]))
         await session.subscribe("t")
         for topic in ("1", "2"):
             await publisher.publish("t", topic.encode())
@@ -135,19 +117,20 @@ async def fail_over_at_rest(directory: Path, blow: signal.Signals) -> float:
         return monotonic() - struck
 
 
-async def fail_over_amid_resume(directory: Path, blow: signal.Signals) -> float:
-    """Seconds until the first message has come of those that waited."""
-    from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
+async def fill_session(nodes: tuple[str, str], messages: int) -> None:
+    """So many messages wait for a session."""
+    async with PersistentSession(CLIENT, nodes=nodes) as session:
+        await session.subscribe("t")
+    async with SessionPublisher(nodes=nodes[1:]) as publisher:
+        await asyncio.gather(*(publisher.publish("t", b"x") for _ in range(messages)))
 
-    store = directory / "s.db"
+
+async def fail_over_amid_resume(blow: signal.Signals) -> float:
+    """Seconds until the first message has come of those that waited."""
     async with AsyncExitStack() as stack:
-        first = await stack.enter_async_context(run_node(store, "a", ""))
-        second = await stack.enter_async_context(run_node(store, "b", first.address))
-        nodes = (first.address, second.address)
-        async with PersistentSession(CLIENT, nodes=nodes) as session:
-            await session.subscribe("t")
-        async with SessionPublisher(nodes=nodes[1:]) as publisher:
-            await asyncio.gather(*(publisher.publish("t", b"x") for _ in range(BACKLOG)))
+        store = stack.enter_context(open_folder()) / "s.db"
+        first, nodes = start_nodes(stack, store)
+        await fill_session(nodes, BACKLOG)
         while True:
             striking = asyncio.ensure_future(asyncio.to_thread(strike, store, first, blow, True))
             async with PersistentSession(CLIENT, nodes=nodes) as session:
@@ -157,58 +140,28 @@ async def fail_over_amid_resume(directory: Path, blow: signal.Signals) -> float:
                         return monotonic() - struck
 
 
-WORK_S: Final = 0.08
-"""So long a node on PostgreSQL has delivered when it is stopped, at most."""
-
-
 async def fail_over_amid_work(url: str, after_s: float) -> float:
     """Seconds until the first message comes of another node, after one was stopped that delivers what waited."""
-    from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
-
     async with AsyncExitStack() as stack:
-        first = await stack.enter_async_context(run_node(url, "a", ""))
-        second = await stack.enter_async_context(run_node(url, "b", first.address))
-        nodes = (first.address, second.address)
-        async with PersistentSession(CLIENT, nodes=nodes) as session:
-            await session.subscribe("t")
-        async with SessionPublisher(nodes=nodes[1:]) as publisher:
-            await asyncio.gather(*(publisher.publish("t", b"x") for _ in range(10 * BACKLOG)))
+        first, nodes = start_nodes(stack, url)
+        await fill_session(nodes, 10 * BACKLOG)
         async with PersistentSession(CLIENT, nodes=nodes) as session:
             (await anext(session)).acknowledge()
-            striking = asyncio.get_running_loop().call_later(after_s, first.strike, signal.SIGSTOP)
+            striking = asyncio.get_running_loop().call_later(after_s, strike_node, first, signal.SIGSTOP)
             while (message := await anext(session)).connection == 0:
                 message.acknowledge()
             return asyncio.get_running_loop().time() - striking.when()
-
-
-@cache
-def serve_postgres() -> PostgresServer:
-    """A private one, with fsync on, until this process ends."""
-    server = PostgresServer()
-    server.__enter__()
-    atexit.register(server.__exit__, None, None, None)
-    return server
-
-
-def run_amid_work(url: str, after_s: float) -> float:
-    """The same, on a loop of its own."""
-    return asyncio.run(fail_over_amid_work(url, after_s))
 
 
 def prepare_amid_work(size: Size) -> TurnPair:
     """A database for each turn, and another moment."""
     chance, numbers = random.Random(1), count()
     return TurnPair(
-        lambda: run_alone(run_amid_work, serve_postgres().database(f"f{next(numbers)}"), chance.uniform(0, WORK_S)),
+        lambda: run_alone(
+            fail_over_amid_work, serve_postgres().database(f"f{next(numbers)}"), chance.uniform(0, WORK_S)
+        ),
         leave_time_s,
     )
-
-
-def fail_over(measure: Callable[[Path, signal.Signals], object], blow: signal.Signals) -> float:
-    """The seconds of one fail-over, on a loop of its own."""
-    with tempfile.TemporaryDirectory(prefix="gapless-bench-") as folder:
-        seconds: float = asyncio.run(measure(Path(folder), blow))  # type: ignore[arg-type]
-        return seconds
 
 
 def leave_time_s() -> float:
@@ -218,30 +171,24 @@ def leave_time_s() -> float:
     return PING_S * (SILENT_PINGS + 1)
 
 
-def prepare(measure: Callable[[Path, signal.Signals], object], blow: signal.Signals, size: Size) -> TurnPair:
-    """Both sizes are one: periods are what they are."""
-    return TurnPair(partial(run_alone, fail_over, measure, blow), leave_time_s)
-
-
-STRUCK_ROWS: Final = tuple(
-    BenchRow(
-        name=f"session-failover-{name}{suffix}",
-        about=f"SIG{name.upper()} of the node of a session {when}, until its first message comes from another node",
-        unit="s",
-        baseline_name="the longest time after which a client leaves a silent node",
-        prepare=partial(prepare, measure, blow),
-        ratio=RatioKind.OURS_OVER_BASELINE,
-        at_most=1.4,
-        aim=f"at most {TARGET_S:g} s",
-    )
-    for suffix, when, measure in (
-        ("", "at rest", fail_over_at_rest),
-        ("-resume", "amid a resume", fail_over_amid_resume),
-    )
-    for name, blow in STRIKES.items()
-)
 ROWS: Final = (
-    *STRUCK_ROWS,
+    *(
+        BenchRow(
+            name=f"session-failover-{name}{suffix}",
+            about=f"SIG{name.upper()} of the node of a session {when}, until its first message comes from another node",
+            unit="s",
+            baseline_name="the longest time after which a client leaves a silent node",
+            prepare=compare(partial(run_alone, measure, blow), leave_time_s),
+            ratio=RatioKind.OURS_OVER_BASELINE,
+            at_most=1.4,
+            aim=f"at most {TARGET_S:g} s",
+        )
+        for suffix, when, measure in (
+            ("", "at rest", fail_over_at_rest),
+            ("-resume", "amid a resume", fail_over_amid_resume),
+        )
+        for name, blow in STRIKES.items()
+    ),
     BenchRow(
         name="session-failover-stop-postgres",
         about=f"SIGSTOP of the node of a session on PostgreSQL in its first {WORK_S * 1e3:g} ms of deliveries, within "

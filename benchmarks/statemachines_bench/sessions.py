@@ -1,27 +1,39 @@
-"""Rows about persistent sessions: how soon a session has what waits for it, and what a topic costs to be
-matched.
+"""Rows about persistent sessions: how soon a session has what waits for it, what publishing costs, and what a topic
+costs to be matched.
 
 Of the row `resume` a session whose rows wait is made once and copied for each turn: a node of its own begins on the
 copy, in a process of its own.  Their writer is dead then, and they are read under a fence.  A session that comes back
 to the node that has stored its messages, over TCP, reads them page by page, beside the markers of a writer that lives:
 that is `resume-scale`.  Of `resume-million` and of the rows on PostgreSQL an earlier life of the node has stored them.
+
+`session-publish` is the row `mqtt-publish` with our own client: over TCP to a node in a process of its own, with as
+many messages in flight.  `session-publish-postgres` and pgbench have the same server, a private one with fsync on, and
+as many clients, each of which waits for its answer.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
+import re
 import sqlite3
+import subprocess
 import tempfile
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, closing
 from functools import cache, partial
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any, Final
 
-from statemachines_bench.alone import run_alone
-from statemachines_bench.kept_store import KeptStore
+from statemachines.drivers.persistent_sessions import PersistentSession, SessionNode, SessionPublisher
+from statemachines.testing.mqtt_connections.mqtt_broker import KINDS
+from statemachines.testing.mqtt_connections.mqtt_socket import IN_FLIGHT
+from statemachines.testing.postgres import PostgresServer, find_binaries, run_as
+from statemachines_bench import mqtt_traffic
+from statemachines_bench.harness import compare, compare_sizes, copy_store, fill_store, open_folder, run_alone, run_node
+from statemachines_bench.mqtt_traffic import PUBLISHERS, ROUNDS, TOPIC, WAITING_MAX, rate_publishes
 from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 
 PENDING: Final = 100_000
@@ -31,6 +43,7 @@ PENDING_MANY: Final = 1_000_000
 PENDING_FEW: Final = 10_000
 ON_POSTGRES: Final = 20_000
 ON_POSTGRES_FEW: Final = 2_000
+LITTLE: Final = ((200,), (100,))
 AT_ONCE: Final = 1_000
 """Messages that are handed to a node before the first is answered."""
 
@@ -42,29 +55,26 @@ PAYLOAD: Final = b"x" * 64
 FILTERS: Final = 1_000_000
 FILTERS_FEW: Final = 1_000
 LOOKUPS: Final = 20_000
-
+STORM_SESSIONS: Final = 1_000
+STORM_PUBLISHERS: Final = 10
+AUTOSAVE: Final = KINDS["mosquitto-autosave"]
 MARK: Final = "INSERT INTO session_rows VALUES (?, ?, ?, ?, 1, ?, ?, 1, 0, 0, 0, 0, 0, NULL)"
+INSERT: Final = "INSERT INTO plain (payload) VALUES ('" + mqtt_traffic.PAYLOAD.decode() + "');\n"
 
 
 # -- what waits -------------------------------------------------------------------------------------------------------
 
 
-@cache
-def open_waiting_store(rows: int) -> KeptStore:
-    """A database in which so many rows wait for the session of the client `c`; made once."""
-    return KeptStore(partial(fill, rows=rows))
-
-
 async def fill(path: Path | str, rows: int) -> None:
-    """As the node's writer would: a message and a row each, stored in batches."""
-    from statemachines.drivers.persistent_sessions import PersistentSession, SessionNode
+    """So many rows wait for the session of the client `c`, stored as the node's writer would: a message and a row each,
+    in batches."""
     from statemachines.drivers.persistent_sessions.host_request import PutMessage
     from statemachines.drivers.persistent_sessions.store import open_session_store
     from statemachines.persistent_sessions.message import Queued
     from statemachines.persistent_sessions.request import BeginEpoch, PutRows
 
-    async with SessionNode(path, name="n") as node, PersistentSession("c", node=node) as session:
-        await session.subscribe("t", qos=1)
+    async with SessionNode(path, name="n") as node:
+        await subscribe("c", "t", node=node)
     store = open_session_store(path)
     try:
         life = await store.begin_life("n", 1)
@@ -81,44 +91,46 @@ async def fill(path: Path | str, rows: int) -> None:
         await store.close()
 
 
+async def subscribe(client: str, topic: str, **where: Any) -> None:
+    """The client has a session with one subscription, and leaves."""
+    async with PersistentSession(client, **where) as session:
+        await session.subscribe(topic, qos=1)
+
+
+async def take(session: PersistentSession, messages: int) -> None:
+    """So many messages come, and are acknowledged."""
+    async for message in session:
+        message.acknowledge()
+        messages -= 1
+        if not messages:
+            return
+
+
 # -- a resume ---------------------------------------------------------------------------------------------------------
 
 
-def measure_resume(rows: int) -> float:
-    """Microseconds a row, from the connect to the last acknowledgement."""
-    with open_waiting_store(rows).copy_store() as path:
-        return run_alone(resume_of, path, rows) / rows * 1e6
+def fill_waiting(rows: int) -> tuple[Path, int]:
+    """A database in which so many rows wait; made once."""
+    return fill_store(fill, rows), rows
 
 
-def resume_of(path: Path, rows: int) -> float:
-    """Seconds."""
-    return asyncio.run(take_all(path, rows))
+def measure_copy(measure: Callable[[Path, int], Any], kept: Path, rows: int) -> float:
+    """Microseconds a row of a measure that gives seconds, on a copy of the database, in a process of its own."""
+    with copy_store(kept) as path:
+        return float(run_alone(measure, path, rows)) / rows * 1e6
 
 
-async def take_all(path: Path, rows: int) -> float:
-    """Seconds until the client has acknowledged everything that waits."""
-    from statemachines.drivers.persistent_sessions import PersistentSession, SessionNode
-
+async def resume_all(path: Path, rows: int) -> float:
+    """Seconds from the connect to the last acknowledgement, in the process of the node."""
     async with SessionNode(path, name="n") as node:
         began = perf_counter()
         async with PersistentSession("c", node=node, receive_maximum=RECEIVE_MAXIMUM) as session:
-            taken = 0
-            async for message in session:
-                message.acknowledge()
-                taken += 1
-                if taken == rows:
-                    break
+            await take(session, rows)
             return perf_counter() - began
 
 
-def read_and_marked(rows: int) -> float:
-    """Microseconds a row: select them and their messages in pages, insert for each the row that marks it."""
-    with open_waiting_store(rows).copy_store() as path:
-        return run_alone(read_and_mark, path) / rows * 1e6
-
-
-def read_and_mark(path: Path) -> float:
-    """Seconds."""
+def read_and_mark(path: Path, rows: int) -> float:
+    """Seconds to select the rows and their messages in pages, and to insert for each the row that marks it."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=NORMAL")
@@ -139,94 +151,182 @@ def read_and_mark(path: Path) -> float:
         return perf_counter() - began
 
 
-def prepare_resume(size: Size) -> TurnPair:
-    rows = size.pick(PENDING, 100)
-    open_waiting_store(rows)
-    return TurnPair(partial(measure_resume, rows), partial(read_and_marked, rows))
-
-
 async def take_over_tcp(address: str, messages: int, clock: Callable[[], float] = perf_counter) -> float:
     """Microseconds a message, from the connect to the last acknowledgement; the client receives as many at a time as
     one does by default."""
-    from statemachines.drivers.persistent_sessions import PersistentSession
-
     began = clock()
     async with PersistentSession("c", nodes=(address,)) as session:
-        taken = 0
-        async for message in session:
-            message.acknowledge()
-            taken += 1
-            if taken == messages:
-                break
+        await take(session, messages)
         return (clock() - began) / messages * 1e6
 
 
-async def come_back(store: Path | str, messages: int) -> float:
+async def measure_return(messages: int) -> float:
     """The same, where the node that has stored them still runs."""
-    from statemachines.drivers.persistent_sessions import PersistentSession, SessionNode, SessionPublisher
-
-    async with SessionNode(store, name="n", listen=("127.0.0.1", 0)) as node:
-        async with PersistentSession("c", node=node) as session:
-            await session.subscribe("t", qos=1)
-        async with SessionPublisher(node=node) as publisher:
-            for begin in range(0, messages, AT_ONCE):
-                some = range(begin, min(messages, begin + AT_ONCE))
-                await asyncio.gather(*(publisher.publish("t", PAYLOAD, qos=1) for _ in some))
-        return await take_over_tcp("{}:{}".format(*node.address), messages)
-
-
-def measure_return(messages: int) -> float:
-    """The same, on a loop and a database of its own."""
-    with tempfile.TemporaryDirectory(prefix="gapless-bench-") as folder:
-        return asyncio.run(come_back(Path(folder) / "s.db", messages))
-
-
-def prepare_scale(size: Size) -> TurnPair:
-    many, few = size.pick((PENDING, PENDING_FEW), (200, 100))
-    return TurnPair(partial(run_alone, measure_return, many), partial(run_alone, measure_return, few))
+    with open_folder() as folder:
+        async with SessionNode(folder / "s.db", name="n", listen=("127.0.0.1", 0)) as node:
+            await subscribe("c", "t", node=node)
+            async with SessionPublisher(node=node) as publisher:
+                for begin in range(0, messages, AT_ONCE):
+                    some = range(begin, min(messages, begin + AT_ONCE))
+                    await asyncio.gather(*(publisher.publish("t", PAYLOAD, qos=1) for _ in some))
+            return await take_over_tcp("{}:{}".format(*node.address), messages)
 
 
 async def resume_backlog(store: Path | str, messages: int, clock: Callable[[], float] = perf_counter) -> float:
     """Microseconds a message of a backlog that an earlier life of the node has stored."""
-    from statemachines.drivers.persistent_sessions import SessionNode
-
     async with SessionNode(store, name="n", listen=("127.0.0.1", 0)) as node:
         return await take_over_tcp("{}:{}".format(*node.address), messages, clock)
 
 
-def run_backlog(store: Path | str, messages: int) -> float:
-    """The same of the processor time of node and client, which are one process."""
-    return asyncio.run(resume_backlog(store, messages, process_time))
-
-
 def measure_backlog(messages: int) -> float:
-    """The same, of a file that is filled before, in a process of its own."""
-    with open_waiting_store(messages).copy_store() as path:
-        return run_alone(run_backlog, path, messages)
+    """The same of the processor time of node and client, which are one process, of a file that is filled before."""
+    with copy_store(fill_store(fill, messages)) as path:
+        return float(run_alone(resume_backlog, path, messages, process_time))
 
 
-def prepare_million(size: Size) -> TurnPair:
-    many, few = size.pick((PENDING_MANY, PENDING), (200, 100))
-    open_waiting_store(many), open_waiting_store(few)
-    return TurnPair(partial(measure_backlog, many), partial(measure_backlog, few))
-
-
-def measure_on_postgres(messages: int) -> float:
+async def measure_on_postgres(messages: int) -> float:
     """The same, on a server of its own."""
-    from statemachines.testing.postgres import PostgresServer
-
-    async def main(url: str) -> float:
+    with PostgresServer() as server:
+        url = server.database("bench")
         await fill(url, messages)
         return await resume_backlog(url, messages)
 
-    with PostgresServer() as server:
-        return asyncio.run(main(server.database("bench")))
+
+# -- resumes at once --------------------------------------------------------------------------------------------------
 
 
-def prepare_on_postgres(full: tuple[int, int], size: Size) -> TurnPair:
-    """`full`: the many and the few messages."""
-    many, few = size.pick(full, (200, 100))
-    return TurnPair(partial(run_alone, measure_on_postgres, many), partial(run_alone, measure_on_postgres, few))
+async def fill_stormy(path: Path, sessions: int, pending: int) -> None:
+    """So many messages wait for each of so many sessions, of the clients `c0`, `c1`, ..., and `other` has a session
+    that nothing waits for."""
+    async with SessionNode(path, name="n") as node, SessionPublisher(node=node) as publisher:
+        await subscribe("other", "other", node=node)
+        await asyncio.gather(*(subscribe(f"c{number}", "t", node=node) for number in range(sessions)))
+        for _ in range(pending):
+            await publisher.publish("t", PAYLOAD, qos=1)
+
+
+async def p99_of_publishers(path: Path, sessions: int, pending: int, calm_s: float) -> float:
+    """Milliseconds until 99 of 100 messages of ten publishers are stored: while so many sessions resume at once, each
+    with messages that wait for it, or (0 sessions) for `calm_s` while none does."""
+    took: list[float] = []
+
+    async def resume(node: SessionNode, number: int) -> None:
+        async with PersistentSession(f"c{number}", node=node) as session:
+            await take(session, pending)
+
+    async def publish(publisher: SessionPublisher) -> None:
+        while True:
+            began = perf_counter()
+            await publisher.publish("other", PAYLOAD, qos=1)
+            took.append(perf_counter() - began)
+
+    async with SessionNode(path, name="n") as node, SessionPublisher(node=node) as publisher:
+        publishers = [asyncio.ensure_future(publish(publisher)) for _ in range(STORM_PUBLISHERS)]
+        if sessions:
+            await asyncio.gather(*(resume(node, number) for number in range(sessions)))
+        else:
+            await asyncio.sleep(calm_s)
+        for one in publishers:
+            one.cancel()
+        await asyncio.gather(*publishers, return_exceptions=True)
+    return mqtt_traffic.pick_share(sorted(took), 0.99) * 1e3
+
+
+def measure_storm(kept: Path, *given: float) -> float:
+    """The same, on a copy of the database, in a process of its own."""
+    with copy_store(kept) as path:
+        return float(run_alone(p99_of_publishers, path, *given))
+
+
+def prepare_storm(size: Size) -> TurnPair:
+    sessions, pending, calm_s = size.pick((STORM_SESSIONS, 10, 2.0), (3, 2, 0.2))
+    measure = partial(measure_storm, fill_store(fill_stormy, sessions, pending))
+    return TurnPair(partial(measure, sessions, pending, calm_s), partial(measure, 0, pending, calm_s))
+
+
+# -- publishing -------------------------------------------------------------------------------------------------------
+
+
+async def measure_stored(rounds: int, messages: int) -> float:
+    """Messages a second of several publishers that are stored for one absent session, and answered; the session takes
+    what waits for it after each round."""
+
+    async def publish(publisher: SessionPublisher, waiting: Iterator[int]) -> None:
+        for _ in waiting:
+            await publisher.publish(TOPIC, mqtt_traffic.PAYLOAD, qos=1)
+
+    async with AsyncExitStack() as stack:
+        store = stack.enter_context(open_folder()) / "s.db"
+        _, address = stack.enter_context(run_node("sessions", "a", store, "--durability", "power"))
+        nodes = [address]
+        await subscribe("c0", TOPIC, nodes=nodes)
+        opened = [await stack.enter_async_context(SessionPublisher(nodes=nodes)) for _ in range(PUBLISHERS)]
+        await asyncio.gather(*(publish(one, iter(range(1))) for one in opened))  # the session has a writer from now on
+        spent, left = 0.0, PUBLISHERS
+        for _ in range(rounds):
+            waiting, began = iter(range(messages)), perf_counter()
+            await asyncio.gather(*(publish(one, waiting) for one in opened for _ in range(IN_FLIGHT)))
+            spent += perf_counter() - began
+            async with PersistentSession("c0", nodes=nodes) as session:
+                await take(session, left + messages)
+            left = 0
+        return rounds * messages / spent
+
+
+async def publish_on_postgres(url: str, messages: int) -> float:
+    """Messages a second of publishers that wait for each answer, for one absent session."""
+
+    async def publish(publisher: SessionPublisher, number: int) -> None:
+        for _ in range(number):
+            await publisher.publish("t", mqtt_traffic.PAYLOAD, qos=1)
+
+    async with AsyncExitStack() as stack:
+        node = await stack.enter_async_context(SessionNode(url, name="n0"))
+        await subscribe("c", "t", node=node)
+        publishers = [await stack.enter_async_context(SessionPublisher(node=node)) for _ in range(PUBLISHERS)]
+        await asyncio.gather(*(publish(one, 2) for one in publishers))
+        began = perf_counter()
+        await asyncio.gather(*(publish(one, messages // PUBLISHERS) for one in publishers))
+        return messages / (perf_counter() - began)
+
+
+def rate_inserts(server: PostgresServer, url: str, messages: int) -> float:
+    """Rows a second that pgbench inserts with as many clients, each row a transaction."""
+    name = url.rpartition("/")[2]
+    server.sql("DROP TABLE IF EXISTS plain", name)
+    server.sql("CREATE TABLE plain (id bigserial PRIMARY KEY, payload bytea NOT NULL)", name)
+    with tempfile.NamedTemporaryFile("w", suffix=".sql") as script:
+        Path(script.name).chmod(0o644)
+        script.write(INSERT)
+        script.flush()
+        done = subprocess.run(
+            [str(find_binaries() / "pgbench"), "-n", "-M", "prepared", "-f", script.name, "-c", str(PUBLISHERS),
+             "-t", str(messages // PUBLISHERS), "-h", "127.0.0.1", "-p", str(server.port), "-U", "postgres", name],
+            capture_output=True, text=True, check=True, cwd="/", **run_as(),
+        )  # fmt: skip
+    found = re.search(r"tps = ([\d.]+)", done.stdout)
+    assert found is not None, done.stdout
+    return float(found[1])
+
+
+@cache
+def serve_postgres() -> PostgresServer:
+    """A private one, with fsync on, until this process ends."""
+    server = PostgresServer()
+    server.__enter__()
+    atexit.register(server.__exit__, None, None, None)
+    return server
+
+
+def prepare_on_postgres(size: Size) -> TurnPair:
+    """A server for both sides; a database for each turn of ours."""
+    messages = size.pick(8_000, 2 * PUBLISHERS)
+    server, numbers = serve_postgres(), count()
+    plain = server.database("plain")
+    return TurnPair(
+        lambda: run_alone(publish_on_postgres, server.database(f"ours{next(numbers)}"), messages),
+        lambda: rate_inserts(server, plain, messages),
+    )
 
 
 # -- routes -----------------------------------------------------------------------------------------------------------
@@ -255,12 +355,6 @@ def measure_matching(filters: int, lookups: int) -> float:
     return (perf_counter() - began) / lookups * 1e9
 
 
-def prepare_match(size: Size) -> TurnPair:
-    many, lookups = size.pick((FILTERS, LOOKUPS), (3_000, 100))
-    trie_of(many), trie_of(FILTERS_FEW)
-    return TurnPair(lambda: measure_matching(many, lookups), lambda: measure_matching(FILTERS_FEW, lookups))
-
-
 ROWS: Final = (
     BenchRow(
         name="resume",
@@ -268,7 +362,9 @@ ROWS: Final = (
         "is acknowledged",
         unit="us / row",
         baseline_name=f"select them in pages, insert a mark for each in transactions of {PAGE}",
-        prepare=prepare_resume,
+        prepare=compare(
+            partial(measure_copy, resume_all), partial(measure_copy, read_and_mark), (PENDING,), (100,), fill_waiting
+        ),
         ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=4.0,
     ),
@@ -277,7 +373,7 @@ ROWS: Final = (
         about=f"a session comes back, over TCP, to the node that has stored {PENDING:,} messages for it",
         unit="us / message",
         baseline_name=f"with {PENDING_FEW:,} messages",
-        prepare=prepare_scale,
+        prepare=compare_sizes(partial(run_alone, measure_return), ((PENDING,), (PENDING_FEW,)), LITTLE),
         ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=1.1,
     ),
@@ -286,7 +382,7 @@ ROWS: Final = (
         about=f"the same on PostgreSQL, where an earlier life of the node has stored {ON_POSTGRES:,} messages",
         unit="us / message",
         baseline_name=f"with {ON_POSTGRES_FEW:,} messages",
-        prepare=partial(prepare_on_postgres, (ON_POSTGRES, ON_POSTGRES_FEW)),
+        prepare=compare_sizes(partial(run_alone, measure_on_postgres), ((ON_POSTGRES,), (ON_POSTGRES_FEW,)), LITTLE),
         ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=1.1,
     ),
@@ -296,7 +392,7 @@ ROWS: Final = (
         f"stored {PENDING_MANY:,} messages",
         unit="us / message",
         baseline_name=f"with {PENDING:,} messages",
-        prepare=prepare_million,
+        prepare=compare_sizes(measure_backlog, ((PENDING_MANY,), (PENDING,)), LITTLE, ready=partial(fill_store, fill)),
         ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=1.25,
         aim="1.1",
@@ -307,7 +403,7 @@ ROWS: Final = (
         about=f"a session resumes over TCP, where {PENDING:,} messages wait on PostgreSQL",
         unit="us / message",
         baseline_name=f"with {PENDING_FEW:,} messages",
-        prepare=partial(prepare_on_postgres, (PENDING, PENDING_FEW)),
+        prepare=compare_sizes(partial(run_alone, measure_on_postgres), ((PENDING,), (PENDING_FEW,)), LITTLE),
         ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=1.25,
         aim="1.1",
@@ -318,8 +414,47 @@ ROWS: Final = (
         about=f"what a topic costs to be matched with {FILTERS:,} filters",
         unit="ns / topic",
         baseline_name=f"with {FILTERS_FEW:,} filters",
-        prepare=prepare_match,
+        prepare=compare_sizes(
+            measure_matching,
+            ((FILTERS, LOOKUPS), (FILTERS_FEW, LOOKUPS)),
+            ((3_000, 100), (FILTERS_FEW, 100)),
+            ready=lambda filters, lookups: trie_of(filters),
+        ),
         ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=3.0,
+    ),
+    BenchRow(
+        name="session-publish",
+        about=f"messages of 100 bytes of {PUBLISHERS} publishers for one absent session, at most {WAITING_MAX} "
+        "waiting; --durability power, our own client",
+        unit="messages / s",
+        baseline_name=f"{AUTOSAVE.title} (fsync {AUTOSAVE.fsync})",
+        prepare=compare(
+            partial(run_alone, measure_stored),
+            partial(rate_publishes, "mosquitto-autosave", PUBLISHERS),
+            (ROUNDS, WAITING_MAX),
+            (1, 2 * PUBLISHERS),
+        ),
+        ratio=RatioKind.OURS_OVER_BASELINE,
+        at_least=3,
+    ),
+    BenchRow(
+        name="resume-storm",
+        about=f"{STORM_PUBLISHERS} publishers while {STORM_SESSIONS} sessions resume at once: 99 of 100 messages are "
+        "stored within",
+        unit="ms",
+        baseline_name="while none resumes",
+        prepare=prepare_storm,
+        ratio=RatioKind.OURS_OVER_BASELINE,
+    ),
+    BenchRow(
+        name="session-publish-postgres",
+        about=f"messages of {PUBLISHERS} publishers, each of which waits for its answer, for one absent session, over "
+        "1 node on PostgreSQL",
+        unit="messages / s",
+        baseline_name=f"pgbench -c {PUBLISHERS}, one INSERT a transaction",
+        prepare=prepare_on_postgres,
+        ratio=RatioKind.OURS_OVER_BASELINE,
+        at_least=0.5,
     ),
 )

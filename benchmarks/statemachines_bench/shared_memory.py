@@ -23,7 +23,8 @@ import zmq
 from statemachines.cursor_recovery.memory import WRITE_HEAD, CompareAndSwap
 from statemachines.drivers.cursor_recovery import CircularQueue, Instruments
 from statemachines.kernel import Request
-from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
+from statemachines_bench.harness import compare
+from statemachines_bench.row import BenchRow, RatioKind
 
 BODY = b"x" * 64
 Body = ctypes.c_uint8 * 64
@@ -52,41 +53,35 @@ def messages_a_second(put: Callable[[], None], get: Callable[[], object], count:
     return (count - 1) * each / spent
 
 
-def put_to_ours(queue: CircularQueue[bytes], count: int) -> None:
-    """The producer: one message a call."""
-    for _ in range(count):
-        queue.put(BODY)
-
-
-def put_batches_to_ours(queue: CircularQueue[bytes], count: int) -> None:
-    """The producer: a block of many a call."""
-    for _ in range(count):
-        queue.put_many(BATCH)
-
-
-def put_to_theirs(queue: Any, count: int, what: object) -> None:
-    """The producer of a `multiprocessing.Queue`."""
+def put_single(queue: Any, what: object, count: int) -> None:
+    """A producer: one object a call."""
     for _ in range(count):
         queue.put(what)
+
+
+def put_batches(queue: CircularQueue[bytes], count: int) -> None:
+    """A producer of ours: a block of many a call."""
+    for _ in range(count):
+        queue.put_many(BATCH)
 
 
 def ours_single(count: int) -> float:
     """Messages a second."""
     with make_queue(**POOL) as queue:
-        return messages_a_second(partial(put_to_ours, queue, count), queue.get, count, 1)
+        return messages_a_second(partial(put_single, queue, BODY, count), queue.get, count, 1)
 
 
 def ours_batch(count: int) -> float:
     """Messages a second."""
     with make_queue(**POOL) as queue:
-        return messages_a_second(partial(put_batches_to_ours, queue, count), queue.get_many, count, len(BATCH))
+        return messages_a_second(partial(put_batches, queue, count), queue.get_many, count, len(BATCH))
 
 
-def theirs(count: int, what: object, each: int) -> float:
+def theirs(what: object, each: int, count: int) -> float:
     """Messages a second through a `multiprocessing.Queue`."""
     queue = CONTEXT.Queue()
     try:
-        return messages_a_second(partial(put_to_theirs, queue, count, what), queue.get, count, each)
+        return messages_a_second(partial(put_single, queue, what, count), queue.get, count, each)
     finally:
         queue.close()
 
@@ -190,12 +185,6 @@ def pipe_trip_us(count: int, percent: int) -> float:
         return value
 
 
-def latency_pair(percent: int, size: Size) -> TurnPair:
-    """The percentile, ours and the pipe's."""
-    count = size.pick(1_000, 5)
-    return TurnPair(partial(ours_trip_us, count, percent), partial(pipe_trip_us, count, percent))
-
-
 # -- recovery -------------------------------------------------------------------------------------------------------
 
 
@@ -228,25 +217,9 @@ def recovery_ms(threshold: float) -> float:
         return max(spent * 1_000, 0.001)
 
 
-def recovery_pair(threshold: float, size: Size) -> TurnPair:
-    """The time, and what it may be."""
-    threshold = size.pick(threshold, 0.02)
-    return TurnPair(lambda: recovery_ms(threshold), lambda: 1_100 * threshold + 5)
-
-
-# -- pools ----------------------------------------------------------------------------------------------------------
-
-
-def pair(
-    ours: Callable[[int], float], baseline: Callable[..., float], *more: object, full: int, small: int
-) -> Callable[[Size], TurnPair]:
-    """What is run in turns: each with how many calls, and what else the baseline takes."""
-
-    def prepare(size: Size) -> TurnPair:
-        count = size.pick(full, small)
-        return TurnPair(partial(ours, count), partial(baseline, count, *more))
-
-    return prepare
+def find_bound_ms(threshold: float) -> float:
+    """What the time may be."""
+    return 1_100 * threshold + 5
 
 
 ROWS = (
@@ -255,7 +228,7 @@ ROWS = (
         about="shared memory, one message of 64 bytes a call, one producer and one consumer process",
         unit="messages/s",
         baseline_name="multiprocessing.Queue",
-        prepare=pair(ours_single, theirs, BODY, 1, full=20_000, small=50),
+        prepare=compare(ours_single, partial(theirs, BODY, 1), (20_000,), (50,)),
         ratio=RatioKind.OURS_OVER_BASELINE,
         at_least=1.2,
         aim="1.5",
@@ -265,7 +238,7 @@ ROWS = (
         about="the same against zeromq, PUSH and PULL over ipc, which loses what it holds with a process",
         unit="messages/s",
         baseline_name="pyzmq",
-        prepare=pair(ours_single, measure_zeromq, full=20_000, small=50),
+        prepare=compare(ours_single, measure_zeromq, (20_000,), (50,)),
         ratio=RatioKind.OURS_OVER_BASELINE,
     ),
     BenchRow(
@@ -273,7 +246,7 @@ ROWS = (
         about="the same against iceoryx2, a publisher and a subscriber that looks without a pause",
         unit="messages/s",
         baseline_name="iceoryx2",
-        prepare=pair(ours_single, measure_iceoryx2, full=20_000, small=50),
+        prepare=compare(ours_single, measure_iceoryx2, (20_000,), (50,)),
         ratio=RatioKind.OURS_OVER_BASELINE,
     ),
     BenchRow(
@@ -281,7 +254,7 @@ ROWS = (
         about="shared memory, blocks of 64 messages of 64 bytes",
         unit="messages/s",
         baseline_name="multiprocessing.Queue of lists of 64",
-        prepare=pair(ours_batch, theirs, BATCH, len(BATCH), full=40_000, small=10),
+        prepare=compare(ours_batch, partial(theirs, BATCH, len(BATCH)), (40_000,), (10,)),
         ratio=RatioKind.OURS_OVER_BASELINE,
         at_least=1.0,
         aim="1 000 000 messages/s",
@@ -292,7 +265,7 @@ ROWS = (
             about=f"a message to a consumer that waits, {name}",
             unit="us",
             baseline_name="multiprocessing.Pipe",
-            prepare=partial(latency_pair, percent),
+            prepare=compare(ours_trip_us, pipe_trip_us, (1_000, percent), (5, percent)),
             ratio=RatioKind.OURS_OVER_BASELINE,
         )
         for name, percent in (("p50", 50), ("p99", 99))
@@ -303,7 +276,7 @@ ROWS = (
             about=f"SIGKILL of a positioned writer to the next delivery, threshold {text}",
             unit="ms",
             baseline_name="1.1 thresholds + 5 ms",
-            prepare=partial(recovery_pair, threshold),
+            prepare=compare(recovery_ms, find_bound_ms, (threshold,), (0.02,)),
             ratio=RatioKind.OURS_OVER_BASELINE,
             at_most=1.0,
         )

@@ -16,10 +16,9 @@ from statemachines.kernel import ConfigurationError
 from statemachines_bench.row import BenchRow
 
 THEMES: Final = (
-    "dispatch", "simulation", "tracing", "campaigns", "transport", "throughput", "failover", "judging",
-    "foreign_judging", "exploring", "obligations", "shared_memory", "windows", "missed_samples", "sessions",
-    "session_traffic", "session_postgres", "adopting", "conforming", "mqtt_traffic", "mqtt_groups", "mqtt_backlog",
-    "session_latency", "session_failover", "session_idle", "analysing", "long_analysis",
+    "dispatch", "simulation", "transport", "throughput", "failover", "judging",
+    "foreign_judging", "exploring", "shared_memory", "windows", "missed_samples", "sessions",
+    "mqtt_traffic", "session_costs", "session_failover", "analysing",
 )  # fmt: skip
 """The modules of this package that have rows, in the order in which they are measured."""
 

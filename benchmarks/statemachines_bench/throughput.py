@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,9 +13,13 @@ from threading import Event, Thread
 from time import monotonic, sleep
 from typing import Any, Final
 
-from statemachines.kernel import ConfigurationError, GaplessError
+from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore, SqliteStreamStore
+from statemachines.kernel import GaplessError
+from statemachines.shared_subscriptions.group_store import Scan, Scanned
 from statemachines.shared_subscriptions.names import record_name
+from statemachines.testing.mqtt_connections.mqtt_broker import find_program
 from statemachines.testing.process_harness import free_port
+from statemachines_bench.harness import copy_store, fill_store, make_folder, run_node
 from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 
 MESSAGES: Final = 200_000
@@ -86,51 +88,29 @@ def start_consumers(*arguments: str) -> Iterator[list[subprocess.Popen[str]]]:
 # -- ours -----------------------------------------------------------------------------------------------------------
 
 
-def fill(path: Path, messages: int, streams: int) -> None:
+async def fill(path: Path, messages: int, streams: int) -> None:
     """Put messages into a stream store, as many into each stream."""
-    from statemachines.drivers.shared_subscriptions.sqlite import SqliteStreamStore
-
-    async def work() -> None:
-        store = SqliteStreamStore(path)
-        for payloads in list_parts(messages // streams):
-            for stream in range(streams):
-                await store.append(f"s{stream}", payloads)
-        await store.close()
-
-    asyncio.run(work())
-
-
-@contextmanager
-def leader_host(store: Path, *arguments: str) -> Iterator[str]:
-    """A leader host as a process; where it listens."""
-    command = [sys.executable, "-m", "statemachines", "node", "leader", "--store", str(store)]
-    process = subprocess.Popen([*command, "--listen", "127.0.0.1:0", *arguments], stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        said = process.stdout.readline()
-        if not said.startswith("listening on "):
-            raise GaplessError(f"the leader host did not start: {said}")
-        yield said.removeprefix("listening on ").strip()
-    finally:
-        process.kill()
-        process.communicate()
+    store = SqliteStreamStore(path)
+    for payloads in list_parts(messages // streams):
+        for stream in range(streams):
+            await store.append(f"s{stream}", payloads)
+    await store.close()
 
 
 def run_ours(filled: Path, messages: int) -> float:
     """A new group on a copy of the store."""
-    with tempfile.TemporaryDirectory() as directory:
-        store = Path(directory) / "messages.db"
-        shutil.copy(filled, store)
-        with leader_host(store) as address, start_consumers("ours", address, str(store)) as children:
-            value = per_second(children, messages)
-            check_committed(store, messages)
-            return value
+    with (
+        copy_store(filled) as store,
+        run_node("leader", "leader", store) as (_, address),
+        start_consumers("ours", address, str(store)) as children,
+    ):
+        value = per_second(children, messages)
+        check_committed(store, messages)
+        return value
 
 
 def check_committed(store: Path, wanted: int) -> None:
     """The leader has it all, and keeps it: what the consumers acknowledged is committed soon after."""
-    from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore
-    from statemachines.shared_subscriptions.group_store import Scan, Scanned
 
     async def committed() -> int:
         groups = SqliteGroupStore(store)
@@ -155,11 +135,8 @@ class RedisServer:
     """Debian's redis-server with its data in a temporary directory, as it is set up to keep what it has: appendonly."""
 
     def __init__(self) -> None:
-        binary = shutil.which("redis-server")
-        if binary is None:
-            rule = "is not there; install the package 'redis-server' (Debian's name)"
-            raise ConfigurationError("Redis", "redis-server", rule)
-        self.directory = tempfile.mkdtemp(prefix="gapless-redis-")
+        binary = find_program("redis-server")
+        self.directory = str(make_folder())
         self.port = free_port()
         options = {"port": str(self.port), "bind": "127.0.0.1", "dir": self.directory, "save": ""}
         options |= {"appendonly": "yes", "appendfsync": "everysec"}
@@ -181,10 +158,9 @@ class RedisServer:
         raise GaplessError("redis-server did not start")
 
     def stop(self) -> None:
-        """End it; its data goes too."""
+        """End it."""
         self.process.kill()
         self.process.wait()
-        shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def fill_redis(client: Any, messages: int, streams: int) -> None:
@@ -209,10 +185,7 @@ def run_redis(server: RedisServer, messages: int) -> float:
 
 def prepare(size: Size) -> TurnPair:
     messages = size.pick(MESSAGES, 2_400)
-    directory = Path(tempfile.mkdtemp(prefix="gapless-bench-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    filled = directory / "messages.db"
-    fill(filled, messages, STREAMS)
+    filled = fill_store(fill, messages, STREAMS)
     server = RedisServer()
     with server.client() as client:
         fill_redis(client, messages, STREAMS)

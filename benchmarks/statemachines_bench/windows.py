@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 from statemachines.sequence_windows.generations import Generations
-from statemachines.sequence_windows.message import fold
 from statemachines.sequence_windows.rotation import SUBSCRIBER_OVERHEAD, Window
 from statemachines.sequence_windows.sequence import BASE_BITS, BASE_MAX, number_of
 from statemachines.sequence_windows.subscriber_table import SubscriberTable
-from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
+from statemachines_bench.harness import compare
+from statemachines_bench.row import BenchRow, RatioKind
 
 S = 1_000_000_000
 T = 1659131646 * S
@@ -100,38 +101,6 @@ def hand_classify(messages: list[Message]) -> float:
     return rate(len(messages), run)
 
 
-def classify(size: Size) -> TurnPair:
-    """Single messages."""
-    messages = mix_messages(size.pick(300_000, 3_000), 1_000)
-    return TurnPair(lambda: ours_classify(messages), lambda: hand_classify(messages))
-
-
-def batch(size: Size) -> TurnPair:
-    """A thousand numbers at a time, of which two in a hundred are missing; ours folds them first."""
-    rounds = size.pick(300, 3)
-    chance, number, batches = Random(2), BEGIN, []
-    for _ in range(rounds):
-        numbers = []
-        for _ in range(1_000):
-            number += 2 if chance.random() < 0.02 else 1
-            numbers.append(number)
-        batches.append(numbers)
-
-    def ours() -> None:
-        table = receiver()
-        for numbers in batches:
-            for event in fold(numbers):
-                table.receive("s", "p~1", event, T)
-
-    def by_hand() -> None:
-        receive = HandWritten().receive
-        for numbers in batches:
-            for one in numbers:
-                receive("s", "p~1", one, 0, 0)
-
-    return TurnPair(lambda: rate(1_000 * rounds, ours), lambda: rate(1_000 * rounds, by_hand))
-
-
 # -- many subjects --------------------------------------------------------------------------------------------------
 
 
@@ -181,12 +150,6 @@ def measure_growth(touch: Callable[[list[str]], Callable[[str], object]], most: 
     return cost_ns(many, touch(many), count) / cost_ns(few, touch(few), count)
 
 
-def scale(size: Size) -> TurnPair:
-    """From 1 to 1 million subjects."""
-    most, count = size.pick((1_000_000, 200_000), (1_000, 1_000))
-    return TurnPair(lambda: measure_growth(touch_ours, most, count), lambda: measure_growth(touch_dict, most, count))
-
-
 # -- forgetting -----------------------------------------------------------------------------------------------------
 
 
@@ -233,38 +196,34 @@ def dict_forget(count: int) -> float:
     return longest_ms(step)
 
 
-def rotation(size: Size) -> TurnPair:
-    """The longest stop."""
-    count = size.pick(1_000_000, 2_000)
-    return TurnPair(lambda: ours_forget(count), lambda: dict_forget(count))
-
-
 ROWS = (
     BenchRow(
         "window-classify",
         "what a message is, by its number: 1 000 subjects, losses and repeats among them",
         "messages/s",
         "a class written by hand",
-        classify,
+        compare(
+            ours_classify,
+            hand_classify,
+            (300_000, 1_000),
+            (3_000, 1_000),
+            lambda *given: (mix_messages(*given),),
+        ),
         RatioKind.OURS_OVER_BASELINE,
         at_least=0.4,
         aim="0.5",
-    ),
-    BenchRow(
-        "window-batch",
-        "1 000 numbers of a subject at a time, folded into ranges",
-        "messages/s",
-        "the class by hand, number by number",
-        batch,
-        RatioKind.OURS_OVER_BASELINE,
-        at_least=0.8,
     ),
     BenchRow(
         "window-scale",
         "growth of the cost of a message, 1 to 1 000 000 subjects",
         "times",
         "growth of the cost of an access to a dictionary",
-        scale,
+        compare(
+            partial(measure_growth, touch_ours),
+            partial(measure_growth, touch_dict),
+            (1_000_000, 200_000),
+            (1_000, 1_000),
+        ),
         RatioKind.OURS_OVER_BASELINE,
         at_most=1.5,
     ),
@@ -273,7 +232,7 @@ ROWS = (
         "the longest stop while a generation of 1 000 000 subjects is dropped and freed",
         "ms",
         "a dictionary of as many is dropped",
-        rotation,
+        compare(ours_forget, dict_forget, (1_000_000,), (2_000,)),
         RatioKind.OURS_OVER_BASELINE,
         at_most=0.3,
         aim="10 ms",

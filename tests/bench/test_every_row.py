@@ -11,13 +11,13 @@ from statemachines_bench import Size, judging, table
 
 LONG = {
     "analyze-24m", "analyze-24m-memory", "analyze-24m-slope", "analyze-24m-spark", "campaign-scale",
-    "campaign-spark", "conform-lockstep", "dispatch", "dispatch-hand", "explore-spin", "explore-two",
+    "campaign-spark", "dispatch", "dispatch-hand", "explore-spin", "explore-two",
     "failover-leader", "idle", "judge-steps", "judge-steps-duckdb", "liveness-large", "mqtt-fan-out-absent",
     "mqtt-live-1-p50", "mqtt-live-1-p99", "mqtt-publish-one", "queue-single-iceoryx2", "queue-single-zeromq",
     "resume-cpu", "resume-million", "resume-postgres-100000", "resume-scale", "resume-scale-postgres",
     "session-failover-kill", "session-failover-kill-resume", "session-failover-stop",
     "session-failover-stop-postgres", "session-failover-stop-resume", "session-idle", "session-idle-memory",
-    "session-latency-p99", "session-publish-postgres", "sim-message", "sim-monitored", "sources", "step-scale",
+    "session-latency-p99", "session-publish-postgres", "sim-message", "sim-monitored", "step-scale",
     "trace-cost", "trace-size",
 }  # fmt: skip
 """What takes long even in little."""

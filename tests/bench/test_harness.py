@@ -11,8 +11,8 @@ from msgspec.structs import replace
 import statemachines_bench as bench
 from statemachines import cli
 from statemachines_bench import BenchRow, RatioKind, TurnPair, table
+from statemachines_bench.harness import SharedRuns
 from statemachines_bench.measure import rounds_for
-from statemachines_bench.shared_runs import SharedRuns
 
 
 def row(name="fast", ours=(2.0,), baseline=(20.0,), **target):

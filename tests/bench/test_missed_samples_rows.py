@@ -45,9 +45,3 @@ def test_samples_out_of_order_are_seen():
     counted = SampleCounter(3)
     with pytest.raises(GaplessError, match="sample 1 came as number 0"):
         counted._take(1)
-
-
-def test_sources_are_all_there():
-    node = missed_samples.subscriber(missed_samples.names(50))
-    assert len(node.record.sources) == 50
-    assert {source.expected for source in node.record.sources.values()} == {1}
