@@ -6,7 +6,6 @@ has is a set of numbers, of which the highest are kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -27,10 +26,11 @@ from statemachines.missed_samples.cache import (
     Withdraw,
 )
 from statemachines.missed_samples.message import EVERY_SOURCE
-from statemachines_spec.contract import Counterpart, Machine, Rule, contract
+from statemachines_spec.contract import Machine, contract
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock
 from statemachines_spec.explorer.timing import Timing
+from statemachines_spec.table_contract import Clock, Owed, TableContract, TableFacts
 
 P, Q, R = "p", "q", "r"
 ASKER: Final = "s"
@@ -72,18 +72,13 @@ class CacheCast(msgspec.Struct, frozen=True):
     idle: tuple[str, ...] = ()
 
 
-class CacheFacts(msgspec.Struct, frozen=True, gc=False):
-    """What every queue holds, by (source, key); `crowded`: ticks since the first was turned away (-1: nobody is), and
-    who was `heard` since."""
+class CacheFacts(TableFacts, frozen=True, gc=False):
+    """Of a cache that begins with this `record`: what every queue holds, by (source, key); who was `heard` since the
+    first was turned away."""
 
+    record: CacheRecord = CacheRecord()
     queues: tuple[tuple[Place, Held], ...] = ()
-    crowded: int = -1
     heard: tuple[Place, ...] = ()
-    ended: bool = False
-
-    def find_held(self, place: Place) -> Held:
-        """In this queue."""
-        return dict(self.queues).get(place, ())
 
 
 # -- what a cache has -----------------------------------------------------------------------------------------------
@@ -119,17 +114,17 @@ def about(held: Held, wanted: QuerySelection, width: int) -> list[int]:
     return numbers if wanted.newest is None else numbers[len(numbers) - min(wanted.newest, len(numbers)) :]
 
 
-def replies(cast: CacheCast, known: CacheFacts, event: CacheQuery, wanted: QuerySelection) -> Said:
+def replies(known: CacheFacts, event: CacheQuery, wanted: QuerySelection) -> Said:
     """Of each queue, by source and key, what follows one another in one reply."""
     found: list[Any] = []
     for (source, key), held in known.queues:
         if event.source not in (source, EVERY_SOURCE) or (wanted.keys is not None and key not in wanted.keys):
             continue
-        numbers = about(held, wanted, cast.record.width)
+        numbers = about(held, wanted, known.record.width)
         for number in numbers:
             if number - 1 not in numbers:
                 many = next(n for n in range(1, len(numbers) + 1) if number + n not in numbers)
-                sn = number % 2**cast.record.width
+                sn = number % 2**known.record.width
                 found.append(Send(ASKER, Reply(N, key, source, sn, sn + many - 1)))
     return tuple(found)
 
@@ -137,113 +132,60 @@ def replies(cast: CacheCast, known: CacheFacts, event: CacheQuery, wanted: Query
 # -- everybody else -------------------------------------------------------------------------------------------------
 
 
-class CacheCounterpart(Counterpart):
+class CacheCounterpart(TableContract):
     """publishers, whose samples come by in any order and as often as they like, and somebody who asks for anything"""
 
-    def __init__(self, cast: CacheCast) -> None:
-        self.cast = cast
-        self._wanted = dict(cast.asked)
-        super().__init__(rules_of(self), cast.idle)
-
-    def begins(self) -> CacheFacts:
-        return CacheFacts()
-
-    def says(self, known: CacheFacts) -> Iterator[Any]:
-        if known.ended:
-            return
-        yield from self.cast.brought
-        yield from self.cast.foreign
-        yield from self._wanted
-        yield Withdraw()
-
-    def learns(self, known: CacheFacts, event: Any, said: Said) -> CacheFacts:
-        match event:
-            case Withdraw():
-                return CacheFacts(ended=True)
-            case CrowdedOver():
-                left = tuple(one for one in known.queues if one[0] in known.heard)
-                return CacheFacts(left)
-            case Published() if self.is_one_too_many(known, event):
-                return known if known.crowded >= 0 else replace(known, crowded=0)
-            case Published() if not self.is_foreign(event):
-                place = (event.source, event.key)
-                queues = dict(known.queues) | {place: with_more(known.find_held(place), event, self.cast.record)}
-                heard = tuple(sorted({*known.heard, place})) if known.crowded >= 0 else ()
-                return replace(known, queues=tuple(sorted(queues.items())), heard=heard)
-        return known
-
-    def ages(self, known: CacheFacts, ticks: int) -> CacheFacts:
-        return known if known.crowded < 0 else replace(known, crowded=min(RETENTION + 1, known.crowded + ticks))
-
-    def is_late(self, known: CacheFacts) -> int:
-        late = known.crowded > RETENTION
-        return 1 + next(n for n, one in enumerate(self.rules) if one.name == "lets go") if late else 0
-
-    # -- what is owed -----------------------------------------------------------------------------------------------
-
-    def is_foreign(self, event: Any) -> bool:
-        """The cache is not there for it."""
-        return event in self.cast.foreign
-
-    def is_one_too_many(self, known: CacheFacts, event: Any) -> bool:
-        """It needs another queue, and there may be no more."""
-        if not isinstance(event, Published) or self.is_foreign(event):
-            return False
-        return not known.find_held((event.source, event.key)) and len(known.queues) >= self.cast.record.places
-
-    def wrong(self, event: Any) -> str:
-        """What of a query cannot be read."""
-        return self._wanted[event].wrong if isinstance(event, CacheQuery) else ""
-
-    def answers(self, known: CacheFacts, event: CacheQuery, said: Said) -> bool:
-        return said == (*replies(self.cast, known, event, self._wanted[event]), Send(ASKER, ReplyEnded(N)))
-
-    def refuses(self, known: CacheFacts, event: CacheQuery, said: Said) -> bool:
-        """One answer, which names what is wrong."""
+    def read_said(self, known: CacheFacts, said: Said) -> Said:
+        """Of a refusal what comes up to the parameter; the rest is the cache's own."""
         match said:
             case (Send(to, ReplyRefused(n, why)),):
-                return (to, n) == (ASKER, N) and why.startswith(f"{self.wrong(event)}=")
-        return False
-
-    def lets_go(self, known: CacheFacts, event: CrowdedOver, said: Said) -> bool:
-        silent = [place for place, _ in known.queues if place not in known.heard]
-        return known.crowded == RETENTION and said == tuple(Tell(LetGo(key, source)) for source, key in silent)
+                return (Send(to, ReplyRefused(n, why[: why.find("=") + 1])),)
+        return said
 
 
-def _turns_away(known: CacheFacts, event: Published, said: Said) -> bool:
-    return said == (Tell(NotKept(event.key, event.source, event.first, event.last)),)
+def has_place(known: CacheFacts, event: Published) -> bool:
+    """It needs no other queue, or there may be more."""
+    return (event.source, event.key) in dict(known.queues) or len(known.queues) < known.record.places
 
 
-def _says_nothing(known: CacheFacts, event: Any, said: Said) -> bool:
-    return said == ()
+def keep(known: CacheFacts, event: Published) -> CacheFacts:
+    place = (event.source, event.key)
+    queues = dict(known.queues)
+    queues[place] = with_more(queues.get(place, ()), event, known.record)
+    heard = tuple(sorted({*known.heard, place})) if known.phase == "crowded" else ()
+    return replace(known, queues=tuple(sorted(queues.items())), heard=heard)
 
 
-def rules_of(around: CacheCounterpart) -> tuple[Rule, ...]:
-    """What a cache is bound by among these."""
+def let_go(known: CacheFacts, event: CrowdedOver) -> tuple[CacheFacts, Said]:
+    """Who was silent makes place."""
+    told = tuple(Tell(LetGo(key, source)) for (source, key), _ in known.queues if (source, key) not in known.heard)
+    left = tuple(one for one in known.queues if one[0] in known.heard)
+    return replace(known, phase="open", queues=left, heard=()), told
 
-    def is_query(known: CacheFacts, event: Any) -> bool:
-        return isinstance(event, CacheQuery) and not around.wrong(event)
 
-    def is_kept(known: CacheFacts, event: Any) -> bool:
-        return (
-            isinstance(event, Published) and not around.is_foreign(event) and not around.is_one_too_many(known, event)
-        )
-
+def list_rows(cast: CacheCast) -> tuple[Owed, ...]:
+    """What a cache owes to these."""
+    wanted = dict(cast.asked)
+    # fmt: off
     return (
-        Rule("keeps", "MS-42", "what comes by is kept, and nobody told", is_kept, _says_nothing),
-        Rule("passes by", "MS-40, MS-41", "what it is not there for is nothing to it",
-             lambda known, event: around.is_foreign(event), _says_nothing),
-        Rule("turns away", "MS-48", "who finds no place is turned away, and its host told",
-             around.is_one_too_many, _turns_away),
-        Rule("answers", "MS-44", "who asks is sent what it asked for, of each queue in order, and then the end",
-             is_query, around.answers),
-        Rule("refuses", "MS-45", "what cannot be read is answered with what is wrong, and with nothing else",
-             lambda known, event: bool(around.wrong(event)), around.refuses),
-        Rule("lets go", "MS-49", "a retention after somebody found no place, who was silent since makes place",
-             lambda known, event: isinstance(event, CrowdedOver), around.lets_go),
-        Rule("leaves", "MS-46", "who is withdrawn ends, and says nothing more",
-             lambda known, event: isinstance(event, Withdraw), lambda known, event, said: said == (Stop(),)),
-    )  # fmt: skip
+        Owed("keeps", "MS-42", "what comes by is kept, and nobody told",
+             Published, when=lambda known, event: event not in cast.foreign and has_place(known, event), then=keep),
+        Owed("passes by", "MS-40, MS-41", "what it is not there for is nothing to it",
+             Published, when=lambda known, event: event in cast.foreign),
+        Owed("turns away", "MS-48", "who finds no place is turned away, and its host told", Published, "",
+             lambda known, event: (Tell(NotKept(event.key, event.source, event.first, event.last)),), "crowded"),
+        Owed("answers", "MS-44", "who asks is sent what it asked for, of each queue in order, and then the end",
+             CacheQuery, "",
+             lambda known, event: (*replies(known, event, wanted[event]), Send(ASKER, ReplyEnded(N))),
+             when=lambda known, event: not wanted[event].wrong),
+        Owed("refuses", "MS-45", "what cannot be read is answered with what is wrong, and with nothing else",
+             CacheQuery, "", lambda known, event: (Send(ASKER, ReplyRefused(N, f"{wanted[event].wrong}=")),)),
+        Owed("lets go", "MS-49", "a retention after somebody found no place, who was silent since makes place",
+             CrowdedOver, step=let_go),
+        Owed("leaves", "MS-46", "who is withdrawn ends, and says nothing more",
+             Withdraw, said=lambda known, event: (Stop(),)),
+    )
+    # fmt: on
 
 
 # -- who is brought what, and asked ---------------------------------------------------------------------------------
@@ -417,4 +359,11 @@ def build(name: str) -> System:
         bound=lambda record: all(queue.top <= cast.top for queue in record.queues.values()),
         says_so=False,
     )
-    return contract(name, ABOUT[name], machine, CacheCounterpart(cast), TickClock(TICK_NS))
+    counterpart = CacheCounterpart(
+        list_rows(cast),
+        clocks=(Clock(CrowdedOver, "crowded", RETENTION, "lets go"),),
+        words=(*cast.brought, *cast.foreign, *dict(cast.asked), Withdraw()),
+        facts=CacheFacts("open", record=cast.record),
+        idle=cast.idle,
+    )
+    return contract(name, ABOUT[name], machine, counterpart, TickClock(TICK_NS))

@@ -41,6 +41,8 @@ ROWS: Final = tuple((request.EpochRows(WRITER, 1, (one.queued,)),) for one in LI
 BEFORE: Final = ("new", "load", "take", "read", "subscribe")
 LIVE_PHASES: Final = ("sync", "normal")
 RESUMING: Final = ("load", "take", "read", "subscribe", "sync")
+FLOW: Final = flows.WriterAndSession(flows.FlowBounds(0, 0, 0, timed=True))
+"""What the owner knows of the flow of its writer, and must say for it."""
 OWNING: Final = ("read", "subscribe", *LIVE_PHASES)
 Said = tuple[Any, ...]
 
@@ -131,7 +133,7 @@ class OwnersAndDatabase(Counterpart):
 
     def ages(self, known: OwnerFacts, ticks: int) -> OwnerFacts:
         if known.flow is not None:
-            known = replace(known, flow=flows.age_flow(known.flow, ticks))
+            known = replace(known, flow=FLOW.ages(known.flow, ticks))
         return replace(
             known,
             passed=min(known.passed + ticks, ORPHAN + 1) if known.phase in (*RESUMING, "yield") else 0,
@@ -161,16 +163,16 @@ LATE: Final = (
 
 def read_clock(known: OwnerFacts, event: Any) -> tuple[int, int] | None:
     """For how many ticks the timer that fires so is set, and for how many it is to be (None: it is not set)."""
-    followed = known.flow or FlowFacts()
+    followed = known.flow or FLOW.facts
     clocks: dict[type[Any], tuple[bool, int, int]] = {
         resume.ResumeTimeout: (known.phase in RESUMING, known.passed, LIMIT),
         resume.OrphanTimeout: (known.phase == "yield", known.passed, ORPHAN),
         takeover.SayAgain: (known.takeover in ("begin", "end"), known.asked, flows.REPEAT),
         takeover.BeginTimeout: (known.takeover == "begin", known.began, BEGIN),
         takeover.EndTimeout: (known.takeover in ("end", "confirm"), known.began, END),
-        flow.AskAgain: (followed.phase == "wait", followed.asked, flows.REPEAT),
-        flow.PollDue: (followed.looked >= 0, followed.looked, flows.POLL),
-        flow.MarkerTimeout: (followed.phase in ("wait", "sync"), followed.waited, flows.PATIENCE),
+        flow.AskAgain: (followed.phase == "wait", followed.passed[0], flows.REPEAT),
+        flow.PollDue: (followed.phase == "look", followed.passed[2], flows.POLL),
+        flow.MarkerTimeout: (followed.phase in ("wait", "sync", "look"), followed.passed[1], flows.PATIENCE),
     }
     is_set, passed, ticks = clocks.get(type(event), (False, 0, 0))
     return (passed, ticks) if is_set else None
@@ -299,6 +301,11 @@ def begin_flows(known: OwnerFacts, writers: tuple[str, ...], is_gone: bool) -> N
     return replace(known, silent=False), said
 
 
+def follow(followed: FlowFacts, event: Any) -> tuple[FlowFacts, Said]:
+    """What is known of the flow of a writer with this event, and what the owner must say for it."""
+    return FLOW.learns(followed, event, ()), FLOW.expect(followed, event)[1]
+
+
 def hear_writer(known: OwnerFacts, event: Any) -> Next:
     """One that nothing was known of is asked for its marker first."""
     said: Said = ()
@@ -306,17 +313,17 @@ def hear_writer(known: OwnerFacts, event: Any) -> Next:
     if followed is None:
         if not isinstance(event, message.Live | flow.WriterUp | flow.WriterDown | flow.LinkLost):
             return known, ()
-        followed, said = flows.expect(FlowFacts(taken=1), flow.Begin())
+        followed, said = follow(FlowFacts(passed=FLOW.facts.passed, taken=1), flow.Begin())
         if not isinstance(event, flow.WriterDown):
             return replace(known, flow=followed), said
-    followed, more = flows.expect(followed, event)
+    followed, more = follow(followed, event)
     return replace(known, flow=followed), (*said, *more)
 
 
 def go_on(known: OwnerFacts, event: Any, said: Said) -> Next:
     """A flow that waits for a commit is done with it; then the session may be in normal operation."""
     if known.flow is not None and known.flow.phase == "final" and known.is_committed:
-        known = replace(known, flow=flows.expect(known.flow, flow.Settled())[0])
+        known = replace(known, flow=follow(known.flow, flow.Settled())[0])
     ends = isinstance(event, request.StateCommitted) or known.flow is not None
     if known.phase == "sync" and ends and known.is_synchronised:
         return replace(known, phase="normal"), (*said, *RESUMED)

@@ -25,7 +25,7 @@ from statemachines_spec.explorer.timing import Timing
 from statemachines_spec.shared_subscriptions.borrower_times import OURS, TICK_MS
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP
 from statemachines_spec.shared_subscriptions.timings import TICK_NS
-from statemachines_spec.table_contract import Clock, Owed, TableContract, TableFacts
+from statemachines_spec.table_contract import Clock, NumberedContract, Owed, TableFacts
 
 READS: Final = 3
 REST: Final = OURS.find_leader_ms // TICK_MS
@@ -41,7 +41,7 @@ class WitnessFacts(TableFacts, frozen=True, gc=False):
     doubted: bool = False
 
 
-class Doubters(TableContract):
+class Doubters(NumberedContract):
     """an Agent that doubts whenever it likes, and a store that answers late, fails, and repeats old answers"""
 
     owes, ends = "S19", "S1 ends"
@@ -49,22 +49,6 @@ class Doubters(TableContract):
     def can_say(self, known: WitnessFacts, word: Any) -> bool:
         """The last read is answered, and the one before."""
         return isinstance(word, Doubt) or (known.n > 0 and word.n in (known.n - 1, known.n))
-
-    def read_said(self, known: WitnessFacts, said: Said) -> Said:
-        """Reads under the next number; it may be any that is new."""
-        return tuple(
-            replace(one, request=replace(one.request, n=known.n + 1)) if is_new_read(known, one) else one
-            for one in said
-        )
-
-    def learns(self, known: WitnessFacts, event: Any, said: Said) -> WitnessFacts:
-        numbers = (one.request.n for one in said if is_new_read(known, one))
-        then: WitnessFacts = super().learns(known, event, said)
-        return replace(then, n=next(numbers, known.n))
-
-
-def is_new_read(known: WitnessFacts, effect: Any) -> bool:
-    return isinstance(effect, Ask) and isinstance(effect.request, Read) and known.n < effect.request.n <= READS + 1
 
 
 def is_open(known: WitnessFacts, event: ReadDone | StoreFailed) -> bool:
