@@ -117,7 +117,6 @@ class Sends(Protocol):
 
     def send(self, node: str, party: str, to: str, message: Message, now_ns: int) -> None:
         """From `party` on `node` to the party `to`, now."""
-        ...
 
 
 class ForgingTransport:

@@ -76,7 +76,6 @@ class PacketReceiver(Protocol):
 
     def receive(self, packet: Packet) -> None:
         """A message arrives."""
-        ...
 
 
 class SimulatedNetwork:

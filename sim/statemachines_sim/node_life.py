@@ -55,11 +55,9 @@ class Device(Protocol):
 
     def ask(self, process: NodeLife, party: str, request: Request, reply: Reply) -> None:
         """`party` of `process` asks now; `reply` takes each answer, when it comes, to the process if it lives."""
-        ...
 
     def heal(self) -> None:
         """No more faults."""
-        ...
 
 
 class Surroundings(Protocol):
@@ -76,11 +74,9 @@ class Surroundings(Protocol):
 
     def note(self, fault: str, node: str, peer: str = "", **details: object) -> None:
         """Something is done to a node."""
-        ...
 
     def observe_death(self, process: NodeLife) -> None:
         """A life has ended."""
-        ...
 
 
 class NodeLife(ABC):

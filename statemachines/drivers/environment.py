@@ -34,11 +34,9 @@ class NodeTransport(Transport, Protocol):
     @property
     def address(self) -> Address:
         """Where it listens."""
-        ...
 
     def is_peer_of(self, role: str, party: str) -> bool:
         """Whether the party lives on a node that is connected and has this role."""
-        ...
 
     async def __aenter__(self) -> Self: ...
 

@@ -30,7 +30,6 @@ class Transport(Protocol):
 
     def send(self, packet: Packet[Any]) -> None:
         """Send, or drop; never block, never raise."""
-        ...
 
 
 def serve_replies(ask: Callable[[Any], Awaitable[Iterable[Answer]]]) -> Service:

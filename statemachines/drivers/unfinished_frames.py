@@ -20,7 +20,6 @@ class Cuttable(Protocol):
 
     def refuse(self, why: str) -> None:
         """It may not stay; what it has begun to send is dropped."""
-        ...
 
 
 class UnfinishedFrames:

@@ -27,12 +27,10 @@ class BrokenMonitor(Protocol):
     @property
     def monitor(self) -> str:
         """Its name."""
-        ...
 
     @property
     def detail(self) -> str:
         """What happened."""
-        ...
 
 
 class Stage(Protocol):
@@ -42,16 +40,13 @@ class Stage(Protocol):
     @property
     def find_broken(self) -> BrokenMonitor | None:
         """The first property that broke."""
-        ...
 
     def run(self, moves: int) -> None:
         """So many untroubled moves."""
-        ...
 
     @property
     def tale(self) -> ScriptStory:
         """What happened, for a person."""
-        ...
 
 
 NewStage = Callable[[], Any]

@@ -17,7 +17,6 @@ class Acknowledger(Protocol):
 
     def acknowledge(self, message: Received) -> None:
         """The application is done with it."""
-        ...
 
 
 class Received(msgspec.Struct, frozen=True, eq=False):

@@ -16,19 +16,15 @@ class DeliverySession(Protocol):
 
     def check_ack(self, messages: Iterable[Delivered]) -> None:
         """Raises `LocalProtocolError` for a message that was given back."""
-        ...
 
     def note_ack(self, owner: str, stream: str, grant: int, first: int, last: int) -> None:
         """The messages `first`..`last` of a stream are dealt with."""
-        ...
 
     async def wait_durable(self, message: Delivered) -> None:
         """Returns when the group store has the acknowledgement."""
-        ...
 
     def give_back(self, message: Delivered, delay_s: float, reason: str = "") -> None:
         """Hand this message over again."""
-        ...
 
 
 class DeliveryRevoked(GaplessError):

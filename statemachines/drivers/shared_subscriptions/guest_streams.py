@@ -29,16 +29,13 @@ class GuestStreams(Protocol):
 
     def version(self) -> Version:
         """Of the declarations."""
-        ...
 
     def read_declarations(self) -> Sequence[Declaration]:
         """The records that declare groups."""
-        ...
 
     def append(self, messages: Mapping[str, Sequence[StoredPayload]]) -> Sequence[str]:
         """Append messages to the streams of their topics; answers with the topics whose stream has ended: their
         messages are left out."""
-        ...
 
 
 def check_storable(topic: str, message: StoredPayload) -> None:

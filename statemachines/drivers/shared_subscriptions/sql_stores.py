@@ -53,15 +53,12 @@ class Worker(Protocol):
 
     def snapshot(self) -> AbstractContextManager[Any]:
         """A connection that reads one state; in the worker."""
-        ...
 
     async def run(self, work: Callable[[], T]) -> T:
         """What `work()` returns; raises `StoreUnavailable` where the database did not carry it out."""
-        ...
 
     async def close(self) -> None:
         """No more work."""
-        ...
 
 
 class SqlGroupStore(ABC, Generic[D]):

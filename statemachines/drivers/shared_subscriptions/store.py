@@ -43,11 +43,9 @@ class RecordDatabase(Protocol):
 
     async def ask(self, request: Read | Scan | Commit) -> tuple[Answer, ...]:
         """The answers; `StoreFailed` where the database did not carry it out, or the outcome is open (logged)."""
-        ...
 
     async def close(self) -> None:
         """No more requests."""
-        ...
 
 
 class MessageDatabase(Protocol):
@@ -56,17 +54,14 @@ class MessageDatabase(Protocol):
     @property
     def identity(self) -> str:
         """That of the database, as of its `GroupStore`."""
-        ...
 
     async def ask(self, request: ListStreams | Measure | Fetch | StoreLetter) -> tuple[Answer, ...]:
         """The answers, without payloads; `FetchFailed` where the database did not carry it out (logged).
 
         A dead letter and the progress of its group are one batch: both are written, or `LetterRefused` says why not."""
-        ...
 
     async def fetch(self, request: Fetch, room: int = ANSWER_MAX) -> tuple[Fetched | FetchFailed, Payloads]:
         """The answer, and beside it the payloads of each batch; no more than `room` bytes, but always some."""
-        ...
 
     async def append(self, topic: str, payloads: Sequence[bytes], heads: Heads = ()) -> Appended:
         """Append to the topic's current stream, all or nothing; committed when this returns.
@@ -75,18 +70,15 @@ class MessageDatabase(Protocol):
         has ended;
         `StoreUnavailable` where nothing was written, `OutcomeOpen` where that is not known.
         """
-        ...
 
     async def end(self, stream: str) -> None:
         """Nothing will be appended to `stream` (an id, as in `Appended`) any more.
 
         Raises `ConfigurationError` where there is no such stream, `StoreUnavailable` as `append` does.
         """
-        ...
 
     async def rotate(self) -> int:
         """Begin a new generation: every stream so far has ended; returns its number.  Raises as `append` does."""
-        ...
 
     async def drop(self, oldest: int, *, force: bool = False) -> int:
         """Drop every generation before `oldest` (at most the current one) with its messages; returns the oldest that is
@@ -94,11 +86,9 @@ class MessageDatabase(Protocol):
 
         Raises `ConfigurationError` where a group has not read all of these messages, unless `force`; as `append` does.
         """
-        ...
 
     async def close(self) -> None:
         """No more requests."""
-        ...
 
 
 def literal_prefix(topic_filter: str) -> str:

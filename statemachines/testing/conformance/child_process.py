@@ -69,11 +69,9 @@ class Implementation(Protocol):
 
     def say(self, line: bytes) -> None:
         """Say a line.  Raises `InterfaceError`."""
-        ...
 
     def hear(self) -> bytes:
         """The answer to the line that was said.  Raises `InterfaceError`."""
-        ...
 
 
 class ChildProcess:

@@ -34,7 +34,6 @@ class Adapter(Protocol):
 
     def answer(self, line: dict[str, Any]) -> Answer:
         """The answer to a line; both are what JSON makes of them.  It may be a coroutine."""
-        ...
 
 
 class FunctionAdapter:

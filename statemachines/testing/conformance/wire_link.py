@@ -25,11 +25,9 @@ class WireLink(Protocol):
 
     async def open(self) -> None:
         """Begin; raises `ConfigurationError` for an address that cannot be used."""
-        ...
 
     def close(self) -> None:
         """No further connection."""
-        ...
 
 
 class Listener:

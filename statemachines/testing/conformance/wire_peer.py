@@ -38,15 +38,12 @@ class PeerOwner(Protocol):
 
     def join(self, peer: WirePeer) -> str:
         """The greeting is over; why the peer may not stay ("": it may)."""
-        ...
 
     def receive(self, peer: WirePeer, packet: Packet[Any]) -> None:
         """A message has come."""
-        ...
 
     def leave(self, peer: WirePeer, why: str) -> None:
         """The connection is gone; `why`: the peer did something wrong ("": it did not)."""
-        ...
 
 
 class WirePeer(asyncio.Protocol):

@@ -25,23 +25,18 @@ class PeerPlayer(Protocol):
 
     def greet(self) -> Iterable[Message]:
         """What the peers say where no instance is known; it is said again until one is."""
-        ...
 
     def answer(self, record: Any, message: Any) -> Iterable[Message]:
         """What the peers say to this message; `record`: the likeliest state of the implementation after it."""
-        ...
 
     def propose(self, record: Any) -> Iterable[Message]:
         """What else the peers may say in this state, sensible or not."""
-        ...
 
     def probe(self, record: Any) -> Message | None:
         """A message that is answered whatever came before it (None: none is, in this state)."""
-        ...
 
     def sender(self, message: Any) -> str:
         """The party of the kit's node that says this message."""
-        ...
 
 
 def no_answer(record: Any, request: Request) -> Answer | None:
@@ -85,31 +80,24 @@ class WireParty(Protocol):
 
     def join(self, peer: Any) -> str:
         """A greeting is over; why the peer may not stay."""
-        ...
 
     def leave(self, peer: Any) -> None:
         """A connection is gone."""
-        ...
 
     def receive(self, peer: Any, packet: Any) -> None:
         """A message has come."""
-        ...
 
     def beat(self, now_ns: int) -> None:
         """Time has passed."""
-        ...
 
     def find_missing(self) -> str:
         """Why a run in which nothing was wrong shows nothing."""
-        ...
 
     def list_table(self) -> frozenset[tuple[str, int, str]]:
         """The rows of the table, state by state."""
-        ...
 
     def list_rules(self) -> dict[str, int]:
         """How often each rule was applied, by its clause."""
-        ...
 
 
 class WireRole(msgspec.Struct, frozen=True):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import sqlite3
+from contextlib import closing, contextmanager
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from statemachines.drivers.shared_subscriptions.postgres import PostgresGroupStore, PostgresStreamStore
@@ -20,6 +23,7 @@ class SqliteDatabase:
     """A file; `empty` takes another one."""
 
     kind = "sqlite"
+    says_locked = "database is locked"
 
     def __init__(self, directory):
         self._directory = directory
@@ -35,6 +39,18 @@ class SqliteDatabase:
         for path in self.path.parent.glob(f"{self.path.name}*"):
             path.unlink()
 
+    def hide(self, table):
+        """It is not found under its name."""
+        with closing(sqlite3.connect(self.path)) as other:
+            other.execute(f"ALTER TABLE {table} RENAME TO elsewhere_{table}")
+
+    @contextmanager
+    def locked(self):
+        """Somebody else's transaction, in the middle of a commit."""
+        with closing(sqlite3.connect(self.path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            yield other
+
     def groups(self, clock=None, **options):
         return SqliteGroupStore(self.path, **({"clock": clock} if clock else {}), **options)
 
@@ -46,6 +62,7 @@ class PostgresDatabase:
     """A database of its own on the server."""
 
     kind = "postgres"
+    says_locked = "canceling statement due to lock timeout"
 
     def __init__(self, server):
         name = f"test_{os.getpid()}_{next(NUMBERS)}"
@@ -64,6 +81,18 @@ class PostgresDatabase:
 
     def sql(self, statement):
         return run_sql(self.url, statement)
+
+    def hide(self, table):
+        """It is not found under its name."""
+        self.sql(f"ALTER TABLE gapless.{table} RENAME TO elsewhere_{table}")
+
+    @contextmanager
+    def locked(self):
+        """Somebody else's transaction, in the middle of a commit."""
+        with psycopg.connect(self.url) as other:
+            other.execute("UPDATE gapless.store SET time_ns = time_ns")
+            yield other
+            other.rollback()
 
     def groups(self, clock=None, **options):
         return PostgresGroupStore(self.url, clock=clock, **options)

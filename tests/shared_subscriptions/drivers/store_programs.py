@@ -1,7 +1,8 @@
-"""Programs that use the stores in processes of their own, spoken to by lines."""
+"""Programs that use the stores: here, and in processes of their own, spoken to by lines."""
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -19,6 +20,19 @@ def open_both(url=sys.argv[1]):
         return PostgresGroupStore(url, busy_s=60), PostgresStreamStore(url, busy_s=60)
     return SqliteGroupStore(path_of(url), busy_s=60), SqliteStreamStore(path_of(url), busy_s=60)
 """
+
+
+def run(test, *stores):
+    """What comes of `test`; then the stores are closed."""
+
+    async def whole():
+        try:
+            return await test
+        finally:
+            for store in stores:
+                await store.close()
+
+    return asyncio.run(whole())
 
 
 @contextmanager

@@ -6,35 +6,23 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
-import psycopg
 import pytest
 from sqlalchemy.exc import DBAPIError
-from store_programs import OPEN, process, tell
+from store_programs import OPEN, process, run, tell
 
 from statemachines import cli
 from statemachines.drivers.shared_subscriptions.open_stores import directory_of, open_stores, open_stream_store, path_of
 from statemachines.drivers.shared_subscriptions.postgres import PostgresGroupStore, PostgresStreamStore
 from statemachines.drivers.shared_subscriptions.postgres import stream_store as streams_on_postgres
 from statemachines.drivers.sql.failure import StoreDamaged, StoreUnavailable
-from statemachines.kernel import ConfigurationError, LocalProtocolError
-from statemachines.shared_subscriptions.group_store import Commit, Committed, Read, ReadDone, Scan, StoreFailed
-from statemachines.shared_subscriptions.stream_store import Append, Fetch, FetchFailed, ListStreams, Slice, stream_id
+from statemachines.kernel import ConfigurationError
+from statemachines.shared_subscriptions.group_store import Commit, Read, StoreFailed
+from statemachines.shared_subscriptions.stream_store import Fetch, FetchFailed, ListStreams, Slice, stream_id
 from statemachines.testing.postgres import run_sql
 
 STREAM = stream_id("a", 4, 0)
-
-
-def run(test, *stores):
-    async def whole():
-        try:
-            return await test
-        finally:
-            for store in stores:
-                await store.close()
-
-    return asyncio.run(whole())
 
 
 def make(url):
@@ -139,15 +127,6 @@ def test_SS_261_a_standby_may_be_the_primary_server_soon(postgres, made):
         PostgresGroupStore(postgres.url)
 
 
-def test_all_stores_of_a_database_have_the_same_shards(postgres):
-    asyncio.run(PostgresGroupStore(postgres.url).close())
-    asyncio.run(PostgresStreamStore(postgres.url, shards=7).close())
-    with pytest.raises(ConfigurationError, match="shards = 4: the store was made with 7; give that number"):
-        PostgresStreamStore(postgres.url)
-    with pytest.raises(ConfigurationError, match="shards = 0: must be at least 1"):
-        PostgresStreamStore(postgres.url, shards=0)
-
-
 WITHOUT = """
 import sys
 sys.modules[sys.argv[1]] = None
@@ -219,50 +198,6 @@ def test_several_processes_make_the_tables_at_the_same_time(postgres):
             postgres.wipe()
 
 
-@contextmanager
-def locked(url):
-    """Somebody else's transaction, in the middle of a commit."""
-    with psycopg.connect(url) as other:
-        other.execute("UPDATE gapless.store SET time_ns = time_ns")
-        yield other
-        other.rollback()
-
-
-def test_a_busy_database_is_the_protocol_s_store_error(postgres, caplog):
-    groups, streams = PostgresGroupStore(postgres.url, busy_s=0.05), PostgresStreamStore(postgres.url, busy_s=0.05)
-
-    async def test():
-        with locked(postgres.url):
-            assert await groups.ask(Commit(5, (), (("k", 1),))) == (StoreFailed(5),)
-            with pytest.raises(StoreUnavailable, match="lock timeout; nothing was written, try again"):
-                await streams.append("a", [b"1"])
-            assert isinstance((await groups.ask(Read(6, ("k",))))[0], ReadDone), "reads do not wait for writes"
-        assert isinstance((await groups.ask(Commit(8, (), (("k", 1),))))[0], Committed)
-        assert (await streams.append("a", [b"1"])).first == 0
-
-    run(test(), groups, streams)
-    assert "canceling statement due to lock timeout" in caplog.text
-
-
-def test_the_loop_goes_on_while_a_store_waits(postgres):
-    groups, streams = PostgresGroupStore(postgres.url, busy_s=60), PostgresStreamStore(postgres.url, busy_s=60)
-
-    async def test():
-        with locked(postgres.url) as other:
-            waiting = [
-                asyncio.create_task(groups.ask(Commit(1, (), (("k", 1),)))),
-                asyncio.create_task(streams.append("a", [b"1"])),
-            ]
-            await asyncio.sleep(0.05)
-            assert not any(task.done() for task in waiting)
-            other.rollback()
-            (committed,), appended = await asyncio.gather(*waiting)
-        assert isinstance(committed, Committed)
-        assert appended.last == 0
-
-    run(test(), groups, streams)
-
-
 def test_a_process_that_is_paused_within_a_transaction_holds_nobody_up_for_ever(postgres):
     store = PostgresGroupStore(postgres.url)
     with store._database._engine.connect() as connection:
@@ -295,26 +230,6 @@ def test_what_was_refused_writes_nothing_and_time_goes_on(postgres):
     ][0], "it is the server's time"
 
 
-def test_a_fetch_answers_with_what_fits_and_the_rest_comes_later(postgres):
-    store = PostgresStreamStore(postgres.url)
-    other = stream_id("b", 4, 0)
-
-    async def fetch(first, first_of_other):
-        request = Fetch(1, (Slice(STREAM, 1, first, 9), Slice(other, 1, first_of_other, 9)))
-        fetched, payloads = await store.fetch(request, 25)
-        return [(batch.first, batch.last, batch.ended) for batch in fetched.batches], [len(each) for each in payloads]
-
-    async def test():
-        for topic in "ab":
-            await store.append(topic, [b"x" * 10] * 4)
-        await store.end(STREAM)
-        assert await fetch(0, 0) == ([(0, 2, False), (0, -1, False)], [3, 0])
-        assert await fetch(3, 0) == ([(3, 3, True), (0, 1, False)], [1, 2])
-        assert await fetch(4, 2) == ([(4, 3, True), (2, 3, False)], [0, 2])
-
-    run(test(), store)
-
-
 def test_the_largest_message_and_topic(postgres):
     """A machine that takes more than 2 s for these 20 MB loses its transaction, and is told to try again."""
     store = PostgresStreamStore(postgres.url)
@@ -336,37 +251,7 @@ def test_the_largest_message_and_topic(postgres):
     run(test(), store)
 
 
-def test_the_end_of_a_stream(postgres):
-    store = PostgresStreamStore(postgres.url)
-
-    async def test():
-        with pytest.raises(ConfigurationError, match="is not in the store; give an id"):
-            await store.end(STREAM)
-        await store.append("a", [b"1"])
-        await store.end(STREAM)
-        await store.end(STREAM)
-        with pytest.raises(ConfigurationError, match="topic = 'a': has ended"):
-            await store.append("a", [b"2"])
-
-    run(test(), store)
-
-
 # -- failures -------------------------------------------------------------------------------------------------------
-
-
-def test_a_request_that_fails_is_the_protocol_s_store_error(postgres):
-    groups, streams = PostgresGroupStore(postgres.url), PostgresStreamStore(postgres.url)
-    for table in ("streams", "group_records"):
-        postgres.sql(f"ALTER TABLE gapless.{table} RENAME TO elsewhere_{table}")
-
-    async def test():
-        assert await groups.ask(Read(2, ("k",))) == (StoreFailed(2),)
-        assert await groups.ask(Scan(3, "", "", 1)) == (StoreFailed(3),)
-        assert await groups.ask(Commit(4, (), (("k", 1),))) == (StoreFailed(4),)
-        assert await streams.ask(ListStreams(5, "#", 0, "", 9)) == (FetchFailed(5),)
-        assert await streams.fetch(Fetch(6, (Slice("s", 1, 0, 1),))) == (FetchFailed(6), [])
-
-    run(test(), groups, streams)
 
 
 def test_a_connection_that_was_cut_is_made_anew(postgres):
@@ -429,22 +314,6 @@ def test_a_mistake_of_ours_is_not_hidden(postgres):
             await store.ask(Read(1, ("k",)))
 
     run(test(), store)
-
-
-def test_a_closed_store_takes_nothing_and_another_service_s_request_is_refused(postgres):
-    store, streams = PostgresGroupStore(postgres.url), PostgresStreamStore(postgres.url)
-
-    async def test():
-        for opened in (store, streams):
-            with pytest.raises(TypeError, match="does not take a Append"):
-                await opened.ask(Append(1, "a", 1))
-        await streams.close()
-        await store.close()
-        await store.close()
-        with pytest.raises(LocalProtocolError, match="was closed; open another"):
-            await store.ask(Read(1, ()))
-
-    run(test())
 
 
 # -- cost -----------------------------------------------------------------------------------------------------------

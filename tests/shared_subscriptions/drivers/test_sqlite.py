@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
 import re
 import resource
 import signal
@@ -14,6 +13,7 @@ import sys
 from contextlib import closing, contextmanager
 
 import pytest
+from store_programs import run
 
 from statemachines.drivers.message_head import encode_head, make_head
 from statemachines.drivers.shared_subscriptions.publisher import Publisher
@@ -25,7 +25,7 @@ from statemachines.drivers.shared_subscriptions.sqlite import (
     stream_store,
 )
 from statemachines.drivers.shared_subscriptions.store import literal_prefix
-from statemachines.kernel import ConfigurationError, LocalProtocolError
+from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions.group_store import (
     Commit,
     Committed,
@@ -36,9 +36,7 @@ from statemachines.shared_subscriptions.group_store import (
     StoreFailed,
 )
 from statemachines.shared_subscriptions.stream_store import (
-    Append,
     Fetch,
-    FetchFailed,
     ListStreams,
     Slice,
     StreamsListed,
@@ -48,17 +46,6 @@ from statemachines.shared_subscriptions.stream_store import (
 
 STREAM = stream_id("a", 4, 0)
 HEAD = encode_head(make_head(key=b"k"))
-
-
-def run(test, *stores):
-    async def whole():
-        try:
-            return await test
-        finally:
-            for store in stores:
-                await store.close()
-
-    return asyncio.run(whole())
 
 
 @pytest.fixture
@@ -175,43 +162,6 @@ def test_the_largest_message_and_topic(path):
     run(test(), store)
 
 
-def test_the_end_of_a_stream(path):
-    store = SqliteStreamStore(path)
-
-    async def test():
-        with pytest.raises(ConfigurationError, match="is not in the store; give an id"):
-            await store.end(STREAM)
-        await store.append("a", [b"1"])
-        await store.end(STREAM)
-        await store.end(STREAM)
-        (fetched,) = await store.ask(Fetch(1, (Slice(STREAM, 1, 0, 9),)))
-        assert fetched.batches[0].ended
-        with pytest.raises(ConfigurationError, match="topic = 'a': has ended"):
-            await store.append("a", [b"2"])
-
-    run(test(), store)
-
-
-def test_a_fetch_answers_with_what_fits_and_the_rest_comes_later(path):
-    store = SqliteStreamStore(path)
-    other = stream_id("b", 4, 0)
-
-    async def fetch(first, first_of_other):
-        request = Fetch(1, (Slice(STREAM, 1, first, 9), Slice(other, 1, first_of_other, 9)))
-        fetched, payloads = await store.fetch(request, 25)
-        return [(batch.first, batch.last, batch.ended) for batch in fetched.batches], [len(each) for each in payloads]
-
-    async def test():
-        for topic in "ab":
-            await store.append(topic, [b"x" * 10] * 4)
-        await store.end(STREAM)
-        assert await fetch(0, 0) == ([(0, 2, False), (0, -1, False)], [3, 0])
-        assert await fetch(3, 0) == ([(3, 3, True), (0, 1, False)], [1, 2])
-        assert await fetch(4, 2) == ([(4, 3, True), (2, 3, False)], [0, 2])
-
-    run(test(), store)
-
-
 # -- failures -------------------------------------------------------------------------------------------------------
 
 
@@ -227,27 +177,6 @@ def locked(path):
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         yield other
-
-
-def test_SS_255_a_busy_database_answers_that_it_failed(path, caplog):
-    groups, streams = SqliteGroupStore(path, busy_s=0.05), SqliteStreamStore(path, busy_s=0.05)
-
-    async def test():
-        with locked(path) as other:
-            assert await groups.ask(Commit(5, (), (("k", 1),))) == (StoreFailed(5),)
-            with pytest.raises(
-                StoreUnavailable, match=f"database is locked{by(os.getpid())}; nothing was written, try again"
-            ):
-                await streams.append("a", [b"1"])
-            with pytest.raises(StoreUnavailable):
-                await streams.end(STREAM)
-            assert isinstance((await groups.ask(Read(6, ("k",))))[0], ReadDone), "reads do not wait for writes"
-            assert isinstance((await streams.ask(ListStreams(7, "#", 0, "", 9)))[0], StreamsListed)
-            other.execute("ROLLBACK")
-            assert isinstance((await groups.ask(Commit(8, (), (("k", 1),))))[0], Committed)
-
-    run(test(), groups, streams)
-    assert "x.db: database is locked" in caplog.text
 
 
 WRITER = """
@@ -307,40 +236,6 @@ def test_a_publisher_repeats_what_was_not_carried_out_for_as_long_as_it_is_told(
     run(test())
 
 
-def test_the_loop_goes_on_while_a_store_waits(path):
-    groups, streams = SqliteGroupStore(path, busy_s=60), SqliteStreamStore(path, busy_s=60)
-
-    async def test():
-        with locked(path) as other:
-            waiting = [
-                asyncio.create_task(groups.ask(Commit(1, (), (("k", 1),)))),
-                asyncio.create_task(streams.append("a", [b"1"])),
-            ]
-            await asyncio.sleep(0.05)
-            assert not any(task.done() for task in waiting)
-            other.execute("ROLLBACK")
-            (committed,), appended = await asyncio.gather(*waiting)
-        assert isinstance(committed, Committed)
-        assert appended.last == 0
-
-    run(test(), groups, streams)
-
-
-def test_a_read_that_fails_is_the_protocol_s_store_error(path):
-    groups, streams = SqliteGroupStore(path), SqliteStreamStore(path)
-    with closing(sqlite3.connect(path)) as other:
-        other.execute("ALTER TABLE streams RENAME TO elsewhere")
-        other.execute("ALTER TABLE group_records RENAME TO elsewhere_too")
-
-    async def test():
-        assert await groups.ask(Read(2, ("k",))) == (StoreFailed(2),)
-        assert await streams.ask(ListStreams(3, "#", 0, "", 9)) == (FetchFailed(3),)
-        assert await streams.fetch(Fetch(4, (Slice("s", 1, 0, 1),))) == (FetchFailed(4), [])
-        assert await streams.ask(Fetch(5, (Slice("s", 1, 0, 1),))) == (FetchFailed(5),)
-
-    run(test(), groups, streams)
-
-
 @contextmanager
 def largest_file(size):
     """As if the disk were full: no file of this process may grow beyond `size`."""
@@ -398,29 +293,6 @@ def test_a_damaged_file_is_no_passing_failure(path):
     damage(path, 4096)
     with pytest.raises(StoreDamaged, match="restore the file from a copy"):
         SqliteStreamStore(path)
-
-
-def test_a_closed_store_takes_nothing(path):
-    store = SqliteGroupStore(path)
-
-    async def test():
-        await store.close()
-        await store.close()
-        with pytest.raises(LocalProtocolError, match="was closed; open another"):
-            await store.ask(Read(1, ()))
-
-    run(test())
-
-
-@pytest.mark.parametrize("store", [SqliteGroupStore, SqliteStreamStore])
-def test_a_request_of_another_service_is_refused(path, store):
-    opened = store(path)
-
-    async def test():
-        with pytest.raises(TypeError, match="does not take a Append"):
-            await opened.ask(Append(1, "a", 1))
-
-    run(test(), opened)
 
 
 # -- cost -----------------------------------------------------------------------------------------------------------

@@ -112,17 +112,6 @@ def test_a_path_that_means_something_else_to_sqlite_is_a_file(tmp_path, monkeypa
     assert (tmp_path / ":memory:").stat().st_size > 0
 
 
-def test_all_stores_of_a_file_have_the_same_shards(tmp_path):
-    path = tmp_path / "x.db"
-    asyncio.run(SqliteGroupStore(path).close())
-    asyncio.run(SqliteStreamStore(path, shards=7).close())
-    with pytest.raises(ConfigurationError, match="shards = 4: the store was made with 7; give that number"):
-        SqliteStreamStore(path)
-    asyncio.run(SqliteStreamStore(path, shards=7).close())
-    with pytest.raises(ConfigurationError, match="shards = 0: must be at least 1"):
-        SqliteStreamStore(path, shards=0)
-
-
 def test_a_file_that_stays_locked_while_it_is_opened_is_unavailable(tmp_path, monkeypatch):
     monkeypatch.setattr(opening, "OPEN_S", 0.05)
     path = tmp_path / "x.db"

@@ -21,11 +21,9 @@ class Executes(Protocol):
 
     def execute(self, statement: str, values: Any = (), /) -> Any:
         """As of every connection."""
-        ...
 
     def executemany(self, statement: str, rows: Iterable[Any], /) -> Any:
         """As of every connection."""
-        ...
 
 
 def append_to_stream(
