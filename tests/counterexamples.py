@@ -11,14 +11,9 @@ from statemachines_spec.bug import plant_bug
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.explorer.moves import Moves
-from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.path import along
 from statemachines_spec.script.path_to_script import script_of
-from statemachines_spec.shared_subscriptions.group_setting import GroupSetting
-from statemachines_spec.shared_subscriptions.systems import SYSTEMS, build, system
-
-NETWORKS = ("late-copies", "without-copies", "reordering")
-"""In each of them the source's rules let two consumers hold one stream."""
+from statemachines_spec.shared_subscriptions.systems import system
 
 PLANTED = {
     "late-grant-installs": ("late-copies", "S1", "S1"),
@@ -29,15 +24,9 @@ PLANTED = {
 
 
 @cache
-def stale_grant(network):
-    """The source's stale grant, in one of the networks."""
-    if network == "without-copies":
-        one = build(
-            "late-copies", SYSTEMS["late-copies"][0], GroupSetting(network=Network(2, duplicating=False)), "as_written"
-        )
-    else:
-        one = system(network, "small", "as_written")
-    return scripted(one, variant="as_written")
+def stale_grant():
+    """The source's stale grant: its rules let two consumers hold one stream."""
+    return scripted(system("late-copies", "small", "as_written"), variant="as_written")
 
 
 @cache

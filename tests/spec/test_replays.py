@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from counterexamples import NETWORKS, PLANTED, of_bug, random_walk, stale_grant
+from counterexamples import PLANTED, of_bug, random_walk, stale_grant
 from long_cases import mark_long
 from msgspec.structs import replace
 
@@ -46,17 +46,15 @@ def gapless(capsys):
 # -- the source's stale grant ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("network", NETWORKS)
-def test_the_stale_grant_lets_two_sessions_deliver_one_stream(network, follow):
-    replayed = follow(stale_grant(network))
+def test_the_stale_grant_lets_two_sessions_deliver_one_stream(follow):
+    replayed = follow(stale_grant())
     assert (replayed.reached, replayed.followed.stopped) == (True, "")
     assert "delivers 0.0/a while consumer-" in replayed.broken["S5"]
     assert not replayed.followed.missing
 
 
-@pytest.mark.parametrize("network", NETWORKS)
-def test_the_settled_rules_do_not_break_under_the_same_schedule(network, follow):
-    replayed = follow(stale_grant(network), SETTLED)
+def test_the_settled_rules_do_not_break_under_the_same_schedule(follow):
+    replayed = follow(stale_grant(), SETTLED)
     assert replayed.broken == {}
     # The late copy of the grant is ignored: the borrower says nothing to it.
     (missing,) = replayed.followed.missing
@@ -72,7 +70,7 @@ def test_the_run_that_was_kept_still_leads_there(follow):
 
 def test_the_same_schedule_is_the_same_run_byte_for_byte(tmp_path):
     """On the asyncio runtime too, in processes whose strings hash otherwise."""
-    made = stale_grant("late-copies")
+    made = stale_grant()
     assert simulate(made).rows == simulate(made).rows
     logs = []
     for seed in ("1", "2"):
@@ -186,7 +184,7 @@ def walked(one, seed, entries):
 
 
 def test_a_timer_that_is_not_due_ends_the_run_at_its_step(follow):
-    made = stale_grant("late-copies")
+    made = stale_grant()
     steps = tuple(replace(step, at_ns=step.at_ns - 500_000_000 * (step.n > 0)) for step in made.steps)
     replayed = follow(replace(made, steps=steps).check())
     assert not replayed.reached
@@ -194,7 +192,7 @@ def test_a_timer_that_is_not_due_ends_the_run_at_its_step(follow):
 
 
 def test_a_message_that_nobody_sends_ends_the_run_at_its_step(follow):
-    made = stale_grant("late-copies")
+    made = stale_grant()
     step = next(step for step in made.steps if step.n == 1)
     sent = replace(step.sends[0], what="disconnect")
     wrong = replace(step, sends=(sent,))
@@ -207,7 +205,7 @@ def test_a_message_that_nobody_sends_ends_the_run_at_its_step(follow):
 
 @pytest.mark.parametrize("do", ["crash", "pause", "wake", "unsubscribe", "acknowledge"])
 def test_who_is_gone_does_nothing(do, follow):
-    made = stale_grant("late-copies")
+    made = stale_grant()
     at_ns = made.steps[-1].at_ns
     gone = (
         scripts.ScriptStep(98, at_ns, "crash", "consumer-1"),
@@ -219,7 +217,7 @@ def test_who_is_gone_does_nothing(do, follow):
 
 
 def test_nobody_unsubscribes_twice(follow):
-    made = stale_grant("late-copies")
+    made = stale_grant()
     at_ns = made.steps[-1].at_ns
     twice = (
         scripts.ScriptStep(98, at_ns, "unsubscribe", "consumer-1"),
@@ -231,7 +229,7 @@ def test_nobody_unsubscribes_twice(follow):
 
 
 def test_a_crashed_leader_host_comes_back_and_a_paused_one_fires_late(follow):
-    made = stale_grant("late-copies")
+    made = stale_grant()
     at_ns = made.steps[-1].at_ns
     more = (
         scripts.ScriptStep(97, at_ns, "pause", "leader-1"),
@@ -331,7 +329,7 @@ def test_bad_input_is_named(gapless, tmp_path):
 
 
 def test_a_schedule_that_stops_early_decides_nothing(gapless, tmp_path):
-    made = stale_grant("late-copies")
+    made = stale_grant()
     steps = tuple(replace(step, at_ns=step.at_ns - 500_000_000 * (step.n > 0)) for step in made.steps)
     scripts.write(tmp_path / "early.json", replace(made, steps=steps))
     code, out, _ = gapless("replay", tmp_path / "early.json")
