@@ -21,6 +21,7 @@ from statemachines_bench.borrower_mix import (
     new_record,
 )
 from statemachines_bench.hand_borrower import HandBorrower
+from statemachines_bench.harness import compare
 from statemachines_bench.measure import bytes_each, ns_per_event
 from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
 
@@ -36,11 +37,6 @@ LITTLE = 40
 SCALE_EVENTS = 20_000
 IDLE = 500
 """So many machines are made by each round of `idle`."""
-
-
-def events_of(size: Size) -> list[Fed]:
-    """What the dispatch rows are run over."""
-    return mix() if size is Size.FULL else mix(streams=5, seconds=1)
 
 
 TakeStep = Callable[[Any, Event, int], Step[Any]]
@@ -84,47 +80,36 @@ def make_held_hand(streams: int) -> HandBorrower:
     return hand
 
 
-def measure_own_ns(record: BorrowerRecord, events: list[Fed], size: Size) -> float:
+def make_mix(times: int, streams: int, seconds: int) -> tuple[int, list[Fed]]:
+    """What the dispatch rows are run over, and how often in one value."""
+    return times, mix(streams=streams, seconds=seconds)
+
+
+def measure_own_ns(times: int, events: list[Fed]) -> float:
     """Nanoseconds a step of ours, over the whole mix, some times over."""
-    times = size.pick(TIMES, 1)
+    record = new_record()
     return ns_per_event(lambda: [run_steps(BORROWER.step, record, events) for _ in range(times)], times * len(events))
 
 
+def measure_transitions_ns(times: int, events: list[Fed]) -> float:
+    """Nanoseconds a step by `transitions`, over the mix once."""
+    record = new_record()
+    with by_transitions(BORROWER):
+        return ns_per_event(lambda: run_steps(BORROWER.step, record, events), len(events))
+
+
+def measure_hand_ns(times: int, events: list[Fed]) -> float:
+    """Nanoseconds an event of the class by hand, over the whole mix, some times over."""
+    hands = [hand_borrower(new_record()) for _ in range(times)]
+
+    def run() -> None:
+        for hand in hands:
+            run_hand(hand.feed, events)
+
+    return ns_per_event(run, times * len(events))
+
+
 # -- the rows -------------------------------------------------------------------------------------------------------
-
-
-def prepare_dispatch(size: Size) -> TurnPair:
-    events = events_of(size)
-    record = new_record()
-
-    def ours() -> float:
-        return measure_own_ns(record, events, size)
-
-    def baseline() -> float:
-        with by_transitions(BORROWER):
-            return ns_per_event(lambda: run_steps(BORROWER.step, record, events), len(events))
-
-    return TurnPair(ours, baseline)
-
-
-def prepare_dispatch_hand(size: Size) -> TurnPair:
-    events = events_of(size)
-    record = new_record()
-
-    def ours() -> float:
-        return measure_own_ns(record, events, size)
-
-    def baseline() -> float:
-        times = size.pick(TIMES, 1)
-        hands = [hand_borrower(record) for _ in range(times)]
-
-        def run() -> None:
-            for hand in hands:
-                run_hand(hand.feed, events)
-
-        return ns_per_event(run, times * len(events))
-
-    return TurnPair(ours, baseline)
 
 
 def prepare_step_scale(size: Size) -> TurnPair:
@@ -168,7 +153,7 @@ ROWS = (
         about="a whole Borrower step, against the same rows through prebuilt transitions machines",
         unit="ns / event",
         baseline_name="transitions.Machine",
-        prepare=prepare_dispatch,
+        prepare=compare(measure_own_ns, measure_transitions_ns, (TIMES, 100, 12), (1, 5, 1), make_mix),
         ratio=RatioKind.BASELINE_OVER_OURS,
         at_least=8,
         aim="12",
@@ -178,7 +163,7 @@ ROWS = (
         about="a whole Borrower step, against a mutable class written by hand",
         unit="ns / event",
         baseline_name="HandBorrower",
-        prepare=prepare_dispatch_hand,
+        prepare=compare(measure_own_ns, measure_hand_ns, (TIMES, 100, 12), (1, 5, 1), make_mix),
         ratio=RatioKind.OURS_OVER_BASELINE,
         at_most=4,
     ),

@@ -17,7 +17,7 @@ from statemachines_bench.row import BenchRow
 
 THEMES: Final = (
     "dispatch", "simulation", "transport", "throughput", "failover", "judging",
-    "foreign_judging", "exploring", "shared_memory", "windows", "missed_samples", "sessions",
+    "exploring", "shared_memory", "windows", "missed_samples", "sessions",
     "mqtt_traffic", "session_costs", "session_failover", "analysing",
 )  # fmt: skip
 """The modules of this package that have rows, in the order in which they are measured."""

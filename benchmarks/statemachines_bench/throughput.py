@@ -1,18 +1,25 @@
-"""The row about throughput: a consumer group empties its streams, against a Redis group."""
+"""The row about throughput: a consumer group empties its streams, against a Redis group.
+
+Each consumer is a process of its own: `python -m statemachines_bench.throughput KIND ...`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import atexit
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
-from time import monotonic, sleep
+from time import monotonic, monotonic_ns, sleep
 from typing import Any, Final
 
+import redis
+
+from statemachines.drivers.shared_subscriptions import SharedSubscription
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore, SqliteStreamStore
 from statemachines.kernel import GaplessError
 from statemachines.shared_subscriptions.group_store import Scan, Scanned
@@ -28,6 +35,15 @@ STREAMS: Final = 8
 CONSUMERS: Final = 2
 LOADED: Final = 1_000
 """Messages of one append when the streams are filled."""
+
+BATCH: Final = 100
+"""Messages of one stream handed over at a time."""
+
+SAID: Final = 1_000
+"""A consumer speaks after at least so many messages."""
+
+QUIET_MS: Final = 20
+"""It speaks after so long without a message."""
 
 PATIENCE_S: Final = 120.0
 
@@ -69,7 +85,7 @@ def start_consumers(*arguments: str) -> Iterator[list[subprocess.Popen[str]]]:
     children = []
     try:
         for number in range(CONSUMERS):
-            command = [sys.executable, "-m", "statemachines_bench.group_consumer", *arguments, f"consumer-{number + 1}"]
+            command = [sys.executable, "-m", "statemachines_bench.throughput", *arguments, f"consumer-{number + 1}"]
             children.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
         for child in children:
             assert child.stdout is not None
@@ -146,8 +162,6 @@ class RedisServer:
 
     def client(self) -> Any:
         """A client, as soon as the server answers."""
-        import redis
-
         client: Any = redis.Redis(port=self.port)
         deadline = monotonic() + PATIENCE_S
         while monotonic() < deadline:
@@ -192,6 +206,85 @@ def prepare(size: Size) -> TurnPair:
     return TurnPair(lambda: run_ours(filled, messages), lambda: run_redis(server, messages))
 
 
+# -- a consumer -----------------------------------------------------------------------------------------------------
+
+
+class AcknowledgedCount:
+    """What was acknowledged, and what of it was said."""
+
+    def __init__(self) -> None:
+        self.done = 0
+        self.said = -1
+        self.size = 0
+
+    def got(self, payloads: list[bytes]) -> None:
+        """Messages came: the application's work is to add up their sizes."""
+        if self.said < 0:
+            self.say()
+        self.size += sum(map(len, payloads))
+
+    def count_acknowledged(self, count: int) -> None:
+        """They were acknowledged."""
+        self.done += count
+        if self.done - self.said >= SAID:
+            self.say()
+
+    def say(self) -> None:
+        """Say it, unless nothing is new."""
+        if self.done != self.said:
+            self.said = self.done
+            os.write(1, b"%d %d\n" % (self.done, monotonic_ns()))
+
+
+async def consume_ours(leader: str, store: str, name: str) -> None:
+    """A member of our group."""
+    count = AcknowledgedCount()
+    async with SharedSubscription(
+        "$shared/bench/#", leader=leader, start="beginning", store=store, node=name
+    ) as messages:
+        batches = messages.batches(BATCH)
+        while True:
+            following = asyncio.ensure_future(anext(batches))
+            done, _ = await asyncio.wait([following], timeout=QUIET_MS / 1000) if count.done else ([1], None)
+            if not done:
+                count.say()
+            batch = await following
+            count.got([message.payload for message in batch])
+            await batch.ack()
+            count.count_acknowledged(len(batch))
+
+
+def consume_redis(port: str, streams: str, name: str) -> None:
+    """A consumer of a Redis group."""
+    client: Any = redis.Redis(port=int(port))
+    wanted = dict.fromkeys([f"s{number}" for number in range(int(streams))], ">")
+    count = AcknowledgedCount()
+    while True:
+        answer = client.xreadgroup("bench", name, wanted, count=BATCH, block=QUIET_MS)
+        if not answer:
+            count.say()
+        for stream, entries in answer:
+            count.got([fields[b"p"] for _, fields in entries])
+            client.xack(stream, "bench", *[entry for entry, _ in entries])
+            count.count_acknowledged(len(entries))
+
+
+def main() -> None:
+    """`ours LEADER STORE NAME` or `redis PORT STREAMS NAME`: a consumer.
+
+    It says `ready`, waits for a line, takes part, and says now and then, and when nothing more comes, how many messages
+    it has acknowledged: `COUNT NANOSECONDS` (monotonic, the same clock in all processes), first before it acknowledges
+    anything: `0 NANOSECONDS`.
+    """
+    os.write(1, b"ready\n")
+    sys.stdin.readline()
+    kind, *arguments = sys.argv[1:]
+    if kind == "redis":
+        consume_redis(*arguments)
+    else:
+        asyncio.run(consume_ours(*arguments))
+
+
 ROWS = (
     BenchRow(
         name="group-throughput",
@@ -203,3 +296,7 @@ ROWS = (
         at_least=1,
     ),
 )
+
+
+if __name__ == "__main__":
+    main()

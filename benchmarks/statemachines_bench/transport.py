@@ -20,7 +20,7 @@ IN_A_TURN = 64
 LOCAL = ("127.0.0.1", 0)
 
 
-def make_packet(number: int) -> Packet:
+def make_packet(number: int) -> Packet[Any]:
     """A packet of some 64 bytes, as a borrower sends them."""
     update = UpdateProgress("consumer-1~1/1", 1, 1, "1.0/orders", 7, number, False)
     return Packet("consumer-1~1/1", "leader", number, update)
