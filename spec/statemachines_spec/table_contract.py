@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Ask, Call, Stop
+from statemachines.kernel import Call, Stop
 from statemachines_spec.contract import Counterpart, Rule
 
 OVER = "over"
@@ -165,22 +165,3 @@ class TableContract(Counterpart):
     def is_late(self, known: Any) -> int:
         late = (one.rule for one, now in zip(self.clocks, known.passed, strict=True) if now > one.ticks)
         return next((self.names.index(name) + 1 for name in late), 0)
-
-
-class NumberedContract(TableContract):
-    """A table of a machine whose requests are numbered: each under a number above that of the last, fact `n`.  Rows ask
-    under the next."""
-
-    def read_said(self, known: Any, said: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(
-            replace(one, request=replace(one.request, n=known.n + 1)) if is_later(known, one) else one for one in said
-        )
-
-    def learns(self, known: Any, event: Any, said: tuple[Any, ...]) -> Any:
-        then = super().learns(known, event, said)
-        return replace(then, n=next((one.request.n for one in said if is_later(known, one)), then.n))
-
-
-def is_later(known: Any, effect: Any) -> bool:
-    """Whether it is a request under a number above that of the last."""
-    return isinstance(effect, Ask) and getattr(effect.request, "n", 0) > known.n
