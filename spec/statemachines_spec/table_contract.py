@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Ask, Call, Stop
+from statemachines.kernel import Call, Stop
 from statemachines_spec.contract import Counterpart, Rule
 
 OVER = "over"
@@ -33,7 +33,7 @@ def say_nothing(known: Any, event: Any) -> tuple[Any, ...]:
     return ()
 
 
-class Owed(NamedTuple):
+class Duty(NamedTuple):
     """In these `phases` ("": in every one), `on` an event, if `when(known, event)`, the rule `name` binds the machine.
     Then it is in phase `to` ("": in the same), `then(known, event)` is known, and of that and the event `said` gives
     what it must say; or `step(known, event)` gives both.  Rows of one rule share the clause and text of its first."""
@@ -54,7 +54,7 @@ class Owed(NamedTuple):
         return issubclass(kind, self.on) and (not self.phases or phase in self.phases.split())
 
 
-class Clock(NamedTuple):
+class PhaseClock(NamedTuple):
     """A timer that fires as `on` ((): it only counts).  It runs in these `phases`, and is due after so many `ticks`; if
     it is late, `rule` is broken ("": none).  It begins anew when it fires, when its phases are entered, and `anew`."""
 
@@ -76,8 +76,8 @@ class TableContract(Counterpart):
 
     def __init__(
         self,
-        rows: Sequence[Owed],
-        clocks: Sequence[Clock] = (),
+        rows: Sequence[Duty],
+        clocks: Sequence[PhaseClock] = (),
         words: Sequence[Any] = (),
         facts: TableFacts | None = None,
         mute: str = "",
@@ -85,14 +85,14 @@ class TableContract(Counterpart):
     ) -> None:
         self.clocks, self.words, self.mute = clocks, words, mute.split()
         self.facts = replace(facts or TableFacts(), passed=(0,) * len(clocks))
-        self.rows: Callable[[Any, str], list[Owed]] = cache(
+        self.rows: Callable[[Any, str], list[Duty]] = cache(
             lambda kind, phase: [row for row in rows if row.fits(kind, phase)]
         )
         first = {row.name: row for row in reversed(rows)}
         self.names = list(dict.fromkeys(row.name for row in rows))
         super().__init__(tuple(self.make_rule(first[name]) for name in self.names), idle)
 
-    def make_rule(self, first: Owed) -> Rule:
+    def make_rule(self, first: Duty) -> Rule:
         """The rule of all rows that have its name."""
 
         def when(known: Any, event: Any) -> bool:
@@ -107,7 +107,7 @@ class TableContract(Counterpart):
 
         return Rule(first.name, first.clause, first.text, when, keeps)
 
-    def find_row(self, known: Any, event: Any) -> Owed | None:
+    def find_row(self, known: Any, event: Any) -> Duty | None:
         """The row that binds the machine."""
         return next((row for row in self.rows(type(event), known.phase) if row.when(known, event)), None)
 
@@ -165,22 +165,3 @@ class TableContract(Counterpart):
     def is_late(self, known: Any) -> int:
         late = (one.rule for one, now in zip(self.clocks, known.passed, strict=True) if now > one.ticks)
         return next((self.names.index(name) + 1 for name in late), 0)
-
-
-class NumberedContract(TableContract):
-    """A table of a machine whose requests are numbered: each under a number above that of the last, fact `n`.  Rows ask
-    under the next."""
-
-    def read_said(self, known: Any, said: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(
-            replace(one, request=replace(one.request, n=known.n + 1)) if is_later(known, one) else one for one in said
-        )
-
-    def learns(self, known: Any, event: Any, said: tuple[Any, ...]) -> Any:
-        then = super().learns(known, event, said)
-        return replace(then, n=next((one.request.n for one in said if is_later(known, one)), then.n))
-
-
-def is_later(known: Any, effect: Any) -> bool:
-    """Whether it is a request under a number above that of the last."""
-    return isinstance(effect, Ask) and getattr(effect.request, "n", 0) > known.n

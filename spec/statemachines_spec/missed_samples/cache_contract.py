@@ -30,7 +30,7 @@ from statemachines_spec.contract import Machine, contract
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock
 from statemachines_spec.explorer.timing import Timing
-from statemachines_spec.table_contract import Clock, Owed, TableContract, TableFacts
+from statemachines_spec.table_contract import Duty, PhaseClock, TableContract, TableFacts
 
 P, Q, R = "p", "q", "r"
 ASKER: Final = "s"
@@ -163,26 +163,26 @@ def let_go(known: CacheFacts, event: CrowdedOver) -> tuple[CacheFacts, Said]:
     return replace(known, phase="open", queues=left, heard=()), told
 
 
-def list_rows(cast: CacheCast) -> tuple[Owed, ...]:
+def list_rows(cast: CacheCast) -> tuple[Duty, ...]:
     """What a cache owes to these."""
     wanted = dict(cast.asked)
     # fmt: off
     return (
-        Owed("keeps", "MS-42", "what comes by is kept, and nobody told",
+        Duty("keeps", "MS-42", "what comes by is kept, and nobody told",
              Published, when=lambda known, event: event not in cast.foreign and has_place(known, event), then=keep),
-        Owed("passes by", "MS-40, MS-41", "what it is not there for is nothing to it",
+        Duty("passes by", "MS-40, MS-41", "what it is not there for is nothing to it",
              Published, when=lambda known, event: event in cast.foreign),
-        Owed("turns away", "MS-48", "who finds no place is turned away, and its host told", Published, "",
+        Duty("turns away", "MS-48", "who finds no place is turned away, and its host told", Published, "",
              lambda known, event: (Tell(NotKept(event.key, event.source, event.first, event.last)),), "crowded"),
-        Owed("answers", "MS-44", "who asks is sent what it asked for, of each queue in order, and then the end",
+        Duty("answers", "MS-44", "who asks is sent what it asked for, of each queue in order, and then the end",
              CacheQuery, "",
              lambda known, event: (*replies(known, event, wanted[event]), Send(ASKER, ReplyEnded(N))),
              when=lambda known, event: not wanted[event].wrong),
-        Owed("refuses", "MS-45", "what cannot be read is answered with what is wrong, and with nothing else",
+        Duty("refuses", "MS-45", "what cannot be read is answered with what is wrong, and with nothing else",
              CacheQuery, "", lambda known, event: (Send(ASKER, ReplyRefused(N, f"{wanted[event].wrong}=")),)),
-        Owed("lets go", "MS-49", "a retention after somebody found no place, who was silent since makes place",
+        Duty("lets go", "MS-49", "a retention after somebody found no place, who was silent since makes place",
              CrowdedOver, step=let_go),
-        Owed("leaves", "MS-46", "who is withdrawn ends, and says nothing more",
+        Duty("leaves", "MS-46", "who is withdrawn ends, and says nothing more",
              Withdraw, said=lambda known, event: (Stop(),)),
     )
     # fmt: on
@@ -361,7 +361,7 @@ def build(name: str) -> System:
     )
     counterpart = CacheCounterpart(
         list_rows(cast),
-        clocks=(Clock(CrowdedOver, "crowded", RETENTION, "lets go"),),
+        clocks=(PhaseClock(CrowdedOver, "crowded", RETENTION, "lets go"),),
         words=(*cast.brought, *cast.foreign, *dict(cast.asked), Withdraw()),
         facts=CacheFacts("open", record=cast.record),
         idle=cast.idle,

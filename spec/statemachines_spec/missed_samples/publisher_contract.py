@@ -22,7 +22,7 @@ from statemachines_spec.contract import Machine, contract
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock
 from statemachines_spec.explorer.timing import Timing
-from statemachines_spec.table_contract import Clock, Owed, TableContract, TableFacts
+from statemachines_spec.table_contract import Duty, PhaseClock, TableContract, TableFacts
 
 ID: Final = "p"
 KEY: Final = "k"
@@ -77,19 +77,19 @@ def say_last(known: PublisherFacts, event: HeartbeatDue) -> Said:
 
 # fmt: off
 ROWS: Final = (
-    Owed("begins", "MS-30", "who is declared says nothing yet",
+    Duty("begins", "MS-30", "who is declared says nothing yet",
          Declare, "new", then=lambda known, event: beat(replace(known, phase="rests"), Beats.PERIODIC)),
-    Owed("stamps", "MS-33", "samples are numbered without a gap, kept, and then sent",
+    Duty("stamps", "MS-33", "samples are numbered without a gap, kept, and then sent",
          Publish, "rests beats", stamp,
          then=lambda known, event: beat(replace(known, stamped=known.stamped + event.count), Beats.SPORADIC)),
-    Owed("beats", "MS-31, MS-32, MS-34", "a period after it is to, it says which number was the last",
+    Duty("beats", "MS-31, MS-32, MS-34", "a period after it is to, it says which number was the last",
          HeartbeatDue, "", say_last,
          then=lambda known, event: beat(replace(known, phase="rests"), Beats.PERIODIC)),
-    Owed("leaves", "MS-35", "who is undeclared ends, and says nothing more",
+    Duty("leaves", "MS-35", "who is undeclared ends, and says nothing more",
          Undeclare, said=lambda known, event: (Stop(),)),
 )
 # fmt: on
-CLOCKS: Final = (Clock(HeartbeatDue, "beats", PERIOD, "beats"),)
+CLOCKS: Final = (PhaseClock(HeartbeatDue, "beats", PERIOD, "beats"),)
 WORDS: Final = (Undeclare(), Declare(), Publish(1), Publish(2))
 
 ABOUT: Final = {

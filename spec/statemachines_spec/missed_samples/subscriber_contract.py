@@ -15,7 +15,7 @@ from statemachines.missed_samples.subscriber import SUBSCRIBER
 from statemachines.missed_samples.subscriber_record import Subscribe, SubscriberRecord, Unsubscribe
 from statemachines_spec.contract import Machine, contract
 from statemachines_spec.explorer.system import System
-from statemachines_spec.table_contract import Owed, TableContract, TableFacts
+from statemachines_spec.table_contract import Duty, TableContract, TableFacts
 
 P: Final = "p"
 WIDTH: Final = 2
@@ -58,15 +58,15 @@ def deliver(known: SubscriberFacts, event: Sample) -> tuple[Any, ...]:
 
 # fmt: off
 ROWS: Final = (
-    Owed("begins", "MS-51", "without history nothing is asked", Subscribe, "new", to="begun"),
-    Owed("delivers", "MS-01, MS-03", "what comes in order is delivered at once",
+    Duty("begins", "MS-51", "without history nothing is asked", Subscribe, "new", to="begun"),
+    Duty("delivers", "MS-01, MS-03", "what comes in order is delivered at once",
          Sample, "begun", deliver, when=is_of_wire, then=lambda known, event: replace(known, came=known.came + 1)),
-    Owed("knows nothing of it", "MS-52", "what no number of the wire is, is nothing",
+    Duty("knows nothing of it", "MS-52", "what no number of the wire is, is nothing",
          Sample | Heartbeat, "begun", when=lambda known, event: event in BEYOND),
-    Owed("passes on", "MS-54", "what bears no number is passed on as it comes",
+    Duty("passes on", "MS-54", "what bears no number is passed on as it comes",
          Unnumbered, "begun", lambda known, event: (Tell(DeliverUnnumbered()),)),
-    Owed("is told nothing", "MS-12, MS-55", "a heartbeat that shows no loss changes nothing", Heartbeat, "begun"),
-    Owed("leaves", "MS-58", "who has left ends, and says nothing more",
+    Duty("is told nothing", "MS-12, MS-55", "a heartbeat that shows no loss changes nothing", Heartbeat, "begun"),
+    Duty("leaves", "MS-58", "who has left ends, and says nothing more",
          Unsubscribe, said=lambda known, event: (Stop(),)),
 )
 # fmt: on

@@ -14,7 +14,7 @@ from statemachines.persistent_sessions.client_message import Delivered
 from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec, Pubrel
 from statemachines_spec.contract import Machine, contract
 from statemachines_spec.explorer.system import System
-from statemachines_spec.table_contract import Owed, TableContract, TableFacts
+from statemachines_spec.table_contract import Duty, TableContract, TableFacts
 
 MESSAGES: Final = 3
 """So many are handed to the application at most."""
@@ -102,22 +102,22 @@ def acknowledge(known: InboxFacts, event: own.AcknowledgeMessage) -> tuple[Inbox
 
 # fmt: off
 ROWS: Final = (
-    Owed("hands out", "PS-156, PS-700", "a message that the application has not had is handed to it, once",
+    Duty("hands out", "PS-156, PS-700", "a message that the application has not had is handed to it, once",
          Delivered, "connected", lambda known, event: (Tell(own.MessageReceived(known.count)),),
          when=lambda known, event: not is_repeated(known, event), then=hand_out),
-    Owed("repeats nothing", "PS-156", "of QoS 2 the application has a message once",
+    Duty("repeats nothing", "PS-156", "of QoS 2 the application has a message once",
          Delivered, "connected", receive_again),
-    Owed("acknowledges", "PS-313", "what the application is done with is acknowledged, once",
+    Duty("acknowledges", "PS-313", "what the application is done with is acknowledged, once",
          own.AcknowledgeMessage, "connected", when=is_handed, step=acknowledge),
-    Owed("settles", "PS-771", "what it is done with while there is no node is said to none",
+    Duty("settles", "PS-771", "what it is done with while there is no node is said to none",
          own.AcknowledgeMessage, "alone", when=is_handed, step=acknowledge),
-    Owed("answers a release", "PS-770", "a release is answered",
+    Duty("answers a release", "PS-770", "a release is answered",
          Pubrel, "connected", lambda known, event: (Send(NODE, Pubcomp(event.packet)),),
          then=lambda known, event: replace(known, last=tuple(one for one in known.last if one[0] != event.packet))),
-    Owed("ignores", "PS-313, PS-772", "it says nothing where nothing is wanted", own.ConnectionBegun, to="connected"),
-    Owed("ignores", "", "", own.ConnectionEnded, to="alone",
+    Duty("ignores", "PS-313, PS-772", "it says nothing where nothing is wanted", own.ConnectionBegun, to="connected"),
+    Duty("ignores", "", "", own.ConnectionEnded, to="alone",
          then=lambda known, event: replace(known, handed=tuple(one for one in known.handed if one.qos == 2))),
-    Owed("ignores", "", "", object),
+    Duty("ignores", "", "", object),
 )
 WORDS: Final = (
     own.ConnectionBegun(), own.ConnectionEnded(), *(Pubrel(packet) for packet in PACKETS), *COMING,

@@ -17,7 +17,7 @@ from statemachines_spec.contract import Machine, contract
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock
 from statemachines_spec.explorer.timing import Timing
-from statemachines_spec.table_contract import Clock, Owed, TableContract, TableFacts
+from statemachines_spec.table_contract import Duty, PhaseClock, TableContract, TableFacts
 
 TICK_MS: Final = 4
 ROUND: Final = 2
@@ -119,28 +119,28 @@ def tell_lost(known: CollectorFacts, event: asked.PageDeleted) -> Said:
 
 # fmt: off
 OWED: Final = (
-    Owed("begins in time", "PS-80", "it begins a round after round_ms", collector.RoundDue, "idle", ask, "find"),
-    Owed("begins", "PS-80", "it begins a round when it is asked to", collector.Collect, "idle", ask, "find"),
-    Owed("finds clients", "PS-82, PS-120", "it forgets the clients of a page that are over, and reads on",
+    Duty("begins in time", "PS-80", "it begins a round after round_ms", collector.RoundDue, "idle", ask, "find"),
+    Duty("begins", "PS-80", "it begins a round when it is asked to", collector.Collect, "idle", ask, "find"),
+    Duty("finds clients", "PS-82, PS-120", "it forgets the clients of a page that are over, and reads on",
          asked.ClientsRead, "find", ask, then=find),
-    Owed("forgets", "PS-121", "it forgets one client after the other",
+    Duty("forgets", "PS-121", "it forgets one client after the other",
          asked.ClientForgotten, "forget", ask, then=forget),
-    Owed("deletes rows", "PS-81, PS-82", "it deletes the rows of a page that are garbage, and reads on",
+    Duty("deletes rows", "PS-81, PS-82", "it deletes the rows of a page that are garbage, and reads on",
          asked.RowsRead, "read", ask, then=read),
-    Owed("removes messages", "PS-82, PS-84", "it removes the messages of a page that nobody needs, and reads on",
+    Duty("removes messages", "PS-82, PS-84", "it removes the messages of a page that nobody needs, and reads on",
          asked.MessagesRead, "scan", ask, then=scan),
-    Owed("goes on", "PS-83, PS-85", "it reads on when a page is deleted, and says what clients miss",
+    Duty("goes on", "PS-83, PS-85", "it reads on when a page is deleted, and says what clients miss",
          asked.PageDeleted, "delete", ask, "read",
          then=lambda known, event: replace(known, rows=known.rows + event.rows)),
-    Owed("goes on", "", "", asked.PageDeleted, "remove", tell_lost, "scan",
+    Duty("goes on", "", "", asked.PageDeleted, "remove", tell_lost, "scan",
          then=lambda known, event: replace(known, messages=known.messages + len(event.messages))),
-    Owed("breaks off", "PS-86", "it ends the round when nobody knows what became of its request",
+    Duty("breaks off", "PS-86", "it ends the round when nobody knows what became of its request",
          asked.CollectFailed, "find forget read delete scan remove", ask, "idle"),
-    Owed("ignores", "PS-80, PS-86, PS-87", "it does nothing for what it does not wait for", collector.Collect),
-    Owed("ignores", "", "", object),
+    Duty("ignores", "PS-80, PS-86, PS-87", "it does nothing for what it does not wait for", collector.Collect),
+    Duty("ignores", "", "", object),
 )
 # fmt: on
-CLOCKS: Final = (Clock(collector.RoundDue, "idle", ROUND, "begins in time"),)
+CLOCKS: Final = (PhaseClock(collector.RoundDue, "idle", ROUND, "begins in time"),)
 
 SYSTEMS: Final[dict[str, tuple[str]]] = {
     "collector-told": ("what a collector owes the database and its host",),

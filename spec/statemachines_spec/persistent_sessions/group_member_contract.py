@@ -15,7 +15,7 @@ from statemachines_spec.contract import Machine, contract
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock
 from statemachines_spec.explorer.timing import Timing
-from statemachines_spec.table_contract import Clock, Owed, TableContract, TableFacts
+from statemachines_spec.table_contract import Duty, PhaseClock, TableContract, TableFacts
 
 ID: Final = "1 $share/g/jobs"
 TOKEN: Final = 2
@@ -141,56 +141,56 @@ OVER: Final = (Tell(member.MemberOver()), Stop())
 ENDS: Final = member.EndMember | member.AbandonMember
 # fmt: off
 ROWS: Final = (
-    Owed("begins", "PS-260, PS-472", "it joins when its node takes part, or declares its group",
+    Duty("begins", "PS-260, PS-472", "it joins when its node takes part, or declares its group",
          member.GroupsOpened, "new", say_next, then=enter),
-    Owed("declares", "PS-472", "it declares a group that is ending every 250 ms, and joins when it is declared",
+    Duty("declares", "PS-472", "it declares a group that is ending every 250 ms, and joins when it is declared",
          member.DeclareDue, "ending", say_next, "declare"),
-    Owed("declares", "", "", member.MemberDeclared, "declare", say_next, "join",
+    Duty("declares", "", "", member.MemberDeclared, "declare", say_next, "join",
          lambda known, event: not event.refusal),
-    Owed("declares", "", "", member.MemberDeclared, "declare", to="ending",
+    Duty("declares", "", "", member.MemberDeclared, "declare", to="ending",
          when=lambda known, event: event.refusal == WAIT_FOR_END),
-    Owed("declares", "", "", member.MemberDeclared, "declare", refuse),
-    Owed("joins", "PS-260, PS-267", "it says that it has joined, or why not",
+    Duty("declares", "", "", member.MemberDeclared, "declare", refuse),
+    Duty("joins", "PS-260, PS-267", "it says that it has joined, or why not",
          member.GroupJoined, "join", refuse, when=lambda known, event: event.refusal),
-    Owed("joins", "", "", member.GroupJoined, "join",
+    Duty("joins", "", "", member.GroupJoined, "join",
          lambda known, event: (Tell(member.MemberJoined()), *say_next(known)),
          then=lambda known, event: replace(known, phase="count" if known.routed else "joined")),
-    Owed("follows", "PS-260, PS-263", "it counts what waits when its session subscribes the filter",
+    Duty("follows", "PS-260, PS-263", "it counts what waits when its session subscribes the filter",
          member.RouteStored, "joined", say_next, "count", then=lambda known, event: replace(known, routed=True)),
-    Owed("counts", "PS-263, PS-287", "it reads the time before it stores for the first time",
+    Duty("counts", "PS-263, PS-287", "it reads the time before it stores for the first time",
          member.StoredCounted, "count", say_next, then=count),
-    Owed("stores", "PS-262, PS-263, PS-643", "it stores what it was given, a piece at a time, while it has room",
+    Duty("stores", "PS-262, PS-263, PS-643", "it stores what it was given, a piece at a time, while it has room",
          member.TimeRead, "read", say_next, then=lambda known, event: store(replace(known, timed=True))),
-    Owed("stores", "", "", member.MessagesCame, "idle", say_next,
+    Duty("stores", "", "", member.MessagesCame, "idle", say_next,
          then=lambda known, event: store(give(known, event))),
-    Owed("stores", "", "", member.HandedOut, "full", say_next,
+    Duty("stores", "", "", member.HandedOut, "full", say_next,
          then=lambda known, event: store(hand_out(known, event))),
-    Owed("acknowledges", "PS-261, PS-641", "it acknowledges what was stored, and nothing else",
+    Duty("acknowledges", "PS-261, PS-641", "it acknowledges what was stored, and nothing else",
          member.PieceStored, "store",
          lambda known, event: (*ask(member.AcknowledgePiece(ID, event.count)), *leave(known, event)),
          when=lambda known, event: known.last),
-    Owed("acknowledges", "", "", member.PieceStored, "store",
+    Duty("acknowledges", "", "", member.PieceStored, "store",
          lambda known, event: (*ask(member.AcknowledgePiece(ID, event.count)), *say_next(known)), then=acknowledge),
-    Owed("yields", "PS-642", "it leaves when its piece is refused, and acknowledges nothing",
+    Duty("yields", "PS-642", "it leaves when its piece is refused, and acknowledges nothing",
          member.PieceRefused, "store", leave),
-    Owed("looks", "PS-650", "it looks every 250 ms without room whether another member waits",
+    Duty("looks", "PS-650", "it looks every 250 ms without room whether another member waits",
          member.LookDue, "full", lambda known, event: ask(member.FindWaiter(ID)),
          then=lambda known, event: replace(known, looks=known.looks + 1)),
-    Owed("finds", "PS-269, PS-650", "it leaves for another member, and joins anew; it counts at some looks",
+    Duty("finds", "PS-269, PS-650", "it leaves for another member, and joins anew; it counts at some looks",
          member.WaiterFound, "full", lambda known, event: (*ask(member.LeaveGroup(ID)), *say_next(known)),
          when=lambda known, event: event.is_there, then=find),
-    Owed("finds", "", "", member.WaiterFound, "full", say_next, then=find),
-    Owed("ends", "PS-265, PS-332, PS-641", "it leaves when it ends, and waits for its piece unless it is abandoned",
+    Duty("finds", "", "", member.WaiterFound, "full", say_next, then=find),
+    Duty("ends", "PS-265, PS-332, PS-641", "it leaves when it ends, and waits for its piece unless it is abandoned",
          member.EndMember, "store", then=lambda known, event: replace(known, last=True)),
-    Owed("ends", "", "", ENDS, JOINED, leave),
-    Owed("ends", "", "", ENDS, "join", lambda known, event: (*ask(member.LeaveGroup(ID)), *OVER)),
-    Owed("ends", "", "", ENDS, "new declare ending", lambda known, event: OVER),
-    Owed("ignores", "PS-640", "it does nothing for what it does not wait for",
+    Duty("ends", "", "", ENDS, JOINED, leave),
+    Duty("ends", "", "", ENDS, "join", lambda known, event: (*ask(member.LeaveGroup(ID)), *OVER)),
+    Duty("ends", "", "", ENDS, "new declare ending", lambda known, event: OVER),
+    Duty("ignores", "PS-640", "it does nothing for what it does not wait for",
          member.RouteStored, then=lambda known, event: replace(known, routed=True)),
-    Owed("ignores", "", "", member.MessagesCame, JOINING, then=give),
-    Owed("ignores", "", "", member.HandedOut, JOINED, then=hand_out, when=lambda known, event: not known.last),
-    Owed("ignores", "", "", member.GroupsOpened),
-    Owed("ignores", "", "", object),
+    Duty("ignores", "", "", member.MessagesCame, JOINING, then=give),
+    Duty("ignores", "", "", member.HandedOut, JOINED, then=hand_out, when=lambda known, event: not known.last),
+    Duty("ignores", "", "", member.GroupsOpened),
+    Duty("ignores", "", "", object),
 )
 WORDS: Final = (
     member.GroupsOpened(), member.RouteStored(), member.EndMember(), member.AbandonMember(), member.MessagesCame(1),
@@ -201,7 +201,10 @@ WORDS: Final = (
     member.HandedOut(), member.DeclareDue(), member.LookDue(),
 )
 # fmt: on
-CLOCKS: Final = (Clock(member.LookDue, "full", LOOK, "looks"), Clock(member.DeclareDue, "ending", LOOK, "declares"))
+CLOCKS: Final = (
+    PhaseClock(member.LookDue, "full", LOOK, "looks"),
+    PhaseClock(member.DeclareDue, "ending", LOOK, "declares"),
+)
 
 SYSTEMS: Final[dict[str, tuple[str, bool]]] = {
     "group-member-told": ("what a member of a group owes its node, its group and the store", False),

@@ -12,7 +12,7 @@ from statemachines.persistent_sessions.client_message import PublishStored, Refu
 from statemachines.persistent_sessions.publication import NODE, PUBLICATION
 from statemachines_spec.contract import Machine, contract
 from statemachines_spec.explorer.system import System
-from statemachines_spec.table_contract import Owed, TableContract, TableFacts
+from statemachines_spec.table_contract import Duty, TableContract, TableFacts
 
 MESSAGES: Final = 4
 """So many are published."""
@@ -89,22 +89,22 @@ def is_under_way(known: PublicationFacts, event: Any) -> bool:
 
 # fmt: off
 ROWS: Final = (
-    Owed("hands over", "PS-760", "it hands a message over at once where there is room",
+    Duty("hands over", "PS-760", "it hands a message over at once where there is room",
          own.PublishPayload, when=lambda known, event: bool(publish(known, event)[1]), step=publish),
-    Owed("lets wait", "PS-761", "it keeps a message for which there is no room, or no node",
+    Duty("lets wait", "PS-761", "it keeps a message for which there is no room, or no node",
          own.PublishPayload, step=publish),
-    Owed("hands over again", "PS-157", "it hands what is not answered to the next node, in order",
+    Duty("hands over again", "PS-157", "it hands what is not answered to the next node, in order",
          own.NodeReached, "alone", lambda known, event: hand(list_window(known)), "connected"),
-    Owed("tells stored", "PS-762, PS-761", "it tells once that a message is stored, and the next go",
+    Duty("tells stored", "PS-762, PS-761", "it tells once that a message is stored, and the next go",
          PublishStored, "connected", when=is_under_way,
          step=lambda known, event: end(known, event.n, Tell(own.MessageStored(event.n)))),
-    Owed("tells refused", "PS-763, PS-761", "it tells once that a message is refused, and the next go",
+    Duty("tells refused", "PS-763, PS-761", "it tells once that a message is refused, and the next go",
          Refused, "connected", when=is_under_way,
          step=lambda known, event: end(known, event.n, Tell(own.MessageRefused(event.n, event.why)))),
-    Owed("cancels", "PS-764, PS-761", "it says nothing of a cancelled message, and the next go", own.CancelPublish,
+    Duty("cancels", "PS-764, PS-761", "it says nothing of a cancelled message, and the next go", own.CancelPublish,
          when=lambda known, event: event.n in dict(known.unanswered), step=lambda known, event: end(known, event.n)),
-    Owed("ignores", "PS-765", "it does nothing for an answer that it does not wait for", own.NodeLost, to="alone"),
-    Owed("ignores", "", "", object),
+    Duty("ignores", "PS-765", "it does nothing for an answer that it does not wait for", own.NodeLost, to="alone"),
+    Duty("ignores", "", "", object),
 )
 WORDS: Final = (
     own.NodeReached(), own.NodeLost(), *(own.PublishPayload(size) for size in SIZES),

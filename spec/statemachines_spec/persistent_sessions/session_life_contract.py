@@ -18,7 +18,7 @@ from statemachines_spec.contract import Machine, contract
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock
 from statemachines_spec.explorer.timing import Move, Stamp, Timing
-from statemachines_spec.table_contract import Clock, Owed, TableContract, TableFacts, say_nothing
+from statemachines_spec.table_contract import Duty, PhaseClock, TableContract, TableFacts, say_nothing
 
 ID: Final = "connection"
 CLIENT: Final = "client"
@@ -117,54 +117,54 @@ def close(why: str) -> Any:
 GONE: Final = life.Disconnect | ConnectionLost
 # fmt: off
 ROWS: Final = (
-    Owed("locks", "PS-100", "it locks the client id first",
+    Duty("locks", "PS-100", "it locks the client id first",
          life.Connect, "new", ask_for_lock, "lock",
          then=lambda known, event: replace(known, connect=event, expiry_ms=event.expiry_ms)),
-    Owed("waits", "PS-101", "it says nothing at once when another has the client id locked",
+    Duty("waits", "PS-101", "it says nothing at once when another has the client id locked",
          asked.ClientBusy, "lock rest", say_nothing, "rest",
          then=lambda known, event: replace(known, met=event.token)),
-    Owed("asks again", "PS-101, PS-116", "it asks again after retry_ms, and says which lock has aged for a lease",
+    Duty("asks again", "PS-101, PS-116", "it asks again after retry_ms, and says which lock has aged for a lease",
          life.LockDue, "rest", ask_for_lock, "lock"),
-    Owed("looks up", "PS-102", "it looks up the session of its client under the token of the lock",
+    Duty("looks up", "PS-102", "it looks up the session of its client under the token of the lock",
          asked.ClientLocked, "lock rest", lambda known, event: ask(asked.LookUp(CLIENT, TOKEN, TIMES.dead_ms)), "look",
          then=lambda known, event: replace(known, again=event.again, met=0)),
-    Owed("opens", "PS-103, PS-104", "it opens the session of its client, or a fresh one in its place",
+    Duty("opens", "PS-103, PS-104", "it opens the session of its client, or a fresh one in its place",
          asked.ClientFound, "look", ask_to_open, "open", then=find),
-    Owed("is opened", "PS-105, PS-109", "it tells its host of the session, or leaves it if the client has gone",
+    Duty("is opened", "PS-105, PS-109", "it tells its host of the session, or leaves it if the client has gone",
          asked.SessionOpen, "open", ask_to_leave, "leave", lambda known, event: bool(known.why)),
-    Owed("is opened", "", "", asked.SessionOpen, "open", lambda known, event: (
+    Duty("is opened", "", "", asked.SessionOpen, "open", lambda known, event: (
         Tell(life.SessionOpened(known.session, TOKEN, known.present, known.live, known.again)),), "settle"),
-    Owed("is full", "PS-212", "it closes when the store keeps no more sessions",
+    Duty("is full", "PS-212", "it closes when the store keeps no more sessions",
          asked.StoreFull, "open", close("full")),
-    Owed("accepts", "PS-106", "it unlocks the client id, and tells its host to accept the client",
+    Duty("accepts", "PS-106", "it unlocks the client id, and tells its host to accept the client",
          life.Attach, "settle",
          lambda known, event: (*unlock(known), Tell(life.Accepted(known.session, known.present))), "connected"),
-    Owed("lives", "PS-107", "it says every alive_ms that its session lives",
+    Duty("lives", "PS-107", "it says every alive_ms that its session lives",
          life.AliveDue, "settle connected", lambda known, event: ask(asked.KeepAlive(CLIENT, known.session, TOKEN))),
-    Owed("leaves", "PS-108, PS-109", "it leaves its session as the client said last, and never raises an expiry of 0",
+    Duty("leaves", "PS-108, PS-109", "it leaves its session as the client said last, and never raises an expiry of 0",
          GONE, "lock rest look", close("lost")),
-    Owed("leaves", "", "", ConnectionLost, "new", close("lost")),
-    Owed("leaves", "", "", GONE, "open", then=leave),
-    Owed("leaves", "", "", GONE, "settle connected", ask_to_leave, "leave", then=leave),
-    Owed("gives up", "PS-110", "it gives up a connect at the end of the lease that it asked for last",
+    Duty("leaves", "", "", ConnectionLost, "new", close("lost")),
+    Duty("leaves", "", "", GONE, "open", then=leave),
+    Duty("leaves", "", "", GONE, "settle connected", ask_to_leave, "leave", then=leave),
+    Duty("gives up", "PS-110", "it gives up a connect at the end of the lease that it asked for last",
          life.ConnectTimeout, "lock rest look open", close("timeout")),
-    Owed("gives up", "", "", life.ConnectTimeout, "settle", ask_to_leave, "leave",
+    Duty("gives up", "", "", life.ConnectTimeout, "settle", ask_to_leave, "leave",
          then=lambda known, event: replace(known, why="timeout")),
-    Owed("has left", "PS-108", "it closes when its session is left, and says why",
+    Duty("has left", "PS-108", "it closes when its session is left, and says why",
          asked.SessionLeft, "leave", close("")),
-    Owed("is superseded", "PS-111", "it closes when another has its session", NotOwner, said=close("superseded")),
-    Owed("is discarded", "PS-111", "it closes when its session is discarded", Discarded, said=close("discarded")),
-    Owed("fails", "PS-112, PS-202", "it closes when nobody knows what became of its request",
+    Duty("is superseded", "PS-111", "it closes when another has its session", NotOwner, said=close("superseded")),
+    Duty("is discarded", "PS-111", "it closes when its session is discarded", Discarded, said=close("discarded")),
+    Duty("fails", "PS-112, PS-202", "it closes when nobody knows what became of its request",
          asked.LifeFailed, "lock rest look open leave", close("failed")),
-    Owed("ignores", "PS-113", "it does nothing for what it does not wait for", GONE | life.Attach, "leave"),
-    Owed("ignores", "", "", object),
+    Duty("ignores", "PS-113", "it does nothing for what it does not wait for", GONE | life.Attach, "leave"),
+    Duty("ignores", "", "", object),
 )
 CLOCKS: Final = (
-    Clock(life.LockDue, "rest", RETRY, "asks again", lambda known, event: isinstance(event, asked.ClientBusy)),
-    Clock(life.ConnectTimeout, "lock rest look open settle", LEASE, "gives up",
+    PhaseClock(life.LockDue, "rest", RETRY, "asks again", lambda known, event: isinstance(event, asked.ClientBusy)),
+    PhaseClock(life.ConnectTimeout, "lock rest look open settle", LEASE, "gives up",
           lambda known, event: isinstance(event, life.LockDue)),
-    Clock(life.AliveDue, "settle connected", ALIVE, "lives"),
-    Clock((), "lock rest", LEASE, "",
+    PhaseClock(life.AliveDue, "settle connected", ALIVE, "lives"),
+    PhaseClock((), "lock rest", LEASE, "",
           lambda known, event: isinstance(event, asked.ClientBusy) and event.token != known.met),
 )
 AGED: Final = 3

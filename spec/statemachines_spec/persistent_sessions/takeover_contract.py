@@ -15,7 +15,7 @@ from statemachines_spec.contract import Machine, contract
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock
 from statemachines_spec.explorer.timing import Timing
-from statemachines_spec.table_contract import Clock, Owed, TableContract, say_nothing
+from statemachines_spec.table_contract import Duty, PhaseClock, TableContract, say_nothing
 
 SESSION: Final = "session"
 CLIENT: Final = "client"
@@ -52,25 +52,25 @@ BEGIN_ASKED: Final = (Send(OLD, message.BeginTakeover(CLIENT, OWNER, TOKEN)),)
 END_ASKED: Final = (Send(OLD, message.EndTakeover(CLIENT, OWNER, TOKEN)),)
 # fmt: off
 ROWS: Final = (
-    Owed("begins", "PS-170", "it asks the old owner to begin",
+    Duty("begins", "PS-170", "it asks the old owner to begin",
          takeover.StartTakeover, "new", lambda known, event: BEGIN_ASKED, "begin"),
-    Owed("asks again", "PS-171", "it asks again every repeat_ms what is not answered",
+    Duty("asks again", "PS-171", "it asks again every repeat_ms what is not answered",
          takeover.SayAgain, "begin", lambda known, event: BEGIN_ASKED),
-    Owed("asks again", "PS-171", "", takeover.SayAgain, "end", lambda known, event: END_ASKED),
-    Owed("waits", "PS-172", "it says nothing when the old owner has begun",
+    Duty("asks again", "PS-171", "", takeover.SayAgain, "end", lambda known, event: END_ASKED),
+    Duty("waits", "PS-172", "it says nothing when the old owner has begun",
          message.TakeoverBegun, "begin", say_nothing, "begun", is_ours),
-    Owed("finishes", "PS-174", "it asks the old owner to end once the session is subscribed",
+    Duty("finishes", "PS-174", "it asks the old owner to end once the session is subscribed",
          takeover.FinishTakeover, "begun", lambda known, event: END_ASKED, "end"),
-    Owed("confirms", "PS-175", "it asks the database which rows are stored, as far as they are bounded",
+    Duty("confirms", "PS-175", "it asks the database which rows are stored, as far as they are bounded",
          message.TakeoverEnded, "end", confirm, "confirm", is_ours),
-    Owed("hands on", "PS-176", "it hands on what the database confirms, and is over",
+    Duty("hands on", "PS-176", "it hands on what the database confirms, and is over",
          RowsConfirmed, "confirm", lambda known, event: end("handed", Tell(takeover.HandedOver(event.found)))),
-    Owed("is refused", "PS-173, PS-178", "it is over when the old owner refuses",
+    Duty("is refused", "PS-173, PS-178", "it is over when the old owner refuses",
          message.TakeoverRefused, "begin end", lambda known, event: end("refused"), when=is_ours),
-    Owed("gives up", "PS-173, PS-178", "it gives up an old owner that is silent in begin_ms or end_ms, or has left",
+    Duty("gives up", "PS-173, PS-178", "it gives up an old owner that is silent in begin_ms or end_ms, or has left",
          takeover.BeginTimeout, "begin", lambda known, event: end("silent")),
-    Owed("gives up", "PS-173, PS-178", "", takeover.EndTimeout, "end confirm", lambda known, event: end("silent")),
-    Owed("ignores", "PS-179", "it does nothing for what it does not wait for", object),
+    Duty("gives up", "PS-173, PS-178", "", takeover.EndTimeout, "end confirm", lambda known, event: end("silent")),
+    Duty("ignores", "PS-179", "it does nothing for what it does not wait for", object),
 )
 WORDS: Final = (
     takeover.StartTakeover(), takeover.FinishTakeover(), RowsConfirmed(()), RowsConfirmed(ONE),
@@ -102,8 +102,8 @@ def system(name: str) -> System:
     record = takeover.TakeoverRecord(SESSION, CLIENT, OWNER, TOKEN, OLD, TIMES, left=left)
     machine = Machine(TAKEOVER, record, timing=Timing(TICK_MS * MS, ("again", "begin", "end")), says_so=False)
     clocks = (
-        Clock(takeover.SayAgain, "begin end", REPEAT, "asks again"),
-        Clock(takeover.BeginTimeout, "begin", REPEAT if left else BEGIN, "gives up"),
-        Clock(takeover.EndTimeout, "end confirm", END, "gives up"),
+        PhaseClock(takeover.SayAgain, "begin end", REPEAT, "asks again"),
+        PhaseClock(takeover.BeginTimeout, "begin", REPEAT if left else BEGIN, "gives up"),
+        PhaseClock(takeover.EndTimeout, "end confirm", END, "gives up"),
     )
     return contract(name, about, machine, OldOwnerAndStore(ROWS, clocks, WORDS, mute="new"), TickClock(TICK_MS * MS))

@@ -14,7 +14,7 @@ from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWa
 from statemachines.persistent_sessions.writer import WRITER
 from statemachines_spec.contract import Machine, contract
 from statemachines_spec.explorer.system import System
-from statemachines_spec.table_contract import Owed, TableContract, TableFacts
+from statemachines_spec.table_contract import Duty, TableContract, TableFacts
 
 SESSION: Final = "session"
 NAME: Final = "writer"
@@ -147,44 +147,44 @@ def drop(known: WriterFacts, event: asked.RowsDuplicate) -> Next:
 
 # fmt: off
 ROWS: Final = (
-    Owed("begins", "PS-01", "it asks for an epoch, and then for what has waited",
+    Duty("begins", "PS-01", "it asks for an epoch, and then for what has waited",
          writer.Start, "new", lambda known, event: ask(asked.BeginEpoch(SESSION, NAME)), "begin"),
-    Owed("begins", "", "", asked.EpochBegun, "begin",
+    Duty("begins", "", "", asked.EpochBegun, "begin",
          step=lambda known, event: begin_next(replace(known, epoch=event.epoch))),
-    Owed("stores", "PS-02, PS-03", "it stores a message at once, or lets it wait",
+    Duty("stores", "PS-02, PS-03", "it stores a message at once, or lets it wait",
          writer.Hand, "idle", step=lambda known, event: begin_next(wait(known, event))),
-    Owed("stores", "", "", writer.Hand, then=wait),
-    Owed("stores a range", "PS-400, PS-491", "it stores messages together, as many as a range has",
+    Duty("stores", "", "", writer.Hand, then=wait),
+    Duty("stores a range", "PS-400, PS-491", "it stores messages together, as many as a range has",
          writer.HandRange, "idle", step=lambda known, event: begin_next(wait(known, event))),
-    Owed("stores a range", "", "", writer.HandRange, then=wait),
-    Owed("goes on", "PS-04, PS-07", "it sends what is stored, answers, and goes on in turn",
+    Duty("stores a range", "", "", writer.HandRange, then=wait),
+    Duty("goes on", "PS-04, PS-07", "it sends what is stored, answers, and goes on in turn",
          asked.RowStored, "store mark", step=lambda known, event: finish(known)),
-    Owed("drops duplicates", "PS-475", "it answers for rows that another has stored, and stores the others",
+    Duty("drops duplicates", "PS-475", "it answers for rows that another has stored, and stores the others",
          asked.RowsDuplicate, "store", step=drop),
-    Owed("reads back", "PS-05", "it reads back a row of unknown fate, and asks for a marker again",
+    Duty("reads back", "PS-05", "it reads back a row of unknown fate, and asks for a marker again",
          asked.RowUnclear, "store",
          lambda known, event: ask(asked.ReadRow(SESSION, NAME, known.epoch, known.last + 1)), "read"),
-    Owed("reads back", "", "", asked.RowUnclear, "mark", step=lambda known, event: put(known)),
-    Owed("believes what it reads", "PS-05", "it goes on if the row is there, and else stores it again",
+    Duty("reads back", "", "", asked.RowUnclear, "mark", step=lambda known, event: put(known)),
+    Duty("believes what it reads", "PS-05", "it goes on if the row is there, and else stores it again",
          asked.RowRead, "read", step=lambda known, event: finish(known) if event.found else put(known)),
-    Owed("begins anew", "PS-06", "it stores what is refused under the next epoch, numbered from 1",
+    Duty("begins anew", "PS-06", "it stores what is refused under the next epoch, numbered from 1",
          asked.RowFenced, "store mark",
          step=lambda known, event: put(replace(known, epoch=event.epoch, last=0, k=0))),
-    Owed("marks", "PS-07, PS-08, PS-10", "it shows the latest marker in its turn, and again when asked",
+    Duty("marks", "PS-07, PS-08, PS-10", "it shows the latest marker in its turn, and again when asked",
          MarkerWanted, said=show_marker, when=lambda known, event: known.k and event.n == known.mark),
-    Owed("marks", "", "", MarkerWanted, "idle", when=lambda known, event: event.n >= known.mark,
+    Duty("marks", "", "", MarkerWanted, "idle", when=lambda known, event: event.n >= known.mark,
          step=lambda known, event: begin_next(replace(known, marker=event.n))),
-    Owed("marks", "", "", MarkerWanted, "new begin store mark read",
+    Duty("marks", "", "", MarkerWanted, "new begin store mark read",
          when=lambda known, event: event.n > max(known.mark, known.marker),
          then=lambda known, event: replace(known, marker=event.n, before=known.waiting)),
-    Owed("marks", "", "", MarkerWanted),
-    Owed("follows its owner", "PS-09", "it says nothing when an owner is subscribed, or not any more",
+    Duty("marks", "", "", MarkerWanted),
+    Duty("follows its owner", "PS-09", "it says nothing when an owner is subscribed, or not any more",
          writer.LiveKnown, when=lambda known, event: event.token >= known.token,
          then=lambda known, event: replace(known, token=event.token, live=True)),
-    Owed("follows its owner", "", "", writer.LiveGone, when=lambda known, event: event.token == known.token,
+    Duty("follows its owner", "", "", writer.LiveGone, when=lambda known, event: event.token == known.token,
          then=lambda known, event: replace(known, live=False)),
-    Owed("follows its owner", "", "", writer.LiveKnown | writer.LiveGone),
-    Owed("ignores", "PS-11", "it does nothing for an answer that it does not wait for", object),
+    Duty("follows its owner", "", "", writer.LiveKnown | writer.LiveGone),
+    Duty("ignores", "PS-11", "it does nothing for an answer that it does not wait for", object),
 )
 # fmt: on
 

@@ -19,7 +19,7 @@ from statemachines_spec.contract import Machine, contract
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock
 from statemachines_spec.explorer.timing import Timing
-from statemachines_spec.table_contract import Clock, Owed, TableContract, TableFacts
+from statemachines_spec.table_contract import Duty, PhaseClock, TableContract, TableFacts
 
 SESSION: Final = "session"
 WRITER: Final = "writer"
@@ -231,63 +231,63 @@ def is_answer(known: FlowFacts, event: Any) -> bool:
 
 # fmt: off
 ROWS: Final = (
-    Owed("begins", "PS-20", "it asks the writer for a marker", flow.Begin, "new", step=ask_marker),
-    Owed("asks again", "PS-20, PS-35", "it asks again every repeat_ms until the marker comes",
+    Duty("begins", "PS-20", "it asks the writer for a marker", flow.Begin, "new", step=ask_marker),
+    Duty("asks again", "PS-20, PS-35", "it asks again every repeat_ms until the marker comes",
          flow.AskAgain, "wait", send_wanted),
-    Owed("hears the writer", "PS-21 to PS-31", "it drops, keeps or takes what comes live, by its number and epoch",
+    Duty("hears the writer", "PS-21 to PS-31", "it drops, keeps or takes what comes live, by its number and epoch",
          Live | LiveMarker, FENCED, when=is_newer,
          then=lambda known, event: replace(known, heard=max(known.heard, event.epoch))),
-    Owed("hears the writer", "", "", Live | LiveMarker, FOLLOWING, when=is_newer,
+    Duty("hears the writer", "", "", Live | LiveMarker, FOLLOWING, when=is_newer,
          step=lambda known, event: fence(known, event.epoch, False)),
-    Owed("hears the writer", "", "", Live | LiveMarker, when=lambda known, event: event.epoch != known.epoch),
-    Owed("hears the writer", "", "", Live, "wait",
+    Duty("hears the writer", "", "", Live | LiveMarker, when=lambda known, event: event.epoch != known.epoch),
+    Duty("hears the writer", "", "", Live, "wait",
          then=lambda known, event: replace(known, heard=max(known.heard, event.number))),
-    Owed("hears the writer", "", "", Live, "done", when=lambda known, event: event.number == known.taken + 1,
+    Duty("hears the writer", "", "", Live, "done", when=lambda known, event: event.number == known.taken + 1,
          step=lambda known, event: take_rows(known, event.number, 1)),
-    Owed("hears the writer", "", "", Live, "done", when=lambda known, event: event.number > known.taken,
+    Duty("hears the writer", "", "", Live, "done", when=lambda known, event: event.number > known.taken,
          step=ask_fresh),
-    Owed("hears the writer", "", "", Live, KEEPING,
+    Duty("hears the writer", "", "", Live, KEEPING,
          when=lambda known, event: event.number == known.k + known.kept and known.kept < BUFFER,
          then=lambda known, event: replace(known, kept=known.kept + 1)),
-    Owed("hears the writer", "", "", Live, KEEPING, when=lambda known, event: event.number >= known.k + known.kept,
+    Duty("hears the writer", "", "", Live, KEEPING, when=lambda known, event: event.number >= known.k + known.kept,
          step=ask_fresh),
-    Owed("hears the writer", "", "", LiveMarker, "wait",
+    Duty("hears the writer", "", "", LiveMarker, "wait",
          when=lambda known, event: is_answer(known, event) and event.k > max(known.heard, known.taken),
          step=lambda known, event: read(replace(known, k=event.k), PAGE)),
-    Owed("hears the writer", "", "", LiveMarker, "wait", when=is_answer, step=ask_fresh),
-    Owed("hears the writer", "", "", Live | LiveMarker),
-    Owed("reads", "PS-22, PS-25, PS-34, PS-193", "it takes what it reads below the marker, a page at a time",
+    Duty("hears the writer", "", "", LiveMarker, "wait", when=is_answer, step=ask_fresh),
+    Duty("hears the writer", "", "", Live | LiveMarker),
+    Duty("reads", "PS-22, PS-25, PS-34, PS-193", "it takes what it reads below the marker, a page at a time",
          Polled, "wait", then=see),
-    Owed("reads", "", "", Polled, "sync look", step=hear_read),
-    Owed("reads", "", "", Polled),
-    Owed("looks again", "PS-25, PS-35", "it reads again poll_ms after a read that brought nothing",
+    Duty("reads", "", "", Polled, "sync look", step=hear_read),
+    Duty("reads", "", "", Polled),
+    Duty("looks again", "PS-25, PS-35", "it reads again poll_ms after a read that brought nothing",
          flow.PollDue, "sync look", step=lambda known, event: read(known, PAGE)),
-    Owed("fences", "PS-30, PS-35", "it fences a writer that does not show its marker in marker_ms",
+    Duty("fences", "PS-30, PS-35", "it fences a writer that does not show its marker in marker_ms",
          flow.MarkerTimeout, "wait sync look", step=fence_gone),
-    Owed("reads what is fenced", "PS-32, PS-34, PS-194", "it takes the rows of a fenced epoch, then follows on",
+    Duty("reads what is fenced", "PS-32, PS-34, PS-194", "it takes the rows of a fenced epoch, then follows on",
          FencedRows, "fence", when=is_answer, step=hear_fenced),
-    Owed("reads what is fenced", "", "", FencedRows),
-    Owed("hears its session", "PS-26, PS-177, PS-193, PS-199, PS-482", "it goes on when its session says so",
+    Duty("reads what is fenced", "", "", FencedRows),
+    Duty("hears its session", "PS-26, PS-177, PS-193, PS-199, PS-482", "it goes on when its session says so",
          flow.Handed, "wait behind sync look", step=lambda known, event: take(known, event.found, known.k)),
-    Owed("hears its session", "", "", flow.CatchUp, "wait done", step=catch_up),
-    Owed("hears its session", "", "", flow.Room, "behind", step=lambda known, event: read(known, event.rows)),
-    Owed("hears its session", "", "", flow.Room, "drain", lambda known, event: ask_fence(known, event.rows), "fence"),
-    Owed("hears its session", "", "", flow.Settled, "final",
+    Duty("hears its session", "", "", flow.CatchUp, "wait done", step=catch_up),
+    Duty("hears its session", "", "", flow.Room, "behind", step=lambda known, event: read(known, event.rows)),
+    Duty("hears its session", "", "", flow.Room, "drain", lambda known, event: ask_fence(known, event.rows), "fence"),
+    Duty("hears its session", "", "", flow.Settled, "final",
          step=lambda known, event: take_rows(replace(known, phase="done", kept=0), known.k, known.kept)),
-    Owed("hears its session", "", "", flow.Starve, then=lambda known, event: FlowFacts(
+    Duty("hears its session", "", "", flow.Starve, then=lambda known, event: FlowFacts(
         "behind", known.passed, known.epoch, known.taken, known.n, event.next, True, heard=known.heard)),
-    Owed("hears its session", "", "", flow.Handed | flow.CatchUp | flow.Room | flow.Settled),
-    Owed("hears the node", "PS-28, PS-30, PS-33, PS-330", "it asks for a fresh marker, or fences, when it is told",
+    Duty("hears its session", "", "", flow.Handed | flow.CatchUp | flow.Room | flow.Settled),
+    Duty("hears the node", "PS-28, PS-30, PS-33, PS-330", "it asks for a fresh marker, or fences, when it is told",
          flow.WriterDown, step=fence_gone),
-    Owed("hears the node", "", "", flow.LinkLost, "wait", step=ask_marker),
-    Owed("hears the node", "", "", flow.LinkLost, FOLLOWING, step=ask_fresh),
-    Owed("hears the node", "", "", flow.WriterUp, "done", step=ask_fresh),
-    Owed("hears the node", "", "", flow.LinkLost | flow.WriterUp, FENCED,
+    Duty("hears the node", "", "", flow.LinkLost, "wait", step=ask_marker),
+    Duty("hears the node", "", "", flow.LinkLost, FOLLOWING, step=ask_fresh),
+    Duty("hears the node", "", "", flow.WriterUp, "done", step=ask_fresh),
+    Duty("hears the node", "", "", flow.LinkLost | flow.WriterUp, FENCED,
          then=lambda known, event: replace(known, gone=False)),
-    Owed("hears the node", "", "", flow.LinkLost | flow.WriterUp),
-    Owed("asks again", "", "", object, when=lambda known, event: isinstance(event, flow.AskAgain)),
-    Owed("looks again", "", "", object, when=lambda known, event: isinstance(event, flow.PollDue)),
-    Owed("fences", "", "", object, when=lambda known, event: isinstance(event, flow.MarkerTimeout)),
+    Duty("hears the node", "", "", flow.LinkLost | flow.WriterUp),
+    Duty("asks again", "", "", object, when=lambda known, event: isinstance(event, flow.AskAgain)),
+    Duty("looks again", "", "", object, when=lambda known, event: isinstance(event, flow.PollDue)),
+    Duty("fences", "", "", object, when=lambda known, event: isinstance(event, flow.MarkerTimeout)),
 )
 WORDS: Final = (
     flow.Begin(), flow.Room(ROOM), flow.Settled(), flow.LinkLost(WRITER), flow.WriterDown(WRITER),
@@ -295,9 +295,9 @@ WORDS: Final = (
 )
 # fmt: on
 CLOCKS: Final = (
-    Clock(flow.AskAgain, "wait", REPEAT, "asks again"),
-    Clock(flow.MarkerTimeout, "wait sync look", PATIENCE, "fences"),
-    Clock(flow.PollDue, "look", POLL, "looks again", lambda known, event: isinstance(event, Polled)),
+    PhaseClock(flow.AskAgain, "wait", REPEAT, "asks again"),
+    PhaseClock(flow.MarkerTimeout, "wait sync look", PATIENCE, "fences"),
+    PhaseClock(flow.PollDue, "look", POLL, "looks again", lambda known, event: isinstance(event, Polled)),
 )
 UNTIMED: Final = tuple(one._replace(ticks=0) for one in CLOCKS)
 """Where no time passes a timer fires whenever it is set."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import Ask, Map, Stop, Tell, in_order
@@ -24,12 +26,11 @@ from statemachines.shared_subscriptions.stream_store import (
     StreamInfo,
     StreamsListed,
 )
-from statemachines_spec.contract import Machine, contract
+from statemachines_spec.contract import Counterpart, Machine, Rule, contract
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock
 from statemachines_spec.explorer.timing import Timing
 from statemachines_spec.shared_subscriptions.timings import TICK_NS
-from statemachines_spec.table_contract import Clock, NumberedContract, Owed, TableFacts
 
 ID: Final = "consumer-1~1/1"
 FILTER: Final = "a"
@@ -44,81 +45,99 @@ PAGES: Final = (STORED[:1], (STORED[0], STORED[1]), STORED[1:])
 Said = tuple[Any, ...]
 
 
-Next = tuple["PrivateFacts", Said]
+class PrivateFacts(msgspec.Struct, frozen=True, gc=False):
+    """`begun`; `n` of the last request, and whether it is `open`; `found` by the listing that is under way, so far, and
+    `after` which stream it goes on; `listed`: one was whole; `kept`: the progress that the application was told;
+    `installed` streams; `rested`: ticks since a listing was over; `ended`."""
 
-
-class PrivateFacts(TableFacts, frozen=True, gc=False):
-    """`n` of the last request; `found` by the listing that is under way, so far, and `after` which stream it goes on;
-    `listed`: one was whole; `kept`: the progress that the application was told; `installed` streams."""
-
+    begun: bool = False
     n: int = 0
+    open: bool = False
     after: str = ""
     found: Map[str, StreamInfo] = Map()
     listed: bool = False
     kept: Map[str, int] = Map()
     installed: Map[str, bool] = Map()
+    rested: int = 0
+    ended: bool = False
 
 
-class PrivateCounterpart(NumberedContract):
+class PrivateCounterpart(Counterpart):
     """an application that reads as it likes, and a store whose streams come and go, which fails and repeats itself"""
 
     owes, ends = "S19", "S1 ends"
 
-    def can_say(self, known: PrivateFacts, word: Any) -> bool:
-        """What is kept is read; the last request is answered, and the one before, behind where it goes on."""
-        match word:
-            case StreamProgress(stream):
-                return stream in known.kept
-            case StreamsListed(streams=streams) if streams and streams[0].stream <= known.after:
-                return False
-            case StreamsListed(n) | FetchFailed(n):
-                return known.phase != "new" and n in (known.n - 1, known.n)
-        return True
+    def __init__(self) -> None:
+        super().__init__(RULES)
+
+    def begins(self) -> PrivateFacts:
+        return PrivateFacts()
+
+    def says(self, known: PrivateFacts) -> Iterator[Any]:
+        if known.ended:
+            return
+        yield from (OnUnsubscribe(), OnDisconnect())
+        yield Start()
+        for stream, _ in in_order(known.kept):
+            yield from (StreamProgress(stream, 0, at) for at in (1, END_OF_STREAM))
+        for n in {known.n - 1, known.n} if known.begun else ():
+            yield FetchFailed(n)
+            for page in PAGES:
+                if page[0].stream > known.after:
+                    yield StreamsListed(n, page, page[-1] is not STORED[-1])
+            yield StreamsListed(n, (), False)
+
+    def learns(self, known: PrivateFacts, event: Any, said: Said) -> PrivateFacts:
+        known = replace(known, begun=known.begun or isinstance(event, Start))
+        if is_answer(known, event):
+            known = add_answer(known, event)
+        if isinstance(event, StreamProgress) and advances(known, event):
+            known = replace(known, kept=known.kept.set(event.stream, event.progress))
+        for effect in said:
+            match effect:
+                case Ask(_, ListStreams(n=n, after=after)):
+                    found = known.found if after else Map()
+                    known = replace(known, n=n, open=True, after=after, found=found, rested=0)
+                case Tell(ReadTo(_, stream, progress)):
+                    known = replace(known, kept=known.kept.set(stream, progress))
+                case Tell(Install(_, stream)):
+                    known = replace(known, installed=known.installed.set(stream, True))
+                case Tell(Uninstall(_, stream)):
+                    known = replace(known, installed=known.installed.delete(stream))
+                case Tell(Destroyed()):
+                    return PrivateFacts(ended=True)
+        if not known.open and known.found:
+            known = replace(known, found=Map(), after="")
+        return known
+
+    def ages(self, known: PrivateFacts, ticks: int) -> Any:
+        waits = known.begun and not known.open and not known.ended
+        return replace(known, rested=min(RENEW + 1, known.rested + ticks)) if waits else known
 
     def is_late(self, known: PrivateFacts) -> int:
-        """As many listings as are counted are seen."""
-        return super().is_late(known) if known.n < LISTINGS else 0
+        late = known.rested > RENEW and known.n < LISTINGS
+        return RULES.index(RENEWS) + 1 if late else 0
 
 
 def is_answer(known: PrivateFacts, event: Any) -> bool:
     """To the request that is open."""
-    return bool(event.n == known.n)
+    return known.open and isinstance(event, StreamsListed | FetchFailed) and event.n == known.n
 
 
-def ask(known: PrivateFacts, event: Any = None, after: str = "") -> Next:
-    """It asks for the next page, from its start on until one listing was whole, and then from the beginning."""
-    request = ListStreams(known.n + 1, FILTER, 0 if known.listed else FROM_NS, after, STREAMS_PER_PAGE)
-    found = known.found if after else Map()
-    return replace(known, phase="open", after=after, found=found), (Ask(SERVICE, request),)
-
-
-def add_page(known: PrivateFacts, event: StreamsListed) -> Next:
-    """It tells where streams begin that are new to the application."""
-    begin = {one.stream: one.first for one in event.streams if one.stream not in known.kept}
-    found = {one.stream: one for one in event.streams}
-    told = tuple(Tell(ReadTo(ID, stream, first)) for stream, first in begin.items())
-    return replace(known, kept=Map({**known.kept, **begin}), found=Map({**known.found, **found})), told
-
-
-def list_page(known: PrivateFacts, event: StreamsListed) -> Next:
-    """A page is gone on from."""
-    then, told = add_page(known, event)
-    then, asked = ask(then, event, event.streams[-1].stream)
-    return then, (*told, *asked)
-
-
-def list_whole(known: PrivateFacts, event: StreamsListed) -> Next:
-    """A whole listing drops what is not there, and has the first of each shard read."""
-    then, told = add_page(known, event)
-    unread = [one for name, one in in_order(then.found) if then.kept[name] != END_OF_STREAM]
-    turn = {(one.shard, min(other.generation for other in unread if other.shard == one.shard)) for one in unread}
-    begun = [one.stream for one in unread if (one.shard, one.generation) in turn and one.stream not in known.installed]
-    gone = [one for one, _ in in_order(known.installed) if known.listed and one not in then.found]
-    installed = {**{one: True for one in known.installed if one not in gone}, **dict.fromkeys(begun, True)}
-    kept = {one: at for one, at in in_order(then.kept) if not known.listed or one in then.found}
-    installs = (Tell(Install(ID, one, 0, then.kept[one])) for one in begun)
-    then = replace(then, phase="rest", after="", found=Map(), listed=True, kept=Map(kept), installed=Map(installed))
-    return then, (*told, *(Tell(Uninstall(ID, one, 0)) for one in gone), *installs)
+def add_answer(known: PrivateFacts, event: Any) -> PrivateFacts:
+    """With what an answer to the open request adds; what a whole listing did not find is not kept any more."""
+    known = replace(known, open=False, rested=0)
+    if isinstance(event, FetchFailed):
+        return replace(known, found=Map(), after="")
+    found = known.found
+    for info in event.streams:
+        found = found.set(info.stream, info)
+    known = replace(known, found=found)
+    if event.more:
+        return known
+    if known.listed:
+        known = replace(known, kept=Map({one: at for one, at in in_order(known.kept) if one in found}))
+    return replace(known, listed=True)
 
 
 def advances(known: PrivateFacts, event: StreamProgress) -> bool:
@@ -126,40 +145,71 @@ def advances(known: PrivateFacts, event: StreamProgress) -> bool:
     return event.stream in known.installed and event.progress > known.kept[event.stream]
 
 
-def pass_on(known: PrivateFacts, event: StreamProgress) -> Next:
-    """Progress is told; what has ended is dropped."""
-    known = replace(known, kept=known.kept.set(event.stream, event.progress))
-    told = (Tell(ReadTo(ID, event.stream, event.progress)),)
-    if event.progress != END_OF_STREAM:
-        return known, told
-    return replace(known, installed=known.installed.delete(event.stream)), (Tell(Uninstall(ID, event.stream, 0)), *told)
+def asks(known: PrivateFacts, effect: Any, after: str) -> bool:
+    """It asks for the next page, from its start on until one listing was whole, and then from the beginning."""
+    match effect:
+        case Ask(service, ListStreams(n=n) as asked) if n > known.n:
+            wanted = ListStreams(n, FILTER, 0 if known.listed else FROM_NS, after, STREAMS_PER_PAGE)
+            return service == SERVICE and asked == wanted
+    return False
 
 
-# fmt: off
-ROWS: Final = (
-    Owed("begins", "SS-190", "who begins lists streams, once", Start, "new", step=ask),
-    Owed("begins", "", "", Start),
-    Owed("lists", "SS-191, SS-192", "what is found is told of, page by page, and the first of each shard is read",
-         StreamsListed, "open", when=lambda known, event: is_answer(known, event) and event.more, step=list_page),
-    Owed("lists", "", "", StreamsListed, "open", when=is_answer, step=list_whole),
-    Owed("lists", "", "", FetchFailed, "open", to="rest", when=is_answer,
-         then=lambda known, event: replace(known, found=Map(), after="")),
-    Owed("lists", "", "", StreamsListed | FetchFailed),
-    Owed("renews", "SS-191", "a renew_streams after a listing the next one begins", RenewTimer, step=ask),
-    Owed("progress", "SS-193", "progress is told on while it grows, and what has ended is dropped",
-         StreamProgress, when=advances, step=pass_on),
-    Owed("progress", "", "", StreamProgress),
-    Owed("ends", "SS-194", "who leaves, or goes, ends at once",
-         OnUnsubscribe | OnDisconnect, said=lambda known, event: (Tell(Destroyed(ID, False, 0)), Stop())),
-)
-CLOCKS: Final = (Clock(RenewTimer, "rest", RENEW, "renews"),)
-WORDS: Final = (
-    OnUnsubscribe(), OnDisconnect(), Start(),
-    *(StreamProgress(one.stream, 0, at) for one in STORED for at in (1, END_OF_STREAM)),
-    *(FetchFailed(n) for n in range(LISTINGS + 1)),
-    *(StreamsListed(n, page, page[-1:] not in ((), STORED[-1:])) for n in range(LISTINGS + 1) for page in ((), *PAGES)),
-)
-# fmt: on
+def begins(known: PrivateFacts, event: Start, said: Said) -> bool:
+    return said == () if known.begun else len(said) == 1 and asks(known, said[0], "")
+
+
+def renews(known: PrivateFacts, event: RenewTimer, said: Said) -> bool:
+    return known.rested == RENEW and not known.open and len(said) == 1 and asks(known, said[0], "")
+
+
+def tell_begins(known: PrivateFacts, event: StreamsListed) -> Said:
+    """Where streams begin that are new to the application."""
+    return tuple(Tell(ReadTo(ID, one.stream, one.first)) for one in event.streams if one.stream not in known.kept)
+
+
+def lists(known: PrivateFacts, event: Any, said: Said) -> bool:
+    """A page is gone on from; a whole listing drops what is not there, and has the first of each shard read."""
+    if not is_answer(known, event) or isinstance(event, FetchFailed):
+        return said == ()
+    told = tell_begins(known, event)
+    if event.more:
+        return said[:-1] == told and bool(said) and asks(known, said[-1], event.streams[-1].stream)
+    then = add_answer(known, event)
+    kept = {**dict(then.kept), **{one.event.stream: one.event.progress for one in told}}
+    unread = [one for name, one in in_order(then.found) if kept[name] != END_OF_STREAM]
+    turn = {
+        shard: min(one.generation for one in unread if one.shard == shard) for shard in (one.shard for one in unread)
+    }
+    drops = [Tell(Uninstall(ID, one, 0)) for one, _ in in_order(known.installed) if one not in then.found]
+    begun = [
+        Tell(Install(ID, one.stream, 0, kept[one.stream]))
+        for one in unread
+        if one.generation == turn[one.shard] and one.stream not in known.installed
+    ]
+    return said == (*told, *(drops if known.listed else ()), *begun)
+
+
+def passes_on(known: PrivateFacts, event: StreamProgress, said: Said) -> bool:
+    if not advances(known, event):
+        return said == ()
+    ends = (Tell(Uninstall(ID, event.stream, 0)),) if event.progress == END_OF_STREAM else ()
+    return said == (*ends, Tell(ReadTo(ID, event.stream, event.progress)))
+
+
+RENEWS: Final = Rule("renews", "SS-191", "a renew_streams after a listing the next one begins",
+                     lambda known, event: isinstance(event, RenewTimer), renews)  # fmt: skip
+RULES: Final = (
+    Rule("begins", "SS-190", "who begins lists streams, once",
+         lambda known, event: isinstance(event, Start), begins),
+    Rule("lists", "SS-191, SS-192", "what is found is told of, page by page, and the first of each shard is read",
+         lambda known, event: isinstance(event, StreamsListed | FetchFailed), lists),
+    RENEWS,
+    Rule("progress", "SS-193", "progress is told on while it grows, and what has ended is dropped",
+         lambda known, event: isinstance(event, StreamProgress), passes_on),
+    Rule("ends", "SS-194", "who leaves, or goes, ends at once",
+         lambda known, event: isinstance(event, OnUnsubscribe | OnDisconnect),
+         lambda known, event, said: said == (Tell(Destroyed(ID, False, 0)), Stop())),
+)  # fmt: skip
 
 NAME: Final = "timed-private"
 ABOUT: Final = {NAME: "a private subscription lists streams that come and go, and reads them in turn"}
@@ -173,5 +223,4 @@ def build(name: str) -> System:
         timing=Timing(TICK_NS, ("renew",)),
         bound=lambda record: record.list_n <= LISTINGS,
     )
-    counterpart = PrivateCounterpart(ROWS, CLOCKS, WORDS, PrivateFacts())
-    return contract(name, ABOUT[name], machine, counterpart, TickClock(TICK_NS))
+    return contract(name, ABOUT[name], machine, PrivateCounterpart(), TickClock(TICK_NS))
