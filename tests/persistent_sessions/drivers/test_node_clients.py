@@ -59,13 +59,13 @@ async def tablet_at(store, **given):
 
 
 @asynccontextmanager
-async def tablet_at_two(store):
+async def tablet_at_two(store, **given):
     """A node that is about to die, which has a session, and another, which has a publisher."""
     one = SessionNode(store, name="a", listen=("127.0.0.1", 0), **QUICK)
     await one.__aenter__()
     async with (
         node_of(store, "b") as two,
-        PersistentSession("tablet", nodes=where(one, two)) as session,
+        PersistentSession("tablet", nodes=where(one, two), **given) as session,
         SessionPublisher(nodes=where(two)) as publisher,
     ):
         yield one, two, session, publisher
@@ -96,7 +96,7 @@ async def test_PS_155_PS_156_a_client_goes_to_the_next_node_and_on(store):
 
 
 async def test_PS_146_what_was_acknowledged_does_not_come_again_from_a_node_that_died(store):
-    async with tablet_at_two(store) as (one, two, session, publisher):
+    async with tablet_at_two(store) as (one, _, session, publisher):
         await session.subscribe("t")
         for number in (1, 2, 3):
             await publisher.publish("t", str(number).encode())
@@ -149,7 +149,7 @@ async def test_PS_167_what_is_acknowledged_before_a_connection_is_lost_is_taken(
 
 
 async def test_PS_152_what_is_acknowledged_makes_room_for_as_many_bytes(store):
-    async with tablet_at(store) as (node, publisher, session):
+    async with tablet_at(store) as (_, publisher, session):
         for letter in "abcde":
             await publisher.publish("t", letter.encode() * (UNACKNOWLEDGED_MAX // 2))
         assert [one[:1] for one in await take(session, 5)] == list("abcde")
@@ -180,13 +180,7 @@ def test_PS_167_what_is_acknowledged_together_is_folded_and_no_client_says_how_m
 
 
 async def test_PS_155_a_clean_start_is_clean_once(store):
-    async with AsyncExitStack() as stack:
-        one = SessionNode(store, name="a", listen=("127.0.0.1", 0), **QUICK)
-        await one.__aenter__()
-        two = await stack.enter_async_context(node_of(store, "b"))
-        session = PersistentSession("tablet", nodes=where(one, two), clean_start=True)
-        await stack.enter_async_context(session)
-        publisher = await stack.enter_async_context(SessionPublisher(nodes=where(two)))
+    async with tablet_at_two(store, clean_start=True) as (one, _, session, publisher):
         await session.subscribe("t")
         await publisher.publish("t", b"1")
         await one.abort()
