@@ -55,6 +55,19 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory):
+    """The URL of a PostgreSQL server; the workers of a run share it."""
+    from statemachines.drivers.sql import silent_server
+    from statemachines.testing.postgres import share_server
+
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    with share_server(shared / "postgres") as url, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(silent_server, "PROBE_S", 60.0)  # a server on a busy machine is slow, and is not silent
+        yield url
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem):
     """A test that is a coroutine runs in a loop of its own; none waits for ever."""

@@ -15,7 +15,7 @@ from statemachines.drivers.shared_subscriptions.publisher import Publisher
 from statemachines.drivers.shared_subscriptions.shared_session import SharedSubscription
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.testing.fault_proxy import FaultProxy
-from statemachines.testing.postgres import run_sql, share_server
+from statemachines.testing.postgres import run_sql
 from statemachines.testing.process_harness import free_port
 
 TIMES = {**TENTH, "ping_timeout_ms": 1_000, "validity_ms": 1_500}
@@ -25,14 +25,11 @@ GROUP = "$shared/g/#"
 
 
 @pytest.fixture
-def url(tmp_path_factory):
+def url(postgres_server):
     """An empty database of PostgreSQL."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    with share_server(shared / "postgres") as server:
-        name = f"without_{os.getpid()}"
-        run_sql(server, f"CREATE DATABASE {name} TEMPLATE template0")
-        yield f"{server.rpartition('/')[0]}/{name}"
+    name = f"without_{os.getpid()}"
+    run_sql(postgres_server, f"CREATE DATABASE {name} TEMPLATE template0")
+    return f"{postgres_server.rpartition('/')[0]}/{name}"
 
 
 class Group:

@@ -9,15 +9,7 @@ import pytest
 from clean_starts_run import run_crowd
 from sessions_run import EACH, Got, count_moves, judge, run_seed
 
-from statemachines.testing.postgres import run_sql, share_server
-
-
-@pytest.fixture(scope="module")
-def sessions_server(tmp_path_factory):
-    """The URL of a PostgreSQL server; the workers of a run share it."""
-    base = tmp_path_factory.getbasetemp()
-    with share_server((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "postgres") as url:
-        yield url
+from statemachines.testing.postgres import run_sql
 
 
 @pytest.mark.parametrize(
@@ -32,10 +24,10 @@ def test_every_message_arrives_once_and_in_order_whoever_is_killed(tmp_path, see
 
 
 @pytest.mark.long
-def test_every_message_arrives_on_postgres(tmp_path, sessions_server):
+def test_every_message_arrives_on_postgres(tmp_path, postgres_server):
     name = f"killed_{os.getpid()}"
-    run_sql(sessions_server, f"CREATE DATABASE {name} TEMPLATE template0")
-    done, answered, wrong = run_seed(tmp_path, f"{sessions_server.rpartition('/')[0]}/{name}", 3, 20)
+    run_sql(postgres_server, f"CREATE DATABASE {name} TEMPLATE template0")
+    done, answered, wrong = run_seed(tmp_path, f"{postgres_server.rpartition('/')[0]}/{name}", 3, 20)
     assert wrong == []
     assert done["killed"] + done["stopped"] == 18
     assert answered >= 20 * EACH

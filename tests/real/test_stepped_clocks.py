@@ -10,7 +10,7 @@ from groups_judge import acknowledged
 from groups_run import LEADERS, LINES, TOPICS, Run, begin, finish
 from stage import CALM, TENTH
 
-from statemachines.testing.postgres import run_sql, share_server
+from statemachines.testing.postgres import run_sql
 
 TIMES = {**TENTH, **CALM, "idle_stop_ms": 60_000}
 """Nobody is to be given up; who follows goes on following."""
@@ -20,14 +20,11 @@ STEPS = (DAY_S, -DAY_S, 20)
 
 
 @pytest.fixture
-def url(tmp_path_factory):
+def url(postgres_server):
     """An empty database of PostgreSQL."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    with share_server(shared / "postgres") as server:
-        name = f"stepped_{os.getpid()}"
-        run_sql(server, f"CREATE DATABASE {name} TEMPLATE template0")
-        yield f"{server.rpartition('/')[0]}/{name}"
+    name = f"stepped_{os.getpid()}"
+    run_sql(postgres_server, f"CREATE DATABASE {name} TEMPLATE template0")
+    return f"{postgres_server.rpartition('/')[0]}/{name}"
 
 
 def until(holds):

@@ -2,23 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from session_databases import new_url
-
-from statemachines.drivers.sql import silent_server
-from statemachines.testing.postgres import share_server
-
-
-@pytest.fixture(scope="session")
-def sessions_server(tmp_path_factory):
-    """The URL of the server; the workers of a run share it."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    with share_server(shared / "postgres") as url, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(silent_server, "PROBE_S", 60.0)  # a server on a busy machine is slow, and is not silent
-        yield url
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

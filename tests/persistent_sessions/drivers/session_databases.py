@@ -43,7 +43,7 @@ def new_url(kind, request, tmp_path_factory):
     """A database with nothing in it; one of PostgreSQL is emptied for the next when `request` ends."""
     if kind == "sqlite":
         return f"sqlite:///{tmp_path_factory.mktemp('sessions')}/sessions.db"
-    server = request.getfixturevalue("sessions_server")
+    server = request.getfixturevalue("postgres_server")
     url = EMPTY.pop() if EMPTY else new_database(server)
 
     def give_back():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from unittest.mock import patch
 
 import pytest
@@ -46,13 +46,33 @@ from statemachines.persistent_sessions.resume_record import ConnectionLost
 from statemachines.persistent_sessions.session_host_parties import life_of_owner
 
 
+@asynccontextmanager
+async def tablet_at(store, **given):
+    """A node, a publisher and a session there, which has subscribed."""
+    async with (
+        node_of(store, **given) as node,
+        SessionPublisher(node=node) as publisher,
+        PersistentSession("tablet", node=node) as session,
+    ):
+        await session.subscribe("t")
+        yield node, publisher, session
+
+
+@asynccontextmanager
+async def tablet_at_two(store, **given):
+    """A node that is about to die, which has a session, and another, which has a publisher."""
+    one = SessionNode(store, name="a", listen=("127.0.0.1", 0), **QUICK)
+    await one.__aenter__()
+    async with (
+        node_of(store, "b") as two,
+        PersistentSession("tablet", nodes=where(one, two), **given) as session,
+        SessionPublisher(nodes=where(two)) as publisher,
+    ):
+        yield one, two, session, publisher
+
+
 async def test_PS_155_PS_156_a_client_goes_to_the_next_node_and_on(store):
-    async with AsyncExitStack() as stack:
-        one = SessionNode(store, name="a", listen=("127.0.0.1", 0), **QUICK)
-        await one.__aenter__()
-        two = await stack.enter_async_context(node_of(store, "b"))
-        session = await stack.enter_async_context(PersistentSession("tablet", nodes=where(one, two)))
-        publisher = await stack.enter_async_context(SessionPublisher(nodes=where(two)))
+    async with tablet_at_two(store) as (one, two, session, publisher):
         await session.subscribe("t")
         for number in (1, 2, 3):
             await publisher.publish("t", str(number).encode())
@@ -76,12 +96,7 @@ async def test_PS_155_PS_156_a_client_goes_to_the_next_node_and_on(store):
 
 
 async def test_PS_146_what_was_acknowledged_does_not_come_again_from_a_node_that_died(store):
-    async with AsyncExitStack() as stack:
-        one = SessionNode(store, name="a", listen=("127.0.0.1", 0), **QUICK)
-        await one.__aenter__()
-        two = await stack.enter_async_context(node_of(store, "b"))
-        session = await stack.enter_async_context(PersistentSession("tablet", nodes=where(one, two)))
-        publisher = await stack.enter_async_context(SessionPublisher(nodes=where(two)))
+    async with tablet_at_two(store) as (one, _, session, publisher):
         await session.subscribe("t")
         for number in (1, 2, 3):
             await publisher.publish("t", str(number).encode())
@@ -108,11 +123,7 @@ def acknowledged_of(events):
 async def test_PS_167_what_is_acknowledged_in_one_turn_is_one_step(store):
     events = []
     observe = lambda node, event, before, step, now_ns: events.append(event)  # noqa: E731
-    async with AsyncExitStack() as stack:
-        node = await stack.enter_async_context(node_of(store, observe=observe))
-        publisher = await stack.enter_async_context(SessionPublisher(node=node))
-        session = await stack.enter_async_context(PersistentSession("tablet", node=node))
-        await session.subscribe("t")
+    async with tablet_at(store, observe=observe) as (node, publisher, session):
         await publish(publisher, *range(1, 10))
         messages = [await anext(session) for _ in range(9)]
         for message in (*messages[3:8], *messages[:3]):
@@ -126,11 +137,7 @@ async def test_PS_167_what_is_acknowledged_in_one_turn_is_one_step(store):
 async def test_PS_167_what_is_acknowledged_before_a_connection_is_lost_is_taken(store):
     events = []
     observe = lambda node, event, before, step, now_ns: events.append(event)  # noqa: E731
-    async with AsyncExitStack() as stack:
-        node = await stack.enter_async_context(node_of(store, observe=observe))
-        publisher = await stack.enter_async_context(SessionPublisher(node=node))
-        session = await stack.enter_async_context(PersistentSession("tablet", node=node))
-        await session.subscribe("t")
+    async with tablet_at(store, observe=observe) as (node, publisher, session):
         await publish(publisher, 1)
         await anext(session)
         (life,) = [one for one, visitor in node.reception.visitors.items() if visitor.owner]
@@ -142,11 +149,7 @@ async def test_PS_167_what_is_acknowledged_before_a_connection_is_lost_is_taken(
 
 
 async def test_PS_152_what_is_acknowledged_makes_room_for_as_many_bytes(store):
-    async with AsyncExitStack() as stack:
-        node = await stack.enter_async_context(node_of(store))
-        publisher = await stack.enter_async_context(SessionPublisher(node=node))
-        session = await stack.enter_async_context(PersistentSession("tablet", node=node))
-        await session.subscribe("t")
+    async with tablet_at(store) as (_, publisher, session):
         for letter in "abcde":
             await publisher.publish("t", letter.encode() * (UNACKNOWLEDGED_MAX // 2))
         assert [one[:1] for one in await take(session, 5)] == list("abcde")
@@ -177,13 +180,7 @@ def test_PS_167_what_is_acknowledged_together_is_folded_and_no_client_says_how_m
 
 
 async def test_PS_155_a_clean_start_is_clean_once(store):
-    async with AsyncExitStack() as stack:
-        one = SessionNode(store, name="a", listen=("127.0.0.1", 0), **QUICK)
-        await one.__aenter__()
-        two = await stack.enter_async_context(node_of(store, "b"))
-        session = PersistentSession("tablet", nodes=where(one, two), clean_start=True)
-        await stack.enter_async_context(session)
-        publisher = await stack.enter_async_context(SessionPublisher(nodes=where(two)))
+    async with tablet_at_two(store, clean_start=True) as (one, _, session, publisher):
         await session.subscribe("t")
         await publisher.publish("t", b"1")
         await one.abort()
@@ -191,12 +188,7 @@ async def test_PS_155_a_clean_start_is_clean_once(store):
 
 
 async def test_PS_156_of_qos_2_the_application_has_each_once(store):
-    async with AsyncExitStack() as stack:
-        one = SessionNode(store, name="a", listen=("127.0.0.1", 0), **QUICK)
-        await one.__aenter__()
-        two = await stack.enter_async_context(node_of(store, "b"))
-        session = await stack.enter_async_context(PersistentSession("tablet", nodes=where(one, two)))
-        publisher = await stack.enter_async_context(SessionPublisher(nodes=where(two)))
+    async with tablet_at_two(store) as (one, two, session, publisher):
         await session.subscribe("t", qos=2)
         for number in (1, 2, 3):
             await publisher.publish("t", str(number).encode(), qos=2)

@@ -13,8 +13,7 @@ import pytest
 
 from statemachines.drivers.shared_subscriptions.postgres import PostgresGroupStore, PostgresStreamStore
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore, SqliteStreamStore
-from statemachines.drivers.sql import silent_server
-from statemachines.testing.postgres import run_sql, share_server
+from statemachines.testing.postgres import run_sql
 
 NUMBERS = itertools.count()
 
@@ -99,16 +98,6 @@ class PostgresDatabase:
 
     def streams(self, clock=None, **options):
         return PostgresStreamStore(self.url, clock=clock, **options)
-
-
-@pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory):
-    """The URL of the server; the workers of a run share it."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    with share_server(shared / "postgres") as url, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(silent_server, "PROBE_S", 60.0)  # a server on a busy machine is slow, and is not silent
-        yield url
 
 
 def make_database(kind, request, tmp_path_factory):
