@@ -40,8 +40,15 @@ def make_queue(**shape: Any) -> CircularQueue[bytes]:
     return CircularQueue.create(f"bench-{os.getpid()}-{time.monotonic_ns()}", **shape)
 
 
-def messages_a_second(put: Callable[[], None], get: Callable[[], object], count: int, each: int) -> float:
-    """`put` runs in another process and sends `count` times `each` messages, which `get` takes."""
+def messages_a_second(
+    put: Callable[[], None],
+    get: Callable[[], object],
+    count: int,
+    each: int,
+    finish: Callable[[], object] = lambda: None,
+) -> float:
+    """`put` runs in another process and sends `count` times `each` messages, which `get` takes; then `finish` is
+    called."""
     producer = CONTEXT.Process(target=put)
     producer.start()
     get()
@@ -49,6 +56,7 @@ def messages_a_second(put: Callable[[], None], get: Callable[[], object], count:
     for _ in range(count - 1):
         get()
     spent = time.perf_counter() - began
+    finish()
     producer.join()
     return (count - 1) * each / spent
 
@@ -113,12 +121,14 @@ def open_iceoryx2(name: str) -> tuple[Any, Any]:
     return node, service.subscriber_max_buffer_size(1_024).enable_safe_overflow(False).open_or_create()
 
 
-def send_to_iceoryx2(name: str, count: int) -> None:
-    """The producer of an iceoryx2 service, which sends copies."""
+def send_to_iceoryx2(name: str, count: int, taken: Any) -> None:
+    """The producer of an iceoryx2 service, which sends copies; what it holds goes with it, so it stays until all are
+    taken."""
     _node, service = open_iceoryx2(name)
     publisher, body = service.publisher_builder().create(), Body.from_buffer_copy(BODY)
     for _ in range(count):
         publisher.send_copy(body)
+    taken.wait()
 
 
 def measure_iceoryx2(count: int) -> float:
@@ -134,10 +144,8 @@ def measure_iceoryx2(count: int) -> float:
         sample.delete()
         return body
 
-    return messages_a_second(partial(send_to_iceoryx2, name, count), get, count, 1)
-
-
-# -- many -----------------------------------------------------------------------------------------------------------
+    taken = CONTEXT.Event()
+    return messages_a_second(partial(send_to_iceoryx2, name, count, taken), get, count, 1, taken.set)
 
 
 # -- latency --------------------------------------------------------------------------------------------------------
