@@ -78,8 +78,8 @@ def refuse(*step):
     [
         (Fsm, "reference_step", refuse, "`transitions` refuses it"),
         (Fsm, "reference_step", lambda *step: None, "`transitions` takes another step"),
-        (TAKEOVER, "invariants", (Invariant("never", "PS-1", lambda record: False),), "never does not hold"),
-        (AGENT_PROCESS.fsm, "invariants", (Invariant("never", "SS-1", lambda record: False),), "never does not hold"),
+        (TAKEOVER, "invariants", (Invariant("never", "PS-170", lambda record: False),), "never does not hold"),
+        (AGENT_PROCESS.fsm, "invariants", (Invariant("never", "SS-170", lambda record: False),), "never does not hold"),
     ],
 )
 def test_each_step_is_judged(steps, monkeypatch, owner, name, value, why):
