@@ -25,3 +25,10 @@ def test_the_configuration_that_the_page_shows_is_read(tmp_path):
     path = tmp_path / "param.yaml"
     path.write_text(re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[1])
     assert read_windows(path).publisher.size == 10 << 20
+
+
+def test_the_example_of_both_prints_what_the_page_says():
+    part = PAGE[PAGE.index("## Recovery") :]
+    program, said = (re.search(rf"```{kind}\n(.*?)```", part, re.DOTALL)[1] for kind in ("python", "text"))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
+    assert (done.stdout, done.stderr) == (said, "")

@@ -22,6 +22,14 @@ OPTIONS = {
     "statemachines.drivers.missed_samples.publisher": ("PublisherOptions", "declare_reliable_publisher"),
     "statemachines.drivers.missed_samples.cache": ("CacheOptions", "declare_reliability_cache"),
     "statemachines.drivers.missed_samples.subscriber": ("SubscriberOptions", "declare_reliable_subscriber"),
+    "statemachines.drivers.sequence_windows.zenoh_publisher": (
+        "SequencedPublisherOptions",
+        "declare_sequenced_publisher",
+    ),
+    "statemachines.drivers.sequence_windows.zenoh_subscriber": (
+        "SequencedSubscriberOptions",
+        "declare_sequenced_subscriber",
+    ),
 }
 """Module -> its record of options, and the function that takes them by name."""
 ENVIRONMENT = """
