@@ -9,7 +9,7 @@ JOBS ?= 3
 # Hundreds of processes are begun by the tests; each would compile all that it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test pythons orders lint docs release clauses bench soak lock clean
+.PHONY: help setup demo test quick pythons orders lint docs release clauses bench soak lock clean
 
 help:  ## what there is
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/'
@@ -22,6 +22,10 @@ demo: setup  ## show what it does (INPUT=file: on that file; STORE=postgres: on 
 
 test: setup  ## prove it
 	$(BIN)/python -m pytest -m "not long" -n 4 --dist loadfile --no-loadscope-reorder
+
+quick: setup  ## a minute of it: kernel, steps, properties broken by hand, contracts of stores on SQLite, the smallest of the stale certificates
+	$(BIN)/python -m pytest -q -n 2 -m "not long" -k "not postgres" tests/kernel tests/*/steps tests/*/test_*_watch.py tests/*/drivers/test_*_contract.py tests/shared_subscriptions/drivers/test_store*
+	timeout 20 $(BIN)/gapless check --certificates --stale || [ $$? -eq 124 ]
 
 pythons: setup  ## the tests on every Python from 3.11 to 3.14 that is there, each in out/pythons/VERSION (TESTS=tests/kernel PYTHONS=3.13 JOBS=2: only those)
 	@PYTHONS='$(PYTHONS)' JOBS='$(JOBS)' tools/pythons.sh $(TESTS)

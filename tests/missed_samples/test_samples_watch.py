@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 from broken_runs import runs_of
 from msgspec.structs import replace
@@ -26,15 +27,8 @@ FIRST, ALL = message.Query("p", 1, 1), message.Query("*", 1, 0)
 TIMES = Map({number: number * S for number in range(2, 7)})
 
 
-class Process:
-    """A subscriber that does what a test says."""
-
-    life, node, is_paused = LIFE, "subscriber-1", False
-
-
-class Step:
-    def __init__(self, record):
-        self.record = record
+PROCESS = SimpleNamespace(life=LIFE, node="subscriber-1", is_paused=False)
+"""A subscriber that does what a test says."""
 
 
 class Bench:
@@ -59,22 +53,17 @@ class Bench:
         one = source_record.SourceRecord("x", self.own.recovery, dropped=self.dropped)
         sources = Map(dict.fromkeys(self.kept, one))
         record = SubscriberRecord(self.own.recovery, sources=sources, turned_away=self.turned_away)
-        self.watch.step(self.node, event, None, Step(record), self.now)
+        self.watch.step(self.node, event, None, SimpleNamespace(record=record), self.now)
 
     def publish(self, number):
         record = PublisherRecord("p", "demo/0", next=3)
         node = Node(PUBLISHER, replace(record, next=0), name="p", now_ns=0)
-        self.watch.step(node, Publish(number), None, Step(record), 0)
+        self.watch.step(node, Publish(number), None, SimpleNamespace(record=record), 0)
 
     def come(self, *numbers, source="p"):
         """Samples come, of a source that is kept from then on."""
         self.kept.add(source)
         for number in numbers:
-            self.step(message.Sample(source, number, number))
-
-    def meet(self, source):
-        """It comes, and is not kept."""
-        for number in range(2):
             self.step(message.Sample(source, number, number))
 
     def keep(self, *sources):
@@ -96,7 +85,7 @@ class Bench:
         self.tell(message.Missed(source, first, first if last is None else last))
 
     def tell(self, event):
-        self.watch.tell(Process, LIFE, event, self.now)
+        self.watch.tell(PROCESS, LIFE, event, self.now)
 
     def ask(self, first, n=1, source="p"):
         last = first + self.own.recovery.window - 1
@@ -153,7 +142,7 @@ class Shelf(Bench):
 
     def step(self, event):
         record = replace(self.record, queues=Map(self.queues), not_kept=self.not_kept)
-        self.watch.step(self.node, event, None, Step(record), 0)
+        self.watch.step(self.node, event, None, SimpleNamespace(record=record), 0)
 
     def come(self, first, last, *kept, source="p"):
         """Samples come, and these ranges are kept then."""
@@ -178,7 +167,7 @@ class Shelf(Bench):
             del self.queues[source, "k"]
 
     def tell(self, event):
-        self.watch.tell(Process, "c~1/cache", event, 0)
+        self.watch.tell(PROCESS, "c~1/cache", event, 0)
 
 
 def quick(**given):
