@@ -18,14 +18,40 @@ from statemachines.testing.steps_words import StepsWords, split_outside
 from statemachines_sim.judge import Violation
 
 
+class WatchHand:
+    """Words of all hands: `watch`, and the `world` that it watches."""
+
+    def tallies(self, counts):
+        """It has counted these."""
+        assert {**self.watch.tally(), **counts} == self.watch.tally()
+
+    def tallies_only(self, counts):
+        """And nothing else."""
+        assert {name: count for name, count in self.watch.tally().items() if count} == counts
+
+    def over(self):
+        """Nothing is owed."""
+        assert self.watch.missing(self.world) is None
+
+    def still_open(self, name):
+        """Something is owed, and nothing is broken yet."""
+        assert self.watch.missing(self.world)[0] == name
+
+    def at(self, t_ns):
+        """Time passes."""
+        self.world.env.run(until=t_ns)
+
+
 def runs_of(text, words):
     """A test with a case for each run of the text; `words`: name -> value, `HAND` among them."""
-    cases, title = [], ""
+    cases, titles = [], []
     for line in Path(text).read_text(encoding="utf-8").replace("\\\n", "").splitlines():
         if line.startswith("    "):
-            cases.append(pytest.param(title.partition(" ")[0], line, id=f"{title} {len(cases)}"))
+            cases.append(pytest.param(titles[-1].partition(" ")[0], line, id=f"{titles[-1]} {len(cases)}"))
         elif line:
-            title = line
+            titles.append(line)
+    empty = [title for title in titles if not any(case.id.startswith(title) for case in cases)]
+    assert (len(titles) > 0, empty) == (True, []), f"{text}: no run stands below {empty or 'any title'}"
 
     @pytest.mark.parametrize(("name", "run"), cases)
     def test(name, run):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
-from broken_runs import runs_of
+from broken_runs import WatchHand, runs_of
 from msgspec.structs import replace
 
 from statemachines.cursor_recovery import memory, reader
@@ -21,7 +21,7 @@ W1, W2, R1, R2 = "writer-1~1", "writer-2~1", "reader-1~1", "reader-2~1"
 NOW = 10**10
 
 
-class Hand:
+class Hand(WatchHand):
     """A world without processes: accesses are made, and things told, by hand."""
 
     def __init__(self, **keys):
@@ -65,19 +65,6 @@ class Hand:
 
     def deliver(self, life, position, payload=b"AAAA", messages=1):
         self.tell(life, ReadDone(ReadOutcome.DELIVERED, position, messages, payload))
-
-    def tallies(self, **counts):
-        assert {**self.watch.tally(), **counts} == self.watch.tally()
-
-    def over(self):
-        assert self.watch.missing(self.world) is None
-
-    def still_open(self, name):
-        """Something is owed, and nothing is broken yet."""
-        assert self.watch.missing(self.world)[0] == name
-
-    def at(self, t_ns):
-        self.world.env.run(until=t_ns)
 
     def skip(self, life, end):
         self.access(life, memory.CompareAndSwap(memory.READ_HEAD, 0, end))

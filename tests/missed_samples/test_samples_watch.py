@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
-from broken_runs import runs_of
+from broken_runs import WatchHand, runs_of
 from msgspec.structs import replace
 
 from statemachines.kernel import Map, Node
@@ -31,7 +31,7 @@ PROCESS = SimpleNamespace(life=LIFE, node="subscriber-1", is_paused=False)
 """A subscriber that does what a test says."""
 
 
-class Bench:
+class Bench(WatchHand):
     """A watch beside a subscriber whose every word a test makes up; `kept`: the sources that it says it keeps."""
 
     def __init__(self, *, history=None, whole=False, width=64, **recovery):
@@ -45,9 +45,6 @@ class Bench:
 
     def set(self, **fields):
         vars(self).update(fields)
-
-    def tallies(self, **counts):
-        assert {**self.watch.tally(), **counts} == self.watch.tally()
 
     def step(self, event):
         one = source_record.SourceRecord("x", self.own.recovery, dropped=self.dropped)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
-from broken_runs import runs_of
+from broken_runs import WatchHand, runs_of
 
 from statemachines.sequence_windows.late_join import Join, Joining
 from statemachines.sequence_windows.loss_notifier import Advisory
@@ -25,7 +25,7 @@ TWELVE = tuple(f"n{number}" for number in range(12))
 LISTED = tuple((name, 1) for name in TWELVE[:9])
 
 
-class Hand:
+class Hand(WatchHand):
     """A world without processes of its own: one publisher, one receiver, and everything else by hand."""
 
     def __init__(self, **keys):
@@ -43,19 +43,6 @@ class Hand:
         one.local_now = lambda: self.world.now
         self.world.processes[node] = one
         return one
-
-    def tallies(self, counts):
-        assert {**self.watch.tally(), **counts} == self.watch.tally()
-
-    def over(self):
-        assert self.watch.missing(self.world) is None
-
-    def still_open(self, name):
-        """Something is owed, and nothing is broken yet."""
-        assert self.watch.missing(self.world)[0] == name
-
-    def at(self, t_ns):
-        self.world.env.run(until=t_ns)
 
     def send(self, frame, base, subject="s"):
         ordinal = self.watch.publish(self.p, subject, Stamped(frame, base, base))

@@ -99,7 +99,7 @@ def spare(known: dict[str, Any], kills: list[dict[str, Any]]) -> list[str]:
         for test in tests:
             holds[test] |= {function, *CLAUSE.findall(test.partition("::")[2].partition("[")[0])}
     for number, one in enumerate(kills):
-        for test in one["by"]:
+        for test in holds.keys() & one["by"]:
             holds[test].add(f"kill {number}")
     carriers: dict[str, set[str]] = defaultdict(set)
     for test, things in holds.items():
