@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from statemachines.testing.steps_words import StepsWords, split_outside
+from statemachines.testing.steps import StepsWords, split_outside
 from statemachines_sim.judge import Violation
 
 

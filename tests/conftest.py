@@ -80,7 +80,7 @@ def pytest_pyfunc_call(pyfuncitem):
 
 def counts():
     """What tests of this process have counted; nothing is imported for it."""
-    module = sys.modules.get("statemachines.testing.entry_count")
+    module = sys.modules.get("statemachines.testing.system_test")
     return {} if module is None else module.COUNTS
 
 
@@ -273,7 +273,7 @@ def pytest_terminal_summary(terminalreporter):
     for name, count in counts().items():
         add_entries(name, count.sizes(), ())
     if ENTRIES:
-        from statemachines.testing.entry_count import format_entries
+        from statemachines.testing.system_test import format_entries
 
         terminalreporter.section("entries taken")
         for name, by_component in sorted(ENTRIES.items()):

@@ -1,24 +1,34 @@
-"""Page: what one or several analyses found, as one HTML file that needs nothing else."""
+"""Page: what one or several analyses found, as one HTML file that needs nothing else.
+
+Drawing of a comparison: one measure of several sides, as horizontal bars, as SVG.
+
+Shown run: of all runs of an analysis the one that the page tells, and all that it shows of it.
+
+Page head: the verdict in a sentence, and what somebody needs who wants to see it again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import jinja2
 import msgspec
+from markupsafe import Markup, escape
 
+from statemachines import __version__
 from statemachines.kernel import Fsm
 from statemachines.plain_text import plain_lines
 from statemachines.whole_file import write_whole
-from statemachines_reports import draw_bars, draw_histogram, draw_machine
-from statemachines_reports.comparison import Comparison
+from statemachines_reports import draw_histogram, draw_machine, draw_sequence, draw_timeline
+from statemachines_reports.columns import Columns, columns_of_run, read_run
+from statemachines_reports.comparison import Comparison, settings_of
 from statemachines_reports.coverage import RowCoverage, coverage_of, describe_line, list_takeable
 from statemachines_reports.draw_histogram import format_ns
 from statemachines_reports.judge import Judges
-from statemachines_reports.page_head import PageHead, head_of
 from statemachines_reports.pipeline import (
     NO_DATA,
     NO_LOG,
@@ -29,9 +39,225 @@ from statemachines_reports.pipeline import (
     CheckSummary,
     own_tables,
 )
-from statemachines_reports.protocol import FaultColumns, Measure, Section
-from statemachines_reports.shown_run import ShownRun, show_run
+from statemachines_reports.protocol import FaultColumns, Measure, PageDrawing, Section, Story, no_pictures
+from statemachines_reports.run_story import RunStory, read_story, time_of
 from statemachines_reports.tables import ALL, amounts_of
+
+MOST_NAMES: Final = 6
+"""Scenarios, nodes or versions that are named."""
+
+MOST_VIOLATIONS: Final = 30
+"""Of a run, so many are listed in their order."""
+
+
+class PageHead(msgspec.Struct, frozen=True):
+    """`verdict`: HELD, VIOLATED or INCONCLUSIVE; `sentence`: of what; `facts`: (what, value); `settings` by key."""
+
+    verdict: str
+    sentence: str
+    facts: list[tuple[str, str]]
+    command: str
+    settings: dict[str, str]
+
+
+def head_of(analysis: Analysis) -> PageHead:
+    """What stands first of an analysis."""
+    verdict, sentence = _verdict(analysis)
+    runs = list(analysis.trace.runs.values())
+    made_by = {f"{name} {number}" for run in runs for name, number in _decode(run.versions).items()}
+    seeds = sorted({run.seed for run in runs if run.scenario != "real"})
+    nodes = [str(one) for facts in analysis.trace.parameters.values() for one in facts.get("nodes") or ()]
+    facts = [
+        ("scenario", _names(sorted({run.scenario for run in runs if run.scenario != "real"}))),
+        ("seed" if len(seeds) == 1 else "seeds", _range(seeds)),
+        ("nodes", _names(nodes)),
+        ("made by", _names(sorted(made_by))),
+        ("judged by", f"gapless {__version__}, {analysis.engine.name}"),
+    ]
+    return PageHead(
+        verdict,
+        sentence,
+        [(what, value) for what, value in facts if value],
+        _command(analysis),
+        settings_of(analysis.trace),
+    )
+
+
+def _verdict(analysis: Analysis) -> tuple[str, str]:
+    runs = f"{analysis.runs:,} run{'s' if analysis.runs != 1 else ''}, {analysis.rows:,} rows"
+    broken = [check.name for check in analysis.checks if check.verdict == VIOLATED]
+    if broken:
+        bad = {line["run"] for line in analysis.tables["findings"] if line["promised"]}
+        bad |= {number for number, run in analysis.trace.runs.items() if run.outcome != "held"}
+        where = f"in {len(bad):,} of {runs}" if analysis.runs > 1 else f"in {runs}"
+        return "VIOLATED", f"{_names(broken)} {where}"
+    lacking = [*(f"{name} is not installed" for name in analysis.unjudged_steps), *analysis.absent]
+    if lacking:
+        return "INCONCLUSIVE", f"missing: {_names(lacking)}; {runs}"
+    held = sum(check.checked > 0 for check in analysis.checks)
+    return "HELD", f"{held} checks over {runs}"
+
+
+def _command(analysis: Analysis) -> str:
+    """What makes these runs again; "" for runs of real nodes, and of several scenarios."""
+    runs = list(analysis.trace.runs.values())
+    if len({run.scenario for run in runs}) != 1 or runs[0].scenario == "real":
+        return ""
+    given = analysis.trace.parameters[runs[0].run]
+    if "set" not in given:
+        return ""
+    name = f"{given['protocol']}/{runs[0].scenario}" if given.get("protocol") else runs[0].scenario
+    sets: Sequence[Any] = given.get("set") or ()
+    words = [word for one in sets for word in ("--set", str(one))]
+    seeds = sorted(run.seed for run in runs)
+    if len(seeds) == 1:
+        return shlex.join(["gapless", "simulate", name, "--seed", str(seeds[0]), *words, "--trace", "DIR"])
+    counted = ["--from", str(seeds[0]), "--seeds", str(seeds[-1] - seeds[0] + 1)]
+    return shlex.join(["gapless", "campaign", name, *counted, *words, "--trace", "DIR"])
+
+
+def list_violations(analysis: Analysis, run: int) -> list[dict[str, Any]]:
+    """What is wrong in a run, in the order in which it happened: a cause stands before its consequences.  The rows of a
+    trace keep the order of each node, and a message stands before what it brought.  What has no row, since it is about
+    the end of a run, comes last; so does what the monitors said while the run was made."""
+    found = [line for line in analysis.tables["findings"] if line["run"] == run and line["promised"]]
+    found.sort(key=lambda line: (line["seq"] < 0, line["seq"], line["check"]))
+    lines = [{name: line[name] for name in ("check", "seq", "detail")} for line in found[:MOST_VIOLATIONS]]
+    outcome = analysis.trace.runs[run].outcome
+    if outcome != "held":
+        lines.append({"check": "monitor, while it ran", "seq": -1, "detail": outcome})
+    return lines
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more
+
+
+def _range(seeds: list[int]) -> str:
+    if len(seeds) < 3 or seeds != list(range(seeds[0], seeds[-1] + 1)):
+        return _names([str(seed) for seed in seeds])
+    return f"{seeds[0]} to {seeds[-1]}"
+
+
+def _decode(text: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return {}
+
+
+WIDTH, LINE, TOP = 540, 26, 10
+LABEL, VALUE = 190, 90
+
+
+def draw(name: str, bars: list[tuple[str, float | None]], shown: Callable[[float], str]) -> Markup:
+    """`bars`: side -> value (None: nothing was measured); `shown` writes a value."""
+    most = max((value for _, value in bars if value is not None), default=0.0) or 1.0
+    height = 2 * TOP + LINE * len(bars)
+    parts = [
+        f'<svg class="chart bars" viewBox="0 0 {WIDTH} {height}" style="max-width:{WIDTH}px" role="img">'
+        f"<title>{escape(name)}</title>"
+    ]
+    for number, (side, value) in enumerate(bars):
+        y = TOP + number * LINE
+        width = 0.0 if value is None else (WIDTH - LABEL - VALUE) * value / most
+        text = "nothing measured" if value is None else shown(value)
+        parts.append(f'<text class="side" x="{LABEL - 10}" y="{y + 17}">{escape(shorten_label(side))}</text>')
+        parts.append(
+            f'<rect class="bar side-{number % 4}" x="{LABEL}" y="{y + 4}" width="{max(width, 1.5):.1f}" '
+            f'height="{LINE - 9}" rx="2"/>'
+        )
+        parts.append(f'<text class="value" x="{LABEL + width + 8:.1f}" y="{y + 17}">{escape(text)}</text>')
+    return Markup("".join(parts) + "</svg>")
+
+
+def shorten_label(side: str) -> str:
+    """What fits beside a bar."""
+    return side if len(side) <= 28 else f"…{side[-27:]}"
+
+
+class ShownRun(msgspec.Struct):
+    """`name`: which run it is, in words; `violations`: what is wrong in it, in its order, each with its time;
+    `repeated`: cause -> messages that were delivered again."""
+
+    name: str
+    violations: list[dict[str, Any]] = []
+    repeated: dict[str, int] = {}
+    timeline: PageDrawing | None = None
+    picture: draw_sequence.Picture | None = None
+    drawings: list[PageDrawing] = []
+
+
+def show_run(analysis: Analysis) -> ShownRun:
+    """Of a failing run if there is one (the shortest), else of a counterexample to what is not promised, else of the
+    first: its messages, and what its protocols draw of it."""
+    number, found = _choose(analysis)
+    run = analysis.trace.runs[number]
+    name = f"run {number}" if run.scenario == "real" else f"run {number}: {run.scenario}, seed {run.seed}"
+    seq = None if found is None else found["seq"]
+    story = _story(analysis, "" if found is None else _owners(analysis)[found["check"]])
+    for path in analysis.trace.files:
+        if not read_run(path, ["run"], number).num_rows:
+            continue
+        columns = columns_of_run(path, number)
+        told = read_story(columns, [report.roles for report in analysis.judges.reports.values()])
+        violations = _timed(list_violations(analysis, number), columns, told)
+        broken = None if found is None else time_of(columns, found["seq"])
+        return ShownRun(
+            name,
+            violations,
+            told.repeated or {},
+            draw_timeline.draw(told, broken if violations else None),
+            draw_sequence.draw(path, number, story, seq),
+            _drawings(analysis, columns, number, seq),
+        )
+    return ShownRun(name)
+
+
+def _choose(analysis: Analysis) -> tuple[int, dict[str, Any] | None]:
+    """The run, and what it is told of: the first that a protocol's own check finds in it, by its place in the run."""
+    trace = analysis.trace
+    findings = analysis.tables["findings"]
+    failing = {line["run"] for line in findings if line["promised"]}
+    failing |= {number for number, run in trace.runs.items() if run.outcome != "held"}
+    owners = _owners(analysis)
+    placed = [line for line in findings if owners[line["check"]] and line["seq"] >= 0]
+    if failing:
+        number = min(failing, key=lambda run: trace.parameters[run].get("rows", 0))
+    else:
+        number = placed[0]["run"] if placed else min(trace.runs)
+    mine = [line for line in placed if line["run"] == number and (line["promised"] or not failing)]
+    return number, min(mine, key=lambda line: line["seq"], default=None)
+
+
+def _owners(analysis: Analysis) -> dict[str, str]:
+    """Check as shown -> its protocol."""
+    return {shown: protocol for shown, protocol, _ in analysis.judges.checks}
+
+
+def _timed(violations: list[dict[str, Any]], columns: Columns, told: RunStory) -> list[dict[str, Any]]:
+    """With the time since the run began, where a row says it."""
+    for line in violations:
+        at = time_of(columns, line["seq"]) if line["seq"] >= 0 else None
+        line["at"] = "" if at is None else format_ns(max(0, at - told.begin_ns))
+    return violations
+
+
+def _drawings(analysis: Analysis, columns: Columns, number: int, seq: int | None) -> list[PageDrawing]:
+    """What the protocols draw of a run, if any of them draws."""
+    parameters = analysis.trace.parameters[number]
+    drawing = [report for report in analysis.judges.reports.values() if report.pictures is not no_pictures]
+    return [one for report in drawing for one in report.pictures(columns, parameters, seq)]
+
+
+def _story(analysis: Analysis, protocol: str) -> Story:
+    """Of the protocol whose finding is told, or of the only one there is; several tell everything."""
+    reports = analysis.judges.reports
+    if protocol:
+        return reports[protocol].story
+    return next(iter(reports.values())).story if len(reports) == 1 else Story()
+
 
 PERCENTILES = ("p50", "p90", "p99", "max")
 NOTHING = "\N{EN DASH}"
@@ -195,8 +421,7 @@ def beside_of(comparison: Comparison, judges: Judges) -> Beside:
             shown.append((f"{measure.title.lower()}, {percentile}", [_time(value) for value in values]))
     charts = [chart for report in judges.reports.values() for chart in report.charts]
     drawn = [
-        (one.title, draw_bars.draw(one.title, [(line["side"], line[one.key]) for line in lines], one.shown_as))
-        for one in charts
+        (one.title, draw(one.title, [(line["side"], line[one.key]) for line in lines], one.shown_as)) for one in charts
     ]
     return Beside(comparison, shown, drawn)
 

@@ -21,12 +21,12 @@ from statemachines_sim.judge import Violation as Violation
 from statemachines_sim.machine_process import MachineProcess as MachineProcess
 from statemachines_sim.machine_process import machine_role as machine_role
 from statemachines_sim.machine_process import make_single_host as make_single_host
+from statemachines_sim.network import delay as delay
+from statemachines_sim.network import drop as drop
+from statemachines_sim.network import duplicate as duplicate
 from statemachines_sim.node_life import Device as Device
 from statemachines_sim.node_life import NodeLife as NodeLife
 from statemachines_sim.protocol import SimProtocol as SimProtocol
-from statemachines_sim.rules import delay as delay
-from statemachines_sim.rules import drop as drop
-from statemachines_sim.rules import duplicate as duplicate
 from statemachines_sim.scenario import Net as Net
 from statemachines_sim.scenario import Phases as Phases
 from statemachines_sim.scenario import Scenario as Scenario

@@ -10,29 +10,150 @@ Everything follows from the scenario, the seed and the fault schedule: the same 
     world.network.rule(drop("ping", nth=3))
     world.run(until_ns=5 * S)                            # a property that breaks raises `Violation`
     world.pause("server-1")
+
+Data recorder: a recorder whose rows have all that a replay needs: events, local times, records.
+
+Silent recorder: a recorder that makes no rows, for runs of which only the outcome counts; monitors hear
+everything.
+
+Nemesis: carries out a fault schedule, a SimPy process for each fault, and heals everything at the end of the safety
+phase.
 """
 
 from __future__ import annotations
 
 import random
 import traceback
+from collections.abc import Generator, Mapping
 from typing import Any
 
 import msgspec
 
-from statemachines.kernel import GaplessError
+from statemachines.kernel import Event, GaplessError, Message, Node, Step
+from statemachines.trace.row import record_row, step_rows, with_local_time
 from statemachines_sim.clock import rest_collector
 from statemachines_sim.cluster import SimCluster, Watch
-from statemachines_sim.data_recorder import DataRecorder
 from statemachines_sim.fault import Fault
+from statemachines_sim.faults.kind import FaultKind
 from statemachines_sim.judge import Judge, Violation
-from statemachines_sim.nemesis import Nemesis
 from statemachines_sim.protocol import NOTHING, Scenario, SimProtocol
-from statemachines_sim.recorder import Recorder
+from statemachines_sim.recorder import Entry, Recorder
+from statemachines_sim.run_observer import RunObserver
 from statemachines_sim.schedule import draw
-from statemachines_sim.silent_recorder import SilentRecorder
 from statemachines_sim.swarm import settle
 from statemachines_sim.units import S
+
+
+class DataRecorder(Recorder):
+    """In place of `Recorder`: each machine's record is in the trace after its first step, and at the end."""
+
+    def __init__(self, monitors: RunObserver | None) -> None:
+        super().__init__(monitors, data=True)
+        self._nodes: dict[str, Node[Any]] = {}
+
+    def step(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
+        """The observer of every node."""
+        true_ns = now_ns if self.true_clock is None else self.true_clock.now
+        own, *children = step_rows(node, event, before, step, true_ns, self.msg, True)
+        self.note(own if true_ns == now_ns else with_local_time(own, now_ns))
+        for row in children:
+            self.note(row)
+        if self._nodes.get(node.name) is not node:
+            self._nodes[node.name] = node
+            self.note(record_row(true_ns, node, "first"))
+        if self._monitors is not None:
+            self._monitors.step(node, event, before, step, true_ns)
+
+    def end(self, now_ns: int) -> None:
+        """The run is over."""
+        for _, node in sorted(self._nodes.items()):
+            self.note(record_row(now_ns, node, "last"))
+        self._nodes.clear()
+
+
+class SilentRecorder(Recorder):
+    """In place of `Recorder`: `rows` stays empty."""
+
+    def __init__(self, monitors: RunObserver | None, data: bool = False) -> None:
+        super().__init__(monitors, data)
+        self.note = self.note_parts = _let_go
+
+    def step(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
+        """Monitors only."""
+        if self.true_clock is not None:
+            now_ns = self.true_clock.now
+        if self._watch_step is not None:
+            self._watch_step(node, event, before, step, now_ns)
+
+    def message(self, kind: str, now_ns: int, node: str, instance: str, peer: str, msg: int, message: Message) -> None:
+        """No row."""
+
+    def tell(self, now_ns: int, node: str, instance: str, machine: str, event: Event) -> None:
+        """No row."""
+
+    def ask(self, now_ns: int, node: str, instance: str, request: Any, service: str) -> None:
+        """No row."""
+
+    def fault(self, now_ns: int, node: str, fault: str, peer: str = "", **details: object) -> None:
+        """Monitors only."""
+        if self._monitors is not None:
+            self._monitors.fault(fault, node, now_ns)
+
+
+def _let_go(entry: Entry) -> None:
+    """Nothing is kept."""
+
+
+class Nemesis:
+    """`done` counts the faults that took effect, by kind."""
+
+    def __init__(self, world: SimCluster, kinds: Mapping[str, FaultKind], schedule: tuple[Fault, ...]) -> None:
+        self._world = world
+        self._kinds = kinds
+        self._healed = False
+        self.done: dict[str, int] = {}
+        for fault in schedule:
+            kind = self._kinds[fault.kind]
+            kind.prepare(world, fault)
+            if kind.from_start:
+                self._begin_now(fault)  # no process has started
+            else:
+                world.env.process(self._carry_out(fault))
+
+    def heal(self) -> None:
+        """No more faults but those that last; what is down comes back, what stands still goes on, every other wire is
+        whole, every clock runs at its true rate."""
+        self._healed = True
+        world = self._world
+        world.network.heal()
+        for device in world.devices.values():
+            device.heal()
+        world.note("heal", "")
+        world.clocks.heal()
+        for node in sorted(world.earlier_lives):
+            world.note("end_twin", node)
+            world.supersede(node)
+        for node in world.dead:
+            world.revive(node)
+        for node in sorted(world.processes):
+            world.processes[node].heal()
+
+    def _carry_out(self, fault: Fault) -> Generator[Any]:
+        """One fault: it begins at its time and ends after it, unless all is healed before."""
+        env, kind = self._world.env, self._kinds[fault.kind]
+        yield env.timeout(fault.at_ns)
+        if self._healed or not self._begin_now(fault) or kind.lasting:
+            return
+        yield env.timeout(fault.for_ns)
+        if not self._healed:
+            kind.end(self._world, fault)
+
+    def _begin_now(self, fault: Fault) -> bool:
+        if not self._kinds[fault.kind].begin(self._world, fault):
+            return False
+        self.done[fault.kind] = self.done.get(fault.kind, 0) + 1
+        return True
+
 
 TICK = S // 4
 """How often the liveness phase looks whether it is done."""

@@ -14,7 +14,7 @@ PROTOCOL = Protocol(
         "writer": "statemachines.cursor_recovery.writer:WRITER",
         "reader": "statemachines.cursor_recovery.reader:READER",
         "cursor": "statemachines.cursor_recovery.cursor:CURSOR",
-        "memory_block": "statemachines.cursor_recovery.memory_block:BLOCK",
+        "memory_block": "statemachines.cursor_recovery.observers:BLOCK",
     },
     page="statemachines.cursor_recovery:clauses.md",
     areas={

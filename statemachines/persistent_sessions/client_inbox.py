@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from statemachines.kernel import STAY, Effects, Fsm, Ignore, Invariant, Map, Row, Send, Tell
 from statemachines.persistent_sessions import client_inbox_record as own
 from statemachines.persistent_sessions.client_inbox_record import AWAY, CONNECTED, ClientInboxRecord, InHand
-from statemachines.persistent_sessions.client_message import Delivered
-from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec, Pubrel
+from statemachines.persistent_sessions.message import Delivered, Puback, Pubcomp, Pubrec, Pubrel
 
 NODE = "node"
 """The node that is connected, whichever it is."""

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from statemachines.kernel import STAY, Effect, Effects, Fsm, Ignore, Invariant, Row, Send, Tell, keys_in_order
 from statemachines.persistent_sessions import publication_record as own
-from statemachines.persistent_sessions.client_message import PublishStored, Refused
+from statemachines.persistent_sessions.message import PublishStored, Refused
 from statemachines.persistent_sessions.publication_record import AWAY, CONNECTED, PublicationRecord
 
 NODE = "node"

@@ -34,8 +34,8 @@ from statemachines.persistent_sessions.resume_record import (
     ResumeEnded,
     ResumeRecord,
 )
-from statemachines.persistent_sessions.row_merge import add_take, may_pass, needs_read, release_rows
 from statemachines.persistent_sessions.times import MS
+from statemachines.persistent_sessions.waiting_messages import add_take, may_pass, needs_read, release_rows
 from statemachines.persistent_sessions.writer_flow import WRITER_FLOW
 from statemachines.persistent_sessions.writer_flow_actions import (
     is_full,

@@ -1,12 +1,14 @@
 """SessionTables: the tables of one session, and the service that carries out what is asked of them.
 
 Explorer and tests hold it as a value.  Rows may become visible to readers later than they are stored, as on a replica.
+
+SessionLoad: how much an owner has in its hands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -45,6 +47,7 @@ from statemachines.persistent_sessions.request import (
     UnsubscribeLive,
     change_state,
 )
+from statemachines.persistent_sessions.resume_record import ResumeRecord
 
 SESSION = "s1"
 
@@ -304,3 +307,24 @@ def put_shelf(tables: Any, shelf: StoredRows) -> Any:
 def _rows(shelf: StoredRows, epoch: int, wanted: Callable[[StoredEntry], bool]) -> tuple[Queued, ...]:
     rows = (one.queued for one in shelf.entries if one.epoch == epoch and one.queued is not None and wanted(one))
     return tuple(sorted(rows, key=lambda row: row.number))
+
+
+class SessionLoad(NamedTuple):
+    """Of some sessions: how many are `resumed`, and messages in flight, `queued` for the client, and `blocked`."""
+
+    resumed: int
+    in_flight: int
+    queued: int
+    blocked: int
+
+
+def measure_load(records: Iterable[ResumeRecord | None]) -> SessionLoad:
+    """The load of these owners; None has nothing."""
+    found = [one for one in records if one is not None]
+    deliveries = [one.delivery for one in found if one.delivery is not None]
+    return SessionLoad(
+        len(deliveries),
+        sum(len(one.state.packets) for one in deliveries),
+        sum(len(one.state.queued) for one in deliveries),
+        sum(len(queue) for one in found for queue in one.blocked_rows.values()),
+    )

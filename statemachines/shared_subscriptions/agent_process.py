@@ -62,7 +62,7 @@ from statemachines.shared_subscriptions.borrower import (
     OnUnsubscribe,
     Start,
 )
-from statemachines.shared_subscriptions.detours import is_detoured
+from statemachines.shared_subscriptions.configuration import is_detoured
 from statemachines.shared_subscriptions.group import GROUP, DeclarationRefused, Declare, GroupDeclared, GroupRecord
 from statemachines.shared_subscriptions.message import (
     Disconnect,

@@ -10,8 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import Call, LookAt, Map, Status, TraceColumns, in_order
-from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines.shared_subscriptions.detours import Detours
+from statemachines.shared_subscriptions.configuration import Configuration, Detours
 from statemachines.shared_subscriptions.group_store import Order
 from statemachines.shared_subscriptions.message import Report, ToConsumer
 from statemachines.shared_subscriptions.private_subscription import NOW

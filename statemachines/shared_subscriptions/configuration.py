@@ -1,18 +1,23 @@
 """Configuration of a group, and the relations that its values must keep (SS-210, SS-211).
 
 All times are integer milliseconds in the configuration and nanoseconds in records and effects.
+
+Detours: through whom a process reaches those that it does not reach directly, as a value in its record (D-151).
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
-from statemachines.kernel import ConfigurationError
+from statemachines.kernel import ConfigurationError, Map
+from statemachines.shared_subscriptions.message import LeaderWanted, RelayedToBorrower, RelayedToLeader
 from statemachines.shared_subscriptions.names import check_topic
+from statemachines.shared_subscriptions.relay import DETOURS_MAX
 
 MS = 1_000_000
 """Nanoseconds in a millisecond."""
@@ -158,3 +163,40 @@ def _shrink(duration_ns: int, drift: float) -> int:
     """`duration_ns * (1 - drift) / (1 + drift)`, rounded down."""
     slow, fast = _rates(drift)
     return duration_ns * slow // fast
+
+
+class Detour(msgspec.Struct, frozen=True, gc=False):
+    """`via`: the follower; `turn`: when it was used last, as a running number."""
+
+    via: str
+    turn: int
+
+
+class Detours(msgspec.Struct, frozen=True, gc=False):
+    """Of at most `DETOURS_MAX` borrowers, those used last.  `turns`: turn -> borrower; `turn`: the next."""
+
+    of: Map[str, Detour] = Map()
+    turns: Map[int, str] = Map()
+    turn: int = 0
+
+    def keep(self, borrower: str, via: str) -> Detours:
+        """From now on the borrower is reached through `via`, too."""
+        kept = self.drop(borrower)
+        turn = kept.turn
+        kept = Detours(kept.of.set(borrower, Detour(via, turn)), kept.turns.set(turn, borrower), turn + 1)
+        return kept.drop(kept.turns[min(kept.turns)]) if len(kept.of) > DETOURS_MAX else kept
+
+    def drop(self, borrower: str) -> Detours:
+        """The direct way works, or nobody is there any more."""
+        known = self.of.get(borrower)
+        if known is None:
+            return self
+        of, turns = self.of.delete(borrower), self.turns.delete(known.turn)
+        return replace(self, of=of, turns=turns) if of else Detours()
+
+
+def is_detoured(detours: Detours, message: Any) -> bool:
+    """Whether the message goes both ways, or around."""
+    if not detours.of or type(message) in (LeaderWanted, RelayedToBorrower, RelayedToLeader):
+        return False
+    return getattr(message, "borrower", "") in detours.of

@@ -4,14 +4,39 @@ One `Session` reads and delivers for all of them.  What it decides is the declar
 of an application.  No input or output of its own: a driver feeds it and performs what comes out.  `Tell(Deliver)`,
 `Tell(Acknowledged)`, `Tell(Ready)`, `Tell(ReadTo)`, `Tell(Suspended)`, `Tell(Resumed)` and `Tell(Ended)` are for the
 application.
+
+Agent: the Borrowers of one session, for those who have a session of their own (source: "Shared Subscription Agent").
+
+To subscribe is to declare the group.  When that is done it makes a borrower for the subscription; it hands events to
+the one they are for, makes the next when one had to end itself (new id, the epoch that the claim names), and repeats
+the last word of one of this life that is gone to leaders that talk to it still.  Borrowers know nothing of each other
+and are told apart by their ids alone: after a quick unsubscribe and subscribe two of one group and filter live side by
+side, one finishing, one connecting.
+
+What it decides is the declared process `AGENT`.  Here are the calls of an application, each an event of that process,
+and what may be read of it.
 """
 
 from __future__ import annotations
 
-from statemachines.kernel import ConfigurationError, Outgoing
+from collections.abc import Mapping
+from itertools import chain
+from typing import Any
+
+from statemachines.kernel import ConfigurationError, Outgoing, Process, ProcessRunner
 from statemachines.kernel.node import Observer
-from statemachines.shared_subscriptions.agent import Agent
-from statemachines.shared_subscriptions.agent_record import BUFFER, Private, SharedFilter, SubscribeAlone
+from statemachines.shared_subscriptions.agent_process import AGENT, BORROWERS, DECLARERS
+from statemachines.shared_subscriptions.agent_record import (
+    BUFFER,
+    AgentRecord,
+    EndSubscription,
+    LeaveAll,
+    LeaveSubscription,
+    Private,
+    SharedFilter,
+    SubscribeAlone,
+    SubscribeShared,
+)
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.handler_process import HANDLER, SESSIONS
 from statemachines.shared_subscriptions.returned_messages import check_nack
@@ -25,6 +50,85 @@ from statemachines.shared_subscriptions.session import (
     list_kept,
 )
 from statemachines.shared_subscriptions.stream_store import Fetched
+
+
+class Agent(ProcessRunner):
+    """`life` is the incarnation of the process (`consumer-1~3`); `registries`: the nodes where leaders are found, one
+    or several, asked in turn.  A subscription goes by the id of its first borrower."""
+
+    PROCESS: Process[AgentRecord] = AGENT
+
+    def __init__(
+        self,
+        life: str,
+        registries: str | tuple[str, ...],
+        configuration: Configuration,
+        *,
+        buffer: int = 0,
+        observe: Observer | None = None,
+        check: bool = False,
+    ) -> None:
+        registries = (registries,) if isinstance(registries, str) else registries
+        if not registries:
+            raise ConfigurationError("registries", registries, "must name at least one leader host")
+        record = AgentRecord(life, registries, configuration.check(), buffer)
+        super().__init__(self.PROCESS, record, observe=observe, check=check)
+
+    # -- calls --------------------------------------------------------------------------------------------------
+
+    def subscribe(self, wanted: SharedFilter, now_ns: int) -> tuple[str, list[Outgoing]]:
+        """Begin: the id of the new subscription, and what to do.
+
+        Raises `ConfigurationError` for a malformed group or filter, `LocalProtocolError` where there are too many
+        subscriptions.
+        """
+        return self._begin(SubscribeShared(wanted), now_ns)
+
+    def unsubscribe(self, subscription: str, now_ns: int) -> list[Outgoing]:
+        """Finish what is in hand, then end; nothing happens if it has ended or is about to."""
+        return self.call(EndSubscription(subscription), now_ns)
+
+    def leave(self, subscription: str, now_ns: int) -> list[Outgoing]:
+        """Finish what is not in hand, say what is known of it, and end it at once: its streams are free for others.
+        Nothing happens if it has ended."""
+        return [*self.unsubscribe(subscription, now_ns), *self.call(LeaveSubscription(subscription), now_ns)]
+
+    def leave_all(self, now_ns: int) -> list[Outgoing]:
+        """The session goes: the same for every subscription."""
+        finished = [self.unsubscribe(subscription, now_ns) for subscription, _ in self.record.in_order()]
+        return [*chain.from_iterable(finished), *self.call(LeaveAll(), now_ns)]
+
+    def _begin(self, call: Any, now_ns: int) -> tuple[str, list[Outgoing]]:
+        number = self.record.number + 1
+        out = self.call(call, now_ns)
+        return self.process.kinds[BORROWERS.name].id_of(self.id, number), out
+
+    # -- what may be read ---------------------------------------------------------------------------------------
+
+    @property
+    def parties(self) -> Mapping[str, str]:
+        """The id of each party that serves a subscription -> that subscription."""
+        parties: Mapping[str, str] = self.record.parties
+        return parties
+
+    def has_subscription(self, subscription: str) -> bool:
+        """It has not ended."""
+        return subscription in self.record.subscriptions
+
+    def party_of(self, subscription: str) -> str:
+        """What serves a subscription at the moment ("" = it has ended)."""
+        known = self.record.subscriptions.get(subscription)
+        return "" if known is None else known.party
+
+    def borrower_of(self, subscription: str) -> str:
+        """Its borrower of the moment ("" = its group is not declared yet, it stands by, or it has ended)."""
+        known = self.record.subscriptions.get(subscription)
+        return known.party if known is not None and known.kind == BORROWERS.name else ""
+
+    def is_being_declared(self, subscription: str) -> bool:
+        """It waits for its group to be declared."""
+        known = self.record.subscriptions.get(subscription)
+        return known is not None and known.kind == DECLARERS.name
 
 
 class Handler(Agent):

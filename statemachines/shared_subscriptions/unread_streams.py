@@ -7,8 +7,8 @@ from typing import Final
 
 from statemachines.kernel import Answer, ConfigurationError
 from statemachines.shared_subscriptions.claim import PAGE
-from statemachines.shared_subscriptions.group_listing import GroupListing, ListedGroup
 from statemachines.shared_subscriptions.group_store import Read, ReadDone, Scan, StoredRecord, record_key
+from statemachines.shared_subscriptions.listing import GroupListing, ListedGroup
 from statemachines.shared_subscriptions.names import PROGRESS
 from statemachines.shared_subscriptions.stream_store import ListStreams, StreamInfo, StreamsListed, parse_filter
 

@@ -10,8 +10,15 @@ from statemachines.kernel import Send
 from statemachines.shared_subscriptions import message
 from statemachines.shared_subscriptions.borrower import BORROWER
 from statemachines.shared_subscriptions.stream import StreamProgress
-from statemachines_bench.borrower_mix import PAIR, list_connecting, mix, new_record, stream_name
-from statemachines_bench.dispatch import by_transitions, hand_borrower
+from statemachines_bench.dispatch import (
+    PAIR,
+    by_transitions,
+    hand_borrower,
+    list_connecting,
+    mix,
+    new_record,
+    stream_name,
+)
 
 
 def test_the_mix_is_the_same_every_time_and_takes_the_rows_it_is_about():

@@ -42,9 +42,10 @@ def test_a_mistake_changes_what_a_function_does(tool, tmp_path, mistake, line, f
     assert made["first"]([2, 3, 1]) == found
 
 
-def test_what_is_spared_has_no_function_clause_or_kill_of_its_own(tool):
-    known = {
-        "reach": {"f:1": ["a::test_PS_1", "b::test_x", "c::test_y"], "f:9": ["b::test_x", "c::test_y", "d::test_z"]}
-    }
-    kills = [{"by": ["c::test_y"]}, {"by": ["b::test_x", "c::test_y"]}]
-    assert tool["spare"](known, kills) == ["d::test_z", "b::test_x"]
+def test_what_is_kept_has_a_line_or_a_clause_of_its_own(tool):
+    reached = {"a": {"f:1"}, "b": {"f:1", "f:2"}, "c": {"f:2", "f:3"}, "d": {"f:3"}, "e": {"f:3"}}
+    clauses = {test: {"PS-1"} if test == "e" else set() for test in reached}
+    kept = tool["keep_needed"](reached, clauses, {**dict.fromkeys(reached, 2), "b": 4}, {"a"})
+    assert kept == {"a", "c", "e"}
+    known = {"all": [*reached], "kept": [*kept]}
+    assert tool["spare"](known, [{"by": "d"}, {"by": ""}]) == ["b"]

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from statemachines.drivers.cursor_recovery import CircularQueue, Instruments
 from statemachines.drivers.cursor_recovery.operation_log import OperationLog
-from statemachines.testing.cursor_recovery.access_judge import judge_accesses
+from statemachines.testing.cursor_recovery.crash_run import judge_accesses
 from statemachines.trace import COLUMNS
 from statemachines.trace.log import read_logs
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from statemachines.kernel import ConfigurationError
-from statemachines.testing.mutant_judges import judges_of, notice
+from statemachines.testing.mutant_queue import judges_of, notice
 from statemachines_spec.mutants.campaign import CampaignScope, CampaignShape
 
 QUEUE = "cursor_recovery"

@@ -10,8 +10,7 @@ from test_interleaved import LATER, MOVES, play
 
 from statemachines.cursor_recovery import memory
 from statemachines.cursor_recovery.cursor import CursorStatus, Taken
-from statemachines.cursor_recovery.memory_block import BlockStatus
-from statemachines.cursor_recovery.observers import Observers
+from statemachines.cursor_recovery.observers import BlockStatus, Observers
 from statemachines.kernel import InvariantViolated, ProtocolError
 
 DONE, STORED = memory.Swapped(True), memory.Stored()

@@ -11,7 +11,7 @@ from statemachines.cursor_recovery.reader import READER, Read, new_reader
 from statemachines.testing.conformance.campaign import ConformanceOutcome
 from statemachines.testing.conformance.conformance_test import ConformanceTest
 from statemachines.testing.conformance.role import role_of
-from statemachines.testing.cursor_recovery.memory_scene import Meanwhile, MemoryScene
+from statemachines.testing.cursor_recovery.conformance import Meanwhile, MemoryScene
 
 
 def judge(name, changed):

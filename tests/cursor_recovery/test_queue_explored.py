@@ -10,10 +10,9 @@ from long_cases import mark_long
 
 from statemachines_spec import certificates
 from statemachines_spec.cursor_recovery import SPEC
-from statemachines_spec.cursor_recovery.counterexamples import slow_writer
 from statemachines_spec.cursor_recovery.directed_systems import DIRECTED_SYSTEMS
 from statemachines_spec.cursor_recovery.process import QueueActor
-from statemachines_spec.cursor_recovery.schedule import ScheduledTurn, schedule_of
+from statemachines_spec.cursor_recovery.schedule import ScheduledTurn, schedule_of, slow_writer
 from statemachines_spec.cursor_recovery.systems import system
 from statemachines_spec.directed_system import explore_directed
 from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore

@@ -13,10 +13,18 @@ from short_trace import write_rows, write_run
 from statemachines import registry
 from statemachines_reports.columns import Segment, columns_of_run, read_columns
 from statemachines_reports.cursor_recovery.deaths import Death, find_deaths
-from statemachines_reports.cursor_recovery.draw_ring import draw_ring
-from statemachines_reports.cursor_recovery.page import draw_moments
-from statemachines_reports.cursor_recovery.report import knows_the_dead
-from statemachines_reports.cursor_recovery.ring import BEING_READ, BEING_WRITTEN, LEFT, READABLE, Arc, Ring, ring_at
+from statemachines_reports.cursor_recovery.report import (
+    BEING_READ,
+    BEING_WRITTEN,
+    LEFT,
+    READABLE,
+    Arc,
+    Ring,
+    draw_moments,
+    draw_ring,
+    knows_the_dead,
+    ring_at,
+)
 from statemachines_reports.judge import NEUTRAL_CHECKS, Judges
 from statemachines_reports.page import part_of, write_page
 from statemachines_reports.pipeline import analyze

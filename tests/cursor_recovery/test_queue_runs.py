@@ -12,8 +12,8 @@ from statemachines.cursor_recovery.memory import CELL, LOST, READ_HEAD, WRITE_HE
 from statemachines.kernel import ConfigurationError
 from statemachines_sim.campaign import campaign
 from statemachines_sim.cursor_recovery import SIM
-from statemachines_sim.cursor_recovery.queue_memory import PIECE, split_size
 from statemachines_sim.cursor_recovery.section import QueueSection
+from statemachines_sim.cursor_recovery.sim import PIECE, split_size
 from statemachines_sim.fault import Fault
 from statemachines_sim.scenario import Phases, Scenario, check_scenario, find_scenario, from_plain, list_shipped_with
 from statemachines_sim.units import MS, S

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from statemachines.cursor_recovery import memory, reader
 from statemachines.cursor_recovery.reader import ReadDone, ReadOutcome
 from statemachines.cursor_recovery.writer import Outcome, Reserved, Write, WriteDone
-from statemachines.testing.steps_words import words_of
+from statemachines.testing.steps import words_of
 from statemachines_sim.cursor_recovery import SIM
 from statemachines_sim.cursor_recovery.section import QueueSection
 from statemachines_sim.scenario import Phases, Scenario

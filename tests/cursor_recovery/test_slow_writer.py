@@ -16,8 +16,7 @@ from statemachines.cursor_recovery.reader import READER, new_reader
 from statemachines.cursor_recovery.writer import WRITER, new_writer
 from statemachines.drivers.cursor_recovery.segment import path_of
 from statemachines.testing.cursor_recovery.stepped_process import SteppedQueue
-from statemachines_spec.cursor_recovery.counterexamples import SETTING
-from statemachines_spec.cursor_recovery.schedule import CLOCK, ScheduledTurn
+from statemachines_spec.cursor_recovery.schedule import CLOCK, SETTING, ScheduledTurn
 from statemachines_spec.cursor_recovery.systems import THRESHOLD_NS
 
 SCHEDULE = msgspec.json.decode(

@@ -11,8 +11,7 @@ import pytest
 
 from statemachines.drivers.persistent_sessions.tables import SQLITE
 from statemachines.drivers.sql.durability import Durability
-from statemachines.drivers.sql.quick_work import IN_A_ROW
-from statemachines.drivers.sql.sqlite import CHECKPOINT_PAGES, SqliteDatabase
+from statemachines.drivers.sql.sqlite import CHECKPOINT_PAGES, IN_A_ROW, SqliteDatabase
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from statemachines.drivers.shared_subscriptions.open_stores import open_stores
-from statemachines.drivers.sql import lock_holder
+from statemachines.drivers.sql import sqlite
 from statemachines.drivers.sql.shown_url import without_secrets
 from statemachines.kernel import ConfigurationError
 
@@ -63,13 +63,13 @@ def test_a_command_is_shown_without_what_it_keeps(command, shown):
 def test_who_holds_a_lock_is_named_without_its_password(tmp_path, monkeypatch):
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "cmdline").write_bytes(b"app\0--password\0hush\0x\x1b")
-    monkeypatch.setattr(lock_holder, "Path", lambda place: tmp_path / str(place).removeprefix("/proc/"))
-    assert lock_holder._describe_process("7") == "process 7 (app --password *** x\\x1b)"
+    monkeypatch.setattr(sqlite, "Path", lambda place: tmp_path / str(place).removeprefix("/proc/"))
+    assert sqlite._describe_process("7") == "process 7 (app --password *** x\\x1b)"
 
 
 @pytest.mark.parametrize(("state", "shown"), [("T", ", which is stopped"), ("S", "")])
 def test_a_holder_that_is_stopped_is_told_from_one_that_runs(tmp_path, monkeypatch, state, shown):
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "stat").write_text(f"7 (an (app) T) {state} 1 7 7 0 -1")
-    monkeypatch.setattr(lock_holder, "Path", lambda place: tmp_path / str(place).removeprefix("/proc/"))
-    assert lock_holder._describe_process("7") == f"process 7{shown}"
+    monkeypatch.setattr(sqlite, "Path", lambda place: tmp_path / str(place).removeprefix("/proc/"))
+    assert sqlite._describe_process("7") == f"process 7{shown}"

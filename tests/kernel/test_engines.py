@@ -13,7 +13,7 @@ from statemachines.drivers.shared_subscriptions.publisher import Publisher
 from statemachines.drivers.shared_subscriptions.shared_session import SharedSubscription
 from statemachines.kernel import ConfigurationError, Fsm, Node
 from statemachines.shared_subscriptions.borrower import BORROWER
-from statemachines_bench.borrower_mix import new_record
+from statemachines_bench.dispatch import new_record
 from statemachines_sim.scenario import find_scenario
 from statemachines_sim.world import World
 

@@ -11,11 +11,8 @@ from short_trace import write_rows, write_run
 from statemachines import registry
 from statemachines_reports.columns import Segment, read_columns
 from statemachines_reports.judge import Judges
-from statemachines_reports.missed_samples.held_numbers import HeldNumbers, NumberRange
-from statemachines_reports.missed_samples.page import draw_stream
-from statemachines_reports.missed_samples.report import find
-from statemachines_reports.missed_samples.stream import MISSED, OPEN, RECOVERED, SampleStream
-from statemachines_reports.missed_samples.streams import pending_of, streams_in, streams_of
+from statemachines_reports.missed_samples.report import draw_stream, find, pending_of, streams_in, streams_of
+from statemachines_reports.missed_samples.stream import MISSED, OPEN, RECOVERED, HeldNumbers, NumberRange, SampleStream
 from statemachines_reports.page import part_of, write_page
 from statemachines_reports.pipeline import analyze
 from statemachines_reports.protocol import Latency, Tally

@@ -16,7 +16,7 @@ from statemachines.missed_samples.recovery import Recovery
 from statemachines.missed_samples.sample_queue import SampleQueue
 from statemachines.missed_samples.subscriber import SUBSCRIBER
 from statemachines.missed_samples.subscriber_record import SubscriberRecord
-from statemachines.testing.steps_words import words_of
+from statemachines.testing.steps import words_of
 from statemachines_sim.judge import Judge
 from statemachines_sim.missed_samples.section import SampleSection
 from statemachines_sim.missed_samples.watch import SampleWatch

@@ -12,8 +12,13 @@ import pytest
 
 from statemachines.kernel import GaplessError
 from statemachines.testing.missed_samples import side_by_side
-from statemachines.testing.missed_samples.side_by_side_case import Course, Figures, SideBySideCase
-from statemachines.testing.missed_samples.tally import DeliveryOutcome, DeliveryTally
+from statemachines.testing.missed_samples.side_by_side import (
+    Course,
+    DeliveryOutcome,
+    DeliveryTally,
+    Figures,
+    SideBySideCase,
+)
 
 KEPT = DeliveryOutcome(
     undelivered=0, reported=0, silent=0, disorder=0, duplicates=0, lost=3, recovered=3, median_ms=1.0, p99_ms=2.0

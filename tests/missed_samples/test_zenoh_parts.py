@@ -25,15 +25,14 @@ from statemachines.drivers.missed_samples.attachment import (
 from statemachines.drivers.missed_samples.declaration import Declarations
 from statemachines.drivers.missed_samples.layout import SourceNames, layout_of
 from statemachines.drivers.missed_samples.mailbox import GATHER_S, STREAM, TURN, Mailbox
-from statemachines.drivers.missed_samples.open_query import REPLIERS_MAX, OpenQuery
 from statemachines.drivers.missed_samples.outlet import Outlet
 from statemachines.drivers.missed_samples.party import SampleParty
 from statemachines.drivers.missed_samples.publisher import PublisherOptions, check_options
 from statemachines.drivers.missed_samples.query_queue import QueryQueue, at_once
+from statemachines.drivers.missed_samples.query_sender import REPLIERS_MAX, OpenQuery
 from statemachines.drivers.missed_samples.received_sample import OVERHEAD, OwnSample, ReceivedSample
 from statemachines.drivers.missed_samples.sample_store import BUSY, CacheStatistics, SampleStore
-from statemachines.drivers.missed_samples.subscriber import SubscriberOptions, SubscriberStatistics
-from statemachines.drivers.missed_samples.tokens import SEEN_MAX, Tokens
+from statemachines.drivers.missed_samples.subscriber import SEEN_MAX, SubscriberOptions, SubscriberStatistics, Tokens
 from statemachines.kernel import ConfigurationError, Event
 from statemachines.missed_samples.cache import CacheRecord, CrowdedOver
 from statemachines.missed_samples.message import Deliver, Missed, Query, QueryEnded, Sample

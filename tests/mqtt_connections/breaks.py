@@ -5,22 +5,15 @@ from __future__ import annotations
 from mutants import swap
 
 from statemachines.drivers import password_file
-from statemachines.drivers.mqtt_connections import (
-    bounded_connection,
-    client_stream,
-    mqtt_node,
-    mqtt_session,
-    packet_budget,
-)
-from statemachines.drivers.mqtt_connections.bounded_connection import ConnectionPool
+from statemachines.drivers.mqtt_connections import client_stream, mqtt_node, mqtt_session, packet_budget, web_socket
 from statemachines.drivers.mqtt_connections.dead_letters import DeadLetters
 from statemachines.drivers.mqtt_connections.mqtt_node import MqttNode
 from statemachines.drivers.mqtt_connections.mqtt_session import MqttSession
 from statemachines.drivers.mqtt_connections.tls_gate import TlsGate
+from statemachines.drivers.mqtt_connections.web_socket import ConnectionPool
 from statemachines.drivers.password_file import PasswordFile
 from statemachines.drivers.persistent_sessions import (
     abandon,
-    declared_groups,
     group_membership,
     host_requests,
     life_requests,
@@ -46,7 +39,7 @@ BREAKS = {
     "MQ-106": swap(topic_rule, "_find_broken_statement", lambda topic_filter: ""),
     "MQ-107": swap(mqtt_session, "is_shared", lambda topic_filter: False),
     "MQ-108": swap(host_requests, "declare_group", lambda sql, asked, is_known: ""),
-    "MQ-109": swap(declared_groups, "age_group", lambda idle_ns, is_subscribed, now_ns, expiry_ms: idle_ns),
+    "MQ-109": swap(host_requests, "age_group", lambda idle_ns, is_subscribed, now_ns, expiry_ms: idle_ns),
     "MQ-110": swap(group_membership, "split_terms", lambda payload: (payload, group_membership.SharedTerms())),
     "MQ-111": swap(GroupSharing, "_choose_member", lambda self, topic_filter: []),
     "MQ-112": swap(DeadLetters, "note_delivery", lambda self, message: None),
@@ -76,8 +69,8 @@ BREAKS = {
     "MQ-236": swap(MqttSession, "_note_stored", lambda self, message: self._take_published(message.n)),
     "MQ-212": swap(mqtt_session, "IN_FLIGHT_MAX", 65_535),
     "MQ-211": swap(connection_actions, "is_packet_too_large", lambda record, packet: True),
-    "MQ-202": swap(bounded_connection, "TURN_BYTES", 2**30),
-    "MQ-203": swap(bounded_connection, "HEAD_MAX", 2**30),
+    "MQ-202": swap(web_socket, "TURN_BYTES", 2**30),
+    "MQ-203": swap(web_socket, "HEAD_MAX", 2**30),
     "MQ-204": swap(ConnectionPool, "enter", lambda self, one: None),
     "MQ-205": swap(mqtt_node, "TlsGate", lambda tls, limit_s, most: TlsGate(tls, 3_600, 10**6)),
     "MQ-180": swap(byte_field, "TEXTS_MAX", 2**30),

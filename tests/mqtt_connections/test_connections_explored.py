@@ -14,9 +14,17 @@ from statemachines.mqtt_connections import session_event as s
 from statemachines_spec.explorer.actor import Envelope
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.mqtt_connections import SPEC
-from statemachines_spec.mqtt_connections.client_judge import StepSeen
-from statemachines_spec.mqtt_connections.packet_run import run_of
-from statemachines_spec.mqtt_connections.systems import EXACTLY, FIRST, SECOND, TOGETHER, UNKNOWN, connect, pubacks
+from statemachines_spec.mqtt_connections.systems import (
+    EXACTLY,
+    FIRST,
+    SECOND,
+    TOGETHER,
+    UNKNOWN,
+    StepSeen,
+    connect,
+    pubacks,
+    run_of,
+)
 
 
 @pytest.mark.parametrize("name", SPEC.systems)

@@ -49,7 +49,7 @@ from statemachines.mqtt_codec import (
 from statemachines.mqtt_codec.packet import WillMessage
 from statemachines.mqtt_connections.connection_record import CONNECTED
 from statemachines.mqtt_connections.takeover_limit import CLIENTS_MAX, PERIOD_NS, TAKEOVERS_MAX, TakeoverLimit
-from statemachines.persistent_sessions.client_message import Farewell, Refused
+from statemachines.persistent_sessions.message import Farewell, Refused
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from statemachines.mqtt_codec import (
     UnsubscribePacket,
     WillMessage,
 )
-from statemachines.persistent_sessions.client_message import Delivered
+from statemachines.persistent_sessions.message import Delivered
 
 KEPT = PacketProperties(session_expiry=100)
 PROPERTIES = PacketProperties(

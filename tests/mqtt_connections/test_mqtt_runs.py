@@ -15,7 +15,7 @@ from statemachines.mqtt_codec.packet import MqttVersion
 from statemachines.mqtt_connections.client_packet import PubackMessage, PublishRun
 from statemachines.mqtt_connections.connection import MQTT_CONNECTION
 from statemachines.mqtt_connections.connection_actions import ask_session
-from statemachines_sim.mqtt_connections import connection_end
+from statemachines_sim.mqtt_connections import mqtt_process
 from statemachines_sim.mqtt_connections.sim import SIM
 from statemachines_sim.scenario import check_scenario, find_scenario, from_plain, list_shipped_with
 from statemachines_sim.world import World
@@ -57,7 +57,7 @@ def test_packets_that_a_client_sends_in_one_moment_are_read_together(monkeypatch
         runs[type(message)] += number > 1
         return number, message
 
-    monkeypatch.setattr(connection_end, "take_message", count)
+    monkeypatch.setattr(mqtt_process, "take_message", count)
     for name in ("kept_publishers", "lost_connections"):
         assert play(name, 1)[1].is_held
     assert min(runs[PublishRun], runs[PubackMessage]) > 0

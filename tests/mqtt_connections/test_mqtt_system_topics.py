@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from statemachines import __version__
-from statemachines.drivers.mqtt_connections import MqttNode, mqtt_node, system_topics
+from statemachines.drivers.mqtt_connections import MqttNode, mqtt_node
 from statemachines.drivers.persistent_sessions import SessionNode
 from statemachines.testing.mqtt_connections.mqtt_socket import MqttSocket
 
@@ -29,7 +29,7 @@ def listen_to_node(port):
 
 def test_MQ_144_counters_come_to_those_who_subscribe_them(tmp_path, monkeypatch):
     monkeypatch.setattr(mqtt_node, "PING_S", 0.05)
-    monkeypatch.setattr(system_topics, "EVERY_S", 0.1)
+    monkeypatch.setattr(mqtt_node, "EVERY_S", 0.1)
 
     async def main():
         async with SessionNode(tmp_path / "s.db", name="n1") as node, MqttNode(node, listen=PLACE) as mqtt:

@@ -12,7 +12,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from statemachines.drivers.mqtt_connections import MqttNode, mqtt_node
-from statemachines.drivers.mqtt_connections.bounded_connection import BoundedConnection
+from statemachines.drivers.mqtt_connections.web_socket import BoundedConnection
 from statemachines.drivers.persistent_sessions import SessionNode
 from statemachines.kernel import ConfigurationError
 from statemachines.mqtt_codec import ConnackPacket, ConnectPacket, Decoder, PublishPacket, encode, packet

@@ -34,7 +34,6 @@ from statemachines.drivers.persistent_sessions import (
     request_queue,
     route_trie,
     row_products,
-    row_spans,
     session_metrics,
     session_node,
     session_publisher,
@@ -65,8 +64,8 @@ from statemachines.drivers.shared_subscriptions.shared_session import Deliveries
 from statemachines.drivers.sql import loop_connection, postgres_address, store_version
 from statemachines.drivers.sql import postgres as sql_postgres
 from statemachines.drivers.sql.loop_connection import LoopConnection
-from statemachines.drivers.sql.quick_work import QuickWork
 from statemachines.drivers.sql.silent_server import ServerConnections
+from statemachines.drivers.sql.sqlite import QuickWork
 from statemachines.drivers.tcp import Connection, TcpTransport
 from statemachines.kernel import Ask
 from statemachines.kernel.process import begin_nothing
@@ -79,21 +78,20 @@ from statemachines.persistent_sessions import (
     in_flight,
     life_actions,
     life_times,
+    resume,
     resume_actions,
-    resume_takeover,
-    row_merge,
     store_time,
     takeover,
     times,
+    waiting_messages,
     writer_actions,
 )
-from statemachines.persistent_sessions.client_message import Subscribed
 from statemachines.persistent_sessions.collector_record import CollectorRecord
 from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.group_member_record import TimeRead
 from statemachines.persistent_sessions.in_flight_record import RECEIVED
 from statemachines.persistent_sessions.life_request import LockClient, UnlockClient
-from statemachines.persistent_sessions.message import unfold_row
+from statemachines.persistent_sessions.message import Subscribed, unfold_row
 from statemachines.persistent_sessions.request import DATABASE, MarkDelivered
 from statemachines.persistent_sessions.session_host_process import SESSION_HOST
 from statemachines.persistent_sessions.session_host_record import MatchedMessage
@@ -246,7 +244,7 @@ BREAKS = {
     "PS-424": swap(operator_requests, "has_ended", lambda sql, owner: True),
     "PS-425": swap(operator_requests, "next_token", lambda sql: 0),
     "PS-426": swap(operator_requests, "abandon", lambda sql, session: None),
-    "PS-423": swap(resume_takeover, "node_of", lambda party: ""),
+    "PS-423": swap(resume, "node_of", lambda party: ""),
     "PS-122": swap(collector_requests, "_is_over", lambda sql, row, dead_ms: True),
     "PS-123": swap(life_requests, "_is_superseded", lambda sql, client, token: False),
     "PS-195": swap(resume_actions, "has_room_for_page", lambda record: True),
@@ -358,7 +356,7 @@ BREAKS = {
     "PS-733": swap(backlog.Backlog, "include", lambda self, rows, size_bytes: self),
     "PS-734": swap(session_metrics, "read_collector_metrics", lambda store, counts: []),
     "PS-732": swap(TimeWatch, "describe_clock", lambda self: ClockState(0, 0, 0)),
-    "PS-731": swap(row_spans, "_count_dropped", lambda sql, numbers, where: 0),
+    "PS-731": swap(operator_requests, "_count_dropped", lambda sql, numbers, where: 0),
     "PS-461": swap(backlog, "choose_dropped", lambda pieces, rows_max, size_bytes_max: []),
     "PS-462": swap(NodeGuide, "_is_ping_due", lambda self: True),
     "PS-562": swap(node_guide.PlaceOutcome, "__lt__", lambda self, other: False),
@@ -381,7 +379,7 @@ BREAKS = {
     "PS-403": wrap(machine_requests, "put_ranges", stores_the_first),
     "PS-404": swap(host_requests, "has_room", lambda sql, session, topic_filter: True),
     "PS-481": wrap(
-        row_merge, "_bound", lambda bound: lambda row, since_ns: bound(row, since_ns) if since_ns is None else 0
+        waiting_messages, "_bound", lambda bound: lambda row, since_ns: bound(row, since_ns) if since_ns is None else 0
     ),
     "PS-510": swap(postgres, "PASS_ON", "SELECT 1"),
     "PS-511": swap(postgres, "SHARED", postgres.ALONE),

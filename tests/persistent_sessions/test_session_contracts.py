@@ -11,11 +11,11 @@ from statemachines import cli
 from statemachines_spec.explorer.explore import VIOLATED, explore
 from statemachines_spec.mutants.campaign import CampaignScope, CampaignShape
 from statemachines_spec.mutants.mutant import plant
-from statemachines_spec.persistent_sessions import all_systems, group_member_contract
+from statemachines_spec.persistent_sessions import directed_systems, group_member_contract
 
 CONTRACTS = {
     name: contract
-    for contract in all_systems.CONTRACTS
+    for contract in directed_systems.CONTRACTS
     if contract is not group_member_contract
     for name in contract.SYSTEMS
 }

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from statemachines.kernel import ConfigurationError, node_of
 from statemachines_sim.campaign import campaign
 from statemachines_sim.fault import Fault
+from statemachines_sim.network import drop
 from statemachines_sim.persistent_sessions import SIM
 from statemachines_sim.persistent_sessions.section import SessionSection
-from statemachines_sim.rules import drop
 from statemachines_sim.scenario import (
     Net,
     Phases,

@@ -11,7 +11,6 @@ from statemachines.drivers.persistent_sessions import life_requests, machine_req
 from statemachines.drivers.persistent_sessions.outbox import Outbox
 from statemachines.kernel import in_order
 from statemachines.persistent_sessions import delivery_actions, store_time, writer_actions
-from statemachines.persistent_sessions.client_message import Delivered, Farewell, Pong
 from statemachines.persistent_sessions.collector_request import (
     DeletePage,
     MessageDeletion,
@@ -22,7 +21,7 @@ from statemachines.persistent_sessions.collector_request import (
 )
 from statemachines.persistent_sessions.life_record import SessionClosed
 from statemachines.persistent_sessions.life_request import OpenSession, SessionOpen
-from statemachines.persistent_sessions.message import Puback, Publish
+from statemachines.persistent_sessions.message import Delivered, Farewell, Pong, Puback, Publish
 from statemachines.persistent_sessions.request import CommitState, StateChange, StateCommitted
 from statemachines.persistent_sessions.resume_record import SYNCING, YIELDING, ResumeRecord
 from statemachines.persistent_sessions.session_host_record import LeaveClient, OwnerOpened, TakeAcknowledgements

@@ -16,7 +16,7 @@ from statemachines_spec import certificates
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.explore import COMPLETE, FULL, explore
 from statemachines_spec.liveness.judge import live
-from statemachines_spec.persistent_sessions.all_systems import CONTRACTS, SYSTEMS, system
+from statemachines_spec.persistent_sessions.directed_systems import CONTRACTS, SYSTEMS, system
 
 FOLDER = Path(__file__).parents[2] / "spec" / "persistent_sessions"
 LARGE = ("lag", "resumes", "second", "writer-crash", "slow-reads", "slow-fence", "writer-begins", "leaving",

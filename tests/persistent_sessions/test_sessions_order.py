@@ -9,7 +9,7 @@ from session_world import TIMES, flow
 
 from statemachines.kernel import Map
 from statemachines.persistent_sessions.resume_record import NORMAL, ResumeRecord
-from statemachines.persistent_sessions.row_merge import add_take, release_rows
+from statemachines.persistent_sessions.waiting_messages import add_take, release_rows
 from statemachines.persistent_sessions.writer_flow_record import DONE, Take
 
 

@@ -19,7 +19,7 @@ from statemachines_sim.scenario import Net, Phases, Scenario, find_scenario
 from statemachines_sim.schedule import draw
 from statemachines_sim.units import MS, S
 from statemachines_sim.world import World
-from statemachines_spec.persistent_sessions.rows import on
+from statemachines_spec.persistent_sessions.clients import on
 
 NODES, DATABASES = find_scenario("unreachable_nodes"), find_scenario("unreachable_databases")
 STILL = Scenario(

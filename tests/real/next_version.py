@@ -17,9 +17,9 @@ NEXT = VERSION + 1
 MESSAGES = "{}/message.py"
 FIELDS = {
     ("Live", MESSAGES.format("persistent_sessions")): "since_ns: Instant = 0",
-    ("Delivered", "persistent_sessions/client_message.py"): "head: Head | None = None",
-    ("PublishStored", "persistent_sessions/client_message.py"): "n: Number",
-    ("LeaveWanted", "persistent_sessions/client_message.py"): "expiry_ms: Expiry",
+    ("Delivered", "persistent_sessions/message.py"): "head: Head | None = None",
+    ("PublishStored", "persistent_sessions/message.py"): "n: Number",
+    ("LeaveWanted", "persistent_sessions/message.py"): "expiry_ms: Expiry",
     ("Ping", MESSAGES.format("shared_subscriptions")): "reports: tuple[Report, ...] = ()",
     ("Grant", MESSAGES.format("shared_subscriptions")): "repeats: Number = 0",
     ("Report", MESSAGES.format("shared_subscriptions")): 'reason: Reason = ""',

@@ -11,7 +11,7 @@ from sessions_run import PATIENCE_S, NodeProcess, Publisher, Subscriber, copies_
 
 from statemachines import cli
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
-from statemachines.persistent_sessions.client_message import Farewell
+from statemachines.persistent_sessions.message import Farewell
 
 
 def run(body):

@@ -15,8 +15,7 @@ from sessions_run import PATIENCE_S, Publisher, Subscriber, copies_in, judge, mu
 from stored_group import declare_group, publish_lines
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
-from statemachines.persistent_sessions.client_message import Delivered
-from statemachines.persistent_sessions.message import Live, Queued
+from statemachines.persistent_sessions.message import Delivered, Live, Queued
 from statemachines.shared_subscriptions.message import Grant, Ping, Report
 from statemachines.testing.process_harness import free_port
 from statemachines.wire import VERSION, Packet, PacketCodec
@@ -34,7 +33,7 @@ CODEC = PacketCodec(Live | Delivered | Grant | Ping)
 READ_AND_WRITE = """
 import sys
 from msgspec import structs
-from statemachines.persistent_sessions.client_message import Delivered
+from statemachines.persistent_sessions.message import Delivered
 from statemachines.persistent_sessions.message import Live
 from statemachines.shared_subscriptions.message import Grant, Ping
 from statemachines.wire import VERSION, PacketCodec, Packet

@@ -26,8 +26,14 @@ from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines.trace.log_segments import LogSegments, end_run, list_logs
 from statemachines.trace.parquet import TraceWriter
 from statemachines_reports.follow.batch_ledger import BatchLedger, FileBatch, LifeState
-from statemachines_reports.follow.batch_sink import BatchSink, check_ended
-from statemachines_reports.follow.folder_follower import FILES_PER_BATCH, FollowTimes, count_wrong, follow
+from statemachines_reports.follow.folder_follower import (
+    FILES_PER_BATCH,
+    BatchSink,
+    FollowTimes,
+    check_ended,
+    count_wrong,
+    follow,
+)
 from statemachines_reports.follow.log_piece import LogPiece, judge_piece
 from statemachines_reports.lookup import Lookup
 from statemachines_reports.pipeline import analyze

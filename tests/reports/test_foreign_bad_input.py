@@ -12,7 +12,7 @@ from foreign_logs import DELIVERIES, consumed, mapping, published, row, write_lo
 
 from statemachines.cli import run
 from statemachines.kernel import ConfigurationError
-from statemachines_reports.foreign_log import judge_files, ndjson_rows, text_blocks
+from statemachines_reports.foreign_log import judge_files, log_file, text_blocks
 from statemachines_reports.foreign_log.log_mapping import list_templates, parse_mapping, read_template
 
 MACHINE = {"level": "events", "machine": "shop:make_order", "columns": {"event": "what", "instance": "order"}}
@@ -180,7 +180,7 @@ def test_blocks_and_types_that_show_late_make_no_difference(tmp_path, monkeypatc
     (path,) = write_logs(tmp_path, **logs)
     whole = judge_files([path], mapping(complete=True))
     monkeypatch.setattr(text_blocks, "BLOCK", 100)
-    monkeypatch.setattr(ndjson_rows, "LOOKED_AT", 2)
+    monkeypatch.setattr(log_file, "LOOKED_AT", 2)
     assert judge_files([path], mapping(complete=True, without=["consumer"])).verdict == whole.verdict == "held"
 
 

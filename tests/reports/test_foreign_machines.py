@@ -14,7 +14,7 @@ from foreign_logs import mapping, verdicts, write_logs
 
 from statemachines.kernel import ConfigurationError
 from statemachines_reports.foreign_log import event_sets, judge_files, log_rows
-from statemachines_reports.foreign_log.log_judge import LogJudge
+from statemachines_reports.foreign_log.log_analysis import LogJudge
 from statemachines_reports.foreign_log.machine_table import Symbol, load_machine
 
 STATES = {

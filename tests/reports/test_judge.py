@@ -21,8 +21,7 @@ from statemachines_reports.columns import Segment, read_columns
 from statemachines_reports.judge import Absent, Judges, list_used_rows, row_counts
 from statemachines_reports.protocol import Finding
 from statemachines_reports.shared_subscriptions.account import account_for
-from statemachines_reports.shared_subscriptions.latencies import list_latencies
-from statemachines_reports.shared_subscriptions.resends import count_resends
+from statemachines_reports.shared_subscriptions.report import count_resends, list_latencies
 from statemachines_reports.trace_set import TraceSet
 from statemachines_sim.campaign import run_row
 from statemachines_sim.scenario import find_scenario

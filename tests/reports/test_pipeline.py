@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from statemachines import catalogue, cli
 from statemachines.kernel import GaplessError
-from statemachines.spark import spark_start
+from statemachines.spark import spark_session
 from statemachines.spark.spark_settings import SparkSettings
 from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines.trace.parquet import TraceWriter
@@ -212,12 +212,12 @@ def test_what_spark_says_of_a_start_that_fails_is_shown(tmp_path, logged, told):
         os.write(2, logged.encode())
         raise RuntimeError("gone")
 
-    with pytest.raises(GaplessError, match=re.escape(told)), spark_start.quiet_start(tmp_path / "log"):
+    with pytest.raises(GaplessError, match=re.escape(told)), spark_session.quiet_start(tmp_path / "log"):
         start()
 
 
 def test_missing_java_is_named(monkeypatch):
-    monkeypatch.setattr(spark_start.shutil, "which", lambda name: None)
+    monkeypatch.setattr(spark_session.shutil, "which", lambda name: None)
     with pytest.raises(GaplessError, match="default-jre-headless"), session.Session():
         pass
 

@@ -15,8 +15,7 @@ from statemachines import __version__
 from statemachines.trace.parquet import TraceWriter
 from statemachines_reports.draw_histogram import format_ns
 from statemachines_reports.draw_timeline import LEFT, MOST_FAULTS, NAME, RIGHT, WIDTH, draw
-from statemachines_reports.page import part_of, write_page
-from statemachines_reports.page_head import head_of, list_violations
+from statemachines_reports.page import head_of, list_violations, part_of, write_page
 from statemachines_reports.pipeline import analyze
 from statemachines_reports.run_story import NO_FAULT, DeliveredRange, FaultMark, RunStory, _repeated
 from statemachines_sim.campaign import run_row

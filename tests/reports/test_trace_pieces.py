@@ -15,12 +15,11 @@ from msgspec.structs import replace
 from statemachines.kernel import ConfigurationError
 from statemachines.trace.parquet import DELTA, TEXTS
 from statemachines_reports import columns as columns_module
-from statemachines_reports import local_engine, part_reader, piece_judge, trace_footer
+from statemachines_reports import local_engine, piece_judge, trace_footer
 from statemachines_reports.columns import Segment, columns_of_run, read_columns
 from statemachines_reports.judge import SHOWN, Judges
 from statemachines_reports.local_engine import duckdb_tables, join_results
-from statemachines_reports.piece_judge import judge_piece
-from statemachines_reports.run_summary import finish, merge, summarize
+from statemachines_reports.piece_judge import finish, judge_piece, merge, summarize
 from statemachines_reports.tables import FINDINGS, Results
 from statemachines_reports.trace_piece import TracePiece, cut_file, plan_jobs
 from statemachines_reports.trace_set import RunParameters, TraceSet
@@ -221,7 +220,7 @@ def test_a_long_run_is_judged_by_parts_in_one_process_and_in_several(quiet, monk
     for module, name, value in (
         (trace_footer, "SMALL", 0),
         (columns_module, "SEGMENT", 500),
-        (part_reader, "SEGMENT", 500),
+        (piece_judge, "SEGMENT", 500),
     ):
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(piece_judge, "summarize", lambda *given: read.append(given) or summarize(*given))

@@ -16,12 +16,17 @@ from statemachines_reports.columns import Segment, columns_of_run, read_columns
 from statemachines_reports.judge import NEUTRAL_CHECKS, Judges
 from statemachines_reports.page import part_of, write_page
 from statemachines_reports.pipeline import analyze
-from statemachines_reports.sequence_windows.draw_losses import draw_losses
 from statemachines_reports.sequence_windows.network import NetworkLosses
-from statemachines_reports.sequence_windows.outcomes import Loss, find_cases, find_losses
-from statemachines_reports.sequence_windows.page import draw_run, list_confusion
 from statemachines_reports.sequence_windows.receiver_log import ReceiverLine, parts_of
-from statemachines_reports.sequence_windows.report import keeps_order
+from statemachines_reports.sequence_windows.report import (
+    Loss,
+    draw_losses,
+    draw_run,
+    find_cases,
+    find_losses,
+    keeps_order,
+    list_confusion,
+)
 from statemachines_sim.campaign import campaign
 from statemachines_sim.fault import Fault
 from statemachines_sim.scenario import Net, Phases, Scenario, find_scenario

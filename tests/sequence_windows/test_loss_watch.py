@@ -14,8 +14,8 @@ from statemachines.sequence_windows.publisher_window import Stamped
 from statemachines_sim.scenario import Net, Phases, Scenario, check_scenario
 from statemachines_sim.sequence_windows import SIM
 from statemachines_sim.sequence_windows.carried_message import Carried
-from statemachines_sim.sequence_windows.memory import WindowMemory
 from statemachines_sim.sequence_windows.section import WindowSection
+from statemachines_sim.sequence_windows.watch import WindowMemory
 from statemachines_sim.units import S
 from statemachines_sim.world import World
 

@@ -9,8 +9,7 @@ import pytest
 from statemachines_spec import certificates
 from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore
 from statemachines_spec.explorer.replay import replay
-from statemachines_spec.sequence_windows.counterexamples import AS_WRITTEN, ASSUMED, LIMITS
-from statemachines_spec.sequence_windows.systems import system
+from statemachines_spec.sequence_windows.systems import AS_WRITTEN, ASSUMED, LIMITS, system
 
 FOLDER = Path(__file__).parents[2] / "spec" / "sequence_windows"
 

@@ -16,15 +16,15 @@ from statemachines.drivers.shared_subscriptions import groups as group_filters
 from statemachines.drivers.shared_subscriptions import leader_node as leader_nodes
 from statemachines.drivers.shared_subscriptions.bytes_in_hand import BytesInHand
 from statemachines.drivers.shared_subscriptions.durable_progress import DurableProgress
-from statemachines.drivers.shared_subscriptions.leader_starts import LeaderStarts
+from statemachines.drivers.shared_subscriptions.leader_node import LeaderStarts
 from statemachines.drivers.shared_subscriptions.milestones import Milestones
+from statemachines.drivers.shared_subscriptions.node_life import TakenName
 from statemachines.drivers.shared_subscriptions.rebalance_callbacks import RebalanceCallbacks
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
 from statemachines.drivers.shared_subscriptions.shared_session import SharedSession
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore, stream_append
 from statemachines.drivers.shared_subscriptions.sqlite import stream_store as sqlite_streams
 from statemachines.drivers.shared_subscriptions.stalled_streams import StalledStreams
-from statemachines.drivers.shared_subscriptions.taken_name import TakenName
 from statemachines.drivers.sql import postgres_address, sqlite
 from statemachines.drivers.sql.silent_server import ServerConnections
 from statemachines.drivers.tcp import Connection
@@ -35,7 +35,6 @@ from statemachines.shared_subscriptions import (
     claim,
     configuration,
     dead_letter_queue,
-    detours,
     failed_deliveries,
     group_store,
     handler_process,
@@ -43,29 +42,28 @@ from statemachines.shared_subscriptions import (
     membership,
     names,
     plan,
-    registry_process,
+    registry,
     relay,
     returned_messages,
     session,
     session_record,
     stream_store,
 )
-from statemachines.shared_subscriptions.agent import Agent
 from statemachines.shared_subscriptions.agent_process import AGENT_MACHINE
 from statemachines.shared_subscriptions.agent_record import AgentRecord
 from statemachines.shared_subscriptions.assignment import GRANTING
 from statemachines.shared_subscriptions.borrower import Start
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import Commit, GroupStore, Scan
-from statemachines.shared_subscriptions.handler import Handler
+from statemachines.shared_subscriptions.handler import Agent, Handler
 from statemachines.shared_subscriptions.handler_process import HANDLER, HANDLER_MACHINE
 from statemachines.shared_subscriptions.message import END_OF_STREAM, Undeclared
 from statemachines.shared_subscriptions.plan import Draft
-from statemachines.shared_subscriptions.registry_process import REGISTRY_MACHINE
+from statemachines.shared_subscriptions.registry import REGISTRY_MACHINE
 from statemachines.shared_subscriptions.session import Admit
 from statemachines.shared_subscriptions.stream_store import MessageBatch, StreamSize, StreamStore
 from statemachines_spec import bug
-from statemachines_spec.shared_subscriptions.failure_bugs import append_again
+from statemachines_spec.shared_subscriptions.bugs import append_again
 
 # -- borrowers of others --------------------------------------------------------------------------------------------
 
@@ -416,10 +414,10 @@ BREAKS = {
     "SS-218": wrap(StreamStore, "_list", lambda pages: staticmethod(lambda *asked: replace(pages(*asked), more=False))),
     "SS-220": bug.change_rows(REGISTRY_MACHINE, "pass_to_leader", when=lambda record, event: False),
     "SS-221": bug.change_rows(REGISTRY_MACHINE, "say_gone", do=None),
-    "SS-222": swap(registry_process, "is_fresh", lambda party: False),
+    "SS-222": swap(registry, "is_fresh", lambda party: False),
     "SS-255": wrap(SqliteGroupStore, "ask", silent_where_it_failed),
     "SS-261": swap(shared_subscriptions.open_stores, "retry_while_unavailable", waits_for_nobody_s_database),
-    "SS-256": swap(registry_process, "is_fresh", lambda party: False),
+    "SS-256": swap(registry, "is_fresh", lambda party: False),
     "SS-259": wrap(ProcessRunner, "_end_first", timeouts_first),
     "SS-260": swap(Node, "_first_continuation", lambda self: None),
     "SS-264": swap(plan, "wants", lambda member: member.count < member.share),
@@ -432,13 +430,13 @@ BREAKS = {
     "SS-275": bug.change_rows(REGISTRY_MACHINE, "hear_around", do=heard_directly),
     "SS-276": bug.combine(in_sessions("hear_around", do=agent_process.hear), swap(agent_process, "WAYS", ())),
     "SS-277": swap(relay, "check_relay", lambda sender, message, is_leader_host: None),
-    "SS-278": swap(detours, "DETOURS_MAX", 2**31),
+    "SS-278": swap(configuration, "DETOURS_MAX", 2**31),
     "SS-279": swap(membership, "hear_by", lambda record, now_ns: SetTimer("idle", 2**60)),
-    "SS-281": bug.change_rows(REGISTRY_MACHINE, "hold_back", do=registry_process.forget_leader),
+    "SS-281": bug.change_rows(REGISTRY_MACHINE, "hold_back", do=registry.forget_leader),
     **{f"SS-{n}": without_choice("shared_subscriptions", f"SS-{n}") for n in range(310, 318)},
     "SS-320": from_anybody,
     "SS-321": beginning_anew,
     "SS-322": after_the_end_of_nothing,
     "SS-224": bug.change_rows(REGISTRY_MACHINE, "halt_all", to=STAY),
-    "SS-223": swap(registry_process, "check_filter", lambda topic_filter, subscription: None),
+    "SS-223": swap(registry, "check_filter", lambda topic_filter, subscription: None),
 }

@@ -13,7 +13,6 @@ from process_twins import Twins
 
 from statemachines.kernel import Ask, Map, Send, Tell, fresh, is_fresh, node_of
 from statemachines.kernel.pmap import in_order
-from statemachines.shared_subscriptions.agent import Agent
 from statemachines.shared_subscriptions.agent_record import (
     EndSubscription,
     LeaveSubscription,
@@ -25,10 +24,9 @@ from statemachines.shared_subscriptions.agent_record import (
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
 from statemachines.shared_subscriptions.group_store import Claim, GroupStore, StoreFailed
-from statemachines.shared_subscriptions.handler import Handler
+from statemachines.shared_subscriptions.handler import Agent, Handler
 from statemachines.shared_subscriptions.message import Invalidate, LeaderWanted, RelayedToLeader
-from statemachines.shared_subscriptions.registry import Registry
-from statemachines.shared_subscriptions.registry_process import Close, HaltAll
+from statemachines.shared_subscriptions.registry import Close, HaltAll, Registry
 from statemachines.shared_subscriptions.session import Ack, Deliver, Take
 from statemachines.shared_subscriptions.stream_store import SERVICE as STREAM_STORE
 from statemachines.shared_subscriptions.stream_store import Append, Drop, FetchFailed, Rotate, StreamStore

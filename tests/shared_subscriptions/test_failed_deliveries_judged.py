@@ -9,7 +9,7 @@ import pytest
 from statemachines.trace import COLUMNS
 from statemachines.trace.parquet import TraceWriter
 from statemachines_reports.pipeline import analyze
-from statemachines_reports.shared_subscriptions.delivery_order import _Reading, _RelaxedReading
+from statemachines_reports.shared_subscriptions.report import _Reading, _RelaxedReading
 from statemachines_sim.campaign import run_row
 from statemachines_sim.scenario import find_scenario
 from statemachines_sim.world import World

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from statemachines.kernel import Ask, ConfigurationError, RemoteProtocolError, Send, Tell
-from statemachines.shared_subscriptions import registry_process
+from statemachines.shared_subscriptions import registry
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group_store import (
     Claim,
@@ -198,7 +198,7 @@ def test_SS_223_a_malformed_filter_is_the_peer_s_error_and_creates_nothing():
 
 
 def test_SS_223_the_number_of_leaders_is_bounded(monkeypatch):
-    monkeypatch.setattr(registry_process, "LEADERS_MAX", 1)
+    monkeypatch.setattr(registry, "LEADERS_MAX", 1)
     host = Registry("leader-1~1", C)
     host.receive("a~1/1", "leader-1", LeaderWanted("a~1/1", "g", "#"), 0)
     assert host.receive("a~1/1", "leader-1", LeaderWanted("a~1/1", "h", "#"), 0) == []

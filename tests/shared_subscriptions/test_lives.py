@@ -9,8 +9,8 @@ import pytest
 
 from statemachines.drivers.lives import begin_life, keep_number, last_number
 from statemachines.drivers.role import NodeRole
-from statemachines.drivers.shared_subscriptions import taken_name
-from statemachines.drivers.shared_subscriptions.taken_name import TakenName
+from statemachines.drivers.shared_subscriptions import node_life
+from statemachines.drivers.shared_subscriptions.node_life import TakenName
 from statemachines.drivers.tcp import TcpTransport
 from statemachines.kernel import Map, Superseded, incarnation, life_number, life_of
 from statemachines.shared_subscriptions.configuration import MS, Configuration
@@ -59,7 +59,7 @@ def store(monkeypatch):
         store.now += round(seconds * 1e9)
         await turn(0)
 
-    monkeypatch.setattr(taken_name.asyncio, "sleep", sleep)
+    monkeypatch.setattr(node_life.asyncio, "sleep", sleep)
     return store
 
 

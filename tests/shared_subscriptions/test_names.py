@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from statemachines.kernel import ConfigurationError, RemoteProtocolError
 from statemachines.shared_subscriptions import group_store, names
-from statemachines.shared_subscriptions.agent import Agent
 from statemachines.shared_subscriptions.agent_record import SharedFilter
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group import GroupRecord
@@ -20,6 +19,7 @@ from statemachines.shared_subscriptions.group_store import (
     StoredRecord,
     is_value_of,
 )
+from statemachines.shared_subscriptions.handler import Agent
 from statemachines.shared_subscriptions.leader_record import LeaderRecord
 from statemachines.shared_subscriptions.message import LeaderWanted
 from statemachines.shared_subscriptions.registry import Registry

@@ -7,7 +7,7 @@ import pytest
 
 from statemachines.kernel import RemoteProtocolError
 from statemachines.shared_subscriptions import relay
-from statemachines.shared_subscriptions.detours import Detours
+from statemachines.shared_subscriptions.configuration import Detours
 from statemachines.shared_subscriptions.message import LeaderConnectResponse, RelayedToBorrower
 
 L, F = "leader-1~1/1", "leader-2~1/1"

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from statemachines_sim.stepped_loop import SteppedLoop, Time
+from statemachines_sim.asyncio_stage import SteppedLoop, Time
 
 MS = 1_000_000
 

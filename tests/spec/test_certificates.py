@@ -261,7 +261,7 @@ def test_one_of_a_system_that_is_gone_is_stale_and_cannot_be_explored(kept):
 
 
 def test_what_breaks_gets_no_certificate(kept, monkeypatch):
-    from statemachines_spec.sequence_windows.window_turns import WindowHost
+    from statemachines_spec.sequence_windows.systems import WindowHost
 
     monkeypatch.setattr(WindowHost, "react", lambda self, local, envelope, watch=None: 1 / 0)
     before = kept.path.read_bytes()

@@ -13,7 +13,7 @@ from tank_protocol import EMPTY, FULL, TANK, Drain, Fill, TankRecord
 from statemachines import catalogue, registry
 from statemachines.cli import run
 from statemachines.kernel import ConfigurationError, GaplessError
-from statemachines.testing import mutant_judges
+from statemachines.testing import mutant_queue
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.mutants import apart, campaign
 from statemachines_spec.mutants.account import account_of, page, text
@@ -24,12 +24,11 @@ from statemachines_spec.mutants.campaign import (
     CampaignShape,
     pick_mutants,
 )
-from statemachines_spec.mutants.judging import LIVED, PROPERTY, UNJUDGED, MutantVerdict
-from statemachines_spec.mutants.kept_entries import KeptEntries, print_of
+from statemachines_spec.mutants.judging import LIVED, PROPERTY, UNJUDGED, KeptEntries, MutantVerdict, print_of
 from statemachines_spec.mutants.mutant import plant
 from statemachines_spec.mutants.notice import Notice, Notices, Rests
 from statemachines_spec.mutants.original import Original, Tracks, walk
-from statemachines_spec.mutants.row_table import cells
+from statemachines_spec.mutants.row_mutants import cells
 from statemachines_spec.mutants.strength import sample_of
 from statemachines_spec.protocol import AllowedMutants
 
@@ -244,9 +243,9 @@ def asked(monkeypatch, tmp_path):
             print(mutant.name, judge, file=to)
         return Notice(mutant.name, judge, "S1" if (mutant.name, judge) == ("tank/3/deleted", "simulation") else "")
 
-    monkeypatch.setattr(mutant_judges, "notice", seen)
-    monkeypatch.setattr(mutant_judges, "check_tests", lambda seconds, tests: 0.0)
-    monkeypatch.setattr(mutant_judges, "judges_of", lambda protocol, tests: mutant_judges.JUDGES)
+    monkeypatch.setattr(mutant_queue, "notice", seen)
+    monkeypatch.setattr(mutant_queue, "check_tests", lambda seconds, tests: 0.0)
+    monkeypatch.setattr(mutant_queue, "judges_of", lambda protocol, tests: mutant_queue.JUDGES)
     return lambda: [tuple(line.split()) for line in file.read_text().splitlines()]
 
 
@@ -261,14 +260,14 @@ def asking(out, *more):
 def test_who_lives_is_shown_to_one_judge_after_the_other_until_one_notices(asked, tmp_path, capsys):
     assert run(asking(tmp_path)) == 1
     assert asked()[:2] == [("tank/3/deleted", "tests"), ("tank/3/deleted", "simulation")]
-    assert asked()[2:] == [("tank/3/to-full", judge) for judge in mutant_judges.JUDGES]
+    assert asked()[2:] == [("tank/3/to-full", judge) for judge in mutant_queue.JUDGES]
     said = capsys.readouterr().out
     assert "noticed by simulation: tank/3/deleted: S1" in said
     assert "ALIVE tank/3/to-full" in said
     assert run(asking(tmp_path)) == 1
     assert len(asked()) == 5, "who was asked once is not asked again"
     assert run(asking(tmp_path, "--beside", "1000")) == 1
-    assert sorted(asked()) == sorted((one, judge) for one in THREE for judge in mutant_judges.JUDGES), (
+    assert sorted(asked()) == sorted((one, judge) for one in THREE for judge in mutant_queue.JUDGES), (
         "all, by everybody"
     )
     without = ["mutate", NAME, "--out", str(tmp_path), "--only", "tank/3/deleted"]
@@ -278,7 +277,7 @@ def test_who_lives_is_shown_to_one_judge_after_the_other_until_one_notices(asked
 
 def test_as_many_look_at_a_time_as_are_told_to(asked, monkeypatch, tmp_path):
     """Each of two waits until the other has begun."""
-    seen = mutant_judges.notice
+    seen = mutant_queue.notice
     gate = multiprocessing.get_context("fork").Barrier(2)
 
     def met(protocol, mutant, judge, seconds, tests):
@@ -286,7 +285,7 @@ def test_as_many_look_at_a_time_as_are_told_to(asked, monkeypatch, tmp_path):
             gate.wait(60)
         return seen(protocol, mutant, judge, seconds, tests)
 
-    monkeypatch.setattr(mutant_judges, "notice", met)
+    monkeypatch.setattr(mutant_queue, "notice", met)
     assert run(asking(tmp_path, "--jobs", "2")) == 1
     assert {mutant for mutant, _ in asked()} == {"tank/3/deleted", "tank/3/to-full"}
 
@@ -295,10 +294,10 @@ def test_what_a_process_that_asks_cannot_do_is_said(asked, monkeypatch, tmp_path
     def refused(*args):
         raise ConfigurationError("tests", "here", "fail without any mutant; mend that first")
 
-    monkeypatch.setattr(mutant_judges, "notice", refused)
+    monkeypatch.setattr(mutant_queue, "notice", refused)
     assert run(asking(tmp_path)) == 2
     assert "fail without any mutant; mend that first" in capfd.readouterr().err
-    monkeypatch.setattr(mutant_judges, "notice", lambda *args: os._exit(3))
+    monkeypatch.setattr(mutant_queue, "notice", lambda *args: os._exit(3))
     assert run(asking(tmp_path)) not in (0, 1)
     assert "the process that asks about tank/3/deleted ended: 3" in capfd.readouterr().err
 
@@ -341,10 +340,10 @@ def test_tests_that_fail_or_are_never_done_without_a_mutant_are_refused(tmp_path
     file = tmp_path / "test_wrong.py"
     file.write_text("def test_wrong():\n    assert False\n")
     with pytest.raises(ConfigurationError, match=r"test_wrong\.py::test_wrong: fail without any mutant"):
-        mutant_judges.check_tests(20, (file,))
+        mutant_queue.check_tests(20, (file,))
     file.write_text("def test_wrong():\n    while True:\n        pass\n")
     with pytest.raises(ConfigurationError, match="take longer without any mutant"):
-        mutant_judges.check_tests(1, (file,))
+        mutant_queue.check_tests(1, (file,))
 
 
 def test_an_original_that_breaks_is_refused(field, monkeypatch):

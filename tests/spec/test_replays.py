@@ -13,8 +13,7 @@ from long_cases import mark_long
 from msgspec.structs import replace
 
 from statemachines import cli
-from statemachines_sim.shared_subscriptions.asyncio_stage import run_live
-from statemachines_sim.shared_subscriptions.script_world import simulate
+from statemachines_sim.shared_subscriptions.asyncio_stage import run_live, simulate
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.script import script as scripts
 from statemachines_spec.script.path_to_script import Unscriptable, script_of

@@ -14,8 +14,7 @@ from msgspec.structs import asdict, replace
 from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions.borrower import LeaseEnd
 from statemachines_spec.script import script as scripts
-from statemachines_spec.script.path_to_script import Unscriptable, script_of
-from statemachines_spec.script.times import Bound, Contradiction, moments
+from statemachines_spec.script.path_to_script import Bound, Contradiction, Unscriptable, moments, script_of
 from statemachines_spec.shared_subscriptions.systems import system
 
 # -- as data --------------------------------------------------------------------------------------------------------

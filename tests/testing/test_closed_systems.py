@@ -12,8 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from statemachines.kernel import ConfigurationError
 from statemachines.testing.closed_run import ClosedRun, MessageFate, SharedSystem, replay_script, shorten
-from statemachines.testing.entry_count import EntryCount, format_entries
-from statemachines.testing.system_test import CLOSED, PropertyBroken, SystemTest
+from statemachines.testing.system_test import CLOSED, EntryCount, PropertyBroken, SystemTest, format_entries
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.explorer.path import follow
 from statemachines_spec.explorer.property import NO_ERROR
@@ -127,8 +126,8 @@ def test_a_count_is_printed_with_its_denominators():
 
 
 def test_a_system_too_large_to_explore_has_no_count(monkeypatch):
-    from statemachines.testing import entry_count
+    from statemachines.testing import system_test
 
-    monkeypatch.setattr(entry_count, "explore", lambda *args, **more: explore(*args, **more, states_max=3_000))
+    monkeypatch.setattr(system_test, "explore", lambda *args, **more: explore(*args, **more, states_max=3_000))
     with pytest.raises(ConfigurationError, match="too large to be explored"):
         EntryCount("toy", toy({"in_flight": 4}, last=60))

@@ -19,19 +19,13 @@ from statemachines_sim.scenario import Net, Phases, Swarm, sim_of
 NOTES = Path(__file__).with_name("configuration.toml")
 UNITS = {"ms": "ms", "s": "s", "us": "µs", "ns": "ns", "bytes": "bytes", "size": "bytes"}
 OPTIONS = {
-    "statemachines.drivers.missed_samples.publisher": ("PublisherOptions", "declare_reliable_publisher"),
-    "statemachines.drivers.missed_samples.cache": ("CacheOptions", "declare_reliability_cache"),
-    "statemachines.drivers.missed_samples.subscriber": ("SubscriberOptions", "declare_reliable_subscriber"),
-    "statemachines.drivers.sequence_windows.zenoh_publisher": (
-        "SequencedPublisherOptions",
-        "declare_sequenced_publisher",
-    ),
-    "statemachines.drivers.sequence_windows.zenoh_subscriber": (
-        "SequencedSubscriberOptions",
-        "declare_sequenced_subscriber",
-    ),
+    "PublisherOptions": ("statemachines.drivers.missed_samples.publisher", "declare_reliable_publisher"),
+    "CacheOptions": ("statemachines.drivers.missed_samples.cache", "declare_reliability_cache"),
+    "SubscriberOptions": ("statemachines.drivers.missed_samples.subscriber", "declare_reliable_subscriber"),
+    "SequencedPublisherOptions": ("statemachines.drivers.sequence_windows.zenoh", "declare_sequenced_publisher"),
+    "SequencedSubscriberOptions": ("statemachines.drivers.sequence_windows.zenoh", "declare_sequenced_subscriber"),
 }
-"""Module -> its record of options, and the function that takes them by name."""
+"""Record of options -> its module, and the function that takes them by name."""
 ENVIRONMENT = """
 ## Environment
 
@@ -76,7 +70,7 @@ def write_page() -> str:
         parts.append(make_table(("key", "meaning", "unit", "default", "bounds", "clause, relation"), rows))
     parts.append(ENVIRONMENT)
     parts.append("## Options over zenoh\n\nThe functions take them by name, and say what they mean.\n")
-    for module, (kind_name, function) in OPTIONS.items():
+    for kind_name, (module, function) in OPTIONS.items():
         parts.append(_describe(f"`{function}`", load_type(f"{module}:{kind_name}"), function_of(module, function)))
     parts.append(
         "## Scenario files\n\nKeys of a scenario for every protocol; each protocol has a section of its own.\n"

@@ -1,6 +1,6 @@
-"""In each Python process of a run of tests, children included: note which functions a test reaches, or plant a mistake.
+"""In each Python process of a run of tests, children included: keep which lines a test reaches, or plant a mistake.
 
-`KILL_REACH`: a folder where each process leaves a file of lines `test<TAB>file<TAB>first line of a function`.
+`KILL_REACH`: a folder where each process leaves a file of coverage.py; `KILL_ROOMS`: where lines count.
 `KILL_PLACE`: a `Place` as JSON; the module of its file has the mistake.
 """
 
@@ -10,34 +10,32 @@ import atexit
 import json
 import os
 import sys
-import threading
 from importlib.machinery import SourceFileLoader
 from typing import Any
 
 from source_mistake import Place, compile_with
 
-UNDER = tuple(os.environ.get("KILL_UNDER", "").split(os.pathsep))
-reached: set[tuple[str, str, int]] = set()
+if (folder := os.environ.get("KILL_REACH")) and "coverage" not in sys.modules:
+    import coverage
+
+    test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
+    rooms = [f"{room}/*" for room in os.environ["KILL_ROOMS"].split(os.pathsep)]
+    lines = coverage.Coverage(f"{folder}/lines", True, config_file=False, include=rooms, omit=["*/tests/*"])
+    lines.start()
+    if test:
+        lines.switch_context(test)
+
+    @atexit.register
+    def leave() -> None:
+        """What was reached."""
+        lines.stop()
+        lines.save()
+
+    def pytest_runtest_logstart(nodeid: str) -> None:
+        """As a plugin of pytest: which test it is."""
+        lines.switch_context(nodeid)
 
 
-def note(frame: Any, event: str, value: Any) -> None:
-    """A function is called."""
-    code = frame.f_code
-    if code.co_filename.startswith(UNDER):
-        test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
-        reached.add((test, code.co_filename, code.co_firstlineno))
-
-
-def leave(folder: str) -> None:
-    """What was noted."""
-    with open(f"{folder}/{os.getpid()}", "a", encoding="utf-8") as file:
-        file.writelines("\t".join(map(str, one)) + "\n" for one in reached)
-
-
-if folder := os.environ.get("KILL_REACH"):
-    sys.setprofile(note)
-    threading.setprofile(note)
-    atexit.register(leave, folder)
 if text := os.environ.get("KILL_PLACE"):
     place = Place(*json.loads(text))
     get_code = SourceFileLoader.get_code

@@ -1,32 +1,268 @@
-"""Report: everything that cursor recovery has for reports, as one value."""
+"""Report: everything that cursor recovery has for reports, as one value.
+
+Ring: what the data area of a queue held at one row of its trace, and who had which cursor.
+
+Drawing of a ring: the data area as a circle, its blocks as arcs, the heads as hands, as SVG.
+
+Page: what the page shows of cursor recovery besides what it shows of any protocol.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import cos, pi, sin
 from typing import Final
 
 import msgspec
 import numpy as np
+from markupsafe import Markup, escape
 
+from statemachines_reports.columns import Columns
 from statemachines_reports.cursor_recovery.cursors import judge_exclusive
 from statemachines_reports.cursor_recovery.deaths import DEATHS, Death, find_deaths
 from statemachines_reports.cursor_recovery.messages import judge_acknowledged, judge_contents, judge_deliveries
-from statemachines_reports.cursor_recovery.operations import READER, WRITER, tells_of
-from statemachines_reports.cursor_recovery.page import draw_moments, show_deaths
+from statemachines_reports.cursor_recovery.operations import FREE, READER, WRITER, tells_of
 from statemachines_reports.cursor_recovery.positions import find_absent, judge_distance, judge_passed, judge_reserved
 from statemachines_reports.cursor_recovery.requests import judge_requests
 from statemachines_reports.cursor_recovery.words import find_unwritten, judge_words
+from statemachines_reports.draw_histogram import format_ns
 from statemachines_reports.protocol import (
     Amount,
     Check,
     Measure,
+    PageDrawing,
     Parameters,
     ReportProtocol,
+    Section,
     Segment,
     Story,
+    Tables,
     Tally,
 )
 from statemachines_reports.trace_roles import TraceRoles
+
+BEING_WRITTEN, READABLE, BEING_READ, LEFT = "being written", "readable", "being read", "left by a dead writer"
+
+
+class Arc(msgspec.Struct, frozen=True):
+    """A block that is of use: bytes `first`..`last` by absolute position, its `state`, and whose it is."""
+
+    first: int
+    last: int
+    state: str
+    who: str
+
+
+class Ring(msgspec.Struct, frozen=True):
+    """`capacity` bytes; the heads; the blocks between them; `cursors`: (name, who has it), free ones left out."""
+
+    capacity: int
+    read_head: int
+    write_head: int
+    arcs: tuple[Arc, ...]
+    cursors: tuple[tuple[str, str], ...]
+    title: str
+    caption: str
+
+
+def ring_at(columns: Columns, parameters: Parameters, row: int) -> Ring | None:
+    """As operations had told it until then, in the run of that row; None where nobody says how large the queue is."""
+    capacity = _capacity(columns, parameters)
+    if not capacity:
+        return None
+    blocks: dict[int, Arc] = {}
+    taken: dict[str, Arc] = {}
+    read_head = write_head = 0
+    dead: set[str] = set()
+    rows = np.concatenate((
+        tells_of(columns, "reserved", "taken", "skipped", "write_done", "read_done"), columns.rows_of("fault")
+    ))  # fmt: skip
+    for at in np.sort(rows[rows <= row]).tolist():
+        who, event = columns.text("instance", at), columns.text("event", at)
+        first, last = int(columns["first"][at]), int(columns["last"][at])
+        if columns.text("kind", at) == "fault":
+            node = columns.text("node", at)
+            if event in DEATHS:
+                dead |= {arc.who for arc in (*blocks.values(), *taken.values()) if arc.who.startswith(f"{node}~")}
+        elif event == "reserved":
+            blocks[first] = Arc(first, last, BEING_WRITTEN, who)
+            write_head = max(write_head, last + 1)
+        elif event == "write_done" and first in blocks:
+            blocks[first] = msgspec.structs.replace(blocks[first], state=READABLE)
+        elif event in ("taken", "skipped"):
+            read_head = max(read_head, last + 1)
+            for start in [start for start in blocks if first <= start <= last]:
+                del blocks[start]
+            if event == "taken":
+                taken[who] = Arc(first, last, BEING_READ, who)
+        elif event == "read_done":
+            taken.pop(who, None)
+    arcs = [_leave(arc, dead) for arc in (*blocks.values(), *(one for one in taken.values() if one.who not in dead))]
+    cursors = _cursors(columns, row)
+    caption = (
+        f"{_where(columns, row)}: {write_head - read_head} of {capacity} bytes between the heads, "
+        f"read head {read_head}, write head {write_head}"
+    )
+    return Ring(capacity, read_head, write_head, tuple(arcs), cursors, f"The ring {_when(columns, row)}", caption)
+
+
+def _leave(arc: Arc, dead: set[str]) -> Arc:
+    if arc.who in dead and arc.state == BEING_WRITTEN:
+        return msgspec.structs.replace(arc, state=LEFT)
+    return arc
+
+
+def _capacity(columns: Columns, parameters: Parameters) -> int:
+    settings = parameters.get("settings", parameters)
+    if isinstance(settings, dict) and isinstance(settings.get("capacity"), int):
+        return int(settings["capacity"])
+    attached = columns.rows_of("tell", event=("attached",))
+    return int(columns["first"][attached[0]]) if len(attached) else 0
+
+
+def _cursors(columns: Columns, row: int) -> tuple[tuple[str, str], ...]:
+    """Who swapped each cursor's word last, if not to free it: as far as is known, since the answer may be later."""
+    asks = columns.rows_of("ask", event=("compare_and_swap",))
+    asks = asks[asks <= row]
+    found: dict[str, str] = {}
+    done = _done(columns, asks)
+    for at in asks[done].tolist():
+        key = columns.text("key", at)
+        if key.endswith("/state"):
+            found[key] = "" if columns["last"][at] == FREE else columns.text("instance", at)
+    return tuple(sorted((key.removesuffix("/state"), who) for key, who in found.items() if who))
+
+
+def _done(columns: Columns, asks: np.ndarray) -> np.ndarray:
+    """Whether the next step of the operation learnt that the swap was done."""
+    steps = columns.rows_of("step", event=("swapped",))
+    lift = columns.rows + 1
+    order = np.lexsort((steps, columns["instance"][steps]))
+    keys = columns["instance"][steps][order].astype(np.int64) * lift + steps[order]
+    wanted = columns["instance"][asks].astype(np.int64) * lift + asks
+    place = np.searchsorted(keys, wanted)
+    at = np.minimum(place, max(len(keys) - 1, 0))
+    if not len(keys):
+        return np.zeros(len(asks), bool)
+    same = (place < len(keys)) & (columns["instance"][steps[order][at]] == columns["instance"][asks])
+    return np.asarray(same & (columns["first"][steps[order][at]] == 1))
+
+
+def _when(columns: Columns, row: int) -> str:
+    if columns.text("kind", row) == "fault":
+        return f"when {columns.text('node', row)} died"
+    return f"at row {columns['seq'][row]}"
+
+
+def _where(columns: Columns, row: int) -> str:
+    since = int(columns["t_ns"][row] - columns["t_ns"][0])
+    return f"run {columns['run'][row]}, seq {columns['seq'][row]}, {format_ns(max(since, 0))} after its beginning"
+
+
+SIZE, OUTER, INNER = 420, 150, 108
+CENTRE = SIZE / 2
+BEYOND = 32
+KINDS = {READABLE: "readable", BEING_WRITTEN: "writing", BEING_READ: "reading", LEFT: "left"}
+LINE = 18
+
+
+def draw_ring(ring: Ring) -> Markup:
+    """Position 0 is at the top; positions go clockwise, lap after lap."""
+    names = [f"{name}: {who}" for name, who in ring.cursors]
+    height = SIZE + LINE * (1 + len(names))
+    parts = [
+        f'<svg class="ring" viewBox="0 0 {SIZE} {height}" style="max-width:{SIZE}px" role="img">'
+        f"<title>{escape(ring.title)}</title>",
+        f'<path class="area" d="{_annulus(0, ring.capacity, ring.capacity)}"/>',
+        *(_arc(arc, ring.capacity) for arc in ring.arcs),
+        _hand(ring.read_head, ring.capacity, "read head"),
+        _hand(ring.write_head, ring.capacity, "write head"),
+        f'<text x="{CENTRE}" y="{CENTRE - 4}">{ring.write_head - ring.read_head:,} of {ring.capacity:,}</text>',
+        f'<text class="small" x="{CENTRE}" y="{CENTRE + 14}">bytes in use</text>',
+        *_legend(),
+    ]
+    for number, name in enumerate(names):
+        parts.append(f'<text class="who" x="16" y="{SIZE + LINE * (number + 1)}">{escape(name)}</text>')
+    return Markup("".join(parts) + "</svg>")
+
+
+def _point(position: float, capacity: int, radius: float) -> str:
+    angle = 2 * pi * (position % capacity) / capacity
+    return f"{CENTRE + radius * sin(angle):.2f},{CENTRE - radius * cos(angle):.2f}"
+
+
+def _annulus(first: int, end: int, capacity: int) -> str:
+    """The outline of the bytes `first`..`end`, `end` not included."""
+    if end - first >= capacity:  # a whole turn has no two ends that an arc could join
+        half = capacity / 2
+        return f"{_annulus_of(first, first + half, capacity)} {_annulus_of(first + half, first + capacity, capacity)}"
+    return _annulus_of(first, end, capacity)
+
+
+def _annulus_of(first: float, end: float, capacity: int) -> str:
+    large = int(end - first > capacity / 2)
+    return (
+        f"M{_point(first, capacity, OUTER)} A{OUTER},{OUTER} 0 {large} 1 {_point(end, capacity, OUTER)} "
+        f"L{_point(end, capacity, INNER)} A{INNER},{INNER} 0 {large} 0 {_point(first, capacity, INNER)} Z"
+    )
+
+
+def _arc(arc: Arc, capacity: int) -> str:
+    title = f"{arc.first}..{arc.last}, {arc.state}, {arc.who}"
+    path = _annulus(arc.first, arc.last + 1, capacity)
+    return f'<path class="{KINDS[arc.state]}" d="{path}"><title>{escape(title)}</title></path>'
+
+
+def _hand(position: int, capacity: int, name: str) -> str:
+    begin, end = _point(position, capacity, INNER - 8), _point(position, capacity, OUTER + 8)
+    x, y = _point(position, capacity, OUTER + BEYOND).split(",")
+    return (
+        f'<path class="hand" d="M{begin} L{end}"/>'
+        f'<text class="small" x="{x}" y="{float(y) + 4:.2f}">{escape(name)}</text>'
+    )
+
+
+def _legend() -> list[str]:
+    parts = []
+    for number, (state, kind) in enumerate(KINDS.items()):
+        x, y = 8 + (number % 2) * 210, 8 + (number // 2) * (SIZE - 30)
+        parts.append(f'<rect class="{kind}" x="{x}" y="{y}" width="12" height="12"/>')
+        parts.append(f'<text class="who" x="{x + 18}" y="{y + 10}">{escape(state)}</text>')
+    return parts
+
+
+OUTCOMES = ("nothing", "delivered", "skipped", "lost", "unread")
+MOMENTS = 2
+"""So many deaths of a run are drawn, where no finding says which moment to look at."""
+
+
+def show_deaths(tables: Tables) -> Iterator[Section]:
+    """Crash point by outcome."""
+    lines = tables["deaths"]
+    points = sorted({(line["machine"], line["state"]) for line in lines})
+    counts = {(line["machine"], line["state"], line["outcome"]): line["deaths"] for line in lines}
+    rows = [
+        (f"{machine.partition('/')[2]} {state}", *(f"{counts.get((machine, state, one), 0):,}" for one in OUTCOMES))
+        for machine, state in points
+    ]
+    yield Section(
+        "Where processes died, and what became of their blocks",
+        ("amid", "no block yet", "delivered", "skipped", "lost with its reader", "unread"),
+        rows,
+        "The state is that of the access it was about to make. A writer's block is delivered if it was whole, and "
+        "skipped if not; a reader's is lost once the read head is moved, at most one for each death.",
+    )
+
+
+def draw_moments(columns: Columns, parameters: Parameters, seq: int | None) -> Iterator[PageDrawing]:
+    """The ring at the row `seq`, else when the first processes died, else in the end."""
+    rows = [] if seq is None else [int(row) for row in (columns["seq"] == seq).nonzero()[0]]
+    rows = rows or columns.rows_of("fault", event=DEATHS)[:MOMENTS].tolist() or [columns.rows - 1]
+    for row in rows:
+        ring = ring_at(columns, parameters, row)
+        if ring is not None:
+            yield PageDrawing(ring.title, ring.caption, draw_ring(ring))
+
 
 MS: Final = 1_000_000
 COUNTED: Final = {

@@ -1,18 +1,66 @@
-"""Damage matrix: every kind of damage, done to a trace, and which checks see it."""
+"""Damage matrix: every kind of damage, done to a trace, and which checks see it.
+
+Data damage: a field in the data of a row is another.  It takes a trace with data.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from random import Random
+from typing import Any, Final
 
-from statemachines_reports.damage import ask_damage, cell_damage, data_damage, message_damage, step_damage, tell_damage
+import msgspec
+import numpy as np
+import pyarrow.compute as pc
+
+from statemachines.trace.row import LOCAL
+from statemachines_reports.columns import STEPS
+from statemachines_reports.damage import ask_damage, cell_damage, message_damage, step_damage, tell_damage
 from statemachines_reports.damage.damage_kind import DamageKind, DamageTally
 from statemachines_reports.damage.damage_list import WITHOUT_DATA
 from statemachines_reports.damage.damage_trial import DamageTrial
+from statemachines_reports.damage.damaged_run import DamagedRun, Edit
+
+EFFECTS: Final = ("send", "ask", "tell")
+
+
+def has_data(run: DamagedRun) -> bool:
+    """Whether its rows have the fields of events."""
+    return len(run.columns.rows_of("record")) > 0
+
+
+def find_filled(*kinds: str) -> Any:
+    """Rows of these kinds whose data has a number in it."""
+
+    def find(run: DamagedRun) -> np.ndarray:
+        if not has_data(run):
+            return np.zeros(0, np.int64)
+        numbered = pc.match_substring_regex(run.table.column("data"), r'":-?\d')
+        return np.intersect1d(run.columns.rows_of(*kinds), np.flatnonzero(numbered.fill_null(False).to_numpy()))
+
+    return find
+
+
+def change_field(run: DamagedRun, row: int, chance: Random) -> Edit | None:
+    """A number in its data is another by one."""
+    fields = msgspec.json.decode(run.table.column("data")[row].as_py(), type=dict[str, Any])
+    numbers = sorted(name for name, value in fields.items() if type(value) is int and name != LOCAL)
+    if not numbers:
+        return None
+    name = chance.choice(numbers)
+    changed = {**fields, name: fields[name] + 1}
+    return run.change(row, data=msgspec.json.encode(changed).decode())
+
+
+KINDS: Final = (
+    DamageKind("event-field", find_filled(*STEPS), change_field),
+    DamageKind("effect-field", find_filled(*EFFECTS), change_field),
+)
+
 
 ALL_KINDS: Final = (
     *step_damage.KINDS, *message_damage.KINDS, *tell_damage.KINDS, *cell_damage.KINDS, *ask_damage.KINDS,
-    *data_damage.KINDS,
+    *KINDS,
 )  # fmt: skip
 BY_NAME: Final = {kind.name: kind for kind in ALL_KINDS}
 

@@ -1,21 +1,293 @@
-"""Report: everything that missed samples have for reports, as one value."""
+"""Report: everything that missed samples have for reports, as one value.
+
+Drawing of a stream: time from left to right, numbers upwards; what was told, and how long each hole was open.
+
+Streams: the streams of a segment, read once from its rows.
+
+Page: what the page shows of missed samples besides what it shows of any protocol.
+
+Checks: what must hold of every stream, and of the numbers of publishers.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
+from weakref import WeakKeyDictionary
 
 import msgspec
 import numpy as np
+from markupsafe import Markup
 
-from statemachines_reports.columns import Columns
-from statemachines_reports.missed_samples.checks import CHECKS
-from statemachines_reports.missed_samples.page import draw_stream, show_holes
-from statemachines_reports.missed_samples.stream import MISSED, OPEN, RECOVERED, Hole
-from statemachines_reports.missed_samples.streams import SOURCE, SUBSCRIBER, streams_of
-from statemachines_reports.protocol import Amount, AmountRatio, Latency, Measure, ReportProtocol, Segment, Story, Tally
+from statemachines.missed_samples import source
+from statemachines_reports.columns import STEPS, Columns, stable_order
+from statemachines_reports.draw_histogram import format_ns
+from statemachines_reports.missed_samples.stream import (
+    DELIVER,
+    GONE,
+    MISSED,
+    OPEN,
+    QUERY,
+    RECOVERED,
+    Hole,
+    SampleStream,
+)
+from statemachines_reports.protocol import (
+    Amount,
+    AmountRatio,
+    Check,
+    CheckVerdict,
+    Latency,
+    Measure,
+    PageDrawing,
+    Parameters,
+    ReportProtocol,
+    Section,
+    Segment,
+    Story,
+    Tables,
+    Tally,
+    verdict,
+)
 from statemachines_reports.trace_roles import TraceRoles
+
+WIDTH, HEIGHT, LEFT, BELOW, LINE = 560, 220, 60, 22, 15
+HOLES = 400
+"""So many holes are drawn at most: the first."""
+COLOURS = {RECOVERED: "var(--green)", MISSED: "var(--red)", OPEN: "var(--grey)"}
+WORDS = {RECOVERED: "came later, delivered", MISSED: "reported as missed", OPEN: "missing at the end"}
+
+
+def draw(stream: SampleStream, t_ns: np.ndarray) -> Markup:
+    """Its holes; `t_ns`: the times of the rows."""
+    holes = stream.holes[:HOLES]
+    ends = [hole.until if hole.until >= 0 else len(t_ns) - 1 for hole in holes]
+    begin = int(min(t_ns[hole.since] for hole in holes))
+    span = max(int(max(t_ns[end] for end in ends)) - begin, 1)
+    low = min(hole.first for hole in holes)
+    high = max(hole.first + hole.size for hole in holes)
+
+    def x(row: int) -> float:
+        return LEFT + (WIDTH - LEFT - 8) * (int(t_ns[row]) - begin) / span
+
+    def y(number: int) -> float:
+        return 8 + (HEIGHT - 8) * (1 - (number - low) / max(high - low, 1))
+
+    parts = [
+        f'<svg class="stream" viewBox="0 0 {WIDTH} {HEIGHT + BELOW + LINE * len(COLOURS)}" '
+        f'style="max-width:{WIDTH}px" role="img"><title>A stream with holes</title>'
+    ]
+    for hole, end in zip(holes, ends, strict=True):
+        parts.append(_bar(hole, x(hole.since), x(end), y(hole.first), y(hole.first + hole.size)))
+    return Markup("".join([*parts, *_legend(low, high - 1, span)]) + "</svg>")
+
+
+def _bar(hole: Hole, x1: float, x2: float, y1: float, y2: float) -> str:
+    return (
+        f'<rect x="{x1:.1f}" y="{y2:.1f}" width="{max(x2 - x1, 2):.1f}" height="{max(y1 - y2, 3):.1f}" '
+        f'style="fill:{COLOURS[hole.outcome]}"><title>{hole.first}..{hole.first + hole.size - 1}: '
+        f"{WORDS[hole.outcome]}</title></rect>"
+    )
+
+
+def _legend(low: int, high: int, span: int) -> list[str]:
+    def text(x: float, y: float, words: str, anchor: str = "start") -> str:
+        return f'<text x="{x}" y="{y}" style="text-anchor:{anchor};font-size:10px">{words}</text>'
+
+    parts = [
+        text(LEFT - 6, 16, str(high), "end"),
+        text(LEFT - 6, HEIGHT, str(low), "end"),
+        text(LEFT, HEIGHT + 14, "0 s"),
+        text(WIDTH, HEIGHT + 14, format_ns(span), "end"),
+    ]
+    for number, (outcome, colour) in enumerate(COLOURS.items()):
+        y = HEIGHT + BELOW + LINE * number
+        parts.append(f'<rect x="{LEFT}" y="{y}" width="10" height="10" style="fill:{colour}"/>')
+        parts.append(text(LEFT + 16, y + 9, WORDS[outcome]))
+    return parts
+
+
+SUBSCRIBER, SOURCE = "missed_samples/subscriber", "missed_samples/source"
+DOUBTS = frozenset(number for number, line in enumerate(source.SOURCE.lines) if line.clause == "MS-70")
+"""The rows of the table of a Source by which a number counts for nothing, being too far ahead."""
+
+
+def pending_of(parameters: Parameters) -> int | None:
+    """How many numbers a subscriber of the run holds, by its settings (`Recovery.pending`); None: nobody tells, as of a
+    real run."""
+    settings = parameters.get("settings")
+    recovery = settings.get("recovery") if isinstance(settings, dict) else None
+    pending = recovery.get("pending") if isinstance(recovery, dict) else None
+    return pending if isinstance(pending, int) else None
+
+
+class SampleStreams:
+    """`found`: (run, stream), in the order in which they end."""
+
+    def __init__(self, columns: Columns, parameters: Callable[[int], Parameters]) -> None:
+        self.columns = columns
+        self._parameters = parameters
+        self.found: list[tuple[int, SampleStream]] = []
+        self._run = -1
+        self._pending: int | None = None
+        self._open: dict[int, SampleStream] = {}
+        self._codes = {text: code for code, text in enumerate(columns.texts["instance"])}
+        self._pairs: dict[tuple[int, int], int] = {}
+        self._read()
+
+    def _read(self) -> None:
+        columns = self.columns
+        self._rows_taken = columns["row"]
+        steps, tells, asks = columns.rows_of(*STEPS), columns.rows_of("tell"), columns.rows_of("ask", event=(QUERY,))
+        steps = steps[columns.is_one_of("machine", (SOURCE,), steps)]
+        tells = tells[columns.is_one_of("machine", (SUBSCRIBER,), tells)]
+        tells = tells[columns.is_one_of("event", (DELIVER, MISSED), tells)]
+        rows = np.sort(np.concatenate((steps, tells, asks)))
+        wanted = ("run", "instance", "key", "first", "last")
+        cells = (columns[name][rows].tolist() for name in wanted)
+        for row, run, instance, key, first, last in zip(rows.tolist(), *cells, strict=True):
+            if run != self._run:
+                self._end()
+                self._run, self._pending = run, pending_of(self._parameters(run))
+            self._take(row, instance, key, first, last)
+        self._end()
+
+    def _take(self, row: int, instance: int, key: int, first: int, last: int) -> None:
+        kind, event = self.columns.text("kind", row), self.columns.text("event", row)
+        if kind in STEPS:
+            stream = self._stream(instance)
+            if self._rows_taken[row] not in DOUBTS:
+                stream.step(row, event, first, last)
+            if self.columns.text("dest", row) == GONE:
+                self._close(instance)
+            return
+        code = self._code(instance, key)
+        if code < 0:
+            return  # a query about every source: what there is to know of it
+        if kind == "ask":
+            self._stream(code).ask(row, first, last)
+        else:
+            self._stream(code).tell_range(row, event, first, last)
+
+    def _code(self, party: int, key: int) -> int:
+        """Of the Source of this name at a subscriber; -1: it has none."""
+        code = self._pairs.get((party, key))
+        if code is None:
+            parties, keys = self.columns.texts["instance"], self.columns.texts["key"]
+            name = f"{parties[party]}:{keys[key]}" if party < len(parties) and key < len(keys) else ""
+            code = self._pairs[party, key] = self._codes.get(name, -1)
+        return code
+
+    def _stream(self, instance: int) -> SampleStream:
+        stream = self._open.get(instance)
+        if stream is None:
+            stream = self._open[instance] = SampleStream([*self.columns.texts["instance"], ""][instance], self._pending)
+        return stream
+
+    def _close(self, instance: int) -> None:
+        stream = self._open.pop(instance)
+        stream.end()
+        self.found.append((self._run, stream))
+
+    def _end(self) -> None:
+        for instance in list(self._open):
+            self._close(instance)
+
+
+_KNOWN: WeakKeyDictionary[Columns, SampleStreams] = WeakKeyDictionary()
+
+
+def streams_of(segment: Segment) -> SampleStreams:
+    """Those of a segment, read once."""
+    return streams_in(segment.columns, segment.parameters)
+
+
+def streams_in(columns: Columns, parameters: Callable[[int], Parameters]) -> SampleStreams:
+    """Those of columns, read once; `parameters` of each run."""
+    found = _KNOWN.get(columns)
+    if found is None:
+        found = _KNOWN[columns] = SampleStreams(columns, parameters)
+    return found
+
+
+OUTCOMES = (RECOVERED, MISSED, OPEN)
+CAUSES = {"sample": "a later sample", "heartbeat": "a heartbeat"}
+
+
+def show_holes(tables: Tables) -> Iterator[Section]:
+    """What became of what was missing."""
+    if not tables["holes"]:
+        return
+    sums = {(line["scenario"], line["cause"], line["outcome"]): line["samples"] for line in tables["holes"]}
+    places = sorted({(scenario, cause) for scenario, cause, _ in sums})
+    lines = [
+        (scenario, CAUSES.get(cause, cause), *(f"{sums.get((scenario, cause, one), 0):,}" for one in OUTCOMES))
+        for scenario, cause in places
+    ]
+    yield Section(
+        "What became of missing samples",
+        ("scenario", "shown by", "came later, and was delivered", "reported as missed", "missing at the end"),
+        lines,
+        "Each sample counts for each subscriber that missed it. At the end of a log, or where a subscriber has died, "
+        "some are still asked for.",
+    )
+
+
+def draw_stream(columns: Columns, parameters: Parameters, seq: int | None) -> Iterator[PageDrawing]:
+    """The stream with most holes of the run that the page tells of."""
+    found = [stream for _, stream in streams_in(columns, lambda run: parameters).found if stream.holes]
+    if found:
+        stream = max(found, key=lambda one: (len(one.holes), one.name))
+        caption = (
+            f"{stream.name}. A bar goes from the moment in which a hole showed to the one in which what was missing "
+            "was told."
+        )
+        yield PageDrawing("A stream with holes", caption, draw(stream, columns["t_ns"]))
+
+
+PUBLISHER = "missed_samples/publisher"
+
+
+def judge_numbers(segment: Segment) -> CheckVerdict:
+    """A life of a publisher numbers its samples without a gap."""
+    columns = segment.columns
+    rows = columns.rows_of("tell", event=("stamped",))
+    rows = rows[columns.is_one_of("machine", (PUBLISHER,), rows)]
+    rows = rows[stable_order(columns["instance"][rows], len(columns.texts["instance"]) + 1)]
+    same = np.ones(max(len(rows) - 1, 0), bool)
+    for name in ("run", "instance"):
+        same &= columns[name][rows][1:] == columns[name][rows][:-1]
+    first, last = columns["first"][rows], columns["last"][rows]
+    wrapped = first[1:] == 0  # the numbers of the wire come round
+    wrong = rows[1:][same & ~wrapped & (first[1:] != last[:-1] + 1)]
+
+    def describe(row: int) -> str:
+        return f"{columns.text('instance', row)} numbers {columns['first'][row]}, which is not the next"
+
+    return verdict(columns, len(rows), np.sort(wrong), describe)
+
+
+def _judged(name: str, claim: str) -> Check:
+    """Of this name among what is wrong with the streams."""
+
+    def judge(segment: Segment) -> CheckVerdict:
+        streams = [stream for _, stream in streams_of(segment).found]
+        wrong = {one.row: one.detail for stream in streams for one in stream.wrong if one.check == name}
+        looked = sum(stream.looked[name] for stream in streams)
+        return verdict(segment.columns, looked, np.array(sorted(wrong), np.int64), lambda row: wrong[row])
+
+    return Check(name, claim, judge)
+
+
+CHECKS = (
+    Check("numbers", "a publisher numbers its samples without a gap (NUMBERED)", judge_numbers),
+    _judged("once", "of each source, numbers are told in order, and none twice (ORDER, ONCE)"),
+    _judged("reported", "between two that are told no number is left out (REPORT)"),
+    _judged("came", "what is delivered has come (INVENTED)"),
+    _judged("given_up", "what is reported missed was asked for, and has not come (NOGAP, HASTY)"),
+    _judged("asked", "who asks asks for what is missing, the first number first (ASKED, QUIET)"),
+)
 
 
 class Filled(msgspec.Struct, frozen=True):

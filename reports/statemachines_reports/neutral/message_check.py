@@ -2,25 +2,191 @@
 
 Messages are joined by their numbers.  In a simulated run the network says what it loses and what it copies, so there
 every message also ends: it arrives, or it is dropped.
+
+Message traffic: the rows of numbered messages, each with the row in which it was sent.
+
+Lost messages: those that were sent, and of which no row says that they arrived, or that the network lost them.
+
+A message goes to a party, or along a route to several nodes.  A node that got an earlier and a later message of a
+route gets those between, or they are dropped on the way to it.  A fault of the node in between may have taken it off
+the route.  So may one that hits the node before it takes anything again: what came to a node that stands still waits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
 from statemachines.kernel import node_of
 from statemachines_reports.columns import STEPS, Columns, Segment
-from statemachines_reports.neutral.lost_messages import find_lost
-from statemachines_reports.neutral.message_traffic import NUMBERED, Traffic
 from statemachines_reports.neutral.row_groups import group_by_text, group_rows, is_of_last_time
-from statemachines_reports.neutral.simulated_run import is_simulated, runs_where
+from statemachines_reports.neutral.simulated_run import is_simulated, longest_delay_ns, runs_where
 from statemachines_reports.protocol import Check, CheckVerdict, Joint, KeptRows, verdict
 from statemachines_reports.sealed_numbers import SealedNumbers
 from statemachines_reports.trace_roles import TraceRoles
+
+NUMBERED: Final = 1 << 40
+"""Numbers from here on are those of a node; smaller ones are of those who keep no log."""
+
+
+class Traffic:
+    """The rows of numbered messages, sorted by (run, message), in their order: `rows`; `group`: which message;
+    `sent`: the row in which it was sent (-1: nowhere)."""
+
+    def __init__(self, columns: Columns) -> None:
+        rows = columns.rows_of("send", "deliver", "drop", "duplicate")
+        rows = rows[columns["msg"][rows] >= NUMBERED]
+        rows = rows[_order_by_run(columns["run"][rows], columns["msg"][rows])]
+        self.columns = columns
+        self.rows = rows
+        run, msg = columns["run"][rows], columns["msg"][rows]
+        begins = np.ones(len(rows), bool)
+        begins[1:] = (run[1:] != run[:-1]) | (msg[1:] != msg[:-1])
+        self.group = np.cumsum(begins) - 1
+        self.groups = int(begins.sum())
+        self.is_send = columns.is_one_of("kind", ("send",), rows)
+        self.is_deliver = columns.is_one_of("kind", ("deliver",), rows)
+        self.first_send = np.full(self.groups, -1)
+        sends = np.flatnonzero(self.is_send)[::-1]
+        self.first_send[self.group[sends]] = rows[sends]
+        self.sent = self.first_send[self.group]
+
+    def count(self, kind: str) -> np.ndarray:
+        """How many rows of this kind each message has."""
+        return np.bincount(self.group[self.columns.is_one_of("kind", (kind,), self.rows)], minlength=self.groups)
+
+
+def _order_by_run(run: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Positions sorted by run and value, equal ones in their order.  Runs lie behind one another, and each is sorted by
+    itself: that is less work than sorting all."""
+    bounds = [0, *(np.flatnonzero(run[1:] != run[:-1]) + 1).tolist(), len(run)]
+    return np.concatenate([begin + np.argsort(values[begin:end], kind="stable") for begin, end in pairwise(bounds)])
+
+
+def find_lost(segment: Segment, traffic: Traffic, runs: list[int]) -> np.ndarray:
+    """The sends of these runs that never end."""
+    columns = segment.columns
+    sends = np.sort(traffic.first_send[traffic.first_send >= 0])
+    sends = sends[np.isin(columns["run"][sends], runs)]
+    sends = sends[_is_old(segment, sends)]
+    if not len(sends):
+        return np.asarray(sends)
+    order = sends[np.lexsort((sends, columns["peer"][sends], columns["run"][sends]))]
+    place = np.full(columns.rows, -1)
+    place[order] = np.arange(len(order))
+    ended = np.flatnonzero((traffic.sent >= 0) & ~traffic.is_send)
+    ended = ended[place[traffic.sent[ended]] >= 0]
+    at, node = place[traffic.sent[ended]], _list_nodes(columns, traffic.rows[ended], traffic.is_deliver[ended])
+    is_lost = np.ones(len(order), bool)
+    is_lost[at] = False
+    lost = [order[is_lost]]
+    lost.append(_find_holes(segment, order, at[node >= 0], node[node >= 0]))
+    found = np.unique(np.concatenate(lost))
+    return np.asarray(found[~_is_excused(columns, found)])
+
+
+def _is_old(segment: Segment, rows: np.ndarray) -> np.ndarray:
+    """Whether a message of this row had time to arrive before its run ended."""
+    columns = segment.columns
+    latest = np.zeros(len(rows), np.int64)
+    end = 0
+    for run, count in columns.runs():
+        end += count
+        here = columns["run"][rows] == run
+        if here.any():
+            last_ns = int(columns["t_ns"][end - count : end].max())
+            latest[here] = last_ns - longest_delay_ns(segment.parameters(run))
+    return np.asarray(columns["t_ns"][rows] < latest)
+
+
+def _list_nodes(columns: Columns, rows: np.ndarray, is_deliver: np.ndarray) -> np.ndarray:
+    """The node that a message came to, or was dropped on the way to."""
+    nodes = {text: code for code, text in enumerate(columns.texts["node"])}
+    of_peer = np.array([*(nodes.get(node_of(text), -1) for text in columns.texts["peer"]), -1])
+    return np.asarray(np.where(is_deliver, columns["node"][rows], of_peer[columns["peer"][rows]]))
+
+
+def _find_holes(segment: Segment, order: np.ndarray, at: np.ndarray, node: np.ndarray) -> np.ndarray:
+    """Sends of a route that did not end at a node, at which ones before them did, and ones after, or none any more."""
+    columns = segment.columns
+    route = np.zeros(len(order), np.int64)
+    route[1:] = np.cumsum(
+        (columns["peer"][order][1:] != columns["peer"][order][:-1])
+        | (columns["run"][order][1:] != columns["run"][order][:-1])
+    )
+    nodes = len(columns.texts["node"])
+    code = np.unique((route[at] * nodes + node) * len(order) + at)
+    pair, place = code // len(order), code % len(order)
+    following = np.searchsorted(route, pair // nodes, "right")
+    is_last = np.ones(len(pair), bool)
+    is_last[:-1] = pair[1:] != pair[:-1]
+    following[~is_last] = place[1:][~is_last[:-1]]
+    faults, delivered = _Faults(columns), columns.rows_of("deliver")
+    found: list[np.ndarray] = []
+    for hole in np.flatnonzero(following > place + 1).tolist():
+        begin, end = int(place[hole]), int(following[hole])
+        until = np.searchsorted(columns["run"], columns["run"][order[begin]], "right") if is_last[hole] else order[end]
+        who = int(pair[hole]) % nodes
+        until = max(int(until), _row_of_arrival(segment, int(order[end - 1])))
+        taken = delivered[columns["node"][delivered] == who]
+        next_one = int(np.searchsorted(taken, until))
+        last = int(np.searchsorted(columns["run"], columns["run"][order[begin]], "right"))
+        until = min(int(taken[next_one]), last) if next_one < len(taken) else last
+        if not faults.has_between(who, int(order[begin]), until):
+            found.append(order[begin + 1 : end])
+    return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+
+def _row_of_arrival(segment: Segment, sent: int) -> int:
+    """The first row by which what is sent in this one has arrived, at the latest."""
+    columns = segment.columns
+    run = int(columns["run"][sent])
+    end = int(np.searchsorted(columns["run"], run, "right"))
+    latest = columns["t_ns"][sent] + longest_delay_ns(segment.parameters(run))
+    return sent + int(np.searchsorted(columns["t_ns"][sent:end], latest, "right"))
+
+
+class _Faults:
+    """The rows of faults, by the node that they hit."""
+
+    def __init__(self, columns: Columns) -> None:
+        rows = columns.rows_of("fault")
+        nodes = {text: code for code, text in enumerate(columns.texts["node"])}
+        of_peer = np.array([*(nodes.get(node_of(text), -1) for text in columns.texts["peer"]), -1])[
+            columns["peer"][rows]
+        ]
+        self._rows: dict[int, np.ndarray] = {}
+        for who in np.unique(np.concatenate((columns["node"][rows], of_peer))).tolist():
+            self._rows[who] = rows[(columns["node"][rows] == who) | (of_peer == who)]
+
+    def has_between(self, node: int, begin: int, end: int) -> bool:
+        """Whether one hit the node between these rows."""
+        rows = self._rows.get(node)
+        if rows is None:
+            return False
+        place = int(np.searchsorted(rows, begin))
+        return place < len(rows) and int(rows[place]) < end
+
+
+def _is_excused(columns: Columns, sends: np.ndarray) -> np.ndarray:
+    """Whether a fault hit the node of the receiver later in the run: what had come there, and waited, died with it."""
+    faults = _Faults(columns)
+    nodes = {text: code for code, text in enumerate(columns.texts["node"])}
+    of_peer = np.array([*(nodes.get(node_of(text), -1) for text in columns.texts["peer"]), -1])[columns["peer"][sends]]
+    run = columns["run"]
+    ends = {one: int(np.searchsorted(run, one, "right")) for one in np.unique(run[sends]).tolist()}
+    return np.array(
+        [
+            node >= 0 and faults.has_between(node, row, ends[int(run[row])])
+            for row, node in zip(sends.tolist(), of_peer.tolist(), strict=True)
+        ],
+        bool,
+    )
+
 
 EQUAL: Final = ("event", "key", "term", "grant", "first", "last")
 """The columns in which a message arrives as it was sent."""

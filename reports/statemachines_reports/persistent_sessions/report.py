@@ -1,18 +1,26 @@
-"""Report: everything that persistent sessions have for reports, as one value."""
+"""Report: everything that persistent sessions have for reports, as one value.
+
+Checks: what must hold of the sessions of a run, each of them in words.
+
+Page: what the page shows of persistent sessions besides what it shows of any protocol.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Any, Final
 
 import msgspec
+import numpy as np
 
-from statemachines_reports.persistent_sessions.checks import CHECKS
+from statemachines_reports.draw_histogram import format_ns
+from statemachines_reports.persistent_sessions.findings import AGED, CUT, EPOCHS, GAP, ORDER, OWNER, TWICE
 from statemachines_reports.persistent_sessions.histories import DEATHS, FLOW, RESUME, histories_of
 from statemachines_reports.persistent_sessions.measured import Resume, Takeover
-from statemachines_reports.persistent_sessions.page import show_resumes, show_stores, show_takeovers
 from statemachines_reports.protocol import (
     Amount,
+    Check,
+    CheckVerdict,
     Measure,
     Parameters,
     ReportProtocol,
@@ -21,8 +29,92 @@ from statemachines_reports.protocol import (
     Story,
     Tables,
     Tally,
+    verdict,
 )
 from statemachines_reports.trace_roles import TraceRoles
+
+
+def _judged(name: str, claim: str, *, whole: bool = True) -> Check:
+    """Of this name among what is wrong with the histories."""
+
+    def judge(segment: Segment) -> CheckVerdict:
+        findings = histories_of(segment).findings
+        wrong = {one.row: one.detail for one in findings.wrong if one.check == name}
+        looked = findings.looked[name]
+        return verdict(segment.columns, looked, np.array(sorted(wrong), np.int64), lambda row: wrong[row])
+
+    return Check(name, claim, judge, whole=whole)
+
+
+CHECKS = (
+    _judged(GAP, "what is stored is taken and sent, none left out, none made up (GAP, COMPLETE, STRANGER)"),
+    _judged(TWICE, "nothing is committed or sent twice, but as a repetition (TWICE)"),
+    _judged(ORDER, "the messages of a writer are sent in the order of their numbers, and behind what their publisher "
+            "stored elsewhere before (GAP, ORDER)"),
+    _judged(CUT, "below a marker from the database, from it on what was kept, all of it (CUT)", whole=False),
+    _judged(OWNER, "who has yielded or is superseded commits and sends nothing; what is sent is committed (SPLIT, "
+            "UNCOMMITTED)"),
+    _judged(AGED, "what is over when it is committed is not sent, and nothing else is left out for its age (AGED)"),
+    _judged(EPOCHS, "epochs go up, numbers have no hole, nothing is stored under an epoch that was raised (PS-D4)"),
+)  # fmt: skip
+
+
+PENDING = {
+    0: "none",
+    1: "1 to 9",
+    10: "10 to 99",
+    100: "100 to 999",
+    1_000: "1 000 to 9 999",
+    10_000: "10 000 and more",
+}
+WHYS = {
+    "handed": "the owner of before handed over what it had",
+    "refused": "there was none, or it did not yield",
+    "silent": "it did not answer in time",
+}
+
+
+def show_resumes(tables: Tables) -> Iterator[Section]:
+    """How long resumes took, by how much was pending."""
+    lines = [
+        (one["scenario"], PENDING[one["least"]], f"{one['resumes']:,}", f"{one['kept']:,}", *_times(one))
+        for one in tables["resumes"]
+    ]
+    if lines:
+        yield Section(
+            "How long a resume takes",
+            ("scenario", "messages pending", "resumes", "kept behind markers", "p50", "p99", "max"),
+            lines,
+            "Pending: what an owner took from the database on its way to normal operation, or was handed over. Resumes "
+            "that did not come to normal operation are not in it.",
+        )
+
+
+def show_stores(tables: Tables) -> Iterator[Section]:
+    """How long publishers wait."""
+    lines = [(one["scenario"], one["cause"], f"{one['rows']:,}", *_times(one)) for one in tables["stores"]]
+    if lines:
+        yield Section(
+            "How long a message takes to be stored",
+            ("scenario", "session", "rows", "p50", "p99", "max"),
+            lines,
+            "From when a message is handed to the session's writer until its row is stored; its publisher waits for "
+            "the last of its rows.",
+        )
+
+
+def show_takeovers(tables: Tables) -> Iterator[Section]:
+    """How takeovers ended."""
+    lines: list[tuple[str, ...]] = [
+        (one["scenario"], str(WHYS.get(one["why"], one["why"])), f"{one['takeovers']:,}") for one in tables["takeovers"]
+    ]
+    if lines:
+        yield Section("Takeovers", ("scenario", "how they ended", "takeovers"), lines)
+
+
+def _times(line: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(format_ns(line[f"{name}_ns"]) for name in ("p50", "p99", "max"))
+
 
 MS: Final = 1_000_000
 UNLOGGED: Final = (

@@ -2,16 +2,32 @@
 
 It takes part in nothing.  Of a subscriber's record only this is read: which sources it keeps, when a timer or a token
 says that one may be forgotten, and what it counts; of a cache's, what is in its queues.
+
+Tell judge: whether a subscriber may tell its application what it tells: samples and losses, in order, each once.
+
+Goals: what must be true of missed samples in the end, once everything has healed.
+
+Owed samples: what caches had when queries reached them, and what therefore has to come before these end.
+
+Whoever carries a query looks into the cache, and not at its answer: everything that the subscriber is interested in and
+has asked for is owed, whatever it was answered.  What the network loses of that is owed no longer.
+
+Reader: what a judge knows of one life of a subscriber, from what came to it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
 from typing import Any
 
+from msgspec.structs import replace
+
 from statemachines.kernel import Event, Node, Step
-from statemachines.missed_samples.cache import CACHE, LetGo, NotKept
+from statemachines.missed_samples.cache import CACHE, CacheRecord, LetGo, NotKept
 from statemachines.missed_samples.message import (
     EVERY_SOURCE,
+    QUERY,
     Deliver,
     DeliverUnnumbered,
     Heartbeat,
@@ -20,29 +36,311 @@ from statemachines.missed_samples.message import (
     QueryEnded,
     Sample,
     TurnedAway,
+    Unnumbered,
 )
 from statemachines.missed_samples.properties import (
     AskedNumbers,
     Broken,
     ObservedSource,
+    ObservedStrangers,
+    judge_hole,
+    judge_memory,
     judge_places,
     judge_publication,
     judge_unwanted,
+    judge_whole,
 )
 from statemachines.missed_samples.publisher import PUBLISHER, Publish
 from statemachines.missed_samples.recovery import MS
-from statemachines.missed_samples.source_record import Appeared, Disappeared, RetentionOver
+from statemachines.missed_samples.sample_queue import SampleQueue
+from statemachines.missed_samples.serial_number import unwrap_number, wrap_number
+from statemachines.missed_samples.source_record import Appeared, Disappeared, PeriodOver, QueryTimeout, RetentionOver
 from statemachines.missed_samples.subscriber import SUBSCRIBER
+from statemachines.missed_samples.subscriber_record import HistoryTimeout
 from statemachines_sim import cluster
 from statemachines_sim.cluster import SimCluster
 from statemachines_sim.judge import Judge
-from statemachines_sim.missed_samples.cache_judge import CacheJudge
-from statemachines_sim.missed_samples.goals import Goals, is_early
-from statemachines_sim.missed_samples.owed_samples import OwedSamples
-from statemachines_sim.missed_samples.reader import SampleReader
-from statemachines_sim.missed_samples.section import SampleSection
-from statemachines_sim.missed_samples.tell_judge import ToldJudge
+from statemachines_sim.missed_samples.cache_judge import CacheJudge, NumberOf
+from statemachines_sim.missed_samples.section import SampleSection, number_of
+from statemachines_sim.missed_samples.timed_source import TimedSource
 from statemachines_sim.node_life import NodeLife
+from statemachines_sim.units import S
+
+Numbers = dict[str, set[int]]
+"""By source: numbers that the publisher has counted."""
+
+
+class OwedSamples:
+    """Of the queries that are under way, by subscriber, source and number.  `number(source, sn)`: which of the
+    publisher's numbers one of the wire is."""
+
+    def __init__(self, own: SampleSection, number: NumberOf) -> None:
+        self._own = own
+        self.number = number
+        self._open: dict[tuple[str, str, int], Numbers] = {}
+
+    def reach(self, party: str, node: str, query: Query, record: CacheRecord, now_ns: int) -> None:
+        """A query of `party`, on `node`, is at a cache."""
+        owed = self._open.setdefault((party, query.source, query.n), {})
+        for source, queue in self.interesting(node, record):
+            if query.source in (source, EVERY_SOURCE):
+                if query.source == EVERY_SOURCE:
+                    found = self._of_history(self.numbers(source, queue), queue, now_ns)
+                else:
+                    found = self._of_window(query, queue)
+                owed.setdefault(source, set()).update(self.number(source, sn) for sn in found)
+
+    def lose(self, party: str, query: Query, source: str, first: int, last: int) -> None:
+        """A reply, with numbers of the wire, does not come, or too late."""
+        number = self.number(source, first)
+        owed = self._open.get((party, query.source, query.n), {})
+        owed.get(source, set()).difference_update(range(number, number + last - first + 1))
+
+    def forgive(self, party: str, query: Query) -> None:
+        """Not every cache could answer: nothing is owed."""
+        self._open.pop((party, query.source, query.n), None)
+
+    def end(self, party: str, source: str, n: int) -> Numbers:
+        """The query has ended: all this should have come."""
+        return self._open.pop((party, source, n), {})
+
+    def observe_death(self, party: str) -> None:
+        """The subscriber is gone."""
+        for query in [one for one in self._open if one[0] == party]:
+            del self._open[query]
+
+    def interesting(self, node: str, record: CacheRecord) -> Iterator[tuple[str, SampleQueue]]:
+        """What a cache has under keys that the subscriber on `node` is interested in."""
+        expression = self._own.expression_of(node)
+        for (source, key), queue in sorted(record.queues.items()):
+            if expression in ("demo/*", key):
+                yield source, queue
+
+    def numbers(self, source: str, queue: SampleQueue) -> list[int]:
+        """All numbers in a queue, as the wire has them, in their order."""
+        width = self._own.width
+        return [wrap_number(number, width) for first, last in queue.kept for number in range(first, last + 1)]
+
+    def _of_window(self, query: Query, queue: SampleQueue) -> list[int]:
+        """Those that a query is about, from the highest on: a queue may be long."""
+        width = self._own.width
+        low = unwrap_number(wrap_number(query.first, width), queue.top, width)
+        high = low + query.last - query.first if query.has_end else queue.top
+        parts = (range(min(last, high), max(first, low) - 1, -1) for first, last in reversed(queue.kept))
+        numbers = islice(chain.from_iterable(parts), query.newest or None)
+        return [wrap_number(number, width) for number in numbers]
+
+    def _of_history(self, sns: list[int], queue: SampleQueue, now_ns: int) -> list[int]:
+        """Those that the scenario says a subscriber wants at first."""
+        wanted = self._own.history
+        if wanted is None:
+            return []
+        if wanted.age_ms:
+            kept = (number for first, last in queue.kept for number in range(first, last + 1))
+            since = now_ns - wanted.age_ms * MS
+            sns = [sn for sn, number in zip(sns, kept, strict=True) if queue.times.get(number, -1) >= since]
+        return sns[-wanted.newest :] if wanted.newest else sns
+
+
+class SampleReader:
+    """`number(source, sn)`: what the wire's number stands for.  `sources` by name; `touched`: those of them that the
+    last step was about; `history`: the first query is open, or sent again soon, after so many `tries`; `strangers`:
+    what is turned away, or has no source; `gone`: who was turned away, or forgotten; `periodic`: who is asked
+    unprompted; `met`: how many first contacts there were; `free_since_ns`: holes last from then on at most."""
+
+    def __init__(self, own: SampleSection, number: Callable[[str, int], int]) -> None:
+        self.sources: dict[str, TimedSource] = {}
+        self.history = own.history is not None
+        self.touched: set[str] = set()
+        self.strangers = ObservedStrangers()
+        self.gone: set[str] = set()
+        self.periodic = ""
+        self.met = 0
+        self.free_since_ns = 0
+        self.tries = 0
+        self._own = own
+        self._number = number
+
+    def note(self, event: Event, now_ns: int) -> None:
+        """It came."""
+        match event:
+            case Sample(source, first, last):
+                one = self._meet(event, source)
+                if one is not None:
+                    number = self._number(source, first)
+                    one.take(number, number + last - first, now_ns)
+                    self.touched.add(source)
+            case Heartbeat(source, last):
+                one = self._meet(event, source)
+                if one is not None and last >= 0:
+                    number = self._number(source, last)
+                    one.beat(number, now_ns)
+                    self.touched.add(source)
+            case Appeared(source, new):
+                one = self._meet(event, source)
+                if one is not None:
+                    one.seen = replace(one.seen, alive=True, new=new if one.seen.began < 0 else one.seen.new)
+            case Disappeared(source):
+                if source in self.sources:
+                    one = self.sources[source]
+                    one.seen = replace(one.seen, alive=False)
+            case QueryEnded(source, n, brought):
+                if source == EVERY_SOURCE:
+                    if brought or (n == self.tries and self._was_last_try):
+                        self._end_history(now_ns)
+                elif source in self.sources:
+                    self.sources[source].end_query(n, brought, now_ns)
+                    self.touched.add(source)
+            case QueryTimeout(key):
+                if key in self.sources:
+                    self.sources[key].time_out(now_ns)
+                    self.touched.add(key)
+            case HistoryTimeout():
+                if self._was_last_try:
+                    self._end_history(now_ns)
+            case PeriodOver(key):
+                self.periodic = key
+            case Unnumbered():
+                self.strangers = self.strangers.observe_unnumbered()
+
+    @property
+    def _was_last_try(self) -> bool:
+        return self.tries > self._own.recovery.retries
+
+    def forget(self, source: str) -> None:
+        """It is not known any more."""
+        self.gone.add(source)
+        del self.sources[source]
+
+    def _meet(self, event: Event, source: str) -> TimedSource | None:
+        """What is known of its source, where that has a place."""
+        one = self.sources.get(source)
+        if one is None and len(self.sources) < self._own.recovery.sources:
+            one = self.sources[source] = TimedSource(source, self.history, self._own.recovery)
+            self.met += 1
+        elif one is None:
+            self.strangers = self.strangers.observe_stranger(event, self._own.width)
+            if isinstance(event, Sample):
+                self.gone.add(source)
+        return one
+
+    def _end_history(self, now_ns: int) -> None:
+        """Holes last from now on."""
+        if self.history:
+            self.history = False
+            self.free_since_ns = now_ns
+        for source, one in self.sources.items():
+            one.end_history()
+            self.touched.add(source)
+
+
+class ToldJudge:
+    """`report(where, broken)` takes what is broken; `counts`: "delivered", "missed" and "longest_ms"."""
+
+    def __init__(self, own: SampleSection, report: Callable[[str, Broken], None], counts: dict[str, int]) -> None:
+        self._own = own
+        self._report = report
+        self._counts = counts
+
+    def tell(
+        self,
+        reader: SampleReader,
+        process: NodeLife,
+        party: str,
+        told: Deliver | Missed,
+        first: int,
+        last: int,
+        now_ns: int,
+    ) -> None:
+        """Numbers `first` to `last`, as the publisher counts them, are told."""
+        one = reader.sources.get(told.source)
+        if one is None:
+            broken = ObservedSource().observe_delivered(first, last)[1]
+        else:
+            self.judge_wait(reader, process, one, now_ns)
+            broken = one.deliver(first, last) if isinstance(told, Deliver) else one.miss(first, last)
+        missed = isinstance(told, Missed)
+        if self._own.whole:
+            broken += judge_whole(missed)
+        self._counts["missed" if missed else "delivered"] += last - first + 1
+        if broken:
+            self._report(f"{party}, {type(told).__name__} of {told.source}", broken)
+
+    def judge_wait(self, reader: SampleReader, process: NodeLife, one: TimedSource, now_ns: int) -> None:
+        """LIVE, from when something that was missing has come; who stands still, or holds what is ahead of the first
+        query's end, is given that time."""
+        waited = one.waiting_ns(now_ns, reader.free_since_ns)
+        self._counts["longest_ms"] = max(self._counts["longest_ms"], waited // MS)
+        if not process.is_paused:
+            self._report(process.life, judge_hole(min(waited, now_ns - one.moved_ns), one.recovery))
+
+
+SHORT_MS = 10_000
+"""Who forgets sooner than this is waited for until it has forgotten."""
+
+
+class Goals:
+    """`sent`: how many numbers each source has given."""
+
+    def __init__(self, own: SampleSection, owed: OwedSamples, sent: dict[str, int]) -> None:
+        self._own = own
+        self._owed = owed
+        self._sent = sent
+
+    def judge(self, world: SimCluster, node: str, sources: dict[str, TimedSource]) -> Broken:
+        """What the subscriber on `node` has not reached."""
+        for source, one in sorted(sources.items()):
+            broken = one.seen.judge_settled()
+            if self._own.tells_its_end and self._lives(world, source) and not self._is_stuck(world, source):
+                broken += one.seen.judge_tail(self._sent.get(source, 0))
+            if self._is_to_forget(world, one):
+                broken += one.seen.judge_forgotten(silent=True, kept=True)
+            if broken:
+                return tuple(replace(found, detail=f"{source}, {found.detail}") for found in broken)
+        if self._own.forgets and sources:
+            return judge_memory(len(sources))
+        return self._judge_kept(world, node, sources)
+
+    def _is_to_forget(self, world: SimCluster, one: TimedSource) -> bool:
+        """Its publisher is dead, and the subscriber forgets soon."""
+        soon = self._own.recovery.retention_ms <= SHORT_MS
+        return soon and one.seen.began >= 0 and not self._lives(world, one.source)
+
+    def _judge_kept(self, world: SimCluster, node: str, sources: dict[str, TimedSource]) -> Broken:
+        """Who asks unprompted comes by everything that a cache keeps of a known source, whoever is dead."""
+        for _, process in sorted(world.processes.items()) if self._own.recovery.period_ms else ():
+            cache: Any = getattr(process, "cache", "")
+            if not cache or not process.alive:
+                continue
+            for source, queue in self._owed.interesting(node, process.host.nodes[cache].record):
+                one = sources.get(source)
+                if one is None or self._is_stuck(world, source):
+                    continue
+                last = self._owed.number(source, self._owed.numbers(source, queue)[-1])
+                broken = one.seen.judge_reached(last)
+                if broken:
+                    return broken
+        return ()
+
+    def _lives(self, world: SimCluster, source: str) -> bool:
+        owner = self._owner(world, source)
+        return bool(owner) and getattr(world.living(owner), "source", "") == source
+
+    def _is_stuck(self, world: SimCluster, source: str) -> bool:
+        owner = self._owner(world, source)
+        return bool(owner) and number_of(owner) <= self._own.stuck
+
+    def _owner(self, world: SimCluster, source: str) -> str:
+        fabric: Any = world.devices[QUERY]
+        return str(fabric.owners.get(source, ""))
+
+
+def is_early(world: SimCluster) -> bool:
+    """Samples may still be on their way; heartbeats are for ever."""
+    if world.now < int(world.scenario.phases.safety_s * S) + S:
+        return True
+    return any(isinstance(message, Sample | Unnumbered) for message in world.network.messages_in_flight())
+
 
 PROPERTIES = (
     "NOGAP", "ORDER", "ONCE", "REPORT", "INVENTED", "HASTY", "QUIET", "ASKED", "LIVE", "ISOLATION", "TAIL", "BOUND",

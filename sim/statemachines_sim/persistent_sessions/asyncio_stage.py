@@ -4,22 +4,45 @@ messages and requests for markers as frames of the wire, and a SQLite file that 
 Client and publisher are the script's (`script_board`), and so is when a live message arrives, when a request that the
 system calls slow comes to a desk, and when its answer comes back.  What a file does not do (lag behind, lose an answer)
 is not done here: such a step ends the run, and says so.
+
+MachineNode: a writer or an owner of a scripted run on the drivers' runtime: one machine, its transport, its desk.
+
+ScriptStore: the database of a scripted run: a real SQLite file, with the session and the messages of the system in
+it, and what lies in its tables as the explorer would have it.
+
+What is asked is answered by what is committed: no replica lags behind a file.  Rows have times where those of the
+system have.
 """
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
 import tempfile
+from abc import abstractmethod
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
+from statemachines.drivers.lives import begin_log, node_number
+from statemachines.drivers.persistent_sessions.host_request import Beat, PutMessage, Subscribe
+from statemachines.drivers.persistent_sessions.node_roles import NODE, PROTOCOL
+from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
+from statemachines.drivers.persistent_sessions.store import SessionStore, open_session_store
+from statemachines.drivers.persistent_sessions.tables import UNDELIVERED
+from statemachines.drivers.port import Feed
+from statemachines.drivers.runtime import Runtime
 from statemachines.kernel import (
+    Answer,
     ConfigurationError,
     Event,
+    Host,
+    Map,
     Node,
     Request,
     Step,
@@ -27,30 +50,270 @@ from statemachines.kernel import (
     name_of,
     node_of,
 )
-from statemachines.persistent_sessions.message import Live, LiveMarker
+from statemachines.persistent_sessions.in_flight_record import InFlightRecord, InFlightStatus
+from statemachines.persistent_sessions.life_request import NEVER, ClientLocked, LockClient, OpenSession
+from statemachines.persistent_sessions.message import Live, LiveMarker, Queued
 from statemachines.persistent_sessions.request import (
     DATABASE,
     BeginEpoch,
+    FencedRows,
+    MarkDelivered,
+    PendingRead,
+    Polled,
+    SessionState,
     SubscribeLive,
     UnsubscribeLive,
 )
+from statemachines.persistent_sessions.session_tables import SESSION, StoredEntry, StoredRows
 from statemachines.persistent_sessions.writer_record import LiveGone, LiveKnown
+from statemachines.trace.log import TraceLog
 from statemachines.wire import Packet
-from statemachines_sim.asyncio_stage import AsyncioNode
-from statemachines_sim.persistent_sessions.machine_node import HeldSession, NodeStage, SessionMachineNode
+from statemachines_sim.asyncio_stage import AsyncioNode, AsyncioStage
+from statemachines_sim.machine_stage import local_of
 from statemachines_sim.persistent_sessions.script_board import SERVE_NS, SERVES, BoardJudge, ScriptBoard
-from statemachines_sim.persistent_sessions.script_store import ScriptStore
 from statemachines_sim.replay_result import ReplayedScript, carry_out
 from statemachines_spec.explorer.actor import Crash, Envelope, Restart
-from statemachines_spec.explorer.fsm_actor import DOWN, RUNNING, FsmLocal
+from statemachines_spec.explorer.fsm_actor import DOWN, RUNNING, FsmActor, FsmLocal
 from statemachines_spec.explorer.system import System
-from statemachines_spec.persistent_sessions.attached import AttachedActor
-from statemachines_spec.persistent_sessions.database import CarryOut, DatabaseService, Lives, OpenRequest
+from statemachines_spec.persistent_sessions.client import CLIENT
+from statemachines_spec.persistent_sessions.clients import AttachedActor
+from statemachines_spec.persistent_sessions.database import CarryOut, DatabaseLocal, DatabaseService, Lives, OpenRequest
+from statemachines_spec.persistent_sessions.publisher import PUBLISHER, SessionPublisherActor
 from statemachines_spec.persistent_sessions.takeover_systems import HostedOwner
 from statemachines_spec.script.origin import system_of
 from statemachines_spec.script.script import Script
 from statemachines_spec.script.script import ScriptStep as ScriptStep
 from statemachines_spec.script.stage import CannotFollow
+
+FILTER: Final = "t"
+"""What the session subscribes, and what messages are about."""
+
+LEASE_MS: Final = 24 * 3_600_000
+"""A run is shorter: who is taken for dead has died."""
+
+ROWS: Final = (
+    "SELECT epoch, number, message, filter, qos FROM session_rows"
+    f" WHERE session = ? AND writer = ? AND tag = {UNDELIVERED} ORDER BY epoch, number"
+)
+PACKETS: Final = "SELECT packet, place, status, number, message, filter, qos FROM packets WHERE session = ?"
+
+TIMES: Final = ("stored_ns", "complete_ns", "seen_ns")
+"""Fields of answers about rows."""
+
+
+class ScriptStore:
+    """The file `path`, whose clock is `clock`; `begin` first."""
+
+    def __init__(self, system: System, path: Path, clock: Callable[[], int]) -> None:
+        self.path = path
+        self._clock = clock
+        components = {one.name: one for one in system.actors}
+        database, publisher = components["database"], components[PUBLISHER]
+        assert isinstance(database, DatabaseService)
+        assert isinstance(publisher, SessionPublisherActor)
+        self.database = database
+        self._messages = [(one, publisher.qos) for messages in publisher.messages.values() for one in messages]
+
+    def open(self) -> SessionStore:
+        """The store, as a node opens it."""
+        return open_session_store(self.path, clock=self._clock)
+
+    async def begin(self) -> None:
+        """The client's session is there, and subscribes what is published; writers live, and have begun where the
+        system has it so."""
+        store = self.open()
+        try:
+            (locked,) = await store.ask(LockClient(CLIENT, "setup", 1))
+            if not isinstance(locked, ClientLocked) or locked.token != 1:
+                raise ConfigurationError("store", str(self.path), "must be new, so that the first token is 1")
+            await store.ask(OpenSession(CLIENT, "setup", 1, SESSION, "", NEVER))
+            await store.do(Subscribe(SESSION, 1, FILTER, 2))
+            for message, qos in self._messages:
+                await store.do(PutMessage(message, FILTER, b"", qos))
+            for writer in self.database.writers:
+                await store.begin_life(writer, LEASE_MS)
+                for _ in range(self.database.service.begun):
+                    await store.ask(BeginEpoch(SESSION, writer))
+        finally:
+            await store.close()
+
+    async def live(self, node: str, up: bool) -> None:
+        """The lease of a node that has died has ended; one that is there again has begun another itself."""
+        store = self.open()
+        try:
+            if not up:
+                await store.do(Beat(node, 0))
+        finally:
+            await store.close()
+
+    # -- what lies there ------------------------------------------------------------------------------------------
+
+    def read(self) -> DatabaseLocal:
+        """What is committed, read from the tables and from nobody's memory."""
+        with closing(sqlite3.connect(self.path)) as sql:
+            ((owner, token),) = sql.execute("SELECT owner, token FROM sessions").fetchall()
+            shelves = tuple(self._shelf(sql, writer) for writer in self.database.writers)
+            packets = {row[0]: _packet(*row) for row in sql.execute(PACKETS, (SESSION.encode(),))}
+        return DatabaseLocal(shelves, SessionState(packets=Map(packets)), token, owner.decode())
+
+    def _shelf(self, sql: sqlite3.Connection, writer: str) -> StoredRows:
+        keys = (SESSION.encode(), writer.encode())
+        ((epoch,),) = sql.execute("SELECT coalesce(max(epoch), 0) FROM epochs WHERE session = ? AND writer = ?", keys)
+        rows = sql.execute(ROWS, keys).fetchall()
+        return StoredRows(writer, epoch, tuple(StoredEntry(row[0], _queued(*row[1:]), visible=True) for row in rows))
+
+
+def without_times(answer: Answer) -> Answer:
+    """The answer of a database whose rows have no times."""
+    times: Any = {name: 0 for name in TIMES if hasattr(answer, name)}
+    if isinstance(answer, Polled | PendingRead | FencedRows):
+        times["found"] = tuple(
+            replace(one, rows=tuple(replace(row, stored_ns=0) for row in one.rows)) for one in answer.found
+        )
+    return replace(answer, **times)
+
+
+def _queued(number: int, message: bytes, topic: bytes, qos: int) -> Queued:
+    return Queued(number, message.decode(), topic.decode(), qos)
+
+
+def _packet(packet: int, place: int, status: bytes, *row: Any) -> InFlightRecord:
+    return InFlightRecord(packet, CLIENT, _queued(*row), place, InFlightStatus(status.decode()))
+
+
+PORT = 7421
+"""Nodes listen at this port and the next ones; no socket is opened."""
+
+
+class HeldSession(msgspec.Struct):
+    """What `node` has asked and the script keeps from its desk, or (`answers`) from itself."""
+
+    node: SessionMachineNode
+    request: Request
+    answers: list[Answer] | None = None
+
+
+class NodeStage(AsyncioStage):
+    """The stage of such nodes: `actors` are their machines; `held` stays with the script; logs go to `trace`."""
+
+    actors: dict[str, AttachedActor]
+    store: ScriptStore
+    trace: Path | None
+    held: list[HeldSession]
+
+    def address(self, node: str) -> tuple[str, int]:
+        """Where it listens."""
+        return ("memory", PORT + list(self.actors).index(node))
+
+    @abstractmethod
+    def observe_commit(self, request: Request) -> None:
+        """A node's request is carried out."""
+
+    @abstractmethod
+    def route_tell(self, node: str, party: str, event: Event) -> None:
+        """A machine tells something that is for another component."""
+
+    @abstractmethod
+    def send_near(self, node: str, packet: Packet[Any]) -> bool:
+        """A message for somebody beside the sender; False: it travels."""
+
+
+class SessionMachineNode:
+    """One life of a writer or an owner: one machine on the drivers' runtime, its transport, its desk at the store."""
+
+    def __init__(self, stage: NodeStage, actor: FsmActor, number: int) -> None:
+        self.actor = actor
+        self.number = number
+        self.life = incarnation(actor.name, number)
+        self.machines = Host()
+        self._stage = stage
+        self._log: TraceLog | None = None
+
+    async def __aenter__(self) -> SessionMachineNode:
+        stage, actor = self._stage, self.actor
+        self._loop = asyncio.get_running_loop()
+        self._store = stage.store.open()
+        held = await self._store.begin_life(actor.name, LEASE_MS)
+        self._desk = RequestQueue(self._store, held)
+        if stage.trace is not None:
+            self._log = begin_log(stage.trace, self.life, [PROTOCOL])
+        read_ns = stage.time.read_ns
+        self._runtime = Runtime(
+            self.life, node_number(self.life), {DATABASE: self._serve},
+            handle=lambda sender, to, message, now_ns: self.machines.feed(self.life, message, now_ns),
+            answered=self.machines.feed,
+            route_tell=partial(stage.route_tell, actor.name),
+            log=self._log, clock=read_ns, offset_ns=0, observe=stage.observe, refused=stage.refused.append,
+        )  # fmt: skip
+        self._node: Node[Any] = Node(
+            actor.fsm, actor.fresh(self.number), name=self.life, now_ns=read_ns(), observe=self._runtime.observe,
+            check=True,
+        )  # fmt: skip
+        self.seen = self.local()
+        self.machines.add(self._node)
+        self._transport = stage.network.transport(
+            life=self.life, role=NODE, receive=self._runtime.receive, listen=stage.address(actor.name),
+            dial={name: stage.address(name) for name in stage.actors if name != actor.name},
+            store=held.identity.hex(),
+        )  # fmt: skip
+        self._runtime.on_failure = self._fail
+        self._runtime.attach(self.machines, self)
+        await self._transport.__aenter__()
+        self._works = self._loop.create_task(self._desk.run())
+        if actor.start is not None:
+            self._runtime.run(lambda now_ns: self.machines.feed(self.life, actor.start, now_ns))  # type: ignore[arg-type]
+        return self
+
+    async def abort(self) -> None:
+        """Stop as if the process had died."""
+        self._works.cancel()
+        await self._runtime.close()
+        await self._transport.__aexit__(None, None, None)
+        await self._store.close()
+        if self._log is not None:
+            self._log.close()
+
+    def local(self, step: Step[Any] | None = None) -> FsmLocal:
+        """As the explorer would have it."""
+        return local_of(self._node, self.number, self.life, step)
+
+    def send(self, packet: Packet[Any]) -> None:
+        """What the machine sends."""
+        if not self._stage.send_near(self.actor.name, packet):
+            self._transport.send(packet)
+
+    def feed(self, envelope: Envelope) -> None:
+        """What the machine is told, if it is meant, and not one before it."""
+        if envelope.to in (self.actor.name, self.life):
+            act = partial(self.machines.feed, self.life, envelope.event)
+            self._loop.call_soon(self._runtime.act, act)
+
+    def _fail(self) -> None:
+        assert self._runtime.failed is not None
+        self._stage.failed.append(self._runtime.failed)
+
+    def _serve(self, party: str, request: Request, feed: Feed) -> None:
+        """The desk; marks that the system keeps from all readers are those of a last batch that is never sent."""
+        database = self._stage.store.database
+        if isinstance(request, MarkDelivered) and not database.service.hides:
+            return
+        if isinstance(request, database.slow):
+            self._stage.held.append(HeldSession(self, request))
+        else:
+            self._desk.serve(party, request, feed, partial(self._answers_of, request))
+
+    def carry_out(self, request: Request, answers: list[Answer]) -> None:
+        """What was kept comes to the desk; its answers are put there."""
+        take = partial(self._keep, answers)
+        self._desk.serve(self.life, request, take, partial(self._answers_of, request))
+
+    def _keep(self, answers: list[Answer], party: str, answer: Any) -> None:
+        answers.append(answer)
+
+    def _answers_of(self, request: Request, found: Any) -> Any:
+        self._stage.observe_commit(request)
+        return found if self._stage.store.database.service.stamps else tuple(without_times(one) for one in found)
+
 
 UNDONE: Final = {
     "appear": "a file has no replica that shows entries later: what is committed is read by all",

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from typing import Any
 
 from statemachines.kernel import Event, Host, Message, Outgoing, incarnation
-from statemachines.persistent_sessions.client_message import Ping
+from statemachines.persistent_sessions.message import Ping
 from statemachines_sim.cluster import SimCluster
 from statemachines_sim.network import Packet
 from statemachines_sim.node_life import NodeLife

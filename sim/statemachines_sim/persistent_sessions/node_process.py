@@ -3,20 +3,27 @@ network and database.
 
 What `SessionNode` does with a loop and sockets this does by the clock of the simulation; everything else is the same
 code: `SessionHost`, `SessionServer`, `Outbox`, `LagMonitor`.
+
+DatabaseQueue: the requests of one process to the database, in their order, in batches, each until it is answered.
+
+What `RequestQueue` does in a real node, by the clock of the simulation.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from statemachines.drivers.persistent_sessions.host_request import Beat, Look, ReadNodes
+from statemachines.drivers.persistent_sessions.host_request import Beat, HostRequest, Look, ReadNodes
 from statemachines.drivers.persistent_sessions.lag_monitor import LagMonitor
 from statemachines.drivers.persistent_sessions.node_roles import NodeMessage
+from statemachines.drivers.persistent_sessions.request_queue import BATCH_MAX, Taker
 from statemachines.drivers.persistent_sessions.session_server import SessionServer
-from statemachines.drivers.persistent_sessions.store import StoredLife
+from statemachines.drivers.persistent_sessions.store import Asked, StoredLife, is_read
 from statemachines.kernel import (
+    Answer,
     Ask,
     Event,
     GaplessError,
@@ -25,11 +32,13 @@ from statemachines.kernel import (
     Node,
     Outgoing,
     RemoteProtocolError,
+    Request,
     Step,
     node_of,
 )
 from statemachines.persistent_sessions.life_record import SessionClosed
 from statemachines.persistent_sessions.message import Publish, Pubrel
+from statemachines.persistent_sessions.request import DATABASE
 from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.session_host_parties import owner_of
 from statemachines.persistent_sessions.session_host_record import (
@@ -42,11 +51,86 @@ from statemachines.persistent_sessions.takeover_message import ANSWERED
 from statemachines_sim.cluster import SimCluster
 from statemachines_sim.network import Packet
 from statemachines_sim.node_life import NodeLife
-from statemachines_sim.persistent_sessions.database_queue import DatabaseQueue
+from statemachines_sim.persistent_sessions.database import Batch, BatchDone, BatchRefused, BeginLife, LifeBegun
 from statemachines_sim.persistent_sessions.section import SessionSection
 from statemachines_sim.persistent_sessions.watch import SessionWatch
 from statemachines_sim.persistent_sessions.wires import wires_of
 from statemachines_sim.units import MS
+
+AGAIN_NS = (20 * MS, 1_000 * MS)
+"""First and longest pause before something that failed is asked again."""
+
+
+class DatabaseQueue:
+    """Of a `process`; `refused(why)`: the database does not know it any more."""
+
+    def __init__(self, process: NodeLife, refused: Callable[[GaplessError], None]) -> None:
+        self.asked_ns: int | None = None
+        """When the batch was given first that is not answered yet (None: everything is)."""
+        self._process = process
+        self._refused = refused
+        self._life: StoredLife | None = None
+        self._number = 0
+        self._waiting: deque[tuple[Asked, Taker]] = deque()
+        self._busy = False
+
+    def begin(self, lease_ms: int, begun: Callable[[StoredLife], None]) -> None:
+        """Begin a life of the node, before anything else."""
+
+        def take(answer: Any) -> None:
+            self._life = answer.life
+            begun(answer.life)
+
+        self._ask(BeginLife(self._process.node, lease_ms), LifeBegun, take)
+
+    def give(self, request: Asked, take: Taker) -> None:
+        """Ask; `take` hears the answer, behind those to whatever was asked before."""
+        self._waiting.append((request, take))
+        self._go_on()
+
+    def give_first(self, request: HostRequest, take: Taker) -> None:
+        """The same, ahead of whatever waits."""
+        self._waiting.appendleft((request, take))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._busy or not self._waiting or self._life is None:
+            return
+        count = min(BATCH_MAX, len(self._waiting))
+        batch = [self._waiting.popleft() for _ in range(count)]
+        requests = tuple([request for request, _ in batch])
+        number = 0
+        if not all(map(is_read, requests)):
+            self._number = number = self._number + 1
+
+        def take(answer: Any) -> None:
+            for (_, taker), one in zip(batch, answer.answers, strict=True):
+                taker(one)
+            self._busy, self.asked_ns = False, None
+            self._go_on()
+
+        self._busy, self.asked_ns = True, self._process.local_now()
+        self._ask(Batch(self._life, number, requests), BatchDone, take)
+
+    def _ask(
+        self, request: Request, wanted: type[Answer], take: Callable[[Any], None], pause: int = AGAIN_NS[0]
+    ) -> None:
+        process = self._process
+
+        def again() -> None:
+            self._ask(request, wanted, take, min(2 * pause, AGAIN_NS[1]))
+
+        def hear(answer: Answer) -> None:
+            if isinstance(answer, BatchRefused):
+                self._refused(answer.why)
+            elif isinstance(answer, wanted):
+                take(answer)
+            else:
+                process.after(pause, again)
+
+        party = f"{process.life}/desk"
+        process.world.devices[DATABASE].ask(process, party, request, lambda answer: process.run(lambda: hear(answer)))
+
 
 COMMIT_NS = 250 * MS
 SWEEP_NS = 1_000 * MS

@@ -6,7 +6,7 @@ from functools import partial
 from typing import NamedTuple
 
 from statemachines.kernel import Event, Message, Node, Send, Tell
-from statemachines.persistent_sessions.client_message import Farewell, PublishStored, PublishWanted, Refused
+from statemachines.persistent_sessions.message import Farewell, PublishStored, PublishWanted, Refused
 from statemachines.persistent_sessions.publication import PUBLICATION
 from statemachines.persistent_sessions.publication_record import (
     HandMessage,

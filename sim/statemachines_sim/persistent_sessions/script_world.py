@@ -21,7 +21,7 @@ from statemachines_spec.explorer.actor import Envelope
 from statemachines_spec.explorer.fsm_actor import FsmActor
 from statemachines_spec.explorer.service_actor import ServiceActor
 from statemachines_spec.explorer.system import System
-from statemachines_spec.persistent_sessions.attached import AttachedActor
+from statemachines_spec.persistent_sessions.clients import AttachedActor
 from statemachines_spec.persistent_sessions.takeover_systems import HostedOwner, refusal_of
 from statemachines_spec.script.origin import system_of
 from statemachines_spec.script.script import Script

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from statemachines.kernel import Message
-from statemachines.persistent_sessions.client_message import (
+from statemachines.persistent_sessions.life_record import KEEP
+from statemachines.persistent_sessions.message import (
     ConnectWanted,
     Delivered,
     Farewell,
     LeaveWanted,
+    Puback,
+    Pubcomp,
+    Pubrec,
+    Pubrel,
     Refused,
     Subscribed,
     SubscribeWanted,
     UnsubscribeWanted,
     Welcome,
 )
-from statemachines.persistent_sessions.life_record import KEEP
-from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec, Pubrel
 from statemachines_sim.cluster import SimCluster
 from statemachines_sim.persistent_sessions.client_process import ClientProcess
 from statemachines_sim.persistent_sessions.section import SessionSection

@@ -2,6 +2,8 @@
 
 Queries go to the fabric with a place in place of their number: the fabric needs no numbers, and states that differ in
 them alone are one.  A query takes a place whose query is not waited for any more.
+
+Query numbers: a record whose queries are numbered anew, so that states that differ only in such numbers are one.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ from statemachines.missed_samples.source_record import (
     PeriodOver,
     QueryTimeout,
     RetentionOver,
+    with_asking,
 )
 from statemachines.missed_samples.subscriber import SUBSCRIBER as MACHINE
 from statemachines.missed_samples.subscriber_record import (
@@ -54,8 +57,38 @@ from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
 from statemachines_spec.explorer.party import Party, begin, list_firings, step_party, timer_words
 from statemachines_spec.explorer.property import View
 from statemachines_spec.missed_samples.fabric import SUBSCRIBER, Asked, Ended, GoesOn
-from statemachines_spec.missed_samples.query_numbers import renumber_queries
 from statemachines_spec.missed_samples.violations import COUNT_OF_PLACES, SampleViolation, name_violations
+
+Places = tuple[tuple[int, ...], ...]
+"""Of each source the numbers of the queries in its places (0: none was there)."""
+
+
+def renumber_queries(
+    record: SubscriberRecord, sources: tuple[str, ...], places: Places
+) -> tuple[SubscriberRecord, Places]:
+    """The record and the places with queries numbered anew: of each source those that are open are 2, 3, ..., and
+    all before them 1; with nothing dropped, and nobody turned away."""
+    kept, found = record.sources, []
+    for source, numbers in zip(sources, places, strict=True):
+        one = kept.get(source)
+        windows = () if one is None else one.windows
+        names = {n: 2 + at for at, n in enumerate(sorted(window.n for window in windows))}
+        newest = record.queries if one is None else one.query_n
+        found.append(tuple(names.get(n, _number(n, newest)) for n in numbers))
+        if one is not None:
+            windows = tuple(replace(window, n=names[window.n]) for window in windows)
+            query_n = 1 + len(windows) if one.query_n else 0
+            kept = kept.set(source, with_asking(replace(one, query_n=query_n, dropped=0), windows=windows))
+    queries = 1 if record.queries else 0
+    return replace(record, sources=kept, queries=queries, turned_away=0), tuple(found)
+
+
+def _number(n: int, newest: int) -> int:
+    """What the number of a query becomes that is over: one that cannot be, 9."""
+    if n == 0 or n > newest:
+        return 9 if n else 0
+    return 1
+
 
 EVERYTHING = 1 << 20
 """What a query has brought that ended well, and asked for less."""

@@ -1,13 +1,22 @@
-"""Systems: connections of one client id whose client says anything at any time, and the session behind them."""
+"""Systems: connections of one client id whose client says anything at any time, and the session behind them.
+
+ClientJudge: stands between connections, their clients and the session, and feeds each step of a connection to
+`ConnectionHistory`.
+
+It carries what is sent, to nobody, and passes what is told on to the session.  It reads no record of the machine.
+
+PacketRun: packets of a client that are there together, and a connection that takes them one behind the other.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Event
+from statemachines.kernel import Event, name_of
 from statemachines.mqtt_codec import PacketProperties
 from statemachines.mqtt_codec import packet as p
 from statemachines.mqtt_connections import client_packet as c
@@ -22,14 +31,131 @@ from statemachines.mqtt_connections.connection_record import (
     MqttSettings,
 )
 from statemachines.mqtt_connections.connection_rules import fits_run
-from statemachines.mqtt_connections.properties.connection_history import RULES
-from statemachines.mqtt_connections.properties.connection_model import OPEN, IdUse
+from statemachines.mqtt_connections.properties.connection_history import RULES, ConnectionHistory
+from statemachines.mqtt_connections.properties.connection_model import (
+    OPEN,
+    OVER,
+    ConnectionEndLocal,
+    ConnectionModel,
+    IdUse,
+    Phase,
+)
+from statemachines_spec.explorer.actor import Envelope, Observer, Reaction, Watch
+from statemachines_spec.explorer.fsm_actor import FsmActor, FsmLocal
 from statemachines_spec.explorer.network import Network
-from statemachines_spec.explorer.property import Always, Property, Sometimes
+from statemachines_spec.explorer.post import Carry, MessageTransport
+from statemachines_spec.explorer.property import Always, Property, Sometimes, View
 from statemachines_spec.explorer.system import System
-from statemachines_spec.mqtt_connections.client_judge import CLIENT, JUDGE, ClientJudge
-from statemachines_spec.mqtt_connections.packet_run import RunActor, run_of
-from statemachines_spec.mqtt_connections.session import OUTGOING, PAYLOAD, SessionActor
+from statemachines_spec.mqtt_connections.session import OUTGOING, PAYLOAD, SESSION, SessionActor
+
+CALLS_BETWEEN: Final = 2
+"""What a packet tells reaches the session, and its answer at once the connection, before the next packet is taken."""
+
+
+class PacketRun(Event, frozen=True, gc=False):
+    """These `packets` come together.  `kinds`: their types, since two may have the same fields; `wait`: calls that come
+    first."""
+
+    kinds: tuple[str, ...]
+    packets: tuple[Any, ...]
+    wait: int = 0
+
+
+def run_of(*packets: Any) -> PacketRun:
+    """These packets together."""
+    return PacketRun(tuple(name_of(type(one)) for one in packets), packets)
+
+
+class RunActor(FsmActor):
+    """A connection whose client may send a `PacketRun`: nothing else happens from its first packet to its last."""
+
+    def react(self, local: FsmLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+        run = envelope.event
+        if not isinstance(run, PacketRun):
+            return super().react(local, envelope, watch)
+        if run.wait:
+            return Reaction(local, (), (Envelope("", self.name, replace(run, wait=run.wait - 1)),))
+        rest = PacketRun(run.kinds[1:], run.packets[1:], CALLS_BETWEEN)
+        events = (run.packets[0], *((rest,) if rest.packets else ()))
+        return Reaction(local, (), tuple(Envelope("", self.name, one) for one in events))
+
+
+JUDGE, CLIENT = "judge", "client"
+
+
+class StepSeen(Event, frozen=True, gc=False):
+    """A connection has taken this event.  `kind`: its type, since two may have the same fields."""
+
+    party: str
+    kind: str
+    event: Any
+
+
+class JudgeLocal(msgspec.Struct, frozen=True, gc=False):
+    """`history` of the connections; `sent` and `told` by the step that is under way; `broken`: names of properties."""
+
+    history: ConnectionHistory
+    sent: tuple[Event, ...] = ()
+    told: tuple[Event, ...] = ()
+    broken: tuple[str, ...] = ()
+
+
+class ClientJudge(MessageTransport, Observer):
+    """`connections`: their names; `settings` that they have."""
+
+    def __init__(self, connections: tuple[str, ...], settings: MqttSettings) -> None:
+        super().__init__(JUDGE)
+        self.connections, self.settings = connections, settings
+
+    def initial(self) -> Any:
+        return JudgeLocal(ConnectionHistory((ConnectionModel(),) * len(self.connections)))
+
+    def inputs(self, local: Any) -> tuple[Any, ...]:
+        return ()
+
+    def sees(self, actor: str, before: Any, event: Any, after: Any) -> Event | None:
+        if actor not in self.connections or isinstance(event, PacketRun):  # each of its packets is a step
+            return None
+        return StepSeen(actor, name_of(type(event)), event)
+
+    def react(self, local: JudgeLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+        match envelope.event:
+            case Carry(_, sent):
+                return Reaction(replace(local, sent=(*local.sent, sent.event)) if sent.to == CLIENT else local)
+            case StepSeen(party, _, event):
+                return Reaction(self._judge(local, self.connections.index(party), event))
+        local = replace(local, told=(*local.told, envelope.event))
+        return Reaction(local, (), (replace(envelope, to=SESSION),))
+
+    def _judge(self, local: JudgeLocal, place: int, event: Any) -> JudgeLocal:
+        history, broken = local.history.observe(place, event, local.sent, local.told, self.settings)
+        return JudgeLocal(history, broken=tuple(sorted({*local.broken, *(one.name for one in broken)})))
+
+    def describe(self, local: Any) -> str:
+        return ", ".join(f"{one.phase.value} {dict(one.ids) or ''}".strip() for one in local.history.models)
+
+    # -- reading it ---------------------------------------------------------------------------------------------
+
+    def is_broken(self, name: str) -> View:
+        """Whether a step broke this property."""
+        return View(JUDGE, 2, lambda local: int(name in local.broken))
+
+    def has_ended(self, packet: str, code: int) -> View:
+        """Whether some connection ended so."""
+        end = ConnectionEndLocal(packet, code)
+        return View(
+            JUDGE, 2, lambda local: int(any(one.phase is OVER and one.end == end for one in local.history.models))
+        )
+
+    def is_in(self, place: int, phase: Phase, *uses: IdUse) -> View:
+        """Whether this connection is so far, with ids in these uses."""
+
+        def read(local: JudgeLocal) -> int:
+            model = local.history.models[place]
+            return int(model.phase is phase and set(uses) <= {use for _, use in model.ids})
+
+        return View(JUDGE, 2, read)
+
 
 V3, V5 = p.MqttVersion
 SETTINGS = MqttSettings(receive_maximum=1, topic_alias_maximum=1, max_payload=1)

@@ -1,10 +1,9 @@
 """Persistent sessions as closed systems: writers, owners, a database that lags, and a client that judges what comes."""
 
-from statemachines_spec.persistent_sessions.all_systems import SYSTEMS, system
 from statemachines_spec.persistent_sessions.allowed import ALLOWED
 from statemachines_spec.persistent_sessions.bugs import BUGS
 from statemachines_spec.persistent_sessions.counterexamples import ASIDE
-from statemachines_spec.persistent_sessions.directed_systems import DIRECTED_SYSTEMS
+from statemachines_spec.persistent_sessions.directed_systems import DIRECTED_SYSTEMS, SYSTEMS, system
 from statemachines_spec.persistent_sessions.script import SCRIPT
 from statemachines_spec.persistent_sessions.systems import VARIANTS
 from statemachines_spec.protocol import CheckProtocol

@@ -14,8 +14,8 @@ from statemachines.persistent_sessions import (
     in_flight,
     request,
     resume_actions,
-    row_merge,
     session_tables,
+    waiting_messages,
     writer_actions,
     writer_flow_actions,
 )
@@ -65,7 +65,7 @@ from statemachines_spec.persistent_sessions import (
     publication_bugs,
     takeover_bugs,
 )
-from statemachines_spec.persistent_sessions.rows import on
+from statemachines_spec.persistent_sessions.clients import on
 
 # -- what is done instead -------------------------------------------------------------------------------------------
 
@@ -334,12 +334,12 @@ def for_nothing_older(bound: Any) -> Any:
 def find_newest(record: Any, places: Any) -> Any:
     queues = ((writer, record.blocked_rows[writer], place) for writer, place in places.items())
     heads = {writer: queue.row_at(place) for writer, queue, place in queues if place < len(queue)}
-    free = (writer for writer, row in heads.items() if row_merge.is_complete(record, writer, row.bound_ns))
+    free = (writer for writer, row in heads.items() if waiting_messages.is_complete(record, writer, row.bound_ns))
     return max(free, key=lambda writer: heads[writer].queued.stored_ns, default=None)
 
 
 def passes_blocked_rows(record: Any, event: Any, cause: Any) -> bool:
-    return event.writer not in record.blocked_rows and row_merge.has_nothing_missing(record, event, cause)
+    return event.writer not in record.blocked_rows and waiting_messages.has_nothing_missing(record, event, cause)
 
 
 def settle_in_one_round(before: Any, done: Any, now_ns: int) -> Any:
@@ -512,19 +512,19 @@ BUGS = (
     Bug("taken-as-it-comes", "rows go into the session state as they come, whatever is missing of other writers",
         "PS-480", "the merge", replace_call(resume_actions, "may_pass", lambda record, event, cause: True)),
     Bug("move-is-not-seen", "a live row does not wait for what its publisher has stored elsewhere", "PS-481",
-        "the bound of a live row", wrap_call(row_merge, "_bound", for_nothing_older)),
+        "the bound of a live row", wrap_call(waiting_messages, "_bound", for_nothing_older)),
     Bug("open-numbers-read-past", "a read says that rows are there whose transaction has a number and is not committed",
         "PS-514", "the first open number", replace_call(session_tables, "first_open", lambda local: local.commits + 1)),
     Bug("merged-by-writer", "rows of several writers go into the session state one writer after the other", "PS-480",
         "the order of commits", replace_call(resume_actions, "release_rows", release_by_writer)),
     Bug("merged-newest-first", "of blocked rows that are complete the newest goes first", "PS-480", "the oldest",
-        replace_call(row_merge, "find_free", find_newest)),
+        replace_call(waiting_messages, "find_free", find_newest)),
     Bug("blocked-rows-are-passed", "a row whose own bound is met passes rows that are blocked", "PS-520",
         "the blocked rows", replace_call(resume_actions, "may_pass", passes_blocked_rows)),
     Bug("fenced-writer-not-waited-for", "what a writer has stored that is being fenced blocks nothing", "PS-480",
-        "every writer", wrap_call(row_merge, "is_complete", without_writers_in(FENCING))),
+        "every writer", wrap_call(waiting_messages, "is_complete", without_writers_in(FENCING))),
     Bug("draining-writer-not-waited-for", "what a fenced writer has stored that there is no room for blocks nothing",
-        "PS-480", "every writer", wrap_call(row_merge, "is_complete", without_writers_in(DRAINING))),
+        "PS-480", "every writer", wrap_call(waiting_messages, "is_complete", without_writers_in(DRAINING))),
     Bug("released-and-waiting", "a writer does not read on when rows of another release its own and leave room",
         "PS-196", "the second look", replace_call(resume_actions, "settle", settle_in_one_round)),
     *collector_bugs.BUGS,

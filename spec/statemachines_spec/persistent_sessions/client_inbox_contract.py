@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from statemachines.kernel import Send, Tell
 from statemachines.persistent_sessions import client_inbox_record as own
 from statemachines.persistent_sessions.client_inbox import CLIENT_INBOX, NODE
-from statemachines.persistent_sessions.client_message import Delivered
-from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec, Pubrel
+from statemachines.persistent_sessions.message import Delivered, Puback, Pubcomp, Pubrec, Pubrel
 from statemachines_spec.contract import Machine, contract
 from statemachines_spec.explorer.system import System
 from statemachines_spec.table_contract import Duty, TableContract, TableFacts

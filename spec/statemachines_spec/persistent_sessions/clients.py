@@ -3,23 +3,23 @@
 What is asked is carried out some time later, and answered then; it may fail, and be done or not.  A publish looks up
 the routes of the client's session, and stores its row some time later, under the session that it found.  The lease of
 the lock may end at any moment; a session may expire when its client has left, or its owner is gone.
+
+Attached: a machine whose messages of some kinds go to what stands beside it within the same transition.
+
+Rows of a machine that are changed for a bug.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Answer, BrokenProperty, Event, Request, name_of
-from statemachines.persistent_sessions.client_store import (
-    LastLock,
-    is_left,
-    is_superseded,
-    refuse_lock,
-    refuse_session,
-)
+from statemachines.kernel import Answer, BrokenProperty, Event, Fsm, Request, Row, name_of
+from statemachines.kernel.row import AnyRow
+from statemachines.persistent_sessions.client_store import LastLock, is_left, is_superseded, refuse_lock, refuse_session
 from statemachines.persistent_sessions.collector_request import (
     ClientForgotten,
     ClientsRead,
@@ -55,8 +55,9 @@ from statemachines.persistent_sessions.properties.opened_sessions import (
     judge_welcome,
 )
 from statemachines.persistent_sessions.request import DATABASE, NotOwner
+from statemachines_spec.bug import Apply, redeclare
 from statemachines_spec.explorer.actor import Crash, Envelope, Observer, Reaction, Watch
-from statemachines_spec.explorer.fsm_actor import ENDED, FsmLocal
+from statemachines_spec.explorer.fsm_actor import ENDED, FsmActor, FsmLocal
 from statemachines_spec.explorer.property import View
 
 CLIENT = "client"
@@ -385,3 +386,45 @@ def _note(local: ClientsLocal, broken: tuple[BrokenProperty, ...]) -> ClientsLoc
     if not broken:
         return local
     return replace(local, wrong=tuple(sorted({*local.wrong, *(one.name for one in broken)})))
+
+
+class Carried(Event, frozen=True, gc=False):
+    """`message` is on its way to `to`."""
+
+    to: str
+    message: Any
+
+
+class AttachedActor(FsmActor):
+    """`beside`: message -> the component that takes it at once; all others travel.  A component that is not the
+    receiver carries it (`Carried`)."""
+
+    def __init__(self, *given: Any, beside: Mapping[type[Any], str], **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.beside = dict(beside)
+
+    def react(self, local: FsmLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+        reaction = super().react(local, envelope, watch)
+        if reaction is None or not reaction.sends:
+            return reaction
+        near = tuple(self.near(one) for one in reaction.sends if type(one.event) in self.beside)
+        far = tuple(one for one in reaction.sends if type(one.event) not in self.beside)
+        return replace(reaction, sends=far, calls=(*reaction.calls, *near))
+
+    def near(self, one: Envelope) -> Envelope:
+        """The message as what stands beside takes it."""
+        place = self.beside[type(one.event)]
+        event = one.event if place == one.to else Carried(one.to, one.event)
+        return Envelope(one.sender, place, event)
+
+
+def on(fsm: Fsm[Any], event: type[Event], source: Any, **what: Any) -> Apply:
+    """The rows of this event in `source` have another action `do`, guard `when` or destination `to`."""
+
+    def changed(one: AnyRow) -> list[AnyRow]:
+        if not isinstance(one, Row) or one.on is not event or source not in fsm._sources(one.source):
+            return [one]
+        do, when, to = what.get("do", one.do), what.get("when", one.when), what.get("to", one.to)
+        return [Row(one.on, one.source, to, do, when, one.clause)]
+
+    return lambda stack: redeclare(stack, fsm, changed)

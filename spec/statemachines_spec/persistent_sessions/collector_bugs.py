@@ -23,7 +23,7 @@ from statemachines.persistent_sessions.collector_request import (
 from statemachines.persistent_sessions.request import DATABASE
 from statemachines_spec.bug import Bug, change_rows, combine, replace_call, wrap_call
 from statemachines_spec.persistent_sessions import collected_database
-from statemachines_spec.persistent_sessions.rows import on
+from statemachines_spec.persistent_sessions.clients import on
 
 
 def replace_tagged(tag: Tag, **facts: Any) -> Any:

@@ -19,7 +19,7 @@ from statemachines.persistent_sessions.group_member_record import (
 )
 from statemachines.persistent_sessions.in_flight_record import DONE
 from statemachines_spec.bug import Bug, change_rows, replace_call
-from statemachines_spec.persistent_sessions.rows import on
+from statemachines_spec.persistent_sessions.clients import on
 
 A, M = group_member_actions, GROUP_MEMBER
 

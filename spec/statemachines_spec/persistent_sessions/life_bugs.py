@@ -12,7 +12,7 @@ from statemachines.persistent_sessions.life_record import LEAVING, LOCKING, OPEN
 from statemachines.persistent_sessions.life_request import LifeFailed, StoreFull
 from statemachines.persistent_sessions.session_life import SESSION_LIFE
 from statemachines_spec.bug import Bug, change_rows, replace_call
-from statemachines_spec.persistent_sessions.rows import on
+from statemachines_spec.persistent_sessions.clients import on
 
 
 def stay(record: Any, event: Any, now_ns: int) -> Any:

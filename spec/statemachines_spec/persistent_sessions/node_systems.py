@@ -57,7 +57,6 @@ from statemachines_spec.explorer.process_actor import ProcessActor, ProcessActor
 from statemachines_spec.explorer.process_steps import ProcessParts
 from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, View
 from statemachines_spec.explorer.system import System, at_most
-from statemachines_spec.persistent_sessions.attached import Carried
 from statemachines_spec.persistent_sessions.client import (
     CLIENT,
     Connected,
@@ -65,8 +64,8 @@ from statemachines_spec.persistent_sessions.client import (
     ReconnectingClientLocal,
     note_broken,
 )
-from statemachines_spec.persistent_sessions.cluster import CLUSTER, Break, Cluster, Lose
-from statemachines_spec.persistent_sessions.node_database import NodeDatabase
+from statemachines_spec.persistent_sessions.clients import Carried
+from statemachines_spec.persistent_sessions.node_database import CLUSTER, Break, Cluster, Lose, NodeDatabase
 from statemachines_spec.persistent_sessions.publisher import SessionPublisherActor
 from statemachines_spec.persistent_sessions.systems import has_settled
 

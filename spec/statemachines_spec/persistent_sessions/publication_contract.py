@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Send, Tell
 from statemachines.persistent_sessions import publication_record as own
-from statemachines.persistent_sessions.client_message import PublishStored, Refused
+from statemachines.persistent_sessions.message import PublishStored, Refused
 from statemachines.persistent_sessions.publication import NODE, PUBLICATION
 from statemachines_spec.contract import Machine, contract
 from statemachines_spec.explorer.system import System

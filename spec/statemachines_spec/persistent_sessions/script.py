@@ -18,8 +18,8 @@ from statemachines.persistent_sessions.resume_record import ConnectionLost, Disc
 from statemachines_spec.bug import plant_bug
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction
 from statemachines_spec.persistent_sessions.client import Acknowledge, AcknowledgeTogether, AcknowledgeTwice
-from statemachines_spec.persistent_sessions.cluster import Break, HandOver, Lose, Report
 from statemachines_spec.persistent_sessions.database import Appear, Blur, CarryOut, Fail, Reply, Spread
+from statemachines_spec.persistent_sessions.node_database import Break, HandOver, Lose, Report
 from statemachines_spec.persistent_sessions.publisher import PublishTo
 from statemachines_spec.script.path_to_script import PathToScript, ToldEvent
 from statemachines_spec.script.protocol import ScriptProtocol

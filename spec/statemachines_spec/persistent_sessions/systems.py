@@ -50,10 +50,10 @@ from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, Stepwise, View
 from statemachines_spec.explorer.system import System, at_most
 from statemachines_spec.explorer.variant import substitute_rows
-from statemachines_spec.persistent_sessions.attached import AttachedActor
 from statemachines_spec.persistent_sessions.client import CLIENT, AcknowledgeTwice, ReconnectingClient
-from statemachines_spec.persistent_sessions.cluster import CLUSTER, Break, Cluster, Lose
+from statemachines_spec.persistent_sessions.clients import AttachedActor
 from statemachines_spec.persistent_sessions.database import Blur, DatabaseService, Fail
+from statemachines_spec.persistent_sessions.node_database import CLUSTER, Break, Cluster, Lose
 from statemachines_spec.persistent_sessions.publisher import MovingPublisher, SessionPublisherActor
 
 OWNER = "owner"

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from statemachines.kernel import STAY, Ask, Send
 from statemachines.kernel.row import Delegate
 from statemachines.persistent_sessions import (
+    resume,
     resume_actions,
-    resume_takeover,
     takeover_actions,
     writer_flow_actions,
     yield_actions,
@@ -31,7 +31,7 @@ from statemachines.persistent_sessions.takeover_record import ENDING, OVER, Fini
 from statemachines.persistent_sessions.writer_flow import WRITER_FLOW
 from statemachines.persistent_sessions.writer_flow_record import Handed
 from statemachines_spec.bug import Bug, change_rows, combine, replace_call
-from statemachines_spec.persistent_sessions.rows import on
+from statemachines_spec.persistent_sessions.clients import on
 
 
 def stay(record: Any, event: Any, now_ns: int) -> Any:
@@ -43,9 +43,9 @@ def believe(record: Any, event: Any, now_ns: int) -> Any:
     return takeover_actions.hand_on(record, RowsConfirmed(event.found), now_ns)
 
 
-start_takeover, finish = resume_takeover.start_takeover, resume_takeover.finish
+start_takeover, finish = resume.start_takeover, resume.finish
 hand_over = yield_actions.hand_over
-step_delivery, step_takeover = resume_actions.step_delivery, resume_takeover.step_takeover
+step_delivery, step_takeover = resume_actions.step_delivery, resume.step_takeover
 
 
 def send_at_once(record: Any, event: Any, now_ns: int) -> Any:
@@ -77,7 +77,7 @@ def take_at_begin(record: Any, event: Any, now_ns: int) -> Any:
     return record, (*effects, *more), (*seen, *steps)
 
 
-subscribe_over = resume_takeover.subscribe_over
+subscribe_over = resume.subscribe_over
 
 
 def take_handed(rows: Any) -> Any:
@@ -148,7 +148,7 @@ BUGS = (
         change_rows(R, "start_takeover", do=Delegate(send_at_once))),
     Bug("sent-when-begun", "what is in flight is sent again before the subscription is answered", "PS-174",
         "the token", combine(change_rows(R, "subscribe_over", do=Delegate(take_at_begin)),
-                          replace_call(resume_takeover, "finish", send_nothing_again))),
+                          replace_call(resume, "finish", send_nothing_again))),
     Bug("old-goes-on", "the owner of before answers, and goes on", "PS-180", "the yielding",
         change_rows(R, "yield_session", to=STAY, do=yield_actions.answer_begun)),
     Bug("drained-to-the-client", "the owner of before sends what it kept when it ends", "PS-184", "the silence",
@@ -162,9 +162,9 @@ BUGS = (
     Bug("fallback-as-loaded", "a resume that falls back goes on with what it had loaded before it waited", "PS-173",
         "the second load", change_rows(R, "fall_back", to=READING, do=Delegate(fall_back_as_loaded))),
     Bug("end-not-asked", "the owner of before is not asked to end", "PS-174", "the end",
-        replace_call(resume_takeover, "finish", send_again_alone)),
+        replace_call(resume, "finish", send_again_alone)),
     Bug("nothing-sent-again", "what is in flight is not sent again after a takeover", "PS-174", "the resend",
-        replace_call(resume_takeover, "finish", send_nothing_again)),
+        replace_call(resume, "finish", send_nothing_again)),
     Bug("second-claim-ignored", "an owner that yields does not answer who comes after the first", "PS-183",
         "the answer", on(R, BeginTakeover, YIELDING, to=STAY, do=stay)),
     Bug("handed-beyond-the-marker", "what is handed over is taken from the marker on, too", "PS-177", "the marker",
@@ -176,7 +176,7 @@ BUGS = (
     Bug("handed-and-not-counted", "what is handed over is taken, and up to where is not kept", "PS-177", "the number",
         change_rows(F, "take_handed", do=take_and_forget)),
     Bug("handed-to-any-writer", "what is handed over of one writer goes to the flow of another", "PS-176",
-        "the writer", replace_call(resume_takeover, "hand_to_flows", hand_to_any)),
+        "the writer", replace_call(resume, "hand_to_flows", hand_to_any)),
     Bug("handed-and-dropped", "what is handed over counts as taken, and is not", "PS-177", "the rows",
         change_rows(F, "take_handed", do=count_and_drop)),
 )  # fmt: skip

@@ -14,9 +14,9 @@ from statemachines.persistent_sessions.writer_flow_record import LinkLost
 from statemachines_spec.explorer.actor import Envelope, Reaction, Watch
 from statemachines_spec.explorer.property import Sometimes, View
 from statemachines_spec.explorer.system import System
-from statemachines_spec.persistent_sessions.attached import Carried
-from statemachines_spec.persistent_sessions.cluster import CLUSTER, Cluster, ClusterLocal
+from statemachines_spec.persistent_sessions.clients import Carried
 from statemachines_spec.persistent_sessions.database import DatabaseLocal, DatabaseService
+from statemachines_spec.persistent_sessions.node_database import CLUSTER, Cluster, ClusterLocal
 from statemachines_spec.persistent_sessions.systems import SessionSetting, build, database_arguments
 from statemachines_spec.persistent_sessions.takeover_systems import FIRST, TakeoverSetting, taking, two
 

@@ -1,30 +1,228 @@
-"""Systems: publishers and a receiver that forget, begin anew, lose and repeat; small ones that end."""
+"""Systems: publishers and a receiver that forget, begin anew, lose and repeat; small ones that end.
+
+Convergence: an operator, who tells all nodes that the network has converged, at any time.
+
+Advisory systems: systems of a client that is advised of its losses, and of nothing else.
+
+Window turns: a window by itself, that is asked at every instant whether it turns.
+
+Counterexamples: where a rule of the source breaks; the three limits; and what JOIN needs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from statemachines.kernel import Event, Fsm
+from statemachines.sequence_windows.late_join import Converged
+from statemachines.sequence_windows.loss_notifier import LISTED, LOST_MAX, PERIOD_NS, Lost
+from statemachines.sequence_windows.properties.names import CONTENT, NOTIFY, THROTTLE
+from statemachines.sequence_windows.rotation import ROTATION, RotationRecord, Tick, Window
 from statemachines.sequence_windows.sequence import BASE_MAX, FRAME_MAX, number_of, start_of
 from statemachines.sequence_windows.subscriber_window import Subscribe, Unsubscribe
-from statemachines_spec.explorer.actor import Actor, Restart
+from statemachines_spec.explorer.actor import Actor, At, Envelope, Reaction, Restart, Watch
 from statemachines_spec.explorer.clock import Clock
 from statemachines_spec.explorer.network import Network
-from statemachines_spec.explorer.property import Always, Property, Sometimes
+from statemachines_spec.explorer.property import Always, Property, Sometimes, View
 from statemachines_spec.explorer.system import Budget, System, at_most
-from statemachines_spec.sequence_windows.advisory_systems import (
-    advisories,
-    great_advisories,
-    make_timed_system,
-    many_advisories,
-)
-from statemachines_spec.sequence_windows.convergence import ConvergenceOperator
+from statemachines_spec.explorer.tick import TickClock
+from statemachines_spec.explorer.timing import Timing
+from statemachines_spec.sequence_windows.client import PROMPT, SECOND, AdvisedClient
 from statemachines_spec.sequence_windows.inbox import inbox
+from statemachines_spec.sequence_windows.machine_step import step
 from statemachines_spec.sequence_windows.numbering import NumberFault
 from statemachines_spec.sequence_windows.publisher import RECEIVER, Rotate, Send, WindowPublisher
 from statemachines_spec.sequence_windows.receiver import PROMISES, UNORDERED, WindowReceiver, WindowViolation
-from statemachines_spec.sequence_windows.window_turns import turning
+
+WINDOW = Window(100)
+INSTANTS = (0, WINDOW.time_ns, WINDOW.time_ns + 1, 2 * WINDOW.time_ns + 1, 2 * WINDOW.time_ns + 2)
+"""Each just before a window turns, or just when it does."""
+
+
+class Look(Event, frozen=True, gc=False):
+    """The host asks; so many bytes are kept."""
+
+    kept: int
+
+
+class TurnHostLocal(msgspec.Struct, frozen=True, gc=False):
+    """`turned_ns`: when the window turned last; `turns`: how often; `early`: it turned when it should not; `late`: it
+    did not when it should."""
+
+    rotation: RotationRecord
+    now_ns: int = 0
+    turned_ns: int = 0
+    turns: int = 0
+    early: bool = False
+    late: bool = False
+
+
+class WindowHost(Actor):
+    """A host with a window of `WINDOW`."""
+
+    keeps_time = True
+
+    def __init__(self) -> None:
+        super().__init__("host")
+
+    @property
+    def machines(self) -> tuple[Fsm[Any], ...]:
+        return (ROTATION,)
+
+    def initial(self) -> TurnHostLocal:
+        return TurnHostLocal(RotationRecord(WINDOW, 0))
+
+    def inputs(self, local: TurnHostLocal) -> tuple[Any, ...]:
+        return (Look(WINDOW.size), Look(WINDOW.size + 1))
+
+    def react(self, local: TurnHostLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+        event = envelope.event
+        if isinstance(event, At):
+            return Reaction(replace(local, now_ns=event.now_ns))
+        rotation, told = step(ROTATION, local.rotation, Tick(local.now_ns, event.kept), self.name, watch)
+        turns = len(told)
+        passed = local.now_ns >= local.turned_ns + WINDOW.time_ns + 1
+        due = int(passed and event.kept > WINDOW.size)
+        return Reaction(
+            TurnHostLocal(
+                rotation,
+                local.now_ns,
+                local.now_ns if turns else local.turned_ns,
+                local.turns + turns,
+                local.early or turns > due,
+                local.late or turns < due,
+            )
+        )
+
+    def describe(self, local: TurnHostLocal) -> str:
+        return f"at {local.now_ns} ns; has turned {local.turns} times"
+
+    def bounds(self) -> dict[str, str]:
+        return {"window": f"{WINDOW.size} bytes, {WINDOW.time_ns} ns"}
+
+    # -- reading it ---------------------------------------------------------------------------------------------
+
+    def is_wrong(self) -> View:
+        """Whether TURN is broken."""
+        return View(self.name, 2, lambda local: int(local.early or local.late))
+
+    def has_turned(self, times: int) -> View:
+        """Whether the window has turned so often."""
+        return View(self.name, 2, lambda local: int(local.turns >= times))
+
+
+def turning(about: str) -> System:
+    """A window and a clock that does not step."""
+    host = WindowHost()
+    text = "a window turns when its time has passed and too much is kept, and at no other time"
+    return System(
+        "turning",
+        about,
+        (host, Clock(*INSTANTS)),
+        Network(1, lossy=False, duplicating=False),
+        properties=(
+            Always("TURN", text, (host.is_wrong(),), lambda wrong: not wrong),
+            Sometimes("it turns twice", "", (host.has_turned(2),), bool),
+        ),
+    )
+
+
+class Converge(Event, frozen=True, gc=False):
+    """The network has converged."""
+
+
+class OperatorLocal(msgspec.Struct, frozen=True, gc=False):
+    """How often it `told` them; `place` of the clock."""
+
+    told: int = 0
+    place: int = 0
+
+
+class ConvergenceOperator(Actor):
+    """`walls`: what its clock says at each instant; `nodes` that are told, no more than so many `times`."""
+
+    keeps_time = True
+
+    def __init__(self, walls: tuple[int, ...], nodes: tuple[str, ...], times: int) -> None:
+        super().__init__("operator")
+        self.walls = walls
+        self.nodes = nodes
+        self.times = times
+
+    def initial(self) -> OperatorLocal:
+        return OperatorLocal()
+
+    def inputs(self, local: OperatorLocal) -> tuple[Any, ...]:
+        return (Converge(),) if local.told < self.times else ()
+
+    def react(self, local: OperatorLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+        if isinstance(envelope.event, At):
+            return Reaction(replace(local, place=envelope.event.now_ns))
+        told = Converged(self.walls[local.place])
+        calls = tuple(Envelope(self.name, node, told) for node in self.nodes)
+        return Reaction(replace(local, told=local.told + 1), (), calls)
+
+    def describe(self, local: OperatorLocal) -> str:
+        return f"has told {local.told} times"
+
+
+MANY = tuple((f"s{number}", 1) for number in range(LISTED + 2))
+"""More subjects than an advisory lists."""
+
+
+def advisories(about: str) -> System:
+    """A second may be over at any moment."""
+    return _system("advisories", about, AdvisedClient(6))
+
+
+def great_advisories(about: str) -> System:
+    """What is lost does not fit into an advisory."""
+    losses = (Lost((("a", LOST_MAX),)), Lost((("a", 1), ("b", 2))))
+    few = Budget("losses", 3, lambda actor, event: isinstance(event, Lost))
+    return replace(_system("great-advisories", about, AdvisedClient(2 * LOST_MAX + 3, losses)), budgets=(few,))
+
+
+def many_advisories(about: str) -> System:
+    """Of more subjects than are listed."""
+    losses = (Lost(MANY), Lost((MANY[-1],)))
+    return _system("many-advisories", about, AdvisedClient(len(MANY) + 2, losses))
+
+
+def make_timed_system(about: str) -> System:
+    """A second has a few ticks."""
+    timing = Timing(PERIOD_NS // SECOND, ("second",))
+    client = AdvisedClient(6, timing=timing)
+    text = "who was not advised for more than a second is advised at once"
+    prompt = Always(PROMPT, text, (client.is_broken(PROMPT),), _not)
+    return _system("timed-advisories", about, client, (prompt,), (TickClock(timing.tick_ns),))
+
+
+def _system(
+    name: str, about: str, client: AdvisedClient, more: tuple[Property, ...] = (), others: tuple[Actor, ...] = ()
+) -> System:
+    text = "advisories are a second apart, and their sum is what was lost"
+    return System(
+        name,
+        about,
+        (client, *others),
+        Network(1, lossy=False, duplicating=False),
+        properties=(
+            Always(THROTTLE, text, (client.is_broken(THROTTLE),), _not),
+            Always(NOTIFY, "what waits is told when the second is over", (client.is_broken(NOTIFY),), _not),
+            Always(CONTENT, "an advisory says what was lost", (client.is_broken(CONTENT),), _not),
+            *more,
+            Sometimes("all is told", "", (client.has_told(),), bool),
+        ),
+    )
+
+
+def _not(value: int) -> bool:
+    return not value
+
 
 STEADY = tuple(start_of(frame) + 5 for frame in (2, 3, 4))
 """A clock that goes on, a frame an instant."""
@@ -302,5 +500,79 @@ def never(receiver: WindowReceiver, how: WindowViolation, name: str = "") -> Alw
     return Always(name or how.name, f"never: {how.value}", (receiver.is_broken(how),), lambda broken: not broken)
 
 
-def _not(value: int) -> bool:
-    return not value
+class WindowCounterexample(msgspec.Struct, frozen=True):
+    """`about`: what goes wrong; `breaks`: the property; a limit is what DETECT leaves out, and has its name."""
+
+    name: str
+    about: str
+    setting: WindowSetting
+    breaks: str
+
+    def system(self, variant: str = "settled") -> System:
+        """The system in a variant, and of its properties the one that is to break."""
+        made = build(self.name, self.about, self.setting, variant)
+        wanted = [one for one in made.properties if one.name.partition(" ")[0] == self.breaks]
+        return replace(made, properties=tuple(wanted or [strict(made, self.breaks)]))
+
+
+def strict(made: System, name: str) -> Property:
+    """What would hold without a limit, or without what is assumed."""
+    receiver = next(one for one in made.actors if isinstance(one, WindowReceiver))
+    if name == "JOIN":
+        return never(receiver, WindowViolation.JOIN)
+    if name == "limit-forgotten":
+        return never(receiver, WindowViolation.FORGOTTEN, f"DETECT {name}")
+    if name == "limit-cycled":
+        return never(receiver, WindowViolation.CYCLED, f"DETECT {name}")
+    publisher = next(one for one in made.actors if isinstance(one, WindowPublisher))
+    place = (publisher.subjects[0], f"{publisher.name}~1")
+    views = (publisher.last_sent(), receiver.find_arrived(place, publisher.messages + 1))
+    text = "what was sent has come, or is known to be missing, when nothing is on its way any more"
+    return Always(f"DETECT {name}", text, views, lambda sent, arrived: sent <= arrived, quiet=True)
+
+
+AS_WRITTEN = WindowCounterexample(
+    "one-map",
+    "two publishers of a subject: what one sends is dropped as a repeat of what the other has sent",
+    WindowSetting(walls=(STEADY, STEADY), messages=2, lost=0),
+    "ONCE",
+)
+"""The shipped machines keep the property in the same system."""
+
+LIMITS = (
+    WindowCounterexample(
+        "limit-forgotten",
+        "the receiver's window turns twice: it has forgotten the stream, and the next message is FIRST",
+        WindowSetting(messages=3, lost=1, flips=2),
+        "limit-forgotten",
+    ),
+    WindowCounterexample(
+        "limit-last",
+        "the last message is lost: nothing follows that would show it",
+        WindowSetting(messages=2, lost=1),
+        "limit-last",
+    ),
+    WindowCounterexample(
+        "limit-cycled",
+        "the last message before its publisher forgets the subject is lost: what follows says nothing of it",
+        WindowSetting(messages=3, lost=1, own_flips=2),
+        "limit-cycled",
+    ),
+)
+"""Of the shipped machines: losses that stay unseen."""
+
+ASSUMED = (
+    WindowCounterexample(
+        "join-loses-later",
+        "the network loses after it has converged: the first message of a stream",
+        WindowSetting(messages=2, lost=1, converges=1),
+        "JOIN",
+    ),
+    WindowCounterexample(
+        "join-ahead-of-the-clock",
+        "a clock that steps back leaves a publisher in a frame that is still to come when the network converges",
+        WindowSetting(walls=(BACK,), messages=2, lost=1, converges=1, careful=True),
+        "JOIN",
+    ),
+)
+"""Of the shipped machines: JOIN, where what it assumes is not so."""

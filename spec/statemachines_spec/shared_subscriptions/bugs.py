@@ -1,4 +1,9 @@
-"""Bugs: mistakes of existing systems, and some of our own, each a patch of the shipped machines (`bug`)."""
+"""Bugs: mistakes of existing systems, and some of our own, each a patch of the shipped machines (`bug`).
+
+Failure bugs: mistakes in what becomes of messages that fail, each a patch of the shipped machines (`bug`).
+
+Stale copies: a bug that a leader had: it judged what was held by what it had read before it kicked anybody.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +11,15 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from statemachines.kernel import (
-    STAY,
-    CancelTimer,
-    Delegate,
-    Effects,
-    Event,
-    Map,
-    Row,
-    SetTimer,
-    identity,
-)
+from statemachines.kernel import STAY, CancelTimer, Delegate, Effects, Event, Map, Row, SetTimer, identity, in_order
 from statemachines.kernel.row import AnyRow
 from statemachines.shared_subscriptions import (
     agent_process,
     assignment,
     borrower,
     claim,
+    dead_letter_queue,
+    failed_deliveries,
     leader,
     listing,
     member,
@@ -36,13 +33,15 @@ from statemachines.shared_subscriptions import (
 )
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.handler_process import HANDLER, HANDLER_MACHINE
+from statemachines.shared_subscriptions.leader_record import LEADING, LeaderRecord
 from statemachines.shared_subscriptions.member import REGISTERED
-from statemachines.shared_subscriptions.message import (
-    END_OF_STREAM,
-    LeaderConnectResponse,
-    LeaderWanted,
-    PingResponse,
-)
+from statemachines.shared_subscriptions.membership import Outcome
+from statemachines.shared_subscriptions.message import END_OF_STREAM, LeaderConnectResponse, LeaderWanted, PingResponse
+from statemachines.shared_subscriptions.plan import Draft, hand_out, reassign
+from statemachines.shared_subscriptions.progress_cover import is_covered, measure
+from statemachines.shared_subscriptions.session_record import StreamReading
+from statemachines.shared_subscriptions.stream_measure import believe, learn_sizes, refuse
+from statemachines.shared_subscriptions.stream_store import Measured, rank_of
 from statemachines_spec.bug import (
     Bug,
     action_of,
@@ -54,8 +53,93 @@ from statemachines_spec.bug import (
     replace_call,
     wrap_call,
 )
-from statemachines_spec.shared_subscriptions.failure_bugs import FAILURE_BUGS
-from statemachines_spec.shared_subscriptions.stale_copies import judge_copies
+
+
+def go_on_at_once(set_aside: Any) -> Any:
+    """The group goes on behind the message as if its dead letter were there."""
+
+    def wrong(draft: plan.Draft, stream: str) -> None:
+        set_aside(draft, stream)
+        topic = draft.record.configuration.dead_letter_topic
+        if topic:
+            failed_deliveries.drop_message(draft, stream, asked=False, topic=topic)
+
+    return wrong
+
+
+def append_again(store_letter: Any) -> Any:
+    """The stream store knows of no letter that it has stored before."""
+
+    def wrong(store: Any, state: stream_store.StoredStreams, request: Any, now_ns: int) -> Any:
+        return store_letter(store, replace(state, letters=Map()), request, now_ns)
+
+    return wrong
+
+
+def due_at_once(record: Any, stream: str) -> bool:
+    """Whether or not the count is committed."""
+    return failed_deliveries.is_set_aside(record, stream) and not record.failing[stream].skip
+
+
+FAILURE_BUGS: Final = (
+    Bug(
+        "repeats-forgotten",
+        "what a member that was lost had in hand is handed over as if nobody had been handed any",
+        "SS-440",
+        "plan.Draft.note_repeats",
+        replace_call(plan.Draft, "note_repeats", lambda draft, stream: None),
+    ),
+    Bug(
+        "suspect-not-alone",
+        "a message that failed before is handed over together with others",
+        "SS-337",
+        "session_record.Reading.is_lone",
+        replace_call(StreamReading, "is_lone", property(lambda reading: False)),
+    ),
+    Bug(
+        "letter-after-progress",
+        "the group goes on behind a message before its dead letter is stored",
+        "SS-346",
+        "failed_deliveries.set_aside",
+        wrap_call(plan, "set_aside", go_on_at_once),
+    ),
+    Bug(
+        "letter-before-count",
+        "a dead letter is asked for before it is durable that its message is handed over no more",
+        "SS-346",
+        "dead_letter_queue.is_due",
+        replace_call(dead_letter_queue, "is_due", due_at_once),
+    ),
+    Bug(
+        "letters-repeated",
+        "a dead letter that is asked for again is stored again",
+        "SS-347",
+        "stream_store.StreamStore._store_letter",
+        wrap_call(stream_store.StreamStore, "_store_letter", append_again),
+    ),
+)
+
+
+def judge_copies(record: LeaderRecord, event: Measured, now_ns: int) -> Outcome:
+    """As `measuring.judge_held`, but that a kick for one stream is not seen by what follows of another."""
+    draft = Draft(replace(record, measure_n=0), now_ns)
+    live = record.live
+    learn_sizes(draft, event)
+    for name, copy in in_order(record.held):
+        if copy.n != event.n or name not in draft.record.held:
+            continue
+        draft.record = replace(draft.record, held=draft.record.held.delete(name))
+        if rank_of(name)[1] < event.oldest:
+            continue
+        judge = believe if is_covered(draft.record, name, copy.progress) else refuse
+        judge(draft, name, copy)
+    if draft.record.live != live:
+        reassign(draft)
+    elif draft.record.status is LEADING:
+        hand_out(draft)
+    measure(draft)
+    return draft.finish()
+
 
 FOR_EVER_NS: Final = 2**50
 

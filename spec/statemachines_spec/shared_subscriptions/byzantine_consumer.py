@@ -1,5 +1,8 @@
 """ByzantineConsumer: a Consumer that reports what nobody stored: more than a stream has, and the end of one that goes
-on."""
+on.
+
+Silent consumer: a Consumer that takes part in everything, and never answers a grant.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from statemachines.kernel import Event, in_order
-from statemachines.shared_subscriptions.message import END_OF_STREAM
+from statemachines.shared_subscriptions.message import END_OF_STREAM, Grant
 from statemachines.shared_subscriptions.stream import GRANTED, StreamProgress
-from statemachines_spec.shared_subscriptions.consumer import Consumer
+from statemachines_spec.explorer.actor import Envelope, Reaction, Watch
+from statemachines_spec.shared_subscriptions.consumer import GOING_ON, Consumer, ConsumerLocal
 
 BEYOND = 3
 """More messages than any stream of its systems has."""
@@ -24,3 +28,12 @@ class ByzantineConsumer(Consumer):
             if child.status is GRANTED and child.progress <= self.offsets:
                 yield StreamProgress(stream, child.grant, BEYOND)
                 yield StreamProgress(stream, child.grant, END_OF_STREAM)
+
+
+class SilentConsumer(Consumer):
+    """Registers, pings, and begins anew as others do."""
+
+    def react(self, local: ConsumerLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+        if local.mode in GOING_ON and isinstance(envelope.event, Grant):
+            return Reaction(local)
+        return super().react(local, envelope, watch)

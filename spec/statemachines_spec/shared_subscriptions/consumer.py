@@ -55,7 +55,7 @@ from statemachines_spec.explorer.party import InternedParty, LateFiring
 from statemachines_spec.explorer.process_component import ProcessComponent
 from statemachines_spec.explorer.process_steps import PartsTurn, ProcessParts, ProcessSteps, use_machine
 from statemachines_spec.explorer.timing import Timing
-from statemachines_spec.shared_subscriptions.process_variants import NAMED_SPEAKERS, leave_out_witness
+from statemachines_spec.shared_subscriptions.variants import NAMED_SPEAKERS, leave_out_witness
 
 GROUP, FILTER = "g", "#"
 

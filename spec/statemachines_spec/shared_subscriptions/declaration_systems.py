@@ -40,8 +40,7 @@ from statemachines_spec.explorer.property import Always, Eventually, Sometimes, 
 from statemachines_spec.explorer.system import System, at_most
 from statemachines_spec.shared_subscriptions.consumer import FILTER
 from statemachines_spec.shared_subscriptions.consumer import GROUP as NAME
-from statemachines_spec.shared_subscriptions.failing_store import OPEN, REFUSED, Fail, FailingStore
-from statemachines_spec.shared_subscriptions.stores import StoreLocal
+from statemachines_spec.shared_subscriptions.stores import OPEN, REFUSED, Fail, FailingStore, StoreLocal
 from statemachines_spec.shared_subscriptions.variants import configuration
 
 TOLD: Final = (GroupDeclared, GroupDestroyed, DeclarationRefused)

@@ -45,7 +45,6 @@ from statemachines_spec.explorer.tick import TickClock
 from statemachines_spec.explorer.timing import Move, Stamp, Timing
 from statemachines_spec.shared_subscriptions import declaration_systems, stray_messages
 from statemachines_spec.shared_subscriptions.declaration_systems import EPOCH, START, Hears
-from statemachines_spec.shared_subscriptions.failing_store import OPEN, REFUSED, Fail, FailingStore
 from statemachines_spec.shared_subscriptions.leader_steps import ECHO
 from statemachines_spec.shared_subscriptions.leader_stores import (
     Again,
@@ -57,7 +56,7 @@ from statemachines_spec.shared_subscriptions.leader_stores import (
 )
 from statemachines_spec.shared_subscriptions.pace import BEGIN, END, HIT, NOTHING, Pace, PaceBeat
 from statemachines_spec.shared_subscriptions.pace_systems import COMMIT, TIMES_PACED
-from statemachines_spec.shared_subscriptions.stores import StoreLocal
+from statemachines_spec.shared_subscriptions.stores import OPEN, REFUSED, Fail, FailingStore, StoreLocal
 from statemachines_spec.shared_subscriptions.timings import TICK_NS
 from statemachines_spec.shared_subscriptions.variants import configuration
 

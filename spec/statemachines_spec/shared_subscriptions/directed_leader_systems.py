@@ -26,7 +26,6 @@ from statemachines_spec.explorer.system import System, at_most
 from statemachines_spec.shared_subscriptions import claims, leader_progress, leader_steps, properties, step_properties
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP, Consumer
 from statemachines_spec.shared_subscriptions.election import CandidateHost
-from statemachines_spec.shared_subscriptions.failing_store import OPEN, REFUSED, Fail, FailingStore
 from statemachines_spec.shared_subscriptions.group_setting import GroupSetting
 from statemachines_spec.shared_subscriptions.leader_host import QUIET_TIMERS, LeaderHost, LeaderHostLocal
 from statemachines_spec.shared_subscriptions.leader_stores import (
@@ -38,7 +37,17 @@ from statemachines_spec.shared_subscriptions.leader_stores import (
     PagedStore,
     ReplayingStore,
 )
-from statemachines_spec.shared_subscriptions.stores import Store, StoreLocal, holder, make_declared_store, streams
+from statemachines_spec.shared_subscriptions.stores import (
+    OPEN,
+    REFUSED,
+    Fail,
+    FailingStore,
+    Store,
+    StoreLocal,
+    holder,
+    make_declared_store,
+    streams,
+)
 from statemachines_spec.shared_subscriptions.systems import build, obligations_of
 from statemachines_spec.shared_subscriptions.variants import configuration
 

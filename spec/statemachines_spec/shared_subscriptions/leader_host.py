@@ -3,6 +3,11 @@
 What is relayed to it is answered directly.  What a leader asks of the stores is answered within the same transition
 (`at_once`), or travels as a message that is neither lost nor doubled.  Numbers of requests begin anew whenever no
 answer is outstanding; queues are numbered from their head: neither can be told apart by anything the leader does later.
+
+Lossy host: a leader host that loses so many messages, on their way in or out, and no more (L5).
+
+In a lossy network something may be lost for ever, and nothing is promised of what is acknowledged at last.  Here loss
+is a fault like others: a budget says how often, and which message it meets is anybody's choice.
 """
 
 from __future__ import annotations
@@ -23,6 +28,7 @@ from statemachines.kernel import (
     Status,
     in_order,
     incarnation,
+    is_fresh,
     life_of,
     node_of,
 )
@@ -32,12 +38,13 @@ from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STOR
 from statemachines.shared_subscriptions.leader import LEADER
 from statemachines.shared_subscriptions.leader_record import CANDIDATE, HOLDING, LOOKING, LeaderRecord
 from statemachines.shared_subscriptions.message import LeaderWanted, PingResponse, RelayedToLeader
-from statemachines.shared_subscriptions.registry_process import LEADERS, REGISTRY, RegistryRecord
+from statemachines.shared_subscriptions.registry import LEADERS, REGISTRY, RegistryRecord
 from statemachines_spec.explorer.actor import Crash, Envelope, Passed, PassLease, Pause, Reaction, Wake, Watch
 from statemachines_spec.explorer.naming import rebase_queue
 from statemachines_spec.explorer.party import InternedParty, LateFiring
 from statemachines_spec.explorer.process_component import ProcessComponent
 from statemachines_spec.explorer.process_steps import PartsTurn, ProcessParts, use_machine
+from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.timing import Timing
 from statemachines_spec.shared_subscriptions.consumer import Promised
 
@@ -350,3 +357,54 @@ def renumber_leader(record: LeaderRecord, awaited: int) -> LeaderRecord:
         return record
     trial = None if record.trial is None else replace(record.trial, n=0, check_n=0)
     return replace(record, number=0, repeat_n=0, load_n=0, list_n=0, measure_n=0, trial=trial)
+
+
+class Lose(Event, frozen=True, gc=False):
+    """The next message to this host is lost, or (`out`) all that it sends next."""
+
+    out: bool
+
+
+class LosingLocal(LeaderHostLocal, frozen=True, gc=False):
+    """`loses`: what is about to be lost."""
+
+    loses: Lose | None = None
+
+
+class LosingHost(LeaderHost):
+    """As it is; what it loses comes on top."""
+
+    local_type = LosingLocal
+
+    def inputs(self, local: LeaderHostLocal) -> tuple[Any, ...]:
+        assert isinstance(local, LosingLocal)
+        return (*super().inputs(local), *((Lose(False), Lose(True)) if local.loses is None else ()))
+
+    def react(self, local: LeaderHostLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+        assert isinstance(local, LosingLocal)
+        if isinstance(envelope.event, Lose):
+            return Reaction(replace(local, loses=envelope.event))
+        if local.loses == Lose(False) and is_fresh(envelope.sender):
+            return Reaction(replace(local, loses=None))
+        reaction = super().react(local, envelope, watch)
+        if reaction is None or local.loses != Lose(True) or not reaction.sends:
+            return reaction
+        return Reaction(replace(reaction.local, loses=None), (), reaction.calls)
+
+
+def losing(system: System) -> System:
+    """The same system, whose leader hosts lose messages."""
+    actors = tuple(_losing(actor) if isinstance(actor, LeaderHost) else actor for actor in system.actors)
+    return replace(system, actors=actors)
+
+
+def _losing(host: LeaderHost) -> LosingHost:
+    return LosingHost(
+        host.name,
+        host.configuration,
+        fsm=host.fsm,
+        at_once=host.at_once,
+        registrations=host.registrations,
+        grants=host.grants,
+        silent=tuple(sorted(host.silent)),
+    )

@@ -11,9 +11,8 @@ from statemachines.shared_subscriptions.group_store import Scan, StoredRecord
 from statemachines_spec.explorer.actor import Envelope, Reaction, Watch
 from statemachines_spec.explorer.fsm_actor import FsmActor, FsmLocal
 from statemachines_spec.shared_subscriptions.election import CandidateHost
-from statemachines_spec.shared_subscriptions.failing_store import FailingLocal, FailingStore, StoreFailure
 from statemachines_spec.shared_subscriptions.leader_host import LeaderHost, LeaderHostLocal
-from statemachines_spec.shared_subscriptions.stores import Store, StoreLocal
+from statemachines_spec.shared_subscriptions.stores import FailingLocal, FailingStore, Store, StoreFailure, StoreLocal
 
 
 class PagedStore(Store):

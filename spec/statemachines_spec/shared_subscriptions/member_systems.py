@@ -51,12 +51,18 @@ from statemachines_spec.explorer.system import System, at_most
 from statemachines_spec.explorer.tick import TickClock
 from statemachines_spec.shared_subscriptions import leader_progress, pace_systems, properties, quiescent_properties
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP
-from statemachines_spec.shared_subscriptions.failing_store import REFUSED, Fail, FailingStore
 from statemachines_spec.shared_subscriptions.leader_host import LeaderHost, LeaderHostLocal
 from statemachines_spec.shared_subscriptions.pace import BEAT, BEGIN, END, ENDLESS, HIT, NOTHING, Pace, PaceBeat
 from statemachines_spec.shared_subscriptions.pace_systems import HOST, TIMES_PACED
 from statemachines_spec.shared_subscriptions.step_properties import STEPWISE, leader_of
-from statemachines_spec.shared_subscriptions.stores import Store, make_declared_store, streams
+from statemachines_spec.shared_subscriptions.stores import (
+    REFUSED,
+    Fail,
+    FailingStore,
+    Store,
+    make_declared_store,
+    streams,
+)
 from statemachines_spec.shared_subscriptions.timings import TICK_NS, of_leader
 from statemachines_spec.shared_subscriptions.variants import configuration
 

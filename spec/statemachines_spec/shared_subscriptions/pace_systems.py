@@ -60,23 +60,27 @@ from statemachines_spec.explorer.property import Property, Sometimes, Stepwise
 from statemachines_spec.explorer.system import System, at_most
 from statemachines_spec.explorer.tick import TickClock
 from statemachines_spec.shared_subscriptions import claims, leader_progress, properties
+from statemachines_spec.shared_subscriptions.byzantine_consumer import SilentConsumer
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP, Consumer, ConsumerLocal
 from statemachines_spec.shared_subscriptions.election import CandidateHost
-from statemachines_spec.shared_subscriptions.failing_store import (
+from statemachines_spec.shared_subscriptions.group_setting import GroupSetting
+from statemachines_spec.shared_subscriptions.leader_host import QUIET_TIMERS, LeaderHost
+from statemachines_spec.shared_subscriptions.leader_stores import ConcurrentlyModifiedStore, Meddle
+from statemachines_spec.shared_subscriptions.pace import AGAIN, BEAT, BEGIN, END, HIT, NOTHING, Pace, PaceBeat
+from statemachines_spec.shared_subscriptions.step_properties import leader_of
+from statemachines_spec.shared_subscriptions.stores import (
     DROPPED,
     OPEN,
     REFUSED,
     Fail,
     FailingStore,
+    Store,
     StoreFailure,
+    StoreLocal,
+    holder,
+    make_declared_store,
+    streams,
 )
-from statemachines_spec.shared_subscriptions.group_setting import GroupSetting
-from statemachines_spec.shared_subscriptions.leader_host import QUIET_TIMERS, LeaderHost
-from statemachines_spec.shared_subscriptions.leader_stores import ConcurrentlyModifiedStore, Meddle
-from statemachines_spec.shared_subscriptions.pace import AGAIN, BEAT, BEGIN, END, HIT, NOTHING, Pace, PaceBeat
-from statemachines_spec.shared_subscriptions.silent_consumer import SilentConsumer
-from statemachines_spec.shared_subscriptions.step_properties import leader_of
-from statemachines_spec.shared_subscriptions.stores import Store, StoreLocal, holder, make_declared_store, streams
 from statemachines_spec.shared_subscriptions.systems import build
 from statemachines_spec.shared_subscriptions.timings import TICK_NS, TIMES, of_leader
 

@@ -22,8 +22,7 @@ from statemachines_spec.explorer.fsm_actor import FsmActor
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Always, Eventually, Sometimes, Stepwise, View
 from statemachines_spec.explorer.system import System, at_most
-from statemachines_spec.shared_subscriptions.failing_store import REFUSED, Fail, FailingStore
-from statemachines_spec.shared_subscriptions.stores import StoreLocal, script, streams
+from statemachines_spec.shared_subscriptions.stores import REFUSED, Fail, FailingStore, StoreLocal, script, streams
 
 READER, APPLICATION = "reader", "application"
 OURS: Final = (READER, 0)

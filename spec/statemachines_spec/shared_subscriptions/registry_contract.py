@@ -24,7 +24,7 @@ from statemachines.shared_subscriptions.message import (
     RelayedToBorrower,
     RelayedToLeader,
 )
-from statemachines.shared_subscriptions.registry_process import (
+from statemachines.shared_subscriptions.registry import (
     LEADERS,
     REGISTRY,
     Close,

@@ -45,7 +45,7 @@ from statemachines_spec.shared_subscriptions.consumer import (
     ConsumerMode,
     subscribe,
 )
-from statemachines_spec.shared_subscriptions.process_variants import leave_out_witness
+from statemachines_spec.shared_subscriptions.variants import leave_out_witness
 
 ACCOUNT = "account"
 """The component that is told what applications get and acknowledge."""

@@ -32,32 +32,32 @@ from statemachines_spec.shared_subscriptions import (
     named_leader,
     properties,
     quiescent_properties,
-    restored_store,
     stores,
 )
-from statemachines_spec.shared_subscriptions.byzantine_consumer import ByzantineConsumer
+from statemachines_spec.shared_subscriptions.byzantine_consumer import ByzantineConsumer, SilentConsumer
 from statemachines_spec.shared_subscriptions.consumer import Consumer
 from statemachines_spec.shared_subscriptions.delivery_systems import SYSTEMS as DELIVERING
 from statemachines_spec.shared_subscriptions.delivery_systems import acknowledging, with_sessions
 from statemachines_spec.shared_subscriptions.due_timeouts import DUE
 from statemachines_spec.shared_subscriptions.election import CandidateHost
-from statemachines_spec.shared_subscriptions.failing_store import (
+from statemachines_spec.shared_subscriptions.group_setting import WINDOW, GroupSetting
+from statemachines_spec.shared_subscriptions.leader_host import QUIET_TIMERS, LeaderHost, Lose, losing
+from statemachines_spec.shared_subscriptions.orders import ORDERS, is_kept
+from statemachines_spec.shared_subscriptions.reader import ReadingConsumer
+from statemachines_spec.shared_subscriptions.stores import (
     DROPPED,
     OPEN,
     REFUSED,
     SILENT,
     Fail,
     FailingStore,
+    Restore,
+    RestoredStore,
+    Store,
     StoreFailure,
+    make_declared_store,
+    streams,
 )
-from statemachines_spec.shared_subscriptions.group_setting import WINDOW, GroupSetting
-from statemachines_spec.shared_subscriptions.leader_host import QUIET_TIMERS, LeaderHost
-from statemachines_spec.shared_subscriptions.lossy_host import Lose, losing
-from statemachines_spec.shared_subscriptions.orders import ORDERS, is_kept
-from statemachines_spec.shared_subscriptions.reader import ReadingConsumer
-from statemachines_spec.shared_subscriptions.restored_store import Restore, RestoredStore
-from statemachines_spec.shared_subscriptions.silent_consumer import SilentConsumer
-from statemachines_spec.shared_subscriptions.stores import Store, make_declared_store, streams
 from statemachines_spec.shared_subscriptions.variants import borrower, configuration
 from statemachines_spec.shared_subscriptions.witness_consumer import Failing, Lie, Pretender, WitnessedConsumer
 
@@ -165,7 +165,7 @@ def build(
         _bounds(setting, variant),
     )
     if setting.restores:
-        made = msgspec.structs.replace(made, properties=restored_store.keep_unbroken(made.properties))
+        made = msgspec.structs.replace(made, properties=stores.keep_unbroken(made.properties))
     if setting.lost:
         made = losing(made)
     return with_sessions(made, setting, variant) if setting.sessions else made
@@ -183,7 +183,7 @@ def _stores(setting: GroupSetting, variant: str, topics: tuple[str, ...]) -> tup
     script = stores.script(setting.script)
     messages: dict[str, Any] = {"at_once": at_once, "state": held, "script": script, "page": setting.page}
     if setting.restores:
-        group["state"] = restored_store.release_claim(group["state"], restored_store.FIRST)
+        group["state"] = stores.release_claim(group["state"], stores.FIRST)
         return RestoredStore(GroupStore(), **group), Store(StreamStore(1), **messages)
     if setting.look_failures:
         return Store(GroupStore(), **group), FailingStore(StreamStore(1), hows=(REFUSED,), **messages)

@@ -35,10 +35,15 @@ from statemachines_spec.explorer.property import Always, Eventually, Property, S
 from statemachines_spec.explorer.system import System, at_most
 from statemachines_spec.shared_subscriptions import properties, quiescent_properties
 from statemachines_spec.shared_subscriptions.consumer import ENDED, Consumer, ConsumerLocal
-from statemachines_spec.shared_subscriptions.failing_store import make_failed_answer
 from statemachines_spec.shared_subscriptions.leader_host import QUIET_TIMERS, LeaderHost, LeaderHostLocal
 from statemachines_spec.shared_subscriptions.orders import ORDERS, is_kept
-from statemachines_spec.shared_subscriptions.stores import Store, StoreLocal, make_declared_store, streams
+from statemachines_spec.shared_subscriptions.stores import (
+    Store,
+    StoreLocal,
+    make_declared_store,
+    make_failed_answer,
+    streams,
+)
 from statemachines_spec.shared_subscriptions.variants import borrower, configuration
 
 FIRST, SECOND = HOSTS = ("leader-1", "leader-2")

@@ -3,20 +3,27 @@
 zenoh calls back on threads of its own, and a query waits while the link is full; so queries leave from a thread, and
 replies and ends come by the mailbox.  zenoh ends a query when its answer is older than `AGE_MAX_S`, however fast it
 comes; it is the machine that gives up queries which are silent.  An answer that comes after that still fills holes.
+
+OpenQuery: a query that is under way, and whether it may be said to have ended well.
+
+zenoh ends a query without a word of error when the link to a cache breaks in the middle of its answer.  What was not
+brought would then be taken for lost.  So a query ends well only if no error came, every reply found room, each cache of
+ours said at its end how many replies it sent and all of them came, and no link of this session broke meanwhile.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol
 
+import msgspec
 import zenoh
 
 from statemachines.drivers.missed_samples.attachment import EndAttachment, SampleAttachment, decode
 from statemachines.drivers.missed_samples.layout import KeyLayout, attachment_of, read_source
-from statemachines.drivers.missed_samples.open_query import OpenQuery
 from statemachines.drivers.missed_samples.received_sample import OVERHEAD, ReceivedSample
 from statemachines.drivers.missed_samples.sample_store import OURS, PRIORITIES
 from statemachines.drivers.missed_samples.zenoh_thread import direct
@@ -25,6 +32,54 @@ from statemachines.missed_samples.keys import matches
 from statemachines.missed_samples.message import EVERY_SOURCE, Query, QueryEnded, QueryGoesOn
 from statemachines.missed_samples.selector import query_text
 from statemachines.wire import quote_for_log
+
+REPLIERS_MAX: Final = 1_000
+"""So many caches may answer one query; with more it does not end well."""
+
+
+class OpenQuery(msgspec.Struct):
+    """`links`: the sessions that were connected when it was sent, `breaks`: how many links had broken by then; `lost`:
+    a reply found no room or an error came; `brought`: as in `QueryEnded`; `counts` of replies by cache, `ends`: what it
+    said; `token`: cancels it (None: nothing does)."""
+
+    query: Query
+    links: frozenset[str] = frozenset()
+    breaks: int = 0
+    lost: bool = False
+    brought: int = 0
+    counts: Counter[str] = msgspec.field(default_factory=Counter)
+    ends: dict[str, int] = msgspec.field(default_factory=dict)
+    token: Any = None
+
+    def bring(self, sn: int, width: int) -> None:
+        """A reply with the number `sn` of the wire has come."""
+        self.brought = max(self.brought, self.query.reach_of(sn, width))
+
+    def cancel(self) -> None:
+        """Nobody waits for it any more."""
+        if self.token is not None:
+            self.token.cancel()
+
+    def count(self, cache: str) -> None:
+        """A reply of a cache of ours."""
+        if len(self.counts) >= REPLIERS_MAX and cache not in self.counts:
+            self.lost = True
+            return
+        self.counts[cache] += 1
+
+    def end(self, cache: str, count: int) -> None:
+        """The last reply of a cache of ours."""
+        if len(self.ends) >= REPLIERS_MAX:
+            self.lost = True
+            return
+        self.ends[cache] = count
+
+    def is_complete(self, links: frozenset[str], breaks: int) -> bool:
+        """By what is connected at its end."""
+        whole = all(self.ends.get(cache) == count for cache, count in self.counts.items())
+        said = all(self.counts.get(cache, 0) == count for cache, count in self.ends.items())
+        return whole and said and not self.lost and self.links <= links and self.breaks == breaks
+
 
 logger = logging.getLogger("gapless")
 

@@ -4,12 +4,20 @@
     async with declare_reliable_subscriber(session, "room/*", on_missed=print) as subscriber:
         async for sample in subscriber:
             print(sample.source, sample.number, sample.payload.to_string())
+
+Tokens: which publishers were there before us, and which came up while we were there.
+
+UnnumberedHistory: which samples without a number are from before a subscriber came.
+
+zenoh's advanced publishers with a cache alone number nothing, and stamp with the time.  A sample of the history is
+passed on if it is older than the first of its key that came by itself, and newer than what history has brought.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import TracebackType
@@ -31,8 +39,6 @@ from statemachines.drivers.missed_samples.publisher import PROTOCOL, check_optio
 from statemachines.drivers.missed_samples.query_queue import stop
 from statemachines.drivers.missed_samples.query_sender import QuerySender
 from statemachines.drivers.missed_samples.received_sample import OVERHEAD, ReceivedSample
-from statemachines.drivers.missed_samples.tokens import Tokens
-from statemachines.drivers.missed_samples.unnumbered_history import UnnumberedHistory
 from statemachines.drivers.missed_samples.zenoh_thread import direct
 from statemachines.drivers.opening import closed_on_failure, finish_in_thread
 from statemachines.drivers.port import Feed
@@ -54,6 +60,70 @@ from statemachines.missed_samples.source_record import Appeared, Disappeared
 from statemachines.missed_samples.subscriber import SUBSCRIBER
 from statemachines.missed_samples.subscriber_record import History, Subscribe, SubscriberRecord, Unsubscribe
 from statemachines.wire import Packet, quote_for_log
+
+SEEN_MAX: Final = 10_000
+"""So many sources are remembered; one that comes back after more others is taken for one that was there before."""
+
+
+class Tokens:
+    """A source is new if its token comes after `begin` for the first time: one that comes back with its link is not."""
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[str, None] = OrderedDict()
+        self._begun = False
+        self._forgot = False
+
+    def begin(self) -> None:
+        """What was there when we came has been told."""
+        self._begun = True
+
+    def is_new(self, source: str) -> bool:
+        """Its token has come."""
+        new = self._begun and source not in self._seen and not self._forgot
+        self.note(source)
+        return new
+
+    def note(self, source: str) -> None:
+        """It is there."""
+        self._seen[source] = None
+        self._seen.move_to_end(source)
+        while len(self._seen) > SEEN_MAX:
+            self._seen.popitem(last=False)
+            self._forgot = True
+
+
+KEYS_MAX: Final = 10_000
+"""Of so many keys it is known where the history ends; of others none is passed on."""
+
+
+class UnnumberedHistory:
+    """By key: the time of the first sample that came by itself, and of the last of the history."""
+
+    def __init__(self) -> None:
+        self._began: dict[str, Any] = {}
+        self._reached: dict[str, Any] = {}
+
+    def note(self, sample: ReceivedSample) -> bool:
+        """It has come by itself; False: history has brought it already."""
+        key, time = sample.key_expr, sample.timestamp
+        if time is None:
+            return True
+        if len(self._began) < KEYS_MAX:
+            self._began.setdefault(key, time)
+        reached = self._reached.get(key)
+        return reached is None or time > reached
+
+    def is_older(self, sample: ReceivedSample) -> bool:
+        """It is of the history, and comes for the first time."""
+        key, time = sample.key_expr, sample.timestamp
+        if time is None or (key not in self._reached and len(self._reached) >= KEYS_MAX):
+            return False
+        began, reached = self._began.get(key), self._reached.get(key)
+        if (began is not None and time >= began) or (reached is not None and time <= reached):
+            return False
+        self._reached[key] = time
+        return True
+
 
 logger = logging.getLogger("gapless")
 

@@ -31,7 +31,7 @@ from statemachines.mqtt_codec.packet_property import (
     read_properties,
     write_properties,
 )
-from statemachines.persistent_sessions.client_message import Delivered
+from statemachines.persistent_sessions.message import Delivered
 
 PROPERTIES: Final = "mqtt.properties"
 """The header of all properties that are no headers."""

@@ -4,6 +4,8 @@
         await node.wait_for_failure()
 
 A client whose node dies connects to another node over the same store, and has its session there.
+
+System topics: a node publishes some of its counters below `$SYS/brokers/NAME/`, with QoS 0, every ten seconds.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ import logging
 import os
 import socket
 import ssl
+import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -28,9 +31,10 @@ from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.mqtt_connections.client_stream import ClientStream
 from statemachines.drivers.mqtt_connections.mqtt_session import MqttSession
 from statemachines.drivers.mqtt_connections.packet_budget import PacketBudget
-from statemachines.drivers.mqtt_connections.system_topics import SystemTopics
 from statemachines.drivers.mqtt_connections.tls_gate import GatedStream, TlsGate
 from statemachines.drivers.password_file import PasswordFile
+from statemachines.drivers.persistent_sessions.front_message import FrontPublish
+from statemachines.drivers.persistent_sessions.node_link import NodeLink
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.tcp import Address
@@ -43,6 +47,41 @@ from statemachines.mqtt_connections.takeover_limit import TakeoverLimit
 
 if TYPE_CHECKING:
     from websockets.asyncio.server import Server
+
+EVERY_S: Final = 10.0
+
+
+class SystemTopics:
+    """The publisher of one node.
+
+    Args:
+        node: that owns sessions.
+        read_counters: topic, behind the name of the node -> value.
+    """
+
+    def __init__(self, node: SessionNode, read_counters: Callable[[], Mapping[str, int | str]]) -> None:
+        self._name = node.name
+        self._read_counters = read_counters
+        self._began = time.monotonic()
+        self._count = 0
+        self._due = self._began
+        self._link = NodeLink.local(node, lambda message: None, lambda: None)
+
+    def publish_due(self) -> None:
+        """Publish all counters, if it is time."""
+        if time.monotonic() < self._due:
+            return
+        self._due = time.monotonic() + EVERY_S
+        uptime = {"uptime": int(time.monotonic() - self._began)}
+        for name, value in {**uptime, **self._read_counters()}.items():
+            self._count += 1
+            topic = f"$SYS/brokers/{self._name}/{name}"
+            self._link.say(FrontPublish(self._count, topic, str(value).encode(), 0, None, b"", False))
+
+    async def close(self) -> None:
+        """No more."""
+        await self._link.close()
+
 
 logger = logging.getLogger("gapless")
 

@@ -53,19 +53,22 @@ from statemachines.mqtt_connections import session_event as s
 from statemachines.mqtt_connections.connection_record import OPENING, IncomingStage
 from statemachines.mqtt_connections.takeover_limit import TakeoverLimit
 from statemachines.persistent_sessions.acknowledgements import FrontAcknowledged
-from statemachines.persistent_sessions.client_message import (
+from statemachines.persistent_sessions.message import (
     Delivered,
     Farewell,
     LeaveWanted,
     Ping,
+    Puback,
+    Pubcomp,
     PublishStored,
+    Pubrec,
+    Pubrel,
     Refused,
     Subscribed,
     SubscribeWanted,
     UnsubscribeWanted,
     Welcome,
 )
-from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec, Pubrel
 from statemachines.shared_subscriptions.stream_store import parse_filter
 
 FOREVER_S: Final = 2**32 - 1

@@ -9,7 +9,7 @@ import msgspec
 
 from statemachines.drivers.persistent_sessions.host_request import DropRows
 from statemachines.kernel import ConfigurationError
-from statemachines.persistent_sessions.waiting_rows import (
+from statemachines.persistent_sessions.waiting_messages import (
     Piece,
     add_up,
     choose_dropped,

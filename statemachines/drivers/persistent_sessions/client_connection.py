@@ -8,8 +8,7 @@ from statemachines.drivers.persistent_sessions.client_rights import ClientRights
 from statemachines.drivers.persistent_sessions.outbox import Outbox
 from statemachines.kernel import Message
 from statemachines.persistent_sessions.acknowledgements import Acknowledgement, FrontAcknowledged
-from statemachines.persistent_sessions.client_message import Delivered, PublishStored
-from statemachines.persistent_sessions.message import Pubrel
+from statemachines.persistent_sessions.message import Delivered, PublishStored, Pubrel
 
 Say = Callable[[Message], bool]
 """Brings a message to a client; False: there was no room for it."""

@@ -16,7 +16,7 @@ from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.route_trie import Route
 from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.kernel import Message, life_of
-from statemachines.persistent_sessions.client_message import Delivered, Head, MessageExpiry
+from statemachines.persistent_sessions.message import Delivered, Head, MessageExpiry
 
 logger = logging.getLogger("gapless")
 

@@ -11,15 +11,15 @@ import msgspec
 
 from statemachines.drivers.identity import Identity
 from statemachines.kernel import Message
-from statemachines.persistent_sessions.client_message import (
+from statemachines.persistent_sessions.message import (
     ConnectWanted,
     Delivered,
     Number,
     PublishStored,
     PublishWithHead,
+    Pubrel,
     SubscribeWanted,
 )
-from statemachines.persistent_sessions.message import Pubrel
 
 FROM_STORE: Final = "mqtt.retained"
 """The header of a message that a subscriber gets since it was retained."""

@@ -1,4 +1,7 @@
-"""Host requests: everything in `host_request`, carried out in a transaction."""
+"""Host requests: everything in `host_request`, carried out in a transaction.
+
+Declared groups: those that only a front's subscriptions declared, and that end when nobody subscribes them.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from statemachines.drivers.persistent_sessions.declared_groups import (
-    declare_group,
-    forget_group,
-    list_idle_groups,
-)
 from statemachines.drivers.persistent_sessions.front_message import RetainHandling
 from statemachines.drivers.persistent_sessions.group_matcher import GroupMatcher, GroupSharing
 from statemachines.drivers.persistent_sessions.group_rows import count_waiting, group_filters
@@ -80,19 +78,57 @@ from statemachines.drivers.persistent_sessions.route_rows import (
     read_options,
     remove_route,
 )
-from statemachines.drivers.persistent_sessions.route_trie import (
-    Route,
-    RouteTrie,
-    is_for_session,
-    of_sessions,
-)
+from statemachines.drivers.persistent_sessions.route_trie import Route, RouteTrie, is_for_session, of_sessions
 from statemachines.drivers.persistent_sessions.share_rows import MESSAGES, read_returned
+from statemachines.drivers.persistent_sessions.shared_message_codec import name_group, spell_group
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of, read_one
 from statemachines.drivers.persistent_sessions.tables import MARKER, UNDELIVERED
 from statemachines.drivers.persistent_sessions.will_rows import drop_will, end_wills_of_nodes, find_due, take_will
 from statemachines.kernel import life_of
 from statemachines.persistent_sessions.fan_out import choose_routes, find_volatile, leave_out_absent
+from statemachines.persistent_sessions.shared_group import IS_ENDING, age_group, is_kept, refuse_declaration
 from statemachines.persistent_sessions.times import MS
+
+ALL: Final = "SELECT filter, idle_ns FROM @declared_groups ORDER BY filter"
+KNOWN: Final = "SELECT idle_ns FROM @declared_groups WHERE filter = :filter"
+COUNT: Final = "SELECT count(*) FROM @declared_groups"
+PUT: Final = (
+    "INSERT INTO @declared_groups VALUES (:filter, :idle_ns)"
+    " ON CONFLICT (filter) DO UPDATE SET idle_ns = excluded.idle_ns"
+)
+
+
+def declare_group(sql: Sql, asked: DeclareGroup, is_known: bool) -> str:
+    """Why the group may not be declared; "": it may.  `is_known`: it is declared, by whomever."""
+    group = name_group(asked.filter).encode()
+    its = read_one(sql, KNOWN, filter=group)
+    idle_ns = None if its is None else int(its[0])
+    others = set(group_filters(sql, asked.session.encode())) - {asked.filter}
+    ((count,),) = sql.all(COUNT)
+    refusal = refuse_declaration(idle_ns, is_known, len(others), count)
+    if not refusal and is_kept(idle_ns, is_known):
+        sql.run(PUT, filter=group, idle_ns=0)
+    return refusal
+
+
+def list_idle_groups(sql: Sql, asked: ListIdleGroups, trie: RouteTrie) -> tuple[str, ...]:
+    """The filters of groups that end now, and of those whose end was begun."""
+    ages: dict[str, int] = {}
+    for group, idle_ns in sql.all(ALL):
+        spellings = spell_group(bytes(group).decode())
+        is_subscribed = any(map(trie.sessions_of, spellings))
+        ages[spellings[0]] = new_ns = age_group(idle_ns, is_subscribed, sql.now_ns, asked.expiry_ms)
+        if new_ns != idle_ns:
+            sql.run(PUT, filter=group, idle_ns=new_ns)
+    return tuple(one for one, idle_ns in ages.items() if idle_ns == IS_ENDING)
+
+
+def forget_group(sql: Sql, topic_filter: str) -> None:
+    """What is kept of a group that was destroyed."""
+    group = name_group(topic_filter).encode()
+    for table in ("declared_groups", "carried", "returned"):
+        sql.run(f"DELETE FROM @{table} WHERE filter = :filter", filter=group)
+
 
 LOOK: Final = 1_000
 """Rows of one writer that are followed at once."""

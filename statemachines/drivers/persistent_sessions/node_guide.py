@@ -18,7 +18,7 @@ from statemachines.drivers.persistent_sessions.node_link import DIAL_S, NodeLink
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.tcp import Address, parse_address
 from statemachines.kernel import ConfigurationError, Message
-from statemachines.persistent_sessions.client_message import Farewell, Ping, Pong
+from statemachines.persistent_sessions.message import Farewell, Ping, Pong
 
 logger = logging.getLogger("gapless")
 

@@ -6,31 +6,29 @@ from typing import Final
 
 from statemachines.drivers.persistent_sessions.direct_messages import DirectMessage
 from statemachines.drivers.role import NodeRole
-from statemachines.persistent_sessions.client_message import (
+from statemachines.persistent_sessions.message import (
     ConnectWanted,
     Delivered,
     Farewell,
     GroupRefused,
     LeaveWanted,
+    Live,
+    LiveMarker,
+    MarkerWanted,
     Ping,
     Pong,
+    Puback,
+    Pubcomp,
     PublishStored,
     PublishWanted,
     PublishWithHead,
+    Pubrec,
+    Pubrel,
     Refused,
     Subscribed,
     SubscribeWanted,
     UnsubscribeWanted,
     Welcome,
-)
-from statemachines.persistent_sessions.message import (
-    Live,
-    LiveMarker,
-    MarkerWanted,
-    Puback,
-    Pubcomp,
-    Pubrec,
-    Pubrel,
 )
 from statemachines.persistent_sessions.takeover_message import (
     BeginTakeover,

@@ -14,8 +14,7 @@ from statemachines.drivers.lazy_queue import LazyQueue
 from statemachines.drivers.persistent_sessions.host_request import ReadPayloads
 from statemachines.drivers.persistent_sessions.payloads import Payload, Payloads
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
-from statemachines.persistent_sessions.client_message import Delivered
-from statemachines.persistent_sessions.message import Publish, Pubrel
+from statemachines.persistent_sessions.message import Delivered, Publish, Pubrel
 from statemachines.persistent_sessions.times import MS
 
 UNACKNOWLEDGED_MAX: Final = 2**20

@@ -35,20 +35,20 @@ from statemachines.persistent_sessions.client_inbox_record import (
     ConnectionBegun,
     ConnectionEnded,
 )
-from statemachines.persistent_sessions.client_message import (
+from statemachines.persistent_sessions.life_record import KEEP
+from statemachines.persistent_sessions.message import (
     ConnectWanted,
     Delivered,
     Farewell,
     GroupRefused,
     LeaveWanted,
+    Pubrel,
     Refused,
     Subscribed,
     SubscribeWanted,
     UnsubscribeWanted,
     Welcome,
 )
-from statemachines.persistent_sessions.life_record import KEEP
-from statemachines.persistent_sessions.message import Pubrel
 
 logger = logging.getLogger("gapless")
 

@@ -30,7 +30,7 @@ from statemachines.drivers.persistent_sessions.unstored_messages import Unstored
 from statemachines.kernel import (
     ConfigurationError,
 )
-from statemachines.persistent_sessions.client_message import (
+from statemachines.persistent_sessions.message import (
     PublishStored,
     PublishWanted,
     PublishWithHead,

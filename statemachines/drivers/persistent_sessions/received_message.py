@@ -7,7 +7,7 @@ from typing import Protocol
 import msgspec
 
 from statemachines.drivers.message_head import Header, decode_head
-from statemachines.persistent_sessions.client_message import Delivered
+from statemachines.persistent_sessions.message import Delivered
 
 
 class Acknowledger(Protocol):

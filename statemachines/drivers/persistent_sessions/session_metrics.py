@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from statemachines.drivers.metrics_endpoint import Metric, MetricsEndpoint
 from statemachines.drivers.tcp import parse_address
-from statemachines.persistent_sessions.session_load import measure_load
+from statemachines.persistent_sessions.session_tables import measure_load
 from statemachines.persistent_sessions.times import MS
 
 if TYPE_CHECKING:

@@ -56,12 +56,19 @@ from statemachines.kernel import (
     node_of,
 )
 from statemachines.kernel.node import Observer
-from statemachines.persistent_sessions.client_message import Delivered, PublishStored, PublishWanted, PublishWithHead
 from statemachines.persistent_sessions.collector_record import MessageLost
 from statemachines.persistent_sessions.graces import GRACES, Graces
 from statemachines.persistent_sessions.life_record import SessionClosed
 from statemachines.persistent_sessions.life_times import LifeTimes
-from statemachines.persistent_sessions.message import Puback, Publish, Pubrel
+from statemachines.persistent_sessions.message import (
+    Delivered,
+    Puback,
+    Publish,
+    PublishStored,
+    PublishWanted,
+    PublishWithHead,
+    Pubrel,
+)
 from statemachines.persistent_sessions.request import DATABASE
 from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.takeover_message import ANSWERED

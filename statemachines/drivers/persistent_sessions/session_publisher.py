@@ -19,7 +19,7 @@ from statemachines.drivers.persistent_sessions.payloads import PAYLOAD_MAX
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.persistent_sessions.topic import check_topic
 from statemachines.kernel import ConfigurationError, Event, GaplessError, Message, Node, Send, Tell
-from statemachines.persistent_sessions.client_message import (
+from statemachines.persistent_sessions.message import (
     MESSAGE_EXPIRY_MAX_S,
     PublishStored,
     PublishWanted,

@@ -73,30 +73,28 @@ from statemachines.persistent_sessions.acknowledgements import (
     fold_acknowledgements,
     list_packets,
 )
-from statemachines.persistent_sessions.client_message import (
+from statemachines.persistent_sessions.life_record import CONNECTED, Accepted, SessionClosed
+from statemachines.persistent_sessions.life_request import OpenSession
+from statemachines.persistent_sessions.message import (
     ConnectWanted,
     Delivered,
     Farewell,
     GroupRefused,
     LeaveWanted,
+    MessageExpired,
     Ping,
     Pong,
-    PublishStored,
-    PublishWanted,
-    PublishWithHead,
-    SubscribeWanted,
-    UnsubscribeWanted,
-    Welcome,
-)
-from statemachines.persistent_sessions.life_record import CONNECTED, Accepted, SessionClosed
-from statemachines.persistent_sessions.life_request import OpenSession
-from statemachines.persistent_sessions.message import (
-    MessageExpired,
     Puback,
     Pubcomp,
     Publish,
+    PublishStored,
+    PublishWanted,
+    PublishWithHead,
     Pubrec,
     Pubrel,
+    SubscribeWanted,
+    UnsubscribeWanted,
+    Welcome,
     Written,
 )
 from statemachines.persistent_sessions.request import Fence, PutRows, ReadPending

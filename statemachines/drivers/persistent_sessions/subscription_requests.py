@@ -37,14 +37,14 @@ from statemachines.drivers.persistent_sessions.unstored_messages import Unstored
 from statemachines.kernel import (
     ConfigurationError,
 )
-from statemachines.persistent_sessions.client_message import (
+from statemachines.persistent_sessions.life_record import CONNECTED, LifeRecord
+from statemachines.persistent_sessions.message import (
     Delivered,
     Refused,
     Subscribed,
     SubscribeWanted,
     UnsubscribeWanted,
 )
-from statemachines.persistent_sessions.life_record import CONNECTED, LifeRecord
 from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.session_host_parties import life_of_owner
 from statemachines.persistent_sessions.session_host_record import MatchedMessage

@@ -12,7 +12,7 @@ from statemachines.drivers.persistent_sessions.host_request import DueWill, DueW
 from statemachines.drivers.persistent_sessions.sql import Sql
 from statemachines.kernel import life_number, life_of, node_of
 from statemachines.persistent_sessions.life_request import OpenSession
-from statemachines.persistent_sessions.will import StoredWill, due_after, due_at_end
+from statemachines.persistent_sessions.message import StoredWill, due_after, due_at_end
 
 DUE_MAX: Final = 100
 """Wills that are read at once to be sent."""

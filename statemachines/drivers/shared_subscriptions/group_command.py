@@ -12,7 +12,7 @@ from statemachines.registry import make_unknown_error
 from statemachines.wire import quote_for_log
 
 if TYPE_CHECKING:
-    from statemachines.shared_subscriptions.group_listing import ListedGroup
+    from statemachines.shared_subscriptions.listing import ListedGroup
 
 app = typer.Typer(
     no_args_is_help=True,

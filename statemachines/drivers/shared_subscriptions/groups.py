@@ -37,7 +37,6 @@ from statemachines.shared_subscriptions.group import (
     order_of,
     start_of,
 )
-from statemachines.shared_subscriptions.group_listing import GroupListing, ListedGroup
 from statemachines.shared_subscriptions.group_store import (
     Commit,
     Committed,
@@ -48,6 +47,7 @@ from statemachines.shared_subscriptions.group_store import (
     StoredRecord,
     record_key,
 )
+from statemachines.shared_subscriptions.listing import GroupListing, ListedGroup
 from statemachines.shared_subscriptions.names import FAILING
 from statemachines.shared_subscriptions.stream_store import parse_filter
 

@@ -4,25 +4,28 @@
         await node.wait_for_failure()
 
 On leaving, every leader commits what it has and gives its claim up.
+
+LeaderStarts: leaders of groups begin as the group store keeps up, so that those which lead are served meanwhile.
+
+Anybody that may connect may ask for leaders of groups that nobody has declared, and each of them reads the store.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Final, TypeGuard
+from typing import Any, Final, NamedTuple, TypeGuard
 
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.environment import REAL, NodeEnvironment
 from statemachines.drivers.loop_watchdog import LoopWatchdog
 from statemachines.drivers.opening import closed_on_failure
-from statemachines.drivers.port import serve_replies
+from statemachines.drivers.port import Feed, serve_replies
 from statemachines.drivers.runtime import Runtime
-from statemachines.drivers.shared_subscriptions.leader_starts import LeaderQuestion, LeaderStarts
 from statemachines.drivers.shared_subscriptions.milestones import Milestones
 from statemachines.drivers.shared_subscriptions.node_life import begin_node_life
 from statemachines.drivers.shared_subscriptions.open_stores import (
@@ -34,18 +37,68 @@ from statemachines.drivers.shared_subscriptions.open_stores import (
 )
 from statemachines.drivers.shared_subscriptions.roles import LEADER
 from statemachines.drivers.tcp import Address
-from statemachines.kernel import ConfigurationError, Event, Outgoing, Superseded, node_of
+from statemachines.kernel import Answer, ConfigurationError, Event, Outgoing, Superseded, node_of
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.dead_letter import DeadLettersRefused, LetterUnwritten
 from statemachines.shared_subscriptions.failed_deliveries import MessageDropped, StreamParked
 from statemachines.shared_subscriptions.message import END_OF_STREAM, LeaderWanted, ToLeaderHost
 from statemachines.shared_subscriptions.progress_cover import ProgressRefused, StreamBehind
-from statemachines.shared_subscriptions.registry import Registry
-from statemachines.shared_subscriptions.registry_process import find_malformed
+from statemachines.shared_subscriptions.registry import Registry, find_malformed
 from statemachines.shared_subscriptions.relay import check_sender
 from statemachines.trace.log import TraceLog
 from statemachines.wire import quote_for_log
+
+REQUESTS_MAX: Final = 16
+"""While the store has more requests to carry out, no leader begins."""
+WAITING_MAX: Final = 1_000
+"""So many questions for a leader wait; one more is dropped, and its borrower asks again."""
+
+
+class LeaderQuestion(NamedTuple):
+    """A message that would begin a leader."""
+
+    sender: str
+    to: str
+    message: LeaderWanted
+
+
+class LeaderStarts:
+    """`ask`: of the group store; `begin(question)` lets the host take the message."""
+
+    def __init__(
+        self, ask: Callable[[Any], Awaitable[Iterable[Answer]]], begin: Callable[[LeaderQuestion], None]
+    ) -> None:
+        self._ask = ask
+        self._begin = begin
+        self._requests = 0
+        self._waiting: dict[str, LeaderQuestion] = {}
+        """By the borrower that asks, in their order."""
+
+    def serve(self, party: str, request: Any, feed: Feed) -> Awaitable[None]:
+        """The group store, as a service of the host."""
+        self._requests += 1
+        return self._carry_out(party, request, feed)
+
+    async def _carry_out(self, party: str, request: Any, feed: Feed) -> None:
+        try:
+            answers = await self._ask(request)
+        finally:
+            self._requests -= 1
+        for answer in answers:
+            feed(party, answer)
+        while self._waiting and self._requests < REQUESTS_MAX:
+            self._begin(self._waiting.pop(next(iter(self._waiting))))
+
+    def keep(self, question: LeaderQuestion) -> bool:
+        """Whether it waits, or is dropped; else it begins now."""
+        if self._requests < REQUESTS_MAX:
+            return False
+        borrower = question.message.borrower
+        if borrower in self._waiting or len(self._waiting) < WAITING_MAX:
+            self._waiting[borrower] = question
+        return True
+
 
 logger = logging.getLogger("gapless")
 

@@ -1,19 +1,152 @@
-"""NodeLife: the life of a node that has a group store: counted there, and held until another process takes the name."""
+"""NodeLife: the life of a node that has a group store: counted there, and held until another process takes the name.
+
+TakenName: a node's name, taken in the group store by one life of it at a time.
+
+Three records hold the number of the newest life, its bits of chance, and when it took the name; whoever starts takes
+the next number in one commit that expects what was read.  From then on it looks, again and again: where the store names
+another life, that one is newer, and this one ends.  No clock decides who is newer, and nobody's safety rests on how
+soon an older life looks: it delivers nothing after its own lease.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
+from statemachines.drivers.clock import Clock
 from statemachines.drivers.environment import NodeEnvironment
 from statemachines.drivers.lives import Life, begin_life, last_number
 from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.shared_subscriptions.roles import PROTOCOL
 from statemachines.drivers.shared_subscriptions.store import RecordDatabase
-from statemachines.drivers.shared_subscriptions.taken_name import TakenName
-from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.kernel import Superseded, incarnation
+from statemachines.shared_subscriptions.configuration import MS, Configuration
+from statemachines.shared_subscriptions.group_store import Commit, Committed, Read, ReadDone, StoredRecord
+from statemachines.shared_subscriptions.names import life_keys
+
+logger = logging.getLogger("gapless")
+
+AGAIN_S: Final = 0.2
+"""The pause before a store that failed is asked again."""
+
+NUMBER_MAX: Final = 2**63 - 1
+"""The store names no such life, nor a later one: the next would have no number."""
+
+NOBODY: Final = 0
+"""The bits of a life that has ended in good order."""
+
+
+class NewestLife(NamedTuple):
+    """What the store says of a name: the `number` and the `bits` of its newest life, as records (None: there was
+    never one), the store's time when that one took the name (0: nobody knows), and the store's time."""
+
+    number: StoredRecord | None
+    bits: StoredRecord | None
+    taken_ns: int
+    time_ns: int
+
+    @property
+    def life(self) -> tuple[int, int]:
+        """Number and bits; 0: none."""
+        number = value_of(self.number)
+        return number if 0 <= number < NUMBER_MAX else 0, value_of(self.bits)
+
+
+def value_of(record: StoredRecord | None) -> int:
+    """What one of the two records says."""
+    return record.value if record is not None and isinstance(record.value, int) else 0
+
+
+class TakenName:
+    """`groups`: the store that names the newest life of `node`; `bits`: of our own; `clock`: the steady one."""
+
+    def __init__(
+        self, groups: RecordDatabase, node: str, bits: int, configuration: Configuration, clock: Clock
+    ) -> None:
+        assert bits != NOBODY
+        self.number = 0
+        self._groups = groups
+        self._node = node
+        self._bits = bits
+        self._keys = life_keys(node)
+        self._validity_ns = configuration.validity_ms * MS
+        self._look_s = configuration.ping_interval_ms / 1_000
+        self._clock = clock
+
+    async def take(self, above: int) -> int:
+        """The number of our life, greater than `above` and than that of any life that the store knows.
+
+        A name that was taken less than a validity ago, and not given back, is waited for: two processes that are both
+        started again and again under one name shall not end each other at full speed.
+        """
+        while True:
+            found = await self._read()
+            if found.life[0] == self.number and found.life[1] == self._bits:
+                return self.number  # the commit whose outcome was open
+            await self._wait_for_turn(found)
+            self.number = max(above, found.life[0]) + 1
+            if await self._put(found, self.number, self._bits):
+                return self.number
+
+    async def hold(self) -> None:
+        """Until the store names another life; raises `Superseded` then."""
+        while True:
+            await asyncio.sleep(self._look_s)
+            found = await self._read()
+            number, bits = found.life
+            if number > self.number or (number == self.number and bits not in (self._bits, NOBODY)):
+                newer = incarnation(self._node, number, bits)
+                rule = f"{newer} is the newer life of {self._node}, and this one ends; give each process its own name"
+                raise Superseded(rule)
+            if (number, bits) != (self.number, self._bits):
+                logger.warning("%s: the store knew nothing of this life any more; it does again", self._node)
+                await self._put(found, self.number, self._bits)
+
+    async def give_back(self) -> None:
+        """Nobody waits for this life any more; where the store does not answer at once, somebody may."""
+        found = await self._read_once()
+        if found is not None and found.life == (self.number, self._bits):
+            await self._put(found, self.number, NOBODY)
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    async def _wait_for_turn(self, found: NewestLife) -> None:
+        """Until the life that was found is a validity old, by the store's time, or has been seen for so long."""
+        if found.number is None or found.life[1] == NOBODY:
+            return
+        age_ns = max(0, found.time_ns - found.taken_ns) if found.taken_ns else 0
+        end_ns = self._clock() + self._validity_ns - age_ns
+        if end_ns > self._clock():
+            wait_s = (end_ns - self._clock()) / 1e9
+            logger.warning("%s: the name was taken %.1f s ago; waiting %.1f s", self._node, age_ns / 1e9, wait_s)
+        while (left_ns := end_ns - self._clock()) > 0:
+            await asyncio.sleep(min(left_ns / 1e9, self._look_s))
+            now = await self._read_once()
+            if now is not None and now.life != found.life:
+                return  # given back, or taken by another: look anew
+
+    async def _put(self, found: NewestLife, number: int, bits: int) -> bool:
+        """Whether it is committed; where that is open, the next look tells."""
+        expect = tuple(zip(self._keys, (found.number, found.bits), strict=False))
+        put = tuple(zip(self._keys, (number, bits, found.time_ns), strict=True))
+        (answer,) = await self._groups.ask(Commit(1, expect, put))
+        return isinstance(answer, Committed)
+
+    async def _read(self) -> NewestLife:
+        while (found := await self._read_once()) is None:
+            await asyncio.sleep(AGAIN_S)
+        return found
+
+    async def _read_once(self) -> NewestLife | None:
+        (answer,) = await self._groups.ask(Read(1, self._keys))
+        if not isinstance(answer, ReadDone):
+            return None
+        number, bits, taken = answer.records
+        return NewestLife(number, bits, value_of(taken), answer.time_ns)
+
 
 GIVE_BACK_S: Final = 1.0
 """A store that does not answer for so long keeps no node from ending."""

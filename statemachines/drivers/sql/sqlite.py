@@ -1,4 +1,14 @@
-"""Database: opening a file that is ours, transactions, the store's own time, and one worker thread."""
+"""Database: opening a file that is ours, transactions, the store's own time, and one worker thread.
+
+Lock holder: which process has a SQLite database locked for writing, as Linux tells it.
+
+The table of locks is read, never the files: to close one of them would give up every lock that this process has on it.
+
+QuickWork: short pieces of work on a SQLite file that are done in the loop's own thread, while its worker is idle.
+
+To hand a piece to the worker and back takes longer than a short transaction.  Nothing is waited for here: where another
+process has the file locked, the piece goes to the worker.  So do checkpoints, which wait for the disk.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +30,106 @@ from typing import Any, Final, NamedTuple, TypeVar
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged, StoreUnavailable
-from statemachines.drivers.sql.lock_holder import lock_holder
-from statemachines.drivers.sql.quick_work import QuickWork
+from statemachines.drivers.sql.shown_url import without_secrets
 from statemachines.drivers.sql.store_version import NO_UPGRADES, StoreVersion, Upgrades, say_users
 from statemachines.kernel import ConfigurationError, GaplessError, LocalProtocolError
+from statemachines.plain_text import plain_line
+
+LOCKS: Final = Path("/proc/locks")
+WRITE_LOCK: Final = 120
+"""The byte of the shared-memory file that whoever writes in write-ahead mode has locked."""
+COMMAND_MAX: Final = 100
+"""Characters of a command line that are told."""
+
+
+def lock_holder(path: Path) -> str:
+    """`process 4711 (python -m app), which is stopped`, or "" where nobody has it, or the system does not say."""
+    try:
+        file = os.stat(f"{path}-shm")
+        lines = LOCKS.read_text().splitlines()
+    except OSError:
+        return ""
+    wanted = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
+    for line in lines:
+        # 2: POSIX  ADVISORY  WRITE 4711 fe:00:2149059 120 120
+        words = line.split()
+        if words[1:2] == ["POSIX"] and words[5:8] == [wanted, *[str(WRITE_LOCK)] * 2]:
+            return _describe_process(words[4])
+    return ""
+
+
+def _describe_process(number: str) -> str:
+    """A process by its number and what it was started as, but for passwords."""
+    try:
+        command = Path(f"/proc/{number}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        command = ""
+    shown = f" ({plain_line(without_secrets(command)[:COMMAND_MAX])})" if command else ""
+    return f"process {number}{shown}{', which is stopped' if _is_stopped(number) else ''}"
+
+
+def _is_stopped(number: str) -> bool:
+    """Whether it stands still by a signal: it gives up no lock then."""
+    try:
+        status = Path(f"/proc/{number}/stat").read_text(errors="replace")
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[:1] == ["T"]
+
+
+T = TypeVar("T")
+
+IN_A_ROW: Final = 64
+"""So many pieces one behind the other; the next is the worker's, with a checkpoint where one is due."""
+
+
+class QuickWork:
+    """`connection`, which the worker has too, and how long that waits for locks."""
+
+    def __init__(self, connection: sqlite3.Connection, busy_s: float) -> None:
+        self._connection = connection
+        self._usual = (
+            f"PRAGMA busy_timeout = {round(busy_s * 1000)}",
+            f"PRAGMA wal_autocheckpoint = {connection.execute('PRAGMA wal_autocheckpoint').fetchone()[0]}",
+        )
+        self._is_set = False
+        """The connection waits for nothing."""
+        self._given = 0
+        self._ended = 0
+        self._in_a_row = 0
+
+    def note(self, work: Callable[[], T]) -> Callable[[], T]:
+        """What the worker is given."""
+        self._given += 1
+        self._in_a_row = 0
+
+        def noted() -> T:
+            try:
+                if self._is_set:
+                    self._is_set = False
+                    self._set(*self._usual)
+                return work()
+            finally:
+                self._ended += 1
+
+        return noted
+
+    def can_run(self) -> bool:
+        """Whether the worker is idle, and has had its turn."""
+        return self._given == self._ended and self._in_a_row < IN_A_ROW
+
+    def run(self, work: Callable[[], T]) -> T:
+        """`work()`; raises `sqlite3.OperationalError` at once where the file is locked."""
+        self._in_a_row += 1
+        if not self._is_set:
+            self._is_set = True
+            self._set("PRAGMA busy_timeout = 0", "PRAGMA wal_autocheckpoint = 0")
+        return work()
+
+    def _set(self, *pragmas: Any) -> None:
+        for pragma in pragmas:
+            self._connection.execute(pragma).close()
+
 
 OURS: Final = 0x67
 """The first byte of the application_id of every database of this package."""
@@ -35,8 +141,6 @@ OPEN_S: Final = 10.0
 """How long opening waits at least: several processes may make the file at once, and one of them is first."""
 
 logger = logging.getLogger("gapless")
-
-T = TypeVar("T")
 
 
 class SqliteLayout(NamedTuple):

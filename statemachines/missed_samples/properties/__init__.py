@@ -6,12 +6,10 @@ seen by one method alone: the observers take it as an argument.
 
 from __future__ import annotations
 
-from statemachines.missed_samples.properties.asked_numbers import AskedNumbers
 from statemachines.missed_samples.properties.observed_cache import ObservedCache, judge_replies, judge_room
-from statemachines.missed_samples.properties.observed_source import ObservedSource
-from statemachines.missed_samples.properties.observed_strangers import ObservedStrangers, judge_places
-from statemachines.missed_samples.properties.settled_numbers import Broken, SettledNumbers, judge_publication
-from statemachines.missed_samples.properties.subscriber_rules import (
+from statemachines.missed_samples.properties.observed_source import (
+    AskedNumbers,
+    ObservedSource,
     judge_first_query,
     judge_hole,
     judge_memory,
@@ -19,6 +17,8 @@ from statemachines.missed_samples.properties.subscriber_rules import (
     judge_whole,
     owes_tail,
 )
+from statemachines.missed_samples.properties.observed_strangers import ObservedStrangers, judge_places
+from statemachines.missed_samples.properties.settled_numbers import Broken, SettledNumbers, judge_publication
 
 PROPERTIES: tuple[str, ...] = (
     "ORDER", "ONCE", "REPORT", "INVENTED", "NOGAP", "HASTY", "PROMPT", "HISTORY", "BOUND", "QUIET", "ASKED", "COUNT",

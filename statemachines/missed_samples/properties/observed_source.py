@@ -11,6 +11,10 @@ It is fed what comes, what is asked for, and what is told, and sees nothing of a
 
 Numbers are those that the publisher has counted, whatever they are on the wire.  A set of numbers is an int: its bit 0
 is the number `next`, so that no event costs more than what is held.
+
+AskedNumbers and OpenQuery: a query as it is sent, and while it is waited for.
+
+Subscriber rules: properties of a subscriber that need no memory of one source.
 """
 
 from __future__ import annotations
@@ -21,10 +25,78 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import BrokenProperty
-from statemachines.missed_samples.properties.asked_numbers import AskedNumbers, OpenQuery
+from statemachines.missed_samples.message import Query
 from statemachines.missed_samples.properties.settled_numbers import Broken, judge_range
-from statemachines.missed_samples.properties.subscriber_rules import owes_tail
-from statemachines.missed_samples.recovery import Recovery
+from statemachines.missed_samples.recovery import MS, Recovery
+from statemachines.missed_samples.subscriber_record import History
+
+
+def owes_tail(sent: int, settled: int) -> bool:
+    """TAIL: more was sent than is delivered or reported."""
+    return sent > settled
+
+
+def judge_whole(missed: bool) -> Broken:
+    """WHOLE: something is reported missed, where nothing may be."""
+    return (BrokenProperty("WHOLE", "something is reported missed where nothing may be"),) if missed else ()
+
+
+def judge_memory(kept: int) -> Broken:
+    """FORGOTTEN: so many sources are kept, where each was silent for a retention and is not known to live."""
+    return (BrokenProperty("FORGOTTEN", f"{kept} silent sources are kept"),) if kept else ()
+
+
+def judge_unwanted(opened: bool) -> Broken:
+    """QUIET: a query about every source is sent, and the first query is `opened`."""
+    return () if opened else (BrokenProperty("QUIET", "history is asked for that nobody wants"),)
+
+
+def judge_first_query(query: Query, wanted: History, tries: int) -> Broken:
+    """ASKED: a query about every source asks for the history that is wanted, as the next of so many `tries`."""
+    if (query.n, query.newest, query.age_ms) == (tries + 1, wanted.newest, wanted.age_ms):
+        return ()
+    return (BrokenProperty("ASKED", f"{query} asks for another history than {wanted}"),)
+
+
+def judge_hole(still_ns: int, recovery: Recovery) -> Broken:
+    """LIVE: a hole is known for so long, and nothing that was missing has come meanwhile."""
+    longest = (recovery.retries + 2) * (max(recovery.timeout_ms, recovery.timeout_max_ms) + recovery.backoff_max_ms)
+    if still_ns <= longest * MS:
+        return ()
+    return (BrokenProperty("LIVE", f"a hole lasts for {still_ns // MS} ms in vain"),)
+
+
+class AskedNumbers(msgspec.Struct, frozen=True, gc=False):
+    """A query `n` for `first` to `last` (`last` below `first`: it looks for the newest there is); of those it wants the
+    `newest` so many (0: all).  `periodic`: the period of its source is over."""
+
+    n: int
+    first: int
+    last: int
+    newest: int = 0
+    periodic: bool = False
+
+    @property
+    def has_end(self) -> bool:
+        """Whether it asks for a range, and does not look for the newest."""
+        return self.last >= self.first
+
+
+class OpenQuery(msgspec.Struct, frozen=True, gc=False):
+    """A query that is waited for.  `tried`: what was known to be missing when it was sent (bits from `first` on);
+    `filled`: so many of those have come since."""
+
+    n: int
+    first: int
+    last: int
+    newest: int
+    tried: int
+    filled: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """All that a cache has of it fits into what it asks for."""
+        return not self.newest or self.filled < self.newest - 1
 
 
 class ObservedSource(msgspec.Struct, frozen=True, gc=False):

@@ -1,29 +1,133 @@
 """WireNodes: the lives of an implementation on the wire, their instances, and what the kit says to them.
 
 Each instance has a judge, which carries the states that the table allows.
+
+WireNode: one life of an implementation on the wire, with its instances.
+
+InputChoice: which of the messages that peers may send is sent next.
+
+MessageFaults: whole messages lost, repeated, delayed and so reordered, which TCP alone never does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable
+from random import Random
 from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Send, name_of
+from statemachines.kernel import Fsm, ProtocolError, Send, name_of
 from statemachines.testing.conformance.conformance_run import Cell, ConformanceViolation, Inconclusive, Violated
-from statemachines.testing.conformance.input_choice import InputChoice
-from statemachines.testing.conformance.message_faults import MessageFaults
 from statemachines.testing.conformance.relation import OutputsOf, answered_values
 from statemachines.testing.conformance.role import ConformanceRole
+from statemachines.testing.conformance.wire_choice import WireChoice
 from statemachines.testing.conformance.wire_course import WireCourse
 from statemachines.testing.conformance.wire_judge import WireCoverage, WireJudge
-from statemachines.testing.conformance.wire_node import WireInstance, WireNode
 from statemachines.testing.conformance.wire_peer import WirePeer
-from statemachines.testing.conformance.wire_role import EarlierInstance, WireRole
+from statemachines.testing.conformance.wire_role import EarlierInstance, PeerPlayer, WireRole
 from statemachines.testing.conformance.wire_state import SentInput
 from statemachines.testing.conformance.wire_violation import words_of
 from statemachines.wire import Packet
+
+
+class WireInstance(msgspec.Struct, eq=False):
+    """One instance of the role under test."""
+
+    node: WireNode
+    judge: WireJudge
+    first: Any
+    is_retired: bool = False
+    """Another has followed it, and it may have ended: nothing is owed any more."""
+    earlier: WireInstance | None = None
+    """The one before it, until that has certainly ended."""
+
+
+class WireNode(msgspec.Struct, eq=False):
+    """One life of an implementation: its instances, and its peers as the kit plays them."""
+
+    peer: WirePeer
+    player: PeerPlayer
+    instances: dict[str, WireInstance] = {}
+    early: list[SentInput] = []
+    """What was said where no instance was known."""
+
+
+ENDING: Final = 0.04
+"""So much of what the kit proposes ends the instance."""
+
+FRESH: Final = 0.4
+"""So much of it takes a row that was not taken."""
+
+
+class InputChoice:
+    """Chooses messages, steered to rows that were not taken."""
+
+    def __init__(self, fsm: Fsm[Any], coverage: WireCoverage) -> None:
+        self._fsm = fsm
+        self._coverage = coverage
+
+    def choose(self, record: Any, messages: Iterable[Any], chance: Random) -> Any | None:
+        """One of the messages for an instance in this state; None: the table takes none of them."""
+        fsm, taken = self._fsm, self._coverage.cells
+        kinds: dict[tuple[bool, bool], list[Any]] = {}
+        for message in messages:
+            try:
+                step = fsm.step(record, message, 0)
+            except ProtocolError:
+                continue
+            is_fresh = (fsm.full_name, step.row, str(record.status.value)) not in taken
+            kinds.setdefault((step.record.status in fsm.final, is_fresh), []).append(message)
+        ends = chance.random() < ENDING
+        order = [(ends, chance.random() < FRESH), (ends, False), (ends, True), (not ends, False), (not ends, True)]
+        found = next((kinds[kind] for kind in order if kind in kinds), None)
+        return None if found is None else chance.choice(found)
+
+
+REPEAT_S: Final = 0.2
+"""A repetition comes within so long."""
+
+DELAY_S: Final = 0.3
+"""A message that is delayed comes within so long."""
+
+
+class MessageFaults:
+    """Carries messages, some of them badly.
+
+    Args:
+        share: so much of the messages is lost, as much is repeated, and twice as much is delayed.
+        counts: how many were, by name.
+    """
+
+    def __init__(self, share: float, choice: WireChoice, counts: Counter[str]) -> None:
+        self._share = share
+        self._choice = choice
+        self._counts = counts
+
+    def carry(self, act: Callable[[], None]) -> None:
+        """Act as the message arrives: never, at once, later, or twice."""
+        chance = self._choice.draw_fault(min(1.0, 4 * self._share))
+        for delay_s in [0.0] if chance is None else self._draw_delays(chance):
+            if delay_s:
+                asyncio.get_running_loop().call_later(delay_s, act)
+            else:
+                act()
+
+    def _draw_delays(self, chance: Random) -> list[float]:
+        """How long each copy takes (s)."""
+        kind = chance.random()
+        if kind < 0.25:
+            self._counts["lost"] += 1
+            return []
+        if kind < 0.5:
+            self._counts["repeated"] += 1
+            return [0.0, chance.random() * REPEAT_S]
+        self._counts["delayed"] += 1
+        return [chance.random() * DELAY_S]
+
 
 MS: Final = 1_000_000
 BEAT_S: Final = 0.02

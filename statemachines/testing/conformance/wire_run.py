@@ -5,27 +5,285 @@
 The kit listens, and an implementation connects to it; or it dials one that listens.  The kit plays the peers: it
 answers, proposes inputs of its own, steered to rows that were not taken, and loses, repeats, delays and reorders
 messages in both directions.
+
+StartedProcess: an implementation over the wire that the kit starts, and ends with all that it has begun.
+
+WireProcess: the command of an implementation over the wire: started, started again when it ends, ended for good.
+
+WireLink: how an implementation and the kit come together: the kit listens, or dials until somebody listens.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import socket
+import subprocess
+import tempfile
 from collections.abc import Callable
-from typing import Any, Final
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, Protocol
 
+import msgspec
 from msgspec.structs import replace
 
-from statemachines.drivers.tcp import Address
+from statemachines.drivers.credentials import Credentials
+from statemachines.drivers.tcp import Address, describe_failure
+from statemachines.interrupts import defer_interrupts, not_interrupted
 from statemachines.kernel import ConfigurationError, incarnation
+from statemachines.testing.conformance.child_process import quote_stderr
 from statemachines.testing.conformance.role import ConformanceRole
 from statemachines.testing.conformance.wire_course import WireCourse
-from statemachines.testing.conformance.wire_link import Dialler, Listener, WireLink
 from statemachines.testing.conformance.wire_nodes import BEAT_S, WireNodes
 from statemachines.testing.conformance.wire_peer import WirePeer
-from statemachines.testing.conformance.wire_process import WireProcess
 from statemachines.testing.conformance.wire_role import WireRole
 from statemachines.testing.conformance.wire_verdict import WireOptions, WireVerdict
 from statemachines.wire import Packet
+
+
+class StartedProcess:
+    """`command` with its arguments; its output goes nowhere, but for the last line that it writes to stderr.
+
+    Raises `ConfigurationError` for a command that cannot be started.
+    """
+
+    def __init__(self, command: tuple[str, ...]) -> None:
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
+        try:
+            with defer_interrupts(), not_interrupted():
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=self._stderr,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            self._stderr.close()
+            rule = f"cannot be started: {error.strerror}; after -- stands a command with its arguments"
+            raise ConfigurationError("command", command[0], rule) from None
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it has ended; None: it runs."""
+        return self._process.poll()
+
+    def describe_end(self) -> str:
+        """How it has ended, with the last line that it wrote to stderr."""
+        code = self._process.wait()
+        said = quote_stderr(self._stderr)
+        return f"was ended by signal {-code}{said}" if code < 0 else f"has ended with exit code {code}{said}"
+
+    def close(self) -> None:
+        """Kill it with all that it has begun, and reap it."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._stderr.close()
+
+
+RESTART_S: Final = 0.2
+"""A process that has ended is started again after so long."""
+
+
+FILES: Final = {"{directory}": "", "{config}": "config.toml", "{database}": "messages.db"}
+"""What a command may name -> the file in the directory of the run."""
+
+Prepare = Callable[[Path, Any], None]
+
+
+class WireProcess:
+    """`command` with its words filled in: {address}, {host}, {port}, {configuration}, {config}, {store}, {database},
+    {directory}, {life}, {seed}.
+
+    Args:
+        values: what is filled in besides the address, the files and the number of the start.
+        configuration: the times, which `{configuration}` has as JSON and the file `{config}` as TOML.
+        make_store: makes the store in the file `{database}` (None: there is none).
+    """
+
+    def __init__(
+        self, command: tuple[str, ...], values: dict[str, str], configuration: Any, make_store: Prepare | None
+    ) -> None:
+        self.starts = 0
+        self._command = command
+        self._values = values
+        self._configuration = configuration
+        self._make_store = make_store
+        self._files: dict[str, str] = {}
+        self._process: StartedProcess | None = None
+        self._starts_ns = 0
+        self._directory: tempfile.TemporaryDirectory[str] | None = None
+
+    def keep(self, address: Address, now_ns: int) -> tuple[int, str] | None:
+        """Start it where it does not run; how a process has ended since: its exit code, and words for it."""
+        if not self._command:
+            return None
+        if self._process is None:
+            if now_ns >= self._starts_ns:
+                self.starts += 1
+                self._process = StartedProcess(self._fill_in(address))
+            return None
+        code = self._process.exit_code
+        if code is None:
+            return None
+        end = self._process.describe_end()
+        self._process.close()
+        self._process, self._starts_ns = None, now_ns + int(RESTART_S * 1e9)
+        return code, end
+
+    def close(self) -> None:
+        """Kill it with all that it has begun, and remove its files."""
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+        if self._directory is not None:
+            self._directory.cleanup()
+
+    def _fill_in(self, address: Address) -> tuple[str, ...]:
+        values = {
+            **self._values,
+            "{address}": "{}:{}".format(*address),
+            "{host}": address[0],
+            "{port}": str(address[1]),
+            "{life}": str(self.starts),
+            "{configuration}": msgspec.json.encode(self._configuration).decode(),
+            **self._files,
+        }
+        words = list(self._command)
+        for name, value in values.items():
+            words = [word.replace(name, value) for word in words]
+        return tuple(words)
+
+    def prepare(self) -> None:
+        """Make the files that the command names; it takes a while, and needs no event loop."""
+        names = [name for name in FILES if any(name in word for word in self._command)]
+        if not names:
+            return
+        self._directory = tempfile.TemporaryDirectory(prefix="gapless-")
+        folder = Path(self._directory.name)
+        self._files = {name: str(folder / file) for name, file in FILES.items()}
+        said = msgspec.to_builtins(self._configuration).items()
+        lines = (f"{name} = {msgspec.json.encode(value).decode()}\n" for name, value in said if value is not None)
+        Path(self._files["{config}"]).write_text("".join(lines))
+        if "{database}" in names and self._make_store is not None:
+            self._make_store(Path(self._files["{database}"]), self._configuration)
+
+
+REACH_S: Final = 15.0
+"""An implementation that listens is there within so long."""
+
+AGAIN_S: Final = 0.05
+
+
+class WireLink(Protocol):
+    """The way to the implementation."""
+
+    address: Address
+
+    async def open(self) -> None:
+        """Begin; raises `ConfigurationError` for an address that cannot be used."""
+
+    def close(self) -> None:
+        """No further connection."""
+
+
+class Listener:
+    """The kit listens at `address`; each connection is a peer."""
+
+    def __init__(self, address: Address, credentials: Credentials, accept: Callable[[], WirePeer]) -> None:
+        self.address = address
+        self._credentials = credentials
+        self._accept = accept
+
+    async def open(self) -> None:
+        """Listen."""
+        loop = asyncio.get_running_loop()
+        host, port = self.address
+        try:
+            tls = self._credentials.listening()
+            self._server = await loop.create_server(self._accept, host, port, ssl=tls)
+        except (OSError, UnicodeError) as error:
+            rule = f"cannot be listened on: {getattr(error, 'strerror', None) or error}; choose another, or port 0"
+            raise ConfigurationError("address", f"{host}:{port}", rule) from error
+        self.address = self._server.sockets[0].getsockname()[:2]
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._server.close()
+
+
+class Dialler:
+    """The kit keeps connections to `address`; port 0: a free one, at which the implementation is to listen.
+
+    Args:
+        accept: makes the peer of a connection, by its place.
+        count: so many connections are kept.
+        give_up: called with what is wrong when nobody listens for `REACH_S`.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        credentials: Credentials,
+        accept: Callable[[int], WirePeer],
+        give_up: Callable[[str], None],
+        count: int,
+    ) -> None:
+        self.address = address
+        self._credentials = credentials
+        self._accept = accept
+        self._give_up = give_up
+        self._count = count
+
+    async def open(self) -> None:
+        """Dial, again and again."""
+        self._tls = self._credentials.dialling()
+        host, port = self.address
+        if port == 0:
+            self.address = (host, find_free_port(host))
+        self._tasks = [asyncio.ensure_future(self._keep(place)) for place in range(self._count)]
+
+    def close(self) -> None:
+        """Dial no more."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def _keep(self, place: int) -> None:
+        loop = asyncio.get_running_loop()
+        host, port = self.address
+        began = loop.time()
+        why = ""
+        while True:
+            try:
+                async with asyncio.timeout(max(0.1, began + REACH_S - loop.time())):
+                    name = host if self._tls is not None else None
+                    _, peer = await loop.create_connection(
+                        lambda: self._accept(place), host, port, ssl=self._tls, server_hostname=name
+                    )
+            except (OSError, UnicodeError) as error:
+                why = describe_failure(error, self._tls is not None)
+                if loop.time() - began > REACH_S:
+                    self._give_up(f"nobody can be reached at {host}:{port}: {why}; listen there")
+                    return
+            else:
+                await peer.closed.wait()
+                began = loop.time()
+            await asyncio.sleep(AGAIN_S)
+
+
+def find_free_port(host: str) -> int:
+    """A port that nobody listens at.  Raises `ConfigurationError` for a host that is not here."""
+    try:
+        with socket.create_server((host, 0)) as one:
+            port: int = one.getsockname()[1]
+            return port
+    except (OSError, UnicodeError) as error:
+        rule = f"has no free port: {getattr(error, 'strerror', None) or error}; give HOST:PORT where it listens"
+        raise ConfigurationError("address", f"{host}:0", rule) from error
+
 
 KIT: Final = "kit"
 """The node that the kit is."""

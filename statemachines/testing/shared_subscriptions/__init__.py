@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 from statemachines.testing.protocol import TestProtocol
-from statemachines.testing.shared_subscriptions.environments import ENVIRONMENTS
+from statemachines.testing.shared_subscriptions.environments import ENVIRONMENTS, VALUES
 from statemachines.testing.shared_subscriptions.readers import READERS
-from statemachines.testing.shared_subscriptions.values import VALUES
 
 TESTING = TestProtocol(
     values=VALUES,

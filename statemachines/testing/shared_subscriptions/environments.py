@@ -1,4 +1,7 @@
-"""Environments: what the machines live among: the stores that they ask, and what others do to these meanwhile."""
+"""Environments: what the machines live among: the stores that they ask, and what others do to these meanwhile.
+
+Values: what is drawn for the fields of shared subscriptions, so that ids and numbers of different messages meet.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,10 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Map
 from statemachines.shared_subscriptions import group_store, message, stream_store
+from statemachines.shared_subscriptions.agent_record import CheckLink
 from statemachines.shared_subscriptions.borrower import LeaseBegan, OnUnsubscribe, Start
 from statemachines.shared_subscriptions.claim import StartLeader
-from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group_store import (
     Claim,
     Commit,
@@ -23,11 +27,47 @@ from statemachines.shared_subscriptions.group_store import (
 )
 from statemachines.shared_subscriptions.listing import RenewTimer
 from statemachines.shared_subscriptions.member import Kick, MemberRecord
+from statemachines.shared_subscriptions.message import END_OF_STREAM
 from statemachines.shared_subscriptions.stream import Install, StreamLink, StreamProgress
 from statemachines.shared_subscriptions.stream_store import Append, FetchFailed, StreamStore
 from statemachines.shared_subscriptions.witness import Doubt
-from statemachines.testing.protocol import Environment
-from statemachines.testing.shared_subscriptions.values import VALUES
+from statemachines.testing.protocol import Environment, Values
+from statemachines.testing.struct_values import SMALL
+
+CONSUMERS: Final = ("consumer-1~1/1", "consumer-2~1/1")
+STREAMS: Final = ("0.0/a", "1.0/b", "2.0/c")
+
+VALUES: Final = Values(
+    ints={
+        "progress": (*SMALL, END_OF_STREAM),
+        "start_ns": (0, -1, 1_000 * MS),
+        "resend_ns": (1_000 * MS,),
+        "grant_timeout_ns": (5_000 * MS,),
+        "revoke_timeout_ns": (10_000 * MS,),
+        "poll_ns": (20 * MS,),
+    },
+    names={
+        "borrower": CONSUMERS,
+        "owner": CONSUMERS,
+        "leader": ("leader-1~1/1", "leader-2~1/1"),
+        "registries": ("leader-1",),
+        "stream": STREAMS,
+        "free": STREAMS,
+        "wanting": CONSUMERS,
+        "group": ("g",),
+        "filter": ("#", "a/+"),
+        "topic": ("a", "b", "a/b"),
+    },
+    choices={
+        Configuration: (
+            Configuration(),
+            Configuration(exclusive=False),
+            Configuration(validity_ms=9_000, clock_drift=0.0, claim_ttl_ms=30_000),
+        ),
+        CheckLink: tuple(map(CheckLink, CONSUMERS)),
+    },
+)
+
 
 APPENDS = st.builds(Append, st.just(0), st.sampled_from(("a", "b", "c")), st.sampled_from((1, 2, 25)))
 

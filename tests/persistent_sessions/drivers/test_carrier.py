@@ -41,9 +41,8 @@ from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
 from statemachines.drivers.shared_subscriptions.publisher import Publisher
 from statemachines.drivers.shared_subscriptions.shared_session import Deliveries, SharedSession
 from statemachines.kernel import ConfigurationError
-from statemachines.persistent_sessions.client_message import UnsubscribeWanted
 from statemachines.persistent_sessions.group_member_record import CountStored, HandedOut, StoredCounted
-from statemachines.persistent_sessions.message import Publish, Queued
+from statemachines.persistent_sessions.message import Publish, Queued, UnsubscribeWanted
 from statemachines.persistent_sessions.request import BeginEpoch, CommitState, LoadSession, PutRows
 from statemachines.shared_subscriptions.configuration import Configuration
 

@@ -16,10 +16,9 @@ from statemachines.drivers.persistent_sessions.host_request import PutMessage, S
 from statemachines.drivers.persistent_sessions.route_trie import Route
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import ConfigurationError, Map
-from statemachines.persistent_sessions.client_message import MESSAGE_EXPIRY_MAX_S, PublishStored, PublishWanted
 from statemachines.persistent_sessions.collector_request import DeletePage, MessageDeletion, Only, PageDeleted
 from statemachines.persistent_sessions.in_flight_record import TAKEN, InFlightRecord
-from statemachines.persistent_sessions.message import Queued
+from statemachines.persistent_sessions.message import MESSAGE_EXPIRY_MAX_S, PublishStored, PublishWanted, Queued
 from statemachines.persistent_sessions.request import (
     BeginEpoch,
     CommitState,

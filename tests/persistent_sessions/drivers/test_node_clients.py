@@ -29,19 +29,22 @@ from statemachines.drivers.persistent_sessions.outbox import UNACKNOWLEDGED_MAX
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.kernel import ConfigurationError, Send, Tell
 from statemachines.persistent_sessions.acknowledgements import FrontAcknowledged, fold_acknowledgements, list_packets
-from statemachines.persistent_sessions.client_message import (
+from statemachines.persistent_sessions.life_record import SessionClosed
+from statemachines.persistent_sessions.life_request import SessionLeft
+from statemachines.persistent_sessions.life_times import LifeTimes
+from statemachines.persistent_sessions.message import (
     ConnectWanted,
     Delivered,
     Farewell,
     Ping,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
     Subscribed,
     SubscribeWanted,
     Welcome,
 )
-from statemachines.persistent_sessions.life_record import SessionClosed
-from statemachines.persistent_sessions.life_request import SessionLeft
-from statemachines.persistent_sessions.life_times import LifeTimes
-from statemachines.persistent_sessions.message import Puback, Pubcomp, Publish, Pubrec
 from statemachines.persistent_sessions.resume_record import ConnectionLost
 from statemachines.persistent_sessions.session_host_parties import life_of_owner
 

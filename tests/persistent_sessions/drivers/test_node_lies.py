@@ -10,8 +10,17 @@ from session_nodes import Stranger, node_of, take, until, where
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher, SubscribeRefused
 from statemachines.drivers.persistent_sessions.node_roles import NODE
 from statemachines.drivers.persistent_sessions.topic import TOPIC_MAX
-from statemachines.persistent_sessions.client_message import ConnectWanted, Farewell, Refused, SubscribeWanted, Welcome
-from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWanted, Queued
+from statemachines.persistent_sessions.message import (
+    ConnectWanted,
+    Farewell,
+    Live,
+    LiveMarker,
+    MarkerWanted,
+    Queued,
+    Refused,
+    SubscribeWanted,
+    Welcome,
+)
 
 HUGE = (2**62 - 1, 2**62, 2**63, 2**64 - 1)
 

@@ -25,7 +25,7 @@ from statemachines.drivers.persistent_sessions.host_request import StoreRows
 from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX, WINDOW, WINDOW_BYTES
 from statemachines.drivers.persistent_sessions.session_server import say_each
 from statemachines.kernel import ConfigurationError
-from statemachines.persistent_sessions.client_message import (
+from statemachines.persistent_sessions.message import (
     ConnectWanted,
     Delivered,
     PublishStored,

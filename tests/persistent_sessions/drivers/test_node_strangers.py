@@ -20,12 +20,15 @@ from statemachines.drivers.persistent_sessions import (
 )
 from statemachines.drivers.persistent_sessions.node_roles import CLIENT, NODE
 from statemachines.kernel import ConfigurationError
-from statemachines.persistent_sessions.client_message import (
+from statemachines.persistent_sessions.message import (
     ConnectWanted,
     Farewell,
+    Live,
+    LiveMarker,
+    MarkerWanted,
+    Queued,
     Welcome,
 )
-from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWanted, Queued
 from statemachines.persistent_sessions.takeover_message import BeginTakeover
 from statemachines.testing.process_harness import free_port
 

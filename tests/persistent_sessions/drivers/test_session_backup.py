@@ -10,7 +10,7 @@ from session_nodes import node_of, take, where
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
 from statemachines.persistent_sessions.client_inbox_record import ConnectionBegun
-from statemachines.persistent_sessions.client_message import Delivered
+from statemachines.persistent_sessions.message import Delivered
 
 
 def copy_store(source, target):

@@ -15,10 +15,9 @@ from statemachines.drivers.persistent_sessions.shared_turn import is_ahead
 from statemachines.drivers.persistent_sessions.store import StoredLife, open_session_store
 from statemachines.drivers.sql.failure import OutcomeOpen, StoreUnavailable
 from statemachines.kernel import Superseded
-from statemachines.persistent_sessions.client_message import Delivered
 from statemachines.persistent_sessions.collector_request import DeletePage, Only, RowDeletion, RowKey
 from statemachines.persistent_sessions.life_request import KeepAlive
-from statemachines.persistent_sessions.message import Publish, Pubrel, Queued
+from statemachines.persistent_sessions.message import Delivered, Publish, Pubrel, Queued
 from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
 from statemachines.persistent_sessions.request import BeginEpoch, LoadSession, MarkDelivered, PutRows, SubscribeLive
 

@@ -15,7 +15,7 @@ from statemachines.drivers.persistent_sessions.payloads import Payload, Payloads
 from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX
 from statemachines.drivers.shared_subscriptions.publisher import Publisher
 from statemachines.kernel import ConfigurationError
-from statemachines.persistent_sessions import client_message
+from statemachines.persistent_sessions import message
 from statemachines.persistent_sessions.publication_record import NodeReached
 
 HEAD = make_head([("trace", b"\0\xff"), ("trace", b"")], b"customer-7", 1_764_000_000.25)
@@ -75,10 +75,10 @@ async def test_PS_431_what_is_refused_is_refused_by_name_and_nothing_is_stored(s
 
 async def test_PS_431_a_node_believes_no_client_that_a_head_is_one(store):
     async with node_of(store) as node, Stranger(node.address) as stranger:
-        stranger.say(client_message.PublishWithHead(1, "t", b"x", 1, None, b"\xc1"))
-        assert "is not the head of a message" in (await stranger.hears(client_message.Refused)).why
-        stranger.say(client_message.PublishWithHead(2, "t", b"x", 1, None, encode_head(HEAD)))
-        assert (await stranger.hears(client_message.PublishStored)).n == 2
+        stranger.say(message.PublishWithHead(1, "t", b"x", 1, None, b"\xc1"))
+        assert "is not the head of a message" in (await stranger.hears(message.Refused)).why
+        stranger.say(message.PublishWithHead(2, "t", b"x", 1, None, encode_head(HEAD)))
+        assert (await stranger.hears(message.PublishStored)).n == 2
 
 
 async def test_PS_432_a_message_without_a_head_is_published_as_before():
@@ -91,16 +91,16 @@ async def test_PS_432_a_message_without_a_head_is_published_as_before():
         for one in published:
             one.cancel()
     assert said == [
-        client_message.PublishWanted(1, "t", b"x", 1, None),
-        client_message.PublishWithHead(2, "t", b"x", 1, None, encode_head(make_head(key=b"k"))),
+        message.PublishWanted(1, "t", b"x", 1, None),
+        message.PublishWithHead(2, "t", b"x", 1, None, encode_head(make_head(key=b"k"))),
     ]
 
 
 def test_PS_432_nodes_and_clients_of_before_are_understood():
-    plain = client_message.PublishWanted(7, "t", b"x", 1, None)
+    plain = message.PublishWanted(7, "t", b"x", 1, None)
     assert msgspec.msgpack.encode(plain) == msgspec.msgpack.encode(["publish_wanted", 7, "t", b"x", 1, None])
     of_before = ["delivered", 1, "t", b"x", "t", 1, False, None]
-    assert msgspec.convert(of_before, client_message.Delivered) == client_message.Delivered(1, "t", b"x", "t", 1, False)
+    assert msgspec.convert(of_before, message.Delivered) == message.Delivered(1, "t", b"x", "t", 1, False)
 
     class OfBefore(msgspec.Struct, array_like=True, tag="delivered"):
         packet: int
@@ -111,7 +111,7 @@ def test_PS_432_nodes_and_clients_of_before_are_understood():
         dup: bool
         expiry_ms: int | None = None
 
-    told = msgspec.msgpack.encode(client_message.Delivered(1, "t", b"x", "t", 1, False, None, encode_head(HEAD)))
+    told = msgspec.msgpack.encode(message.Delivered(1, "t", b"x", "t", 1, False, None, encode_head(HEAD)))
     assert msgspec.msgpack.decode(told, type=OfBefore).payload == b"x"
 
 

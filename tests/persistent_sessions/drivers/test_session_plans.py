@@ -15,7 +15,6 @@ from statemachines.drivers.identity import Identity
 from statemachines.drivers.persistent_sessions import (
     abandon,
     collector_requests,
-    declared_groups,
     group_rows,
     host_requests,
     life_requests,
@@ -27,7 +26,6 @@ from statemachines.drivers.persistent_sessions import (
     route_rows,
     row_products,
     row_ranges,
-    row_spans,
     session_row,
     share_rows,
     sql,
@@ -169,8 +167,8 @@ PAGED = {
 """What is read in pages, in the order of its key, from a place on."""
 
 MODULES = (
-    abandon, collector_requests, declared_groups, group_rows, host_requests, life_requests, machine_requests,
-    operator_requests, publisher_packets, retained_rows, route_rows, row_products, row_ranges, row_spans, session_row,
+    abandon, collector_requests, group_rows, host_requests, life_requests, machine_requests,
+    operator_requests, publisher_packets, retained_rows, route_rows, row_products, row_ranges, session_row,
     share_rows, sql, state_rows, store, will_rows,
 )  # fmt: skip
 

@@ -21,12 +21,13 @@ from statemachines.drivers.persistent_sessions import (
 )
 from statemachines.drivers.persistent_sessions.host_request import ReadFilters
 from statemachines.drivers.persistent_sessions.node_link import Lane
-from statemachines.persistent_sessions.client_message import (
+from statemachines.persistent_sessions.message import (
     ConnectWanted,
     Delivered,
     Farewell,
     GroupRefused,
     Ping,
+    Puback,
     PublishStored,
     PublishWanted,
     Refused,
@@ -35,7 +36,6 @@ from statemachines.persistent_sessions.client_message import (
     UnsubscribeWanted,
     Welcome,
 )
-from statemachines.persistent_sessions.message import Puback
 
 ALL = "* connect tablet\n* subscribe a/#\n* subscribe b/#\n* publish #\n"
 

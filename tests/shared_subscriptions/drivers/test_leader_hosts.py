@@ -9,7 +9,7 @@ from test_nodes import PATIENT, read
 
 from statemachines.drivers.environment import NodeEnvironment
 from statemachines.drivers.shared_subscriptions import LeaderNode, Publisher, SharedSubscription
-from statemachines.drivers.shared_subscriptions.leader_starts import REQUESTS_MAX, WAITING_MAX
+from statemachines.drivers.shared_subscriptions.leader_node import REQUESTS_MAX, WAITING_MAX
 from statemachines.drivers.shared_subscriptions.open_stores import open_stores
 from statemachines.shared_subscriptions.group_store import Claim, Commit, Read
 from statemachines.shared_subscriptions.leader_record import LeaderStatus

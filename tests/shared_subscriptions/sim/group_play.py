@@ -19,8 +19,8 @@ from statemachines_sim.machine_process import MachineProcess
 from statemachines_sim.scenario import Net, Phases
 from statemachines_sim.shared_subscriptions import GroupLoad, Members
 from statemachines_sim.shared_subscriptions import scenario as scenario_of
-from statemachines_sim.shared_subscriptions.liveness import list_leaders
-from statemachines_sim.shared_subscriptions.load import LoadPublisher, leave
+from statemachines_sim.shared_subscriptions.sim import LoadPublisher, leave
+from statemachines_sim.shared_subscriptions.watch import list_leaders
 from statemachines_sim.units import S
 from statemachines_sim.world import World
 

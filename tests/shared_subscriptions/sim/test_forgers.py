@@ -11,7 +11,7 @@ from long_cases import mark_long
 
 from statemachines.kernel import RemoteProtocolError
 from statemachines.shared_subscriptions import agent_process, membership
-from statemachines.shared_subscriptions.registry_process import REGISTRY_MACHINE
+from statemachines.shared_subscriptions.registry import REGISTRY_MACHINE
 from statemachines_sim.fault import Fault
 from statemachines_sim.scenario import find_scenario
 from statemachines_sim.shared_subscriptions import leader_host

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from statemachines_sim.fault import Fault
 from statemachines_sim.scenario import Phases, find_scenario
-from statemachines_sim.shared_subscriptions.liveness import list_leaders
+from statemachines_sim.shared_subscriptions.watch import list_leaders
 from statemachines_sim.units import S
 from statemachines_sim.world import World
 from statemachines_spec.bug import plant_bug

@@ -6,7 +6,7 @@ from group_play import Group
 
 from statemachines.shared_subscriptions.group import GroupDestroyed
 from statemachines.shared_subscriptions.message import END_OF_STREAM
-from statemachines_sim.shared_subscriptions.liveness import list_leaders
+from statemachines_sim.shared_subscriptions.watch import list_leaders
 
 TOPICS = ("a", "b", "c", "d")
 

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from statemachines.kernel import ConfigurationError
 from statemachines_sim.fault import Fault
-from statemachines_sim.scenario import find_scenario
-from statemachines_sim.scenario_check import check_scenario
+from statemachines_sim.scenario import check_scenario, find_scenario
 from statemachines_sim.schedule import draw
 from statemachines_sim.units import MS, S
 from statemachines_sim.world import World

@@ -9,7 +9,7 @@ from statemachines_spec.bug import plant_bug
 from statemachines_spec.explorer.actor import Envelope
 from statemachines_spec.liveness.judge import live
 from statemachines_spec.shared_subscriptions.delivery_systems import acknowledging
-from statemachines_spec.shared_subscriptions.lossy_host import Lose, LosingHost
+from statemachines_spec.shared_subscriptions.leader_host import Lose, LosingHost
 from statemachines_spec.shared_subscriptions.systems import system
 
 

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from statemachines.shared_subscriptions.agent_process import AGENT_MACHINE
-from statemachines.shared_subscriptions.registry_process import REGISTRY_MACHINE
+from statemachines.shared_subscriptions.registry import REGISTRY_MACHINE
 from statemachines_spec.bug import change_rows
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.shared_subscriptions import systems

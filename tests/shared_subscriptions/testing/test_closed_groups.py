@@ -7,9 +7,8 @@ from hypothesis import seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 from long_cases import mark_long
 
-from statemachines.testing.entry_count import count_entries
 from statemachines.testing.property_broken import PropertyBroken
-from statemachines.testing.system_test import CLOSED, SystemTest
+from statemachines.testing.system_test import CLOSED, SystemTest, count_entries
 from statemachines_spec.bug import plant_bug
 from statemachines_spec.explorer.property import NO_ERROR
 from statemachines_spec.shared_subscriptions.systems import system

@@ -7,8 +7,7 @@ import pytest
 from statemachines.kernel import Fsm, Invariant, InvariantViolated, LocalProtocolError
 from statemachines.persistent_sessions.takeover import TAKEOVER
 from statemachines.shared_subscriptions.agent_process import AGENT as AGENT_PROCESS
-from statemachines.testing.steps import StepsFile
-from statemachines.testing.steps_words import StepsError
+from statemachines.testing.steps import StepsError, StepsFile
 
 STARTS = """use statemachines.persistent_sessions: takeover takeover_message takeover_record times
 let BEGUN = TakeoverBegun("c", 7)

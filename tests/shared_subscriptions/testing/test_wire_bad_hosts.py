@@ -16,8 +16,7 @@ from statemachines import cli
 from statemachines.testing.conformance.campaign import ConformanceOutcome
 from statemachines.testing.conformance.interface import InterfaceError
 from statemachines.testing.conformance.role import role_of
-from statemachines.testing.conformance.started_process import StartedProcess
-from statemachines.testing.conformance.wire_run import WireRun
+from statemachines.testing.conformance.wire_run import StartedProcess, WireRun
 from statemachines.testing.conformance.wire_verdict import WireOptions
 from statemachines.wire import encode_hello, frame
 

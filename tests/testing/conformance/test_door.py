@@ -20,8 +20,7 @@ from statemachines.testing.conformance.conformance_run import (
     Violated,
     Wait,
 )
-from statemachines.testing.conformance.conformance_test import ConformanceTest
-from statemachines.testing.conformance.in_process import InProcess
+from statemachines.testing.conformance.conformance_test import ConformanceTest, InProcess
 from statemachines.testing.conformance.interface import alphabet_of, schema
 from statemachines.testing.conformance.relation import LateEffect, Relation
 from statemachines.testing.conformance.role import role_of_machine
