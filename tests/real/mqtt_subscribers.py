@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import aiomqtt
 import paho.mqtt.client as paho
+from mqtt_judge import MemberReceipt
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
@@ -56,15 +57,18 @@ class MosquittoSubscriber:
     """`mosquitto_sub`: what it prints of each message, packet id and all.  It has no certificate here: over TLS it ends
     when its connection is cut."""
 
+    client_id, topic_filter = CLIENT_ID, "p/#"
+
     def __init__(self, version, files=None):
         self.receipts, self.presents = [], []
+        self.is_subscribed = asyncio.Event()
         self._version = version
 
     async def start(self, port):
         expiry = ("-x", "3600") if self._version == 5 else ()
         version = "5" if self._version == 5 else "311"
         command = ["stdbuf", "-oL", "mosquitto_sub", "-V", version, "-h", HOST, "-p", str(port), "-d"]
-        command += ["-c", "-i", CLIENT_ID, "-q", "1", "-t", "p/#", "-k", str(KEEP_ALIVE_S)]
+        command += ["-c", "-i", self.client_id, "-q", "1", "-t", self.topic_filter, "-k", str(KEEP_ALIVE_S)]
         command += ["-F", '{"n":"%p","m":%m}', *expiry]
         self.child = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
         self._task = asyncio.ensure_future(self._read())
@@ -75,18 +79,36 @@ class MosquittoSubscriber:
             text = line.decode()
             if text.startswith("{"):
                 found = json.loads(text)
-                self.receipts.append(Receipt(int(found["n"]), found["m"], dups.get(found["m"], False)))
+                self.receipts.append(self.make_receipt(int(found["n"]), found["m"], dups.get(found["m"], False)))
             elif "received PUBLISH (" in text:
                 fields = text.split("(")[1].split(", ")
                 dups[int(fields[3][1:])] = fields[0] == "d1"
-            elif "received CONNACK" in text:
+            elif "received CONNACK (0)" in text:
                 self.presents.append(None)
+            elif text.startswith("Subscribed"):
+                self.is_subscribed.set()
+
+    def make_receipt(self, *given):
+        return Receipt(*given)
 
     async def end(self):
         with contextlib.suppress(ProcessLookupError):
             self.child.kill()
         await self.child.wait()
         await self._task
+
+
+class GroupMember(MosquittoSubscriber):
+    """One of a group; all of them write to one list, in the order in which they print."""
+
+    topic_filter = "$share/g/jobs/#"
+
+    def __init__(self, number, receipts, version):
+        super().__init__(version)
+        self.client_id, self.number, self.receipts = f"member{number}", number, receipts
+
+    def make_receipt(self, *given):
+        return MemberReceipt(self.number, *given)
 
 
 class PahoSubscriber:

@@ -7,8 +7,8 @@ import signal
 import time
 
 import pytest
-from groups_run import CONSUMERS, LEADERS, LINES, RATE, Run, begin, finish
-from stage import TENTH
+from groups_workload import CONSUMERS, LEADERS, LINES, GroupRun, begin, finish
+from stored_group import TENTH
 
 SLEEPER, OTHERS = CONSUMERS[0], CONSUMERS[1:]
 """The network of the first goes by a relay."""
@@ -25,26 +25,26 @@ def until(holds, what):
 
 @pytest.mark.long
 def test_SS_10_who_slept_while_its_streams_became_others_delivers_nothing_under_its_old_grants(tmp_path):
-    with Run(tmp_path, str(tmp_path / "messages.db"), seed=5, times=TENTH) as run:
+    with GroupRun(tmp_path, str(tmp_path / "messages.db"), seed=5, times=TENTH) as run:
         everything = run.topics
         run.topics = {topic: lines[: LINES // 2] for topic, lines in everything.items()}
         assert begin(run).wait(60) == 0
         until(lambda: len(run.lines(SLEEPER)) > 20, "the sleeper gets its share")
         child = run.of[SLEEPER]
         fell, fell_ns = time.monotonic(), time.time_ns()
-        run.relay.open.clear()
+        run.relay.block()
         child.send_signal(signal.SIGSTOP)
         until(lambda: "it expired" in log(tmp_path, f"{SLEEPER}~1"), "it is given up")
         had = {line[1] for line in run.lines(SLEEPER)}
         run.topics = everything
-        publisher = publish_rest(run)
+        publisher = run.publish("publisher-2", LINES // 2)
         until(lambda: had <= taken_since(run, fell_ns), "its streams are others'")
         run.clocks[SLEEPER][1] += time.monotonic() - fell
         run.write_clock(SLEEPER)
         woke_ns = time.time_ns()
         child.send_signal(signal.SIGCONT)
         time.sleep(3 * LEASE_S)  # it has the store, and nobody has told it anything yet
-        run.relay.open.set()
+        run.relay.heal()
         finish(run, publisher)
         assert run.judge()[0] == []
         got = [line for line in run.lines(SLEEPER) if line[0] == "got"]
@@ -52,16 +52,6 @@ def test_SS_10_who_slept_while_its_streams_became_others_delivers_nothing_under_
         assert before, "it had got something"
         late = [line for line in got if line[5] in before and line[6] >= woke_ns]
         assert len(late) <= 5, "but for the batch that it had in hand when it fell asleep"
-
-
-def publish_rest(run):
-    """The second half of each topic."""
-    folder = run.folder / "rest"
-    folder.mkdir()
-    for topic, lines in run.topics.items():
-        (folder / topic).write_bytes(b"".join(line + b"\n" for line in lines[LINES // 2 :]))
-    paced = ("--input", folder, "--rate", RATE, "--batch", "5", "--state", run.folder)
-    return run.start("publisher-2", "publisher", "--store", run.store, *paced)
 
 
 def log(folder, life):

@@ -1,37 +1,95 @@
-"""A publisher of QoS 2 whose node is killed between any two packets of the handshake: each message comes once.
-
-Two nodes over one store.  The publisher speaks bytes of its own.  Its node is killed (SIGKILL) at a random moment after
-a random packet, or stands still for longer than its lease and goes on (SIGSTOP, SIGCONT).  The publisher goes to the
-other node, and repeats what was not answered, as the standard says.  Two subscribers, one at each node, say what they
-got.
-
-    python tests/real/mqtt_once_run.py --faults 50 --seed 7
-"""
+"""Clients of MQTT that publish, or speak packets of their own."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
-import os
-import random
-import signal
-import sys
-import tempfile
+import re
 from collections import Counter
-from itertools import pairwise
-from pathlib import Path
 
-from mqtt_run import PATIENCE_S, mqtt_nodes
+import paho.mqtt.client as paho
+from mqtt_judge import SPREAD
+from mqtt_subscribers import HOST, KEEP_ALIVE_S, WRITER_ID
+from node_processes import PATIENCE_S
 
 from statemachines import mqtt_codec
 
+SENT = re.compile(r"Sending PUBLISH \(d\d, q\d, r\d, m(\d+)\)")
+"""What paho's log says of a PUBLISH that it sends."""
 KEPT = mqtt_codec.PacketProperties(session_expiry=3_600)
 WINDOW = 8
-"""Messages of the publisher that are under way together."""
+"""Messages of a publisher of QoS 2 that are under way together."""
 
-PLACES = ("publish", "pubrec", "pubrel", "pubcomp")
-"""After which packet a fault comes."""
+
+class PahoPublisher:
+    """Publishes numbers, QoS 1, a few at a time; `answered` are those whose PUBACK came.
+
+    What it sends, in which order and how often, paho's log tells.  No lock is held here: paho holds one of its own
+    while it tells of a PUBACK, and takes the same one to publish.
+    """
+
+    def __init__(self, files=None):
+        self.count = 0
+        self._numbers = {}
+        self._acknowledged = set()
+        self._log = []
+        self._client = paho.Client(
+            paho.CallbackAPIVersion.VERSION2, WRITER_ID, protocol=paho.MQTTv311, clean_session=False
+        )
+        if files is not None:
+            self._client.tls_set_context(files.make_context())
+        self._client.reconnect_delay_set(0.05, 0.2)
+        self._client.on_publish = lambda client, userdata, mid, *given: self._acknowledged.add(mid)
+        self._client.on_log = lambda client, userdata, level, text: self._log.append(text)
+
+    @property
+    def answered(self):
+        return {self._numbers[mid] for mid in self._acknowledged & self._numbers.keys()}
+
+    def list_sent(self):
+        """A list for each connection: the numbers that were sent over it, in their order."""
+        connections = [[]]
+        for text in list(self._log):
+            found = SENT.match(text)
+            if found:
+                connections[-1].append(self._numbers[int(found[1])])
+            elif text.startswith("Sending CONNECT"):
+                connections.append([])
+        return connections
+
+    def publish(self):
+        self.count += 1
+        topic, number = self.name_message(self.count)
+        self._numbers[self._client.publish(topic, str(number), qos=1).mid] = number
+
+    def name_message(self, count):
+        """Its topic, and the number that it carries."""
+        return "p/1", count
+
+    @property
+    def is_connected(self):
+        """Whether it sends in order: what paho is given before CONNACK it sends before what it repeats."""
+        return self._client.is_connected()
+
+    def start(self, port):
+        self._client.connect_async(HOST, port, keepalive=KEEP_ALIVE_S)
+        self._client.loop_start()
+
+    async def end(self):
+        await asyncio.to_thread(self._client.disconnect)
+        await asyncio.to_thread(self._client.loop_stop)
+
+
+class TopicPublisher(PahoPublisher):
+    """Publishes to so many topics in turn."""
+
+    def __init__(self, topics):
+        super().__init__()
+        self.topics = topics
+
+    def name_message(self, count):
+        topic, number = count % self.topics, count // self.topics
+        return f"jobs/{topic}", topic * SPREAD + number
 
 
 class RawClient:
@@ -172,103 +230,3 @@ class OnceSubscriber(RawClient):
                     self._had[packet.packet_id] = number
                     self.send(mqtt_codec.PubackPacket(packet.packet_id))
             await asyncio.sleep(0.02)
-
-
-def judge_once(count, numbers):
-    """What is wrong with what a subscriber was given: each of `count` once."""
-    counts = Counter(numbers)
-    missing = [number for number in range(1, count + 1) if not counts[number]]
-    wrong = [f"missing: {missing[:10]}"] if missing else []
-    twice = sorted(number for number, times in counts.items() if times > 1)
-    if twice:
-        wrong.append(f"twice: {twice[:10]}")
-    return wrong
-
-
-def count_moved(numbers):
-    """How many came behind a later one of their topic."""
-    topics = ([number for number in numbers if number % 3 == topic] for topic in range(3))
-    return sum(after < before for of_topic in topics for before, after in pairwise(of_topic))
-
-
-async def let_go(child, seconds):
-    """A node that stood still goes on after so long, since it may have the file of the database locked, and ends."""
-    await asyncio.sleep(seconds)
-    child.send_signal(signal.SIGCONT)
-    await asyncio.sleep(seconds / 4)
-    child.kill()
-    await child.wait()
-
-
-async def play_once(folder, store, seed, faults):
-    """(what is wrong, faults at each place, messages, how many were not in order)"""
-    chance = random.Random(seed)
-    met = Counter()
-    async with mqtt_nodes(folder, store) as nodes:
-        publisher = OncePublisher(chance)
-        readers = [OnceSubscriber("one"), OnceSubscriber("two")]
-        ports = [node.port for node in nodes]
-        tasks = [
-            asyncio.ensure_future(reader.run(order))
-            for reader, order in zip(readers, (ports, ports[::-1]), strict=True)
-        ]
-        for reader in readers:
-            while not reader.numbers:  # until it is subscribed; these messages do not count
-                await publisher.begin(ports[0])
-                await publisher.go_on(most=publisher.count + 1)
-                publisher.close()
-                await asyncio.sleep(0.05)
-        first = publisher.count
-        place, spare = nodes
-        await publisher.begin(place.port)
-        for _ in range(faults):
-            at = chance.choice(PLACES)
-            await publisher.go_on(at, chance.randint(1, 12))
-            await asyncio.sleep(chance.choice((0, 0, 0.001, 0.003, 0.01)))
-            met[at] += 1
-            stops = chance.random() < 0.3
-            place.child.send_signal(signal.SIGSTOP if stops else signal.SIGKILL)
-            end = asyncio.ensure_future(let_go(place.child, chance.uniform(0.5, 2)) if stops else place.child.wait())
-            publisher.close()
-            await publisher.begin(spare.port)
-            await publisher.go_on("pubcomp", chance.randint(1, 6))
-            await end
-            await place.start(nodes)
-            place, spare = spare, place
-        await publisher.go_on(most=publisher.count + 20)
-        wanted = set(range(first + 1, publisher.count + 1))
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE_S):
-                while not all(wanted <= set(reader.numbers) for reader in readers):
-                    await asyncio.sleep(0.02)
-        await asyncio.sleep(0.5)  # a second copy may come behind
-        publisher.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    wrong = []
-    for reader in readers:
-        numbers = [number - first for number in reader.numbers if number > first]
-        wrong += [f"{reader.client_id}: {one}" for one in judge_once(len(wanted), numbers)]
-    return wrong, met, len(wanted), sum(count_moved(reader.numbers) for reader in readers)
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--faults", type=int, default=10)
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        wrong, met, count, moved = asyncio.run(
-            play_once(Path(name), os.path.join(name, "s.db"), given.seed, given.faults)
-        )
-        for one in sorted(Path(name).glob("*.log")):
-            print(one.read_text()[-2000:])
-    print(f"{met.total()} faults {dict(met)}, {count} messages, {moved} not in order, {len(wrong)} wrong")
-    for one in wrong:
-        print(one)
-    sys.exit(bool(wrong))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,32 +1,24 @@
-"""A run of sessions that share streams of groups, with real nodes and a leader host that are killed and stopped, and
-with clients that come, go, and move; `carried_judge` says what came of it, and knows what clients and publishers know.
+"""Sessions that share streams of groups: nodes and a leader host are killed and stopped, and clients come and go.
 
 Storms and calm take turns.  In a storm somebody is killed (SIGKILL) or stopped (SIGSTOP), or a database is kept locked
 or stands still.  In the calm nobody is, but clients go on to leave, to vanish, to take their sessions over and to
-subscribe anew, and nodes are ended in good order: then nothing may come twice.
-
-    python tests/real/carried_run.py --first 7 --runs 1 --rounds 3 --faults 8
-    python tests/real/carried_run.py --runs 3 --store postgresql://USER@HOST:PORT/DATABASE   (its tables are dropped)
+subscribe anew, and nodes are ended in good order: then nothing may come twice.  `carried_judge` says what came of it,
+and knows what clients and publishers know.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import logging
-import random
-import signal
-import sqlite3
-import sys
-import tempfile
-from collections import Counter
-from pathlib import Path
+from typing import ClassVar
 
 from carried_judge import Acked, Ended, Got, Handed, Hurt, Run, judge, tally
-from outside import Process
-from sessions_run import PATIENCE_S, holder_of, nodes_of
-from still import standing_still
+from faults import hurt
+from node_processes import PATIENCE_S, nodes_of
+from sessions_workload import holder_of
+from stored_group import TENTH, write_times
+from workload import Workload, run_beside
 
 from statemachines.drivers.persistent_sessions import (
     PersistentSession,
@@ -36,13 +28,7 @@ from statemachines.drivers.persistent_sessions import (
 )
 from statemachines.drivers.shared_subscriptions import Publisher
 from statemachines.drivers.sql.failure import StoreUnavailable
-from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines.testing.postgres import run_sql
-from statemachines.testing.process_harness import free_port
 
-TENTH = {
-    field: getattr(Configuration(), field) // 10 for field in Configuration.__struct_fields__ if field.endswith("_ms")
-}
 TIMES = {**TENTH, "ping_timeout_ms": 1_500, "validity_ms": 2_000, "claim_ttl_ms": 6_000, "revoke_timeout_ms": 30_000}
 """Leases of 1.6 s; and time to store what a member has in hand, on however busy a machine."""
 OPEN_MAX = 100
@@ -60,8 +46,6 @@ PACES_S = (0, 0, 0.01, 0.05)
 """How long an application works at a message, by its connection: some are too slow for what is published."""
 IDLE_S = 0.3
 """So long an application waits for more before it acknowledges what it holds."""
-STORMS = ("kill", "kill", "kill", "stop", "stop", "kill leader", "stop leader", "lock", "end")
-MOVES = ("leave", "leave", "vanish", "take over", "subscribe", "end")
 LAPSES = ("is no member any more: ", "does not lead", "stood still", "the store has not answered for")
 """What processes say of somebody who was silent for longer than a lease.  Where it is a store, its node sends
 publishers on, and what was not answered is stored again."""
@@ -197,6 +181,12 @@ class Client:
         self.over(session, how)
         self.kept.append(session)  # so that no other has its id
 
+    async def end(self):
+        if self.reading is not None:
+            self.reading.cancel()
+        if self.session is not None:
+            await self.session.abort()
+
     async def move(self, what, groupless=0.0):
         if what == "take over":
             await self.come(groupless)
@@ -224,58 +214,52 @@ class Silences(logging.Handler):
         self.count += "says nothing for" in record.getMessage()
 
 
-class Stage:
-    """Nodes, a leader host, clients and publishers, and what is done to them."""
+class CarriedWorkload(Workload):
+    """Three nodes of sessions, of which one knows no groups, a leader host, three clients, and publishers."""
 
-    def __init__(self, folder, store, streams, chance, story):
-        self.silences = Silences()
-        self.folder, self.store, self.streams = folder, store, streams
-        self.chance, self.story = chance, story
-        self.done = Counter()
-        self.leader = None
-        config = folder / "group.toml"
-        config.write_text("".join(f"{key} = {value}\n" for key, value in TIMES.items()))
-        self.where = f"127.0.0.1:{free_port()}"
-        self.leading = ("node", "leader", "--store", streams, "--listen", self.where, "--config", config)
-        self.options = ("--group-leader", self.where, "--group-store", str(streams), "--group-config", str(config))
+    options: ClassVar = {"rounds": 2, "moves": 8, "streams": ""}
+    schemas = ("gapless_sessions", "gapless")
+    kinds = ("kill", "kill", "kill", "stop", "stop", "kill leader", "stop leader", "lock", "end")
+    moves_of_clients = ("leave", "leave", "vanish", "take over", "subscribe")
+    pause_s = (0.1, 0.7)
 
-    # -- its life ---------------------------------------------------------------------------------------------------
-
-    async def lead(self):
-        """The leader host, begun anew; what each has logged stays."""
-        place = sum(1 for _ in self.folder.glob("leader*.log"))
-        self.leader = await asyncio.to_thread(Process, self.folder / f"leader-{place:03}.log", *self.leading)
-        line = await asyncio.to_thread(self.leader.child.stdout.readline)
-        assert line.startswith("listening on"), self.leader.said
+    def plan(self, faults):
+        """Faults of a storm, and what is done in the calm behind it, for each round."""
+        plan = []
+        for _ in range(self.rounds):
+            moves = self.chance.choices((*self.moves_of_clients, "end"), k=self.moves)
+            plan += ["storm", *super().plan(faults), "calm", *(f"calm {move}" for move in moves)]
+        return plan
 
     @contextlib.asynccontextmanager
     async def open(self):
-        """All of them."""
-        await self.lead()
+        self.story, self.silences = Story(), Silences()
+        if not self.streams:
+            is_file = not self.store.startswith("postgresql")
+            self.streams = str(self.folder / "messages.db") if is_file else self.store
+        config = str(write_times(self.folder, TIMES))
         logging.getLogger("gapless").addHandler(self.silences)
         async with contextlib.AsyncExitStack() as stack:
-            stack.callback(lambda: self.leader.__exit__())
-            self.nodes = await stack.enter_async_context(nodes_of(self.folder, self.store, ("a", "b"), *self.options))
-            (plain,) = await stack.enter_async_context(nodes_of(self.folder, self.store, (GROUPLESS,)))
-            self.nodes.append(plain)
+            stack.callback(logging.getLogger("gapless").removeHandler, self.silences)
+            leader = nodes_of(self.folder, self.streams, ("leader",), "--config", config, role="leader", times=())
+            (self.leader,) = await stack.enter_async_context(leader)
+            grouped = ("--group-leader", self.leader.address, "--group-store", self.streams, "--group-config", config)
+            self.nodes = await stack.enter_async_context(nodes_of(self.folder, self.store, ("a", "b"), *grouped))
+            self.nodes += await stack.enter_async_context(nodes_of(self.folder, self.store, (GROUPLESS,)))
+            for node in self.nodes:
+                node.others = self.nodes
             addresses = [node.address for node in self.nodes]
             self.publisher = await stack.enter_async_context(Publisher(self.streams, patience_s=PATIENCE_S))
             self.private = await stack.enter_async_context(SessionPublisher(nodes=addresses))
-            self.clients = [
-                Client(name, addresses, random.Random(self.chance.random()), self.story) for name in CLIENTS
-            ]
+            self.clients = [Client(name, addresses, self.fork_chance(), self.story) for name in CLIENTS]
+            self.begin = await stack.enter_async_context(run_beside())
             await asyncio.wait_for(asyncio.gather(*(one.come() for one in self.clients)), PATIENCE_S)
-            watching = asyncio.ensure_future(self.watch())
+            self.begin(self.watch())
             try:
                 yield
             finally:
-                watching.cancel()
-                logging.getLogger("gapless").removeHandler(self.silences)
                 for one in self.clients:
-                    if one.reading is not None:
-                        one.reading.cancel()
-                    if one.session is not None:
-                        await one.session.abort()
+                    await one.end()
 
     # -- what is published ------------------------------------------------------------------------------------------
 
@@ -311,11 +295,19 @@ class Stage:
         await self.private.publish(topic, str(number).encode(), qos=2)
         self.answered(topic, number)
 
-    async def publish_on(self, over):
-        while not over.is_set():
+    async def publish_on(self):
+        while not self.over.is_set():
             if len(self.story.open) < OPEN_MAX:
                 await self.publish()
             await asyncio.sleep(self.chance.uniform(0.02, 0.1))
+
+    def begin_publishing(self):
+        self.over = asyncio.Event()
+        self.publishing = self.begin(self.publish_on())
+
+    async def end_publishing(self):
+        self.over.set()
+        await self.publishing
 
     async def drained(self):
         """Until everything has come, or nothing comes any more: that is for the judge."""
@@ -327,95 +319,78 @@ class Stage:
 
     # -- what goes wrong --------------------------------------------------------------------------------------------
 
-    async def storm(self, faults):
-        over = asyncio.Event()
-        publishing = asyncio.ensure_future(self.publish_on(over))
-        for what in faults:
-            await asyncio.sleep(self.chance.uniform(0.1, 0.8))
+    async def hurt(self, what):
+        """Storm and calm are the beginnings of both; of a client that moves in a storm nobody knows where it goes."""
+        if what == "storm":
+            self.begin_publishing()
+        elif what == "calm":
+            await self.calm_down()
+        elif what.startswith("calm "):
+            self.done[what] += 1
+            await self.move(what.removeprefix("calm "))
+        else:
             self.done[what] += 1
             moving = ()
             if self.chance.random() < 0.5:
-                moving = (self.move(self.chance.choice(MOVES[:-1]), groupless=0.2),)
-            await asyncio.gather(self.hurt(what), *moving)
-        over.set()
-        await publishing
+                moving = (self.move(self.chance.choice(self.moves_of_clients), groupless=0.2),)
+            await asyncio.gather(self.hurt_one(what), *moving)
 
-    async def hurt(self, what):
+    async def hurt_one(self, what):
+        kind, _, of_leader = what.partition(" ")
         node = self.chance.choice(self.nodes)
         holder = holder_of(self.store, self.chance.choice(tuple(CLIENTS)))
         if self.chance.random() < 0.8:
             node = next((one for one in self.nodes if one.name == holder), node)
-        if what == "end":
+        if kind == "end":
             await self.end(node)
-        elif what == "kill":
-            with self.story.hurting("killed"):
-                await node.end(signal.SIGKILL)
-                await asyncio.sleep(self.chance.choice([0, 0.1, 0.6, 2.5]))
-                await self.start(node)
-        elif what == "stop":
-            with self.story.hurting("stopped"):
-                node.stop()
-                await asyncio.sleep(self.chance.choice([0.1, 0.5, 1.5, 4.0]))
-                node.resume()
-        elif what == "kill leader":
-            with self.story.hurting("killed"):
-                self.leader.__exit__()
-                await self.lead()
-        elif what == "stop leader":
-            with self.story.hurting("stopped"):
-                self.leader.child.send_signal(signal.SIGSTOP)
-                await asyncio.sleep(self.chance.choice([0.1, 1.0, 3.0]))
-                self.leader.child.send_signal(signal.SIGCONT)
-        else:
-            with self.story.hurting("store"):
-                await self.lock()
-
-    async def lock(self):
-        """A database is kept from everybody."""
-        seconds = self.chance.choice([0.2, 1.0, 2.5])
-        if self.store.startswith("postgresql"):
-            with standing_still(self.store):
-                await asyncio.sleep(seconds)
             return
-        path = self.chance.choice([self.store, self.streams])
-        connected = contextlib.closing(sqlite3.connect(path, timeout=0.5, isolation_level=None))
-        with connected as connection, contextlib.suppress(sqlite3.OperationalError):
-            connection.execute("BEGIN IMMEDIATE")
-            await asyncio.sleep(seconds)
-            connection.execute("ROLLBACK")
-
-    async def start(self, node):
-        await node.start(self.nodes, *(() if node.name == GROUPLESS else self.options))
+        victim = self.chance.choice([self.store, self.streams]) if kind == "lock" else node
+        with self.story.hurting(kind):
+            await hurt(kind, self.chance, self.leader if of_leader else victim)
 
     async def end(self, node):
         """In good order, and another life of it."""
         with self.story.hurting("closed"):
             assert await node.end() == 0, node.said()
             await asyncio.sleep(self.chance.choice([0, 0.5]))
-            await self.start(node)
-
-    # -- what does not ----------------------------------------------------------------------------------------------
+            await node.start()
 
     async def move(self, what, groupless=0.0):
-        await self.chance.choice(self.clients).move(what, groupless)
+        """Of a client; or a node ends."""
+        if what == "end":
+            await self.end(self.chance.choice(self.nodes))
+        else:
+            await self.chance.choice(self.clients).move(what, groupless)
 
-    async def calm(self, moves):
-        """Everybody is where groups are, and nothing is under way when it begins."""
+    async def calm_down(self):
+        """Everybody is where groups are, and nothing is under way when the calm begins."""
+        await self.end_publishing()
         for one in self.clients:
             await one.move("leave")
             await one.subscribe()
         await self.drained()
         await asyncio.sleep(QUIET_S)
-        over = asyncio.Event()
-        publishing = asyncio.ensure_future(self.publish_on(over))
-        for what in moves:
-            await asyncio.sleep(self.chance.uniform(0.1, 0.6))
-            self.done[f"calm {what}"] += 1
-            await (self.end(self.chance.choice(self.nodes)) if what == "end" else self.move(what))
-        over.set()
-        await publishing
+        self.begin_publishing()
+
+    async def finish(self):
+        await self.end_publishing()
         await self.drained()
         await asyncio.sleep(1.0)
+        for one in self.clients:  # whoever was taken over and has said nothing since
+            assert one.reading is not None
+            if one.reading.done():
+                one.reading.result()
+
+    def judge(self):
+        for path in sorted(self.folder.glob("*.log")):
+            assert "Traceback" not in path.read_text(), path
+        run = self.story.run()
+        lines = [f"{one!r}\n" for one in sorted([*run.handed, *run.events, *run.hurts], key=lambda one: one.at)]
+        (self.folder / "story").write_text("".join(lines))
+        return judge(run)
+
+    def tally(self):
+        return tally(self.story.run())
 
     # -- who is taken for dead --------------------------------------------------------------------------------------
 
@@ -434,62 +409,3 @@ class Stage:
         said = "".join(path.read_text() for path in sorted(self.folder.glob("*.log")))
         lines = [line for line in said.splitlines() if any(words in line for words in LAPSES)]
         return self.silences.count + sum("any more: it left" not in line for line in lines)
-
-
-async def play(folder, store, streams, *, seed, plan):
-    """What was done, and the story.  `plan`: faults of a storm, and moves in the calm behind it, for each round."""
-    chance, story = random.Random(seed), Story()
-    stage = Stage(folder, store, streams, chance, story)
-    async with stage.open():
-        for faults, moves in plan:
-            await stage.storm(faults)
-            await stage.calm(moves)
-        for one in stage.clients:  # whoever was taken over and has said nothing since
-            assert one.reading is not None
-            if one.reading.done():
-                one.reading.result()
-    for path in sorted(folder.glob("*.log")):
-        assert "Traceback" not in path.read_text(), path
-    return stage.done, story.run()
-
-
-def run_seed(folder, store, streams, seed, rounds, faults, moves):
-    """A run, judged: what was done, what there was, and what is wrong."""
-    chance = random.Random(seed)
-    plan = [(chance.choices(STORMS, k=faults), chance.choices(MOVES, k=moves)) for _ in range(rounds)]
-    done, run = asyncio.run(play(folder, store, streams, seed=seed, plan=plan))
-    lines = [f"{one!r}\n" for one in sorted([*run.handed, *run.events, *run.hurts], key=lambda one: one.at)]
-    (folder / "story").write_text("".join(lines))
-    return done, tally(run), judge(run)
-
-
-def main():
-    """Runs of some seeds; 1: something was wrong."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--first", type=int, default=1, help="the first seed")
-    parser.add_argument("--runs", type=int, default=1, help="seeds")
-    parser.add_argument("--rounds", type=int, default=2, help="storms, and calms, in a run")
-    parser.add_argument("--faults", type=int, default=8, help="faults in a storm")
-    parser.add_argument("--moves", type=int, default=8, help="moves in a calm")
-    parser.add_argument("--store", default="", help="URL of PostgreSQL; files of SQLite otherwise")
-    given = parser.parse_args()
-    failed = False
-    for seed in range(given.first, given.first + given.runs):
-        folder = Path(tempfile.mkdtemp(prefix=f"carried-{seed}-"))
-        store, streams = given.store, given.store
-        if given.store:
-            run_sql(
-                given.store, "DROP SCHEMA IF EXISTS gapless_sessions CASCADE; DROP SCHEMA IF EXISTS gapless CASCADE"
-            )
-        else:
-            store, streams = str(folder / "sessions.db"), str(folder / "messages.db")
-        done, said, wrong = run_seed(folder, store, streams, seed, given.rounds, given.faults, given.moves)
-        print(f"seed {seed}: {dict(done)}, {said}, {len(wrong)} wrong; {folder}", flush=True)
-        for what in wrong:
-            print(f"  {what}")
-        failed = failed or bool(wrong)
-    return int(failed)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
