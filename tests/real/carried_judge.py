@@ -24,11 +24,11 @@ class Handed(NamedTuple):
 
 
 class Got(NamedTuple):
-    """A client was given a message over its connection `connection`, a number of the run; `packet` 0: QoS 0."""
+    """A client was given a message over its connection `connection`, one of the run; `packet` 0: QoS 0."""
 
     at: float
     client: str
-    connection: int
+    connection: tuple
     filter: str
     topic: str
     number: int
@@ -49,11 +49,11 @@ class Acked(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A connection is over; `how`: left (and the node has heard it), moved (by its node), aborted, taken."""
+    """A connection is over; `how`: left (and the node has heard it), aborted, taken."""
 
     at: float
     client: str
-    connection: int
+    connection: tuple
     how: str
 
 
@@ -213,5 +213,6 @@ def tally(run):
         "marked": sum(one.dup for one in run.gots),
         "stored twice": sum(1 for count in unmarked.values() if count > 1),
         "hurt": len(hurts),
+        "connections": len({one.connection for one in run.gots}),
         "ends": dict(Counter(one.how for one in run.events if isinstance(one, Ended))),
     }

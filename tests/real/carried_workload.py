@@ -62,7 +62,6 @@ class Story:
         self.handed = {}
         self.given, self.open = set(), set()
         """(filter, topic, number) of what came, and of what was answered and did not come."""
-        self.connections = 0
 
     def now(self):
         return asyncio.get_running_loop().time()
@@ -82,7 +81,7 @@ class Story:
 
 
 class Client:
-    """An application with a session; `reading` it, and those of before that are `kept`."""
+    """An application with a session; `reading` it; the last `connection` that something came over in this `life`."""
 
     def __init__(self, name, nodes, chance, story):
         self.name, self.nodes, self.chance, self.story = name, nodes, chance, story
@@ -91,7 +90,7 @@ class Client:
         self.subscribed = asyncio.Event()
         self.session = None
         self.reading = None
-        self.numbers, self.kept = {}, []
+        self.life, self.connection = 0, None
 
     async def come(self, groupless=0.0):
         """Connect, to some node first, and subscribe."""
@@ -102,6 +101,7 @@ class Client:
         before, self.session = self.session, session
         if before is not None:
             await self.forget(before, "taken")
+        self.life, self.connection = self.life + 1, None
         self.reading = asyncio.ensure_future(self.read(session))
         if not self.subscribed.is_set():
             await self.subscribe()
@@ -131,35 +131,20 @@ class Client:
                     continue
                 except StopAsyncIteration:
                     return
-                held.append((message, self.note(session, message)))
+                held.append((message, self.note(message)))
                 if len(held) >= self.most or self.chance.random() < 0.5:
                     self.acknowledge(held)
                 if pace:
                     await asyncio.sleep(pace)
 
-    def note(self, session, message):
-        number = self.number_of(session, message.connection)
-        got = Got(self.story.now(), self.name, number, message.filter, message.topic, int(message.payload),
+    def note(self, message):
+        self.connection = (self.name, self.life, message.connection)
+        got = Got(self.story.now(), self.name, self.connection, message.filter, message.topic, int(message.payload),
                   message.packet, message.dup)  # fmt: skip
         self.story.events.append(got)
         self.story.given.add(got.message)
         self.story.open.discard(got.message)
         return got
-
-    def number_of(self, session, connection):
-        """Of a connection, of all in the run; the one before it, of this session, is over."""
-        of = (id(session), connection)
-        if of not in self.numbers:
-            self.story.connections += 1
-            self.over(session, "moved")
-            self.numbers[of] = self.story.connections
-        return self.numbers[of]
-
-    def over(self, session, how):
-        """All connections of the session, as far as that was not said."""
-        for of in [of for of in self.numbers if of[0] == id(session) and self.numbers[of] > 0]:
-            self.story.events.append(Ended(self.story.now(), self.name, self.numbers[of], how))
-            self.numbers[of] = -self.numbers[of]
 
     def acknowledge(self, held):
         for message, got in held:
@@ -178,8 +163,8 @@ class Client:
             how = "left" if was_connected and session._left.is_set() else "aborted"
         else:
             await session.abort()
-        self.over(session, how)
-        self.kept.append(session)  # so that no other has its id
+        if self.connection is not None:
+            self.story.events.append(Ended(self.story.now(), self.name, self.connection, how))
 
     async def end(self):
         if self.reading is not None:

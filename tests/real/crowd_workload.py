@@ -1,9 +1,8 @@
 """Ever new client ids, each with a session and a will that are kept, at one node beside an ordinary client of MQTT.
 
-A line every few seconds: ids so far, those a second, refusals by reason code, memory of the node, size of the store,
-and how long the ordinary client took to connect, publish and receive.  Then all sessions expire, their wills are sent,
-and the store collects both.  Before it begins, rows of one client may be copied into the store, as if as many clients
-had been there.
+All sessions expire, their wills are sent, and the store collects both.  Counted are refusals by reason code, memory of
+the node, and how long the ordinary client takes to connect, publish and receive.  Before it begins, rows of one client
+may be copied into the store, as if as many clients had been there.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from statemachines.mqtt_codec import (
     ConnectPacket,
     DisconnectPacket,
     PacketProperties,
-    PingreqPacket,
     PubackPacket,
     PublishPacket,
     SubscribePacket,
@@ -45,7 +43,7 @@ LOOKERS = 2
 class CrowdWorkload(Workload):
     """`ids`: client ids; `stored`: sessions that are copied before; `expiry_s` of their sessions; `at_once`:
     connections; `will_bytes` of each will; `retained`: each will is to be retained, under a topic of its own;
-    `every_s`: between two lines; `collect_s`: collecting may take so long beyond the expiry; `max_sessions` of the
+    `collect_s`: collecting may take so long beyond the expiry; `max_sessions` of the
     node (0: as it is)."""
 
     options: ClassVar = {
@@ -55,7 +53,6 @@ class CrowdWorkload(Workload):
         "at_once": 64,
         "will_bytes": 20,
         "retained": False,
-        "every_s": 10.0,
         "collect_s": 600.0,
         "max_sessions": 0,
     }
@@ -70,8 +67,7 @@ class CrowdWorkload(Workload):
             copy_session(self.store, b"0" * DIGITS, self.stored)
             self.codes.clear()
         async with self.open_node(), run_beside() as begin:
-            self.began = time.monotonic()
-            self.beside = [begin(one()) for one in (self.probe, self.count_wills, self.report)]
+            self.beside = [begin(one()) for one in (self.probe, self.count_wills)]
             yield
 
     @contextlib.asynccontextmanager
@@ -85,28 +81,26 @@ class CrowdWorkload(Workload):
         """Every id comes and goes, and all of it is collected."""
         await asyncio.sleep(0.5)
         await self.connect_all(self.ids)
-        print(f"connected after {time.monotonic() - self.began:.0f} s", flush=True)
         await until(self.is_collected, self.expiry_s + self.collect_s, every_s=1)
-        self.left = self.count_rows()
-        self.memory_mib = max(self.memory_mib, read_rss_mib(self.node.child.pid))
 
     def is_collected(self):
         for one in self.beside:
             assert not one.done(), one.result()
-        sessions, wills = self.count_rows()
-        return sessions <= LOOKERS and not wills
+        self.memory_mib = max(self.memory_mib, read_rss_mib(self.node.child.pid))
+        self.sessions_left, self.wills_left = self.count_rows()
+        return self.sessions_left <= LOOKERS and not self.wills_left
 
     def judge(self):
-        sessions, wills = self.left
-        wrong = [f"{sessions} sessions are left"] if sessions > LOOKERS else []
-        wrong += [f"{wills} wills are left"] if wills else []
-        taken = self.stored + self.codes[0]
-        return wrong + ([f"{self.wills} of {taken} wills came"] if self.wills != taken else [])
+        found = (self.wills, self.sessions_left, self.wills_left)
+        wanted = (self.stored + self.codes[0], LOOKERS, 0)
+        return [] if found == wanted else [f"wills that came, sessions and wills left: {found}, and not {wanted}"]
 
     def tally(self):
-        lines = len(self.node.said().splitlines())
-        most = {"probe_s": max(self.probes), "memory_mib": self.memory_mib, "lines": lines}
-        return {"codes": dict(self.codes), "wills": self.wills, **most}
+        """Answers by reason code, wills that came, lines of the node's log, its largest memory, and how long the
+        ordinary client took at the median and at most."""
+        times = sorted(self.probes)
+        said = {"codes": dict(self.codes), "wills": self.wills, "lines": len(self.node.said().splitlines())}
+        return said | {"memory_mib": self.memory_mib, "probe_s": (times[len(times) // 2], times[-1])}
 
     async def connect_all(self, count):
         """Every id connects, and leaves with its will."""
@@ -147,36 +141,11 @@ class CrowdWorkload(Workload):
         with contextlib.closing(RawClient("reader")) as client:
             await client.connect(self.node.port)
             client.send(SubscribePacket(1, (TopicSubscription("will/#", 1),)))
-            self.reader = client
             while True:
                 packet = await client.read()
                 if isinstance(packet, PublishPacket):
                     self.wills += 1
                     client.send(PubackPacket(packet.packet_id))
-
-    async def report(self):
-        """A line now and then."""
-        before, first = 0, 0
-        while True:
-            await asyncio.sleep(self.every_s)
-            self.reader.send(PingreqPacket())
-            done = sum(self.codes.values())
-            self.memory_mib = max(self.memory_mib, read_rss_mib(self.node.child.pid))
-            probes = sorted(self.probes[first:]) or [0.0]
-            first = len(self.probes)
-            sessions, wills = self.count_rows()
-            rss_mib = read_rss_mib(self.node.child.pid)
-            print(
-                f"{time.monotonic() - self.began:5.0f} s: {done} ids, {(done - before) / self.every_s:.0f}/s,"
-                f" {dict(self.codes)}; {rss_mib:.0f} MiB, store {self.measure_store_mib():.0f} MiB,"
-                f" {sessions} sessions, {wills} wills, {self.wills} came; ordinary client"
-                f" {probes[len(probes) // 2] * 1e3:.0f} ms, at most {probes[-1] * 1e3:.0f} ms",
-                flush=True,
-            )
-            before = done
-
-    def measure_store_mib(self):
-        return sum(one.stat().st_size for one in Path(self.store).parent.glob(f"{Path(self.store).name}*")) / 2**20
 
     def count_rows(self):
         """(sessions, wills) in the store."""

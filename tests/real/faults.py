@@ -3,7 +3,7 @@
     async with FAULTS["kill"](node):      # it is dead in the block, and lives again behind it
         await asyncio.sleep(1)
 
-A process that may be hurt has a `child`, and comes back by `start`; a store is a file or an URL of PostgreSQL; a way
+A process that may be hurt is a `NodeProcess`, or has its methods; a store is a file or an URL of PostgreSQL; a way
 is a `FaultProxy`.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 import sqlite3
 import subprocess
@@ -35,13 +34,11 @@ async def kill(process):
 @contextlib.asynccontextmanager
 async def stop(*processes):
     """SIGSTOP, and SIGCONT."""
-    children = [process.child for process in processes]
-    for child in children:
-        child.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    for process in processes:
+        process.stop()
     yield
-    for child in children:
-        child.send_signal(signal.SIGCONT)
+    for process in processes:
+        process.resume()
 
 
 @contextlib.asynccontextmanager

@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -20,32 +18,29 @@ import msgspec
 from fake_leader import END, Pretender
 from faults import FAULTS, HOLDS_S, hurt, reach_by_proxy
 from groups_judge import Blow, acknowledged, judge, twice
-from node_processes import PATIENCE_S
+from node_processes import until
 from outside import Stranger, identity_of
 from stored_group import TENTH, declare_group, write_times
 from workload import Workload
 
-from statemachines.testing import fault_proxy
+from statemachines.testing.fault_proxy import run_in_thread
 from statemachines.testing.postgres import run_sql
-from statemachines.testing.process_harness import free_port
+from statemachines.testing.process_harness import NODE, HarnessError, ProcessHarness, free_port
 
+STEPPED = Path(__file__).with_name("stepped_clock.py")
 TOPICS, LINES, RATE = 6, 80, 120
 LEADERS, CONSUMERS = ("leader-1", "leader-2"), ("consumer-1", "consumer-2", "consumer-3")
 AWAY = (LEADERS[1], CONSUMERS[1])
 """Whose way to PostgreSQL is cut or silent while others reach it."""
 SUPERSEDED = 4
-FRESH_S = 5
-"""A process that was begun so lately may not know yet what to do about SIGTERM; nor may one, on a busy machine, that
-has not taken the number of its life."""
 
 
-class GroupRun:
-    """The processes, and what is left of them."""
+class GroupRun(ProcessHarness):
+    """The processes, on machines whose clocks step (see stepped_clock.py), and what is left of them."""
 
     def __init__(self, folder, store, seed, times):
-        self.folder, self.store = folder, store
-        self.blows, self.wrong, self.children = [], [], []
-        self.of, self.begun, self.clocks = {}, {}, {}
+        super().__init__(folder)
+        self.store, self.blows, self.clocks = store, [], {}
         self.ports = {name: free_port() for name in LEADERS}
         self.stranger = free_port()
         self.config = write_times(folder, times)
@@ -55,56 +50,42 @@ class GroupRun:
         self.stack = contextlib.ExitStack()
 
     def __enter__(self):
-        self.stack.callback(self.end_all)
         self.away_store, self.way = self.stack.enter_context(reach_by_proxy(self.store))
-        leader = ("127.0.0.1", self.ports[LEADERS[0]])
-        self.relay = self.stack.enter_context(fault_proxy.run_in_thread(leader))
+        self.to_host, self.to_peer = (
+            {name: self.stack.enter_context(run_in_thread(("127.0.0.1", port))) for name, port in self.ports.items()}
+            for _ in range(2)
+        )
         return self
 
     def __exit__(self, *_):
-        self.stack.close()
-
-    def end_all(self):
-        for child in self.children:
-            if child.poll() is None:
-                child.kill()
-            child.wait()
+        with self.stack:
+            self.close()
 
     # -- processes ----------------------------------------------------------------------------------------------
 
-    def start(self, name, *arguments, clock=None):
-        """A process under this name; what it says goes on in one file."""
-        module = ["-m", "statemachines"] if clock is None else [Path(__file__).with_name("stepped_clock.py"), clock]
-        with (self.folder / f"{name}.log").open("ab") as log, (self.folder / f"{name}.out").open("ab") as out:
-            command = [sys.executable, *map(str, (*module, "node", *arguments))]
-            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=log)
-        self.children.append(child)
-        self.of[name] = child
-        self.begun[name] = time.time()
-        return child
+    def list_hosts(self, name):
+        """Ports where it looks for a leader, or for the other host."""
+        first, second = self.ports.values()
+        return {
+            LEADERS[0]: [second],
+            LEADERS[1]: [first],
+            CONSUMERS[0]: [self.to_host[LEADERS[0]].address[1], second],
+            CONSUMERS[1]: [first, second],
+            CONSUMERS[2]: [second, self.stranger, first],
+        }[name]
 
     def begin_again(self, name):
         """A leader host or a consumer; some reach PostgreSQL by a way that is cut now and then."""
-        first, second = (self.ports[leader] for leader in LEADERS)
-        known = {
-            LEADERS[0]: [second],
-            LEADERS[1]: [first],
-            CONSUMERS[0]: [self.relay.address[1], second],
-            CONSUMERS[1]: [first, second],
-            CONSUMERS[2]: [second, self.stranger, first],
-        }
-        hosts = ",".join(f"127.0.0.1:{port}" for port in known[name])
+        hosts = ",".join(f"127.0.0.1:{port}" for port in self.list_hosts(name))
+        common = ("--store", self.away_store if name in AWAY else self.store, "--config", str(self.config))
+        self.set_clock(name)
+        self._program = (sys.executable, str(STEPPED), str(self.folder / f"{name}.clock"), "node")
         if name in LEADERS:
-            role = ("leader", "--listen", f"127.0.0.1:{self.ports[name]}", "--peers", hosts)
+            listen = ("--listen", f"127.0.0.1:{self.ports[name]}", "--peers", hosts)
+            self.start("leader", name, *common, *listen, says="listening on ")
         else:
-            out = ("--out", self.folder / f"{name}.jsonl", "--work-ms", "5", "--batch", "5")
-            role = ("consumer", "$shared/g/#", "--leader", hosts, *out)
-        if name not in self.clocks:
-            self.clocks[name] = [0, 0.0]
-            self.write_clock(name)
-        store = self.away_store if name in AWAY else self.store
-        common = ("--store", store, "--config", self.config, "--state", self.folder, "--name", name)
-        self.start(name, *role, *common, clock=self.folder / f"{name}.clock")
+            out = ("--out", str(self.folder / f"{name}.jsonl"), "--work-ms", "5", "--batch", "5")
+            self.start("consumer", name, "$shared/g/#", *common, "--leader", hosts, *out)
 
     def publish(self, name, first=0):
         """A process that publishes each topic, but for the first lines."""
@@ -112,54 +93,22 @@ class GroupRun:
         folder.mkdir()
         for topic, lines in self.topics.items():
             (folder / topic).write_bytes(b"".join(line + b"\n" for line in lines[first:]))
-        paced = ("--input", folder, "--rate", RATE, "--batch", "5", "--state", self.folder)
-        return self.start(name, "publisher", "--store", self.store, *paced)
+        paced = ("--input", str(folder), "--rate", str(RATE), "--batch", "5")
+        self._program = NODE
+        return self.start("publisher", name, "--store", self.store, *paced, ends=True)
 
-    def write_clock(self, name):
-        """What its clocks show: see stepped_clock.py."""
+    def set_clock(self, name, ahead_s=None, slept_s=0.0):
+        """So far ahead of the true time (None: as before), and asleep for so much longer."""
+        ahead, slept = self.clocks.get(name, (0, 0.0))
+        self.clocks[name] = (ahead if ahead_s is None else ahead_s, slept + slept_s)
         path = self.folder / f"{name}.clock"
         written = path.with_suffix(".new")
         written.write_text(" ".join(map(str, self.clocks[name])))
         os.replace(written, path)
 
-    def set_clock(self, name, seconds):
-        """So far ahead of the true time."""
-        self.clocks[name][0] = seconds
-        self.write_clock(name)
-
-    def until(self, holds):
-        """Wait; whether it came to hold."""
-        end = time.monotonic() + PATIENCE_S
-        while not holds() and time.monotonic() < end:
-            time.sleep(0.02)
-        return holds()
-
-    def until_said(self, name, words, times, where="log"):
-        """It has logged (or printed) them so often."""
-        path = self.folder / f"{name}.{where}"
-        assert self.until(lambda: path.read_text().count(words) >= times), f"{name} did not say {words!r}"
-
-    def end(self):
-        """Everybody in good order; who does not end, or ends otherwise, is wrong."""
-        for name in (*CONSUMERS, *LEADERS):
-            child = self.of[name]
-            fresh = (-signal.SIGTERM,) if self.is_fresh(name) else ()
-            child.send_signal(signal.SIGTERM)
-            try:
-                code = child.wait(PATIENCE_S)
-            except subprocess.TimeoutExpired:
-                self.wrong.append(f"{name} did not end within {PATIENCE_S} s")
-                continue
-            if code not in (0, *fresh):
-                self.wrong.append(f"{name} ended with {code}")
-        for path in self.folder.glob("*.log"):
-            if "Traceback" in path.read_text(errors="replace"):
-                self.wrong.append(f"{path.name} has an error that nobody expected")
-
-    def is_fresh(self, name):
-        life = self.folder / f"{name}.life"
-        lives = life.exists() and life.stat().st_mtime > self.begun[name]
-        return not lives or time.time() - self.begun[name] < FRESH_S
+    def until_said(self, name, words, times):
+        """It has logged them so often."""
+        self.until(lambda: self.nodes[name].read_log().count(words) >= times, f"{name} to say {words!r}")
 
     # -- what came of it ----------------------------------------------------------------------------------------
 
@@ -183,44 +132,43 @@ class GroupRun:
 
 
 def begin(run):
-    """Everybody, and the publisher, whose process it gives back.  The first leader host leads, and the second follows,
-    since one consumer asks that one first."""
+    """Everybody.  The first leader host leads, and the second follows, since one consumer asks that one first."""
     declare_group(run.store, config=run.config)
-    run.begin_again(LEADERS[0])
-    for name in CONSUMERS[:2]:
+    for name in (LEADERS[0], *CONSUMERS[:2]):
         run.begin_again(name)
     run.until_said(LEADERS[0], "leads it, under epoch", 1)
     run.begin_again(LEADERS[1])
-    run.until_said(LEADERS[1], "listening on", 1, "out")
     run.begin_again(CONSUMERS[2])
     run.until_said(LEADERS[0], " is a member", len(CONSUMERS))
-    return run.publish("publisher")
 
 
 def finish(run, publisher):
-    """All that was published, or as much as comes; then everybody ends."""
-    if publisher.wait(PATIENCE_S):
-        run.wrong.append("the publisher failed")
-    run.until(lambda: len(acknowledged(run.all_lines())) >= TOPICS * LINES)
-    run.end()
+    """All that was published, or as much as comes; then everybody ends in good order."""
+    try:
+        publisher.wait()
+        run.until(lambda: len(acknowledged(run.all_lines())) >= TOPICS * LINES, "everything to be acknowledged")
+    except HarnessError as error:
+        run.wrong.append(str(error))
+    run.close()
 
 
-class GroupMember(NamedTuple):
+class GroupProcess(NamedTuple):
     """A process of the run, whichever has the name now."""
 
     run: GroupRun
     name: str
 
-    @property
-    def child(self):
-        return self.run.of[self.name]
+    def stop(self):
+        self.run.nodes[self.name].stop()
 
-    async def end(self, number):
-        self.child.send_signal(number)
-        self.child.wait()
+    def resume(self):
+        self.run.nodes[self.name].resume()
+
+    async def end(self, _):
+        self.run.kill(self.name)
 
     async def start(self):
-        self.run.begin_again(self.name)
+        await asyncio.to_thread(self.run.begin_again, self.name)
 
 
 class GroupsWorkload(Workload):
@@ -236,7 +184,8 @@ class GroupsWorkload(Workload):
     @contextlib.asynccontextmanager
     async def open(self):
         with GroupRun(self.folder, self.store, self.seed, TENTH) as self.run:
-            self.publisher = await asyncio.to_thread(begin, self.run)
+            await asyncio.to_thread(begin, self.run)
+            self.publisher = self.run.publish("publisher")
             yield
 
     async def finish(self):
@@ -261,9 +210,9 @@ class GroupsWorkload(Workload):
             postgres = run.store.startswith("postgresql")
             await hurt("lock tables" if postgres and self.chance.random() < 0.5 else "lock", self.chance, run.store)
         elif what in ("cut", "silence"):
-            await hurt(what, self.chance, run.relay)
+            await hurt(what, self.chance, run.to_host[LEADERS[0]])
         elif what == "kill":
-            await hurt(what, self.chance, GroupMember(run, victims[0]), holds_s=(0,))
+            await hurt(what, self.chance, GroupProcess(run, victims[0]), holds_s=(0,))
         elif what == "stop":
             await self.stop(victims[:1])
         elif what == "sleep":
@@ -272,7 +221,7 @@ class GroupsWorkload(Workload):
             seconds = self.chance.choice([-86_400, -60, -20, 0, 20, 60, 86_400])
             run.set_clock(self.chance.choice(LEADERS), seconds)
         elif what in ("replace", "twins"):
-            self.replace(1 + (what == "twins"))
+            await self.replace(1 + (what == "twins"))
         elif what == "pretend":
             self.pretend()
         else:
@@ -282,26 +231,26 @@ class GroupsWorkload(Workload):
         """Up to beyond the end of a claim (1.5 s) and of every lease; `asleep`: their machine sleeps, and the monotonic
         clock stands still."""
         begin_ns = time.time_ns()
-        async with FAULTS["stop"](*(GroupMember(self.run, name) for name in names)):
+        async with FAULTS["stop"](*(GroupProcess(self.run, name) for name in names)):
             await asyncio.sleep(self.chance.choice(HOLDS_S["stop"]))
             for name in names if asleep else ():
-                self.run.clocks[name][1] += (time.time_ns() - begin_ns) / 1e9
-                self.run.write_clock(name)
+                self.run.set_clock(name, slept_s=(time.time_ns() - begin_ns) / 1e9)
         self.run.blows += [Blow(name, begin_ns, time.time_ns()) for name in names]
 
-    def replace(self, others):
+    async def replace(self, others):
         """Other processes under the name of one that lives, which is told so and ends; of those that begin at once any
         may be the one that takes the name last."""
         run, name = self.run, self.chance.choice(CONSUMERS)
-        all_of_it = [run.of[name]]
+        processes = [run.nodes.pop(name)]
         for _ in range(others):
             run.begin_again(name)
-            all_of_it.append(run.of[name])
-        run.until(lambda: sum(one.poll() is None for one in all_of_it) <= 1)
-        codes = [one.poll() for one in all_of_it]
+            processes.append(run.nodes.pop(name))
+        await until(lambda: sum(one.exit_code is None for one in processes) <= 1)
+        codes = [one.exit_code for one in processes]
         if sorted(codes, key=str) != sorted([SUPERSEDED] * others + [None], key=str):
             run.wrong.append(f"{name} was replaced, and then they had ended with {codes}")
-        run.of[name] = all_of_it[codes.index(None)] if None in codes else run.of[name]
+        run.nodes[name] = processes[codes.index(None) if None in codes else -1]
+        run._all = [one for one in run._all if one.exit_code != SUPERSEDED]
 
     def pretend(self):
         """A stranger listens where one consumer looks for a leader, and says whatever a leader may."""
@@ -322,7 +271,7 @@ class GroupsWorkload(Workload):
 
     def feign_progress(self, about):
         """All of it, and more, has been read."""
-        borrower, epoch, registration, stream, grant, _ = about
+        borrower, epoch, registration, stream, grant, *_ = about
         word = self.chance.choice([2**62, END, LINES + 1])
         return "update_progress", borrower, epoch, registration, stream, grant, word, True
 
@@ -335,7 +284,7 @@ class GroupsWorkload(Workload):
         values = (others or [true[0]], numbers, numbers, self.list_streams() or [true[3]], numbers)
         for place in self.chance.sample(range(5), self.chance.choice([1, 2])):
             true[place] = self.chance.choice(values[place])
-        borrower, epoch, registration, stream, grant, _ = true
+        borrower, epoch, registration, stream, grant, *_ = true
         progress, finished = self.chance.choice([0, 2**62, END]), self.chance.random() < 0.5
         report = [stream, grant, progress, finished]
         return self.chance.choice(

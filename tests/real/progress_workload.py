@@ -19,21 +19,15 @@ from itertools import pairwise
 from typing import ClassVar, NamedTuple
 
 from faults import hurt
+from groups_workload import CONSUMERS, LEADERS, GroupProcess, GroupRun, begin
 from node_processes import until
 from workload import Workload, run_beside
 
-from statemachines.drivers.shared_subscriptions import consumer_file
 from statemachines.drivers.shared_subscriptions.publisher import Publisher
 from statemachines.drivers.sql.failure import StoreUnavailable
 from statemachines.kernel import GaplessError
-from statemachines.testing.fault_proxy import FaultProxy
-from statemachines.testing.process_harness import free_port
-from statemachines.testing.shared_subscriptions.nodes import GroupHarness
 
-SUBSCRIPTION = "$shared/progress/#"
 TOPICS = tuple(f"t{number}" for number in range(8))
-HOSTS = ("leader-1", "leader-2")
-MEMBERS = ("consumer-1", "consumer-2", "consumer-3")
 EVERY_S = 0.1
 """A message to each topic."""
 BUSY_S = 60.0
@@ -42,6 +36,14 @@ HOLD_S = 20.0
 SETTLED_S = 1.5
 """Every topic has had a delivery within this time: the group has settled."""
 PATIENCE_S = 90.0
+
+
+class ProgressRun(GroupRun):
+    """Everybody reaches others by a proxy."""
+
+    def list_hosts(self, name):
+        ways = self.to_peer if name in LEADERS else self.to_host
+        return [way.address[1] for host, way in ways.items() if host != name]
 
 
 class Round(NamedTuple):
@@ -72,34 +74,16 @@ class ProgressWorkload(Workload):
 
     @contextlib.asynccontextmanager
     async def open(self):
-        self.files = {name: self.folder / f"{name}.jsonl" for name in MEMBERS}
-        self.logs, self.rounds = [], []
-        async with contextlib.AsyncExitStack() as stack:
-            self.harness = stack.enter_context(GroupHarness(self.folder))
-            self.ports = {name: free_port() for name in HOSTS}
-            self.to_host, self.to_peer = {}, {}
-            for name, port in self.ports.items():
-                self.to_host[name] = await stack.enter_async_context(FaultProxy(("127.0.0.1", port)))
-                self.to_peer[name] = await stack.enter_async_context(FaultProxy(("127.0.0.1", port)))
-            for name in (*HOSTS, *MEMBERS):
-                await GroupProcess(self, name).start()
-            begin = await stack.enter_async_context(run_beside())
-            self.publishing = begin(self.publish())
-            yield
-
-    def start_process(self, name):
-        """Also one that comes back."""
-        if name in HOSTS:
-            (other,) = set(HOSTS) - {name}
-            peers = ("--peers", "{}:{}".format(*self.to_peer[other].address))
-            self.logs.append(self.harness.leader(name, *peers, listen=f"127.0.0.1:{self.ports[name]}"))
-        else:
-            hosts = ",".join("{}:{}".format(*way.address) for way in self.to_host.values())
-            self.harness.consumer(name, SUBSCRIPTION, hosts, "--out", str(self.files[name]))
+        self.rounds = []
+        with ProgressRun(self.folder, self.store, self.seed, {}) as self.run:
+            await asyncio.to_thread(begin, self.run)
+            async with run_beside() as begin_task:
+                self.publishing = begin_task(self.publish())
+                yield
 
     async def publish(self):
         """A message to each topic, again and again; its failure is ours."""
-        async with Publisher(self.harness.store, node="publisher-1") as publisher:
+        async with Publisher(self.store, node="publisher-1") as publisher:
             while True:
                 with contextlib.suppress(StoreUnavailable):
                     for topic in TOPICS:
@@ -110,16 +94,16 @@ class ProgressWorkload(Workload):
 
     def list_epochs(self):
         """Epoch -> the host that took the claim under it."""
-        lines = ((log.name, line) for log in self.logs for line in log.read_log().splitlines())
+        lines = ((one.name, line) for one in self.run._all for line in one.read_log().splitlines())
         return {int(line.rpartition(" ")[2]): name for name, line in lines if "leads it, under epoch" in line}
 
     def list_deliveries(self):
         """Topic -> when its messages were handed over, in order."""
         times = defaultdict(list)
-        for path in self.files.values():
-            for line in consumer_file.read_file(path):
-                if line.what == consumer_file.GOT:
-                    times[line.stream.partition("/")[2]].append(line.at_ns)
+        for lines in self.run.all_lines().values():
+            for what, stream, *_, at_ns in lines:
+                if what == "got":
+                    times[stream.partition("/")[2]].append(at_ns)
         return {topic: sorted(moments) for topic, moments in times.items()}
 
     async def settle(self):
@@ -146,12 +130,7 @@ class ProgressWorkload(Workload):
         await self.settle()
         epochs, since_ns = self.list_epochs(), time.time_ns()
         lead = epochs[max(epochs)]
-        if what == "busy":
-            await hurt("busy", self.chance, self.processes, holds_s=(BUSY_S,))
-        elif what == "pauses":
-            await hurt("stop", self.chance, GroupProcess(self, lead), holds_s=(self.seconds,))
-        else:
-            await self.hurt_at_once(what.split("; "), lead)
+        await self.hurt_at_once(what.split("; "), lead)
         await self.settle()
         times = self.list_deliveries()
         self.rounds.append(
@@ -167,18 +146,20 @@ class ProgressWorkload(Workload):
 
     async def hurt_at_once(self, names, lead):
         """One that a process is not there for any more is over at once."""
-        (other,) = set(HOSTS) - {lead}
-        acts = []
-        for name in names:
-            kind, way, whom, *direction = FAULTS[name]
-            whom = {"lead": lead, "other": other}.get(whom, whom)
-            victims = {
-                "host": lambda whom=whom: self.to_host[whom],
-                "peer": lambda whom=whom: self.to_peer[whom],
-                "process": lambda whom=whom: GroupProcess(self, whom),
-                "store": lambda: self.harness.store,
-            }
-            acts.append(hurt(kind, self.chance, victims[way](), *direction, holds_s=(HOLD_S,)))
+        (other,) = set(LEADERS) - {lead}
+        victims = {
+            "lead": GroupProcess(self.run, lead),
+            "other": GroupProcess(self.run, other),
+            "member": GroupProcess(self.run, self.chance.choice(CONSUMERS)),
+            "way to lead": self.run.to_host[lead],
+            "peer's way to lead": self.run.to_peer[lead],
+            "lead's way to peer": self.run.to_peer[other],
+            "store": self.store,
+            "processors": self.processes,
+        }
+        held_s = {"pauses": self.seconds, "busy": BUSY_S}.get(self.what, HOLD_S)
+        acts = [(kind, victims[whom], *more) for kind, whom, *more in map(KINDS.get, names)]
+        acts = [hurt(kind, self.chance, *given, holds_s=(held_s,)) for kind, *given in acts]
         for ended in await asyncio.gather(*acts, return_exceptions=True):
             if ended is not None and not isinstance(ended, (ProcessLookupError, ChildProcessError)):
                 raise ended
@@ -198,37 +179,21 @@ class ProgressWorkload(Workload):
 
 
 FAULTS = {
-    "SIGKILL of the leading host": ("kill", "process", "lead"),
-    "SIGKILL of the other host": ("kill", "process", "other"),
-    "SIGKILL of a member": ("kill", "process", MEMBERS[0]),
-    "SIGSTOP of the leading host": ("stop", "process", "lead"),
-    "SIGSTOP of the other host": ("stop", "process", "other"),
-    "SIGSTOP of a member": ("stop", "process", MEMBERS[1]),
-    "members do not reach the leading host": ("silence", "host", "lead", "up"),
-    "the leading host does not reach members": ("silence", "host", "lead", "down"),
-    "members and leading host are apart": ("silence", "host", "lead"),
-    "the other host does not reach the leading host": ("silence", "peer", "lead"),
-    "the leading host does not reach the other host": ("silence", "peer", "other"),
-    "the database is locked": ("lock", "store", ""),
+    "SIGKILL of the leading host": ("kill", "lead"),
+    "SIGKILL of the other host": ("kill", "other"),
+    "SIGKILL of a member": ("kill", "member"),
+    "SIGSTOP of the leading host": ("stop", "lead"),
+    "SIGSTOP of the other host": ("stop", "other"),
+    "SIGSTOP of a member": ("stop", "member"),
+    "members do not reach the leading host": ("silence", "way to lead", "up"),
+    "the leading host does not reach members": ("silence", "way to lead", "down"),
+    "members and leading host are apart": ("silence", "way to lead"),
+    "the other host does not reach the leading host": ("silence", "peer's way to lead"),
+    "the leading host does not reach the other host": ("silence", "lead's way to peer"),
+    "the database is locked": ("lock", "store"),
 }
-"""What a round of faults may do, by name: kind of fault, what it hits, of whom."""
-
-
-class GroupProcess(NamedTuple):
-    """A process of the group, whichever has the name now."""
-
-    workload: ProgressWorkload
-    name: str
-
-    @property
-    def child(self):
-        return self.workload.harness.nodes[self.name]._process
-
-    async def end(self, _):
-        self.workload.harness.kill(self.name)
-
-    async def start(self):
-        await asyncio.to_thread(self.workload.start_process, self.name)
+"""What a round of faults may do, by name: kind of fault, and whom it hits."""
+KINDS = {**FAULTS, "pauses": ("stop", "lead"), "busy": ("busy", "processors")}
 
 
 def longest_gap_s(moments, since_ns):

@@ -39,13 +39,14 @@ def until(holds):
 def test_SS_120_wall_clocks_that_step_change_nothing_where_claims_are_in_postgresql(tmp_path, url):
     """By a day to and fro, of the host that leads and of the one that follows: the claim stays, nothing comes again."""
     with GroupRun(tmp_path, url, seed=3, times=TIMES) as run:
-        publisher = begin(run)
+        begin(run)
+        publisher = run.publish("publisher")
         for seconds in STEPS:
             for name in LEADERS:
                 run.set_clock(name, seconds)
             wanted = min(len(acknowledged(run.all_lines())) + 20, TOPICS * LINES)
             until(lambda wanted=wanted: len(acknowledged(run.all_lines())) >= wanted)
-        said = "".join((tmp_path / f"{name}.log").read_text() for name in LEADERS)
+        said = "".join((tmp_path / f"{name}.err").read_text() for name in LEADERS)
         finish(run, publisher)
         assert run.judge() == ([], 0)
     assert said.count("leads it, under epoch 1") == 1
