@@ -49,7 +49,7 @@ class Acked(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A connection is over; `how`: left (and the node has heard it), aborted, taken."""
+    """A connection is over; `how`: left (and the node has heard it), aborted, taken, closed."""
 
     at: float
     client: str

@@ -16,7 +16,7 @@ from typing import ClassVar
 from carried_judge import Acked, Ended, Got, Handed, Hurt, Run, judge, tally
 from faults import hurt
 from node_processes import PATIENCE_S, nodes_of
-from sessions_workload import holder_of
+from sessions_workload import choose_node
 from stored_group import TENTH, write_times
 from workload import Workload, run_beside
 
@@ -46,9 +46,15 @@ PACES_S = (0, 0, 0.01, 0.05)
 """How long an application works at a message, by its connection: some are too slow for what is published."""
 IDLE_S = 0.3
 """So long an application waits for more before it acknowledges what it holds."""
-LAPSES = ("is no member any more: ", "does not lead", "stood still", "the store has not answered for")
-"""What processes say of somebody who was silent for longer than a lease.  Where it is a store, its node sends
-publishers on, and what was not answered is stored again."""
+LAPSES = (
+    "is no member any more: ",
+    "does not lead",
+    "stood still",
+    "the store has not answered for",
+    "says nothing for",
+)
+"""What processes, and clients here, say of somebody who was silent for longer than a lease.  Where it is a store, its
+node sends publishers on, and what was not answered is stored again."""
 LOOK_S = 0.5
 QUIET_S = 4.0
 """After a storm leases end, and what was stored twice comes."""
@@ -166,12 +172,6 @@ class Client:
         if self.connection is not None:
             self.story.events.append(Ended(self.story.now(), self.name, self.connection, how))
 
-    async def end(self):
-        if self.reading is not None:
-            self.reading.cancel()
-        if self.session is not None:
-            await self.session.abort()
-
     async def move(self, what, groupless=0.0):
         if what == "take over":
             await self.come(groupless)
@@ -186,17 +186,6 @@ class Client:
         await self.forget(session, {"leave": "left", "vanish": "aborted"}[what])
         await asyncio.sleep(self.chance.choice([0, 0, 0.3, 1.0]))
         await self.come(groupless)
-
-
-class Silences(logging.Handler):
-    """How often a client has given a node up for its silence, as this process logs it."""
-
-    def __init__(self):
-        super().__init__()
-        self.count = 0
-
-    def emit(self, record):
-        self.count += "says nothing for" in record.getMessage()
 
 
 class CarriedWorkload(Workload):
@@ -218,14 +207,16 @@ class CarriedWorkload(Workload):
 
     @contextlib.asynccontextmanager
     async def open(self):
-        self.story, self.silences = Story(), Silences()
+        self.story = Story()
         if not self.streams:
             is_file = not self.store.startswith("postgresql")
             self.streams = str(self.folder / "messages.db") if is_file else self.store
         config = str(write_times(self.folder, TIMES))
-        logging.getLogger("gapless").addHandler(self.silences)
+        clients_log = logging.FileHandler(self.folder / "clients.log")
+        logging.getLogger("gapless").addHandler(clients_log)
         async with contextlib.AsyncExitStack() as stack:
-            stack.callback(logging.getLogger("gapless").removeHandler, self.silences)
+            stack.callback(clients_log.close)
+            stack.callback(logging.getLogger("gapless").removeHandler, clients_log)
             leader = nodes_of(self.folder, self.streams, ("leader",), "--config", config, role="leader", times=())
             (self.leader,) = await stack.enter_async_context(leader)
             grouped = ("--group-leader", self.leader.address, "--group-store", self.streams, "--group-config", config)
@@ -244,7 +235,8 @@ class CarriedWorkload(Workload):
                 yield
             finally:
                 for one in self.clients:
-                    await one.end()
+                    if one.session is not None:
+                        await one.forget(one.session, "closed")
 
     # -- what is published ------------------------------------------------------------------------------------------
 
@@ -322,10 +314,7 @@ class CarriedWorkload(Workload):
 
     async def hurt_one(self, what):
         kind, _, of_leader = what.partition(" ")
-        node = self.chance.choice(self.nodes)
-        holder = holder_of(self.store, self.chance.choice(tuple(CLIENTS)))
-        if self.chance.random() < 0.8:
-            node = next((one for one in self.nodes if one.name == holder), node)
+        node = choose_node(self.store, self.nodes, tuple(CLIENTS), self.chance)
         if kind == "end":
             await self.end(node)
             return
@@ -390,7 +379,7 @@ class CarriedWorkload(Workload):
             at, before = now, lapsed
 
     def lapsed(self):
-        """How often any process has said so, so far; and clients."""
+        """How often anybody has said so, so far."""
         said = "".join(path.read_text() for path in sorted(self.folder.glob("*.log")))
         lines = [line for line in said.splitlines() if any(words in line for words in LAPSES)]
-        return self.silences.count + sum("any more: it left" not in line for line in lines)
+        return sum("any more: it left" not in line for line in lines)

@@ -60,6 +60,7 @@ class CrowdWorkload(Workload):
     @contextlib.asynccontextmanager
     async def open(self):
         self.codes, self.wills, self.probes, self.memory_mib = Counter(), 0, [], 0.0
+        self.is_reading = False
         self.parts = encode(self.make_connect("x" * DIGITS), 5).split(b"x" * DIGITS)
         if self.stored:
             async with self.open_node():
@@ -79,7 +80,7 @@ class CrowdWorkload(Workload):
 
     async def finish(self):
         """Every id comes and goes, and all of it is collected."""
-        await asyncio.sleep(0.5)
+        await until(lambda: self.probes and self.is_reading)  # they have their sessions before there are too many
         await self.connect_all(self.ids)
         await until(self.is_collected, self.expiry_s + self.collect_s, every_s=1)
 
@@ -88,7 +89,8 @@ class CrowdWorkload(Workload):
             assert not one.done(), one.result()
         self.memory_mib = max(self.memory_mib, read_rss_mib(self.node.child.pid))
         self.sessions_left, self.wills_left = self.count_rows()
-        return self.sessions_left <= LOOKERS and not self.wills_left
+        taken = self.stored + self.codes[0]
+        return self.wills >= taken and self.sessions_left <= LOOKERS and not self.wills_left
 
     def judge(self):
         found = (self.wills, self.sessions_left, self.wills_left)
@@ -141,6 +143,7 @@ class CrowdWorkload(Workload):
         with contextlib.closing(RawClient("reader")) as client:
             await client.connect(self.node.port)
             client.send(SubscribePacket(1, (TopicSubscription("will/#", 1),)))
+            self.is_reading = bool(await client.read())
             while True:
                 packet = await client.read()
                 if isinstance(packet, PublishPacket):

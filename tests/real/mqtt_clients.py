@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections import Counter
+from collections import Counter, deque
 
 import paho.mqtt.client as paho
 from mqtt_judge import SPREAD
 from mqtt_subscribers import HOST, KEEP_ALIVE_S, WRITER_ID
-from node_processes import PATIENCE_S
 
 from statemachines import mqtt_codec
 
@@ -141,48 +140,56 @@ class RawClient:
 
 
 class OncePublisher(RawClient):
-    """Publishes numbers; `sent`: packet id -> (number, whether it was answered by PUBREC)."""
+    """Publishes numbers with QoS 2, so many under way together; it comes again as the standard says.
+
+    `open`: packet id -> (number, whether it was answered by PUBREC); `seen` counts packets of the handshake by name."""
 
     def __init__(self, chance):
-        super().__init__("writer")
+        super().__init__(WRITER_ID)
+        self.count, self.answered, self.is_connected = 0, set(), False
+        self.open, self.seen, self.handed = {}, Counter(), deque()
         self._chance = chance
-        self.open = {}
-        self.count = 0
-        self.seen = Counter()
         self._free = list(range(1, WINDOW + 1))
 
-    async def begin(self, port):
-        """As a client does that comes again: what is open, in its order."""
-        await self.connect(port)
-        for packet_id, (number, is_received) in list(self.open.items()):
-            if is_received:
-                self.send(mqtt_codec.PubrelPacket(packet_id))
-            else:
-                self.send(mqtt_codec.PublishPacket(topic_of(number), b"%d" % number, 2, dup=True, packet_id=packet_id))
+    def start(self, port):
+        self._task = asyncio.ensure_future(self._run(port))
+
+    async def _run(self, port):
+        while True:
+            await self.connect(port)
+            for packet_id, (_, is_received) in list(self.open.items()):
+                if is_received:
+                    self.send(mqtt_codec.PubrelPacket(packet_id))
+                else:
+                    self._send_publish(packet_id, dup=True)
+            self.is_connected = True
+            with contextlib.suppress(OSError):
+                while True:
+                    self._fill_window()
+                    self._take(await self.read())
+            self.is_connected = False
 
     def publish(self):
         self.count += 1
-        packet_id = self._free.pop(self._chance.randrange(len(self._free)))
-        self.open[packet_id] = (self.count, False)
-        self.send(mqtt_codec.PublishPacket(topic_of(self.count), b"%d" % self.count, 2, packet_id=packet_id))
+        self.handed.append(self.count)
+        if self.is_connected:
+            self._fill_window()
 
-    async def go_on(self, place="", after=0, most=10**9):
-        """Until the `after`-th packet at this place, or until `most` are published and complete."""
-        begun = self.seen[place]
-        while True:
-            while self._free and self.count < most:
-                self.publish()
-                self.seen["publish"] += 1
-                if place == "publish" and self.seen[place] - begun >= after:
-                    return
-            if not self.open:
-                return
-            packet = await asyncio.wait_for(self.read(), PATIENCE_S)
-            self.take(packet)
-            if place and self.seen[place] - begun >= after:
-                return
+    def name_message(self, count):
+        return f"p/{count % 3}", count
 
-    def take(self, packet):
+    def _fill_window(self):
+        while self._free and self.handed:
+            packet_id = self._free.pop(self._chance.randrange(len(self._free)))
+            self.open[packet_id] = (self.handed.popleft(), False)
+            self._send_publish(packet_id)
+            self.seen["publish"] += 1
+
+    def _send_publish(self, packet_id, dup=False):
+        topic, number = self.name_message(self.open[packet_id][0])
+        self.send(mqtt_codec.PublishPacket(topic, b"%d" % number, 2, dup=dup, packet_id=packet_id))
+
+    def _take(self, packet):
         number, is_received = self.open.get(packet.packet_id, (0, False))
         if isinstance(packet, mqtt_codec.PubrecPacket):
             assert packet.reason_code in (0, 0x10), packet
@@ -195,38 +202,13 @@ class OncePublisher(RawClient):
             assert is_received
             assert packet.reason_code in (0, 0x92), packet
             self.seen["pubcomp"] += 1
+            self.answered.add(number)
             del self.open[packet.packet_id]
             self._free.append(packet.packet_id)
 
-
-def topic_of(number):
-    return f"p/{number % 3}"
-
-
-class OnceSubscriber(RawClient):
-    """Takes messages with QoS 1, and notes each that is not marked as a repetition of one that it had."""
-
-    def __init__(self, name):
-        super().__init__(name)
-        self.numbers = []
-        self._had = {}
-
-    async def run(self, ports):
-        """For ever, from node to node."""
-        for place in range(10**6):
-            with contextlib.suppress(OSError), contextlib.closing(self):
-                await self.connect(ports[place % len(ports)])
-                if not self.present:
-                    self._had.clear()
-                    filters = (mqtt_codec.TopicSubscription("p/#", 1),)
-                    self.send(mqtt_codec.SubscribePacket(1, filters))
-                while True:
-                    packet = await self.read()
-                    if not isinstance(packet, mqtt_codec.PublishPacket):
-                        continue
-                    number = int(packet.payload)
-                    if not (packet.dup and self._had.get(packet.packet_id) == number):
-                        self.numbers.append(number)
-                    self._had[packet.packet_id] = number
-                    self.send(mqtt_codec.PubackPacket(packet.packet_id))
-            await asyncio.sleep(0.02)
+    async def end(self):
+        """At once; that it has ended by itself is an error."""
+        assert not self._task.done(), self._task.result()
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self.close()

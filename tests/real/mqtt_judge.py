@@ -17,7 +17,7 @@ class MemberReceipt(NamedTuple):
     """What a member printed: its number among members, the payload, the packet id, and whether it was marked."""
 
     member: int
-    payload: int
+    number: int
     packet_id: int
     dup: bool
 
@@ -76,20 +76,30 @@ def judge_shared(wanted, receipts, uncertain):
     that are `wanted`; those that are `uncertain` it sent more than once."""
     members, firsts, wrong = defaultdict(set), {}, []
     for one in receipts:
-        if one.payload in members and one.member in members[one.payload] and not one.dup | (one.payload in uncertain):
+        if one.number in members and one.member in members[one.number] and not one.dup | (one.number in uncertain):
             wrong.append(f"twice without a mark: {one}")
-        members[one.payload].add(one.member)
-        firsts.setdefault(one.payload, one)
+        members[one.number].add(one.member)
+        firsts.setdefault(one.number, one)
     missing = sorted(wanted - set(members))
     wrong += [f"missing: {missing[:10]}"] if missing else []
     shared = sorted(one for one, its in members.items() if len(its) > 1 and one not in uncertain)
     wrong += [f"given to several: {shared[:10]}"] if shared else []
     orders = defaultdict(list)
     for one in firsts.values():
-        orders[one.member, one.payload // SPREAD].append(one.payload)
+        orders[one.member, one.number // SPREAD].append(one.number)
     for its in orders.values():
         wrong += [f"{after} came behind {before}" for before, after in pairwise(its) if after < before]
     return wrong
+
+
+def list_new(receipts, first):
+    """The numbers behind `first` that were given, but for those that are marked as repetitions of what it had."""
+    had, numbers = set(), []
+    for one in receipts:
+        if one.number > first and not (one.dup and (one.number, one.packet_id) in had):
+            numbers.append(one.number - first)
+        had.add((one.number, one.packet_id))
+    return numbers
 
 
 def judge_once(count, numbers):

@@ -53,25 +53,36 @@ def make_paho_properties():
     return properties
 
 
-class MosquittoSubscriber:
+class ProcessSubscriber:
+    """A program that prints what it is given."""
+
+    async def start(self, port):
+        self.child = await asyncio.create_subprocess_exec(*self.make_command(port), stdout=subprocess.PIPE)
+        self._task = asyncio.ensure_future(self._read())
+
+    async def end(self):
+        with contextlib.suppress(ProcessLookupError):
+            self.child.kill()
+        await self.child.wait()
+        await self._task
+
+
+class MosquittoSubscriber(ProcessSubscriber):
     """`mosquitto_sub`: what it prints of each message, packet id and all.  It has no certificate here: over TLS it ends
     when its connection is cut."""
 
-    client_id, topic_filter = CLIENT_ID, "p/#"
+    topic_filter = "p/#"
 
-    def __init__(self, version, files=None):
+    def __init__(self, version, files=None, client_id=CLIENT_ID):
         self.receipts, self.presents = [], []
-        self.is_subscribed = asyncio.Event()
-        self._version = version
+        self.client_id, self._version = client_id, version
 
-    async def start(self, port):
+    def make_command(self, port):
         expiry = ("-x", "3600") if self._version == 5 else ()
         version = "5" if self._version == 5 else "311"
         command = ["stdbuf", "-oL", "mosquitto_sub", "-V", version, "-h", HOST, "-p", str(port), "-d"]
         command += ["-c", "-i", self.client_id, "-q", "1", "-t", self.topic_filter, "-k", str(KEEP_ALIVE_S)]
-        command += ["-F", '{"n":"%p","m":%m}', *expiry]
-        self.child = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
-        self._task = asyncio.ensure_future(self._read())
+        return [*command, "-F", '{"n":"%p","m":%m}', *expiry]
 
     async def _read(self):
         dups = {}
@@ -85,17 +96,9 @@ class MosquittoSubscriber:
                 dups[int(fields[3][1:])] = fields[0] == "d1"
             elif "received CONNACK (0)" in text:
                 self.presents.append(None)
-            elif text.startswith("Subscribed"):
-                self.is_subscribed.set()
 
     def make_receipt(self, *given):
         return Receipt(*given)
-
-    async def end(self):
-        with contextlib.suppress(ProcessLookupError):
-            self.child.kill()
-        await self.child.wait()
-        await self._task
 
 
 class GroupMember(MosquittoSubscriber):
@@ -104,8 +107,8 @@ class GroupMember(MosquittoSubscriber):
     topic_filter = "$share/g/jobs/#"
 
     def __init__(self, number, receipts, version):
-        super().__init__(version)
-        self.client_id, self.number, self.receipts = f"member{number}", number, receipts
+        super().__init__(version, client_id=f"member{number}")
+        self.number, self.receipts = number, receipts
 
     def make_receipt(self, *given):
         return MemberReceipt(self.number, *given)
@@ -114,12 +117,12 @@ class GroupMember(MosquittoSubscriber):
 class PahoSubscriber:
     """paho-mqtt, in its own thread."""
 
-    def __init__(self, version, files=None):
-        self.receipts, self.presents = [], []
+    def __init__(self, version, files=None, client_id=CLIENT_ID):
+        self.receipts, self.presents, self.client_id = [], [], client_id
         is_5 = version == 5
         given = {} if is_5 else {"clean_session": False}
         protocol = paho.MQTTv5 if is_5 else paho.MQTTv311
-        self._client = paho.Client(paho.CallbackAPIVersion.VERSION2, CLIENT_ID, protocol=protocol, **given)
+        self._client = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id, protocol=protocol, **given)
         if files is not None:
             self._client.tls_set_context(files.make_context())
         self._connecting = {"clean_start": False, "properties": make_paho_properties()} if is_5 else {}
@@ -180,7 +183,7 @@ class AiomqttSubscriber:
             await self._task
 
 
-class MqttJsSubscriber:
+class MqttJsSubscriber(ProcessSubscriber):
     """MQTT.js, which `MQTT_JS` runs; its package is in `modules`."""
 
     def __init__(self, modules, version):
@@ -188,10 +191,8 @@ class MqttJsSubscriber:
         self._modules = modules
         self._level = "5" if version == 5 else "4"
 
-    async def start(self, port):
-        command = ["node", str(MQTT_JS), str(self._modules), CLIENT_ID, str(port), str(KEEP_ALIVE_S), self._level]
-        self.child = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
-        self._task = asyncio.ensure_future(self._read())
+    def make_command(self, port):
+        return ["node", str(MQTT_JS), str(self._modules), CLIENT_ID, str(port), str(KEEP_ALIVE_S), self._level]
 
     async def _read(self):
         async for line in self.child.stdout:
@@ -200,12 +201,6 @@ class MqttJsSubscriber:
                 self.presents.append(found["present"])
             else:
                 self.receipts.append(Receipt(int(found["n"]), found["m"], found["dup"]))
-
-    async def end(self):
-        with contextlib.suppress(ProcessLookupError):
-            self.child.kill()
-        await self.child.wait()
-        await self._task
 
 
 def install_mqtt_js(folder):

@@ -100,6 +100,13 @@ def holder_of(store, client):
     return None
 
 
+def choose_node(store, nodes, clients, chance):
+    """Most often the one that has the session of some client."""
+    holder = holder_of(store, chance.choice(clients))
+    aimed = [node for node in nodes if node.name == holder] if chance.random() < 0.8 else []
+    return chance.choice(aimed or nodes)
+
+
 class Copies:
     """What was stored at any time, though it is deleted meanwhile.  It is not to be read while the store is hurt: who
     hurts it waits here, too."""
@@ -195,9 +202,7 @@ class SessionsWorkload(Workload):
             await hurt(kind, self.chance, self.store if kind == "lock" else self.way)
             return
         whole = await self.list_whole()
-        holder = holder_of(self.store, self.chance.choice(["one", "two"]))
-        aimed = [node for node in whole if node.name == holder] if self.chance.random() < 0.8 else []
-        node = self.chance.choice(aimed or whole)
+        node = choose_node(self.store, whole, ("one", "two"), self.chance)
         self.hurting[node.name] = self.begin(hurt(what, self.chance, node))
         self.done[what] += 1
 

@@ -40,7 +40,7 @@ def test_the_judge_sees_what_is_missing_moved_doubled_and_given_to_two():
     assert judge_shared(wanted, [one, two, three], set()) == []
     assert judge_shared(wanted, [one, two, two._replace(dup=True), three], set()) == []
     assert judge_shared(wanted, [one, two._replace(member=1), three], set()) == []
-    assert judge_shared(wanted, [one, two, two._replace(member=1), three], {two.payload}) == []
+    assert judge_shared(wanted, [one, two, two._replace(member=1), three], {two.number}) == []
     assert "missing" in judge_shared(wanted, [one, three], set())[0]
     assert "behind" in judge_shared(wanted, [one, three, two], set())[0]
     assert "twice" in judge_shared(wanted, [one, two, two, three], set())[0]
