@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
+import itertools
 import json
 import random
 import subprocess
 import sys
-from contextlib import nullcontext
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from soak_totals import Totals, empty_folder
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "real"))
 
-import carried_run
-import many_topics_run
-import mqtt_run
-import progress_run
-import sessions_run
-import unreachable_run
+import run
+from mqtt_subscribers import CLIENTS
 
 from statemachines.testing.cursor_recovery import crash_run, crowd_run, interrupted_run
-from statemachines.testing.postgres import PostgresServer
 
 STORM = 8
 """Faults of a storm over sessions that share streams, and moves in the calm behind it: half a minute each."""
@@ -56,77 +53,59 @@ def break_off(totals: Totals, places: int) -> None:
     totals.calls_broken_off += places
 
 
+def play_workload(
+    totals: Totals, name: str, faults: int, *, on_postgres: bool = False, **options: Any
+) -> tuple[Counter[str], dict[str, Any]]:
+    """A run of real processes that are hurt under a load: what was done, and what there was."""
+    url = "postgres" if on_postgres else ""
+    given = [f"--{option} {value}" for option, value in options.items()] + ["--store postgres"] * on_postgres
+    folder = empty_folder(f"{name}{''.join(given)}".replace(" ", ""))
+    again = " ".join([f"python tests/real/run.py {name} --first {totals.seed} --faults {faults}", *given])
+    with run.prepare_store(url, run.find_workload(name), folder / "store.db") as store:
+        done, said, wrong = run.run_seed(name, folder, store, totals.seed, faults, **options)
+    totals.count_violations(*(f"{name}: {one}; files are in {folder}" for one in wrong), again=again)
+    return done, said
+
+
 def kill_nodes(totals: Totals, faults: int) -> None:
     """Clients of sessions, and publishers that go on, while their nodes are killed and stopped: over a file, and in
     every other round over a PostgreSQL of its own."""
-    folder = empty_folder("sessions")
     on_postgres = bool(totals.seed % 2)
-    with PostgresServer() if on_postgres else nullcontext() as server:
-        store = str(folder / "sessions.db") if server is None else server.database("sessions")
-        done, answered, wrong = sessions_run.run_seed(folder, store, totals.seed, faults)
-    totals.nodes_hurt += sum(done.values())
-    totals.hurt_on_postgres += sum(done.values()) * on_postgres
-    totals.hurt_in_a_run = sum(done.values())
-    totals.through_sessions += answered
-    again = f"python tests/real/sessions_run.py --first {totals.seed} --runs 1 --faults {faults}"
-    again += " --store URL" * on_postgres
-    totals.count_violations(
-        *(f"sessions, seed {totals.seed}: {one}; files are in {folder}" for one in wrong), again=again
-    )
+    done, said = play_workload(totals, "sessions", faults, on_postgres=on_postgres)
+    totals.nodes_hurt += done.total()
+    totals.hurt_on_postgres += done.total() * on_postgres
+    totals.hurt_in_a_run = done.total()
+    totals.through_sessions += said["messages"]
 
 
 def kill_mqtt_nodes(totals: Totals, faults: int) -> None:
     """MQTT clients of others keep their process while the nodes that they are at are killed and stopped, so many times
     in all: one node and two, over a file and over PostgreSQL, all four at the same time.  Each kind has its round."""
-    folder = empty_folder("mqtt")
-    client = mqtt_run.CLIENTS[totals.seed % len(mqtt_run.CLIENTS)]
     each = -(-faults // 4)
-
-    async def play(names: str, store: str) -> None:
-        kind = store.partition(":")[0] if ":" in store else "file"
-        own = folder / f"{kind}-{len(names)}"
-        own.mkdir()
-        played = mqtt_run.play(own, store, client, totals.seed, each, kinds=("kill", "stop"), names=tuple(names))
-        wrong, met, count, repeats = await played
-        totals.mqtt_nodes_killed += met
-        totals.mqtt_void += each - met
-        totals.through_mqtt += count
-        totals.mqtt_repeats += repeats
-        again = (
-            f"python tests/real/mqtt_run.py --client {client} --seed {totals.seed} --faults {each} --kinds kill,stop"
-        )
-        again += f" --nodes {len(names)}" + " --store postgres" * (kind != "file")
-        what = f"{client}, seed {totals.seed}, {len(names)} nodes, {kind}"
-        totals.count_violations(*(f"{what}: {one}; files are in {own}" for one in wrong), again=again)
-
-    async def play_all(server: PostgresServer) -> None:
-        places = [(names, str(folder / f"{names}.db")) for names in ("a", "ab")]
-        places += [(names, server.database(f"mqtt_{names}")) for names in ("a", "ab")]
-        await asyncio.gather(*(play(*one) for one in places))
-
-    with PostgresServer() as server:
-        asyncio.run(play_all(server))
+    given = {"client": CLIENTS[totals.seed % len(CLIENTS)], "kinds": "kill,stop"}
+    with ThreadPoolExecutor() as threads:
+        places = itertools.product((1, 2), (False, True))
+        runs = [
+            threads.submit(play_workload, totals, "mqtt", each, nodes=nodes, on_postgres=on_postgres, **given)
+            for nodes, on_postgres in places
+        ]
+    for one in runs:
+        _, said = one.result()
+        totals.mqtt_nodes_killed += said["met"]
+        totals.mqtt_void += each - said["met"]
+        totals.through_mqtt += said["messages"]
+        totals.mqtt_repeats += said["sent again by the publisher"]
 
 
 def share_streams(totals: Totals, faults: int) -> None:
     """Sessions that share streams of groups, in storms of so many faults in all, and the calm behind each; over files,
     or a PostgreSQL of its own."""
-    folder = empty_folder("carried")
-    on_postgres = bool(totals.seed % 2)
     rounds = -(-faults // STORM)
     each = -(-faults // rounds)
-    with PostgresServer() if on_postgres else nullcontext() as server:
-        files = [str(folder / "sessions.db"), str(folder / "messages.db")]
-        stores = files if server is None else [server.database("sessions"), server.database("streams")]
-        done, what, wrong = carried_run.run_seed(folder, *stores, totals.seed, rounds, each, each)
-    totals.hurt_sharing += what["hurt"]
+    done, said = play_workload(totals, "carried", each, on_postgres=bool(totals.seed % 2), rounds=rounds, moves=each)
+    totals.hurt_sharing += said["hurt"]
     totals.calm_moves += sum(count for name, count in done.items() if name.startswith("calm"))
-    totals.through_groups += what["given"]
-    again = f"python tests/real/carried_run.py --first {totals.seed} --rounds {rounds} --faults {each} --moves {each}"
-    again += " --store URL" * on_postgres
-    totals.count_violations(
-        *(f"shared streams, seed {totals.seed}: {one}; files are in {folder}" for one in wrong), again=again
-    )
+    totals.through_groups += said["given"]
 
 
 def slow_link(totals: Totals, samples: int) -> None:
@@ -146,30 +125,24 @@ def slow_link(totals: Totals, samples: int) -> None:
 
 def start_many_topics(totals: Totals, topics: int) -> None:
     """A group finds many topics beside busy processes; a second member joins, and gets half of them."""
-    folder = empty_folder("many")
-    told = many_topics_run.run(folder, topics, BUSY, hosts=HOSTS)
-    totals.many_topics += told.messages
-    totals.claims_lost += told.elected - 1
-    totals.count_violations(*(f"many topics: {what}; its files are in {folder}" for what in told.wrong))
+    _, said = play_workload(totals, "many_topics", 0, topics=topics, busy=BUSY, hosts=HOSTS)
+    totals.many_topics += said["messages"]
+    totals.claims_lost += said["elected"] - 1
 
 
 def cut_off(totals: Totals, rounds: int) -> None:
     """Members that do not reach the leading host, in the way whose turn it is; they are to be served so many times."""
-    way, stays = unreachable_run.CASES[totals.seed % len(unreachable_run.CASES)]
-    folder = empty_folder("unreachable")
-    came, wrong = unreachable_run.run_case(folder, way, stays, rounds)
+    kinds = run.find_workload("unreachable").kinds
+    way, stays = kinds[totals.seed // 2 % len(kinds)], not totals.seed % 2
+    _, said = play_workload(totals, "unreachable", 1, way=way, stays=int(stays), rounds=rounds)
     totals.cut_off += 1
-    totals.through_relays += came
-    totals.count_violations(*(f"members cut off ({way}, {stays}): {what}; files are in {folder}" for what in wrong))
+    totals.through_relays += said["messages"]
 
 
 def pause_leaders(totals: Totals, rounds: int) -> None:
     """The leading host of a group stands still for 2 s, at any moment: it keeps its claim."""
-    folder = empty_folder("pauses")
-    with progress_run.ProgressStage(folder) as stage:
-        for told in progress_run.play_pauses(stage, rounds, progress_run.PAUSE_S, random.Random(totals.seed)):
-            totals.leaders_paused += 1
-            totals.count_violations(*[f"{told}; files are in {folder}"] * told.elected)
+    done, _ = play_workload(totals, "progress", rounds, what="pauses")
+    totals.leaders_paused += done["pauses"]
 
 
 def crowd_queue(totals: Totals, lives: int) -> None:

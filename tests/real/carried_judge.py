@@ -24,11 +24,11 @@ class Handed(NamedTuple):
 
 
 class Got(NamedTuple):
-    """A client was given a message over its connection `connection`, a number of the run; `packet` 0: QoS 0."""
+    """A client was given a message over its connection `connection`, one of the run; `packet` 0: QoS 0."""
 
     at: float
     client: str
-    connection: int
+    connection: tuple
     filter: str
     topic: str
     number: int
@@ -49,11 +49,11 @@ class Acked(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A connection is over; `how`: left (and the node has heard it), moved (by its node), aborted, taken."""
+    """A connection is over; `how`: left (and the node has heard it), aborted, taken, closed."""
 
     at: float
     client: str
-    connection: int
+    connection: tuple
     how: str
 
 
@@ -125,10 +125,10 @@ def beyond_the_maximum(run):
     return wrong
 
 
-def was_hurt(run, begin, end, also=()):
-    """Whether anybody was at some time between the two."""
-    kinds = {"killed", "stopped", "store", "lapsed", *also}
-    return any(one.what in kinds and one.at <= end and one.to + SLACK_S >= begin for one in run.hurts)
+def was_hurt(run, begin, end, closed=False):
+    """Whether anybody was at some time between the two; `closed`: or ended in good order."""
+    hurts = [one for one in run.hurts if closed or one.what != "closed"]
+    return any(one.at <= end and one.to + SLACK_S >= begin for one in hurts)
 
 
 def published(run):
@@ -149,7 +149,7 @@ def came_twice(run):
         twice = f"{one.message} came to {other.client}, and then to {one.client}"
         if one.filter in run.groups:
             wrong.append(f"{twice}, and has one row")
-        elif not was_hurt(run, begun[one.message[1:]], one.at, ("closed",)):
+        elif not was_hurt(run, begun[one.message[1:]], one.at, closed=True):
             wrong.append(f"{twice}, and nobody was hurt")
     return wrong
 
@@ -172,9 +172,8 @@ def out_of_order(run):
         of = (one.client, one.filter, one.topic)
         if not one.dup and one.number < last.get(of, -1) and one.message not in seen:
             at = begun[one.message[1:]]
-            also = () if one.filter in run.groups else ("closed",)
             moved = one.filter in run.own and any(at <= move <= one.at for move in moves[one.client])
-            if not moved and not was_hurt(run, at, one.at, also):
+            if not moved and not was_hurt(run, at, one.at, one.filter not in run.groups):
                 wrong.append(f"{one.message} came to {one.client} behind {last[of]}, and nobody was hurt")
         last[of] = max(last.get(of, -1), one.number)
         seen.add(one.message)
@@ -214,5 +213,6 @@ def tally(run):
         "marked": sum(one.dup for one in run.gots),
         "stored twice": sum(1 for count in unmarked.values() if count > 1),
         "hurt": len(hurts),
+        "connections": len({one.connection for one in run.gots}),
         "ends": dict(Counter(one.how for one in run.events if isinstance(one, Ended))),
     }

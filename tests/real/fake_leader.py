@@ -9,8 +9,7 @@ import struct
 import threading
 
 import msgspec
-
-from tests.real.outside import LEADER, identity_of
+from outside import LEADER, identity_of
 
 HIGH = 2**62
 END = 2**63 - 1

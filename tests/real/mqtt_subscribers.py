@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import aiomqtt
 import paho.mqtt.client as paho
+from mqtt_judge import MemberReceipt
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
@@ -52,35 +53,12 @@ def make_paho_properties():
     return properties
 
 
-class MosquittoSubscriber:
-    """`mosquitto_sub`: what it prints of each message, packet id and all.  It has no certificate here: over TLS it ends
-    when its connection is cut."""
-
-    def __init__(self, version, files=None):
-        self.receipts, self.presents = [], []
-        self._version = version
+class ProcessSubscriber:
+    """A program that prints what it is given."""
 
     async def start(self, port):
-        expiry = ("-x", "3600") if self._version == 5 else ()
-        version = "5" if self._version == 5 else "311"
-        command = ["stdbuf", "-oL", "mosquitto_sub", "-V", version, "-h", HOST, "-p", str(port), "-d"]
-        command += ["-c", "-i", CLIENT_ID, "-q", "1", "-t", "p/#", "-k", str(KEEP_ALIVE_S)]
-        command += ["-F", '{"n":"%p","m":%m}', *expiry]
-        self.child = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+        self.child = await asyncio.create_subprocess_exec(*self.make_command(port), stdout=subprocess.PIPE)
         self._task = asyncio.ensure_future(self._read())
-
-    async def _read(self):
-        dups = {}
-        async for line in self.child.stdout:
-            text = line.decode()
-            if text.startswith("{"):
-                found = json.loads(text)
-                self.receipts.append(Receipt(int(found["n"]), found["m"], dups.get(found["m"], False)))
-            elif "received PUBLISH (" in text:
-                fields = text.split("(")[1].split(", ")
-                dups[int(fields[3][1:])] = fields[0] == "d1"
-            elif "received CONNACK" in text:
-                self.presents.append(None)
 
     async def end(self):
         with contextlib.suppress(ProcessLookupError):
@@ -89,15 +67,62 @@ class MosquittoSubscriber:
         await self._task
 
 
+class MosquittoSubscriber(ProcessSubscriber):
+    """`mosquitto_sub`: what it prints of each message, packet id and all.  It has no certificate here: over TLS it ends
+    when its connection is cut."""
+
+    topic_filter = "p/#"
+
+    def __init__(self, version, files=None, client_id=CLIENT_ID):
+        self.receipts, self.presents = [], []
+        self.client_id, self._version = client_id, version
+
+    def make_command(self, port):
+        expiry = ("-x", "3600") if self._version == 5 else ()
+        version = "5" if self._version == 5 else "311"
+        command = ["stdbuf", "-oL", "mosquitto_sub", "-V", version, "-h", HOST, "-p", str(port), "-d"]
+        command += ["-c", "-i", self.client_id, "-q", "1", "-t", self.topic_filter, "-k", str(KEEP_ALIVE_S)]
+        return [*command, "-F", '{"n":"%p","m":%m}', *expiry]
+
+    async def _read(self):
+        dups = {}
+        async for line in self.child.stdout:
+            text = line.decode()
+            if text.startswith("{"):
+                found = json.loads(text)
+                self.receipts.append(self.make_receipt(int(found["n"]), found["m"], dups.get(found["m"], False)))
+            elif "received PUBLISH (" in text:
+                fields = text.split("(")[1].split(", ")
+                dups[int(fields[3][1:])] = fields[0] == "d1"
+            elif "received CONNACK (0)" in text:
+                self.presents.append(None)
+
+    def make_receipt(self, *given):
+        return Receipt(*given)
+
+
+class GroupMember(MosquittoSubscriber):
+    """One of a group; all of them write to one list, in the order in which they print."""
+
+    topic_filter = "$share/g/jobs/#"
+
+    def __init__(self, number, receipts, version):
+        super().__init__(version, client_id=f"member{number}")
+        self.number, self.receipts = number, receipts
+
+    def make_receipt(self, *given):
+        return MemberReceipt(self.number, *given)
+
+
 class PahoSubscriber:
     """paho-mqtt, in its own thread."""
 
-    def __init__(self, version, files=None):
-        self.receipts, self.presents = [], []
+    def __init__(self, version, files=None, client_id=CLIENT_ID):
+        self.receipts, self.presents, self.client_id = [], [], client_id
         is_5 = version == 5
         given = {} if is_5 else {"clean_session": False}
         protocol = paho.MQTTv5 if is_5 else paho.MQTTv311
-        self._client = paho.Client(paho.CallbackAPIVersion.VERSION2, CLIENT_ID, protocol=protocol, **given)
+        self._client = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id, protocol=protocol, **given)
         if files is not None:
             self._client.tls_set_context(files.make_context())
         self._connecting = {"clean_start": False, "properties": make_paho_properties()} if is_5 else {}
@@ -158,7 +183,7 @@ class AiomqttSubscriber:
             await self._task
 
 
-class MqttJsSubscriber:
+class MqttJsSubscriber(ProcessSubscriber):
     """MQTT.js, which `MQTT_JS` runs; its package is in `modules`."""
 
     def __init__(self, modules, version):
@@ -166,10 +191,8 @@ class MqttJsSubscriber:
         self._modules = modules
         self._level = "5" if version == 5 else "4"
 
-    async def start(self, port):
-        command = ["node", str(MQTT_JS), str(self._modules), CLIENT_ID, str(port), str(KEEP_ALIVE_S), self._level]
-        self.child = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
-        self._task = asyncio.ensure_future(self._read())
+    def make_command(self, port):
+        return ["node", str(MQTT_JS), str(self._modules), CLIENT_ID, str(port), str(KEEP_ALIVE_S), self._level]
 
     async def _read(self):
         async for line in self.child.stdout:
@@ -178,12 +201,6 @@ class MqttJsSubscriber:
                 self.presents.append(found["present"])
             else:
                 self.receipts.append(Receipt(int(found["n"]), found["m"], found["dup"]))
-
-    async def end(self):
-        with contextlib.suppress(ProcessLookupError):
-            self.child.kill()
-        await self.child.wait()
-        await self._task
 
 
 def install_mqtt_js(folder):

@@ -11,12 +11,13 @@ import time
 from collections import Counter
 from itertools import pairwise
 
+from stored_group import TENTH, write_times
+
 from statemachines.demo.shared_subscriptions import account
 from statemachines.drivers.lives import begin_log
 from statemachines.drivers.shared_subscriptions import consumer_file
 from statemachines.drivers.shared_subscriptions.publisher import Publisher
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore
-from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import Scan
 from statemachines.shared_subscriptions.names import record_name
 from statemachines.testing.process_harness import free_port
@@ -26,9 +27,6 @@ from statemachines.trace.log import kill_row, read_logs
 from statemachines_reports.pipeline import analyze
 
 SUBSCRIPTION = "$shared/g/#"
-TENTH = {
-    field: getattr(Configuration(), field) // 10 for field in Configuration.__struct_fields__ if field.endswith("_ms")
-}
 CALM = {"validity_ms": 600_000, "ping_timeout_ms": 540_000, "revoke_timeout_ms": 600_000, "claim_ttl_ms": 600_000}
 """Nobody expires, nothing is taken from anybody who has not answered: what comes twice has no excuse."""
 
@@ -39,8 +37,7 @@ class Stage:
     """A store, a leader host, consumers with files of their own, and all that was published, by topic."""
 
     def __init__(self, folder, **times):
-        config = folder / "group.toml"
-        config.write_text("".join(f"{key} = {value}\n" for key, value in {**TENTH, **times}.items()))
+        config = write_times(folder, {**TENTH, **times})
         self.trace = folder / "trace"
         self.nodes = GroupHarness(folder / "nodes", config=config, trace=self.trace)
         self.nemesis = begin_log(self.trace, "nemesis~1")

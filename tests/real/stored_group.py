@@ -10,6 +10,19 @@ import asyncio
 from statemachines.drivers.shared_subscriptions import Publisher
 from statemachines.drivers.shared_subscriptions.groups import declare
 from statemachines.drivers.shared_subscriptions.node_commands import read_configuration
+from statemachines.shared_subscriptions.configuration import Configuration
+
+TENTH = {
+    field: getattr(Configuration(), field) // 10 for field in Configuration.__struct_fields__ if field.endswith("_ms")
+}
+"""Times of a group: a tenth of the defaults."""
+
+
+def write_times(folder, times):
+    """The file of them."""
+    path = folder / "group.toml"
+    path.write_text("".join(f"{key} = {value}\n" for key, value in times.items()))
+    return path
 
 
 def declare_group(store, subscription="$shared/g/#", *, config=None, start="beginning", order=None):

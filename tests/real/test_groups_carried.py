@@ -6,8 +6,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from carried_judge import judge, tally
-from carried_run import play
+from carried_workload import CarriedWorkload
+from run import play
 
 from statemachines.testing.postgres import PostgresServer
 
@@ -26,7 +26,9 @@ def stores(request, tmp_path):
     "moves", [["leave", "end"], pytest.param(["leave", "take over", "end"], marks=pytest.mark.long)], ids=len
 )
 def test_PS_261_PS_264_PS_287_streams_go_on_without_gap_and_in_the_calm_without_repetition(tmp_path, stores, moves):
-    done, run = asyncio.run(play(tmp_path, *stores, seed=1, plan=[(["kill"], moves)]))
-    assert judge(run) == []
-    assert sum(done.values()) == 1 + len(moves)
-    assert tally(run)["given"]
+    sessions, streams = stores
+    workload = CarriedWorkload(tmp_path, sessions, 1, streams=streams)
+    asyncio.run(play(workload, ["storm", "kill", "calm", *(f"calm {move}" for move in moves)]))
+    assert workload.judge() == []
+    assert workload.done.total() == 1 + len(moves)
+    assert workload.tally()["given"]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from unreachable_run import run_case
+from run import run_seed
 
 
 @pytest.mark.long
 def test_members_that_do_not_reach_the_leader_are_served_through_the_other_host(tmp_path):
     """What they say does not arrive there; a third one reaches the leader alone."""
-    _, wrong = run_case(tmp_path, "up", stays=True)
+    _, _, wrong = run_seed("unreachable", tmp_path, "", 1, 1, way="up")
     assert wrong == []

@@ -3,15 +3,14 @@ one (CLOCK_BOOTTIME) goes on, and so do the others; `stepped_clock.py` has both 
 
 from __future__ import annotations
 
-import signal
 import time
 
 import pytest
-from groups_run import CONSUMERS, LEADERS, LINES, RATE, Run, begin, finish
-from stage import TENTH
+from groups_workload import CONSUMERS, LEADERS, LINES, GroupRun, begin, finish
+from stored_group import TENTH
 
 SLEEPER, OTHERS = CONSUMERS[0], CONSUMERS[1:]
-"""The network of the first goes by a relay."""
+"""The network of the first goes by a proxy."""
 
 LEASE_S = (TENTH["ping_interval_ms"] + TENTH["ping_timeout_ms"]) / 1_000
 
@@ -25,26 +24,26 @@ def until(holds, what):
 
 @pytest.mark.long
 def test_SS_10_who_slept_while_its_streams_became_others_delivers_nothing_under_its_old_grants(tmp_path):
-    with Run(tmp_path, str(tmp_path / "messages.db"), seed=5, times=TENTH) as run:
+    with GroupRun(tmp_path, str(tmp_path / "messages.db"), seed=5, times=TENTH) as run:
         everything = run.topics
         run.topics = {topic: lines[: LINES // 2] for topic, lines in everything.items()}
-        assert begin(run).wait(60) == 0
+        begin(run)
+        assert run.publish("publisher").wait() == 0
         until(lambda: len(run.lines(SLEEPER)) > 20, "the sleeper gets its share")
-        child = run.of[SLEEPER]
+        child, line = run.nodes[SLEEPER], run.to_host[LEADERS[0]]
         fell, fell_ns = time.monotonic(), time.time_ns()
-        run.relay.open.clear()
-        child.send_signal(signal.SIGSTOP)
+        line.block()
+        child.stop()
         until(lambda: "it expired" in log(tmp_path, f"{SLEEPER}~1"), "it is given up")
         had = {line[1] for line in run.lines(SLEEPER)}
         run.topics = everything
-        publisher = publish_rest(run)
+        publisher = run.publish("publisher-2", LINES // 2)
         until(lambda: had <= taken_since(run, fell_ns), "its streams are others'")
-        run.clocks[SLEEPER][1] += time.monotonic() - fell
-        run.write_clock(SLEEPER)
+        run.set_clock(SLEEPER, slept_s=time.monotonic() - fell)
         woke_ns = time.time_ns()
-        child.send_signal(signal.SIGCONT)
+        child.resume()
         time.sleep(3 * LEASE_S)  # it has the store, and nobody has told it anything yet
-        run.relay.open.set()
+        line.heal()
         finish(run, publisher)
         assert run.judge()[0] == []
         got = [line for line in run.lines(SLEEPER) if line[0] == "got"]
@@ -54,19 +53,9 @@ def test_SS_10_who_slept_while_its_streams_became_others_delivers_nothing_under_
         assert len(late) <= 5, "but for the batch that it had in hand when it fell asleep"
 
 
-def publish_rest(run):
-    """The second half of each topic."""
-    folder = run.folder / "rest"
-    folder.mkdir()
-    for topic, lines in run.topics.items():
-        (folder / topic).write_bytes(b"".join(line + b"\n" for line in lines[LINES // 2 :]))
-    paced = ("--input", folder, "--rate", RATE, "--batch", "5", "--state", run.folder)
-    return run.start("publisher-2", "publisher", "--store", run.store, *paced)
-
-
 def log(folder, life):
     """What a leader host has said of one life."""
-    said = "".join((folder / f"{name}.log").read_text() for name in LEADERS)
+    said = "".join((folder / f"{name}.err").read_text() for name in LEADERS)
     return "\n".join(line for line in said.splitlines() if f" {life}" in line)
 
 

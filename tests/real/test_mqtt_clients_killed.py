@@ -9,8 +9,10 @@ from contextlib import nullcontext
 import pytest
 import trustme
 from long_cases import mark_long
-from mqtt_run import PahoPublisher, judge, judge_trace, list_repeats, play
+from mqtt_clients import PahoPublisher
+from mqtt_judge import judge, list_repeats
 from mqtt_subscribers import CLIENT_ID, WRITER_ID, ClientFiles, MosquittoSubscriber, Receipt
+from run import run_seed
 
 from statemachines.mqtt_codec import ConnackPacket, Decoder, PublishPacket, encode
 from statemachines.testing.postgres import PostgresServer
@@ -40,16 +42,15 @@ def write_certificates(folder):
     return found, ("--tls-ca", ca, "--tls-cert", cert, "--tls-key", key)
 
 
-def run(folder, client, faults, on_postgres, by_certificate, names="ab"):
-    files, options = write_certificates(folder) if by_certificate else (None, ())
+def run(folder, client, faults, on_postgres, by_certificate, nodes=2):
+    files, options = write_certificates(folder) if by_certificate else ({}, ())
     with PostgresServer() if on_postgres else nullcontext() as server:
         store = str(folder / "s.db") if server is None else server.database("sessions")
-        played = play(folder, store, client, 5, len(faults), kinds=faults, files=files, options=options, names=names)
-        wrong, met, count, _ = asyncio.run(played)
+        given = {"client": client, "kinds": ",".join(faults), "files": files, "node_options": options, "nodes": nodes}
+        _, said, wrong = run_seed("mqtt", folder, store, 5, len(faults), **given)
     assert wrong == []
-    assert met == len(faults)
-    assert count > 10
-    assert judge_trace(folder) == []
+    assert said["met"] == len(faults)
+    assert said["messages"] > 10
     assert all("Traceback" not in one.read_text() for one in folder.glob("*.log"))
 
 
@@ -60,18 +61,18 @@ def test_a_client_that_keeps_its_process_misses_nothing_when_its_node_is_killed(
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("client", "on_postgres", "by_certificate", "names"),
+    ("client", "on_postgres", "by_certificate", "nodes"),
     [
-        ("mqttjs5", False, False, "ab"),
-        ("mqttjs5", True, False, "a"),
-        ("mqttjs3", True, False, "ab"),
-        ("aiomqtt5", True, False, "ab"),
-        ("paho5", False, True, "ab"),
+        ("mqttjs5", False, False, 2),
+        ("mqttjs5", True, False, 1),
+        ("mqttjs3", True, False, 2),
+        ("aiomqtt5", True, False, 2),
+        ("paho5", False, True, 2),
     ],
 )
-def test_twenty_kills_and_stops(tmp_path, client, on_postgres, by_certificate, names):
+def test_twenty_kills_and_stops(tmp_path, client, on_postgres, by_certificate, nodes):
     """MQTT.js comes from npm; a single node comes back while its clients wait."""
-    run(tmp_path, client, ("kill", "stop") * 10, on_postgres, by_certificate, names)
+    run(tmp_path, client, ("kill", "stop") * 10, on_postgres, by_certificate, nodes)
 
 
 def test_the_judge_sees_what_is_missing_moved_doubled_and_a_session_that_is_gone():

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-
-from mqtt_once_run import count_moved, judge_once, play_once
+from mqtt_judge import count_moved, judge_once
+from run import run_seed
 
 
 def test_MQ_120_each_message_comes_once_whenever_the_publishers_node_is_killed(tmp_path):
-    wrong, met, count, _ = asyncio.run(play_once(tmp_path, str(tmp_path / "s.db"), 5, 4))
+    met, said, wrong = run_seed("once", tmp_path, str(tmp_path / "s.db"), 5, 4)
     assert wrong == []
-    assert met.total() == 4
-    assert count > 20
+    assert met.total() == said["met"] == 4
+    assert said["messages"] > 20
     assert all("Traceback" not in one.read_text() for one in tmp_path.glob("*.log"))
 
 

@@ -6,8 +6,8 @@ import asyncio
 import signal
 from collections import Counter
 
-from mqtt_once_run import KEPT, RawClient
-from mqtt_run import PATIENCE_S, mqtt_nodes, until
+from mqtt_clients import KEPT, RawClient
+from node_processes import PATIENCE_S, mqtt_nodes, until
 
 from statemachines import mqtt_codec
 

@@ -7,7 +7,9 @@ import random
 import signal
 
 import pytest
-from sessions_run import PATIENCE_S, NodeProcess, Publisher, Subscriber, copies_in, judge, must_come, nodes_of
+from node_processes import PATIENCE_S, NodeProcess, nodes_of
+from sessions_judge import judge, must_come
+from sessions_workload import Publisher, Subscriber, copies_in
 
 from statemachines import cli
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher

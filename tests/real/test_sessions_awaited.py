@@ -7,7 +7,7 @@ import signal
 from urllib.parse import urlsplit
 
 import pytest
-from sessions_run import PATIENCE_S
+from node_processes import PATIENCE_S
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
 from statemachines.drivers.persistent_sessions.store import open_session_store

@@ -14,8 +14,9 @@ from collections import Counter, defaultdict
 from contextlib import closing, contextmanager
 
 import pytest
+from node_processes import PATIENCE_S, nodes_of
 from outside import Process
-from sessions_run import PATIENCE_S, holder_of, nodes_of
+from sessions_workload import holder_of
 
 from statemachines.drivers.persistent_sessions import PersistentSession
 from statemachines.drivers.shared_subscriptions import Publisher

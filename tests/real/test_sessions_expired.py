@@ -7,7 +7,7 @@ import json
 import sqlite3
 from contextlib import closing
 
-from sessions_run import PATIENCE_S, nodes_of
+from node_processes import PATIENCE_S, nodes_of
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
 from statemachines.drivers.persistent_sessions.collect import run_collector

@@ -6,8 +6,9 @@ from __future__ import annotations
 import os
 
 import pytest
-from clean_starts_run import run_crowd
-from sessions_run import EACH, Got, count_moves, judge, run_seed
+from run import run_seed
+from sessions_judge import Got, count_moves, judge
+from sessions_workload import EACH
 
 from statemachines.testing.postgres import run_sql
 
@@ -16,10 +17,10 @@ from statemachines.testing.postgres import run_sql
     ("seed", "faults", "hurt"), [(1, 9, 7), *(pytest.param(seed, 22, 18, marks=pytest.mark.long) for seed in (1, 2))]
 )
 def test_every_message_arrives_once_and_in_order_whoever_is_killed(tmp_path, seed, faults, hurt):
-    done, answered, wrong = run_seed(tmp_path, str(tmp_path / "sessions.db"), seed, faults)
+    done, said, wrong = run_seed("sessions", tmp_path, str(tmp_path / "sessions.db"), seed, faults)
     assert wrong == []
-    assert done["killed"] + done["stopped"] == hurt, "in the others the store is away"
-    assert answered >= faults * EACH
+    assert done["kill"] + done["stop"] == hurt, "in the others the store is away"
+    assert said["messages"] >= faults * EACH
     assert done["moved"] > 0, "a publisher has moved with what it had heard of"
 
 
@@ -27,17 +28,17 @@ def test_every_message_arrives_once_and_in_order_whoever_is_killed(tmp_path, see
 def test_every_message_arrives_on_postgres(tmp_path, postgres_server):
     name = f"killed_{os.getpid()}"
     run_sql(postgres_server, f"CREATE DATABASE {name} TEMPLATE template0")
-    done, answered, wrong = run_seed(tmp_path, f"{postgres_server.rpartition('/')[0]}/{name}", 3, 20)
+    done, said, wrong = run_seed("sessions", tmp_path, f"{postgres_server.rpartition('/')[0]}/{name}", 3, 20)
     assert wrong == []
-    assert done["killed"] + done["stopped"] == 18
-    assert answered >= 20 * EACH
+    assert done["kill"] + done["stop"] == 18
+    assert said["messages"] >= 20 * EACH
     assert done["moved"] > 0
 
 
 def test_PS_203_of_a_crowd_of_clean_starts_one_is_left_and_each_hears_how_it_ended(tmp_path):
-    """`clean_starts_run.py --clients 2000` is the whole crowd."""
-    ended, one, _ = run_crowd(200, tmp_path, str(tmp_path / "sessions.db"))
-    assert one, "its session is the only one"
+    """`run.py clean_starts --clients 2000` is the whole crowd."""
+    _, ended, wrong = run_seed("clean_starts", tmp_path, str(tmp_path / "sessions.db"), 1, 0, clients=200)
+    assert wrong == [], "its session is the only one"
     assert ended["stayed"] == 1
     assert ended["superseded"] + ended["superseded before it was connected"] == 199
 

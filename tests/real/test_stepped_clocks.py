@@ -1,4 +1,4 @@
-"""A group of real processes whose leader hosts' wall clocks step: groups_run.py does that and everything else."""
+"""A group of real processes whose leader hosts' wall clocks step: `run.py groups` does that and everything else."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import time
 
 import pytest
 from groups_judge import acknowledged
-from groups_run import LEADERS, LINES, TOPICS, Run, begin, finish
-from stage import CALM, TENTH
+from groups_workload import LEADERS, LINES, TOPICS, GroupRun, begin, finish
+from stage import CALM
+from stored_group import TENTH
 
 from statemachines.testing.postgres import run_sql
 
@@ -37,14 +38,15 @@ def until(holds):
 @pytest.mark.long
 def test_SS_120_wall_clocks_that_step_change_nothing_where_claims_are_in_postgresql(tmp_path, url):
     """By a day to and fro, of the host that leads and of the one that follows: the claim stays, nothing comes again."""
-    with Run(tmp_path, url, seed=3, times=TIMES) as run:
-        publisher = begin(run)
+    with GroupRun(tmp_path, url, seed=3, times=TIMES) as run:
+        begin(run)
+        publisher = run.publish("publisher")
         for seconds in STEPS:
             for name in LEADERS:
                 run.set_clock(name, seconds)
             wanted = min(len(acknowledged(run.all_lines())) + 20, TOPICS * LINES)
             until(lambda wanted=wanted: len(acknowledged(run.all_lines())) >= wanted)
-        said = "".join((tmp_path / f"{name}.log").read_text() for name in LEADERS)
+        said = "".join((tmp_path / f"{name}.err").read_text() for name in LEADERS)
         finish(run, publisher)
         assert run.judge() == ([], 0)
     assert said.count("leads it, under epoch 1") == 1

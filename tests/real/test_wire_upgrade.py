@@ -10,8 +10,10 @@ import subprocess
 import msgspec
 import pytest
 from next_version import ADDED, NEXT, make_next_version
+from node_processes import PATIENCE_S, nodes_of
 from outside import PROGRAM, LeaderHost, Stranger, read_all
-from sessions_run import PATIENCE_S, Publisher, Subscriber, copies_in, judge, must_come, nodes_of
+from sessions_judge import judge, must_come
+from sessions_workload import Publisher, Subscriber, copies_in
 from stored_group import declare_group, publish_lines
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher

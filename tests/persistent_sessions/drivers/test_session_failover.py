@@ -16,7 +16,7 @@ from statemachines.drivers.persistent_sessions.host_request import ReadPage
 from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.resume_record import READING
 from statemachines.persistent_sessions.times import Times
-from tests.real.relay import Relay
+from statemachines.testing.fault_proxy import FaultProxy
 
 HOUR_MS = 3_600_000
 LONG = {
@@ -34,9 +34,9 @@ async def two_nodes(stack, store):
     one = SessionNode(store, name="a", listen=("127.0.0.1", 0), **LONG)
     await one.__aenter__()
     stack.push_async_callback(one.abort)
-    line = stack.enter_context(Relay(one.address[1]))
-    two = await stack.enter_async_context(node_of(store, "b", peers=[("127.0.0.1", line.port)], **LONG))
-    return one, two, line, [f"127.0.0.1:{line.port}", *where(two)]
+    line = await stack.enter_async_context(FaultProxy(one.address))
+    two = await stack.enter_async_context(node_of(store, "b", peers=[line.address], **LONG))
+    return one, two, line, ["{}:{}".format(*line.address), *where(two)]
 
 
 @pytest.mark.parametrize("how", ["silent", "gone"])
@@ -52,7 +52,7 @@ async def test_a_session_goes_on_without_its_node(tmp_path, how):
         assert await take(session, 1) == ["1"]
         assert one.machines.owners
         if how == "silent":
-            line.open.clear()
+            line.block()
         else:
             await one.abort()
         await publisher.publish("t", b"2")
