@@ -26,16 +26,6 @@ TIMES = Configuration(
 )  # fmt: skip
 
 
-def run(body):
-    """To its end, and no test waits for ever."""
-
-    async def bounded():
-        async with asyncio.timeout(60):
-            await body
-
-    asyncio.run(bounded())
-
-
 @asynccontextmanager
 async def mqtt_node(store, name="a", node_options=None, **given):
     async with (
