@@ -9,16 +9,16 @@ from exchanges import ExchangeError, open_scene, read_blocks
 @pytest.mark.parametrize(
     "text",
     [
-        "MQ-1 Title.",
-        "MQ-1 Title.\nc PUBLISH t x",
-        "MQ-1 Title.\nc PUBLISH t x -> later",
-        "MQ-1 Title.\nc silent\n\nMQ-1 Title.\nc silent",
+        "XX-1 Title.",
+        "XX-1 Title.\nc PUBLISH t x",
+        "XX-1 Title.\nc PUBLISH t x -> later",
+        "XX-1 Title.\nc silent\n\nXX-1 Title.\nc silent",
         "c silent\nd silent",
-        "MQ-1 Title.\nc silent; sings",
-        "MQ-1 Title.\nc PUBLISHED t -> 0",
-        "MQ-1 Title.\nsings c\nc silent",
-        "MQ-1 Title.\nplay away\nc silent",
-        "opening away\nc silent\n\nMQ-1 Title.\nc silent",
+        "XX-1 Title.\nc silent; sings",
+        "XX-1 Title.\nc PUBLISHED t -> 0",
+        "XX-1 Title.\nsings c\nc silent",
+        "XX-1 Title.\nplay away\nc silent",
+        "opening away\nc silent\n\nXX-1 Title.\nc silent",
     ],
 )
 def test_a_text_that_would_test_nothing_is_refused(text):
