@@ -1,5 +1,5 @@
 """Clauses and the tests named after them: `test_SS_80_...`, `test_CR_09_CR_15_...`, `test_SS_100_to_SS_112_...`, and
-blocks of steps texts, whose first line begins with `SS-80 SS-81`.
+blocks of steps texts and exchanges, whose first line begins with `SS-80 SS-81`.
 
 A test of a clause carries its id in its name, prefix and number, in any spelling that reads well (`SS_80`, `ss80`); a
 range stands for all clauses of the page between its ends.  Nothing else counts: what a docstring mentions is no
@@ -65,7 +65,7 @@ def _numbers_of_clauses() -> tuple[tuple[str, tuple[tuple[int, str], ...]], ...]
 @cache
 def _by_clause(root: Path) -> dict[str, tuple[Test, ...]]:
     found: dict[str, list[Test]] = {}
-    for path in sorted((*root.rglob("test_*.py"), *root.rglob("steps/*.txt"))):
+    for path in sorted((*root.rglob("test_*.py"), *root.rglob("steps/*.txt"), *root.rglob("exchanges/*.txt"))):
         for name in (DEFINED if path.suffix == ".py" else TITLE).findall(path.read_text(encoding="utf-8")):
             for clause in named_in(name):
                 found.setdefault(clause, []).append(Test(str(path.relative_to(root)), name))

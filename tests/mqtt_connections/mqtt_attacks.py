@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
-from mqtt_socket import MqttSocket
+from exchanges import open_scene, read_blocks
+from mqtt_socket import KEPT, MqttSocket
 
 from statemachines import mqtt_codec
-
-KEPT = mqtt_codec.PacketProperties(session_expiry=100)
 
 
 async def open_and_say_nothing(address, count):
@@ -45,38 +47,6 @@ async def send_slowly(address, count):
     return [] if all(closed) else ["a slow CONNECT is answered"]
 
 
-async def connect_with_a_great_id(address, count):
-    """Client ids of 64 kB."""
-    found = set()
-    for number in range(count):
-        async with MqttSocket(address) as client:
-            found.add((await client.connect(f"{number:05}" + "x" * 65_000)).reason_code)
-    return [] if found == {0x85} else [f"great client ids: {found}"]
-
-
-async def subscribe_too_deep(address, count):
-    """Filters of 32 000 levels."""
-    async with MqttSocket(address) as client:
-        await client.connect("deep")
-        found = set()
-        for _ in range(count):
-            answer = await client.ask(
-                mqtt_codec.SubscribePacket(1, (mqtt_codec.TopicSubscription("/".join("a" * 32_000), 1),))
-            )
-            found.add(answer)
-    return [] if found == {mqtt_codec.SubackPacket(1, (0x8F,))} else [f"32 000 levels: {found}"]
-
-
-async def publish_many_properties(address, count):
-    """So many user properties in a message, which are too many texts for a packet."""
-    async with MqttSocket(address) as client:
-        await client.connect("wordy", properties=KEPT, clean_start=False)
-        await client.ask(mqtt_codec.SubscribePacket(1, (mqtt_codec.TopicSubscription("wordy", 1),)))
-        properties = mqtt_codec.PacketProperties(user_properties=(("k", "v"),) * count)
-        answer = await client.ask(mqtt_codec.PublishPacket("wordy", b"", 1, packet_id=1, properties=properties))
-    return [] if answer == mqtt_codec.DisconnectPacket(0x97) else [f"{count} properties: {answer}"]  # MQ-180
-
-
 async def subscribe_many(address, count):
     """So many filters in one SUBSCRIBE; no more than a session may have are granted."""
     async with MqttSocket(address) as client:
@@ -86,30 +56,6 @@ async def subscribe_many(address, count):
     codes = answer.reason_codes
     is_right = codes == (1,) * 1_000 + (0x97,) * (count - 1_000)
     return [] if is_right else [f"{count} filters: {codes.count(1)} granted of {len(codes)}"]
-
-
-async def send_surrogates(address, count):
-    """Topics with a surrogate, or with U+0000."""
-    found = set()
-    for number in range(count):
-        async with MqttSocket(address) as client:
-            await client.connect(f"odd-{number}")
-            bad = b"\xed\xa0\x80" if number % 2 else b"a\x00b"
-            client.writer.write(b"\x30" + bytes((3 + len(bad),)) + len(bad).to_bytes(2, "big") + bad + b"\x00")
-            found.add(await client.read())
-    return [] if found == {mqtt_codec.DisconnectPacket(0x81)} else [f"surrogates: {found}"]
-
-
-async def never_release(address, count):
-    """Packet ids of QoS 2 that are never released: one more than the Receive Maximum is the end."""
-    async with MqttSocket(address) as client:
-        connack = await client.connect("greedy", properties=KEPT, clean_start=False)
-        most = connack.properties.receive_maximum
-        answers = []
-        for number in range(1, most + 2):
-            answers.append(await client.ask(mqtt_codec.PublishPacket("greedy", b"", 2, packet_id=number)))
-    wrong = [one for one in answers[:-1] if not isinstance(one, mqtt_codec.PubrecPacket) or one.reason_code >= 0x80]
-    return wrong[:1] + ([] if answers[-1] == mqtt_codec.DisconnectPacket(0x93) else [f"ids: {answers[-1]}"])
 
 
 async def take_each_other_over(address, count):
@@ -157,17 +103,28 @@ async def end_no_connect(address, count):
     return []
 
 
+def play_text(title, steps):
+    """An attack that plays a block of `exchanges/attacks.txt` so many times."""
+
+    async def play(address, count):
+        with TemporaryDirectory() as folder:
+            for _ in range(count):
+                async with open_scene(Path(folder), nodes={"a": SimpleNamespace(address=address)}) as scene:
+                    await scene.play(*[step for step in steps if not step.startswith("node ")])
+        return []
+
+    play.__name__ = title
+    return play
+
+
+TEXTS = Path(__file__).parent.joinpath("exchanges/attacks.txt").read_text()
 ATTACKS = (
     # attack, how many in `make test`, and in the long run
     (open_and_say_nothing, 1_100, 10_000),
     (send_slowly, 50, 500),
-    (connect_with_a_great_id, 5, 200),
-    (subscribe_too_deep, 5, 200),
-    (publish_many_properties, 100_000, 100_000),
     (subscribe_many, 10_000, 10_000),
-    (send_surrogates, 10, 500),
-    (never_release, 1, 1),
     (take_each_other_over, 5, 40),
     (send_fragments, 100, 5_000),
     (end_no_connect, 700, 5_000),
+    *[(play_text(*block), 5, 200) for block in read_blocks(TEXTS)],
 )

@@ -33,31 +33,29 @@ ENDS = (
 )
 
 
+def read_pieces(decoder, raw, cuts, rest, take):
+    """The packets, the error behind them, and what is pending; besides, the runs that `take` takes."""
+    found, runs = [], []
+    try:
+        for begin, end in pairwise([0, *sorted(cuts), len(raw) + rest]):
+            decoder.feed(raw[begin:end])
+            while (run := take(decoder)) or (packet := next(decoder, None)) is not None:
+                found += run or [packet]
+                runs.append(run)
+    except PacketError as error:
+        found.append((str(error), error.reason_code))
+    return (found, decoder.pending_bytes), runs
+
+
 @settings(max_examples=200)
 @given(st.lists(PUBLISHED, max_size=12), st.lists(st.integers(1, 200), max_size=8), st.sampled_from((4, 5)), st.data())
 def test_MQ_235_PUBLISHes_that_are_taken_together_are_those_that_come_one_by_one(sent, cuts, version, data):
     raw = b"".join(encode(one, MqttVersion(version)) for one in sent) + data.draw(st.sampled_from((b"", *ENDS)))
-    pieces = [raw[begin:end] for begin, end in pairwise([0, *sorted(cuts), len(raw) + 200])]
     most, used, payload_max = data.draw(st.integers(1, 4)), data.draw(st.sets(IDS)), data.draw(st.sampled_from((0, 9)))
-
-    def read(takes_runs):
-        decoder, found, runs = ClientDecoder(version, 100), [], []
-        try:
-            for piece in pieces:
-                decoder.feed(piece)
-                while True:
-                    run = decoder.take_publishes(most, used, payload_max) if takes_runs else []
-                    runs += [run]
-                    packet = None if run else next(decoder, None)
-                    if not run and packet is None:
-                        break
-                    found += run or [packet]
-        except PacketError as error:
-            found.append((str(error), error.reason_code))
-        return found, decoder.pending_bytes, runs
-
-    *found, runs = read(True)
-    assert found == [*read(False)[:-1]]
+    found, runs = read_pieces(
+        ClientDecoder(version, 100), raw, cuts, 200, lambda one: one.take_publishes(most, used, payload_max)
+    )
+    assert found == read_pieces(ClientDecoder(version, 100), raw, cuts, 200, lambda one: [])[0]
     for run in runs:
         ids = [one.packet_id for one in run]
         assert len(ids) == len({*ids} - used) <= most
@@ -71,22 +69,8 @@ def test_PUBACKs_that_are_taken_together_are_those_that_come_one_by_one(sent, cu
     raw = b"".join(encode(one, MqttVersion.V5) for one in sent)
     if data.draw(st.booleans()):
         raw += data.draw(st.sampled_from((b"@\2\0\0", b"@\2\0", b"@", b"@\1\0", b"@\2\0\1\x41\2\0\1")))
-    pieces = [raw[begin:end] for begin, end in pairwise([0, *sorted(cuts), len(raw) + 60])]
-
-    def read(takes_runs):
-        decoder, found = ClientDecoder(5), []
-        try:
-            for piece in pieces:
-                decoder.feed(piece)
-                while True:
-                    run = decoder.take_pubacks(most) if takes_runs else ()
-                    assert len(run) <= most
-                    packet = None if run else next(decoder, None)
-                    if not run and packet is None:
-                        break
-                    found += [PubackPacket(one) for one in run] or [packet]
-        except PacketError as error:
-            found.append((str(error), error.reason_code))
-        return found, decoder.pending_bytes
-
-    assert read(True) == read(False)
+    found, runs = read_pieces(
+        ClientDecoder(5), raw, cuts, 60, lambda one: [PubackPacket(each) for each in one.take_pubacks(most)]
+    )
+    assert found == read_pieces(ClientDecoder(5), raw, cuts, 60, lambda one: [])[0]
+    assert all(len(run) <= most for run in runs)

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from mqtt_socket import QUICK, MqttSocket, run
+from exchanges import open_scene
+from mqtt_socket import QUICK, MqttSocket
 
 from statemachines.drivers.mqtt_connections import MqttNode
 from statemachines.drivers.persistent_sessions import SessionNode
-from statemachines.mqtt_codec import DisconnectPacket, PacketProperties, PubackPacket, PublishPacket
 from statemachines_reports.pipeline import analyze
 from statemachines_spec.bug import plant_bug
 
-KEPT = PacketProperties(session_expiry=100)
 
-
-def play_takeover(store, trace):
-    """Two connections of one client id, and a message of each."""
-
-    async def main():
-        sessions = SessionNode(store, name="a", trace=trace, **QUICK)
-        front = MqttNode(sessions, listen=("127.0.0.1", 0))
-        async with sessions, front, MqttSocket(front.address) as one, MqttSocket(front.address) as two:
-            for client in (one, two):
-                await client.connect(clean_start=False, properties=KEPT)
-                answer = await client.ask(PublishPacket("t", b"x", 1, packet_id=1))
-                assert answer == PubackPacket(1, 0x10)
-            two.send(DisconnectPacket())
-            assert await two.read() is None
-
-    run(main())
+async def play_takeover(store, trace):
+    """Two connections of one client id, and a message of each.  The head of a log names protocols that are there."""
+    sessions = SessionNode(store, name="a", trace=trace, **QUICK)
+    front = MqttNode(sessions, listen=("127.0.0.1", 0))
+    async with open_scene(trace.parent, nodes={"a": front}) as scene, sessions, front:
+        await scene.play("c PUBLISH t x -> 0x10", "c' PUBLISH t x -> 0x10; leaves", "c lost")
 
 
 def judge(trace, folder):
@@ -37,14 +26,14 @@ def judge(trace, folder):
     return {check.name for check in analysis.checks if not check.held}
 
 
-def test_ONEOWNER_the_log_of_a_takeover_holds(store, tmp_path):
-    play_takeover(store, tmp_path / "trace")
+async def test_ONEOWNER_the_log_of_a_takeover_holds(store, tmp_path):
+    await play_takeover(store, tmp_path / "trace")
     assert judge(tmp_path / "trace", tmp_path) == set()
 
 
-def test_ONEOWNER_a_connection_that_goes_on_when_it_is_taken_over_is_found(store, tmp_path):
+async def test_ONEOWNER_a_connection_that_goes_on_when_it_is_taken_over_is_found(store, tmp_path):
     with plant_bug("mqtt_connections/taken-goes-on"):
-        play_takeover(store, tmp_path / "trace")
+        await play_takeover(store, tmp_path / "trace")
         assert judge(tmp_path / "trace", tmp_path) == {"one-owner"}
 
 

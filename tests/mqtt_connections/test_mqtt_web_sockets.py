@@ -42,43 +42,30 @@ async def read_packets(socket, count, decoder):
     return found
 
 
-def run(test, tmp_path, **given):
-    async def main():
-        async with web_node(tmp_path, **given) as (mqtt, url):
-            await test(mqtt, url)
-
-    asyncio.run(main())
-
-
 @pytest.mark.parametrize("cut", [1, 7, 1_000])
-def test_MQ_140_packets_take_several_frames_and_a_frame_several_packets(tmp_path, cut):
-    async def test(mqtt, url):
-        async with connect(url, subprotocols=["mqtt"]) as socket:
-            assert socket.subprotocol == "mqtt"
-            decoder = Decoder(V3)
-            await socket.send(CONNECT)
-            assert isinstance((await read_packets(socket, 1, decoder))[0], ConnackPacket)
-            subscribe = encode(packet.SubscribePacket(1, (packet.TopicSubscription("t", 1),)), V3)
-            raw = subscribe + encode(PublishPacket("t", b"x" * 300, 1, packet_id=2), V3)
-            for begin in range(0, len(raw), cut):
-                await socket.send(raw[begin : begin + cut])
-            found = await read_packets(socket, 3, decoder)
-            assert packet.PubackPacket(2) in found
-            assert [one.payload for one in found if isinstance(one, PublishPacket)] == [b"x" * 300]
-
-    run(test, tmp_path)
+async def test_MQ_140_packets_take_several_frames_and_a_frame_several_packets(tmp_path, cut):
+    async with web_node(tmp_path) as (_mqtt, url), connect(url, subprotocols=["mqtt"]) as socket:
+        assert socket.subprotocol == "mqtt"
+        decoder = Decoder(V3)
+        await socket.send(CONNECT)
+        assert isinstance((await read_packets(socket, 1, decoder))[0], ConnackPacket)
+        subscribe = encode(packet.SubscribePacket(1, (packet.TopicSubscription("t", 1),)), V3)
+        raw = subscribe + encode(PublishPacket("t", b"x" * 300, 1, packet_id=2), V3)
+        for begin in range(0, len(raw), cut):
+            await socket.send(raw[begin : begin + cut])
+        found = await read_packets(socket, 3, decoder)
+        assert packet.PubackPacket(2) in found
+        assert [one.payload for one in found if isinstance(one, PublishPacket)] == [b"x" * 300]
 
 
-def test_MQ_140_a_text_frame_ends_the_connection(tmp_path):
-    async def test(mqtt, url):
+async def test_MQ_140_a_text_frame_ends_the_connection(tmp_path):
+    async with web_node(tmp_path) as (_mqtt, url):
         async with connect(url, subprotocols=["mqtt"]) as socket:
             await socket.send("text")
             with pytest.raises(ConnectionClosed) as closed:
                 await socket.recv()
             assert closed.value.rcvd.code == 1003
         await serve_ping(url)
-
-    run(test, tmp_path)
 
 
 async def send_often(writer, data, times):
@@ -115,19 +102,17 @@ async def serve_ping(url, **given):
         ),
     ],
 )
-def test_MQ_141_who_does_not_ask_for_mqtt_or_comes_from_a_foreign_page_is_refused(tmp_path, given, status):
-    async def test(mqtt, url):
+async def test_MQ_141_who_does_not_ask_for_mqtt_or_comes_from_a_foreign_page_is_refused(tmp_path, given, status):
+    async with web_node(tmp_path, ws_origins=["https://here.example"]) as (_mqtt, url):
         with pytest.raises(InvalidStatus) as refused:
             async with connect(url, **given):
                 pass
         assert refused.value.response.status_code == status
         await serve_ping(url, origin="https://here.example")
 
-    run(test, tmp_path, ws_origins=["https://here.example"])
 
-
-def test_MQ_142_a_message_of_a_stranger_and_one_of_a_client_are_bounded(tmp_path):
-    async def test(mqtt, url):
+async def test_MQ_142_a_message_of_a_stranger_and_one_of_a_client_are_bounded(tmp_path):
+    async with web_node(tmp_path) as (_mqtt, url):
         async with connect(url, subprotocols=["mqtt"]) as socket:
             await socket.send(b"\x10" + b"\xff" * 2**18)
             with pytest.raises(ConnectionClosed) as closed:
@@ -143,8 +128,6 @@ def test_MQ_142_a_message_of_a_stranger_and_one_of_a_client_are_bounded(tmp_path
             with pytest.raises(ConnectionClosed):
                 await socket.recv()
         await serve_ping(url)
-
-    run(test, tmp_path)
 
 
 def write_head(address, more=""):
@@ -167,19 +150,17 @@ def make_frame(kind, data=b"", first=0x80):
     return bytes((first | kind, 0x80 | len(data))) + bytes(4) + data
 
 
-def test_MQ_142_pings_whose_answers_nobody_reads_fill_no_memory(tmp_path):
-    async def test(mqtt, url):
+async def test_MQ_142_pings_whose_answers_nobody_reads_fill_no_memory(tmp_path):
+    async with web_node(tmp_path) as (mqtt, url):
         _, writer = await open_raw(mqtt.ws_address)
         with pytest.raises(ConnectionError):
             await send_often(writer, make_frame(9, b"x" * 125) * 8_000, 100)  # the system's buffers take some
         writer.close()
         await serve_ping(url)
 
-    run(test, tmp_path)
-
 
 @pytest.mark.parametrize("frames", [make_frame(9), make_frame(2), make_frame(10)], ids=["ping", "empty", "pong"])
-def test_MQ_202_small_frames_of_all_connections_share_the_turns_of_the_loop(tmp_path, monkeypatch, frames):
+async def test_MQ_202_small_frames_of_all_connections_share_the_turns_of_the_loop(tmp_path, monkeypatch, frames):
     turns, take = [0], BoundedConnection.take_bytes
 
     def note_bytes(self, most):
@@ -192,7 +173,7 @@ def test_MQ_202_small_frames_of_all_connections_share_the_turns_of_the_loop(tmp_
             turns.append(0)
             await asyncio.sleep(0)
 
-    async def test(mqtt, url):
+    async with web_node(tmp_path) as (mqtt, url):
         monkeypatch.setattr(BoundedConnection, "take_bytes", note_bytes)
         counting = asyncio.ensure_future(count_turns())
         opened = [await open_raw(mqtt.ws_address) for _ in range(3)]
@@ -208,11 +189,9 @@ def test_MQ_202_small_frames_of_all_connections_share_the_turns_of_the_loop(tmp_
         assert sum(turns) > 180_000
         assert max(turns) < 20_000  # those of two turns may be counted as one
 
-    run(test, tmp_path)
 
-
-def test_MQ_203_a_long_head_of_a_request_is_cut_off(tmp_path):
-    async def test(mqtt, url):
+async def test_MQ_203_a_long_head_of_a_request_is_cut_off(tmp_path):
+    async with web_node(tmp_path, settings=MqttSettings(connect_timeout_s=3_600)) as (mqtt, url):
         cookie = "Cookie: " + "c" * 5_000 + "\r\n"
         _, writer = await open_raw(mqtt.ws_address, 2 * cookie)
         writer.close()
@@ -223,13 +202,11 @@ def test_MQ_203_a_long_head_of_a_request_is_cut_off(tmp_path):
         writer.close()
         await serve_ping(url)
 
-    run(test, tmp_path, settings=MqttSettings(connect_timeout_s=3_600))
 
-
-def test_MQ_204_of_connections_that_are_not_open_the_oldest_makes_room(tmp_path, monkeypatch):
+async def test_MQ_204_of_connections_that_are_not_open_the_oldest_makes_room(tmp_path, monkeypatch):
     monkeypatch.setattr(mqtt_node, "CONNECTING_MAX", 5)
 
-    async def test(mqtt, url):
+    async with web_node(tmp_path, settings=MqttSettings(connect_timeout_s=3_600)) as (mqtt, url):
         opened = await open_raw(mqtt.ws_address)  # it counts no more
         await serve_ping(url)
         silent = [await asyncio.open_connection(*mqtt.ws_address) for _ in range(8)]
@@ -239,8 +216,6 @@ def test_MQ_204_of_connections_that_are_not_open_the_oldest_makes_room(tmp_path,
         await serve_ping(url)
         for _, writer in (opened, *silent):
             writer.close()
-
-    run(test, tmp_path, settings=MqttSettings(connect_timeout_s=3_600))
 
 
 BROKEN = {
@@ -261,8 +236,8 @@ BROKEN = {
 }
 
 
-def test_who_breaks_the_rules_of_frames_is_closed_with_the_code_for_it(tmp_path):
-    async def test(mqtt, url):
+async def test_who_breaks_the_rules_of_frames_is_closed_with_the_code_for_it(tmp_path):
+    async with web_node(tmp_path) as (mqtt, url):
         for what, (data, code) in BROKEN.items():
             reader, writer = await open_raw(mqtt.ws_address, "Sec-WebSocket-Extensions: permessage-deflate\r\n")
             writer.write(data)
@@ -271,11 +246,9 @@ def test_who_breaks_the_rules_of_frames_is_closed_with_the_code_for_it(tmp_path)
             writer.close()
         await serve_ping(url)
 
-    run(test, tmp_path)
 
-
-def test_MQ_142_silent_connections_end_and_keep_nobody_out(tmp_path):
-    async def test(mqtt, url):
+async def test_MQ_142_silent_connections_end_and_keep_nobody_out(tmp_path):
+    async with web_node(tmp_path, settings=MqttSettings(connect_timeout_s=1)) as (mqtt, url):
         silent = [await asyncio.open_connection(*mqtt.ws_address) for _ in range(20)]
         silent[0][1].write(b"GET / HTTP/1.1\r\nHost: ")
         await serve_ping(url)
@@ -284,10 +257,8 @@ def test_MQ_142_silent_connections_end_and_keep_nobody_out(tmp_path):
                 pass
             writer.close()
 
-    run(test, tmp_path, settings=MqttSettings(connect_timeout_s=1))
 
-
-def test_MQ_140_paho_is_served_over_web_sockets_and_resumes_its_session(tmp_path):
+async def test_MQ_140_paho_is_served_over_web_sockets_and_resumes_its_session(tmp_path):
     def talk(port):
         found, messages = [], queue.SimpleQueue()
         for life in range(2):
@@ -306,10 +277,8 @@ def test_MQ_140_paho_is_served_over_web_sockets_and_resumes_its_session(tmp_path
             client.loop_stop()
         return found
 
-    async def test(mqtt, url):
+    async with web_node(tmp_path) as (mqtt, _url):
         assert await asyncio.to_thread(talk, mqtt.ws_address[1]) == [False, True]
-
-    run(test, tmp_path)
 
 
 def test_MQ_143_a_listener_for_web_sockets_beyond_loopback_needs_users(tmp_path):
