@@ -143,5 +143,4 @@ def run(stage: DemoStage, given: dict[str, DemoOptions]) -> Demo:
     title = glances[0].title if len(given) == 1 else f"{len(given)} protocols under failures"
     page = report / "index.html"
     write_page(page, title, " ".join(leads.values()), parts, glances=glances)
-    results = list(played.values())
-    return Demo(all(came.is_held for came in results), results, str(page), time.monotonic() - begin)
+    return Demo(all(one.is_held for one in played.values()), list(played.values()), str(page), time.monotonic() - begin)

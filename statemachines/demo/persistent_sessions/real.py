@@ -62,11 +62,12 @@ class DemoClient:
 
 class SessionRun(RealRun):
     """`waiting`: lines that were stored and had not come when the node was killed; `back_s`: from then until a line
-    came from the other node; `slowest_s`: the longest that the publisher waited for a line."""
+    came from the other node; `slowest_s`: the longest that the publisher waited for a line; `taken`: how often the
+    session was taken over."""
 
     def __init__(self, stage: DemoStage) -> None:
         super().__init__(stage, ProcessHarness(stage.out, trace=stage.out / "trace", stateful=False))
-        self.waiting = 0
+        self.waiting = self.taken = 0
         self.back_s = self.slowest_s = 0.0
         self._lines = stage.options.read_lines(LINES, LONGEST)
         self.whole = len(self._lines)
@@ -80,13 +81,13 @@ class SessionRun(RealRun):
         return len(self._client.numbers)
 
     def make_account(self) -> Figures:
-        """`taken`: how often the session was taken over."""
+        """What came, and what the client and the publisher went through."""
         return {
             **account_for(self.out, self._lines),
             "waiting": self.waiting,
             "back_s": self.back_s,
             "slowest_s": self.slowest_s,
-            "taken": self._client.taken,
+            "taken": self.taken,
         }
 
     async def play(self) -> None:
@@ -114,7 +115,10 @@ class SessionRun(RealRun):
             await self.until(lambda: self._client.taken == 1, "the connection of before to end")
             await before
             await self.reach(self.whole)
-            self.stage.tell("another connection of the client, at a, took the session over from b")
+            self.taken = self._client.taken
+            self.stage.tell(
+                f"another connection of the client, at a, took the session over from b ({self.taken} ended)"
+            )
 
     async def _lose_node(self, publisher: SessionPublisher, first: int) -> None:
         """Lines are stored that the client does not get; then its node is killed, and it goes to the other."""
