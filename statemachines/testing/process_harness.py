@@ -203,10 +203,8 @@ class ProcessHarness:
 
         Gives back what did not end well."""
         roles = list(dict.fromkeys(node.role for node in self._all))
-        for node in sorted(self._all, key=lambda node: -roles.index(node.role)):
-            wrong = node.reap()
-            if wrong:
-                self.wrong.append(wrong)
+        ordered = sorted(self._all, key=lambda node: -roles.index(node.role))
+        self.wrong += [wrong for node in ordered if (wrong := node.reap())]
         self._all.clear()
         return self.wrong
 
@@ -215,8 +213,7 @@ class ProcessHarness:
     def start(self, role: str, name: str, *arguments: str, says: str = "", ends: bool = False) -> NodeProcess:
         """`gapless node ROLE ARGUMENTS`, under this name; with `says` it has said so when this returns, and the word
         after it is its `address`.  `ends`: that it ends by itself, well, is expected."""
-        command = [*self._program, role, *arguments, *self._common]
-        command += ["--name", name]
+        command = [*self._program, role, *arguments, *self._common, "--name", name]
         if self._stateful:
             command += ["--state", str(self.folder)]
         if self.trace is not None:
