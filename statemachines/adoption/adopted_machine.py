@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from statemachines.adoption.model_factory import Factory, NotRepeatable
+from statemachines.adoption.model_factory import Factory
 from statemachines.adoption.model_property import Promise, read_properties
 from statemachines.adoption.model_step import ModelStepper, name_action
 from statemachines.adoption.model_value import ModelValue
@@ -179,20 +179,10 @@ class AdoptedMachine:
             other = second.read_outcome(key) if second is not None else None
             if other is None:
                 other = summarize(stepper.step(value, action))
-            mine, their = dict(parts), dict(other[1])
-            name = next((one for one in {**mine, **their} if mine.get(one) != their.get(one)), None)
-            if name is None:
-                what = f"gives {said!r} once and {other[0]!r} another time"
-                what = "does not give the same twice" if said == other[0] else what
-            else:
-                callback = stepper.find_callback(value, action, name)
-                what = f"sets attribute {name}{f' in {callback}' if callback else ''} to different values"
-        where = " under another hash seed" if second is not None else " when steps are taken in another order"
-        rule = (
-            f"{action.call} {what}{where}: a step must depend on attributes and arguments alone (not on a clock, "
-            "chance, the id of an object, the order of a set, or something that counts elsewhere)"
-        )
-        raise NotRepeatable("machine", self.place, rule)
+            once = f"gives {said!r} once and {other[0]!r} another time"
+            once = "does not give the same twice" if said == other[0] else once
+            where = " under another hash seed" if second is not None else " when steps are taken in another order"
+            raise stepper.make_unlike_error(value, action, (parts, other[1]), once, where)
 
 
 def adopt(

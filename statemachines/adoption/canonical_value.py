@@ -166,11 +166,7 @@ class Encoder:
 
     def _write_function(self, value: Any, path: str, put: Callable[[str], None], depth: int) -> None:
         put(f"{value.__module__}.{value.__qualname__}:{value.__code__.co_firstlineno};")
-        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
-            try:
-                held = cell.cell_contents
-            except ValueError:  # not assigned yet
-                continue
+        for name, held in closure_of(value):
             put(f"{name}=")
             self._write(held, f"{name} in the closure of {path}", put, depth)
 
@@ -182,6 +178,15 @@ class Encoder:
         inner._write(value, f"a member of {path}", out.append, depth)
         self._kept += inner._kept
         return "".join(out)
+
+
+def closure_of(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """(name, value) of what a closure holds."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
 
 
 def own_attributes(value: Any) -> Iterator[tuple[str, Any]]:

@@ -21,7 +21,7 @@ from transitions import MachineError
 from transitions.extensions.asyncio import AsyncMachine
 from transitions.extensions.nesting import resolve_order
 
-from statemachines.adoption.canonical_value import Encoder, NoEncoding, hide_addresses, own_attributes
+from statemachines.adoption.canonical_value import Encoder, NoEncoding, closure_of, hide_addresses, own_attributes
 from statemachines.adoption.live_machine import (
     AdoptedSubject,
     TransitionRow,
@@ -48,6 +48,9 @@ from statemachines.adoption.watched_objects import (
     watch_everywhere,
 )
 from statemachines.kernel import ConfigurationError
+
+Parts = tuple[tuple[str, bytes], ...]
+"""(label, bytes) of everything in a value."""
 
 
 class ModelAction(msgspec.Struct, frozen=True):
@@ -201,7 +204,7 @@ class ModelStepper:
                 return subject
             found = self.reader.read(subject)
         if found.code != value.code:
-            name = _differing(found, value)
+            name = find_differing(found.parts, value.parts)
             rule = (
                 f"attribute {name} is another one after it was set on a fresh model: it is copied in a way of its own; "
                 f"give key=, or replace it by a recorder (--port {name})"
@@ -224,7 +227,7 @@ class ModelStepper:
         if changed is not None:
             raise self._changes(value, action, changed)
         if not self._is_canary_untouched():
-            name = _differing(self.reader.read(self.canary), self.initial)
+            name = find_differing(self.reader.read(self.canary).parts, self.initial.parts)
             raise self._changes(value, action, f"attribute {name} of another model")
         return outcome
 
@@ -251,13 +254,9 @@ class ModelStepper:
                 self._perform(subject, action)
         except MachineError as refusal:
             kind, error, error_type = "refused", hide_addresses(str(refusal.value)), "MachineError"
-        except BlockedCall:
+        except (BlockedCall, CrashPoint):
             pass
-        except CrashPoint:
-            pass
-        except NotRepeatable:
-            raise
-        except KeyboardInterrupt:
+        except (NotRepeatable, KeyboardInterrupt):
             raise
         except BaseException as raised:  # a callback may raise what it likes
             error_type = type(raised).__name__
@@ -372,14 +371,18 @@ class ModelStepper:
         """Raises `NotRepeatable` where a step came out differently; names attribute and callback."""
         if first.code == second.code:
             return
-        name = _differing(first.value, second.value)
-        if name is None:
-            what = f"gives {_summary(first)} once and {_summary(second)} another time"
-        else:
+        said = f"gives {_summary(first)} once and {_summary(second)} another time"
+        raise self.make_unlike_error(value, action, (first.value.parts, second.value.parts), said)
+
+    def make_unlike_error(
+        self, value: ModelValue, action: ModelAction, parts: tuple[Parts, Parts], said: str, where: str = ""
+    ) -> NotRepeatable:
+        """The error for a step that came out differently: its value had these parts, or else what is `said`."""
+        name = find_differing(*parts)
+        if name is not None:
             callback = self.find_callback(value, action, name)
-            by = f" in {callback}" if callback else ""
-            what = f"sets attribute {name}{by} to different values"
-        raise NotRepeatable("machine", self.place, f"{action.call} {what}: {NOT_ALIKE}")
+            said = f"sets attribute {name}{f' in {callback}' if callback else ''} to different values"
+        return NotRepeatable("machine", self.place, f"{action.call} {said}{where}: {NOT_ALIKE}")
 
     def find_callback(self, value: ModelValue, action: ModelAction, name: str) -> str:
         """The callback after which an attribute had changed; "": none of them."""
@@ -407,7 +410,7 @@ class ModelStepper:
         return NotRepeatable("machine", self.place, rule)
 
     def _not_alike(self, one: ModelValue, other: ModelValue) -> NotRepeatable:
-        name = _differing(one, other)
+        name = find_differing(one.parts, other.parts)
         rule = f"the factory makes models that differ in {name}: {NOT_ALIKE}"
         return NotRepeatable("factory", self.place, rule)
 
@@ -429,14 +432,13 @@ class ModelStepper:
                     encoder.encode(value, name)
         inside = encoder.mutable_ids
         for function in self.functions:
-            for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-                with contextlib.suppress(ValueError):
-                    if id(cell.cell_contents) in inside:
-                        rule = (
-                            f"{name} is an attribute of the model, and the closure of {function.__qualname__} holds it "
-                            "too; let the callback take it from the model"
-                        )
-                        raise NotRepeatable("machine", self.place, rule)
+            for name, held in closure_of(function):
+                if id(held) in inside:
+                    rule = (
+                        f"{name} is an attribute of the model, and the closure of {function.__qualname__} holds it "
+                        "too; let the callback take it from the model"
+                    )
+                    raise NotRepeatable("machine", self.place, rule)
 
 
 def name_action(stepper: ModelStepper, action: ModelAction) -> str:
@@ -480,9 +482,9 @@ async def _gather(tasks: list[Any]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _differing(one: ModelValue, other: ModelValue) -> str | None:
+def find_differing(one: Parts, other: Parts) -> str | None:
     """The label of the first part that differs; None: all are equal."""
-    mine, theirs = dict(one.parts), dict(other.parts)
+    mine, theirs = dict(one), dict(other)
     return next((name for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)), None)
 
 

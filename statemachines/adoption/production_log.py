@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -26,6 +27,10 @@ from statemachines.trace.log import FORMAT, Head, TraceLog
 
 LIVES_MAX = 100_000
 """Logs of one node in a directory."""
+
+
+def _ignore(*given: Any) -> None:
+    """Report nothing."""
 
 
 class ProductionLog:
@@ -67,13 +72,42 @@ class ProductionLog:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _watch_row(self, transition: Any, row: int, trigger: str, machine: int) -> None:
-        """Report the row when its conditions have held."""
-        original = transition._eval_conditions
+    def _watch(
+        self, owner: Any, name: str, end: Callable[..., None] = _ignore, fail: Callable[..., None] = _ignore
+    ) -> None:
+        """Report when a method of `owner` has ended: what it returned, and its arguments; or these where it raised."""
+        original = getattr(owner, name)
 
-        def take(event_data: Any) -> None:
+        def call(*args: Any) -> Any:
+            try:
+                result = original(*args)
+            except BaseException:
+                fail(*args)
+                raise
+            if hasattr(result, "__await__"):
+                return await_end(result, args)
+            end(result, *args)
+            return result
+
+        async def await_end(waiting: Any, args: tuple[Any, ...]) -> Any:
+            try:
+                result = await waiting
+            except BaseException:
+                fail(*args)
+                raise
+            end(result, *args)
+            return result
+
+        setattr(owner, name, call)
+        self._undo.append(partial(delattr, owner, name))
+
+    def _watch_row(self, transition: Any, row: int, trigger: str, machine: int) -> None:
+        """Report the row when its conditions have held; forget one that ended before its state was set: a callback
+        raised."""
+
+        def take(held: Any, event_data: Any) -> None:
             model = self._place_of(event_data.model)
-            if model is None:
+            if model is None or not held:
                 return
             state = state_of(event_data.machine, event_data.model)
             taken = TakenRow(row, trigger, machine, model, state, state)
@@ -83,53 +117,11 @@ class ProductionLog:
             else:
                 self._write(taken)
 
-        def _eval_conditions(event_data: Any) -> Any:
-            held = original(event_data)
-            if hasattr(held, "__await__"):
-                return _await_conditions(held, event_data)
-            if held:
-                take(event_data)
-            return held
+        def forget(event_data: Any) -> None:
+            self._pop(row=row, model=self._place_of(event_data.model))
 
-        async def _await_conditions(conditions: Any, event_data: Any) -> Any:
-            held = await conditions
-            if held:
-                take(event_data)
-            return held
-
-        transition._eval_conditions = _eval_conditions
-        self._undo.append(lambda: delattr(transition, "_eval_conditions"))
-        self._watch_end(transition, row)
-
-    def _watch_end(self, transition: Any, row: int) -> None:
-        """Forget a row that ended before its state was set: a callback raised."""
-        original = transition.execute
-
-        def execute(event_data: Any) -> Any:
-            try:
-                done = original(event_data)
-            except BaseException:
-                self._forget(row, event_data.model)
-                raise
-            return _await_end(done, event_data) if hasattr(done, "__await__") else done
-
-        async def _await_end(done: Any, event_data: Any) -> Any:
-            try:
-                return await done
-            except BaseException:
-                self._forget(row, event_data.model)
-                raise
-
-        transition.execute = execute
-        self._undo.append(lambda: delattr(transition, "execute"))
-
-    def _forget(self, row: int, model: Any) -> None:
-        place = self._place_of(model)
-        with self._lock:
-            for number in range(len(self._waiting) - 1, -1, -1):
-                if (self._waiting[number].row, self._waiting[number].model) == (row, place):
-                    del self._waiting[number]
-                    return
+        self._watch(transition, "_eval_conditions", end=take)
+        self._watch(transition, "execute", fail=forget)
 
     def _watch_state(self, machine: Any, number: int) -> None:
         """Write the row when its state is set."""
@@ -141,22 +133,22 @@ class ProductionLog:
             original(state, model)
             for one in models:
                 place = self._place_of(one)
-                taken = None if place is None else self._pop(number, place)
+                taken = None if place is None else self._pop(machine=number, model=place)
                 if taken is not None:
                     taken.source, taken.dest = before[id(one)], state_of(machine, one)
                     self._write(taken)
 
         machine.set_state = set_state
-        self._undo.append(lambda: delattr(machine, "set_state"))
+        self._undo.append(partial(delattr, machine, "set_state"))
 
     def _place_of(self, model: Any) -> int | None:
         return next((place for place, one in enumerate(self._subject.models) if one is model), None)
 
-    def _pop(self, machine: int, model: int) -> TakenRow | None:
-        """The row that was taken last of a model by a machine, and has not set its state."""
+    def _pop(self, **fields: int | None) -> TakenRow | None:
+        """Of the rows with such fields that have not set their state, the one that was taken last."""
         with self._lock:
-            for place in range(len(self._waiting) - 1, -1, -1):
-                if (self._waiting[place].machine, self._waiting[place].model) == (machine, model):
+            for place in reversed(range(len(self._waiting))):
+                if all(getattr(self._waiting[place], name) == value for name, value in fields.items()):
                     return self._waiting.pop(place)
         return None
 

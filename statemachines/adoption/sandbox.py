@@ -17,6 +17,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from threading import get_ident
 from types import FrameType, FunctionType, ModuleType
 from typing import Any, Final
@@ -94,7 +95,7 @@ class Sandbox:
         self.reached: list[BlockedCall] = []
         """What was reached for since the last `enclose()` began."""
         self._owner = 0
-        self._patched: list[tuple[Any, str, Any]] = []
+        self._undo: list[Callable[[], None]] = []
 
     @contextmanager
     def install(self, functions: Callable[[], list[FunctionType]]) -> Iterator[None]:
@@ -107,9 +108,9 @@ class Sandbox:
             self._patch_globals(functions(), replaced)
             yield
         finally:
-            for owner, name, original in reversed(self._patched):
-                setattr(owner, name, original)
-            self._patched.clear()
+            for undo in reversed(self._undo):
+                undo()
+            self._undo.clear()
             _CURRENT = before
 
     @contextmanager
@@ -138,7 +139,7 @@ class Sandbox:
         raise blocked
 
     def _patch(self, owner: Any, name: str, made: Any) -> None:
-        self._patched.append((owner, name, getattr(owner, name)))
+        self._undo.append(partial(setattr, owner, name, getattr(owner, name)))
         setattr(owner, name, made)
 
     def _patch_modules(self) -> dict[int, Any]:
@@ -166,7 +167,8 @@ class Sandbox:
         for names in {id(one.__globals__): one.__globals__ for one in functions}.values():
             for name, value in list(names.items()):
                 if id(value) in replaced:
-                    self._patch(_Globals(names), name, replaced[id(value)])
+                    self._undo.append(partial(names.__setitem__, name, value))
+                    names[name] = replaced[id(value)]
 
     def _guard(self, original: Callable[..., Any], kind: str, what: str) -> Callable[..., Any]:
         def guarded(*args: Any, **kwargs: Any) -> Any:
@@ -178,19 +180,6 @@ class Sandbox:
 
         guarded.__name__ = getattr(original, "__name__", what)
         return guarded
-
-
-class _Globals:
-    """The globals of a module, as something with attributes."""
-
-    def __init__(self, names: dict[str, Any]) -> None:
-        object.__setattr__(self, "_names", names)
-
-    def __getattr__(self, name: str) -> Any:
-        return self._names[name]
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self._names[name] = value
 
 
 def _guarded_date(sandbox: Sandbox, original: Any) -> Any:

@@ -6,8 +6,9 @@ becomes of it, so rows of triggers within callbacks are seen too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from inspect import iscoroutinefunction
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from transitions.extensions.asyncio import AsyncCondition, AsyncMachine, AsyncTr
 from transitions.extensions.nesting import HierarchicalMachine
 
 from statemachines.adoption.live_machine import AdoptedSubject, callback_name, find_transition, state_of
+from statemachines.adoption.virtual_time import replace_attributes
 
 
 class TakenRow(msgspec.Struct):
@@ -134,98 +136,54 @@ class StepRecorder:
         if self.subject is not None and self.around is not None:
             self.around(name)
 
-    @contextmanager
-    def install(self) -> Iterator[None]:
+    def install(self) -> AbstractContextManager[None]:
         """The classes of transitions report here meanwhile."""
-        patches = [
-            (Transition, "_eval_conditions", self._wrap_conditions(Transition)),
-            (AsyncTransition, "_eval_conditions", self._wrap_async_conditions()),
-            (Machine, "set_state", self._wrap_set_state(Machine)),
-            (HierarchicalMachine, "set_state", self._wrap_set_state(HierarchicalMachine)),
-            (Machine, "callback", self._wrap_callback()),
-            (AsyncMachine, "callback", self._wrap_async_callback()),
-            (Condition, "check", self._wrap_check()),
-            (AsyncCondition, "check", self._wrap_async_check()),
-        ]
-        originals = [(owner, name, owner.__dict__[name]) for owner, name, _ in patches]
-        try:
-            for owner, name, made in patches:
-                setattr(owner, name, made)
-            yield
-        finally:
-            for owner, name, original in originals:
-                setattr(owner, name, original)
+        reports = (
+            ((Transition, AsyncTransition), "_eval_conditions", _ignore, self._end_conditions),
+            ((Machine, HierarchicalMachine), "set_state", _ignore, self._end_state),
+            ((Machine, AsyncMachine), "callback", self._begin_function, self._end_function),
+            ((Condition, AsyncCondition), "check", _ignore, self._end_check),
+        )
+        return replace_attributes(
+            (owner, name, _wrap(vars(owner)[name], before, after))
+            for owners, name, before, after in reports
+            for owner in owners
+        )
 
-    def _wrap_conditions(self, owner: Any) -> Any:
-        original = owner._eval_conditions
+    def _end_conditions(self, held: Any, transition: Any, event_data: Any) -> None:
+        if held:
+            self.take_row(transition, event_data)
 
-        def _eval_conditions(transition: Any, event_data: Any) -> Any:
-            held = original(transition, event_data)
-            if held:
-                self.take_row(transition, event_data)
-            return held
+    def _end_state(self, done: Any, machine: Any, state: Any, model: Any = None) -> None:
+        self.set_state(machine, machine.models if model is None else model if isinstance(model, list) else [model])
 
-        return _eval_conditions
+    def _begin_function(self, machine: Any, func: Any, event_data: Any) -> None:
+        self.begin_callback(callback_name(func))
 
-    def _wrap_async_conditions(self) -> Any:
-        original = AsyncTransition._eval_conditions
+    def _end_function(self, done: Any, machine: Any, func: Any, event_data: Any) -> None:
+        self.end_callback(callback_name(func))
 
-        async def _eval_conditions(transition: Any, event_data: Any) -> Any:
-            held = await original(transition, event_data)
-            if held:
-                self.take_row(transition, event_data)
-            return held
+    def _end_check(self, held: Any, condition: Any, event_data: Any) -> None:
+        self.end_callback(f"condition {callback_name(condition.func)}")
 
-        return _eval_conditions
 
-    def _wrap_set_state(self, owner: Any) -> Any:
-        original = owner.set_state
+def _ignore(*given: Any, **named: Any) -> None:
+    """Report nothing."""
 
-        def set_state(machine: Any, state: Any, model: Any = None) -> None:
-            original(machine, state, model)
-            models = machine.models if model is None else model if isinstance(model, list) else [model]
-            self.set_state(machine, models)
 
-        return set_state
+def _wrap(original: Any, before: Callable[..., None], after: Callable[..., None]) -> Any:
+    """The same function, which reports its arguments before it runs, and after it what it has returned, and those."""
 
-    def _wrap_callback(self) -> Any:
-        original = Machine.callback
+    def call(*args: Any, **kwargs: Any) -> Any:
+        before(*args, **kwargs)
+        result = original(*args, **kwargs)
+        after(result, *args, **kwargs)
+        return result
 
-        def callback(machine: Any, func: Any, event_data: Any) -> None:
-            name = callback_name(func)
-            self.begin_callback(name)
-            original(machine, func, event_data)
-            self.end_callback(name)
+    async def call_later(*args: Any, **kwargs: Any) -> Any:
+        before(*args, **kwargs)
+        result = await original(*args, **kwargs)
+        after(result, *args, **kwargs)
+        return result
 
-        return callback
-
-    def _wrap_async_callback(self) -> Any:
-        original: Any = AsyncMachine.callback
-
-        async def callback(machine: Any, func: Any, event_data: Any) -> None:
-            name = callback_name(func)
-            self.begin_callback(name)
-            await original(machine, func, event_data)
-            self.end_callback(name)
-
-        return callback
-
-    def _wrap_check(self) -> Any:
-        original = Condition.check
-
-        def check(condition: Any, event_data: Any) -> Any:
-            held = original(condition, event_data)
-            self.end_callback(f"condition {callback_name(condition.func)}")
-            return held
-
-        return check
-
-    def _wrap_async_check(self) -> Any:
-        original: Any = AsyncCondition.check
-
-        async def check(condition: Any, event_data: Any) -> Any:
-            held = await original(condition, event_data)
-            self.end_callback(f"condition {callback_name(condition.func)}")
-            return held
-
-        return check
+    return call_later if iscoroutinefunction(original) else call

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from transitions.extensions import asyncio as async_states
@@ -50,20 +50,21 @@ def set_timer(state: Any, event_data: Any) -> VirtualTimer:
 
 
 @contextmanager
-def install_timers() -> Iterator[None]:
-    """Timeout states set virtual timers meanwhile."""
-    places: tuple[tuple[Any, str, Any], ...] = (
-        (states, "Timer", VirtualTimer),
-        (async_states.AsyncTimeout, "create_timer", set_timer),
-    )
-    kept = [getattr(owner, name) for owner, name, _ in places]
+def replace_attributes(places: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Meanwhile these attributes of modules and classes are others: (owner, name, value)."""
+    kept = [(owner, name, vars(owner)[name], value) for owner, name, value in places]
     try:
-        for owner, name, made in places:
-            setattr(owner, name, made)
+        for owner, name, _, value in kept:
+            setattr(owner, name, value)
         yield
     finally:
-        for (owner, name, _), original in zip(places, kept, strict=True):
+        for owner, name, original, _ in kept:
             setattr(owner, name, original)
+
+
+def install_timers() -> AbstractContextManager[None]:
+    """Timeout states set virtual timers meanwhile."""
+    return replace_attributes(((states, "Timer", VirtualTimer), (async_states.AsyncTimeout, "create_timer", set_timer)))
 
 
 class NeverEnds(RuntimeError):

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from transitions import Machine
 
-from statemachines.adoption.canonical_value import Encoder, NoEncoding, own_attributes
+from statemachines.adoption.canonical_value import Encoder, NoEncoding, closure_of, own_attributes
 from statemachines.adoption.live_machine import AdoptedSubject, callback_name, walk_states, walk_transitions
 
 FUNCTIONS_MAX: Final = 2_000
@@ -72,15 +72,6 @@ def find_functions(subject: AdoptedSubject) -> list[types.FunctionType]:
                 todo += list(vars(value).values())
         todo += [held for _, held in closure_of(function)]
     return list(found.values())
-
-
-def closure_of(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """(name, value) of what a closure holds."""
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            yield name, cell.cell_contents
-        except ValueError:  # not assigned yet
-            continue
 
 
 Getter = Callable[[], Any]

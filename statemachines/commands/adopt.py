@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from statemachines.commands.exits import Exit
+from statemachines.commands.exits import Exit, end_if
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
 from statemachines.plain_text import plain_json, plain_lines
@@ -125,7 +125,11 @@ def adopt(
         print(plain_lines(describe_verdict(adopted, verdict)))
     if trace is not None:
         _trace_run(adopted, verdict, trace)
-    _end(verdict)
+    end_if(
+        (verdict.found.ended == "interrupted", Exit.INTERRUPTED),
+        (not verdict.is_held, Exit.VIOLATED),
+        (not verdict.is_complete, Exit.INCONCLUSIVE),
+    )
 
 
 def _show(adopted: AdoptedMachine) -> str:
@@ -169,11 +173,8 @@ def _simulate(adopted: AdoptedMachine, instances: int, seed: int, trace: Path | 
         print(plain_json(list_simulation(adopted, found)))
     else:
         print(plain_lines(describe_simulation(adopted, found)))
-    if found.broken is not None:
-        print(f"again: the same command with --seed {seed}", file=sys.stderr)
-        raise typer.Exit(Exit.VIOLATED)
-    if adopted.unexplored:
-        raise typer.Exit(Exit.INCONCLUSIVE)
+    again = f"again: the same command with --seed {seed}"
+    end_if((found.broken is not None, Exit.VIOLATED, again), (adopted.unexplored, Exit.INCONCLUSIVE))
 
 
 def _trace_run(adopted: AdoptedMachine, verdict: AdoptionVerdict, trace: Path) -> None:
@@ -201,12 +202,3 @@ def _say_trace(adopted: AdoptedMachine, trace: Path, rows: int) -> None:
 
 def _progress(states: int, steps: float) -> None:
     print(f"\r{states:,} states, {steps:,.0f} steps\033[K", end="", file=sys.stderr, flush=True)
-
-
-def _end(verdict: AdoptionVerdict) -> None:
-    if verdict.found.ended == "interrupted":
-        raise typer.Exit(Exit.INTERRUPTED)
-    if not verdict.is_held:
-        raise typer.Exit(Exit.VIOLATED)
-    if not verdict.is_complete:
-        raise typer.Exit(Exit.INCONCLUSIVE)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from statemachines.commands.exits import Exit
+from statemachines.commands.exits import Exit, end_if
 from statemachines.commands.following import follow_one
+from statemachines.commands.progress import say_progress
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
 from statemachines.plain_text import plain_json, plain_line
@@ -122,15 +122,13 @@ def analyze(
     else:
         analyses = analyze_all(
             list(zip(traces, places, strict=True)),
-            progress=_progress,
+            progress=say_progress,
             spark=chosen,
             settings=settings,
             partly=True,
             named=named,
         )
-    if not analyses:
-        print("interrupted: nothing is judged yet, and nothing is written", file=sys.stderr)
-        raise typer.Exit(Exit.INTERRUPTED)
+    end_if((not analyses, Exit.INTERRUPTED, "interrupted: nothing is judged yet, and nothing is written"))
     sides = dict(zip(names, analyses, strict=False))
     comparison = None
     if len(analyses) > 1:
@@ -151,9 +149,11 @@ def analyze(
         _print(sides, comparison, analyses[0].judges)
         tables = ", ".join(show_path(place / "tables") for place in places[: len(analyses)])
         print(f"tables: {tables}; page: {show_path(page)}")
-    _say_interrupted(analyses, len(traces))
-    if is_stopped:
-        raise typer.Exit(Exit.INTERRUPTED)
+    last = analyses[-1]
+    done, unjudged = len(last.trace.files), last.unjudged_files
+    files = f", of the last {done} of {done + unjudged} files" if unjudged else ""
+    said = f"interrupted: {len(analyses)} of {len(traces)} traces are judged{files}"
+    end_if((len(analyses) < len(traces) or unjudged, Exit.INTERRUPTED, said), (is_stopped, Exit.INTERRUPTED))
     _exit(analyses)
 
 
@@ -176,22 +176,6 @@ def _find_protocol(name: str) -> Protocol:
         if callable(found) and not isinstance(found, Protocol):
             return protocol_of(name)
     return registry.protocol(name)
-
-
-def _say_interrupted(analyses: list[Analysis], traces: int) -> None:
-    """What was judged by then has been printed and written."""
-    last = analyses[-1]
-    if len(analyses) < traces or last.unjudged_files:
-        done = len(last.trace.files)
-        files = f", of the last {done} of {done + last.unjudged_files} files" if last.unjudged_files else ""
-        print(f"interrupted: {len(analyses)} of {traces} traces are judged{files}", file=sys.stderr)
-        raise typer.Exit(Exit.INTERRUPTED)
-
-
-def _progress(text: str) -> None:
-    """Only where somebody is looking."""
-    if sys.stderr.isatty():
-        print(text, file=sys.stderr)
 
 
 def _as_json(sides: dict[str, Analysis], comparison: Comparison | None) -> dict[str, Any]:
@@ -252,20 +236,23 @@ def _print_comparison(comparison: Comparison, judges: Judges) -> None:
 
 
 def _exit(analyses: list[Analysis]) -> None:
-    if not all(analysis.is_held for analysis in analyses):
-        raise typer.Exit(Exit.VIOLATED)
     missing = sorted({name for analysis in analyses for name in analysis.unjudged_steps})
-    if missing:
-        said = f"inconclusive: {plain_line(', '.join(missing))} is not installed here, so its steps cannot be judged"
-        print(f"{said}; install it, or name it with --protocol module:ATTRIBUTE", file=sys.stderr)
-        raise typer.Exit(Exit.INCONCLUSIVE)
     absent = sorted({log for analysis in analyses for log in analysis.absent})
-    if absent:
-        said = f"inconclusive: there is no log of {plain_line(', '.join(absent[:SHOWN]))}"
-        is_end = all(log.startswith("the end of ") for log in absent)
-        advice = "end what still runs, or start it again after a kill" if is_end else "put it beside the others"
-        print(f"{said}; {advice}, and analyze again", file=sys.stderr)
-        raise typer.Exit(Exit.INCONCLUSIVE)
-    if any(check.level == "rows" and not check.checked for analysis in analyses for check in analysis.checks):
-        print("inconclusive: there is no step in this trace", file=sys.stderr)
-        raise typer.Exit(Exit.INCONCLUSIVE)
+    is_end = all(log.startswith("the end of ") for log in absent)
+    advice = "end what still runs, or start it again after a kill" if is_end else "put it beside the others"
+    is_empty = any(check.level == "rows" and not check.checked for analysis in analyses for check in analysis.checks)
+    end_if(
+        (not all(analysis.is_held for analysis in analyses), Exit.VIOLATED),
+        (
+            missing,
+            Exit.INCONCLUSIVE,
+            f"inconclusive: {plain_line(', '.join(missing))} is not installed here, so its steps cannot be judged; "
+            "install it, or name it with --protocol module:ATTRIBUTE",
+        ),
+        (
+            absent,
+            Exit.INCONCLUSIVE,
+            f"inconclusive: there is no log of {plain_line(', '.join(absent[:SHOWN]))}; {advice}, and analyze again",
+        ),
+        (is_empty, Exit.INCONCLUSIVE, "inconclusive: there is no step in this trace"),
+    )

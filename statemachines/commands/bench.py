@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from statemachines.commands.exits import Exit
+from statemachines.commands.exits import Exit, end_if
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
 
@@ -46,7 +46,7 @@ def bench(
     chosen = benchmarks.choose(names or [], has_long=listed)
     begin_work()
     if listed:
-        _print_json(benchmarks.list_json(chosen)) if json else shown.write(benchmarks.list_rows(chosen))
+        print(benchmarks.list_json(chosen).decode()) if json else shown.write(benchmarks.list_rows(chosen))
         return
     if resume and save is None:
         raise ConfigurationError("--resume", True, "needs the file of the results to keep: give --save")
@@ -65,18 +65,12 @@ def bench(
                 file.write(found.values())
     results = [found[row.name] for row in chosen if row.name in found]
     if json:
-        _print_json(benchmarks.results_json(results))
+        print(benchmarks.results_json(results).decode())
     else:
         shown.write(benchmarks.render_results(results))
-    if not all(result.holds for result in results):
-        raise typer.Exit(Exit.VIOLATED)
-    if len(results) < len(chosen):
-        print(f"interrupted after {len(results)} of {len(chosen)} rows", file=sys.stderr)
-        raise typer.Exit(Exit.INCONCLUSIVE)
-
-
-def _print_json(text: bytes) -> None:
-    print(text.decode())
+    said = f"interrupted after {len(results)} of {len(chosen)} rows"
+    is_held = all(result.holds for result in results)
+    end_if((not is_held, Exit.VIOLATED), (len(results) < len(chosen), Exit.INCONCLUSIVE, said))
 
 
 def _show_progress(json: bool, text: str) -> None:

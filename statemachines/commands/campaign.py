@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from statemachines.commands.exits import Exit
+from statemachines.commands.exits import Exit, end_if
 from statemachines.commands.progress import bar
 from statemachines.commands.simulation import (
     JSON,
@@ -42,14 +43,6 @@ class CampaignEngine(StrEnum):
 
     LOCAL = "local"
     SPARK = "spark"
-
-
-class CampaignOptions(NamedTuple):
-    """Where the trace goes, what was set, whether files that are there are kept."""
-
-    trace: Path | None
-    settings: tuple[str, ...]
-    is_resumed: bool
 
 
 def campaign(
@@ -113,7 +106,7 @@ def campaign(
         check_folder(trace, "--trace")
     numbers = range(first, first + seeds)
     if engine is CampaignEngine.SPARK:
-        parts = run_on_spark(chosen, numbers, CampaignOptions(trace, given, resume), spark)
+        parts = run_on_spark(chosen, numbers, trace, given, resume, spark)
     elif steer:
         parts = steered_parts(chosen, numbers, out=trace, processes=processes, settings=given)
     else:
@@ -133,37 +126,39 @@ def campaign(
             print(f"seed {outcome.seed}: {outcome.monitor}: {outcome.detail}", file=sys.stderr)
         keep_failure(chosen, failed[0], draw(chosen, failed[0].seed))
         raise typer.Exit(Exit.VIOLATED)
-    if len(outcomes) < seeds:
-        print(f"interrupted after {len(outcomes)} of {seeds} seeds", file=sys.stderr)
-        raise typer.Exit(Exit.INCONCLUSIVE)
+    end_if((len(outcomes) < seeds, Exit.INCONCLUSIVE, f"interrupted after {len(outcomes)} of {seeds} seeds"))
 
 
 def run_on_spark(
-    scenario: Scenario, seeds: range, options: CampaignOptions, settings: SparkSettings
+    scenario: Scenario,
+    seeds: range,
+    trace: Path | None,
+    settings: tuple[str, ...],
+    is_resumed: bool,
+    spark: SparkSettings,
 ) -> Iterator[list[RunOutcome]]:
-    """The outcomes of a campaign on Spark, some at a time."""
+    """The outcomes of a campaign on Spark, some at a time.
+
+    Args:
+        trace: Where the trace goes.
+        settings: What was set of the scenario.
+        is_resumed: Files that are there are kept.
+        spark: What is set of Spark.
+    """
     from statemachines.spark.spark_session import SharedSpark
     from statemachines_sim.campaign_spark import run_campaign
 
-    with SharedSpark(settings) as session:
-        yield from run_campaign(
-            session,
-            scenario,
-            seeds,
-            out=options.trace,
-            settings=options.settings,
-            is_resumed=options.is_resumed,
-        )
+    with SharedSpark(spark) as session:
+        yield from run_campaign(session, scenario, seeds, out=trace, settings=settings, is_resumed=is_resumed)
 
 
 def totals(outcomes: list[RunOutcome]) -> str:
     """A campaign in a few lines."""
     if not outcomes:
         return "no run has come to its end"
-    faults: dict[str, int] = {}
+    faults = Counter[str]()
     for outcome in outcomes:
-        for kind, count in outcome.faults.items():
-            faults[kind] = faults.get(kind, 0) + count
+        faults.update(outcome.faults)
     held = sum(outcome.is_held for outcome in outcomes)
     counted = [
         f"{name} {sum(outcome.tally[name] for outcome in outcomes)} "

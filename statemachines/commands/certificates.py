@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import typer
-
-from statemachines.commands.exits import Exit
+from statemachines.commands.exits import Exit, end_if
 from statemachines.commands.progress import bar
 from statemachines.plain_text import plain_json
 
@@ -54,8 +52,7 @@ def recheck_certificates(names: tuple[str, ...], *, stale: bool, renew: bool, jo
         )
         if wrong and not renew:
             print(f"if the differences are right: {' '.join((RENEW, *names))}")
-    if wrong:
-        raise typer.Exit(Exit.VIOLATED)
+    end_if((wrong, Exit.VIOLATED))
 
 
 def _show(one: Recheck) -> None:

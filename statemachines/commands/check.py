@@ -12,7 +12,7 @@ import typer
 
 from statemachines import catalogue, registry
 from statemachines.commands.certificates import recheck_certificates
-from statemachines.commands.exits import Exit
+from statemachines.commands.exits import Exit, end_if
 from statemachines.commands.scripts import CounterexampleFiles
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
@@ -158,10 +158,9 @@ def _write_graph(picked: SystemSelection, path: Path) -> None:
 def _end(results: list[Result], met: bool, judged: bool) -> None:
     """The exit code.  `met`: no obligation stays open for ever; `judged`: there was one, and every one was judged: it
     is open in some system, or in those that are named another is."""
-    if not met or not all(result.is_held for result in results):
-        raise typer.Exit(Exit.VIOLATED)
-    if not (judged and all(result.ended == "complete" and result.is_shown for result in results)):
-        raise typer.Exit(Exit.INCONCLUSIVE)
+    is_whole = judged and all(result.ended == "complete" and result.is_shown for result in results)
+    is_held = met and all(result.is_held for result in results)
+    end_if((not is_held, Exit.VIOLATED), (not is_whole, Exit.INCONCLUSIVE))
 
 
 def _picked(
@@ -395,7 +394,4 @@ def _again(path: Path, engine: str, threads: int, json: bool) -> None:
             print(f"  DIFFERS {line}")
         if not differences:
             print(f"  the same; checked within these bounds: {', '.join(kept.always)}")
-    if result.ended in ("interrupted", "full"):
-        raise typer.Exit(Exit.INCONCLUSIVE)
-    if differences:
-        raise typer.Exit(Exit.VIOLATED)
+    end_if((result.ended in ("interrupted", "full"), Exit.INCONCLUSIVE), (differences, Exit.VIOLATED))

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from statemachines import catalogue, registry
-from statemachines.commands.exits import Exit
+from statemachines.commands.exits import Exit, end_if
 from statemachines.drivers.options import DiallingCa, SecretFile, TlsCert, TlsKey, read_credentials
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
@@ -100,9 +100,10 @@ def conform(
             script_file.save(path, verdict.moves)
         if not json:
             print(f"  repeat    {report.repeat_of(role, path, argv)}")
-        raise typer.Exit(Exit.VIOLATED)
-    if verdict.outcome is ConformanceOutcome.INCONCLUSIVE:
-        raise typer.Exit(Exit.INCONCLUSIVE)
+    end_if(
+        (verdict.outcome is ConformanceOutcome.FAIL, Exit.VIOLATED),
+        (verdict.outcome is ConformanceOutcome.INCONCLUSIVE, Exit.INCONCLUSIVE),
+    )
 
 
 def schema(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from statemachines.commands.exits import Exit
+from statemachines.commands.exits import Exit, end_if
 from statemachines.commands.progress import bar
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
@@ -91,8 +91,7 @@ def _show_all(directory: Path, seeds: range, json: bool) -> None:
         print(plain_json({"kinds": found, "left_out": list_left_out(trial), "before": wrong}))
     else:
         _print(found, list_left_out(trial), wrong)
-    if any(not one.seen for one in found):
-        raise typer.Exit(Exit.VIOLATED)
+    end_if((any(not one.seen for one in found), Exit.VIOLATED))
 
 
 def _list_unheld(trial: DamageTrial) -> list[str]:

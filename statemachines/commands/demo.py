@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from statemachines.commands.exits import Exit
+from statemachines.commands.exits import Exit, end_if
 from statemachines.commands.progress import bar
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
@@ -29,7 +29,7 @@ def demo(
     `gapless demo list` names them.  Exit code 0 only if every verdict held.
     """
     from statemachines.demo import show
-    from statemachines.demo.protocol import DemoArguments
+    from statemachines.demo.protocol import DemoStage
 
     begin_work()
     protocol, words = read_words(context.args)
@@ -42,19 +42,18 @@ def demo(
         if not any(word in options for options in known.values()):
             listed = ", ".join(sorted({*OWN, *(option for options in known.values() for option in options)}))
             raise ConfigurationError("option", word, f"unknown; there are: {listed}")
-    given = {name: DemoArguments(seeds, show.read_options(name, words)) for name in protocols}
+    given = {name: show.read_options(name, words) for name in protocols}
 
     def say(text: str) -> None:
         print(text, file=sys.stderr if json else sys.stdout, flush=True)
 
     with bar("demo") as advance:
-        came = show.run(protocols, out, given, say, advance)
+        came = show.run(DemoStage("demo", out, seeds, None, say, advance), given)
     if json:
         print(plain_json(came))
     else:
         write(came)
-    if not came.held:
-        raise typer.Exit(Exit.VIOLATED)
+    end_if((not came.held, Exit.VIOLATED))
 
 
 OWN = ("--out", "--seeds", "--json")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from enum import IntEnum
+
+import typer
 
 
 class Exit(IntEnum):
@@ -16,3 +19,12 @@ class Exit(IntEnum):
     SUPERSEDED = 4
     FAILED = 5
     INTERRUPTED = 130
+
+
+def end_if(*cases: tuple[object, Exit] | tuple[object, Exit, str]) -> None:
+    """End the command with the exit code of the first case that is so, said on stderr; with none of them it goes on."""
+    for is_so, code, *said in cases:
+        if is_so:
+            if said:
+                print(*said, file=sys.stderr)
+            raise typer.Exit(code)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from statemachines.commands.exits import Exit
+from statemachines.commands.exits import Exit, end_if
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
 from statemachines.plain_text import plain_json
@@ -66,7 +66,4 @@ def explore(
     told = {"system": one.name, "verdict": verdict, "why": said, "page": html, "shown": len(page.states)}
     text = f"{one.name}: {verdict} {said}\npage: {html}, {len(page.states):,} states"
     print(plain_json(told) if json else text)
-    if result.path is not None:
-        raise typer.Exit(Exit.VIOLATED)
-    if result.ended != "complete":
-        raise typer.Exit(Exit.INCONCLUSIVE)
+    end_if((result.path is not None, Exit.VIOLATED), (result.ended != "complete", Exit.INCONCLUSIVE))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from statemachines import catalogue, registry
-from statemachines.commands.exits import Exit
+from statemachines.commands.exits import Exit, end_if
 from statemachines.commands.scripts import CounterexampleFiles
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError, Fsm
@@ -104,8 +104,7 @@ def _judge_machine(fsm: Fsm[Any], trace: ItfTrace, state: str, event: str, json:
     else:
         rows = ", ".join(map(str, verdict.rows)) or "none"
         print(f"{verdict.machine}: {verdict.steps} steps are rows of its table (level: rows); rows: {rows}")
-    if verdict.wrong:
-        raise typer.Exit(Exit.VIOLATED)
+    end_if((verdict.wrong, Exit.VIOLATED))
 
 
 def _follow(

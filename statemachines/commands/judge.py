@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from statemachines.commands.exits import Exit
+from statemachines.commands.exits import Exit, end_if
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
 from statemachines.plain_text import plain_json, plain_line
@@ -60,7 +60,7 @@ def judge(
     begin_work()
     verdict = judge_files(files or [], chosen, master)
     print(plain_json(verdict) if json else _describe(verdict))
-    _end(verdict)
+    end_if((verdict.verdict == "VIOLATED", Exit.VIOLATED), (verdict.verdict != "held", Exit.INCONCLUSIVE))
 
 
 def _describe(verdict: LogVerdict) -> str:
@@ -80,10 +80,3 @@ def _describe(verdict: LogVerdict) -> str:
         if one.found > len(one.details) > 0:
             lines.append(f"  and {one.found - len(one.details):,} more")
     return "\n".join(map(plain_line, lines))
-
-
-def _end(verdict: LogVerdict) -> None:
-    if verdict.verdict == "VIOLATED":
-        raise typer.Exit(Exit.VIOLATED)
-    if verdict.verdict != "held":
-        raise typer.Exit(Exit.INCONCLUSIVE)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from statemachines import catalogue
-from statemachines.commands.exits import Exit
-from statemachines.commands.progress import bar
+from statemachines.commands.exits import Exit, end_if
+from statemachines.commands.progress import bar, say_progress
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
 from statemachines.plain_text import plain_json
@@ -116,7 +116,8 @@ def mutate(
         print(account.text(said))
     if write:
         _write(field, said, found, results.head.systems)
-    _end(said, stopped)
+    is_judged = not stopped and all(one.verdict != "not judged" for one in said.alive)
+    end_if((not is_judged, Exit.INCONCLUSIVE), (said.alive, Exit.VIOLATED))
 
 
 def _judge(field: CampaignScope, mutants: list[Mutant], results: CampaignResults, jobs: int) -> bool:
@@ -126,7 +127,7 @@ def _judge(field: CampaignScope, mutants: list[Mutant], results: CampaignResults
     with bar("mutants") as advance:
         done = sum(one.name in results.verdicts for one in mutants)
         try:
-            for _ in campaign.judge_mutants(field, mutants, results, jobs, _say):
+            for _ in campaign.judge_mutants(field, mutants, results, jobs, say_progress):
                 done += 1
                 advance(done, len(mutants))
         except KeyboardInterrupt:
@@ -160,11 +161,6 @@ def _ask_others(name: str, mutants: list[Mutant], alive: set[str], notices: Noti
     return False
 
 
-def _say(text: str) -> None:
-    if sys.stderr.isatty():
-        print(text, file=sys.stderr)
-
-
 def _count(field: CampaignScope, mutants: list[Mutant]) -> None:
     """Before anything is judged: how many there are."""
     counts = field.counts(mutants)
@@ -191,10 +187,3 @@ def _write(field: CampaignScope, said: MutantAccount, found: list[MutantVerdict]
     names = {one.name: one for one in field.mutants}
     account.write(path, account.page(field.protocol.name, said, names, found, judged_in))
     print(f"written: {path}", file=sys.stderr)
-
-
-def _end(said: MutantAccount, stopped: bool) -> None:
-    if stopped or any(one.verdict == "not judged" for one in said.alive):
-        raise typer.Exit(Exit.INCONCLUSIVE)
-    if said.alive:
-        raise typer.Exit(Exit.VIOLATED)

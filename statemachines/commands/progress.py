@@ -23,3 +23,9 @@ def bar(what: str) -> Iterator[Advance]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
         task = shown.add_task(what, total=None)
         yield lambda done, total: shown.update(task, completed=done, total=total)
+
+
+def say_progress(text: str) -> None:
+    """A line on stderr, where somebody is looking."""
+    if sys.stderr.isatty():
+        print(text, file=sys.stderr)

@@ -7,10 +7,8 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
-import typer
-
 from statemachines import registry
-from statemachines.commands.exits import Exit
+from statemachines.commands.exits import Exit, end_if
 from statemachines.plain_text import plain_json
 
 if TYPE_CHECKING:
@@ -90,10 +88,7 @@ def replay(path: Path, content: bytes, variant: str, runtime: bool, trace: Path 
         print(plain_json(replayed))
     else:
         show(replayed)
-    if replayed.broken:
-        raise typer.Exit(Exit.VIOLATED)
-    if replayed.followed.stopped:
-        raise typer.Exit(Exit.INCONCLUSIVE)
+    end_if((replayed.broken, Exit.VIOLATED), (replayed.followed.stopped, Exit.INCONCLUSIVE))
 
 
 def simulate_script(made: Script, variant: str, trace: Path | None, *, data: bool) -> ReplayedScript:

@@ -52,15 +52,15 @@ def show(
         if mermaid:
             print(diagrams.mermaid_process(process), end="")
         elif json:
-            _print_json(shown.describe_process_json(process))
+            print(shown.describe_process_json(process).decode())
         else:
             shown.write(shown.describe_process(process))
     elif drawings:
         print(drawings[0](catalogue.machine(machine)), end="")
     elif machine in registry.names():
-        _print_json(shown.overview_json(machine)) if json else shown.write(shown.render_overview(machine))
+        print(shown.overview_json(machine).decode()) if json else shown.write(shown.render_overview(machine))
     elif json:
-        _print_json(shown.description_json(machine) if machine else shown.listing_json())
+        print((shown.description_json(machine) if machine else shown.listing_json()).decode())
     else:
         shown.write(shown.render_description(machine) if machine else shown.render_listing())
 
@@ -75,7 +75,3 @@ def _write_page(path: Path, machine: str) -> None:
     fsm = catalogue.machine(machine)
     write_step_page(path, make_page(fsm, catalogue.summary(machine)))
     print(f"page: {path}")
-
-
-def _print_json(text: bytes) -> None:
-    print(text.decode())

@@ -14,7 +14,7 @@ import typer
 from statemachines import catalogue
 from statemachines.commands import scripts
 from statemachines.commands.engine import Engine
-from statemachines.commands.exits import Exit
+from statemachines.commands.exits import Exit, end_if
 from statemachines.commands.progress import bar
 from statemachines.input_file import read_input
 from statemachines.interrupts import begin_work
@@ -150,8 +150,7 @@ def replay(
         )
     outcome = run_one(run.scenario, run.seed, run.schedule, trace, data)
     show(outcome, json)
-    if not outcome.is_held:
-        raise typer.Exit(Exit.VIOLATED)
+    end_if((not outcome.is_held, Exit.VIOLATED))
 
 
 def find_module_above(path: Path, content: bytes) -> None:

@@ -21,7 +21,7 @@ PROTOCOL = Protocol(
         "standby": f"{_HERE}.standby:STANDBY",
     },
     processes={
-        "registry": f"{_HERE}.registry_process:REGISTRY",
+        "registry": f"{_HERE}.registry:REGISTRY",
         "agent": f"{_HERE}.agent_process:AGENT",
         "handler": f"{_HERE}.handler_process:HANDLER",
     },

@@ -203,10 +203,8 @@ class ProcessHarness:
 
         Gives back what did not end well."""
         roles = list(dict.fromkeys(node.role for node in self._all))
-        for node in sorted(self._all, key=lambda node: -roles.index(node.role)):
-            wrong = node.reap()
-            if wrong:
-                self.wrong.append(wrong)
+        ordered = sorted(self._all, key=lambda node: -roles.index(node.role))
+        self.wrong += [wrong for node in ordered if (wrong := node.reap())]
         self._all.clear()
         return self.wrong
 
@@ -215,14 +213,19 @@ class ProcessHarness:
     def start(self, role: str, name: str, *arguments: str, says: str = "", ends: bool = False) -> NodeProcess:
         """`gapless node ROLE ARGUMENTS`, under this name; with `says` it has said so when this returns, and the word
         after it is its `address`.  `ends`: that it ends by itself, well, is expected."""
-        if name in self.nodes and self.nodes[name].exit_code is None:
-            raise ConfigurationError("name", name, "a process of this name runs; kill it first, or take another name")
-        command = [*self._program, role, *arguments, *self._common]
-        command += ["--name", name]
+        command = [*self._program, role, *arguments, *self._common, "--name", name]
         if self._stateful:
             command += ["--state", str(self.folder)]
         if self.trace is not None:
             command += ["--trace", str(self.trace)]
+        return self.start_command(role, name, command, says=says, ends=ends)
+
+    def start_command(
+        self, role: str, name: str, command: list[str], *, says: str = "", ends: bool = False
+    ) -> NodeProcess:
+        """The same of a whole command line, of a program that is told neither its name nor where its files go."""
+        if name in self.nodes and self.nodes[name].exit_code is None:
+            raise ConfigurationError("name", name, "a process of this name runs; kill it first, or take another name")
         with defer_interrupts():
             node = self.nodes[name] = NodeProcess(role, name, command, self.folder, ends=ends)
             self._all.append(node)

@@ -44,7 +44,7 @@ def test_a_mistake_changes_what_a_function_does(tool, tmp_path, mistake, line, f
 
 def test_what_is_kept_has_a_line_or_a_clause_of_its_own(tool):
     reached = {"a": {"f:1"}, "b": {"f:1", "f:2"}, "c": {"f:2", "f:3"}, "d": {"f:3"}, "e": {"f:3"}}
-    clauses = {test: {"PS-1"} if test == "e" else set() for test in reached}
+    clauses = {test: {"XX-1"} if test == "e" else set() for test in reached}
     kept = tool["keep_needed"](reached, clauses, {**dict.fromkeys(reached, 2), "b": 4}, {"a"})
     assert kept == {"a", "c", "e"}
     known = {"all": [*reached], "kept": [*kept]}

@@ -24,7 +24,7 @@ PLACES = (
     r"sim/scenarios/P",
     r"sim/statemachines_sim/P(/monitors)?",
     r"reports/statemachines_reports/P",
-    r"tests/P(/(broken|golden|interactions|steps|zenoh_scenes|drivers|sim|spec|testing))?",
+    r"tests/P(/(broken|exchanges|golden|interactions|steps|zenoh_scenes|drivers|sim|spec|testing))?",
 )
 """Where a protocol P may lie; D-1345 to D-1347 say why the folders in them are there."""
 

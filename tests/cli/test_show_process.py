@@ -58,7 +58,7 @@ def test_a_process_and_a_machine_of_one_name_are_refused():
 
 
 def test_two_processes_of_one_name_are_refused(monkeypatch):
-    place = catalogue.find_process("registry").protocol + ".registry_process:REGISTRY"
+    place = catalogue.find_process("registry").protocol + ".registry:REGISTRY"
     two = tuple(Protocol(name, "PP", {}, processes={"registry": f"statemachines.{place}"}) for name in ("one", "two"))
     monkeypatch.setattr(registry, "protocols", lambda: two)
     with pytest.raises(ConfigurationError, match="several protocols have one: say one/registry or two/registry"):

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from statemachines.demo.cursor_recovery import lines as lines_module
-from statemachines.demo.cursor_recovery import real
-from statemachines.demo.cursor_recovery.account import QueueAccount, account_for
-from statemachines.demo.cursor_recovery.lines import read_lines
-from statemachines.demo.cursor_recovery.real import wrong_in
-from statemachines.kernel import ConfigurationError
+from statemachines.demo.cursor_recovery import DEMO, real
+from statemachines.demo.protocol import DemoStage
+from statemachines.demo.show import DemoResult, judge_step
 from statemachines.trace.log import find_unended, find_unlogged, read_logs
 
 
@@ -24,65 +21,40 @@ WHOLE = "b 0 3\na 0 3\nb 3 5\na 3 5\n"
 LINES = [b"0 0 one", b"0 1 two", b"0 2 three", b"0 3 four", b"0 4 five"]
 
 
-def test_what_was_acknowledged_and_shipped_is_accounted_for(tmp_path):
-    files(tmp_path, WHOLE, [LINES[:3], LINES[3:]])
-    assert account_for(tmp_path) == QueueAccount(5, 5, 0, 0, 0, 0)
-
-
-def test_what_is_missing_lay_in_blocks(tmp_path):
-    files(tmp_path, WHOLE, [LINES[1:2]])
-    assert account_for(tmp_path) == QueueAccount(5, 1, 0, 4, 2, 0)
-
-
-def test_what_was_begun_may_come_and_is_not_missed(tmp_path):
-    files(tmp_path, "b 0 3\na 0 3\nb 3 5\n", [LINES[:4]])
-    assert account_for(tmp_path) == QueueAccount(3, 4, 0, 0, 0, 0)
-
-
-def test_what_comes_twice_or_torn_is_counted(tmp_path):
-    files(tmp_path, WHOLE, [LINES, [LINES[0], b"0 4 fi"]])
-    assert account_for(tmp_path) == QueueAccount(5, 7, 1, 0, 0, 1)
-
-
 @pytest.mark.parametrize(
-    ("account", "words"),
+    ("told", "shipped", "counts", "words"),
     [
-        (QueueAccount(5, 5, 0, 0, 0, 0), []),
-        (QueueAccount(5, 2, 0, 3, 1, 0), []),
-        (QueueAccount(5, 2, 0, 3, 2, 0), ["2 blocks never came; shippers killed: 1"]),
-        (QueueAccount(5, 6, 1, 0, 0, 0), ["1 lines came twice"]),
-        (QueueAccount(5, 6, 0, 0, 0, 1), ["1 lines came that nobody wrote"]),
+        (WHOLE, [LINES[:3], LINES[3:]], (5, 5, 0, 0, 0, 0), []),
+        (WHOLE, [LINES[:3]], (5, 3, 0, 2, 1, 0), []),
+        (WHOLE, [LINES[1:2]], (5, 1, 0, 4, 2, 0), ["2 blocks never came; shippers killed: 1"]),
+        ("b 0 3\na 0 3\nb 3 5\n", [LINES[:4]], (3, 4, 0, 0, 0, 0), []),
+        (WHOLE, [LINES, LINES[:1]], (5, 6, 1, 0, 0, 0), ["1 lines came twice"]),
+        (WHOLE, [LINES, [b"0 4 fi"]], (5, 6, 0, 0, 0, 1), ["1 lines came that nobody wrote"]),
     ],
 )
-def test_what_does_not_hold_is_said(account, words):
-    wrong = wrong_in(account, {"shipper-0": 1, "writer-0": 3})
-    assert len(wrong) == len(words)
-    assert all(word in one for word, one in zip(words, wrong, strict=True))
-
-
-def test_an_input_without_lines_is_named(tmp_path):
-    (tmp_path / "empty.txt").write_text("\n \n")
-    with pytest.raises(ConfigurationError, match="has no line"):
-        read_lines(tmp_path)
-    with pytest.raises(ConfigurationError, match="is no file and no folder"):
-        read_lines(tmp_path / "nothing.txt")
-    (tmp_path / "some.txt").write_text("a\nb\n" + "x" * 500)
-    lines = read_lines(tmp_path)
-    assert len(lines) == real.LINES
-    assert lines[:4] == [b"a", b"b", b"x" * 200, b"a"]
+def test_what_does_not_hold_is_said(tmp_path, told, shipped, counts, words):
+    files(tmp_path, told, shipped)
+    account = real.account_for(tmp_path, 1)
+    names = ("acknowledged", "shipped", "twice", "missing", "blocks", "foreign")
+    assert tuple(account[name] for name in names) == counts
+    assert account["arrived"] == account["acknowledged"] - account["missing"]
+    came = DemoResult("cursor_recovery")
+    judge_step(DEMO.steps[0], account, came)
+    assert all(word in one for word, one in zip(words, came.wrong, strict=True))
+    assert [line.held for line in came.verdicts].count(False) == len(words)
 
 
 @pytest.mark.long
 def test_a_short_run_with_real_kills_loses_nothing_but_what_a_killed_shipper_had(tmp_path, monkeypatch):
-    for module in (real, lines_module):
-        monkeypatch.setattr(module, "LINES", 180)
+    monkeypatch.setattr(real, "LINES", 180)
     monkeypatch.setattr(real, "KILLS", ("writer-0", "shipper-0"))
     said = []
-    came = real.run(tmp_path / "real", None, said.append, lambda done, of: None)
-    assert came.wrong == []
-    assert came.killed.get("shipper-0") == 1
-    assert came.account.acknowledged >= 180 - 3
-    assert came.account.twice == came.account.foreign == 0
+    stage = DemoStage("real", tmp_path / "real", 1, DEMO.options(), said.append, lambda done, of: None)
+    came = real.QueueRun(stage).run()
+    assert came["wrong"] == []
+    assert came["killed"].get("shipper-0") == 1
+    assert came["acknowledged"] >= 180 - 3
+    assert came["twice"] == came["foreign"] == came["beyond"] == 0
     logs = read_logs(tmp_path / "real" / "trace")
     assert (find_unended(logs), find_unlogged(logs)) == ([], [])
     assert {"nemesis~1", "shipper-0~2", "shipper-1~1"} <= {log.head.life for log in logs}

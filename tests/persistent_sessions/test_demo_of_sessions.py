@@ -8,22 +8,17 @@ from functools import partial
 from types import SimpleNamespace
 
 import pytest
-from msgspec.structs import replace
 
 from statemachines.demo.persistent_sessions import DEMO, broker_kill, real
-from statemachines.demo.persistent_sessions.account import SessionAccount, account_for, wrong_in
-from statemachines.demo.persistent_sessions.broker_kill import BrokerRow
-from statemachines.demo.persistent_sessions.client import DemoClient
-from statemachines.demo.persistent_sessions.play import broker_line, real_lines
-from statemachines.demo.protocol import DemoArguments
+from statemachines.demo.protocol import DemoStage
+from statemachines.demo.show import DemoResult, judge_step
 from statemachines.drivers.persistent_sessions import SessionTaken
-from statemachines.kernel import ConfigurationError
 from statemachines.testing.mqtt_connections.mqtt_broker import KINDS as KINDS_OF_BROKERS
 from statemachines.trace.log import read_logs
 from statemachines_reports.pipeline import analyze
 
 LINES = [b"one", b"two words", b"three", b"four"]
-WHOLE = SessionAccount(stored=4, delivered=4, again=1, twice=0, missing=0, late=0, foreign=0)
+WHOLE = {"stored": 4, "delivered": 4, "again": 1, "twice": 0, "missing": 0, "late": 0, "foreign": 0}
 KINDS = ("mosquitto-persistence", "ours-process")
 SAID = ["0 new one", "1 new two words", "1 again two words", "2 new three", "3 new four"]
 
@@ -31,11 +26,17 @@ SAID = ["0 new one", "1 new two words", "1 again two words", "2 new three", "3 n
 def account(folder, said, stored="0\n1\n3\n2\n"):
     (folder / "published").write_text(stored)
     (folder / "got").write_text("".join(f"{line}\n" for line in said))
-    return account_for(folder, LINES)
+    return real.account_for(folder, LINES)
 
 
-def came(one, **changed):
-    return replace(real.SessionRun(one, 3, 0.5, 0.1, 1, 2.0, wrong_in(one)), **changed)
+def make_stage(part, out, said, heard):
+    return DemoStage(part, out / part, 1, DEMO.options(), said.append, lambda done, of: heard.append((done, of)))
+
+
+def judge(figures, step=0):
+    came = DemoResult("persistent_sessions")
+    judge_step(DEMO.steps[step], {"waiting": 3, "taken": 1, **figures}, came)
+    return came
 
 
 @pytest.mark.parametrize(
@@ -53,20 +54,21 @@ def came(one, **changed):
 )
 def test_what_does_not_hold_is_said(tmp_path, said, changed, words):
     one = account(tmp_path, said)
-    assert one == replace(WHOLE, **changed)
-    assert all(word in line for word, line in zip(words, wrong_in(one), strict=True))
-    assert all(line.held for line in real_lines(came(one))) is not bool(words)
+    assert one == {**WHOLE, **changed}
+    result = judge(one)
+    assert all(word in line for word, line in zip(words, result.wrong, strict=True))
+    assert [line.held for line in result.verdicts].count(False) == len(words)
 
 
 def test_what_was_not_stored_may_come_and_is_not_missed(tmp_path):
-    assert account(tmp_path, SAID, "0\n1\n") == replace(WHOLE, stored=2)
-    assert account(tmp_path, SAID[:3], "0\n1\n") == replace(WHOLE, stored=2, delivered=2)
+    assert account(tmp_path, SAID, "0\n1\n") == {**WHOLE, "stored": 2}
+    assert account(tmp_path, SAID[:3], "0\n1\n") == {**WHOLE, "stored": 2, "delivered": 2}
 
 
 def test_a_run_in_which_nothing_waited_or_nobody_took_over_shows_nothing():
-    assert all(line.held for line in real_lines(came(WHOLE)))
-    for changed in ({"waiting": 0}, {"taken": 0}, {"taken": 2}, {"account": replace(WHOLE, stored=0, delivered=0)}):
-        assert not all(line.held for line in real_lines(came(WHOLE, **changed))), changed
+    assert judge(WHOLE).is_held
+    for changed in ({"waiting": 0}, {"taken": 0}, {"taken": 2}, {"stored": 0, "delivered": 0}):
+        assert not judge({**WHOLE, **changed}).is_held, changed
 
 
 async def test_a_client_that_is_held_acknowledges_nothing_until_it_goes_on(tmp_path):
@@ -79,8 +81,8 @@ async def test_a_client_that_is_held_acknowledges_nothing_until_it_goes_on(tmp_p
         raise SessionTaken("by another")
 
     with (tmp_path / "got").open("wb", buffering=0) as file:
-        client = DemoClient(file)
-        client.hold()
+        client = real.DemoClient(file)
+        client.may_acknowledge.clear()
         reading = asyncio.ensure_future(client.read(messages()))
         while not client.numbers:
             await asyncio.sleep(0)
@@ -88,7 +90,7 @@ async def test_a_client_that_is_held_acknowledges_nothing_until_it_goes_on(tmp_p
             await asyncio.sleep(0)
         assert (client.numbers, acknowledged) == ({0}, [])
         assert client.repeated_at == 0
-        client.go_on()
+        client.may_acknowledge.set()
         await reading
     assert acknowledged == [0, 1, 2]
     assert client.repeated_at > 0
@@ -97,54 +99,50 @@ async def test_a_client_that_is_held_acknowledges_nothing_until_it_goes_on(tmp_p
 
 
 def test_a_broker_that_loses_or_reorders_is_not_whole_and_one_that_is_missing_says_so(tmp_path, monkeypatch):
-    whole = BrokerRow("ours", 10, 50.0, 10, True, "at the other node")
-    assert broker_line([whole]).held
+    whole = {"published": 10, "rate": 50.0, "kept": 10, "is_ordered": True}
+    assert judge(whole, 1).is_held
     for changed in ({"kept": 9}, {"is_ordered": False}, {"published": 0, "kept": 0}):
-        assert not broker_line([replace(whole, **changed)]).held, changed
+        assert not judge({**whole, **changed}, 1).is_held, changed
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(KINDS_OF_BROKERS, "nats", KINDS_OF_BROKERS["nats"]._replace(program="no-such-broker"))
-    (row,) = broker_kill.kill_brokers(tmp_path, lambda line: None, ("nats",))
-    assert "no-such-broker" in row.text
-    assert "install the package" in row.text
-
-
-def test_an_input_without_lines_is_named(tmp_path):
-    (tmp_path / "empty.txt").write_text("\n \n")
-    given = DemoArguments(1, DEMO.options(input=str(tmp_path)))
-    with pytest.raises(ConfigurationError, match="has no line"):
-        DEMO.check(given)
+    monkeypatch.setattr(broker_kill, "KINDS", ("nats",))
+    came = broker_kill.BrokerKills(make_stage("brokers", tmp_path, [], [])).run()
+    assert "no-such-broker" in came["text"]
+    assert "install the package" in came["text"]
+    assert not judge(came, 1).is_held
 
 
 @pytest.mark.long
 def test_a_short_run_loses_a_node_and_no_line(tmp_path, monkeypatch):
     monkeypatch.setattr(real, "LINES", 300)
     monkeypatch.setattr(real, "HELD", 80)
-    monkeypatch.setattr(
-        broker_kill, "kill_brokers", partial(broker_kill.kill_brokers, kinds=KINDS, messages=60, quiet_s=3.0)
-    )
+    for name, value in (("KINDS", KINDS), ("MESSAGES", 60), ("QUIET_S", 3.0)):
+        monkeypatch.setattr(broker_kill, name, value)
     said, heard = [], []
-    out = tmp_path / "demo"
-    played = DEMO.play(out, DemoArguments(1, DEMO.options()), said.append, lambda done, of: heard.append((done, of)))
-    assert played.wrong == ()
-    assert all(line.held for line in played.verdicts), played.verdicts
-    one = played.figures["real"]
-    assert (one.account.stored, one.account.delivered) == (300, 300)
-    assert 30 <= one.waiting <= 80
-    assert 0 < one.back_s < one.seconds
-    assert 0 < one.slowest_s < one.seconds
+    one, brokers = (step.run(make_stage(step.part, tmp_path, said, heard)) for step in DEMO.steps)
+    for number, figures in enumerate((one, brokers)):
+        assert [line for line in judge(figures, number).verdicts if not line.held] == []
+        assert figures.get("wrong", []) == []
+    assert (one["stored"], one["delivered"]) == (300, 300)
+    assert 30 <= one["waiting"] <= 80
+    assert one["back_s"] > 0
+    assert one["slowest_s"] > 0
     assert heard[-1] == (300, 300)
-    lost, kept = played.figures["brokers"]
-    assert (lost.published, lost.kept) == (60, 0)
-    assert (kept.published, kept.kept, kept.is_whole, kept.place) == (60, 60, True, "at the other node")
-    assert [line for line in said if line.startswith("brokers: ")] == [f"brokers: {one.text}" for one in (lost, kept)]
+    lost, kept = brokers["rows"]
+    assert (lost["published"], lost["kept"]) == (60, 0)
+    assert (kept["published"], kept["kept"], kept["is_ordered"]) == (60, 60, True)
+    assert kept["text"].endswith("after SIGKILL 60 of 60 kept, at the other node")
+    assert [line for line in said if line.startswith("brokers: ")] == [
+        f"brokers: {one['text']}" for one in (lost, kept)
+    ]
     assert sum("SIGKILL to a" in line for line in said) == 1
-    lives = sorted(log.head.life.partition(".")[0] for log in read_logs(out / "real" / "trace"))
+    lives = sorted(log.head.life.partition(".")[0] for log in read_logs(tmp_path / "real" / "trace"))
     assert lives == ["a~1", "a~2", "b~1", "nemesis~1"]
-    analysis = analyze(played.traces[0].folder, tmp_path / "report", spark=False)
+    analysis = analyze(tmp_path / "real" / "trace", tmp_path / "report", spark=False)
     assert analysis.is_held, analysis.tables["findings"]
     assert analysis.absent == []
     (total,) = analysis.tables["scenarios"]
-    assert (total["stored"], total["waiting"], total["sent_again"]) == (300, 0, one.account.again)
+    assert (total["stored"], total["waiting"], total["sent_again"]) == (300, 0, one["again"])
     assert {line["why"] for line in analysis.tables["takeovers"]} >= {"handed"}
     measured = {
         line["measure"] for line in json.loads((tmp_path / "report" / "summary.json").read_bytes())["latencies"]

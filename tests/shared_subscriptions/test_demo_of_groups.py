@@ -7,9 +7,8 @@ import json
 import pytest
 
 from statemachines import cli
-from statemachines.demo.shared_subscriptions import play
-from statemachines.demo.shared_subscriptions.real import GroupRun
-from statemachines.demo.simulated import SimulatedDemo, verdict
+from statemachines.demo.shared_subscriptions import DEMO
+from statemachines.demo.show import DemoResult, judge_step
 
 
 @pytest.mark.parametrize("second", [(), pytest.param(("postgres",), marks=pytest.mark.long)])
@@ -44,17 +43,12 @@ def test_the_demo_holds_and_its_page_is_there(tmp_path, capsys, second):
 
 
 def test_a_lost_message_is_not_everything_held():
-    played = GroupRun(10, 1, 9, 9, 0, 1.0, ["t: 1 of 10 lines were never acknowledged"])
-    assert not all(line.held for line in play.real_lines("real", played))
-    assert not verdict(SimulatedDemo(1, {}, 1, 1.0, ["seed 3: S5"]), "S1").held
-
-
-def test_nothing_to_read_is_a_usage_error(tmp_path, capsys):
-    assert cli.run(["demo", "--input", str(tmp_path / "none"), "--out", str(tmp_path / "out")]) == cli.Exit.USAGE
-    assert "is no file and no folder" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_store_that_there_is_not_is_a_usage_error(tmp_path, capsys):
-    assert cli.run(["demo", "--store", "mysql", "--out", str(tmp_path / "out")]) == cli.Exit.USAGE
-    assert "--store = 'mysql': must be sqlite or postgres" in capsys.readouterr().err
+    figures = {"lines": 10, "acknowledged": 10, "duplicates": 0, "wrong": []}
+    for changed, held in (
+        ({}, [True, True]),
+        ({"acknowledged": 9}, [False, True]),
+        ({"wrong": ["c got again what a had finished"]}, [True, False]),
+    ):
+        came = DemoResult("shared_subscriptions")
+        judge_step(DEMO.steps[0], {**figures, **changed}, came)
+        assert [line.held for line in came.verdicts] == held

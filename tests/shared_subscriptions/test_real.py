@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from statemachines.demo.shared_subscriptions import real
+from statemachines.demo.protocol import DemoStage
+from statemachines.demo.shared_subscriptions import DEMO, real
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.trace.log import find_unended, find_unlogged, merge, read_logs
 
@@ -43,13 +44,14 @@ def test_a_group_survives_a_sigkill_a_pause_a_leave_and_the_death_of_its_leading
     config = tmp_path / "fast.toml"
     config.write_text("".join(f"{key} = {value}\n" for key, value in TENTH.items()))
     said: list[str] = []
-    came = real.run(tmp_path / "out", folder, said.append, lambda done, total: None, config=config)
+    stage = DemoStage("real", tmp_path / "out", 1, DEMO.options(str(folder)), said.append, lambda done, total: None)
+    came = real.GroupRun(stage, config=config).run()
     logs = read_logs(tmp_path / "out" / "trace")
     assert (find_unended(logs), find_unlogged(logs)) == ([], [])
     rows = list(merge(logs))
-    assert [line for line in came.wrong if not is_excused(line, lapsed(rows))] == []
-    assert (came.lines, came.acknowledged, came.topics) == (4_800, 4_800, 12)
-    assert came.got == came.lines + came.duplicates
+    assert [line for line in came["wrong"] if not is_excused(line, lapsed(rows))] == []
+    assert (came["lines"], came["acknowledged"], came["topics"], came["lost"]) == (4_800, 4_800, 12, 0)
+    assert came["got"] == came["lines"] + came["duplicates"]
     assert any("SIGKILL to consumer-2" in line for line in said)
     assert any("SIGKILL to leader-1, which leads" in line for line in said)
     faults = [(row[5], row[1]) for row in rows if row[4] == "fault"]

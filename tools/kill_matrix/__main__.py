@@ -36,7 +36,7 @@ ROOMS = ("", "sim", "spec", "reports", "benchmarks", "tools")
 HELD = re.compile(r"/(steps|broken|golden)/|_(contract|watch)\.py|tests/examples/")
 TABLE = 8
 """A function with so many cases is a table: a case costs a line."""
-CLAUSE = re.compile(r"(?<![A-Z])([A-Z]{2})[_-](\d+)")
+CLAUSE = re.compile(r"(?<![A-Z])([A-Z]{2})[_-](\d+)|(?<![A-Z])([A-Z]{4,})(?![A-Z])")
 TEST = re.compile(r"(tests/\S+?\.py::[^\[\s|]+)")
 BEGIN_S, MOST_S = 30, 50
 """So long may a run take to begin; so many seconds of tests, as they took when they were reached, are in it."""
@@ -126,7 +126,7 @@ def choose(folder: Path, out: Path) -> None:
         cases[name.partition("[")[0]].add(name)
     reached, weights = read_reach(folder), weigh_tests()
     known = {test: reached[test] for test in cases}
-    clauses = {test: {"-".join(one) for name in names for one in CLAUSE.findall(name)} for test, names in cases.items()}
+    clauses = {test: {"".join(one) for name in names for one in CLAUSE.findall(name)} for test, names in cases.items()}
     kept = {one for one in known if HELD.search(one) or one in failed or one not in weights or len(cases[one]) >= TABLE}
     lines: dict[str, list[str]] = defaultdict(list)
     for test, of_test in sorted(known.items()):

@@ -1,7 +1,7 @@
 """Shipper: one process of the demo, which writes lines into the queue, or ships them: into a file of its own.
 
-    python -m statemachines.demo.cursor_recovery.shipper write QUEUE FOLDER NUMBER LIFE
-    python -m statemachines.demo.cursor_recovery.shipper ship QUEUE FOLDER NUMBER LIFE
+    python -m statemachines.demo.cursor_recovery.shipper writer QUEUE LIFE --name writer-0 --state DIR --trace DIR
+    python -m statemachines.demo.cursor_recovery.shipper shipper QUEUE LIFE --name shipper-0 --state DIR --trace DIR
 
 What it did stands in its file before it goes on, so that a SIGKILL takes nothing along; its operations are logged as
 those of any node.
@@ -49,16 +49,16 @@ def ship_lines(queue: CircularQueue[bytes], folder: Path, number: int, life: int
 
 def main(words: list[str]) -> None:
     """What the command says."""
-    role, name, folder, number, life = words[0], words[1], Path(words[2]), int(words[3]), int(words[4])
-    node = f"{'writer' if role == 'write' else 'shipper'}-{number}"
-    with OperationLog(folder / "trace", node, life) as log:
+    role, name, life, _, node, _, folder, _, trace = words
+    number = int(node.partition("-")[2])
+    with OperationLog(Path(trace), node, int(life)) as log:
         instruments = Instruments(observe=log.observe, attached=log.note_attached)
         queue: CircularQueue[bytes] = CircularQueue.attach(name, instruments=instruments)
         with queue:
-            if role == "write":
-                write_lines(queue, folder, number)
+            if role == "writer":
+                write_lines(queue, Path(folder), number)
             else:
-                ship_lines(queue, folder, number, life)
+                ship_lines(queue, Path(folder), number, int(life))
 
 
 if __name__ == "__main__":

@@ -5,22 +5,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from contextlib import AsyncExitStack
-from functools import partial
+from io import FileIO
 from pathlib import Path
 
-import msgspec
-
-from statemachines.demo.input_lines import input_lines
-from statemachines.demo.persistent_sessions.account import GOT, PUBLISHED, SessionAccount, account_for, wrong_in
-from statemachines.demo.persistent_sessions.client import DemoClient
-from statemachines.demo.protocol import Advance, Say
-from statemachines.drivers.lives import begin_log
-from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
+from statemachines.demo.protocol import DemoStage, Figures
+from statemachines.demo.real_run import RealRun
+from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher, SessionTaken
 from statemachines.kernel import GaplessError
 from statemachines.testing.process_harness import ProcessHarness, free_port
-from statemachines.trace.log import kill_row
 
 LINES, LONGEST = 1_500, 100
 """So many lines, of so many bytes at most."""
@@ -32,121 +25,134 @@ AT_ONCE = 10
 """Lines that the publisher has under way."""
 TIMES = ("--lease-ms", "1000", "--look-ms", "200", "--marker-ms", "500")
 TOPIC, CLIENT = "demo/lines", "tablet"
-PATIENCE_S = 60.0
+PUBLISHED, GOT = "published", "got"
+"""A line `NUMBER` each when a message is stored; `NUMBER new|again PAYLOAD` when one has come."""
 
 
-class SessionRun(msgspec.Struct, frozen=True):
-    """What it came to; `waiting`: lines that were stored and had not come when the node was killed; `back_s`: from then
-    until a line came from the other node; `slowest_s`: the longest that the publisher waited for a line; `taken`: how
-    often the session was taken over; `wrong` lists what does not hold."""
+class DemoClient:
+    """Reads one session after the other into `file`, and acknowledges while it `may_acknowledge`.
 
-    account: SessionAccount
-    waiting: int
-    back_s: float
-    slowest_s: float
-    taken: int
-    seconds: float
-    wrong: list[str]
+    `numbers`: what has come; `repeated_at`: when a repetition came last (monotonic seconds); `taken`: how often another
+    connection took the session.
+    """
+
+    def __init__(self, file: FileIO) -> None:
+        self.numbers: set[int] = set()
+        self.repeated_at = 0.0
+        self.taken = 0
+        self._file = file
+        self.may_acknowledge = asyncio.Event()
+        self.may_acknowledge.set()
+
+    async def read(self, session: PersistentSession) -> None:
+        """Until the session ends, or is taken."""
+        try:
+            async for message in session:
+                number, _, line = message.payload.partition(b" ")
+                how = b"again" if message.dup else b"new"
+                self._file.write(b"%s %s %s\n" % (number, how, line))
+                self.numbers.add(int(number))
+                if message.dup:
+                    self.repeated_at = time.monotonic()
+                await self.may_acknowledge.wait()
+                message.acknowledge()
+        except SessionTaken:
+            self.taken += 1
 
 
-def run(out: Path, given: Path | None, say: Say, advance: Advance) -> SessionRun:
-    """Publish lines of the file or folder `given` (None: of our own source).  Raises `ConfigurationError` where there
-    are none."""
-    lines = input_lines(given, LINES, LONGEST)
-    out.mkdir(parents=True)
-    begin = time.monotonic()
-    with SessionProcesses(out, lines) as stage:
-        asyncio.run(stage.play(say, advance))
-    account = account_for(out, lines)
-    wrong = [*wrong_in(account), *stage.nodes.wrong]
-    return SessionRun(
-        account, stage.waiting, stage.back_s, stage.slowest_s, stage.taken, time.monotonic() - begin, wrong
-    )  # fmt: skip
+class SessionRun(RealRun):
+    """`waiting`: lines that were stored and had not come when the node was killed; `back_s`: from then until a line
+    came from the other node; `slowest_s`: the longest that the publisher waited for a line; `taken`: how often the
+    session was taken over."""
 
-
-class SessionProcesses:
-    """The nodes, the publisher and the client."""
-
-    def __init__(self, out: Path, lines: list[bytes]) -> None:
-        self.nodes = ProcessHarness(out, trace=out / "trace", stateful=False)
+    def __init__(self, stage: DemoStage) -> None:
+        super().__init__(stage, ProcessHarness(stage.out, trace=stage.out / "trace", stateful=False))
         self.waiting = self.taken = 0
         self.back_s = self.slowest_s = 0.0
-        self._out = out
-        self._lines = lines
+        self._lines = stage.options.read_lines(LINES, LONGEST)
+        self.whole = len(self._lines)
         self._places = {name: f"127.0.0.1:{free_port()}" for name in ("a", "b")}
-        self._stored = (out / PUBLISHED).open("wb", buffering=0)
-        self._got = (out / GOT).open("wb", buffering=0)
-        self._log = begin_log(out / "trace", "nemesis~1")
+        self._stored = self.closing.enter_context((self.out / PUBLISHED).open("wb", buffering=0))
+        self._client = DemoClient(self.closing.enter_context((self.out / GOT).open("wb", buffering=0)))
+        self._reading: list[asyncio.Task[None]] = []
 
-    def __enter__(self) -> SessionProcesses:
-        return self
+    def count_done(self) -> int:
+        """Lines that have come."""
+        return len(self._client.numbers)
 
-    def __exit__(self, *_: object) -> None:
-        self.nodes.close()
-        for file in (self._stored, self._got, self._log):
-            file.close()
+    def make_account(self) -> Figures:
+        """What came, and what the client and the publisher went through."""
+        return {
+            **account_for(self.out, self._lines),
+            "waiting": self.waiting,
+            "back_s": self.back_s,
+            "slowest_s": self.slowest_s,
+            "taken": self.taken,
+        }
 
-    async def play(self, say: Say, advance: Advance) -> None:
+    async def play(self) -> None:
         """A third as it should be, a third around the death of a node, a third around a takeover."""
         self._start("a")
         self._start("b")
-        say(f"real: nodes a and b over one SQLite file; {len(self._lines)} lines for one client, which is at a")
-        third, client = len(self._lines) // 3, DemoClient(self._got)
+        self.stage.tell(f"nodes a and b over one SQLite file; {self.whole} lines for one client, which is at a")
+        third = self.whole // 3
         async with AsyncExitStack() as stack:
-            publisher = await stack.enter_async_context(SessionPublisher(nodes=self._at("b", "a")))
-            session = await stack.enter_async_context(self._session("a", "b"))
+            publisher = await stack.enter_async_context(SessionPublisher(nodes=[self._places[node] for node in "ba"]))
+            session = await self._connect(stack)
             await session.subscribe("demo/#")
-            reading = [asyncio.ensure_future(client.read(session))]
             await self._publish(publisher, 0, third)
-            await self._until(reading, client, third, advance)
-            await self._lose_node(publisher, client, third, say)
+            await self.reach(third)
+            await self._lose_node(publisher, third)
             await self._publish(publisher, third + HELD, 2 * third)
-            await self._until(reading, client, 2 * third, advance)
-            say(f"real: lines came from b {self.back_s:.2f} s after the SIGKILL; all {2 * third} lines have come")
-            await self._take_over(stack, publisher, client, reading)
-            await self._until(reading[1:], client, len(self._lines), advance)
-            self.taken = client.taken
-            say(f"real: another connection of the client, at a, took the session over from b ({client.taken} ended)")
+            await self.reach(2 * third)
+            self.stage.tell(f"lines came from b {self.back_s:.2f} s after the SIGKILL; all {2 * third} lines have come")
+            # The node comes back; the client connects to it amid publishing, while its session is live at the other.
+            self._start("a")
+            publishing = asyncio.ensure_future(self._publish(publisher, 2 * third, self.whole))
+            before = self._reading.pop()
+            await self._connect(stack)
+            await publishing
+            await self.until(lambda: self._client.taken == 1, "the connection of before to end")
+            await before
+            await self.reach(self.whole)
+            self.taken = self._client.taken
+            self.stage.tell(
+                f"another connection of the client, at a, took the session over from b ({self.taken} ended)"
+            )
 
-    async def _lose_node(self, publisher: SessionPublisher, client: DemoClient, first: int, say: Say) -> None:
+    async def _lose_node(self, publisher: SessionPublisher, first: int) -> None:
         """Lines are stored that the client does not get; then its node is killed, and it goes to the other."""
-        client.hold()
+        self._client.may_acknowledge.clear()
         await self._publish(publisher, first, first + HELD)
-        self.waiting = first + HELD - len(client.numbers)
+        self.waiting = first + HELD - self.count_done()
         killed = time.monotonic()
-        self.nodes.kill("a")
-        self._log.write([kill_row(time.time_ns(), "a", self._out / "trace")])
-        say(f"real: SIGKILL to a, the node of the client, with {self.waiting} stored lines that had not come")
-        client.go_on()
+        self.kill("a")
+        self.stage.tell(f"SIGKILL to a, the node of the client, with {self.waiting} stored lines that had not come")
+        self._client.may_acknowledge.set()
         # What it has from the node of before comes first; what comes again is from the other node.
-        await self._wait(lambda: client.repeated_at > killed, "a line to come from the other node")
-        self.back_s = client.repeated_at - killed
+        await self.until(lambda: self._client.repeated_at > killed, "a line to come from the other node")
+        self.back_s = self._client.repeated_at - killed
 
-    async def _take_over(
-        self, stack: AsyncExitStack, publisher: SessionPublisher, client: DemoClient, reading: list[asyncio.Task[None]]
-    ) -> None:
-        """The node comes back, and the client connects to it amid publishing, while its session is live at the
-        other."""
-        self._start("a")
-        first = 2 * (len(self._lines) // 3)
-        publishing = asyncio.ensure_future(self._publish(publisher, first, len(self._lines)))
-        session = await stack.enter_async_context(self._session("a", "b"))
-        reading.append(asyncio.ensure_future(client.read(session)))
-        await publishing
-        await self._wait(lambda: client.taken == 1, "the connection of before to end")
-
-    # -- who takes part -----------------------------------------------------------------------------------------------
+    def look_after(self) -> None:
+        """A session of the client that still reads must not end."""
+        super().look_after()
+        for task in self._reading:
+            if task.done():
+                task.result()
+                raise GaplessError("the session of the client has ended")
 
     def _start(self, name: str) -> None:
         other = next(place for node, place in self._places.items() if node != name)
-        words = ("--store", str(self._out / "sessions.db"), "--listen", self._places[name], "--peers", other, *TIMES)
+        words = ("--store", str(self.out / "sessions.db"), "--listen", self._places[name], "--peers", other, *TIMES)
         self.nodes.start("sessions", name, *words, says="listening on ")
 
-    def _at(self, *names: str) -> list[str]:
-        return [self._places[name] for name in names]
-
-    def _session(self, *names: str) -> PersistentSession:
-        return PersistentSession(CLIENT, nodes=self._at(*names), receive_maximum=RECEIVES)
+    async def _connect(self, stack: AsyncExitStack) -> PersistentSession:
+        """Another connection of the client, which reads."""
+        nodes = [self._places[node] for node in "ab"]
+        session = PersistentSession(CLIENT, nodes=nodes, receive_maximum=RECEIVES)
+        await stack.enter_async_context(session)
+        self._reading.append(asyncio.ensure_future(self._client.read(session)))
+        return session
 
     async def _publish(self, publisher: SessionPublisher, first: int, end: int) -> None:
         """So many at once; each is noted when it is stored."""
@@ -160,25 +166,33 @@ class SessionProcesses:
         self._stored.write(b"%d\n" % number)
         self.slowest_s = max(self.slowest_s, time.monotonic() - since)
 
-    # -- what is waited for -------------------------------------------------------------------------------------------
 
-    async def _until(self, reading: list[asyncio.Task[None]], client: DemoClient, count: int, advance: Advance) -> None:
-        """So many lines have come; whoever reads goes on meanwhile."""
-        done = partial(self._have_come, reading, client, count, advance)
-        await self._wait(done, f"{count} lines to come; {len(client.numbers)} have")
+def account_for(folder: Path, lines: list[bytes]) -> Figures:
+    """Of a run that is over, in which `lines` were published in their order.
 
-    def _have_come(self, reading: list[asyncio.Task[None]], client: DemoClient, count: int, advance: Advance) -> bool:
-        advance(len(client.numbers), len(self._lines))
-        for task in reading:
-            if task.done():
-                task.result()
-                raise GaplessError("the session of the client has ended")
-        return len(client.numbers) >= count
-
-    async def _wait(self, holds: Callable[[], bool], what: str) -> None:
-        end = time.monotonic() + PATIENCE_S
-        while not holds():
-            self.nodes.check_alive()
-            if time.monotonic() > end:
-                raise GaplessError(f"waited {PATIENCE_S:.0f} s for {what}; see {self._out}")
-            await asyncio.sleep(0.01)
+    Messages that were `stored` as their publisher was told, those that came (`delivered`), came `again` and were
+    marked so; came `twice` and were not; that were stored and are `missing`; that came behind a later one (`late`);
+    that are not what was published (`foreign`).
+    """
+    stored = {int(number) for number in (folder / PUBLISHED).read_bytes().split()}
+    delivered: set[int] = set()
+    again = twice = late = foreign = 0
+    for said in (folder / GOT).read_bytes().split(b"\n")[:-1]:
+        number_said, how, payload = said.split(b" ", 2)
+        number = int(number_said)
+        foreign += not 0 <= number < len(lines) or lines[number] != payload
+        again += how == b"again"
+        if number in delivered:
+            twice += how == b"new"
+        else:
+            late += number < max(delivered, default=-1)
+            delivered.add(number)
+    return {
+        "stored": len(stored),
+        "delivered": len(delivered),
+        "again": again,
+        "twice": twice,
+        "missing": len(stored - delivered),
+        "late": late,
+        "foreign": foreign,
+    }

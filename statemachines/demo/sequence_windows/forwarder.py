@@ -7,16 +7,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
-from statemachines.demo.sequence_windows.account import ForwardedMessage
+import msgspec
+
 from statemachines.drivers.lives import begin_log
 from statemachines.drivers.sequence_windows.datagram import decode
 from statemachines.drivers.sequence_windows.multicast import Group, MulticastForwarder
 from statemachines.kernel import Event, Message, TraceColumns
 from statemachines.sequence_windows.sequence import base_of, frame_of
-from statemachines.trace.log import kill_row
 from statemachines.trace.row import event_row
 
 NODE = "forwarder"
+
+
+class ForwardedMessage(msgspec.Struct, frozen=True):
+    """A message at the forwarder, which handed it over so many times (0: it dropped it)."""
+
+    publisher: str
+    payload: str
+    copies: int
 
 
 class Forwarding(Event, frozen=True):
@@ -47,10 +55,6 @@ class Forwarder:
     def forward(self) -> None:
         """What has arrived."""
         self._way.forward_ready()
-
-    def note_kill(self, node: str) -> None:
-        """Somebody has killed a node, which is dead by now."""
-        self._log.write([kill_row(time.time_ns(), node, self._log.path.parent)])
 
     def close(self) -> None:
         """No more."""

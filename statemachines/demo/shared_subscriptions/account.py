@@ -9,11 +9,12 @@ stream began.
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import groupby, pairwise
 from pathlib import Path
 
 import msgspec
 
-from statemachines.drivers.shared_subscriptions.consumer_file import ACK, ConsumerLine, digest, read_file
+from statemachines.drivers.shared_subscriptions.consumer_file import ACK, digest, read_file
 
 
 class Blow(msgspec.Struct, frozen=True):
@@ -26,11 +27,12 @@ class Blow(msgspec.Struct, frozen=True):
 class ConsumedRange(msgspec.Struct):
     """What one consumer got of a stream under one grant: offsets `first`..`last`."""
 
-    consumer: str
+    stream: str
+    begin_ns: int
     grant: int
+    consumer: str
     first: int
     last: int
-    begin_ns: int = 0
 
 
 class GroupAccount(msgspec.Struct):
@@ -51,55 +53,42 @@ def count_acknowledged(files: dict[str, Path]) -> int:
 def check(topics: dict[str, list[bytes]], files: dict[str, Path], blows: list[Blow]) -> GroupAccount:
     """Judge the files of the consumers (name -> path) against the input; `blows`: what was done to nodes."""
     account = GroupAccount(lines=sum(len(lines) for lines in topics.values()))
-    segments: dict[str, list[ConsumedRange]] = defaultdict(list)
+    ranges: dict[tuple[str, str, str, int], ConsumedRange] = {}
     acked: dict[str, set[int]] = defaultdict(set)
     for consumer, path in files.items():
-        open_segments: dict[tuple[str, str, int], ConsumedRange] = {}
         for line in read_file(path):
+            topic = line.stream.partition("/")[2]
             if line.what == ACK:
-                acked[line.stream].add(line.offset)
+                acked[topic].add(line.offset)
                 continue
             account.got += 1
-            check_content(account, topics, line)
-            key = (line.stream, line.owner, line.grant)
-            segment = open_segments.get(key)
-            if segment is None:
-                segment = open_segments[key] = ConsumedRange(
-                    consumer, line.grant, line.offset, line.offset - 1, line.at_ns
-                )
-                segments[line.stream].append(segment)
-            if line.offset != segment.last + 1:
-                account.wrong.append(f"{consumer}: {line.stream} jumps from {segment.last} to {line.offset}")
-            segment.last = line.offset
-    for stream, parts in segments.items():
-        check_segments(account, stream, sorted(parts, key=lambda part: (part.begin_ns, part.grant)), blows)
-    by_topic = {stream.partition("/")[2]: offsets for stream, offsets in acked.items()}
+            if line.digest not in map(digest, topics.get(topic, [])[line.offset : line.offset + 1]):
+                account.wrong.append(f"{line.stream}: message {line.offset} is not that line of the input")
+            begun = ConsumedRange(line.stream, line.at_ns, line.grant, consumer, line.offset, line.offset - 1)
+            part = ranges.setdefault((consumer, line.stream, line.owner, line.grant), begun)
+            if line.offset != part.last + 1:
+                account.wrong.append(f"{consumer}: {line.stream} jumps from {part.last} to {line.offset}")
+            part.last = line.offset
+    ordered = sorted(ranges.values(), key=lambda part: (part.stream, part.begin_ns, part.grant))
+    for _, parts in groupby(ordered, lambda part: part.stream):
+        check_ranges(account, list(parts), blows)
     for topic, lines in topics.items():
-        offsets = by_topic.get(topic, set())
-        account.acknowledged += len(offsets)
-        missing = len(lines) - len(offsets & set(range(len(lines))))
+        account.acknowledged += len(acked[topic])
+        missing = len(lines) - len(acked[topic] & set(range(len(lines))))
         if missing:
             account.wrong.append(f"{topic}: {missing} of {len(lines)} lines were never acknowledged")
     return account
 
 
-def check_content(account: GroupAccount, topics: dict[str, list[bytes]], line: ConsumerLine) -> None:
-    """The payload is the line of the file at that offset."""
-    lines = topics.get(line.stream.partition("/")[2], [])
-    if line.offset >= len(lines) or digest(lines[line.offset]) != line.digest:
-        account.wrong.append(f"{line.stream}: message {line.offset} is not that line of the input")
-
-
-def check_segments(account: GroupAccount, stream: str, parts: list[ConsumedRange], blows: list[Blow]) -> None:
+def check_ranges(account: GroupAccount, parts: list[ConsumedRange], blows: list[Blow]) -> None:
     """One owner after the other, each from where the one before ended; from further back only after a blow to it."""
     high = -1
-    for number, part in enumerate(parts):
-        before = parts[number - 1] if number else ConsumedRange("", 0, 0, -1)
+    for before, part in pairwise((ConsumedRange("", 0, 0, "", 0, -1), *parts)):
         if part.first > before.last + 1:
-            account.wrong.append(f"{stream}: nobody got {before.last + 1} to {part.first - 1}")
+            account.wrong.append(f"{part.stream}: nobody got {before.last + 1} to {part.first - 1}")
         elif part.first <= before.last and not any(
             blow.at_ns <= part.begin_ns and blow.node in (before.consumer, "") for blow in blows
         ):
-            account.wrong.append(f"{stream}: {part.consumer} got again what {before.consumer} had finished")
+            account.wrong.append(f"{part.stream}: {part.consumer} got again what {before.consumer} had finished")
         account.duplicates += max(0, min(high, part.last) - part.first + 1)
         high = max(high, part.last)

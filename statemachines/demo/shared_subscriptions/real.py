@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 
-from statemachines.demo.protocol import Say
+from statemachines.demo.protocol import DemoStage, Figures
+from statemachines.demo.real_run import RealRun
 from statemachines.demo.shared_subscriptions import account
-from statemachines.drivers.lives import begin_log
-from statemachines.drivers.shared_subscriptions import text_lines as lines
+from statemachines.drivers.shared_subscriptions import text_lines
 from statemachines.drivers.shared_subscriptions.node_commands import read_configuration
+from statemachines.testing.postgres import PostgresServer
 from statemachines.testing.process_harness import free_port
 from statemachines.testing.shared_subscriptions.nodes import GroupHarness
-from statemachines.trace import fault_row
-from statemachines.trace.log import kill_row
 
 SUBSCRIPTION = "$shared/readers/#"
 JOIN_AT, KILL_AT, PAUSE_AT, LEAVE_AT, LEADER_AT = 0.15, 0.3, 0.45, 0.6, 0.75
@@ -30,204 +29,129 @@ RATE, SECONDS = 1_500, 4
 """The publisher's messages a second at most, and how long it publishes at least."""
 
 AWAKE_S = 1.0
-"""Long enough for it to deliver what it must not."""
+"""So long whoever stood still has at least, to deliver what it must not."""
 
 PATIENCE_S = 900.0
 """No run on this input takes longer; a longer one has lost something."""
 
 
-class GroupRun(msgspec.Struct, frozen=True):
-    """What the real part came to; `wrong` lists what does not hold; times in seconds."""
+class GroupRun(RealRun):
+    """`store`: URL of an empty database; without it, a file below `out`.  `default`: what is read where no input is
+    given; None: our own source.  `config`: times of the group."""
 
-    lines: int
-    topics: int
-    acknowledged: int
-    got: int
-    duplicates: int
-    seconds: float
-    wrong: list[str]
+    patience_s = 2 * PATIENCE_S
+    poll_s = 0.25
 
+    def __init__(
+        self, stage: DemoStage, store: str = "", default: Path | None = None, config: Path | None = None
+    ) -> None:
+        self._path = stage.options.place or default
+        self._topics = text_lines.read(self._path)
+        self._group = GroupHarness(stage.out, store=store, config=config, trace=stage.out / "trace")
+        super().__init__(stage, self._group)
+        self.whole = sum(len(part) for part in self._topics.values())
+        self._pause_s = PAUSE_VALIDITIES * read_configuration(config).validity_ms / 1000
+        self._files = {f"consumer-{number}": self.out / f"consumer-{number}.jsonl" for number in (1, 2, 3, 4)}
+        self._listen = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+        self._blows: list[account.Blow] = []
+        self._end = time.monotonic() + PATIENCE_S
+        self._too_short = False
 
-class GroupProcesses:
-    """The processes of the run and their files, below `out`; `store` is a URL, "" for a file there.
+    async def play(self) -> None:
+        """What is done to the group, one thing after the other, as the messages are acknowledged."""
+        told = f"{self.whole} lines of {len(self._topics)} files"
+        self.stage.tell(f"{told}; 2 leader hosts, 3 consumers, 1 publisher, each a process")
+        await self._begin()
+        await self._reach(JOIN_AT)
+        self.note("join", "consumer-4")
+        self._start_consumer("consumer-4")
+        self._tell("consumer-4 joins")
+        await self._reach(KILL_AT)
+        self._blow("consumer-2")
+        self._tell(f"SIGKILL to consumer-2 (process {self.kill('consumer-2')})")
+        await self._reach(PAUSE_AT)
+        waking = asyncio.ensure_future(self._pause("consumer-3"))
+        await self._reach(LEAVE_AT)
+        # It unsubscribes, finishes what is in hand, and ends.
+        self.note("unsubscribe", "consumer-1")
+        self.nodes.nodes["consumer-1"].terminate()
+        self._tell("consumer-1 unsubscribes")
+        await self._reach(LEADER_AT)
+        self._blow("")
+        self._tell(f"SIGKILL to leader-1, which leads (process {self.kill('leader-1')}); leader-2 takes over")
+        await self._reach(1)
+        await waking
+        await asyncio.sleep(AWAKE_S)
 
-    What is done to them is noted in the trace.
-    """
+    def count_done(self) -> int:
+        """Messages that are acknowledged."""
+        return account.count_acknowledged(self._files)
 
-    def __init__(self, out: Path, path: Path | None, config: Path | None, store: str) -> None:
-        self.trace = out / "trace"
-        self.nodes = GroupHarness(out, store=store, config=config, trace=self.trace)
-        self.path = path
-        self.files = {f"consumer-{number}": out / f"consumer-{number}.jsonl" for number in (1, 2, 3, 4)}
-        self.listen = [f"127.0.0.1:{free_port()}" for _ in range(2)]
-        self.blows: list[account.Blow] = []
-        self.log = begin_log(self.trace, "nemesis~1")
+    def make_account(self) -> Figures:
+        """What the consumers' own files say, and who did not end well."""
+        judged = account.check(self._topics, self._files, self._blows)
+        wrong = judged.wrong + self.nodes.wrong
+        if self._too_short:
+            wrong.append(f"{self.whole} lines were read before all had happened that is to happen: give a longer input")
+        lost = judged.lines - judged.acknowledged
+        return {**msgspec.structs.asdict(judged), "topics": len(self._topics), "lost": lost, "wrong": wrong}
 
-    def leaders(self) -> None:
-        """Start both hosts, and wait until they listen; each knows the other."""
-        one, two = self.listen
-        self.nodes.leader("leader-1", "--peers", two, listen=one)
-        self.nodes.leader("leader-2", "--peers", one, listen=two)
-
-    def consumer(self, name: str) -> None:
-        """Start one; every consumer asks leader-1 first."""
-        more = ("--out", str(self.files[name]), "--work-ms", "22", "--drain")
-        self.nodes.consumer(name, SUBSCRIPTION, ",".join(self.listen), *more)
-
-    def consumers(self, *names: str) -> None:
-        """Start several, and wait until each has begun to live: one that is told to leave before could not say so."""
+    async def _begin(self) -> None:
+        """Hosts know each other.  Consumers have begun to live: one that is told to leave before could not say so."""
+        one, two = self._listen
+        self._group.leader("leader-1", "--peers", two, listen=one)
+        self._group.leader("leader-2", "--peers", one, listen=two)
+        names = ("consumer-1", "consumer-2", "consumer-3")
         for name in names:
-            self.consumer(name)
-        begun = [self.nodes.nodes[name] for name in names]
-        self.nodes.until(lambda: all(node.began for node in begun), f"{', '.join(names)} to begin their lives")
+            self._start_consumer(name)
+        await self.until(lambda: all(self.nodes.nodes[name].began for name in names), "consumers to begin their lives")
+        given = ["--input", str(self._path)] if self._path else []
+        rate = rate_for(self.whole)
+        self._group.publisher("publisher-1", "--rate", str(rate), "--batch", str(max(1, min(50, rate // 20))), *given)
 
-    def publisher(self, rate: int) -> None:
-        """Start it."""
-        given = ["--input", str(self.path)] if self.path else []
-        self.nodes.publisher("publisher-1", "--rate", str(rate), "--batch", str(max(1, min(50, rate // 20))), *given)
+    def _start_consumer(self, name: str) -> None:
+        """Every consumer asks leader-1 first."""
+        more = ("--out", str(self._files[name]), "--work-ms", "22", "--drain")
+        self._group.consumer(name, SUBSCRIPTION, ",".join(self._listen), *more)
 
-    def kill(self, name: str) -> int:
-        """SIGKILL; the process id it had."""
-        killed_ns = time.time_ns()
-        self.blow("" if name.startswith("leader") else name)
-        pid = self.nodes.kill(name).pid
-        self.log.write([kill_row(killed_ns, name, self.trace)])
-        return pid
-
-    def pause(self, name: str) -> None:
-        """SIGSTOP."""
+    async def _pause(self, name: str) -> None:
+        """SIGSTOP, and SIGCONT in time: it must find that nothing is its own any more."""
         self.note("pause", name)
-        self.blow(name)
+        self._blow(name)
         self.nodes.nodes[name].stop()
-
-    def resume(self, name: str) -> None:
-        """SIGCONT."""
+        self._tell(f"SIGSTOP to {name}, for {self._pause_s:g} s")
+        await asyncio.sleep(self._pause_s)
         self.note("resume", name)
         self.nodes.nodes[name].resume()
+        self.stage.tell(f"{name} goes on")
 
-    def leave(self, name: str) -> None:
-        """SIGTERM: it unsubscribes, finishes what is in hand, and ends."""
-        self.note("unsubscribe", name)
-        self.nodes.nodes[name].terminate()
-
-    def blow(self, node: str) -> None:
+    def _blow(self, node: str) -> None:
         """What the node has in hand may come again, to others."""
-        self.blows.append(account.Blow(time.time_ns(), node))
+        self._blows.append(account.Blow(time.time_ns(), node))
 
-    def note(self, fault: str, node: str) -> None:
-        """A row of our own in the trace: what was done to a process, and when."""
-        self.log.write([fault_row(time.time_ns(), node, fault)])
+    async def _reach(self, share: float) -> None:
+        """Until so much is acknowledged, or the time is up."""
+        count = share * self.whole
+        await self.until(lambda: self.has_reached(count) or time.monotonic() > self._end, "messages")
+        self._too_short |= share < 1 and self.done >= self.whole
 
-    def stop(self) -> list[str]:
-        """SIGTERM to all, consumers first; whoever does not end in good order."""
-        bad = self.nodes.close()
-        self.log.close()
-        return bad
-
-
-def run(
-    out: Path,
-    path: Path | None,
-    say: Say,
-    progress: Callable[[int, int], None],
-    config: Path | None = None,
-    store: str = "",
-) -> GroupRun:
-    """The whole real part, its files below `out` (must not exist); `progress(acknowledged, lines)`.
-
-    `store`: URL of an empty database; without it, a file below `out`."""
-    topics = lines.read(path)
-    total = sum(len(part) for part in topics.values())
-    out.mkdir(parents=True)
-    stage = GroupProcesses(out, path, config, store)
-    begin = time.monotonic()
-    bad: list[str] = []
-    acts = Acts(stage, say, PAUSE_VALIDITIES * read_configuration(config).validity_ms / 1000)
-    try:
-        say(f"real: {total} lines of {len(topics)} files; 2 leader hosts, 3 consumers, 1 publisher, each a process")
-        stage.leaders()
-        stage.consumers("consumer-1", "consumer-2", "consumer-3")
-        stage.publisher(rate_for(total))
-        for done in _acknowledged(stage, total, begin):
-            progress(done, total)
-            acts.go_on(done, total)
-            stage.nodes.check_alive()
-        acts.finish()
-    finally:
-        bad += stage.stop()
-    if acts.left:
-        bad.append(f"{total} lines were read before all had happened that is to happen: give a longer input")
-    judged = account.check(topics, stage.files, stage.blows)
-    seconds = time.monotonic() - begin
-    return GroupRun(total, len(topics), judged.acknowledged, judged.got, judged.duplicates, seconds, judged.wrong + bad)
+    def _tell(self, text: str) -> None:
+        self.stage.tell(f"{self.done} acknowledged; {text}")
 
 
-class Acts:
-    """What is done to the group, one thing after the other, as the messages are acknowledged."""
+class PostgresRun:
+    """The same on a PostgreSQL server of its own, which is gone afterwards; without an input, a part of our source."""
 
-    def __init__(self, stage: GroupProcesses, say: Say, pause_s: float) -> None:
+    def __init__(self, stage: DemoStage) -> None:
         self._stage = stage
-        self._say = say
-        self._pause_s = pause_s
-        self._resume_at = float("inf")
-        self.left: list[tuple[float, Callable[[], str]]] = [
-            (JOIN_AT, self._join),
-            (KILL_AT, self._kill),
-            (PAUSE_AT, self._pause),
-            (LEAVE_AT, self._leave),
-            (LEADER_AT, self._kill_leader),
-        ]
 
-    def go_on(self, done: int, total: int) -> None:
-        """The next thing, if so many are acknowledged."""
-        if time.monotonic() > self._resume_at:
-            self._resume()
-        if self.left and done >= self.left[0][0] * total:
-            _, act = self.left.pop(0)
-            self._say(f"real: {done} acknowledged; {act()}")
-
-    def finish(self) -> None:
-        """Whoever stands still wakes up after all: it must find that nothing is its own any more."""
-        if self._resume_at < float("inf"):
-            time.sleep(max(0.0, self._resume_at - time.monotonic()))
-            self._resume()
-            time.sleep(AWAKE_S)
-
-    def _resume(self) -> None:
-        self._resume_at = float("inf")
-        self._stage.resume("consumer-3")
-        self._say("real: consumer-3 goes on")
-
-    def _join(self) -> str:
-        self._stage.note("join", "consumer-4")
-        self._stage.consumer("consumer-4")
-        return "consumer-4 joins"
-
-    def _kill(self) -> str:
-        return f"SIGKILL to consumer-2 (process {self._stage.kill('consumer-2')})"
-
-    def _pause(self) -> str:
-        self._stage.pause("consumer-3")
-        self._resume_at = time.monotonic() + self._pause_s
-        return f"SIGSTOP to consumer-3, for {self._pause_s:g} s"
-
-    def _leave(self) -> str:
-        self._stage.leave("consumer-1")
-        return "consumer-1 unsubscribes"
-
-    def _kill_leader(self) -> str:
-        return f"SIGKILL to leader-1, which leads (process {self._stage.kill('leader-1')}); leader-2 takes over"
+    def run(self) -> Figures:
+        """The whole of it."""
+        with PostgresServer() as server:
+            self._stage.tell(f"a private server on port {server.port}")
+            return GroupRun(self._stage, server.database("demo"), text_lines.OWN_SOURCE / "kernel").run()
 
 
 def rate_for(total: int) -> int:
     """Messages a second: a short input is published slowly, so that there is a middle to kill somebody in."""
     return max(1, min(RATE, total // SECONDS))
-
-
-def _acknowledged(stage: GroupProcesses, total: int, begin: float) -> Iterator[int]:
-    """How many lines are acknowledged, every quarter of a second, until all are or the time is up."""
-    done = 0
-    while done < total and time.monotonic() - begin < PATIENCE_S:
-        time.sleep(0.25)
-        done = account.count_acknowledged(stage.files)
-        yield done

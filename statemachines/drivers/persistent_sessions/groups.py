@@ -59,7 +59,7 @@ async def share_database(store: str | Path, groups: Groups | None) -> bool:
         return False
     path = path_of(store)
     if path is None:
-        from statemachines.drivers.shared_subscriptions.postgres.stream_store import take_in_guest as take_in
+        from statemachines.drivers.shared_subscriptions.postgres.guest_streams import take_in_guest as take_in
 
         await take_in(str(store))
     else:

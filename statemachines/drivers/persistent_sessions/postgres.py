@@ -189,7 +189,7 @@ class PostgresSql:
 
     def streams(self) -> GuestStreams:
         """The streams of groups in this database; they are there."""
-        from statemachines.drivers.shared_subscriptions.postgres.stream_store import PostgresGuestStreams
+        from statemachines.drivers.shared_subscriptions.postgres.guest_streams import PostgresGuestStreams
 
         _ = self.now_ns
         self._pipeline.leave()  # theirs are SQLAlchemy's statements, each of which is waited for

@@ -352,28 +352,28 @@ class SessionClients:
         self._course.note(f"{peer.life} <- {words_of(packet.message)}")
         self._guard(lambda: self._take(peer, packet.message), words_of(packet.message))
 
-    def _take(self, peer: WirePeer, message: Any) -> None:
+    def _take(self, peer: WirePeer, said: Any) -> None:
         rules, now_ns = self._rules, self._course.now_ns()
-        match message:
+        match said:
             case message.Welcome():
-                rules.take_welcome(message, now_ns)
+                rules.take_welcome(said, now_ns)
                 self._course.counts["instances"] += 1
                 self._ends_ns = now_ns + int(self._chance.random() ** 3 * LASTS * self._course.tolerance_ns)
-                if not message.present:
+                if not said.present:
                     self._subscribe(peer)
             case message.Subscribed(n):
                 rules.take_subscribed(n, self._number + 1)
             case message.PublishStored(n):
                 rules.take_stored(n, self._qos.pop(n, 0), now_ns)
             case message.Delivered(packet, _, _, _, qos):
-                rules.take_delivered(message, now_ns)
+                rules.take_delivered(said, now_ns)
                 if packet:
                     self._act_late(peer, lambda: self._acknowledge(peer, packet, qos))
             case Pubrel(packet):
                 if rules.take_pubrel(packet):
                     self._act_late(peer, lambda: self._complete(peer, packet))
             case message.Farewell():
-                rules.take_farewell(message)
+                rules.take_farewell(said)
                 self._cut(peer)
             case message.Refused(n, why):
                 self._course.give_up(f"the node has refused number {n}: {why}")
