@@ -201,16 +201,6 @@ def test_methods_are_called_where_they_are_named_and_a_promise_about_others_says
     assert "    noted.note(count=1)\n    noted.note(count=2)\n    assert noted.notes < 3" in capsys.readouterr().out
 
 
-def test_no_error_always_prints_the_bounds(capsys):
-    assert run(["adopt", "shop_module:make_order", *PAY, "--within", "paid < 2"]) == 0
-    said = capsys.readouterr().out
-    assert "within: paid < 2" in said
-    assert "at most: 100,000 states, 60 s" in said
-    assert "repeated: 6 of 6 steps, on separate models, under two hash seeds" in said
-    assert "1 cut" in said
-    assert "checked within these bounds: no exception" in said
-
-
 def test_json_says_the_same(capsys):
     assert run(["adopt", "shop_module:make_order", *PAY, "--holds", "paid < 2", "--json"]) == 1
     said = json.loads(capsys.readouterr().out)

@@ -34,11 +34,6 @@ def test_every_machine_has_a_table_with_its_rows(factory):
         assert "stateDiagram" in diagrams.mermaid(fsm)
 
 
-def test_parallel_states_have_no_table_and_the_message_says_so():
-    with pytest.raises(ConfigurationError, match="up has parallel states, so the machine has no table of single"):
-        build_fsm(read_subject(parallel()), 0)
-
-
 @pytest.mark.parametrize(
     "factory",
     [
@@ -54,14 +49,6 @@ def test_a_simulated_trace_is_judged_like_any_other(factory, tmp_path):
     assert rows > 4
     assert verdicts["rows"][::2] == ("held", 0)
     assert verdicts["continuity"][::2] == ("held", 0)
-
-
-def test_a_trace_with_a_step_that_is_no_row_is_violated(tmp_path):
-    found = simulate(adopt(quickstart), 2, seed=2, triggers=5, faults=False, traced=True)
-    place = "adopted_machines:quickstart"
-    bent = [tuple("saving" if one == "hanging" else one for one in row) for row in found.rows]
-    write_runs(tmp_path / "trace", "simulated", place, [("held", 2, {}, bent)])
-    assert verdicts_of(tmp_path / "trace", tmp_path / "out", place)["rows"][0] == "VIOLATED"
 
 
 def test_the_log_of_a_live_machine_is_judged(tmp_path):

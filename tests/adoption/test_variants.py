@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from adopted_machines import EXPECTED, asynchronous, asynchronous_timeout, nested, queued, retry, timeout
+from adopted_machines import EXPECTED, asynchronous, timeout
 
 from statemachines.adoption import adopt
 from statemachines.adoption.verdict_text import describe_verdict
@@ -24,43 +24,11 @@ def test_every_machine_of_the_readme_is_adopted(factory):
     assert threading.active_count() == 1 or all("Timer" not in one.name for one in threading.enumerate())
 
 
-def test_rows_of_triggers_within_callbacks_are_the_rows_that_ran():
-    adopted = adopt(queued, invariants=["state != 'c'"])
-    broken = adopted.search(elsewhere=False).found.broken
-    assert broken is not None
-    (leg,) = broken.legs
-    assert [(source, dest) for *_, source, dest in leg.outcome.rows] == [("a", "b"), ("b", "c")]
-
-
-def test_a_timer_of_a_timeout_state_fires_without_waiting():
-    for factory in (timeout, asynchronous_timeout):
-        adopted = adopt(factory, invariants=["heat < 2"])
-        broken = adopted.search(elsewhere=False).found.broken
-        assert broken is not None
-        assert [leg.action.call for leg in broken.legs] == ["call()", "timeout of ringing"] * 2
-
-
-def test_retry_counts_are_a_part_of_the_value():
-    adopted = adopt(retry, invariants=["state != 'failed'"])
-    broken = adopted.search(elsewhere=False).found.broken
-    assert broken is not None
-    assert [leg.action.call for leg in broken.legs] == ["try_it()"] * 4
-
-
-def test_automatic_transitions_are_called_where_they_are_asked_for():
-    assert adopt(retry, auto=True).search(elsewhere=False).found.states > 8
-
-
 def test_what_bounds_asynchronous_machines_and_timers_is_said():
     adopted = adopt(asynchronous)
     assert "one trigger at a time" in describe_verdict(adopted, adopted.search(elsewhere=False))
     adopted = adopt(timeout)
     assert "may fire at any moment" in describe_verdict(adopted, adopted.search(elsewhere=False))
-
-
-def test_nested_states_have_their_full_names():
-    found = adopt(nested).search(elsewhere=False).found
-    assert found.states_seen == {"walking", "resting_sitting", "resting_lying"}
 
 
 NOTEBOOK = """

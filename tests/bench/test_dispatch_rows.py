@@ -6,7 +6,6 @@ from random import Random
 
 import pytest
 
-from statemachines.kernel import Send
 from statemachines.shared_subscriptions import message
 from statemachines.shared_subscriptions.borrower import BORROWER
 from statemachines.shared_subscriptions.stream import StreamProgress
@@ -19,21 +18,6 @@ from statemachines_bench.dispatch import (
     new_record,
     stream_name,
 )
-
-
-def test_the_mix_is_the_same_every_time_and_takes_the_rows_it_is_about():
-    events = mix(streams=20, seconds=3)
-    assert events == mix(streams=20, seconds=3)
-    record, clauses, messages = new_record(), set(), set()
-    for event, now_ns in events:
-        step = BORROWER.step(record, event, now_ns)
-        assert BORROWER.lines[step.row].kind == "row", event
-        clauses.add(BORROWER.lines[step.row].clause)
-        messages |= {type(effect.message) for effect in step.effects if isinstance(effect, Send)}
-        record = step.record
-    assert clauses == {"SS-01", "SS-03", "SS-07", "SS-08", "SS-11", "SS-12"}
-    assert {message.Ping, message.UpdateProgress, message.RevokeFinished} <= messages
-    assert sum(child.status.value == "granted" for child in record.streams.values()) == 20
 
 
 def random_events(seed, count):
@@ -78,14 +62,6 @@ def test_the_hand_written_borrower_does_what_the_table_does(seed):
     assert hand.unfinished == record.unfinished
     assert hand.changed == set(record.changed)
     assert hand.carried == set(record.carried)
-
-
-def test_the_hand_written_borrower_does_the_mix():
-    record, hand = new_record(), hand_borrower(new_record())
-    for event, now_ns in mix(seconds=2):
-        step = BORROWER.step(record, event, now_ns)
-        assert list(step.effects) == hand.feed(event, now_ns), event
-        record = step.record
 
 
 def test_transitions_takes_the_same_steps():

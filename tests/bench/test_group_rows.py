@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 from contextlib import contextmanager
-from time import monotonic
 
 import pytest
 
 from statemachines.kernel import GaplessError
-from statemachines_bench import failover, throughput
+from statemachines_bench import throughput
 
 MESSAGES = 2_400
 
@@ -32,11 +30,6 @@ def saying(*programs):
 
 def says(*lines, then="input()"):
     return f"print({chr(10).join(lines)!r}, flush=True); {then}"
-
-
-def test_time_runs_from_anybody_s_first_message_until_everything_is_acknowledged():
-    with saying(says("0 1000", "40 2000"), says("0 1500", "20 1700", "60 3000")) as children:
-        assert throughput.per_second(children, wanted=100) == 100 * 1e9 / 2000
 
 
 def test_a_consumer_that_ends_is_no_result():
@@ -60,19 +53,3 @@ def test_a_redis_group_acknowledges_all_there_is():
             assert [client.xpending(f"s{stream}", "bench")["pending"] for stream in range(8)] == [0] * 8
     finally:
         server.stop()
-
-
-def test_the_relay_takes_its_time_in_both_directions():
-    assert asyncio.run(failover.round_trip_ms()) >= 2 * failover.DELAY_S * 1000
-
-
-async def test_halves_are_told_from_other_shares():
-    def seen(topics):
-        one = failover.DeliveryTimes()
-        for topic in topics:
-            one.got(topic)
-        return one
-
-    first, second = seen(failover.TOPICS[:4]), seen(failover.TOPICS[4:])
-    assert await failover.wait_for_halves(first, second) == set(failover.TOPICS[:4])
-    assert second.since(monotonic()) == set()

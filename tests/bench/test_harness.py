@@ -11,7 +11,6 @@ from msgspec.structs import replace
 import statemachines_bench as bench
 from statemachines import cli
 from statemachines_bench import BenchRow, RatioKind, TurnPair, table
-from statemachines_bench.harness import SharedRuns
 from statemachines_bench.measure import rounds_for
 
 
@@ -74,88 +73,12 @@ def test_D_1200_three_rounds_that_agree_are_enough_or_two_with_a_small_spread(ta
     assert result.seconds == 3  # of this clock: it is looked at before, when all is ready, behind a round, and last
 
 
-def test_D_1200_rows_that_share_runs_read_the_same_ones():
-    made = []
-    shared = SharedRuns(lambda: made.append(len(made)) or (2.0 + len(made), 10.0 * len(made)))
-    first, second, third = (shared.read(lambda values, at=at: values[at]) for at in (0, 1, 0))
-    assert [first(), second(), first(), second(), first()] == [3.0, 10.0, 4.0, 20.0, 5.0]
-    assert [third() for _ in range(4)] == [3.0, 4.0, 5.0, 6.0]
-    assert len(made) == 4
-
-
-def test_values_are_medians_and_the_ratio_is_theirs():
-    one, _ = row(ours=(1.0, 2.0, 3.0, 90.0, 2.5), baseline=(10.0, 10.0, 25.0, 1.0, 30.0), at_least=8)
-    result = bench.measure(one, clock=Clock(0))
-    assert (result.ours, result.baseline, result.ratio) == (2.5, 10.0, 4.0)
-    assert not result.holds
-
-
-@pytest.mark.parametrize(
-    ("target", "holds"),
-    [
-        ({"at_least": 10}, True),
-        ({"at_least": 10.1}, False),
-        ({"at_most": 10}, True),
-        ({"at_most": 9.9}, False),
-        ({}, True),
-        ({"ratio": RatioKind.OURS_OVER_BASELINE, "at_most": 0.1}, True),
-        ({"ratio": RatioKind.OURS_OVER_BASELINE, "at_least": 0.2}, False),
-    ],
-)
-def test_a_target_is_a_bound_of_the_ratio(target, holds):
-    one, _ = row(**target)
-    assert bench.measure(one, clock=Clock(0)).holds is holds
-
-
 @pytest.fixture
 def rows(monkeypatch):
     def use(*made):
         monkeypatch.setattr(table, "all_rows", lambda: tuple(one for one, _ in made))
 
     return use
-
-
-def test_bench_prints_a_list_of_objects(rows, capsys):
-    rows(row(at_least=5), row("told", ours=(3.0,), baseline=(1.0,)))
-    assert cli.run(["bench", "--json"]) == 0
-    said = capsys.readouterr()
-    found = msgspec.json.decode(said.out)
-    assert [line.partition(":")[0] for line in said.err.splitlines()] == ["fast", "told"]
-    assert all(one.pop("seconds") >= 0 for one in found)
-    assert found == [
-        {
-            "name": "fast",
-            "unit": "ns",
-            "ours": 2.0,
-            "baseline_name": "slow thing",
-            "baseline": 20.0,
-            "ratio": 10.0,
-            "target": 5.0,
-            "holds": True,
-            "rounds": 2,
-        },
-        {
-            "name": "told",
-            "unit": "ns",
-            "ours": 3.0,
-            "baseline_name": "slow thing",
-            "baseline": 1.0,
-            "ratio": 0.3333,
-            "target": None,
-            "holds": True,
-            "rounds": 2,
-        },
-    ]
-
-
-def test_bench_prints_a_table_with_the_spread(rows, capsys):
-    rows(row(ours=(1.0, 3.0, 2.0), at_least=5, aim="12"), row("told"))
-    assert cli.run(["bench"]) == 0
-    shown = capsys.readouterr().out
-    line = next(line for line in shown.splitlines() if line.lstrip().startswith("fast "))
-    for word in ("2 (1 - 3)", "20 (20 - 20)", "10.00", "at least 5", "yes", "slow thing", "12"):
-        assert word in line
-    assert "report only" in shown
 
 
 def test_a_missed_target_is_exit_code_1(rows, capsys):
@@ -187,28 +110,6 @@ def test_only_the_rows_that_are_named_are_measured(rows, capsys):
     assert cli.run(["bench", "told", "--json"]) == 0
     assert [found["name"] for found in msgspec.json.decode(capsys.readouterr().out)] == ["told"]
     assert one[1] == []
-
-
-def test_D_1295_a_long_row_is_listed_and_measured_only_by_its_name(rows, capsys):
-    one, (long, turns) = row(at_least=5), row("long")
-    rows(one, (replace(long, is_long=True), turns))
-    assert cli.run(["bench", "--json"]) == 0
-    assert [found["name"] for found in msgspec.json.decode(capsys.readouterr().out)] == ["fast"]
-    assert turns == []
-    assert cli.run(["bench", "--list"]) == 0
-    assert "report only; only by name" in capsys.readouterr().out
-    assert cli.run(["bench", "long", "--json"]) == 0
-    assert [found["name"] for found in msgspec.json.decode(capsys.readouterr().out)] == ["long"]
-
-
-def test_results_are_saved_only_when_asked_for(rows, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    rows(row(at_least=5))
-    assert cli.run(["bench"]) == 0
-    assert list(tmp_path.iterdir()) == []
-    assert cli.run(["bench", "--save", "results.json"]) == 0
-    saved = msgspec.json.decode((tmp_path / "results.json").read_bytes())
-    assert [found["ratio"] for found in saved] == [10.0]
 
 
 def interrupted(size):
@@ -246,14 +147,6 @@ def test_D_450_rows_of_another_commit_are_measured_again(rows, capsys, tmp_path)
     assert cli.run(["bench", "--resume"]) == 2
 
 
-def test_an_unknown_row_is_wrong_usage(rows, capsys):
-    rows(row(), row("told"))
-    assert cli.run(["bench", "tolt"]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err == "error: bench row = 'tolt': unknown; did you mean 'told'? there are: fast, told\n"
-
-
 def test_the_list_measures_nothing(rows, capsys):
     one = row(at_least=5)
     rows(one)
@@ -264,9 +157,3 @@ def test_the_list_measures_nothing(rows, capsys):
         {"name": "fast", "about": "as fast as can be", "unit": "ns", "baseline_name": "slow thing", "target": 5.0}
     ]
     assert one[1] == []
-
-
-def test_names_of_rows_are_unique_and_each_has_at_most_one_bound():
-    rows = table.all_rows()
-    assert len({one.name for one in rows}) == len(rows)
-    assert [one.name for one in rows if one.at_least is not None and one.at_most is not None] == []

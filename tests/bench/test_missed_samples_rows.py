@@ -9,26 +9,6 @@ from statemachines_bench import missed_samples
 from statemachines_bench.zenoh_child import RecoveredSamples, SampleCounter
 
 
-def test_a_recovery_takes_three_delays_of_the_link():
-    """The next sample, the query, the reply."""
-    figures = missed_samples.run_child("recovery", pairs=2, delay_ms=20)
-    assert min(figures["ours"], figures["theirs"]) >= 0.06
-    assert figures["undelivered"] == 0
-
-
-def test_both_values_are_of_one_run_and_each_is_its_own():
-    runs = iter([{"ours": 1.0, "theirs": 2.0}, {"ours": 3.0, "theirs": 4.0}])
-    turns = missed_samples.TurnValues(lambda: next(runs))
-    assert [turns.ours(), turns.theirs(), turns.ours(), turns.theirs()] == [1_000, 2_000, 3_000, 4_000]
-    with pytest.raises(IndexError):
-        turns.theirs()
-
-
-def test_a_process_that_fails_says_why():
-    with pytest.raises(GaplessError, match=r"throughput over zenoh ended with 1: .* argument: 'samples'"):
-        missed_samples.run_child("throughput", whose="theirs")
-
-
 def test_a_process_that_hangs_is_killed(monkeypatch):
     """And its publisher with it, which would go on for hours."""
     monkeypatch.setattr(missed_samples, "PATIENCE_S", 0.5)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
-
 import pytest
 
-from statemachines.cursor_recovery.memory import CopyIn, content
+from statemachines.cursor_recovery.memory import content
 from statemachines.drivers.cursor_recovery import CircularQueue, Instruments
 from statemachines.drivers.cursor_recovery.operation_log import OperationLog
 from statemachines.kernel import ConfigurationError
@@ -41,23 +38,6 @@ def logged(name, tmp_path):
     return rows_in(tmp_path, "shipper-1~3")
 
 
-def test_each_operation_is_an_instance_and_the_process_says_first_as_which_owner_it_takes_part(logged):
-    first, *rest = logged
-    assert columns_of([first], "kind", "event", "instance", "grant", "term", "first", "last") == [
-        ("tell", "attached", "shipper-1~3", 0, 1, 128, 2 * 10**9)
-    ]
-    assert list(dict.fromkeys(columns_of(rest, "instance"))) == [(f"shipper-1~3/{number}",) for number in (1, 2, 3, 4)]
-    assert {row["node"] for row in logged} == {"shipper-1"}
-    assert {row["machine"] for row in logged} == {"", "cursor_recovery/writer", "cursor_recovery/reader"}
-
-
-def test_every_step_but_the_last_asks_for_an_access_and_the_last_tells(logged):
-    for number in (1, 2, 3, 4):
-        rows = [row for row in logged if row["instance"] == f"shipper-1~3/{number}"]
-        kinds = [row["kind"] for row in rows if row["event"] not in ("reserved", "taken")]
-        assert kinds == ["step", "ask"] * (len(kinds) // 2 - 1) + ["step", "tell"]
-
-
 def test_heads_contents_and_outcomes_stand_in_columns(logged):
     first, second = content(b"AAAA"), content(b"\2\0\0\0\x92\xc4\1B\xc4\2CC")
     swaps = [row for row in logged if row["event"] == "compare_and_swap"]
@@ -89,51 +69,10 @@ def test_heads_contents_and_outcomes_stand_in_columns(logged):
     ]
 
 
-def test_who_is_killed_has_said_which_access_it_was_about_to_make(name, tmp_path, child):
-    with CircularQueue.create(name, capacity=128, threshold=0.02) as queue:
-
-        def work():
-            log = OperationLog(tmp_path, "writer")
-
-            def hook(request):
-                if isinstance(request, CopyIn):
-                    log.fault("kill")
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-            end = CircularQueue.attach(name, instruments=Instruments(hook=hook, observe=log.observe))
-            end.put(b"AAAA")
-
-        os.waitpid(child(work), 0)
-        queue.put(b"BBBB")
-        assert queue.get(timeout=30) == b"BBBB"
-    *_, step, ask, kill = rows_in(tmp_path, "writer~1")
-    assert (step["dest"], ask["event"], ask["first"], ask["last"]) == ("7_copy_data", "copy_in", 16, 19)
-    assert (kill["kind"], kill["event"], kill["node"]) == ("fault", "kill", "writer")
-    assert step["t_ns"] <= kill["t_ns"]
-
-
-def test_a_forked_child_writes_nothing_into_its_parents_log(name, tmp_path, child):
-    log = OperationLog(tmp_path, "parent")
-    with CircularQueue.create(name, capacity=128, instruments=Instruments(observe=log.observe)) as queue:
-        queue.put(b"AAAA")
-        before = len(rows_in(tmp_path, "parent~1"))
-        assert os.waitstatus_to_exitcode(os.waitpid(child(lambda: queue.put(b"BBBB")), 0)[1]) == 0
-        assert len(rows_in(tmp_path, "parent~1")) == before
-        assert [queue.get(), queue.get()] == [b"AAAA", b"BBBB"]
-
-
 def test_a_life_has_one_log(tmp_path):
     OperationLog(tmp_path, "writer", 2).close()
     with pytest.raises(ConfigurationError, match="number of its own"):
         OperationLog(tmp_path, "writer", 2)
-
-
-def test_nothing_is_written_after_the_end(name, tmp_path):
-    log = OperationLog(tmp_path, "writer")
-    with CircularQueue.create(name, capacity=128, instruments=Instruments(observe=log.observe)) as queue:
-        log.close()
-        queue.put(b"AAAA")
-    assert rows_in(tmp_path, "writer~1") == []
 
 
 def test_traces_of_crash_runs_are_judged_by_the_tables(tmp_path):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -17,7 +14,7 @@ from statemachines.drivers.cursor_recovery import (
 )
 from statemachines.drivers.cursor_recovery import owner as owner_module
 from statemachines.drivers.cursor_recovery.memory_access import MappedMemory
-from statemachines.drivers.cursor_recovery.owner import is_locked, take_slot
+from statemachines.drivers.cursor_recovery.owner import take_slot
 from statemachines.drivers.cursor_recovery.segment import attach_segment, create_segment, path_of
 from statemachines.kernel import ConfigurationError
 
@@ -35,36 +32,6 @@ def segment(name):
 @pytest.fixture
 def words(segment):
     return MappedMemory(segment)
-
-
-def test_each_takes_the_lowest_slot_and_a_new_life_of_it(words, segment):
-    first, second = take_slot(words), take_slot(words)
-    assert [(one.slot, one.incarnation) for one in (first, second)] == [(0, 1), (1, 1)]
-    assert is_locked(segment.fd, 0)
-    first.give_up()
-    assert not is_locked(segment.fd, 0)
-    assert is_locked(segment.fd, 1)
-    again = take_slot(words)
-    assert (again.slot, again.incarnation) == (0, 2)
-    again.give_up()
-    second.give_up()
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_slot_is_free_the_moment_its_process_is_dead(words, segment, child, number):
-    ready, told = os.pipe()
-
-    def hold():
-        take_slot(words)
-        os.write(told, b"!")
-        signal.pause()
-
-    pid = child(hold)
-    os.read(ready, 1)
-    assert is_locked(segment.fd, 0)
-    os.kill(pid, number)
-    os.waitpid(pid, 0)
-    assert not is_locked(segment.fd, 0)
 
 
 def test_the_257th_is_refused_and_takes_part_when_one_has_gone(words):
@@ -144,15 +111,3 @@ def test_without_locks_a_queue_by_age_alone_works(name, monkeypatch):
     with CircularQueue.create(name, threshold_only=True) as queue:
         queue.put(b"a")
         assert queue.get(timeout=1) == b"a"
-
-
-def test_a_program_that_is_started_does_not_hold_the_lock(words, segment):
-    owner = take_slot(words)
-    command = [sys.executable, "-c", "print(flush=True); input()"]
-    sleeper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, close_fds=False)
-    sleeper.stdout.readline()  # what it was started with is closed when it runs, and not before
-    owner.give_up()
-    try:
-        assert not is_locked(segment.fd, 0)
-    finally:
-        sleeper.communicate(b"\n")

@@ -6,18 +6,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from long_cases import mark_long
 
 from statemachines_spec import certificates
-from statemachines_spec.cursor_recovery import SPEC
 from statemachines_spec.cursor_recovery.directed_systems import DIRECTED_SYSTEMS
-from statemachines_spec.cursor_recovery.process import QueueActor
 from statemachines_spec.cursor_recovery.schedule import ScheduledTurn, schedule_of, slow_writer
 from statemachines_spec.cursor_recovery.systems import system
 from statemachines_spec.directed_system import explore_directed
 from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore
-from statemachines_spec.explorer.replay import replay
-from statemachines_spec.liveness.judge import live
 from statemachines_spec.mutants.campaign import CampaignScope, CampaignShape
 
 GOLDEN = Path(__file__).with_name("golden") / "slow-writer.json"
@@ -34,28 +29,6 @@ def test_the_plain_walker_comes_to_the_same(name):
     kept = certificates.read(FOLDER / f"{name}-small.json")
     result = explore(system(name), engine="plain", hashing=False)
     assert (result.is_held, result.states, result.transitions) == (True, kept.states, kept.transitions)
-
-
-@pytest.mark.parametrize("name", mark_long([*QUICK, "writers"], "writers"))
-def test_what_is_acknowledged_comes_and_who_lives_gets_its_messages_out(name):
-    made = system(name)
-    found = live(made, SPEC.obligations(made))
-    assert [one.name for one in found if one.way is not None] == []
-    assert all(one.open_states for one in found)
-
-
-@pytest.mark.parametrize("name", QUICK)
-def test_to_forget_what_is_written_before_it_is_read_changes_no_verdict(name, monkeypatch):
-    short = explore(system(name), engine="plain")
-    for forgets in ("canonical", "_with_other_dead"):
-        monkeypatch.setattr(QueueActor, forgets, lambda self, local: local)
-    whole = explore(system(name), engine="plain")
-    assert (
-        (whole.ended, whole.is_held, whole.is_shown)
-        == (short.ended, short.is_held, short.is_shown)
-        == (COMPLETE, True, True)
-    )
-    assert whole.states >= short.states
 
 
 def test_by_age_alone_a_slow_owner_shares_its_cursor():
@@ -76,12 +49,6 @@ def test_by_age_alone_a_slow_writer_costs_an_acknowledged_message():
 def test_where_the_death_of_an_owner_is_known_a_slow_writer_costs_nothing():
     result = explore(slow_writer("repaired"))
     assert (result.ended, result.is_held) == (COMPLETE, True)
-
-
-def test_the_run_that_breaks_it_is_replayed():
-    made = system("slow", variant="by_age")
-    result = explore(made)
-    assert replay(made, result.path).events > 0
 
 
 SHORT = [

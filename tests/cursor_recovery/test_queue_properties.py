@@ -7,7 +7,6 @@ from functools import reduce
 import pytest
 
 from statemachines.cursor_recovery.properties.delivered_blocks import Acknowledged, Delivered, DeliveredBlocks, Gone
-from statemachines.cursor_recovery.properties.memory_rules import check_heads, check_lap, check_lost, check_owner
 from statemachines.cursor_recovery.properties.reserved_blocks import (
     BlockClaim,
     BlockSkip,
@@ -74,18 +73,6 @@ def test_what_is_told_breaks_what_it_breaks(events, broken):
     assert play(*events) == broken
 
 
-def test_ACK_what_a_living_writer_fills_is_not_skipped():
-    seen = DeliveredBlocks()
-    assert [one.name for one in seen.observe(R, Skipped(0, 19), (), (16,))[1]] == ["ACK"]
-    assert seen.observe(R, Skipped(0, 19), (), (20,))[1] == ()
-
-
-def test_a_position_comes_once_and_where_messages_repeat_only_positions_tell():
-    assert play(deliver(), deliver(0, B)) == ["ONCE", "ORDER"]
-    again = (acknowledge(), acknowledge(20), deliver(), deliver(20))
-    assert play(*again, seen=DeliveredBlocks(repeats=True)) == []
-
-
 @pytest.mark.parametrize(
     ("events", "is_open"),
     [
@@ -100,15 +87,6 @@ def test_a_position_comes_once_and_where_messages_repeat_only_positions_tell():
 def test_READ_what_is_acknowledged_is_open_until_it_comes_or_is_taken_along(events, is_open):
     seen = reduce(lambda seen, one: seen.observe(*one, WRITTEN)[0], events, DeliveredBlocks())
     assert bool(seen.open) is is_open
-
-
-@pytest.mark.parametrize("event", [skip(0, 19), deliver(block=B)])
-def test_READ_what_was_skipped_or_came_wrong_is_awaited_unless_the_run_is_to_go_on(event):
-    for awaits in (True, False):
-        seen, _ = DeliveredBlocks(awaits_broken=awaits).observe(*acknowledge())
-        seen, broken = seen.observe(*event, WRITTEN)
-        assert broken
-        assert bool(seen.open) is awaits
 
 
 WRITE = ((W, Reservation(0, 20, A)), (W, Reserved(0, 19)), (W, WriteDone(Outcome.WRITTEN, 0)))
@@ -144,13 +122,6 @@ def play_accesses(*events):
     return seen, [one.name for one in broken]
 
 
-def test_who_dies_takes_along_what_it_had_taken():
-    seen, _ = play_accesses(*WRITE, *READ[:1])
-    assert (seen.find_needed(20), seen.deliveries.taken_along) == (0, 0)
-    seen, _ = seen.observe(R, ProcessDied())
-    assert (seen.find_needed(20), seen.deliveries.taken_along, len(seen.deliveries.open)) == (20, 1, 0)
-
-
 def test_SPACE_stores_hit_the_header_and_copies_the_data_of_the_writer_s_own_block():
     seen, _ = play_accesses((W, Reservation(96, 116, A)))
     assert [bool(seen.check_copy(W, *at)) for at in ((112, 4), (112, 5), (111, 4), (116, 1))] == [
@@ -166,14 +137,3 @@ def test_SPACE_stores_hit_the_header_and_copies_the_data_of_the_writer_s_own_blo
 
 def names(broken):
     return [one.name for one in broken]
-
-
-def test_rules_of_the_memory():
-    assert names(check_heads(0, 65, 64)) == names(check_heads(21, 20, 64)) == ["BOUND"]
-    assert check_heads(0, 64, 64) == check_heads(20, 20, 64) == ()
-    assert (names(check_lap(65, 0, 64)), check_lap(64, 0, 64)) == (["SPACE"], ())
-    assert names(check_owner("read/0", "a", ["a", "b"])) == names(check_owner("read/0", "b", ["a"])) == ["EXCL"]
-    assert names(check_owner("read/0", None, ["a", "b"])) == ["EXCL"]
-    assert check_owner("read/0", "a", ["a"]) == check_owner("read/0", None, ["a"]) == check_owner("r", "b", []) == ()
-    assert names(check_lost(2, 1, is_reclaimed=True)) == ["LOST"]
-    assert check_lost(2, 2, is_reclaimed=True) == check_lost(2, 1, is_reclaimed=False) == ()

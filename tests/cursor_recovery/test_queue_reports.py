@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pyarrow.parquet as pq
 import pytest
@@ -12,23 +11,17 @@ from short_trace import write_rows, write_run
 
 from statemachines import registry
 from statemachines_reports.columns import Segment, columns_of_run, read_columns
-from statemachines_reports.cursor_recovery.deaths import Death, find_deaths
 from statemachines_reports.cursor_recovery.report import (
-    BEING_READ,
     BEING_WRITTEN,
     LEFT,
     READABLE,
     Arc,
-    Ring,
     draw_moments,
-    draw_ring,
-    knows_the_dead,
     ring_at,
 )
 from statemachines_reports.judge import NEUTRAL_CHECKS, Judges
 from statemachines_reports.page import part_of, write_page
 from statemachines_reports.pipeline import analyze
-from statemachines_reports.protocol import Latency
 from statemachines_sim.campaign import campaign
 from statemachines_sim.cursor_recovery.section import QueueSection
 from statemachines_sim.fault import Fault
@@ -73,19 +66,6 @@ def segment_of(path, **parameters):
 def judged(path):
     segment = segment_of(path)
     return {name: check.judge(segment) for name, _, check in JUDGES.checks if name in OWN}
-
-
-def test_a_run_with_deaths_holds(trace):
-    verdicts = judged(trace)
-    assert {name: len(verdict.run) for name, verdict in verdicts.items()} == dict.fromkeys(OWN, 0)
-    assert all(verdict.checked > 20 for verdict in verdicts.values())
-
-
-def test_a_run_whose_first_half_is_all_there_is_holds(trace, rows, tmp_path):
-    """Operations that are not at their end, and swaps that nobody has answered, are no violation."""
-    for end in range(len(rows) // 3, len(rows), len(rows) // 12):
-        path = write_rows(trace, tmp_path, [dict(row) for row in rows[:end]])
-        assert {name for name, verdict in judged(path).items() if len(verdict.run)} == set(), end
 
 
 # -- corruptions ----------------------------------------------------------------------------------------------------
@@ -224,78 +204,10 @@ def test_a_corruption_is_found_by_its_checks_and_by_no_other(trace, rows, tmp_pa
         assert verdicts[name].describe(0)
 
 
-def test_what_a_dead_writer_had_reserved_unsaid_is_no_hole(trace, rows, tmp_path):
-    """It died after the swap and before it could say so: the next block begins where its block ends."""
-    changed = [dict(row) for row in rows]
-    place = of(changed, event="reserved")[5]
-    instance, first = changed[place]["instance"], changed[place]["first"]
-    asked = of(changed, event="compare_and_swap", key="write_head", instance=instance, first=first)[0]
-    gone = [p for p in of(changed, instance=instance) if p > asked]
-    taken = of(changed, event="taken", first=first)
-    for p in sorted((*gone, *taken), reverse=True):
-        del changed[p]
-    changed.insert(taken[0] - len([p for p in gone if p < taken[0]]), dict(rows[taken[0]]) | {"event": "skipped"})
-    verdicts = judged(write_rows(trace, tmp_path, changed))
-    assert len(verdicts["reserved"].run) == len(verdicts["passed"].run) == len(verdicts["kept"].run) == 0
-
-
-def test_by_age_alone_some_of_it_is_not_promised():
-    assert knows_the_dead({"settings": {"threshold_only": False}})
-    assert not knows_the_dead({"settings": {"threshold_only": True}})
-    waived = {
-        name
-        for name, _, check in JUDGES.checks
-        if name in OWN and not check.promised({"settings": {"threshold_only": True}})
-    }
-    assert waived == {"exclusive", "kept", "contents"}
-
-
 # -- deaths ---------------------------------------------------------------------------------------------------------
 
 
-def test_every_death_amid_an_operation_is_told_with_its_state_and_what_became_of_its_block(trace, rows):
-    found = [one for one in find_deaths(segment_of(trace)) if isinstance(one, Death)]
-    died = [row["node"] for row in rows if row["kind"] == "fault" and row["event"] in ("crash", "cut")]
-    amid = []
-    for place in of(rows, kind="fault"):
-        if rows[place]["event"] in ("crash", "cut"):
-            mine = [row for row in rows[:place] if row["node"] == rows[place]["node"] and row["kind"] == "step"]
-            if mine[-1]["dest"][0].isdigit() or mine[-1]["dest"][0] == "r":
-                amid.append((mine[-1]["machine"], mine[-1]["dest"]))
-    assert len(died) >= 4
-    assert len(amid) >= 3
-    assert sorted((one.machine, one.state) for one in found) == sorted(amid)
-    for one in found:
-        step = one.state[0]
-        if step in "12345":
-            assert one.outcome == "nothing"
-        elif one.machine.endswith("writer"):
-            assert one.outcome in (("skipped",) if one.state.startswith("6") else ("delivered", "skipped"))
-
-
-def test_a_dead_one_s_cursor_is_free_after_the_threshold(trace):
-    latencies = [one for one in find_deaths(segment_of(trace)) if isinstance(one, Latency)]
-    assert latencies
-    for one in latencies:
-        assert one.measure == "reclaim"
-        assert one.cause in ("crash", "cut")
-        assert one.value_ns > 0.4 * S
-
-
 # -- the ring -------------------------------------------------------------------------------------------------------
-
-
-def test_the_ring_is_what_the_heads_say(trace, rows):
-    columns = columns_of_run(trace, 0)
-    for place in range(0, len(rows), 211):
-        ring = ring_at(columns, {"settings": {"capacity": CAPACITY}}, place)
-        reserved = [row for row in rows[: place + 1] if row["event"] == "reserved"]
-        passed = [row for row in rows[: place + 1] if row["event"] in ("taken", "skipped")]
-        assert ring.write_head == max((row["last"] + 1 for row in reserved), default=0)
-        assert ring.read_head == max((row["last"] + 1 for row in passed), default=0)
-        unread = [arc for arc in ring.arcs if arc.state != BEING_READ]
-        assert sum(arc.last + 1 - arc.first for arc in unread) == ring.write_head - ring.read_head
-        assert len({name for name, _ in ring.cursors}) == len(ring.cursors) <= 4
 
 
 def test_what_a_dead_writer_left_is_shown_so(trace, rows, tmp_path):
@@ -311,25 +223,6 @@ def test_what_a_dead_writer_left_is_shown_so(trace, rows, tmp_path):
 
 def test_without_a_capacity_there_is_no_ring(trace):
     assert list(draw_moments(columns_of_run(trace, 0), {}, None)) == []
-
-
-def test_the_moment_is_the_finding_s_else_the_first_deaths_else_the_end(trace, rows):
-    columns, parameters = columns_of_run(trace, 0), {"settings": {"capacity": CAPACITY}}
-    drawn = list(draw_moments(columns, parameters, None))
-    assert [one.title for one in drawn] == ["The ring when writer-1 died", "The ring when reader-1 died"]
-    (one,) = draw_moments(columns, parameters, 500)
-    assert one.title == "The ring at row 500"
-
-
-def test_arcs_go_clockwise_from_the_top_and_may_cross_the_end():
-    arcs = (Arc(50, 149, BEING_WRITTEN, "writer-1~1/1"), Arc(0, 49, READABLE, "writer-2~1/1"))
-    svg = str(draw_ring(Ring(100, 0, 150, arcs, (("write/0", "writer-1~1/<1>"),), "Title", "Caption")))
-    assert 'class="writing"' in svg
-    assert "writer-1~1/&lt;1&gt;" in svg
-    (readable,) = re.findall(r'class="readable" d="([^"]+)"', svg)
-    x, y = map(float, re.match(r"M([\d.]+),([\d.]+)", readable).groups())
-    assert x == pytest.approx(210)
-    assert y == pytest.approx(60)
 
 
 # -- all of it ------------------------------------------------------------------------------------------------------

@@ -5,14 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import struct
-import subprocess
 import sys
 
 import pytest
 from shm_files import left_over
 
-from statemachines.cursor_recovery.layout import GUARD, HEADER_WORDS, LINE, WORD, Layout
-from statemachines.cursor_recovery.memory import Queue, state_of
+from statemachines.cursor_recovery.layout import HEADER_WORDS, WORD, Layout
+from statemachines.cursor_recovery.memory import Queue
 from statemachines.drivers import cursor_recovery
 from statemachines.drivers.cursor_recovery import segment as segment_module
 from statemachines.drivers.cursor_recovery.segment import attach_segment, create_segment, path_of
@@ -45,24 +44,6 @@ def refused(path, what):
     assert caught.value.remedy
 
 
-def test_who_attaches_finds_the_shape_that_was_created(path):
-    segment = attach_segment(path)
-    assert segment.queue == QUEUE
-    assert segment.words.cell_u64(segment.layout.offset_of("read_head")).load() == 0
-    assert segment.words.cell_u64(segment.layout.offset_of("read/1/position")).load() == 2**64 - 1
-    segment.close()
-
-
-def test_what_is_used_by_different_processes_lies_on_different_lines():
-    layout = Layout(QUEUE)
-    words = ["read_head", "write_head", "lost", *(state_of(pool, i) for pool in ("read", "write") for i in (0, 1))]
-    lines = {layout.offset_of(word) // LINE for word in words}
-    assert len(lines) == len(words)
-    assert min(lines) * LINE >= HEADER_WORDS * WORD
-    assert layout.data % LINE == 0
-    assert layout.size == layout.data + QUEUE.capacity + GUARD
-
-
 def test_words_that_are_none_have_no_place():
     layout = Layout(QUEUE)
     for address in ("read/2/state", "data/128", "data/-4", "incarnation/256", "lock/0", "nonsense", "read/0/nonsense"):
@@ -73,40 +54,9 @@ def test_words_that_are_none_have_no_place():
             layout.parts(position, size)
 
 
-def test_every_word_has_a_place_of_its_own():
-    layout = Layout(Queue(capacity=128, read_cursors=3, write_cursors=2))
-    words = [f"{pool}/{i}/{field}" for pool, count in (("read", 3), ("write", 2)) for i in range(count)
-             for field in (("state", "position", "messages") if pool == "read" else ("state", "position"))]  # fmt: skip
-    words += [f"{kind}/{slot}" for kind in ("incarnation", "holder") for slot in range(256)]
-    words += ["read_head", "write_head", "lost", "readers_wait", "writers_wait"]
-    places = [layout.offset_of(word) for word in words]
-    assert len(set(places)) == len(places)
-    assert all(place % WORD == 0 and HEADER_WORDS * WORD <= place < layout.guard_before for place in places)
-
-
 def test_a_second_creator_is_told(path):
     with pytest.raises(cursor_recovery.ExistingQueue, match="attach to it"):
         create_segment(path, QUEUE)
-
-
-def test_of_two_creators_at_once_one_wins(name, child):
-    """Both find nothing there; the name decides."""
-    path = path_of(name)
-    ready, go = os.pipe()
-
-    def create():
-        os.read(ready, 1)
-        try:
-            create_segment(path, QUEUE)
-        except cursor_recovery.ExistingQueue:
-            return 7
-        return 0
-
-    pids = [child(create) for _ in range(4)]
-    os.write(go, b"1234")
-    codes = sorted(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids)
-    assert codes == [0, 7, 7, 7]
-    attach_segment(path).close()
 
 
 def test_who_is_slower_by_a_moment_is_told_as_well(path, monkeypatch):
@@ -134,17 +84,6 @@ def test_without_nameless_files_a_segment_is_made_as_well(name, monkeypatch):
     create_segment(path_of(name), QUEUE)
     attach_segment(path_of(name)).close()
     assert left_over(name) == [path_of(name).name]
-
-
-def test_the_room_is_taken_when_the_segment_is_made(path):
-    """A file with holes would kill whoever touches one when memory is full."""
-    status = path.stat()
-    assert status.st_blocks * 512 >= status.st_size
-
-
-def test_a_missing_segment_is_named(name):
-    with pytest.raises(cursor_recovery.MissingQueue, match="create it first"):
-        attach_segment(path_of(name))
 
 
 def test_something_else_of_that_name_is_refused(name, tmp_path):
@@ -217,23 +156,6 @@ def test_a_name_that_is_none_is_refused(bad):
         path_of(bad)
 
 
-@pytest.mark.parametrize(
-    ("given", "rule"),
-    [
-        ({"capacity": 12}, "16 to"),
-        ({"capacity": 130}, "multiple of 4"),
-        ({"capacity": 1 << 32}, "16 to"),
-        ({"read_cursors": 0}, "at least 1"),
-        ({"write_cursors": 4097}, "1 to 4096"),
-        ({"threshold": 0.00001}, "unit of a stamp"),
-    ],
-)
-def test_a_shape_that_cannot_be_is_refused_before_anything_is_made(name, given, rule):
-    with pytest.raises(ConfigurationError, match=rule):
-        cursor_recovery.CircularQueue.create(name, **given)
-    assert left_over(name) == []
-
-
 def test_the_missing_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "atomicshm", None)
     with pytest.raises(ConfigurationError, match=r"gapless\[shm\]"):
@@ -247,16 +169,3 @@ def test_errors_come_whole_from_another_process(path):
         create_segment(path, QUEUE)
     again = pickle.loads(pickle.dumps(caught.value))
     assert str(again) == str(caught.value)
-
-
-def test_a_creator_that_is_killed_leaves_nothing(name):
-    """Before the segment has its name it is nobody's but the creator's."""
-    program = (
-        "import os, signal\n"
-        "from statemachines.drivers.cursor_recovery import segment\n"
-        "from statemachines.cursor_recovery.memory import Queue\n"
-        "segment._name = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
-        f"segment.create_segment(segment.path_of({name!r}), Queue())\n"
-    )
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -9
-    assert left_over(name) == []

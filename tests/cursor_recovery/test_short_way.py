@@ -5,8 +5,6 @@ Both begin with the same bytes; before the same access the same words are change
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -169,16 +167,6 @@ def test_both_make_the_same_accesses_and_leave_the_same_with_a_crash_before_each
         compare(twins, SETTINGS[setting], CALLS[call], crash=crash, cells=1)
 
 
-def test_what_reads_across_the_end_is_played(twins):
-    for header in range(0, 24, 4):
-        setting = {"written": ((b"A" * (80 + header), 1),), "read": 1, "words": ()}
-        compare(twins, setting, (b"BBBBBBBB", 1))
-        second = CALLS["write"]
-        queue = twins["plain"].queue
-        twins["plain"].play(setting, second)
-        assert queue.get(timeout=0) == second[0]
-
-
 WORDS = st.one_of(
     st.tuples(
         st.sampled_from([f"{pool}/{i}/state" for pool in ("read", "write") for i in (0, 1)]), st.sampled_from(STATES)
@@ -208,19 +196,3 @@ SETTING = st.fixed_dictionaries(
 )
 def check(twins, setting, call, changes, crash):
     compare(twins, setting, call, changes=changes, crash=crash)
-
-
-def test_both_make_the_same_accesses_whatever_others_do_meanwhile(twins):
-    check(twins)
-
-
-def test_the_short_way_is_gone_to_its_end(name, monkeypatch):
-    """What this file compares is not the declared machine with itself."""
-    twin = Twin(name, "plain")
-    monkeypatch.setattr(twin.here, "_go_on", lambda *_: pytest.fail("the declared machine took over"))
-    for _ in range(100):
-        twin.here.write(b"AAAA", 1)
-        twin.here.write(b"BBBB", 3)
-        assert [twin.here.read().messages for _ in range(3)] == [1, 3, 0]
-    assert os.path.exists(twin.queue.path)
-    twin.close()

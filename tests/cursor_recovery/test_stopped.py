@@ -10,11 +10,10 @@ import time
 
 import pytest
 
-from statemachines.cursor_recovery.memory import TICK_NS, Queue
+from statemachines.cursor_recovery.memory import Queue
 from statemachines.cursor_recovery.reader import READER, new_reader
 from statemachines.cursor_recovery.writer import WRITER, new_writer
-from statemachines.drivers.cursor_recovery import CircularQueue, DamagedQueue, Instruments, Outcome, ReadOutcome
-from statemachines.drivers.cursor_recovery.memory_access import POSITION_MAX
+from statemachines.drivers.cursor_recovery import CircularQueue, Instruments, Outcome, ReadOutcome
 from statemachines.drivers.cursor_recovery.segment import path_of
 from statemachines.testing.cursor_recovery.crowd_run import main as crowd_main
 from statemachines.testing.cursor_recovery.crowd_run import run_crowd
@@ -213,56 +212,3 @@ def test_a_crowd_that_a_queue_has_no_room_for_is_refused(at_once, capsys):
 
 
 # -- counters that grow for ever --------------------------------------------------------------------------------------
-
-
-def set_heads(queue, position):
-    words = queue._here.words
-    words.read_head.store(position)
-    words.write_head.store(position)
-
-
-@pytest.mark.parametrize("bits", [31, 32, 33, 48, 53, 60, 61])
-def test_a_head_goes_through_every_power_of_two(name, bits):
-    """Positions have 64 bits, cells 32: nothing is cut off on the way."""
-    with CircularQueue.create(name, capacity=128) as queue:
-        set_heads(queue, 2**bits - 64)
-        sent = [bytes([number]) * number for number in range(1, 20)]
-        for message in sent:
-            queue.put(message)
-            assert queue.get() == message
-        queue.put_many([b"one", b"two"])
-        assert queue.get_many() == [b"one", b"two"]
-        assert queue.stats().read_head > 2**bits
-
-
-def test_at_the_last_position_a_queue_ends_and_says_so(name):
-    """Position 2**62, after more than a decade at ten gigabytes a second: everybody is told, nothing comes twice."""
-    with CircularQueue.create(name, capacity=128) as queue, CircularQueue.attach(name) as other:
-        set_heads(queue, POSITION_MAX - 40)
-        queue.put(b"A" * 4)
-        queue.put(b"B" * 4)
-        assert queue.stats().write_head == POSITION_MAX
-        assert (other.get(), other.get()) == (b"A" * 4, b"B" * 4)
-        queue.put(b"C" * 4)
-        for call in (other.try_get, lambda: queue.try_put(b"D" * 4), other.try_get):
-            with pytest.raises(DamagedQueue, match="below 2"):
-                call()
-
-
-@pytest.mark.parametrize("position", [2**63 - 40, 2**63, 2**64 - 40, POSITION_MAX + 4])
-def test_heads_beyond_the_last_position_are_named_at_once(name, position):
-    with CircularQueue.create(name, capacity=128) as queue:
-        set_heads(queue, position)
-        for call in (queue.try_get, lambda: queue.try_put(b"A")):
-            with pytest.raises(DamagedQueue, match="below 2"):
-                call()
-
-
-def test_stamps_come_round_after_eighteen_years_and_no_cursor_looks_dead(name):
-    """The stamp of a cursor has 43 bits of 65 536 ns."""
-    now = [(2**43 - 2) * TICK_NS]
-    with CircularQueue.create(name, capacity=128, instruments=Instruments(clock=lambda: now[0])) as queue:
-        for _ in range(5):
-            queue.put(b"A")
-            assert queue.get() == b"A"
-            now[0] += TICK_NS

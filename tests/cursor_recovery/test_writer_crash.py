@@ -103,26 +103,3 @@ def test_CR_38_STALE_every_cursor_of_a_dead_writer_becomes_free(start, cursors, 
         for slot in range(1, cursors + 1):
             world.finish(slot)
         assert all(world.free_cursors())
-
-
-def test_CR_38_two_crashes_the_one_that_recovers_dies_too():
-    for k in range(accesses(plain, 1, b"AAAA") + 1):
-        world = World(write_cursors=1)
-        world.begin(0, b"AAAA")
-        for _ in range(k):
-            world.access(0)
-        world.crash(0)
-        world.now += LATER
-        second = accesses(plain, 1, b"BBBB") + 5
-        for j in range(second):
-            again = World(write_cursors=1)
-            again.state, again.reserved, again.now = world.state, list(world.reserved), world.now
-            again.published, again.count = list(world.published), world.count
-            again.begin(1, b"BBBB")
-            for _ in range(j):
-                if 1 in again.living:
-                    again.access(1)
-            again.crash(1)
-            again.now += LATER
-            assert again.write(2, b"CCCC").outcome is Outcome.WRITTEN
-            again.check_published()

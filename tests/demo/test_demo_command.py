@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated
 
@@ -59,28 +57,6 @@ def pub(monkeypatch):
 
 def run(tmp_path, *arguments):
     return cli.run(["demo", *arguments, "--out", str(tmp_path / "out"), "--json"])
-
-
-@pytest.mark.usefixtures("pub")
-@pytest.mark.parametrize("named", [("pub",), ()], ids=["named", "the only one"])
-def test_a_demo_plays_and_its_page_is_there(tmp_path, capsys, named):
-    assert run(tmp_path, *named, "--guests", "3", "--late-by=an hour", "--seeds", "7") == cli.Exit.HELD
-    said = capsys.readouterr()
-    came = json.loads(said.out)
-    assert "real: 3 guests, late by an hour, 7 seeds\nreal: 3 came; 0 s\n" in said.err
-    assert (came["held"], came["page"]) == (True, str(tmp_path / "out" / "report" / "index.html"))
-    (played,) = came["played"]
-    assert (played["protocol"], played["wrong"], list(played["figures"])) == ("pub", [], ["real"])
-    assert (played["figures"]["real"]["guests"], played["figures"]["real"]["standing"]) == (3, 0)
-    assert played["verdicts"] == [
-        {"part": "real", "check": "everybody sits", "held": True, "figure": "3 sit"},
-        {"part": "real", "check": "there is beer", "held": True, "figure": "enough"},
-    ]
-    page = Path(came["page"]).read_text(encoding="utf-8")
-    assert "A pub was full of 3." in page
-    assert "<small>3 came at once</small>\n<i><b>3</b> guests</i>" in page
-    assert run(tmp_path, "pub", "--late-by", "a day") == cli.Exit.HELD, "what an earlier one left is replaced"
-    assert list(json.loads(capsys.readouterr().out)["played"][0]["figures"]) == ["real", "cellar"]
 
 
 @pytest.mark.usefixtures("pub")

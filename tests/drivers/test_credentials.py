@@ -8,8 +8,7 @@ import pytest
 from certificates import Authority
 
 from statemachines import cli
-from statemachines.drivers.credentials import Credentials, names_in, units_in
-from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
+from statemachines.drivers.credentials import Credentials
 from statemachines.drivers.shared_subscriptions.shared_session import SharedSubscription
 from statemachines.kernel import ConfigurationError
 
@@ -32,61 +31,12 @@ def refusal(**files):
     return str(refused.value)
 
 
-def test_nothing_is_needed():
-    none = Credentials()
-    assert (none.secrets, none.listening(), none.dialling(), none.mutual) == ((), None, None, False)
-
-
 def test_a_secret_is_read_without_its_line_end(tmp_path):
     path = tmp_path / "secret"
     path.write_text("0123456789abcdef\n")
     credentials = Credentials(secret_file=path)
     assert credentials.secrets == (b"0123456789abcdef",)
     assert "0123" not in repr(credentials)
-
-
-@pytest.mark.parametrize("secret", [b"", b"short", b"x" * 5_000, b"fifteen letters\n"])
-def test_a_secret_of_another_length_is_refused_and_not_repeated(tmp_path, secret):
-    path = tmp_path / "secret"
-    path.write_bytes(secret)
-    for said in (refusal(secret_file=path), refusal(secret=secret)):
-        assert "16 to 4096 are needed" in said
-        assert "fifteen" not in said
-        assert "xxx" not in said
-
-
-def test_a_missing_file_is_named(tmp_path, authority):
-    missing = tmp_path / "none"
-    cert, key = authority.issue("a")
-    assert f"secret_file = '{missing}': cannot be read: No such file" in refusal(secret_file=missing)
-    assert f"tls_cert = '{missing}': cannot be read: No such file" in refusal(tls_cert=missing, tls_key=key)
-    assert f"tls_key = '{missing}': cannot be read: No such file" in refusal(tls_cert=cert, tls_key=missing)
-    assert f"tls_ca = '{missing}': cannot be read: No such file" in refusal(tls_ca=missing)
-    assert "cannot be read: Is a directory" in refusal(tls_ca=tmp_path)
-
-
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o602])
-def test_what_others_may_read_is_no_secret(tmp_path, authority, mode):
-    secret = tmp_path / "secret"
-    secret.write_text("0123456789abcdef\n")
-    cert, key = authority.issue("open")
-    secret.chmod(mode)
-    key.chmod(mode)
-    told = f"others may read or write it (mode {mode:04o}); chmod 600 it"
-    assert f"secret_file = '{secret}': {told}" in refusal(secret_file=secret)
-    assert f"tls_key = '{key}': {told}" in refusal(tls_cert=cert, tls_key=key)
-
-
-@pytest.mark.parametrize(("mode", "may"), [(0o640, True), (0o644, False), (0o660, False)])
-def test_the_group_may_read_what_root_has_given_it(tmp_path, monkeypatch, mode, may):
-    secret = tmp_path / "secret"
-    secret.write_text("0123456789abcdef\n")
-    secret.chmod(mode)
-    monkeypatch.setattr(os, "geteuid", lambda: secret.stat().st_uid + 1)
-    if may:
-        assert Credentials(secret_file=secret).secrets == (b"0123456789abcdef",)
-    else:
-        assert "others may read or write it" in refusal(secret_file=secret)
 
 
 def test_a_file_that_holds_something_else_is_named(tmp_path, authority):
@@ -139,18 +89,6 @@ def secret_file(tmp_path, text, name="secret"):
     return path
 
 
-@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\n\n"])
-def test_SS_253_two_secrets_stand_a_line_each(tmp_path, end):
-    between = "\r\n" if end == "\r\n" else "\n"
-    path = secret_file(tmp_path, f"0123456789abcdef{between}fedcba9876543210{end}")
-    both = (b"0123456789abcdef", b"fedcba9876543210")
-    assert Credentials(secret_file=path).secrets == both
-    given = Credentials(secret=b"x" * 16, role_secret_file=path)
-    assert (given.secrets, given.role_secrets) == ((b"x" * 16,), both)
-    assert "0123" not in repr(given)
-    assert "role_secret=yes" in repr(given)
-
-
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -177,38 +115,6 @@ def test_SS_251_the_secret_of_a_role_is_another_and_comes_beside_the_first(tmp_p
     assert "role_secret is given as well" in refusal(role_secret=b"x" * 16, role_secret_file=path)
     path.chmod(0o640)
     assert "others may read or write it" in refusal(secret=b"x" * 16, role_secret_file=path)
-
-
-@pytest.mark.parametrize(
-    ("credentials", "can"),
-    [
-        (Credentials(), True),
-        (Credentials(secret=b"x" * 16), False),
-        (Credentials(secret=b"x" * 16, role_secret=b"y" * 16), True),
-    ],
-)
-def test_SS_251_leader_hosts_that_cannot_prove_it_to_each_other_do_not_start(tmp_path, credentials, can):
-    given = {"listen": ("127.0.0.1", 0), "store": tmp_path / "x.db", "credentials": credentials}
-    LeaderNode(**given)
-    if can:
-        LeaderNode(**given, peers=[("127.0.0.1", 1)])
-        return
-    with pytest.raises(ConfigurationError, match="the same --leader-secret-file"):
-        LeaderNode(**given, peers=[("127.0.0.1", 1)])
-
-
-def test_SS_252_roles_of_a_certificate(authority):
-    authority.mutual("leader-1", secret=b"x" * 16).check_peers([("127.0.0.1", 1)], "leader")
-    unit = ((("commonName", "b"),), (("organizationalUnitName", "leader"),), (("organizationalUnitName", "x"),))
-    assert units_in({"subject": unit}) == {"leader", "x"}
-    assert units_in({"subject": ((("organizationName", "leader"),),)}) == units_in({}) == units_in(None) == set()
-
-
-def test_names_of_a_certificate():
-    dns = {"subjectAltName": (("DNS", "a"), ("IP Address", "1.2.3.4")), "subject": ((("commonName", "b"),),)}
-    assert names_in(dns) == {"a"}, "the common name counts only where there is no other"
-    assert names_in({"subject": ((("organizationName", "o"),), (("commonName", "b"),))}) == {"b"}
-    assert names_in({}) == names_in(None) == set()
 
 
 def test_the_command_names_what_is_wrong(tmp_path, capsys, monkeypatch):

@@ -18,30 +18,6 @@ def play(body):
     return asyncio.run(main())
 
 
-def test_without_a_batch_the_loop_makes_them_in_its_next_turn():
-    async def body(calls, said):
-        calls.defer(lambda: said.append("called"))
-        said.append("now")
-        await asyncio.sleep(0)
-
-    assert play(body) == ["now", "called"]
-
-
-def test_those_of_a_batch_are_made_at_its_end_in_order_with_those_that_they_defer():
-    async def body(calls, said):
-        def first():
-            said.append("first")
-            calls.defer(lambda: said.append("of the first"))
-
-        with calls.batch():
-            calls.defer(first)
-            calls.defer(lambda: said.append("second"))
-            said.append("now")
-        said.append("behind")
-
-    assert play(body) == ["now", "first", "second", "of the first", "behind"]
-
-
 def test_one_that_fails_is_logged_and_keeps_back_none(caplog):
     async def body(calls, said):
         with calls.batch():

@@ -8,19 +8,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 from certificates import SECRET, Authority
-from msgspec.structs import asdict
 
 from statemachines.drivers import tcp
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
-from statemachines.drivers.shared_subscriptions.publisher import Publisher
 from statemachines.drivers.shared_subscriptions.roles import CONSUMER, LEADER
-from statemachines.drivers.shared_subscriptions.shared_session import SharedSubscription
 from statemachines.drivers.tcp import TcpTransport
-from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.message import BorrowerMessage, LeaderWanted, Undeclared
-from statemachines.testing.fault_proxy import FaultProxy
-from statemachines.wire import Frames, Packet, PacketCodec, decode_hello, encode_hello, frame, refusal_in
+from statemachines.wire import Frames, Packet, PacketCodec, decode_hello, encode_hello, refusal_in
 
 LOCAL = ("127.0.0.1", 0)
 SHARED = Credentials(secret=SECRET)
@@ -117,39 +112,6 @@ def refused(caplog, ours, theirs, we_say, they_say, life="c1~1"):
     return lines()
 
 
-def test_who_shares_the_secret_takes_part():
-    play(SHARED, SHARED)
-
-
-def test_tls_of_the_leader_alone(authority):
-    play(authority.server(), Credentials(tls_ca=authority.ca))
-
-
-def test_tls_on_both_sides(authority):
-    play(authority.mutual("leader-1"), authority.mutual("c1"))
-
-
-def test_tls_and_a_secret(authority):
-    play(authority.server(secret=SECRET), Credentials(tls_ca=authority.ca, secret=SECRET))
-
-
-def test_a_common_name_will_do_where_there_is_no_other(authority):
-    cert, key = authority.issue(common_name="c1")
-    play(authority.mutual("leader-1"), Credentials(tls_cert=cert, tls_key=key, tls_ca=authority.ca))
-
-
-def test_a_secret_that_differs(caplog):
-    lines = refused(caplog, SHARED, OTHER, "(c1) is cut off: does not know our secret", REFUSES.format("leader-1"))
-    assert any(line.endswith("give both nodes the same --secret-file") for line in lines if "refuses" in line)
-    assert "a secret that" not in caplog.text
-
-
-def test_a_secret_on_one_side(caplog):
-    refused(caplog, SHARED, NONE, "(c1) is cut off: shows no secret", "(leader-1) is cut off: asks for a secret")
-    caplog.clear()
-    refused(caplog, NONE, SHARED, "(c1) is cut off: asks for a secret", "(leader-1) is cut off: shows no secret")
-
-
 def test_tls_on_one_side(caplog, authority):
     with_ca = Credentials(tls_ca=authority.ca)
     refused(caplog, NONE, with_ca, "speaks TLS; start this node with --tls-cert", "it does not speak TLS")
@@ -159,53 +121,15 @@ def test_tls_on_one_side(caplog, authority):
     )
 
 
-def test_certificates_on_one_side(caplog, authority):
-    with_ca = Credentials(tls_ca=authority.ca)
-    refused(caplog, authority.mutual("leader-1"), with_ca, "(c1) is cut off: has no cert", "asks for a certificate")
-    caplog.clear()
-    refused(caplog, authority.server(), authority.mutual("c1"), "not asked for here", "asks for no certificate")
-
-
 def test_a_leader_of_another_authority(caplog, authority, stranger):
     theirs = Credentials(tls_ca=authority.ca)
     refused(caplog, stranger.server(), theirs, "it may not accept tls_cert", "its certificate is refused")
-
-
-def test_a_consumer_of_another_authority(caplog, authority, stranger):
-    cert, key = stranger.issue("c1")
-    theirs = Credentials(tls_cert=cert, tls_key=key, tls_ca=authority.ca)
-    refused(caplog, authority.mutual("leader-1"), theirs, "its certificate is refused", "ended the connection")
-
-
-def test_a_leader_under_another_host_s_name(caplog, authority):
-    cert, key = authority.issue("elsewhere.example")
-    ours = Credentials(tls_cert=cert, tls_key=key)
-    refused(
-        caplog, ours, Credentials(tls_ca=authority.ca), "it may not accept tls_cert", "is not valid for '127.0.0.1'"
-    )
 
 
 def test_a_consumer_under_a_name_that_its_certificate_is_not_for(caplog, authority):
     says = "(c1) is cut off: says it is c1, and its certificate is for c2"
     told = REFUSES.format("leader-1") + "says it is c1, and its certificate is for c2"
     refused(caplog, authority.mutual("leader-1", secret=SECRET), authority.mutual("c2", secret=SECRET), says, told)
-
-
-def test_a_leader_under_a_name_that_its_certificate_is_not_for(caplog, authority):
-    says = "(leader-1) is cut off: says it is leader-1, and its certificate is for leader-2"
-    told = REFUSES.format("c1") + "says it is leader-1, and its certificate is for leader-2"
-    refused(caplog, authority.mutual("leader-2", secret=SECRET), authority.mutual("c1", secret=SECRET), told, says)
-
-
-async def test_SS_252_a_member_s_certificate_makes_no_leader_host(caplog, authority):
-    cert, key = authority.issue("c2", "127.0.0.1")
-    member = Credentials(tls_cert=cert, tls_key=key, tls_ca=authority.ca)
-    here = End("leader-1~1", LEADER, listen=LOCAL, credentials=authority.mutual("leader-1"))
-    async with here.transport:
-        there = End("c2~1", LEADER, dial={"leader": here.transport.address}, credentials=member)
-        async with there.transport:
-            await until(lambda: "(c2) is cut off: says it is a leader, and its certificate is not" in caplog.text)
-            assert not here.received
 
 
 def test_SS_252_who_leads_by_another_s_certificate_is_refused_by_members_too(caplog, authority):
@@ -263,29 +187,6 @@ async def whole_answer(address, data):
     return told
 
 
-async def test_a_stranger_is_refused_before_anything_it_says_is_decoded_and_learns_why_alone():
-    packet = PacketCodec(BorrowerMessage).encode(Packet("c1~1/1", "leader", 1, WANTED))
-    nonce = b"n" * 32
-    async with pair(SHARED, SHARED) as (here, there):
-        await exchange(here, there)
-        address, decoded = here.transport.address, here.decoded
-        for data in (
-            packet,
-            encode_hello(CONSUMER.full_name, "c1~1") + packet,
-            encode_hello(CONSUMER.full_name, "c1~1", nonce=nonce) + packet,
-            encode_hello(CONSUMER.full_name, "c1~1", nonce=nonce) + frame(b"\xc4\x20" + bytes(32)) + packet,
-            encode_hello(CONSUMER.full_name, "c1~1", nonce=nonce) + frame(b"x" * 2_000),
-        ):
-            told = await whole_answer(address, data)
-            first, *rest = Frames().feed(told)
-            assert decode_hello(first, LEADER.full_name).life == "leader-1~1"
-            assert [refusal_in(body) != "" for body in rest] in ([], [True]), "no proof"
-            assert SECRET not in told
-        assert here.decoded == decoded
-        there.transport.send(Packet("c1~1/1", "leader", 2, WANTED))
-        await until(lambda: len(here.received) == 2)
-
-
 async def test_who_says_nothing_inside_or_before_tls_is_cut_off(monkeypatch, caplog, authority):
     monkeypatch.setattr(tcp, "HELLO_S", 1.0)  # time enough for TLS, on any machine
     here = End("leader-1~1", LEADER, listen=LOCAL, credentials=authority.server())
@@ -341,61 +242,3 @@ async def test_SS_262_a_consumer_that_speaks_for_another_s_borrower_is_not_heard
         await until(lambda: "about another borrower, c1~1/1" in caplog.text)
         assert not node._host.leaders
         writer.close()
-
-
-async def test_an_application_embeds_it(tmp_path, authority):
-    """Certificates on both sides and a secret, from files, through the whole of it."""
-    secret = tmp_path / "secret"
-    secret.write_bytes(SECRET)
-    secret.chmod(0o600)
-    store = tmp_path / "messages.db"
-    async with Publisher(store) as publisher:
-        await publisher.publish("orders", [b"one", b"two"])
-    ours, theirs = authority.mutual("leader-1", secret_file=secret), authority.mutual("c1", secret_file=secret)
-    async with LeaderNode(listen=LOCAL, store=store, node="leader-1", credentials=ours) as node:
-        address = "{}:{}".format(*node.address)
-        got = []
-        async with SharedSubscription(
-            "$shared/g/#", leader=address, store=store, node="c1", start="beginning", credentials=theirs
-        ) as messages:
-            async with asyncio.timeout(WAIT_S):
-                async for message in messages:
-                    got.append(message.payload)
-                    await message.ack()
-                    if len(got) == 2:
-                        break
-        assert got == [b"one", b"two"]
-
-
-async def test_with_tls_nothing_that_was_changed_on_the_way_is_believed(tmp_path, authority):
-    """Each time a byte is changed the connection ends and comes back; every message arrives all the same."""
-    store, rounds = tmp_path / "messages.db", 6
-    times = {key: value // 10 for key, value in asdict(Configuration()).items() if key.endswith("_ms")}
-    tenth = Configuration(**times)
-    ours, theirs = authority.server(), Credentials(tls_ca=authority.ca)
-    got = set()
-    async with (
-        LeaderNode(listen=LOCAL, store=store, credentials=ours, configuration=tenth) as node,
-        FaultProxy(node.address, seed=1) as proxy,
-        Publisher(store) as publisher,
-        SharedSubscription(
-            "$shared/g/#",
-            leader="{}:{}".format(*proxy.address),
-            store=store,
-            credentials=theirs,
-            configuration=tenth,
-        ) as messages,
-        asyncio.timeout(2 * WAIT_S),
-    ):
-        for number in range(rounds):
-            await publisher.publish("orders", [b"%d.%d" % (number, part) for part in range(5)])
-            before = proxy.number
-            proxy.corrupt(("up", "down")[number % 2])
-            await until(lambda before=before: proxy.number > before)
-            async for message in messages:
-                got.add(message.payload)
-                await message.ack()
-                if len(got) == 5 * (number + 1):
-                    break
-        assert node._runtime.failed is None
-    assert got == {b"%d.%d" % (number, part) for number in range(rounds) for part in range(5)}

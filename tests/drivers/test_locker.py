@@ -16,25 +16,6 @@ def filled():
     return locker
 
 
-def test_what_continues_is_added():
-    assert filled().take("a", 1, 5, 7) == ["five", "six", "seven"]
-
-
-def test_a_part_is_handed_out_and_the_rest_is_kept():
-    locker = filled()
-    assert locker.take("a", 1, 5, 5) == ["five"]
-    assert locker.take("a", 1, 6, 7) == ["six", "seven"]
-    assert len(locker) == 0
-
-
-@pytest.mark.parametrize(("grant", "first"), [(2, 8), (1, 9), (1, 6)])
-def test_what_does_not_continue_takes_the_place_of_what_was_there(grant, first):
-    locker = filled()
-    locker.put("a", grant, first, ["new"])
-    assert locker.take("a", grant, first, first) == ["new"]
-    assert len(locker) == 0
-
-
 def test_what_came_before_is_not_wanted_any_more():
     locker = filled()
     assert locker.take("a", 1, 7, 7) == ["seven"]
@@ -49,14 +30,6 @@ def test_what_is_not_there_is_not_handed_out(key, grant, first, last):
     with pytest.raises(KeyError, match="are not kept"):
         locker.take(key, grant, first, last)
     assert locker.take("a", 1, 5, 7) == ["five", "six", "seven"], "a refused taker takes nothing"
-
-
-def test_what_is_of_nobody_any_more_is_forgotten():
-    locker = filled()
-    locker.put("b", 1, 0, ["b"])
-    locker.forget({"b": None})
-    assert len(locker) == 1
-    assert locker.take("b", 1, 0, 0) == ["b"]
 
 
 @given(st.lists(st.integers(1, 5), max_size=8), st.data())

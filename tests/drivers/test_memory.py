@@ -9,15 +9,13 @@ import pytest
 
 from statemachines.drivers import Credentials
 from statemachines.drivers.memory import MemoryNetwork
-from statemachines.drivers.shared_subscriptions import LeaderNode, Publisher, SharedSubscription
 from statemachines.drivers.shared_subscriptions.roles import CONSUMER, LEADER
 from statemachines.kernel import ConfigurationError
-from statemachines.shared_subscriptions.message import LeaderWanted, Undeclared
+from statemachines.shared_subscriptions.message import LeaderWanted
 from statemachines.wire import Packet
 
 PLACE = ("memory", 7411)
 WANTED = Packet("consumer-1~1/1", "leader", 5, LeaderWanted("consumer-1~1/1", "g", "#"))
-ANSWER = Packet("leader-1~1/1", "consumer-1~1/1", 6, Undeclared("consumer-1~1/1"))
 
 
 class Pair:
@@ -50,32 +48,6 @@ async def turn():
     await asyncio.sleep(0)
 
 
-def test_packets_go_both_ways_in_their_order():
-    async def test(pair):
-        for number in range(3):
-            pair.consumer.send(Packet(WANTED.sender, "leader", number, WANTED.message))
-        pair.leader.send(ANSWER)
-        assert pair.at_leader == []  # not before its turn on the loop
-        await turn()
-        assert [packet.msg for packet in pair.at_leader] == [0, 1, 2]
-        assert pair.at_consumer == [ANSWER]
-        assert pair.leader.is_peer_of("consumer", "consumer-1~1/1")
-        assert not pair.leader.is_peer_of("leader", "consumer-1~1/1")
-
-    run(test)
-
-
-def test_who_is_not_connected_gets_nothing_and_it_is_counted():
-    async def test(pair):
-        pair.leader.send(Packet("leader-1~1/1", "consumer-2~1/1", 1, Undeclared("consumer-2~1/1")))
-        assert pair.leader.dropped == 1
-        async with MemoryNetwork().transport(life="leader-2~1", role=LEADER, receive=print, listen=PLACE) as stranger:
-            stranger.send(ANSWER)
-            assert stranger.dropped == 1
-
-    run(test)
-
-
 def test_SS_236_who_works_on_another_store_is_not_connected_and_it_is_said_once(caplog):
     async def test(pair):
         network = pair.leader._network
@@ -90,21 +62,6 @@ def test_SS_236_who_works_on_another_store_is_not_connected_and_it_is_said_once(
 
     run(test)
     assert caplog.text.count("works on another store") == 1
-
-
-def test_a_queue_that_is_full_takes_no_more():
-    async def test(pair):
-        for _ in range(100):
-            pair.consumer.send(WANTED)
-        await turn()
-        assert len(pair.at_leader) + pair.consumer.dropped == 100
-        assert 0 < len(pair.at_leader) < 10
-        pair.consumer.send(WANTED)
-        await turn()
-        assert len(pair.at_leader) + pair.consumer.dropped == 101  # there is room again
-        assert pair.at_leader[-1] == WANTED
-
-    run(test, MemoryNetwork(queue_max=400))
 
 
 @pytest.mark.parametrize("other", ["consumer-2~1/1", "consumer-1~2/1", "consumer-1~11/1"])
@@ -132,42 +89,6 @@ def test_a_packet_too_large_is_dropped_where_it_is_sent(caplog):
     with caplog.at_level(logging.WARNING, "gapless"):
         run(test)
     assert "at most" in caplog.text
-
-
-def test_a_gate_decides_when_a_packet_arrives_and_how_often():
-    held = []
-
-    async def test(pair):
-        pair.consumer.send(WANTED)
-        await turn()
-        assert pair.at_leader == []
-        ((sender, to, packet, arrive),) = held
-        assert (sender, to, packet) == ("consumer-1", "leader-1", WANTED)
-        arrive()
-        arrive()
-        await turn()
-        assert pair.at_leader == [WANTED, WANTED]
-
-    run(test, MemoryNetwork(lambda *packet: held.append(packet)))
-
-
-def test_a_killed_node_hears_and_says_nothing_and_its_next_life_does(caplog):
-    network = MemoryNetwork()
-
-    async def test(pair):
-        network.kill("leader-1")
-        pair.consumer.send(WANTED)
-        pair.leader.send(ANSWER)
-        await turn()
-        assert pair.at_leader == pair.at_consumer == []
-        assert (pair.consumer.dropped, pair.leader.dropped) == (1, 1)
-        async with network.transport(life="leader-1~2", role=LEADER, receive=pair.at_leader.append, listen=PLACE):
-            pair.consumer.send(WANTED)
-            await turn()
-        assert pair.at_leader == [WANTED]
-
-    run(test, network)
-    assert caplog.text == ""
 
 
 def test_two_lives_at_once_are_told():
@@ -199,29 +120,3 @@ def test_an_address_that_is_in_use_and_credentials_are_refused():
             network.transport(life="leader-2~1", credentials=Credentials(secret=b"x" * 16), **options)
 
     run(test, network)
-
-
-def test_a_group_in_one_process_without_a_socket(tmp_path):
-    """The drivers as they are, over a network in memory."""
-
-    async def main():
-        environment = MemoryNetwork().environment
-        store = tmp_path / "messages.db"
-        taken = []
-        async with LeaderNode(listen=PLACE, store=store, environment=environment) as leader:
-            assert leader.address == PLACE
-            async with (
-                SharedSubscription(
-                    "$shared/g/#", leader="memory:7411", store=store, start="beginning", environment=environment
-                ) as messages,
-                Publisher(store) as publisher,
-            ):
-                await publisher.publish("orders", [b"one", b"two"])
-                async for message in messages:
-                    taken.append(message.payload)
-                    await message.ack()
-                    if len(taken) == 2:
-                        await messages.unsubscribe()
-        return taken
-
-    assert asyncio.run(main()) == [b"one", b"two"]

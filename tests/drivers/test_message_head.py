@@ -15,8 +15,6 @@ from statemachines.drivers.message_head import (
     HEADERS_MAX,
     KEY_MAX,
     NAME_MAX,
-    MessageHead,
-    add_headers,
     decode_head,
     encode_head,
     make_head,
@@ -42,12 +40,6 @@ def test_SS_381_what_has_no_head_has_no_bytes_of_one():
     assert encode_head(None) is encode_head(EMPTY) is None
     assert decode_head(None) is EMPTY
     assert encode_head(make_head(key=b"")) is not None
-
-
-def test_SS_380_headers_are_a_mapping_or_pairs_and_a_name_may_come_twice():
-    assert make_head({"a": b"1", "b": b""}).headers == (("a", b"1"), ("b", b""))
-    assert make_head(iter([("a", b"1"), ("a", b"2")])).headers == (("a", b"1"), ("a", b"2"))
-    assert make_head(timestamp=5).timestamp == 5.0
 
 
 @pytest.mark.parametrize(
@@ -104,18 +96,3 @@ def test_SS_382_each_bound_itself_is_allowed_and_all_of_them_together_are_bounde
 def test_SS_382_bytes_that_are_no_head_are_refused(encoded):
     with pytest.raises(ConfigurationError):
         decode_head(encoded)
-
-
-def test_SS_382_a_head_that_was_made_without_a_check_is_refused_where_it_is_encoded():
-    with pytest.raises(ConfigurationError, match="must not be empty"):
-        encode_head(MessageHead((("", b""),)))
-
-
-def test_SS_350_a_store_adds_headers_to_the_fullest_head_and_replaces_those_of_the_same_name():
-    full = encode_head(make_head([("gapless-count", b"7")] + [("a", b"x" * 200)] * (HEADERS_MAX - 1), b"key", 1.5))
-    added = {f"gapless-{n}": b"y" * 1_000 for n in range(5)} | {"gapless-count": b"8"}
-    head = decode_head(add_headers(full, added))
-    assert dict(head.headers)["gapless-count"] == b"8"
-    assert len(head.headers) == HEADERS_MAX - 1 + len(added)
-    assert (head.key, head.timestamp) == (b"key", 1.5)
-    assert decode_head(add_headers(None, added)).headers == tuple(added.items())

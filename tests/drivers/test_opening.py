@@ -45,12 +45,6 @@ async def test_what_nobody_waits_for_any_more_is_closed_once_it_is_open():
     assert got == ["opened"]
 
 
-async def test_what_is_waited_for_is_handed_over_and_an_error_comes_through():
-    assert await open_in_thread(lambda: "opened", pytest.fail) == "opened"
-    with pytest.raises(ZeroDivisionError):
-        await open_in_thread(lambda: 1 // 0, pytest.fail)
-
-
 async def test_a_call_is_made_though_its_task_is_cancelled_before_a_thread_takes_it_up():
     """Of a pool whose only thread is busy: `to_thread` drops the call then."""
     loop, go_on, calls = asyncio.get_running_loop(), threading.Event(), []
@@ -66,20 +60,6 @@ async def test_a_call_is_made_though_its_task_is_cancelled_before_a_thread_takes
         await call
     assert calls == ["called"]
     await busy
-
-
-async def test_all_that_was_declared_is_undeclared_though_the_closing_is_cancelled():
-    declared, entities, begun = Declarations(), [Entity(), Entity()], threading.Event()
-
-    async def wait():
-        begun.set()
-        await asyncio.Event().wait()  # until it is cancelled
-
-    declared.add(entities[0])
-    declared.on_close(wait)
-    declared.add(entities[1])
-    await cancelled_amid(declared.close(), begun)
-    assert [one.undeclared for one in entities] == [1, 1]
 
 
 async def test_what_a_thread_declares_after_that_is_undeclared_at_once():

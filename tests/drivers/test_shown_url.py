@@ -6,7 +6,6 @@ import pytest
 
 from statemachines.drivers.shared_subscriptions.open_stores import open_stores
 from statemachines.drivers.sql import sqlite
-from statemachines.drivers.sql.shown_url import without_secrets
 from statemachines.kernel import ConfigurationError
 
 PASSWORDS = ("hush", "hu?sh", "hu@sh", "hu/sh", "hu#sh", "hu:sh", "hu[sh", "hu sh", "hu%sh", "hu%40sh", "hu'sh")
@@ -37,27 +36,6 @@ def test_no_part_of_a_password_is_shown_and_no_file_is_called_so(tmp_path, monke
         assert "hu" not in said, said
         assert "sh@" not in said, said
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_user_may_be_called_like_an_address():
-    with pytest.raises(ConfigurationError, match="cannot be reached"):
-        open_stores("postgresql://me@server:hush@127.0.0.1:1/db")
-
-
-@pytest.mark.parametrize(
-    ("command", "shown"),
-    [
-        ("app --db postgresql://u:hush@h/d", "app --db postgresql://***@h/d"),
-        ("app --db postgresql://u@h/d", "app --db postgresql://***@h/d"),
-        ("app --password=hush -v", "app --password=*** -v"),
-        ("app --password hush -v", "app --password *** -v"),
-        ("env PGPASSWORD=hush app", "env PGPASSWORD=*** app"),
-        ("app --api-token hush", "app --api-token ***"),
-        ("python -m statemachines node leader --store x.db", "python -m statemachines node leader --store x.db"),
-    ],
-)
-def test_a_command_is_shown_without_what_it_keeps(command, shown):
-    assert without_secrets(command) == shown
 
 
 def test_who_holds_a_lock_is_named_without_its_password(tmp_path, monkeypatch):

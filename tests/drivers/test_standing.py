@@ -42,38 +42,6 @@ def blocked(one, clock, seconds):
     clock.now += round(seconds * S)
 
 
-@pytest.mark.parametrize(("seconds", "late"), [(0.5, False), (1, False), (2, False), (2.01, True), (99, True)])
-def test_late_is_a_quarter_of_a_lease(clock, seconds, late):
-    one = standing(clock)
-    blocked(one, clock, seconds)
-    assert one.is_late() is late
-
-
-def test_a_host_that_owes_nothing_is_never_late(clock, caplog):
-    one = standing(clock)
-    clock.now += 1_000 * S
-    assert not one.is_late()
-    one.note_turn()
-    assert said(caplog) == []
-
-
-def test_a_plan_that_is_overdue_stays_until_the_loop_turns(clock):
-    one = standing(clock)
-    blocked(one, clock, 3)
-    one.plan(clock.now + S)
-    assert one.is_late()
-    one.note_turn()
-    assert not one.is_late()
-
-
-def test_a_plan_may_come_sooner_or_later_while_it_is_open(clock):
-    one = standing(clock)
-    one.plan(clock.now + S)
-    one.plan(clock.now + 5 * S)
-    clock.now += 5 * S
-    assert not one.is_late()
-
-
 @pytest.mark.parametrize(("seconds", "lines"), [(4, 0), (5, 0), (5.1, 1)])
 def test_SS_184_more_than_half_a_lease_is_said(clock, caplog, seconds, lines):
     one = standing(clock)
@@ -84,12 +52,3 @@ def test_SS_184_more_than_half_a_lease_is_said(clock, caplog, seconds, lines):
         said(caplog)
         == ["node c1: its loop stood still for 4.1 s or more, and its leases last 8.0 s: do something"] * lines
     )
-
-
-def test_SS_184_once_a_minute(clock, caplog):
-    one = standing(clock)
-    with caplog.at_level(logging.WARNING, "gapless"):
-        for _ in range(14):
-            blocked(one, clock, 10)
-            one.note_turn()
-        assert len(said(caplog)) == 3, "at 10 s, 70 s and 130 s"

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-import subprocess
 import sys
 
-import msgspec
 import pytest
 from foreign_programs import BORROWER, HERE, plant
 
@@ -17,12 +14,10 @@ from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.testing.conformance.campaign import ConformanceOutcome
 from statemachines.testing.conformance.role import role_of
-from statemachines.testing.conformance.wire_choice import LeftOut, WireChoice
 from statemachines.testing.conformance.wire_report import text_of
 from statemachines.testing.conformance.wire_run import WireRun
 from statemachines.testing.conformance.wire_shrink import load_script, save_script, shrink_run
 from statemachines.testing.conformance.wire_verdict import WireOptions
-from statemachines.testing.shared_subscriptions.nodes import GroupHarness
 
 ROLE = role_of("shared_subscriptions/borrower")
 PASS_S, BUG_S = 3.0, 45.0
@@ -88,47 +83,8 @@ def test_a_failing_run_is_made_shorter_and_repeats(tmp_path):
         load_script(tmp_path / "run.json", "shared_subscriptions/leader")
 
 
-def test_a_decision_is_the_same_whichever_others_are_left_out():
-    every, some = (WireChoice(3, left) for left in (LeftOut(), LeftOut(inputs=frozenset({1}), faults_from=2)))
-    drawn = [[one.draw_input(1.0) for _ in range(4)] for one in (every, some)]
-    assert [chance is None for chance in drawn[1]] == [False, True, False, False]
-    assert drawn[0][2].random() == drawn[1][2].random()
-    assert [some.draw_fault(1.0) is None for _ in range(4)] == [False, False, True, True]
-
-
-def test_our_leader_serves_a_foreign_borrower(tmp_path):
-    """It gets every stream of a group from `gapless node leader`, reads it, and its progress is committed."""
-    times = ROLE.wire.configuration
-    config, store = tmp_path / "times.toml", tmp_path / "messages.db"
-    given = {name: one for name, one in msgspec.to_builtins(times).items() if one is not None}
-    config.write_text("".join(f"{name} = {msgspec.json.encode(one).decode()}\n" for name, one in given.items()))
-    asyncio.run(prepare(store, times))
-    (identity,) = sqlite3.connect(store).execute("SELECT identity FROM store").fetchone()
-    secret = tmp_path / "group.secret"
-    secret.touch(0o600)
-    secret.write_text("0123456789abcdef")
-    with GroupHarness(tmp_path, store=str(store), config=config, common=("--secret-file", str(secret))) as nodes:
-        leader = nodes.leader()
-        words = [sys.executable, str(HERE / "borrower_wire.py"), leader.address, msgspec.json.encode(times).decode()]
-        words += ["--store", identity, "--database", str(store), "--secret", "0123456789abcdef"]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as foreign:
-            try:
-                lines = [foreign.stdout.readline().split() for _ in range(10)]
-                nodes.until(lambda: read_progress(store) == [3, 7], "the progress of both streams is committed")
-            finally:
-                foreign.kill()
-    assert sorted(line[1] for line in lines if line[0].endswith("/a")) == ["0", "1", "2"]
-    assert sorted(line[1] for line in lines if line[0].endswith("/b")) == [str(n) for n in range(7)]
-
-
 async def prepare(store, times: Configuration):
     await declare("$shared/g/#", store=store, start="beginning", configuration=times)
     async with Publisher(store) as publisher:
         await publisher.publish("a", [b"x"] * 3)
         await publisher.publish("b", [b"y"] * 7)
-
-
-def read_progress(store):
-    """The committed progress of all streams, in order."""
-    rows = sqlite3.connect(store).execute("SELECT value FROM group_records WHERE key LIKE '%:progress:%'").fetchall()
-    return sorted(msgspec.msgpack.decode(value) for (value,) in rows)

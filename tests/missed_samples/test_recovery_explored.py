@@ -17,7 +17,6 @@ from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.explore import COMPLETE, explore
 from statemachines_spec.explorer.replay import replay
 from statemachines_spec.liveness.judge import live
-from statemachines_spec.missed_samples import SPEC
 from statemachines_spec.missed_samples.bugs import BUGS
 from statemachines_spec.missed_samples.counterexamples import BREAKS, empty_answer
 from statemachines_spec.missed_samples.systems import SYSTEMS, system
@@ -58,12 +57,6 @@ def test_a_certificate_is_what_exploring_again_comes_to(name):
     assert (result.states, result.transitions) == (kept.states, kept.transitions)
 
 
-def test_every_obligation_is_judged_in_make_test_too():
-    quick, every = ({one.name for name in names for one in system(name).obligations}
-                    for names in (set(OWING) - set(LONG), SYSTEMS))  # fmt: skip
-    assert quick == every
-
-
 @pytest.mark.parametrize("name", mark_long(OWING, *(name for name in LONG if name in OWING)))
 def test_LIVE_ISOLATION_TAIL_every_hole_is_settled_once_faults_stop(name):
     _, made, entries, _ = explored_once(name)
@@ -71,11 +64,6 @@ def test_LIVE_ISOLATION_TAIL_every_hole_is_settled_once_faults_stop(name):
     assert [(one.name, one.is_held) for one in judged] == [(one.name, True) for one in made.obligations]
     assert sum(one.open_states for one in judged), "something was open"
     assert sum(one.bounded for one in judged) == 0
-
-
-def test_an_edge_hash_is_that_of_the_certificate():
-    kept = certificate("crowded")
-    assert certificates.list_differences(kept, explore(certificates.system_of(kept))) == []
 
 
 def test_the_rule_of_the_source_loses_a_sample_and_the_shipped_machine_does_not():
@@ -92,10 +80,3 @@ def test_a_run_of_the_shipped_machines_is_replayed():
         result = explore(made, engine="plain", hashing=False)
         assert result.path.broken == "ORDER"
         assert replay(made, result.path).events > 0
-
-
-def test_every_system_is_on_its_page_with_its_size():
-    page = (FOLDER / "systems.md").read_text()
-    for name, about in SPEC.systems.items():
-        kept = certificate(name)
-        assert f"| `{name}` | {about} | {kept.states:,} |".replace(",", " ") in page.replace(",", " ")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sample_words import ask
-from samples_world import KEY, World
+from samples_world import KEY
 
 from statemachines import kernel
-from statemachines.missed_samples import keys, message
+from statemachines.missed_samples import keys
 from statemachines.missed_samples.cache import (
     CACHE,
     CacheRecord,
@@ -25,10 +24,8 @@ from statemachines.missed_samples.publisher import (
     PublisherRecord,
 )
 from statemachines.missed_samples.recovery import MS
-from statemachines.missed_samples.selector import Malformed, Selector, history_text, parse, range_text
+from statemachines.missed_samples.selector import Malformed, parse
 from statemachines.missed_samples.serial_number import unwrap_number, wrap_number
-from statemachines.missed_samples.source_record import SourceStatus
-from statemachines.missed_samples.subscriber import SUBSCRIBER
 
 # -- publisher ------------------------------------------------------------------------------------------------------
 
@@ -74,13 +71,6 @@ def test_MS_45_no_text_is_worse_than_malformed(text):
         parse(text, 64, 10**18)
     node = kernel.Node(CACHE, CacheRecord(), name="c", now_ns=0, check=True)
     assert node.feed(ask(text), 0)
-
-
-def test_MS_45_what_is_asked_for_is_what_is_read():
-    assert parse(range_text(3), 64, 0) == Selector(first=3)
-    assert parse(range_text(3, 9), 64, 0) == Selector(3, 9)
-    assert parse(history_text(2, 1_500), 64, 2_000 * MS) == Selector(newest=2, begin_ns=500 * MS)
-    assert parse(history_text(0, 0), 64, 0) == Selector()
 
 
 # -- keys -----------------------------------------------------------------------------------------------------------
@@ -146,33 +136,7 @@ def test_MS_47_which_keys_an_expression_is_about(expression, key, found):
     assert keys.matches(keys.check_expression(expression), keys.check_key(key)) is found
 
 
-def test_MS_47_a_key_of_a_sample_has_no_wildcard():
-    for bad in ("a/*", "**", "a$*"):
-        with pytest.raises(keys.BadKey, match="without"):
-            keys.check_key(bad)
-
-
 # -- subscriber -----------------------------------------------------------------------------------------------------
-
-
-def test_MS_60_the_invariant_tells_a_source_that_is_not_sound():
-    (invariant,) = [one for one in SUBSCRIBER.invariants if one.clause == "MS-60"]
-    world = World()
-    world.tell(message.Sample("p", 0, 3))
-    record, source = world.node.record, world.source()
-    touching = message.Sample("p", 4, 4)
-    assert invariant.holds(record)
-    assert invariant.touched(record, touching)
-    for bad in ({"status": SourceStatus.GONE}, {"expected": 3}, {"held": ((9, 9),)}):
-        broken = record.sources.set("p", msgspec.structs.replace(source, **bad))
-        broken = msgspec.structs.replace(record, sources=broken)
-        assert not invariant.holds(broken)
-        assert not invariant.touched(broken, touching)
-    for other in (
-        record.sources.set("q", source),
-        record.sources.set("p", msgspec.structs.replace(source, history=True)),
-    ):
-        assert not invariant.holds(msgspec.structs.replace(record, sources=other))
 
 
 @given(st.integers(0, 10**6), st.integers(-100, 100), st.integers(3, 32))

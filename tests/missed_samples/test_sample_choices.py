@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import groupby
-
 import pytest
 from msgspec.structs import replace
 from played_role import Rearranged
@@ -71,34 +69,6 @@ def test_MS_73_samples_are_said_one_by_one(name):
     assert judge(name, one_by_one).outcome is ConformanceOutcome.PASS
 
 
-@pytest.mark.parametrize("name", ["publisher", "reliability_cache", "subscriber"])
-def test_MS_73_a_range_that_is_cut_has_no_gap(name):
-    def changed(effects):
-        found = one_by_one(effects)
-        return found[1:] if len(found) > len(effects) else found
-
-    assert judge(name, changed).outcome is ConformanceOutcome.FAIL
-
-
-def test_MS_33_what_is_sent_was_kept_before():
-    def changed(effects):
-        return sorted(effects, key=lambda effect: effect["effect"] == "tell")
-
-    verdict = judge("publisher", changed)
-    assert verdict.outcome is ConformanceOutcome.FAIL
-    assert "[MS-33]" in verdict.why
-
-
-def test_MS_74_queues_are_answered_in_any_order():
-    def changed(effects):
-        replies = [one for one in effects if carried(one).get("type") == "reply"]
-        queues = [list(run) for _, run in groupby(replies, lambda one: (carried(one)["source"], carried(one)["key"]))]
-        others = [one for one in effects if one not in replies]
-        return [*(one for run in reversed(queues) for one in run), *others]
-
-    assert judge("reliability_cache", changed).outcome is ConformanceOutcome.PASS
-
-
 def test_MS_74_the_end_comes_last_and_numbers_keep_their_order():
     assert judge("reliability_cache", lambda effects: effects[::-1]).outcome is ConformanceOutcome.FAIL
 
@@ -149,24 +119,9 @@ def test_MS_76_queries_are_numbered_in_one_row():
     assert judge_adapter("subscriber", OtherNumbers).outcome is ConformanceOutcome.PASS
 
 
-def test_MS_76_two_queries_about_a_source_have_the_same_number():
-    adapter = type("OneNumber", (OtherNumbers,), {"number_of": lambda self, query: 1})
-    verdict = judge_adapter("subscriber", adapter)
-    assert verdict.outcome is ConformanceOutcome.FAIL
-    assert "which was used before; each query number is another" in verdict.why
-
-
 def test_MS_77_queries_stand_in_any_order():
     def changed(effects):
         asks = [one for one in effects if one["effect"] == "ask"]
         return [*asks[::-1], *(one for one in effects if one not in asks)]
 
     assert judge("subscriber", changed).outcome is ConformanceOutcome.PASS
-
-
-def test_MS_77_what_is_told_of_a_source_keeps_its_order():
-    def changed(effects):
-        tells = [one for one in effects if one["effect"] == "tell"]
-        return [*tells[::-1], *(one for one in effects if one not in tells)]
-
-    assert judge("subscriber", changed).outcome is ConformanceOutcome.FAIL

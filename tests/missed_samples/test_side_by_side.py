@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -33,17 +31,6 @@ def told(*numbers: int) -> DeliveryTally:
     return tally
 
 
-def test_what_came_in_order_is_all_well() -> None:
-    tally = told(*NUMBERS)
-    put = {number: tally.came[number] - 0.001 * number for number in (2, 4, 6)}
-    found = tally.outcome(NUMBERS, put)
-    assert tally.is_settled(NUMBERS)
-    assert (found.undelivered, found.silent, found.disorder, found.duplicates) == (0, 0, 0, 0)
-    assert (found.lost, found.recovered) == (3, 3)
-    assert found.median_ms == pytest.approx(4)
-    assert found.p99_ms == pytest.approx(5.96)
-
-
 def test_what_is_neither_delivered_nor_reported_is_silent() -> None:
     tally = told(*range(6))
     tally.miss(6, 7)
@@ -59,22 +46,6 @@ def test_what_is_neither_delivered_nor_reported_is_silent() -> None:
 def test_disorder_and_duplicates_are_told_apart() -> None:
     found = told(0, 2, 1, 3, 3, 2, 4).outcome(NUMBERS, {})
     assert (found.disorder, found.duplicates) == (1, 2)
-
-
-@pytest.mark.parametrize("wrong", ["undelivered", "silent", "disorder", "duplicates"])
-def test_whatever_ours_does_not_hold_is_said(wrong: str) -> None:
-    bad = msgspec.structs.replace(KEPT, **{wrong: 1})
-    case = SideBySideCase("a link", 10)
-    assert side_by_side.list_broken(Figures(case, KEPT, bad, 0)) == []  # zenoh's own decides nothing
-    (said,) = side_by_side.list_broken(Figures(case, bad, KEPT, 0))
-    assert said.startswith("a link: ours: 1 ")
-
-
-def test_where_replies_are_lost_a_report_will_do() -> None:
-    reported = msgspec.structs.replace(KEPT, undelivered=1, reported=1)
-    case = SideBySideCase("a link", 10, reply_loss=0.1)
-    assert side_by_side.list_broken(Figures(case, reported, KEPT, 1)) == []
-    assert side_by_side.list_broken(Figures(case, msgspec.structs.replace(reported, silent=1), KEPT, 1)) != []
 
 
 def test_a_case_that_loses_nothing_shows_nothing() -> None:
@@ -132,9 +103,3 @@ def test_what_cannot_be_is_said(wrong: list[str], said: str, capsys: pytest.Capt
     with pytest.raises(SystemExit, match="2"):
         side_by_side.main(wrong)
     assert said in capsys.readouterr().err
-
-
-def test_the_page_shows_the_cases_and_columns_there_are() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "zenoh.md").read_text(encoding="utf-8")
-    for case in side_by_side.list_cases(side_by_side.SAMPLES):
-        assert re.search(rf"^ {re.escape(case.name)} +ours ", page, re.MULTILINE), case.name

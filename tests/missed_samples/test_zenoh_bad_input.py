@@ -9,9 +9,6 @@ from pathlib import Path
 import pytest
 
 from statemachines import cli
-from statemachines.drivers.missed_samples.session import session_config
-from statemachines.kernel import ConfigurationError
-from statemachines.testing.process_harness import free_port
 
 ANYWHERE = ("--listen", "tcp/127.0.0.1:0")
 
@@ -48,30 +45,6 @@ def test_what_cannot_be_is_refused_by_name(
     assert said.startswith(("error: ", "Usage: "))
     for never in ("Traceback", ".rs:", "Json5Err"):
         assert never not in said
-
-
-def test_where_no_router_is_it_is_said_how_to_have_one(capsys: pytest.CaptureFixture[str]) -> None:
-    nobody = f"tcp/127.0.0.1:{free_port()}"
-    assert cli.run(["node", "zenoh-subscriber", "--key", "k", "--connect", nobody]) == cli.Exit.USAGE
-    said = capsys.readouterr().err
-    assert nobody in said
-    assert "gapless node zenoh-router" in said
-    assert said.count("\n") == 1
-    assert ".rs:" not in said
-
-
-def test_a_mode_that_is_none_is_refused_by_name() -> None:
-    with pytest.raises(ConfigurationError, match="one of peer, client, router"):
-        session_config("routre")
-
-
-def test_where_zenoh_is_missing_it_is_said_what_brings_it() -> None:
-    program = "import sys; sys.modules['zenoh'] = None\nfrom statemachines import cli\nsys.exit(cli.run(sys.argv[1:]))"
-    command = [sys.executable, "-c", program, "node", "zenoh-router"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == cli.Exit.USAGE
-    assert "needs the extra 'zenoh': pip install 'gapless[zenoh]'" in done.stderr
-    assert done.stderr.count("\n") == 1
 
 
 def test_whoever_imports_it_without_zenoh_is_told_the_extra() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,10 +10,9 @@ import zenoh
 from msgspec.structs import replace
 
 from statemachines.drivers.lives import Life
-from statemachines.drivers.missed_samples import declare_reliability_cache, layout, mailbox, session_config
+from statemachines.drivers.missed_samples import declare_reliability_cache, layout, session_config
 from statemachines.drivers.missed_samples.arrivals import Arrivals
 from statemachines.drivers.missed_samples.attachment import (
-    BeatAttachment,
     EndAttachment,
     MalformedAttachment,
     SampleAttachment,
@@ -24,42 +21,26 @@ from statemachines.drivers.missed_samples.attachment import (
 )
 from statemachines.drivers.missed_samples.declaration import Declarations
 from statemachines.drivers.missed_samples.layout import SourceNames, layout_of
-from statemachines.drivers.missed_samples.mailbox import GATHER_S, STREAM, TURN, Mailbox
+from statemachines.drivers.missed_samples.mailbox import Mailbox
 from statemachines.drivers.missed_samples.outlet import Outlet
 from statemachines.drivers.missed_samples.party import SampleParty
 from statemachines.drivers.missed_samples.publisher import PublisherOptions, check_options
-from statemachines.drivers.missed_samples.query_queue import QueryQueue, at_once
+from statemachines.drivers.missed_samples.query_queue import QueryQueue
 from statemachines.drivers.missed_samples.query_sender import REPLIERS_MAX, OpenQuery
 from statemachines.drivers.missed_samples.received_sample import OVERHEAD, OwnSample, ReceivedSample
 from statemachines.drivers.missed_samples.sample_store import BUSY, CacheStatistics, SampleStore
 from statemachines.drivers.missed_samples.subscriber import SEEN_MAX, SubscriberOptions, SubscriberStatistics, Tokens
 from statemachines.kernel import ConfigurationError, Event
 from statemachines.missed_samples.cache import CacheRecord, CrowdedOver
-from statemachines.missed_samples.message import Deliver, Missed, Query, QueryEnded, Sample
+from statemachines.missed_samples.message import Deliver, Missed, Query, Sample
 from statemachines.missed_samples.recovery import Recovery
 from statemachines.missed_samples.subscriber import SUBSCRIBER
 from statemachines.missed_samples.subscriber_record import Subscribe, SubscriberRecord
 
 
-@pytest.mark.parametrize(
-    "said",
-    [SampleAttachment("p", 2**64 - 1, b"mine", 7), SampleAttachment("p", 0), BeatAttachment("p", 3), EndAttachment(0)],
-)
-def test_an_attachment_says_what_was_put_in(said: Any) -> None:
-    assert decode(encode(said)) == said
-
-
 @pytest.mark.parametrize("data", [b"", b"\xb6GL", b"somebody's", b"\xb6GL2\x00"])
 def test_an_attachment_of_others_is_none_of_ours(data: bytes) -> None:
     assert decode(data) is None
-
-
-@pytest.mark.parametrize("scouting", [False, True])
-def test_others_are_scouted_for_only_if_that_is_asked_for(scouting: bool) -> None:
-    config = session_config("peer", scouting=scouting)
-    for how in ("multicast", "gossip"):
-        assert config.get_json(f"scouting/{how}/enabled") == str(scouting).lower()
-    assert session_config().get_json("scouting/multicast/enabled") == "false"
 
 
 @pytest.mark.parametrize(
@@ -89,17 +70,6 @@ class EntityId:
         self.eid = eid
 
 
-def test_the_name_of_a_source_is_made_once_however_many_samples_of_others_come_between(monkeypatch: Any) -> None:
-    made: list[tuple[str, int]] = []
-    make_source_id = layout.keys.make_source_id
-    monkeypatch.setattr(layout.keys, "make_source_id", lambda *of: (made.append(of), make_source_id(*of))[1])
-    names = SourceNames()
-    ids = [("a0", 1), ("a0", 2), ("b0", 1), ("a0", 0)]
-    for zid, eid in ids * 3:
-        assert names.of(EntityId(zid, eid)) == names.of(EntityId(zid, eid)) == f"{zid}/{eid}"  # type: ignore[arg-type]
-    assert made == ids
-
-
 def test_names_of_sources_that_come_and_go_do_not_fill_the_memory(monkeypatch: Any) -> None:
     monkeypatch.setattr(layout, "NAMES_MAX", 3)
     names = SourceNames()
@@ -120,68 +90,6 @@ async def test_a_mailbox_is_bounded_by_count_and_by_bytes_and_counts() -> None:
     assert not other.put(print, 4, always=True)
 
 
-async def test_a_loop_is_woken_once_for_all_that_comes_before_it_looks() -> None:
-    woken: list[Any] = []
-    box = Mailbox("box", lambda items: None, count_max=9, bytes_max=9)
-    box._loop = SimpleNamespace(call_soon_threadsafe=woken.append)  # type: ignore[assignment]
-    for n in range(3):
-        assert box.put(print, n)
-    assert woken == [box._ready.set]
-
-
-async def test_a_mailbox_hands_over_from_threads_in_order_and_finds_room_again() -> None:
-    got: list[int] = []
-    box = Mailbox("box", lambda items: got.extend(n for _, n, _ in items), count_max=10 * TURN, bytes_max=100)
-    task = asyncio.ensure_future(box.run(at_once))
-    for turn in range(3):
-        begin = turn * 2 * TURN
-        thread = threading.Thread(
-            target=lambda begin=begin: [box.put(print, n) for n in range(begin, begin + 2 * TURN)]
-        )
-        thread.start()
-        await asyncio.to_thread(thread.join)
-        while len(got) < begin + 2 * TURN:
-            await asyncio.sleep(0)
-        assert box.put(print, begin + 2 * TURN - 1, 100)  # of all its bytes: what was taken out counts no more
-        while box.waiting:
-            await asyncio.sleep(0)
-        got.pop()
-    assert got == list(range(6 * TURN))
-    task.cancel()
-
-
-async def test_a_mailbox_that_never_stands_still_gathers_and_one_that_is_full_or_rests_does_not(
-    monkeypatch: Any,
-) -> None:
-    """Sleeps are told by their length, and time stands still but where the test moves it."""
-    slept: list[float] = []
-    now = [0.0]
-    sleep = asyncio.sleep
-    box = Mailbox("box", lambda items: None, count_max=9 * TURN, bytes_max=1)
-    bursts = iter([1] * (STREAM + 2) + [TURN, 1, 0, 1, 0])
-
-    async def once(seconds: float) -> None:
-        slept.append(seconds)
-        for n in range(next(bursts)):
-            box.put(print, n)
-        await sleep(0)
-
-    monkeypatch.setattr(mailbox.asyncio, "sleep", once)
-    monkeypatch.setattr(mailbox.time, "monotonic", lambda: now[0])
-    box.put(print, 0)
-    task = asyncio.ensure_future(box.run(at_once))
-    while len(slept) < STREAM + 5:
-        await sleep(0)
-    assert slept == [0] * STREAM + [GATHER_S] * 3 + [0] + [GATHER_S]
-    await sleep(0)
-    now[0] += 1  # it rests
-    box.put(print, 0)
-    while len(slept) < STREAM + 6:
-        await sleep(0)
-    assert slept[-1] == 0
-    task.cancel()
-
-
 async def test_an_outlet_makes_its_writer_wait_and_ends_with_what_it_ended_with() -> None:
     outlet: Outlet[int] = Outlet(2)
     outlet.put(1)
@@ -200,29 +108,6 @@ async def test_an_outlet_makes_its_writer_wait_and_ends_with_what_it_ended_with(
     asyncio.get_running_loop().call_soon(empty.end)
     with pytest.raises(StopAsyncIteration):
         await empty.get()
-
-
-LINKS = frozenset({"a", "b"})
-
-
-def test_a_query_ends_well_if_everything_came() -> None:
-    query = OpenQuery(Query("p", 1, 0), LINKS, 3)
-    assert query.is_complete(LINKS, 3)
-    assert query.is_complete(LINKS | {"c"}, 3)
-    query.count("cache")
-    assert not query.is_complete(LINKS, 3)  # it has not said that this was all
-    query.end("cache", 2)
-    assert not query.is_complete(LINKS, 3)  # one is missing
-    query.count("cache")
-    assert query.is_complete(LINKS, 3)
-    query.end("other", 1)
-    assert not query.is_complete(LINKS, 3)  # its only reply is missing
-
-
-def test_a_query_does_not_end_well_if_a_link_broke_or_something_was_lost() -> None:
-    assert not OpenQuery(Query("p", 1, 0), LINKS, 3).is_complete(frozenset({"a"}), 3)
-    assert not OpenQuery(Query("p", 1, 0), LINKS, 3).is_complete(LINKS, 4)
-    assert not OpenQuery(Query("p", 1, 0), LINKS, 3, lost=True).is_complete(LINKS, 3)
 
 
 def test_who_floods_a_query_with_caches_does_not_fill_the_memory() -> None:
@@ -304,54 +189,6 @@ def sample(word: int, size: int = 0) -> ReceivedSample:
     return ReceivedSample(OwnSample("k", payload, zenoh.SampleKind.PUT, zenoh.Encoding.ZENOH_BYTES), source="a/1")
 
 
-async def test_runs_are_put_before_the_machine_whole_and_every_sample_gets_its_number() -> None:
-    desk = Desk()
-    for sn in (0, 1, 2, 5, 6, 2, 5, 3, 4):
-        assert desk.add(sn)
-    desk.arrivals.settle()
-    assert desk.delivered == [(n, n) for n in range(7)]
-    assert (desk.statistics.duplicates, desk.statistics.repeated) == (2, 2)
-    desk.arrivals.add("a/1", 3, replace(sample(3), recovered=True))
-    desk.arrivals.settle()
-    assert (desk.statistics.duplicates, desk.statistics.repeated) == (3, 2)
-    for sn in (7, 8, 9):  # the next ones in order, each in a turn of its own
-        desk.add(sn)
-        desk.arrivals.settle()
-    assert desk.delivered == [(n, n) for n in range(10)]
-    assert desk.arrivals.held == 0
-    assert desk.arrivals._bytes == 0
-    assert desk.arrivals._samples == {}
-
-
-async def test_a_query_that_is_answered_before_it_returns_waits_until_the_step_is_over() -> None:
-    """A cache in the same process answers within the question: the machine is not entered again."""
-    told: list[Event] = []
-
-    def answer(name: str, query: Any, feed: Any) -> None:
-        party.receive("cache", Sample("p", 1, 1))
-        feed(name, QueryEnded("p", query.n, 2))
-        assert told == [Deliver("p", 0, 0)]
-
-    party = SampleParty(SUBSCRIBER, SubscriberRecord(Recovery(retries=0)), Life("s~1", 1, None),
-                  transport=None, services={"query": answer}, told=told.append)  # type: ignore[arg-type]  # fmt: skip
-    party.feed(Subscribe())
-    party.receive("p", Sample("p", 0, 0))
-    party.receive("p", Sample("p", 2, 2))
-    assert told == [Deliver("p", 0, 0), Deliver("p", 1, 2)]
-    assert party.error is None
-    await party.close()
-
-
-async def test_a_number_that_follows_that_of_another_source_is_not_of_its_run() -> None:
-    desk = Desk()
-    for source, sn in (("a/1", 0), ("b/1", 1), ("a/1", 1), ("b/1", 2)):
-        desk.arrivals.add(source, sn, sample(sn))
-    desk.arrivals.settle()
-    assert [number for number, _ in desk.delivered] == [0, 1, 1, 2]
-    assert desk.party.record.sources["a/1"].expected == desk.party.record.sources["b/1"].expected - 1
-    assert desk.arrivals.held == 0
-
-
 async def test_numbers_of_the_wire_come_round() -> None:
     desk = Desk()
     for sn in (2**32 - 2, 2**32 - 1, 0, 1):
@@ -360,18 +197,6 @@ async def test_numbers_of_the_wire_come_round() -> None:
     assert [number for number, _ in desk.delivered] == [2**32 - 2, 2**32 - 1, 2**32, 2**32 + 1]
     with pytest.raises(ValueError, match="32 bits"):
         desk.add(2**32)
-
-
-async def test_the_first_copy_counts_and_what_is_missed_is_not_waited_for() -> None:
-    desk = Desk(retries=0)
-    for sn, word in ((0, 0), (2, 20), (2, 21), (3, 30)):
-        desk.add(sn, word)
-    desk.arrivals.settle()
-    assert desk.arrivals.held == 2
-    desk.party.answer(QueryEnded("a/1", 1, 2))
-    assert desk.delivered == [(0, 0), (2, 20), (3, 30)]
-    assert desk.missed == [(2**32 + 1, 2**32 + 1)]
-    assert desk.arrivals.held == 0
 
 
 async def test_what_is_held_is_bounded_in_bytes_and_what_is_next_always_has_room() -> None:

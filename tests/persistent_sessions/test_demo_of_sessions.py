@@ -60,17 +60,6 @@ def test_what_does_not_hold_is_said(tmp_path, said, changed, words):
     assert [line.held for line in result.verdicts].count(False) == len(words)
 
 
-def test_what_was_not_stored_may_come_and_is_not_missed(tmp_path):
-    assert account(tmp_path, SAID, "0\n1\n") == {**WHOLE, "stored": 2}
-    assert account(tmp_path, SAID[:3], "0\n1\n") == {**WHOLE, "stored": 2, "delivered": 2}
-
-
-def test_a_run_in_which_nothing_waited_or_nobody_took_over_shows_nothing():
-    assert judge(WHOLE).is_held
-    for changed in ({"waiting": 0}, {"taken": 0}, {"taken": 2}, {"stored": 0, "delivered": 0}):
-        assert not judge({**WHOLE, **changed}).is_held, changed
-
-
 async def test_a_client_that_is_held_acknowledges_nothing_until_it_goes_on(tmp_path):
     acknowledged = []
 

@@ -21,13 +21,6 @@ def mutants():
     return {one.name: one for one in CampaignScope(CampaignShape("persistent_sessions")).mutants}
 
 
-@pytest.mark.parametrize("name", group_member_contract.SYSTEMS)
-def test_OWES_a_member_keeps_its_contract_and_every_rule_is_met(name):
-    found = explore(group_member_contract.system(name), engine="plain", hashing=False)
-    assert found.path is None
-    assert not [one for one, times in found.sometimes.items() if not times]
-
-
 BROKEN = [
     (DECLARES, "group_member/0/deleted", "OWES begins"),
     (DECLARES, "group_member/3/deleted", "OWES declares"),

@@ -6,10 +6,9 @@ import pytest
 from long_cases import mark_long
 from msgspec.structs import replace
 
-from statemachines.kernel import ConfigurationError, node_of
+from statemachines.kernel import ConfigurationError
 from statemachines_sim.campaign import campaign
 from statemachines_sim.fault import Fault
-from statemachines_sim.network import drop
 from statemachines_sim.persistent_sessions import SIM
 from statemachines_sim.persistent_sessions.section import SessionSection
 from statemachines_sim.scenario import (
@@ -55,17 +54,6 @@ def test_every_scenario_of_sessions_holds(name, safety_s):
     assert not outcome.noted
 
 
-def test_PS_240_what_expires_while_its_clients_lag_is_deleted_and_nothing_counts_as_lost():
-    world = short(publishers=2, qos=(1,), expires=0.7, message_expiry_ms=(50, 500), receive_maximum=(1,), queue=1,
-                  ack_ms=(300, 500), message_grace_ms=50, round_ms=100)  # fmt: skip
-    outcome = world.run()
-    assert outcome.is_held, outcome
-    tally = outcome.tally
-    assert tally["expired"] >= tally["dropped"] > 10
-    assert tally["lost"] == 0
-    assert tally["delivered"] > 10
-
-
 def test_the_same_seed_is_the_same_run_of_sessions():
     scenario = replace(find_scenario(f"{SIM.name}/sessions_storm"), phases=Phases(4.0, 90.0))
     scenario = replace(scenario, own=replace(scenario.own, join_nodes_s=()))
@@ -73,65 +61,6 @@ def test_the_same_seed_is_the_same_run_of_sessions():
     assert runs[0].run() == runs[1].run()
     assert runs[0].rows == runs[1].rows
     assert World(scenario, 5).run() != runs[0].run()
-
-
-def test_undisturbed_every_message_comes_once_and_nothing_is_left():
-    world = short(stay_s=(0, 0), lag_ms=(0, 0))
-    outcome = world.run()
-    assert outcome.is_held, outcome
-    tally = outcome.tally
-    assert tally["answered"] == tally["published"] > 20
-    assert tally["stored"] == tally["delivered"] > 20
-    assert tally["again"] == tally["lost"] == tally["fenced"] == tally["handed_again"] == 0
-    assert tally["opened"] == tally["connected"] == 2
-
-
-def test_a_session_goes_on_at_another_node_when_its_own_dies():
-    world = short(stay_s=(0, 0), nodes=2)
-    world.run(until_ns=4 * S)
-    before = {name: client.server for name, client in world.processes.items() if name.startswith("subscriber")}
-    server = before["subscriber-1"]
-    world.crash(node_of(server))
-    outcome = world.run()
-    assert outcome.is_held, outcome
-    moved = [name for name, one in before.items() if one == server]
-    assert outcome.tally["resumed"] >= len(moved)
-    assert all(world.processes[name].server != server for name in moved)
-
-
-def test_a_node_that_stands_still_is_taken_over_for_dead_and_ends_its_sessions_when_it_goes_on():
-    world = short(stay_s=(0, 0), nodes=2)
-    world.run(until_ns=3 * S)
-    client = world.processes["subscriber-1"]
-    node = world.processes[node_of(client.server)]
-    (owner,) = [one for one, found in node.sessions.owners.items() if found.client == "subscriber-1"]
-    world.pause(node.node)
-    world.run(until_ns=7 * S)
-    assert client.welcome
-    assert client.server != node.life
-    assert owner in node.sessions.owners
-    outcome = world.run()
-    assert outcome.is_held, outcome
-    assert owner not in node.sessions.owners
-
-
-def test_what_is_lost_on_a_raw_link_is_found_in_the_database():
-    world = short(stay_s=(0, 0), nodes=2, raw=True)
-    rule = world.network.rule(drop("live", nth=3))
-    outcome = world.run()
-    assert rule.hit == 1
-    assert outcome.is_held, outcome
-    assert outcome.tally["stored"] == outcome.tally["delivered"]
-
-
-def test_what_is_lost_on_a_link_breaks_it_and_its_end_hears_of_that():
-    world = short(stay_s=(0, 0), nodes=2, look_ms=600_000)  # so that nobody finds it in the database
-    rule = world.network.rule(drop("live", nth=3))
-    outcome = world.run()
-    assert rule.hit == 1
-    assert outcome.is_held, outcome
-    assert count(world, "step", "link_lost") > 0
-    assert not any(wire[0].startswith("node-") for wire in world.devices["wires"].broken)
 
 
 def test_replicas_are_behind_and_never_by_more_than_they_may():
@@ -194,21 +123,6 @@ def test_a_clock_of_the_database_that_is_set_back_keeps_nobody_from_going_on():
     assert world.watch.tally()["stored"] == world.watch.tally()["delivered"] > 20
 
 
-def test_a_client_that_stops_for_long_is_given_up_and_goes_on():
-    world = short([Fault("pause", S, 20 * S, "subscriber-1")], stay_s=(0, 0))
-    world = World(replace(world.scenario, phases=Phases(30.0, 60.0)), 1, schedule=world.schedule)
-    outcome = world.run()
-    assert outcome.is_held, outcome
-    assert outcome.tally["connected"] == 3
-    assert outcome.tally["resumed"] == 1
-
-
-def test_live_messages_are_sent_between_nodes():
-    world = short(stay_s=(0, 0))
-    assert world.run().is_held
-    assert count(world, "send", "live") > 10
-
-
 @pytest.mark.parametrize(
     ("section", "said"),
     [
@@ -231,12 +145,3 @@ def test_a_section_that_cannot_be_is_refused(section, said):
 def test_connections_keep_order_or_there_are_none():
     with pytest.raises(ConfigurationError, match=r"network\.fifo"):
         check_scenario(from_plain({"name": "x", "protocol": SIM.name}))
-
-
-def test_what_a_connection_brings_twice_while_a_process_stands_still_is_heard_once():
-    schedule = [Fault("duplicate", 2 * S, 2 * S, rate=1.0), Fault("pause", 2 * S, S, "node-1")]
-    world = short(schedule, stay_s=(0, 0), nodes=1)
-    outcome = world.run()
-    assert outcome.is_held, outcome
-    assert count(world, "duplicate", "publish_wanted") > 3
-    assert outcome.tally["stored"] == outcome.tally["delivered"] > 20

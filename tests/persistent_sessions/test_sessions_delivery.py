@@ -11,12 +11,8 @@ from statemachines.kernel import Ask, Map, Node
 from statemachines.persistent_sessions.delivery import DELIVERY
 from statemachines.persistent_sessions.delivery_actions import (
     change_with_receipts,
-    commit,
-    resend,
-    send_committed,
 )
 from statemachines.persistent_sessions.delivery_record import COMMITTING, READY, DeliveryRecord
-from statemachines.persistent_sessions.in_flight import Resend
 from statemachines.persistent_sessions.in_flight_record import (
     RECEIVED,
     RELEASED,
@@ -152,14 +148,3 @@ def test_PS_490_the_changes_together_are_the_state(maximum, story):
         feed(StateCommitted(now))
     committed = change_state(committed, change_with_receipts(one.record), now)
     assert committed_alike(committed) == committed_alike(one.record.state)
-
-
-def test_PS_41_PS_44_PS_55_tens_of_thousands_are_sent_and_sent_again():
-    """The most that a client receives is 65 535."""
-    count = 65_535
-    queued = tuple(Queued(number, f"m{number}") for number in range(1, count + 1))
-    record = DeliveryRecord("s", "c", 1, count, SessionState(queued=queued))
-    committed, _, _ = commit(record, (), 0)
-    sent, effects, _ = send_committed(committed, StateCommitted(), 0)
-    assert [one.message.packet for one in effects] == list(range(1, count + 1))
-    assert len(resend(sent, Resend(), 0)[1]) == count

@@ -5,7 +5,6 @@ After a change of a table or a record: gapless check --certificates --stale --re
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from pathlib import Path
 
@@ -74,26 +73,8 @@ def test_a_large_certificate_begins_as_exploring_again_does(name):
     assert sum(levels) >= BEGINNING / 15
 
 
-def test_the_page_has_the_states_of_every_certificate():
-    lines = re.findall(r"^\| `(\S+)` \| .* \| ([\d ]+) \|$", (FOLDER / "systems.md").read_text(), re.MULTILINE)
-    said = {name: int(states.replace(" ", "")) for name, states in lines}
-    assert said == {name: certificate(name).states for name in SYSTEMS}
-
-
-def test_an_edge_hash_is_that_of_the_certificate():
-    kept = certificates.read(FOLDER / "certificates" / "no-lag-small.json")
-    assert certificates.list_differences(kept, explore(certificates.system_of(kept))) == []
-
-
 TOLD = [name for contract in CONTRACTS for name in contract.SYSTEMS]
 OWING = [name for name in SYSTEMS if name not in (*LARGE, *TOLD)]
-
-
-def test_every_obligation_is_judged_in_make_test_too():
-    """By a system that is explored to its end there."""
-    quick, every = ({one.name for name in names for one in system(name).obligations}
-                    for names in (set(OWING) - set(LONG), OWING))  # fmt: skip
-    assert quick == every
 
 
 @pytest.mark.parametrize("name", mark_long(OWING, *(name for name in LONG if name in OWING)))

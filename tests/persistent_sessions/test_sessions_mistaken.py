@@ -16,10 +16,9 @@ from statemachines.persistent_sessions.writer import WRITER
 from statemachines_spec.bug import plant_bug
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore
-from statemachines_spec.explorer.replay import replay
 from statemachines_spec.liveness.judge import live
 from statemachines_spec.persistent_sessions import SPEC, collector_systems, forgetting
-from statemachines_spec.persistent_sessions.counterexamples import AS_WRITTEN, ASSUMED, NOT_NEEDED
+from statemachines_spec.persistent_sessions.counterexamples import ASSUMED, NOT_NEEDED
 
 FOLDER = Path(__file__).parents[2] / "spec" / "persistent_sessions"
 
@@ -33,17 +32,6 @@ def broken(made):
     return found or {
         one.name for one in live(made, made.obligations, engine="plain", entries=entries) if not one.is_held
     }
-
-
-def test_the_rule_of_the_source_breaks_and_the_shipped_machines_do_not():
-    assert broken(AS_WRITTEN.system()) == {AS_WRITTEN.breaks}
-    assert broken(AS_WRITTEN.system("settled")) == set()
-
-
-def test_the_run_to_a_counterexample_is_replayed():
-    made = AS_WRITTEN.system()
-    result = explore(made, engine="plain", hashing=False)
-    assert replay(made, result.path).events > 0
 
 
 @pytest.mark.parametrize("one", ASSUMED, ids=lambda one: one.name)

@@ -13,24 +13,19 @@ from counterexamples import random_walk
 from msgspec.structs import replace
 
 from statemachines import cli
-from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.kernel import ConfigurationError
-from statemachines.persistent_sessions.message import Publish
-from statemachines.persistent_sessions.request import PutRows, RowStored
-from statemachines.wire import Packet
-from statemachines_sim.persistent_sessions import asyncio_stage, script_world
+from statemachines_sim.persistent_sessions import script_world
 from statemachines_sim.persistent_sessions.asyncio_stage import run_live
 from statemachines_spec.bug import plant_bug
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.liveness.judge import live
-from statemachines_spec.persistent_sessions.counterexamples import AS_WRITTEN, ASIDE, ASSUMED
+from statemachines_spec.persistent_sessions.counterexamples import ASIDE
 from statemachines_spec.protocol import choose_systems
 from statemachines_spec.script import script as scripts
 from statemachines_spec.script.path_to_script import script_of
 
 PS = "persistent_sessions"
 SETTLED = "settled"
-BROKEN = [AS_WRITTEN.name, *(one.name for one in ASSUMED)]
 
 
 def simulate(script, variant=""):
@@ -55,28 +50,6 @@ def found_in(name, variant, bug=""):
     return script_of(made, path, protocol=PS, variant=variant, bug=bug)
 
 
-@pytest.mark.parametrize("name", BROKEN)
-def test_in_the_simulator_the_same_breaks(name):
-    replayed = simulate(script_to(name))
-    assert (replayed.reached, replayed.followed.stopped, replayed.followed.missing) == (True, "", ())
-    assert list(replayed.broken) == [ASIDE[name].breaks]
-
-
-@pytest.mark.parametrize("name", ["path-broken", "step-cut"])
-def test_on_the_runtime_over_sqlite_the_same_breaks(name):
-    replayed = run_live(script_to(name))
-    assert (replayed.reached, replayed.followed.stopped, replayed.followed.missing) == (True, "", ())
-    assert list(replayed.broken) == [ASIDE[name].breaks]
-
-
-def test_what_a_file_does_not_do_ends_the_run_and_is_named():
-    """Whoever stores on a file knows who is live."""
-    script = script_to("subscription-late")
-    replayed = run_live(script)
-    assert (replayed.broken, replayed.followed.steps) == ({}, [one.what for one in script.steps].index("spread"))
-    assert "no writer can learn of it late" in replayed.followed.stopped
-
-
 def test_a_file_has_no_replica_that_shows_entries_later():
     (made,) = choose_systems(PS, ("buffer",)).systems
     script = script_of(made, random_walk(made, 0, 30), protocol=PS, variant=SETTLED)
@@ -95,25 +68,6 @@ def test_takeovers_are_for_the_simulator(seed):
         run_live(script)
 
 
-def test_the_shipped_machines_break_nothing_under_the_same_script(follow):
-    replayed = follow(script_to("path-broken"), SETTLED)
-    assert (replayed.broken, replayed.followed.stopped) == ({}, "")
-
-
-def test_the_shipped_machines_are_judged_by_all_that_they_promise(follow, monkeypatch):
-    """What is sent to the client never comes to it."""
-    owner = asyncio_stage.SessionMachineNode if follow is run_live else script_world.SessionWorld
-    send = owner.send
-
-    def send_less(self, *given):
-        message = given[-1].message if isinstance(given[-1], Packet) else given[-1]
-        if not isinstance(message, Publish):
-            send(self, *given)
-
-    monkeypatch.setattr(owner, "send", send_less)
-    assert list(follow(script_to("step-cut"), SETTLED).broken) == ["COMPLETE"]
-
-
 def test_what_cannot_happen_ends_the_run_and_is_named(follow):
     """Nothing was published, so nothing is on the path that is to break."""
     script = script_to("path-broken")
@@ -122,20 +76,6 @@ def test_what_cannot_happen_ends_the_run_and_is_named(follow):
     replayed = follow(less)
     assert (replayed.broken, replayed.followed.steps) == ({}, len(less.steps) - 1)
     assert "cannot happen to cluster now" in replayed.followed.stopped
-
-
-def test_what_lies_in_the_file_is_what_counts(monkeypatch):
-    """A desk that answers writers that their rows are stored, and stores none of them: UNSTORED, told by the tables."""
-    serve = RequestQueue.serve
-
-    def forget_rows(self, party, request, feed, *more):
-        if isinstance(request, PutRows):
-            feed(party, RowStored())
-        else:
-            serve(self, party, request, feed, *more)
-
-    monkeypatch.setattr(RequestQueue, "serve", forget_rows)
-    assert "UNSTORED" in run_live(script_to("path-broken"), SETTLED).broken
 
 
 PLANTED = {

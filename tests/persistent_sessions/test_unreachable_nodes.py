@@ -6,7 +6,6 @@ from contextlib import ExitStack
 
 import pytest
 from long_cases import mark_long
-from msgspec.structs import replace
 
 from statemachines.kernel import node_of
 from statemachines.persistent_sessions.writer_flow import WRITER_FLOW
@@ -16,7 +15,6 @@ from statemachines_sim.fault import Fault
 from statemachines_sim.persistent_sessions import SIM
 from statemachines_sim.persistent_sessions.section import SessionSection
 from statemachines_sim.scenario import Net, Phases, Scenario, find_scenario
-from statemachines_sim.schedule import draw
 from statemachines_sim.units import MS, S
 from statemachines_sim.world import World
 from statemachines_spec.persistent_sessions.clients import on
@@ -30,22 +28,6 @@ STILL = Scenario(
 
 def lasting(*ways, at_s=3):
     return tuple(Fault("unreachable", at_s * S, 0, one, other) for one, other in ways)
-
-
-def test_each_pair_of_roles_is_cut_in_each_direction():
-    pairs = {(fault.target, fault.peer) for seed in range(60) for fault in draw(DATABASES, seed)}
-    assert {("node-2", "database"), ("database", "node-3"), ("node-1", "node-3")} <= pairs
-    of_nodes = {(fault.target, fault.peer) for seed in range(80) for fault in draw(NODES, seed)}
-    assert {one.partition("-")[0] for one, _ in of_nodes} == {"subscriber", "publisher", "node"}
-
-
-@pytest.mark.parametrize("way", [("node-3", "node-1"), ("node-1", "node-3")])
-def test_PS_330_two_nodes_of_which_one_does_not_hear_the_other_leave_nothing_out(way):
-    world = World(NODES, 3, schedule=lasting(way))
-    outcome = world.run()
-    assert outcome.is_held, outcome
-    assert outcome.tally["fenced"] > 0
-    assert outcome.tally["delivered"] > 100
 
 
 def test_PS_330_with_new_patience_at_every_break_a_silent_writer_would_never_be_fenced():
@@ -70,16 +52,3 @@ def test_PS_331_clients_of_a_node_without_its_database_are_at_another_within_its
     assert all(client.welcome and node_of(client.server) != node for client in clients)
     outcome = world.run()
     assert outcome.is_held, outcome
-
-
-def test_PS_331_a_node_that_reaches_its_database_again_serves_again():
-    scenario = replace(STILL, own=replace(STILL.own, nodes=1))
-    schedule = (Fault("store_crash", 4 * S, 6 * S, "database"),)
-    world = World(scenario, 1, schedule=schedule)
-    world.run(until_ns=9 * S)
-    node = world.processes["node-1"]
-    assert node.reception.is_cut_off
-    assert not node.reception.visitors
-    outcome = world.run()
-    assert outcome.is_held, outcome
-    assert not node.reception.is_cut_off

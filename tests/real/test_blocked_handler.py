@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
 import time
 
 from stage import TENTH, Stage
 
 from statemachines.drivers.shared_subscriptions import SharedSubscription
-from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore
 from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines.shared_subscriptions.group_store import Read
-from statemachines.shared_subscriptions.names import record_key
-
-FOUR_TENTHS = {field: 4 * value for field, value in TENTH.items()}
-"""A lease lasts 1.2 s."""
 
 LONG = {"ping_interval_ms": 2_000, "ping_timeout_ms": 10_000, "validity_ms": 15_000, "revoke_timeout_ms": 20_000}
 """A lease lasts 12 s, and a ping is due long before a quarter of that."""
@@ -37,51 +29,10 @@ def member(stage, times):
     )
 
 
-async def until_committed(stage, count):
-    """The group store says that so many messages are dealt with."""
-    groups = SqliteGroupStore(stage.nodes.store)
-    try:
-        while True:
-            (answer,) = await groups.ask(Read(1, (record_key("g", "#", f"progress:{stage.stream}"),)))
-            if answer.records[0] is not None and answer.records[0].value == count:
-                return
-            await asyncio.sleep(0.05)
-    finally:
-        await groups.close()
-
-
 async def publish(stage):
     """The messages, in one stream."""
     await stage._publish(["orders"], MESSAGES)
     stage.stream = "0.0/orders"
-
-
-def test_SS_183_SS_184_a_handler_that_blocks_for_most_of_a_lease_makes_progress_and_is_told_once(tmp_path, caplog):
-    times, got = Configuration(**FOUR_TENTHS), []
-
-    async def work_off(messages):
-        async for batch in messages.batches(1):
-            got.append(batch[0].payload)
-            time.sleep(0.83 * times.lease_ms / 1000)
-            await batch.ack()
-
-    async def test(stage):
-        async with asyncio.timeout(PATIENCE_S), member(stage, times) as messages:
-            work = asyncio.ensure_future(work_off(messages))
-            await until_committed(stage, MESSAGES)
-            work.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await work
-
-    with Stage(tmp_path, **FOUR_TENTHS) as stage:
-        asyncio.run(publish(stage))
-        stage.lead()
-        with caplog.at_level(logging.WARNING, "gapless"):
-            asyncio.run(test(stage))
-    assert sorted(set(got)) == stage.published["orders"]
-    said = [record.getMessage() for record in caplog.records if "stood still" in record.getMessage()]
-    assert len(said) == 1, "it stood still eight times within a minute"
-    assert "asyncio.to_thread" in said[0]
 
 
 def test_SS_183_before_it_gets_more_what_it_acknowledged_is_told_and_pings_are_answered(tmp_path):

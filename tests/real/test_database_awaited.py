@@ -58,13 +58,3 @@ def test_SS_261_nodes_that_start_before_their_database_go_on_when_it_comes(serve
         assert (consumer.stop(), leader.stop()) == (0, 0)
         for one in everybody:
             assert SECRET not in one.said
-
-
-def test_SS_261_who_waits_can_be_told_to_end(tmp_path):
-    store = f"postgresql://u:{SECRET}@127.0.0.1:{free_port()}/d"
-    at = ("--listen", "127.0.0.1:0", "--state", tmp_path)
-    with Process(tmp_path / "leader.log", "node", "leader", "--store", store, *at) as leader:
-        leader.until_said(WAITS)
-        assert leader.stop() == 0
-        assert SECRET not in leader.said
-        assert "Traceback" not in leader.said

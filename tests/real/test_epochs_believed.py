@@ -10,7 +10,6 @@ from contextlib import closing
 import msgspec
 import pytest
 
-from tests.real.fake_leader import FakeLeader
 from tests.real.outside import LeaderHost, Process
 from tests.real.stored_group import declare_group, publish_lines
 
@@ -40,16 +39,6 @@ def until_acknowledged(consumer, out, count):
 def consume(folder, store, out, *leaders):
     leader = ("--leader", ",".join(f"127.0.0.1:{port}" for port in leaders), "--state", folder)
     return Process(folder / "consumer.log", "node", "consumer", "$shared/g/#", "--store", store, "--out", out, *leader)
-
-
-def test_SS_244_a_fake_leader_that_answers_with_the_highest_epoch_freezes_nobody(tmp_path, store):
-    out = tmp_path / "got.txt"
-    with FakeLeader(store) as fake, LeaderHost(tmp_path, store) as host:
-        with consume(tmp_path, store, out, fake.port, host.port) as consumer:
-            until_acknowledged(consumer, out, len(LINES))
-            assert fake.answered > 0, "it was asked"
-            assert consumer.stop() == 0, consumer.said
-        assert host.stop() == 0, host.said
 
 
 def put_claim_back(store):

@@ -96,38 +96,6 @@ def until_out(host, liar):
     host.until_said(*ends, behind=f"{liar.borrower} is a member")
 
 
-LIES = {
-    "beyond what is stored": ((5, 20),),
-    "far beyond": ((25, 2**62),),
-    "the end": ((END - 1, END),),
-    "backwards": ((9, 3), (END, 0)),
-    "no number": ((-3, 9),),
-    "no pair": ((3,),),
-    "too many": tuple((2 * number + 1, 2 * number + 1) for number in range(1_001)),
-}
-
-
-def test_SS_409_lies_about_what_is_acknowledged_in_a_relaxed_group_cost_nobody_a_message(tmp_path, store, config):
-    """Each is said by a member of its own, in three ways; then one lies about the stream of another."""
-    with LeaderHost(tmp_path, store, "--config", config) as host:
-        for number, (what, acked) in enumerate(LIES.items()):
-            with Liar(host.port, f"liar-{number}", store=store) as liar:
-                stream, grant = liar.take(2)["a"]
-                for way in ("update_progress", "ping", "disconnect"):
-                    liar.report(way, stream, grant, *acked)
-                until_out(host, liar)
-            assert records_of(store) == {}, what
-        with Liar(host.port, "one", store=store) as one, Liar(host.port, "two", store=store) as two:
-            stream, grant = one.take(2)["a"]
-            for said in (grant, grant + 1):
-                for way in ("update_progress", "ping", "disconnect"):
-                    two.report(way, stream, said, (3, 9))
-            until_out(host, two)
-        got = read_all_but(0, tmp_path, store, host.port, config)
-        assert got == {(topic, offset) for topic, count in COUNTS.items() for offset in range(count)}
-        assert host.stop() == 0, host.said
-
-
 @pytest.mark.long
 def test_SS_409_what_the_owner_of_a_stream_says_counts_once_and_no_more_than_1000_ranges_are_kept(
     tmp_path, store, config

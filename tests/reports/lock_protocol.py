@@ -92,5 +92,3 @@ PROTOCOL = Protocol(
     machines={"lock": "lock_protocol:LOCK"},
     areas={"reports": "lock_protocol:REPORTS"},
 )
-
-BARE = Protocol(name="mine", prefix="MY", machines={"lock": "lock_protocol:LOCK"})

@@ -19,7 +19,6 @@ from statemachines import cli, registry
 from statemachines.kernel import Node
 from statemachines.trace import event_row, fault_row, fingerprint, step_rows
 from statemachines.trace.parquet import Run, TraceWriter
-from statemachines_reports.judge import NEUTRAL_CHECKS
 from statemachines_reports.session import Session
 from statemachines_sim.campaign import run_row
 from statemachines_sim.override import override
@@ -144,50 +143,12 @@ def test_two_protocols_in_one_directory_are_judged_side_by_side(judged, spark):
     assert '<a href="#checks-1-mine">mine</a>' in page
 
 
-def test_a_check_of_ones_own_finds_what_it_is_for(tmp_path):
-    trace = made(tmp_path / "trace", "token")
-    code, _, summary = analyzed(trace, tmp_path / "out", "--engine=local", "--protocol", "lock_protocol:PROTOCOL")
-    assert code == cli.Exit.VIOLATED
-    (found,) = (line for line in summary["findings"] if line["check"] == "fencing")
-    assert (found["run"], found["promised"], found["detail"]) == (500, True, "token 1 after a newer one")
-    assert checks(summary)["rows"]["held"]
-
-
 def test_what_a_run_does_not_promise_is_no_failure(tmp_path):
     trace = made(tmp_path / "trace", "token", "unfenced")
     code, said, summary = analyzed(trace, tmp_path / "out", "--engine=local", "--protocol", "lock_protocol:PROTOCOL")
     assert code == cli.Exit.HELD, said
     found = checks(summary)["fencing"]
     assert (found["wrong"], found["waived"], found["verdict"]) == (0, 1, "not promised by this configuration")
-
-
-def test_a_protocol_without_a_report_has_one_all_the_same(tmp_path):
-    trace = made(tmp_path / "trace", "row")
-    code, _, summary = analyzed(trace, tmp_path / "out", "--engine=local", "--protocol", "lock_protocol:BARE")
-    assert code == cli.Exit.VIOLATED
-    assert list(checks(summary)) == [*NEUTRAL_CHECKS, "monitors"]
-    assert checks(summary)["rows"]["wrong"] == 1
-    assert summary["findings"][0]["detail"] == "lock a~1: take in free to held by row 1: no such step"
-    assert [(line["fault"], line["runs"], line["held"]) for line in summary["faults"]] == [("crash", 1, 0)]
-    page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
-    assert "Faults against outcomes" in page
-    assert "MY-2" in page
-
-
-@pytest.mark.parametrize("spark", mark_long(("--engine=spark", "--engine=local"), "--engine=spark"))
-def test_a_trace_of_a_protocol_that_is_not_installed_is_judged_as_far_as_may_be(judged, spark):
-    code, said, out = judged[False]
-    summary = json.loads((out / "summary.json").read_text())
-    assert code == cli.Exit.INCONCLUSIVE
-    assert "mine is not installed here" in said
-    assert "--protocol module:ATTRIBUTE" in said
-    assert summary["unjudged"] == [{"missing": "mine", "count": 6}]
-    rows = checks(summary)["rows"]
-    assert (rows["held"], rows["verdict"]) == (True, "not judged: not installed here: mine")
-    assert rows["checked"] > 1_000, "the others are judged"
-    assert checks(summary)["monitors"]["checked"] == 2
-    assert {"event": "crash", "kind": "fault", "count": 1} in summary["totals"]
-    assert [line["fault"] for line in summary["faults"] if line["fault"] == "crash"] == ["crash"]
 
 
 def test_what_is_wrong_besides_counts_more_than_what_is_missing(tmp_path):
@@ -198,20 +159,3 @@ def test_what_is_wrong_besides_counts_more_than_what_is_missing(tmp_path):
     code, _, summary = analyzed(trace, tmp_path / "out", "--engine=local")
     assert code == cli.Exit.VIOLATED
     assert checks(summary)["monitors"]["wrong"] == 1
-
-
-def test_another_version_of_a_protocol_is_named_with_both_fingerprints(tmp_path):
-    trace = made(tmp_path / "trace")
-    table = pq.read_table(trace / "runs-mine.parquet")
-    place = table.column_names.index("fingerprints")
-    pq.write_table(table.set_column(place, "fingerprints", [['{"mine": "0000"}']]), trace / "runs-mine.parquet")
-    code, said, summary = analyzed(trace, tmp_path / "out", "--engine=local", "--protocol", "lock_protocol:PROTOCOL")
-    assert (code, summary) == (cli.Exit.USAGE, None)
-    assert "made with tables 0000 of mine, these are " in said
-    assert said.count("\n") <= 2
-
-
-def test_a_protocol_that_is_not_there_is_named(tmp_path):
-    code, said, _ = analyzed(tmp_path, tmp_path / "out", "--engine=local", "--protocol", "nowhere:PROTOCOL")
-    assert code == cli.Exit.USAGE
-    assert "no module 'nowhere'" in said

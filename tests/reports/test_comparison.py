@@ -10,8 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from statemachines import cli
-from statemachines.kernel import ConfigurationError
-from statemachines_reports.comparison import side_names
 from statemachines_reports.pipeline import NOT_PROMISED, analyze
 from statemachines_reports.trace_set import read_parameters, read_runs
 from statemachines_sim.campaign import campaign
@@ -100,21 +98,6 @@ def test_the_same_trace_twice_is_a_usage_error(traces, tmp_path, capsys):
     arguments = ["analyze", str(traces[0]), f"{traces[0]}/../on", "--engine=local", "--out", str(tmp_path / "out")]
     assert cli.run(arguments) == cli.Exit.USAGE
     assert "is given twice" in capsys.readouterr().err
-
-
-def test_sides_have_short_names_that_tell_them_apart(tmp_path):
-    assert side_names([tmp_path / "a" / "x", tmp_path / "b" / "x"]) == ["a/x", "b/x"]
-    assert side_names([tmp_path / "a", tmp_path / "b"]) == ["a", "b"]
-    with pytest.raises(ConfigurationError, match="twice"):
-        side_names([tmp_path / "a", tmp_path / "a"])
-
-
-def test_the_settings_of_a_run_are_in_its_parameters(traces):
-    (parameters,) = pq.read_table(traces[1] / "runs-storm-000000.parquet").column("parameters").to_pylist()
-    facts = json.loads(parameters)
-    assert facts["set"] == list(OFF)
-    assert facts["settings"]["configuration"]["exclusive"] is False
-    assert facts["exclusive"] is False
 
 
 @pytest.mark.long

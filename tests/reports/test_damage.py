@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
 
-from statemachines import cli, registry
-from statemachines_reports.damage.damage_list import KINDS, WITHOUT_DATA
+from statemachines import cli
 from statemachines_reports.damage.damage_matrix import BY_NAME, count_cells, try_all
 from statemachines_reports.damage.damage_trial import open_trial
-from statemachines_reports.damage.log_damage import ACTS
-from statemachines_reports.protocol import reports_of
 from statemachines_sim.campaign import campaign
 from statemachines_sim.override import override
 from statemachines_sim.scenario import find_scenario
-
-PROTOCOLS = ("cursor_recovery", "missed_samples", "persistent_sessions", "sequence_windows", "shared_subscriptions")
 
 
 @pytest.fixture(scope="module")
@@ -25,17 +19,6 @@ def trace(tmp_path_factory):
     scenario = override(find_scenario("shared_subscriptions/quiet"), FEW["shared_subscriptions"])
     campaign(scenario, range(2), out=folder, processes=1)
     return folder
-
-
-def test_every_kind_of_damage_in_the_list_can_be_done():
-    assert KINDS.keys() == BY_NAME.keys() | ACTS.keys()
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_every_kind_that_a_protocol_leaves_out_has_a_reason(protocol):
-    left_out = WITHOUT_DATA | reports_of(registry.protocol(protocol)).roles.left_out
-    assert left_out.keys() <= KINDS.keys()
-    assert all(len(reason.split()) >= 5 for reason in left_out.values())
 
 
 SCENARIOS = {
@@ -100,18 +83,6 @@ def test_the_order_of_a_stream_in_shared_subscriptions_is_judged(trace, kind):
     with open_trial(trace) as trial:
         tally = trial.try_kind(BY_NAME[kind], range(4))
     assert tally.seen == tally.tried == 4, tally.unseen
-
-
-def test_the_same_seed_damages_the_same_place_and_nothing_else(trace, tmp_path, capsys):
-    for folder in ("a", "b"):
-        arguments = ["damage", str(trace), "--kind", "send-removed", "--seed", "3", "--out", str(tmp_path / folder)]
-        assert cli.run(arguments) == 0
-    first, second = capsys.readouterr().out.splitlines()
-    assert first == second
-    whole = pq.read_table(next(trace.glob("trace-*.parquet"))).num_rows
-    damaged = [pq.read_table(tmp_path / folder / "trace-damaged.parquet") for folder in ("a", "b")]
-    assert [table.num_rows for table in damaged] == [whole - 1] * 2
-    assert damaged[0].equals(damaged[1])
 
 
 @pytest.mark.parametrize(

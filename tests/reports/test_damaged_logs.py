@@ -7,28 +7,22 @@ trace.
 from __future__ import annotations
 
 import asyncio
-import re
 import shutil
 import subprocess
 import sys
 from functools import cache
 from pathlib import Path
 
-import msgspec
 import pytest
 import real_logs
 
-from statemachines import catalogue, cli
+from statemachines import cli
 from statemachines.drivers.lives import begin_log
 from statemachines.kernel import ConfigurationError
 from statemachines.trace import fault_row
 from statemachines.trace.log import read_log
-from statemachines.trace.log_segments import list_logs
 from statemachines.trace.parquet import TraceWriter
 from statemachines_reports.damage.log_damage import ACTS, damage_logs
-from statemachines_reports.follow.batch_ledger import LifeState
-from statemachines_reports.follow.log_piece import LogPiece, judge_piece
-from statemachines_reports.lookup import Lookup
 from statemachines_reports.pipeline import analyze
 from statemachines_reports.trace_set import read_real_run
 
@@ -136,23 +130,6 @@ def test_D_212_damaged_logs_of_a_real_run_accuse_nobody_and_are_named(tmp_path, 
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_D_441_segments_of_the_logs_of_a_real_run_accuse_nobody(tmp_path, recorded, protocol):
-    """Each log is cut at lines, and each segment judged by what was kept of those before: all rows are looked at."""
-    machines = tuple(catalogue.machines(protocol))
-    for path in recorded(protocol).values():
-        lines, life, state = path.read_bytes().splitlines(keepends=True), path.stem, LifeState()
-        for number, begin in enumerate(range(0, len(lines), 1 + len(lines) // 5), 1):
-            segment = tmp_path / f"{life}@{number:06}.ndjson"
-            segment.write_bytes(b"".join(lines[begin : begin + 1 + len(lines) // 5]))
-            judged = judge_piece(LogPiece(life, [str(segment)], state), Lookup(machines, ()))
-            assert judged.findings == []
-            state = judged.state
-        log = read_log(*list_logs(tmp_path)[life])
-        assert (state.rows, state.is_ended) == (len(log.rows), log.is_ended)
-        assert all(tuple(row) == log.rows[seq] for seq, row in state.tail)
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_log_that_is_there_twice_and_rows_that_are_twice_in_one_are_refused(tmp_path, recorded, protocol):
     path = next(path for name, path in recorded(protocol).items() if not name.startswith(("nemesis", "forwarder")))
     shutil.copytree(path.parent, tmp_path / "trace")
@@ -194,79 +171,6 @@ def test_a_row_that_is_twice_in_a_log_or_left_out_is_refused(tmp_path, lines, ro
     log.path.write_bytes(b"".join(written[line] for line in lines))
     with pytest.raises(ConfigurationError, match=rf"has {rows} rows, and 2 by its end: restore it"):
         read_log(log.path)
-
-
-@pytest.mark.parametrize("protocol", ["cursor_recovery", "persistent_sessions", "shared_subscriptions"])
-def test_D_211_the_logs_of_nodes_that_share_a_store_name_it(recorded, protocol):
-    logs = [read_log(path) for name, path in recorded(protocol).items() if name != "nemesis~1"]
-    (store,) = {log.stores[protocol][0] for log in logs}
-    assert re.fullmatch(r"[0-9a-f]{16}|[0-9a-f]{32}", store)
-
-
-def test_D_211_the_environment_names_the_run(tmp_path, monkeypatch):
-    monkeypatch.setenv("GAPLESS_RUN", "monday")
-    begin_log(tmp_path, "a~1", ["missed_samples"], stores={"missed_samples": "0a"}).close()
-    head = read_log(tmp_path / "a~1.ndjson").head
-    assert (head.run, head.node, head.stores) == ("monday", "a", {"missed_samples": "0a"})
-
-
-def test_what_a_protocol_misses_keeps_no_other_from_being_judged(tmp_path, recorded):
-    """A run of two protocols: what the network lost matters to one of them."""
-    folder = tmp_path / "trace"
-    shutil.copytree(recorded("shared_subscriptions")["leader-1~1"].parent, folder)
-    logs = dict(recorded("sequence_windows"))
-    del logs["forwarder~1"]  # and with it the row of a kill
-    for path in logs.values():
-        shutil.copy(path, folder)
-    killed = logs["publisher-1~1"]
-    with (folder / killed.name).open("ab") as file:
-        file.write(b'{"end":%d}\n' % len(read_log(killed).rows))
-    analysis = analyze(folder, tmp_path / "report", spark=False)
-    verdicts = {check.name: check.verdict for check in analysis.checks}
-    assert verdicts["alarms"] == "not judged: no log of the network"
-    assert verdicts["acknowledged"] == verdicts["exclusivity"] == "held"
-
-
-def join_runs(first, second, folder):
-    """Both in one folder, under names of files that do not clash."""
-    shutil.copytree(first, folder)
-    for path in second.glob("*.ndjson"):
-        shutil.copy(path, folder / f"again-{path.name}")
-    return folder
-
-
-def name_run(folder, run):
-    """As if `GAPLESS_RUN` had said so when the nodes of these logs were started."""
-    for path in folder.glob("*.ndjson"):
-        head, _, rows = path.read_bytes().partition(b"\n")
-        rows = re.sub(rb'("end":\d+),"crc32":\d+', rb"\1", rows)
-        path.write_bytes(msgspec.json.encode(msgspec.json.decode(head) | {"run": run}) + b"\n" + rows)
-
-
-@pytest.mark.parametrize("protocol", ["cursor_recovery", "persistent_sessions", "shared_subscriptions"])
-def test_D_211_two_runs_in_one_folder_are_told_apart_by_their_stores(tmp_path, recorded, protocol):
-    record(protocol, tmp_path / "second" / "trace")
-    first = next(iter(recorded(protocol).values())).parent
-    folder = join_runs(first, tmp_path / "second" / "trace", tmp_path / "both")
-    said = rf"store \w+ of {protocol} in (.*); store \w+ of {protocol} in (.*): give each a folder of its own"
-    with pytest.raises(ConfigurationError, match="2 runs in one folder are not judged as one: " + said) as caught:
-        read_real_run(folder)
-    sides = re.search(said, str(caught.value)).groups()
-    assert sorted(side.count("again-") for side in sides) == [0, 3]
-
-
-@pytest.mark.parametrize("protocol", ["missed_samples", "sequence_windows"])
-def test_D_211_two_runs_without_a_store_are_told_apart_by_what_the_user_calls_them(tmp_path, recorded, protocol):
-    first, second = tmp_path / "first", tmp_path / "second"
-    for folder in (first, second):
-        shutil.copytree(next(iter(recorded(protocol).values())).parent, folder)
-    with pytest.raises(ConfigurationError, match=r"are both the log of \S+~1: keep the one that is whole"):
-        read_real_run(join_runs(first, second, tmp_path / "unnamed"))
-    name_run(first, "monday")
-    name_run(second, "tuesday")
-    said = r"2 runs in one folder are not judged as one: run monday in .*; run tuesday in again-"
-    with pytest.raises(ConfigurationError, match=said):
-        read_real_run(join_runs(first, second, tmp_path / "named"))
 
 
 def test_what_was_cut_off_is_not_judged_and_the_exit_code_says_so(tmp_path, recorded, capsys):

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 
-import pyarrow.parquet as pq
 import pytest
-from msgspec.structs import replace
 
 from statemachines import cli
 from statemachines_reports.export.exported_run import read_exported
-from statemachines_reports.export.otlp import write_otlp
 from statemachines_reports.export.perfetto import write_perfetto
-from statemachines_reports.export.shiviz import write_shiviz
-from statemachines_reports.pipeline import analyze
 from statemachines_sim.campaign import campaign
 from statemachines_sim.scenario import find_scenario
-
-LINES = re.compile(r"(?P<host>\S*) (?P<clock>{.*})\n(?P<event>.*)")
-"""The default of ShiViz."""
 
 
 @pytest.fixture(scope="module")
@@ -56,49 +47,6 @@ def test_perfetto_has_every_row_and_the_states_of_a_thread_follow_each_other(run
     assert len(ends) == len({(row.node, row.instance) for row in run.rows if row.kind in ("step", "timer")})
 
 
-def test_a_delivery_in_shiviz_comes_after_its_send(run):
-    events = [match.groupdict() for match in LINES.finditer("".join(write_shiviz(run)))]
-    told = [row for row in run.rows if row.node and row.kind not in ("drop", "duplicate")]
-    assert len(events) == len(told)
-    sent, own = {}, {}
-    for row, event in zip(told, events, strict=True):
-        clock = json.loads(event["clock"])
-        assert event["host"] == row.node
-        assert clock[row.node] == own.get(row.node, 0) + 1
-        own[row.node] = clock[row.node]
-        if row.kind == "send":
-            sent[row.msg] = clock
-        elif row.kind == "deliver":
-            assert all(clock[node] >= number for node, number in sent[row.msg].items())
-    assert len(sent) > 10
-
-
-def test_spans_have_parents_that_began_before_and_lost_messages_are_errors(run):
-    spans = []
-    for line in write_otlp(run):
-        (resource,) = json.loads(line)["resourceSpans"]
-        assert resource["resource"]["attributes"][0]["key"] == "service.name"
-        spans += resource["scopeSpans"][0]["spans"]
-    known = {span["spanId"]: span for span in spans}
-    assert len(known) == len(spans)
-    children = 0
-    for span in spans:
-        assert re.fullmatch("[0-9a-f]{32}", span["traceId"])
-        assert re.fullmatch("[0-9a-f]{16}", span["spanId"])
-        assert int(span["startTimeUnixNano"]) <= int(span["endTimeUnixNano"])
-        if "parentSpanId" in span:
-            parent = known[span["parentSpanId"]]
-            assert int(parent["startTimeUnixNano"]) <= int(span["startTimeUnixNano"])
-            assert parent["traceId"] == span["traceId"]
-            children += 1
-    assert children >= count(run, "deliver")
-    lost = {row.msg for row in run.rows if row.kind == "drop"} & {row.msg for row in run.rows if row.kind == "send"}
-    assert sum("status" in span for span in spans) == len(lost)
-    assert sum(len(span["events"]) for span in spans) == sum(
-        bool(row.node) and row.kind in ("step", "timer", "tell", "ask", "fault") for row in run.rows
-    )
-
-
 @pytest.mark.parametrize("form", ["perfetto", "shiviz", "otlp"])
 def test_a_run_is_written_to_a_file(trace, tmp_path, capsys, form):
     out = tmp_path / "run"
@@ -121,14 +69,3 @@ def test_a_run_that_is_not_there_is_refused_in_one_line(trace, tmp_path, capsys,
     assert said in printed
     assert printed.count("\n") == 1
     assert not out.exists()
-
-
-def test_a_node_that_joins_is_no_fault_and_tables_and_campaign_count_the_same(tmp_path):
-    scenario = find_scenario("shared_subscriptions/storm")
-    short = replace(scenario, phases=replace(scenario.phases, safety_s=4.0))
-    (outcome,) = campaign(short, range(1), out=tmp_path / "t", processes=1)
-    analysis = analyze(tmp_path / "t", tmp_path / "r", spark=False)
-    rows = pq.read_table(next((tmp_path / "t").glob("trace-*.parquet")), columns=["kind", "event"]).to_pylist()
-    assert any(row["event"] == "join" for row in rows)
-    counted = {line["fault"]: line["injected"] for line in analysis.tables["faults"]}
-    assert counted == outcome.faults

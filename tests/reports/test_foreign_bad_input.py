@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from foreign_logs import DELIVERIES, consumed, mapping, published, row, write_logs
+from foreign_logs import DELIVERIES, consumed, mapping, row, write_logs
 
 from statemachines.cli import run
 from statemachines.kernel import ConfigurationError
-from statemachines_reports.foreign_log import judge_files, log_file, text_blocks
-from statemachines_reports.foreign_log.log_mapping import list_templates, parse_mapping, read_template
+from statemachines_reports.foreign_log import judge_files, text_blocks
+from statemachines_reports.foreign_log.log_mapping import parse_mapping, read_template
 
 MACHINE = {"level": "events", "machine": "shop:make_order", "columns": {"event": "what", "instance": "order"}}
 
@@ -152,20 +149,6 @@ def test_a_wrong_log_is_named_with_its_line_and_mend(tmp_path, name):
     assert len(str(caught.value)) < 700
 
 
-def test_a_million_rows_without_a_stream_are_one_line(tmp_path):
-    size = 1_000_000
-    nothing = pa.array([None], pa.string()).dictionary_encode()
-    column = pa.DictionaryArray.from_arrays(pa.nulls(size, pa.int32()), nothing.dictionary)
-    kind = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), size), pa.array(["deliver"]))
-    numbers = pa.repeat(pa.scalar(1, pa.int64()), size)
-    path = tmp_path / "log.parquet"
-    pq.write_table(pa.table({"kind": kind, "stream": column, "id": numbers}), path, row_group_size=size)
-    with pytest.raises(
-        ConfigurationError, match=r"line 1 of log.parquet has none, nor have 999,999 of the lines after"
-    ):
-        judge_files([path], mapping(without=["time", "consumer"]))
-
-
 def test_a_line_without_end_is_not_read_into_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(text_blocks, "LINE_MAX", 1_000)
     monkeypatch.setattr(text_blocks, "BLOCK", 300)
@@ -173,22 +156,6 @@ def test_a_line_without_end_is_not_read_into_memory(tmp_path, monkeypatch):
     path.write_text(f"{LINE}\n" * 50 + "{" * 5_000)
     with pytest.raises(ConfigurationError, match="line 51 is longer than 1000 bytes; is it a log of lines"):
         judge_files([path], mapping())
-
-
-def test_blocks_and_types_that_show_late_make_no_difference(tmp_path, monkeypatch):
-    logs = {"a": [*published(range(1, 40)), *consumed("c1", range(1, 40))]}
-    (path,) = write_logs(tmp_path, **logs)
-    whole = judge_files([path], mapping(complete=True))
-    monkeypatch.setattr(text_blocks, "BLOCK", 100)
-    monkeypatch.setattr(log_file, "LOOKED_AT", 2)
-    assert judge_files([path], mapping(complete=True, without=["consumer"])).verdict == whole.verdict == "held"
-
-
-def test_words_for_nothing_are_texts_in_csv(tmp_path):
-    """A stream may be called NA, and a consumer null; only an empty cell is none."""
-    path = tmp_path / "log.csv"
-    path.write_text("at,kind,stream,id,who\n1,deliver,NA,1,null\n2,ack,NA,1,null\n3,publish,NA,1,\n")
-    assert judge_files([path], mapping(complete=True)).verdict == "held"
 
 
 def test_the_same_file_is_named_once_and_missing_ones_are_named(tmp_path):
@@ -218,39 +185,6 @@ def test_guards_and_events_that_the_machine_does_not_have_are_named(tmp_path):
     (path,) = write_logs(tmp_path, a=[{"what": "pai", "order": 1}])
     with pytest.raises(ConfigurationError, match=r"event = 'pai': in line 1 of a.ndjson is none of pay, ship"):
         judge_files([path], parse_mapping(MACHINE, "map.toml"))
-
-
-@pytest.mark.parametrize("name", list_templates())
-def test_a_template_is_a_mapping_whose_own_lines_it_judges(name, tmp_path, capsys):
-    """The lines that its comments show are those that it reads."""
-    assert run(["judge", "--template", name]) == 0
-    text = capsys.readouterr().out
-    path = tmp_path / "map.toml"
-    path.write_text(text)
-    shown = [
-        json.loads(one)
-        for one in re.findall(r"^#   .*?(\{.*\})$", text.replace(",\n#  ", ","), re.M)
-        if "..." not in one
-    ]
-    assert shown
-    deliver = {"kind": "deliver", "consumer": "c", "client": "c", "durable": "d", "generation": "c/1"}
-    logs = write_logs(tmp_path, publisher=shown, client=[one | deliver for one in shown])
-    assert run(["judge", *map(str, logs), "--map", str(path)]) == 0
-    assert capsys.readouterr().out.startswith("HELD at level deliveries: 2 files, 2 lines (1 publish, 1 deliver)")
-
-
-def test_the_command_says_level_and_verdict_first_and_ends_with_the_code(tmp_path, capsys):
-    (path,) = write_logs(tmp_path, a=consumed("c1", [1, 2, 1]))
-    given = tmp_path / "map.toml"
-    rules = '[deliveries]\nsame = ["stream", "id"]\norder = "number"\npromise = "{}"\n'
-    text = 'level = "deliveries"\n[columns]\nkind = "kind"\nstream = "stream"\nid = "id"\nnumber = "at"\n'
-    given.write_text(text + rules.format("at-least-once"))
-    assert run(["judge", str(path), "--map", str(given)]) == 0
-    assert capsys.readouterr().out.startswith("HELD at level deliveries: 1 file, 6 lines")
-    given.write_text(text + rules.format("exactly-once"))
-    assert run(["judge", str(path), "--map", str(given), "--json"]) == 1
-    found = json.loads(capsys.readouterr().out)
-    assert (found["level"], found["verdict"], found["checks"][0]["found"]) == ("deliveries", "VIOLATED", 1)
 
 
 def test_the_command_refuses_in_one_line(tmp_path, capsys):

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import random
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 from foreign_logs import mapping, verdicts, write_logs
@@ -59,14 +57,6 @@ def test_each_step_is_judged_by_itself(tmp_path):
         "it stays in paying, and the log says cancelled"
     )
     assert details[1] == "log.ndjson line 3: order o-1 begins in paying, and was in cancelled"
-
-
-def test_the_state_before_is_that_of_the_line_before_where_no_column_says_it(tmp_path):
-    given = mapping(STATES, without=["source"])
-    assert verdicts(tmp_path, given, log=steps())[0] == "held"
-    assert verdicts(tmp_path, given, log=steps(WALK[2:]))[0] == "VIOLATED"
-    cut = mapping(STATES, without=["source"], from_start=False)
-    assert verdicts(tmp_path, cut, log=steps(WALK[1:]))[0] == "held"
 
 
 def test_a_doubled_line_of_a_machine_is_doubted(tmp_path):
@@ -182,20 +172,6 @@ def test_sets_that_are_carried_by_look_up_are_those_that_are_carried_plainly(tmp
     assert found == broken
 
 
-def test_ndjson_csv_and_parquet_say_the_same(tmp_path):
-    rows = steps([*WALK, ("refund", "cancelled", "refunded")])
-    (ndjson,) = write_logs(tmp_path, log=rows)
-    table = pa.Table.from_pylist(rows)
-    pa_csv.write_csv(table, tmp_path / "log.csv")
-    pq.write_table(table, tmp_path / "log.parquet", row_group_size=2)
-    for base in (STATES, EVENTS):
-        found = [
-            judge_files([path], mapping(base)) for path in (ndjson, tmp_path / "log.csv", tmp_path / "log.parquet")
-        ]
-        assert {one.verdict for one in found} == {"VIOLATED"}
-        assert len({tuple((check.found, check.checked) for check in one.checks) for one in found}) == 1
-
-
 def test_a_machine_may_be_declared_or_adopted_and_nothing_else():
     assert load_machine("borrower").states[load_machine("borrower").initial] == "connecting"
     assert load_machine("shop:make_order").guards == {"is_covered"}
@@ -203,11 +179,3 @@ def test_a_machine_may_be_declared_or_adopted_and_nothing_else():
         load_machine("shop:__name__")
     with pytest.raises(ConfigurationError, match="there is no module"):
         load_machine("nowhere:MACHINE")
-
-
-def test_steps_of_a_table_are_those_of_its_cells():
-    table = load_machine("shop:make_order")
-    filled = table.fill_steps([Symbol(one) for one in range(len(table.events))])
-    assert np.argwhere(filled[table.events.index("refund")]).tolist() == [
-        [table.states.index("cancelled"), table.states.index("refunded")]
-    ]

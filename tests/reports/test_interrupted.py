@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import signal
 
-import duckdb
 import pytest
 from msgspec import json
 
@@ -84,14 +82,6 @@ def test_of_several_traces_those_that_are_done_count(monkeypatch, capsys, trace,
     assert (tmp_path / "out" / "index.html").is_file()
 
 
-def test_where_nothing_is_judged_yet_nothing_is_written(monkeypatch, capsys, trace, tmp_path):
-    stop_at(monkeypatch, 0)
-    code, out, errors = gapless(capsys, trace, "--engine=local", "--out", tmp_path / "out")
-    assert (code, out) == (130, "")
-    assert errors == "interrupted: nothing is judged yet, and nothing is written\n"
-    assert not (tmp_path / "out").exists()
-
-
 def test_who_does_not_ask_for_a_part_gets_none(monkeypatch, trace, tmp_path):
     stop_at(monkeypatch, 2)
     with pytest.raises(KeyboardInterrupt):
@@ -112,34 +102,3 @@ def test_on_spark_the_jobs_that_have_ended_count(monkeypatch, trace, tmp_path):
     assert (found.runs, found.unjudged_files) == (2, 1)
     assert found.is_held
     assert [line["run"] for line in found.tables["runs"]] == sorted(found.trace.runs) == [0, 1]
-
-
-@pytest.fixture
-def hears_ctrl_c():
-    """Who is begun in the background of a shell ignores Ctrl-C, and so do the tests that it begins."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("hears_ctrl_c")
-def test_ctrl_c_amid_a_query_of_duckdb_ends_it_as_anywhere(monkeypatch, capsys, trace, tmp_path):
-    """DuckDB makes an error of its own of it: a query is ended first."""
-    connect, whole = duckdb.connect, []
-
-    def press() -> int:
-        signal.raise_signal(signal.SIGINT)
-        return 1
-
-    def press_in(sql, judges):
-        whole.append(sql("SELECT press() AS pressed"))
-
-    def connect_with_press() -> duckdb.DuckDBPyConnection:
-        connection = connect()
-        connection.create_function("press", press, [], "INTEGER", side_effects=True)
-        return connection
-
-    monkeypatch.setattr(duckdb, "connect", connect_with_press)
-    monkeypatch.setattr(local_engine, "make_tables", press_in)
-    ended, _, errors = gapless(capsys, trace, "--engine=local", "--out", tmp_path / "out")
-    assert (ended, "Traceback" in errors, whole) == (Exit.INTERRUPTED, False, []), errors

@@ -20,7 +20,6 @@ from statemachines import catalogue, cli
 from statemachines.kernel import GaplessError
 from statemachines.spark import spark_session
 from statemachines.spark.spark_settings import SparkSettings
-from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines.trace.parquet import TraceWriter
 from statemachines_reports import session, trace_footer
 from statemachines_reports.foreign_log import judge_files
@@ -32,7 +31,6 @@ from statemachines_reports.trace_piece import plan_jobs
 from statemachines_reports.trace_set import TraceSet
 from statemachines_sim.campaign import campaign, run_row
 from statemachines_sim.override import override
-from statemachines_sim.runfile import tables
 from statemachines_sim.scenario import find_scenario
 from statemachines_sim.world import World
 
@@ -77,18 +75,6 @@ def test_spark_judges_whole_files_and_sql_makes_the_tables(simulated):
     assert sum(line["published"] for line in analysis.tables["accounts"]) == 2_000
     assert {line["fault"] for line in analysis.tables["faults"]} >= {"crash", "leader_crash", "pause"}
     assert not (Path.cwd() / "spark-warehouse").exists()
-
-
-def test_without_spark_everything_is_the_same(simulated, tmp_path):
-    directory, _, analysis = simulated
-    plain = analyze(directory, tmp_path, spark=False)
-    for name, lines in analysis.tables.items():
-        assert bool(lines) is (name not in ("findings", "unjudged", "absent"))
-        assert plain.tables[name] == lines, name
-    assert (plain.checks, plain.coverage, plain.rows) == (analysis.checks, analysis.coverage, analysis.rows)
-    summary = json.loads((tmp_path / "summary.json").read_text())
-    assert summary["held"] is True
-    assert {line["machine"]: line["rows"] for line in summary["coverage"]}["shared_subscriptions/borrower"] > 50
 
 
 FRAME = """<div id="width"></div><div id="page"></div><iframe src="{page}" style="width:400px" onload="
@@ -166,36 +152,6 @@ def test_the_command_judges_a_corrupt_trace_and_exits_with_1(tmp_path, capsys, q
     assert "VIOLATED" in (out / "index.html").read_text(encoding="utf-8")
 
 
-def test_the_command_merges_the_logs_of_a_real_run(tmp_path, capsys, quiet_run):
-    """A simulated run, written as the logs of its nodes, is judged as the run that it was."""
-    _, _, rows = quiet_run
-    logs = {}
-    for row in rows:
-        node = row[1] or "nemesis"
-        if node not in logs:
-            logs[node] = TraceLog(
-                tmp_path / "logs", Head(FORMAT, node, f"{node}~1", len(logs) + 1, tables("shared_subscriptions"), {})
-            )
-        logs[node].write([row])
-    for log in logs.values():
-        log.close()
-    assert (
-        cli.run(["analyze", str(tmp_path / "logs"), "--out", str(tmp_path / "out"), "--engine=local"]) == cli.Exit.HELD
-    )
-    said = capsys.readouterr().out
-    assert f"1 runs, {len(rows)} rows" in said
-    assert "2,500 looked at" in said
-
-
-@pytest.mark.parametrize(("make", "says"), [(None, "is no directory"), ("empty", "holds no trace")])
-def test_what_is_no_trace_is_a_usage_error(tmp_path, capsys, make, says):
-    if make:
-        (tmp_path / "trace").mkdir()
-    assert cli.run(["analyze", str(tmp_path / "trace"), "--out", str(tmp_path / "out")]) == cli.Exit.USAGE
-    assert says in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize(
     ("logged", "told"),
     [
@@ -269,32 +225,11 @@ def test_a_trace_without_a_step_is_inconclusive(tmp_path, capsys, quiet_run):
     assert "no step in this trace" in capsys.readouterr().err
 
 
-def test_no_store_is_followed_and_a_single_run_goes_to_none(tmp_path, capsys):
-    for arguments in (["analyze", "s3://bucket/sim", "--follow"], ["simulate", "quiet", "--trace", "s3://bucket/sim"]):
-        assert cli.run(arguments) == cli.Exit.USAGE
-        assert "is an address of s3, which is not reached; mount it, or copy it" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("scheme", ["s3a", "hdfs", "abfss", "gs"])
 def test_an_address_that_is_not_read_is_named(tmp_path, capsys, scheme):
     for trace, out in ((f"{scheme}://bucket/trace", str(tmp_path)), (str(tmp_path), f"{scheme}://bucket/out")):
         assert cli.run(["analyze", trace, "--out", out, "--engine", "spark"]) == cli.Exit.USAGE
         assert f"is an address of {scheme}, which is not reached; mount it, or copy it" in capsys.readouterr().err
-
-
-def test_a_log_that_is_missing_is_named_and_the_verdict_is_neither(tmp_path, capsys, quiet_run):
-    """Messages that nobody acknowledged in these logs would be an alarm, and a stream that two delivered would not."""
-
-    trace = written_without(tmp_path, {"consumer-2"}, quiet_run)
-    assert cli.run(["analyze", str(trace), "--out", str(tmp_path / "out"), "--engine=local"]) == cli.Exit.INCONCLUSIVE
-    said = capsys.readouterr()
-    assert "there is no log of consumer-2; put it beside the others" in said.err
-    lines = {line.split()[0]: line for line in said.out.splitlines() if line}
-    for check in ("exclusivity", "duplicates", "acknowledged", "granted"):
-        assert lines[check].endswith(": not judged: no log of consumer-2")
-    assert lines["assignments"].split()[2] == "held"
-    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert (summary["held"], summary["absent"]) == (True, [{"protocol": "", "run": 0, "log": "consumer-2"}])
 
 
 def counts_of(verdict):

@@ -6,7 +6,6 @@ import re
 from random import Random
 
 import msgspec
-import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
@@ -17,7 +16,6 @@ from statemachines_reports.columns import Columns, Segment, read_run
 from statemachines_reports.damage.damage_matrix import KINDS
 from statemachines_reports.damage.damaged_run import DamagedRun
 from statemachines_reports.judge import Judges
-from statemachines_reports.pipeline import NO_DATA, analyze
 from statemachines_sim.campaign import run_row
 from statemachines_sim.scenario import find_scenario
 from statemachines_sim.world import World
@@ -131,22 +129,7 @@ def test_rows_that_are_missing_are_found(run):
         assert any(word in found[0] for word in said.split("|")), found[0]
 
 
-def test_a_trace_without_data_is_not_judged_and_says_why(tmp_path):
-    write_trace("sequence_windows/any_weather", tmp_path / "trace", data=False)
-    analysis = analyze(tmp_path / "trace", tmp_path / "report", spark=False)
-    (check,) = (one for one in analysis.checks if one.name == "replay")
-    assert (check.verdict, check.level, check.checked, analysis.is_held) == (NO_DATA, "replay", 0, True)
-
-
 def test_what_a_machine_with_a_mistake_did_is_not_what_the_shipped_one_does(tmp_path):
     with plant_bug("sequence_windows/number-left-out"):
         table = write_trace("sequence_windows/crowded", tmp_path, seed=0)
     assert "stamped" in " ".join(describe(replay(table, "sequence_windows")))
-
-
-def test_a_trace_of_two_runs_is_replayed_run_by_run(trace):
-    second = trace.set_column(0, "run", pa.array([1] * trace.num_rows, pa.int64()))
-    both = pa.concat_tables([trace, second])
-    one, two = (replay(table, "shared_subscriptions") for table in (trace, both))
-    assert two.checked == 2 * one.checked
-    assert describe(two) == []

@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from msgspec.structs import replace
 
 from statemachines import catalogue, registry
 from statemachines.kernel import name_of
@@ -15,9 +14,7 @@ from statemachines_reports.columns import Columns, Segment
 from statemachines_reports.lookup import Lookup
 from statemachines_reports.pipeline import analyze
 from statemachines_reports.run_rules import find_rules, is_by_known_rules, lookup_of_run, make_system
-from statemachines_sim.campaign import campaign
 from statemachines_sim.persistent_sessions.script_world import simulate
-from statemachines_sim.scenario import find_scenario
 from statemachines_sim.script_trace import write_trace
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.protocol import choose_systems, of_protocol
@@ -47,12 +44,6 @@ def judged(script, variant, folder, change=None):
         pq.write_table(pa.Table.from_pylist(change(table.to_pylist()), schema=table.schema), path)
     found = analyze(folder / "trace", folder / "out", spark=False)
     return {one.name: (one.verdict, one.wrong) for one in found.checks if one.name in STEP_CHECKS}
-
-
-@pytest.mark.parametrize("variant", ["", "settled"])
-def test_a_run_of_a_variant_takes_the_rows_of_its_own_tables(path_broken, variant, tmp_path):
-    """Its writer begins with a record that has published before, in another state than the declared first one."""
-    assert judged(path_broken, variant, tmp_path) == dict.fromkeys(STEP_CHECKS, ("held", 0))
 
 
 def wrong_row(rows):
@@ -112,17 +103,3 @@ def test_a_trace_brings_no_rules_of_its_own(said):
     assert find_rules(said) is None
     assert not is_by_known_rules(said | {"other_rules": True})
     assert is_by_known_rules(said)
-
-
-def test_D_761_a_simulated_run_whose_end_is_missing_is_violated(tmp_path):
-    """Nothing else is wrong with it: what was open when the rows end might have gone well."""
-    scenario = find_scenario("missed_samples/random_loss")
-    scenario = replace(scenario, phases=replace(scenario.phases, safety_s=1.0))
-    campaign(scenario, range(1), out=tmp_path / "trace")
-    (path,) = (tmp_path / "trace").glob("trace-*")
-    rows = pq.read_table(path)
-    pq.write_table(rows.slice(0, rows.num_rows - 50), path)
-    found = analyze(tmp_path / "trace", tmp_path / "report", spark=False).tables["findings"]
-    number = rows.num_rows
-    said = f"{number} rows were written, and the last that is there has number {number - 51}"
-    assert [(one["check"], one["detail"]) for one in found] == [("faults", said)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import tempfile
 from pathlib import Path
 
@@ -13,11 +12,10 @@ from pyarrow.fs import FileSelector, FileType, LocalFileSystem, S3FileSystem, co
 from s3_store import serve_s3
 
 from statemachines import cli
-from statemachines.s3_path import S3Path, file_system
+from statemachines.s3_path import file_system
 from statemachines.whole_file import store_path
 from statemachines_reports.judge import Judges
 from statemachines_reports.piece_judge import give_judges
-from statemachines_reports.pipeline import analyze
 from statemachines_reports.session import judge_units
 from statemachines_reports.trace_piece import cut_file, piece_of, table_of
 from statemachines_reports.trace_set import TraceSet
@@ -57,14 +55,6 @@ def trace(tmp_path_factory, store):
     system.create_dir("bucket")
     copy_files(str(folder), "bucket/runs/sim", source_filesystem=LocalFileSystem(), destination_filesystem=system)
     return folder
-
-
-def test_D_563_a_trace_in_s3_is_judged_as_on_this_machine(trace, tmp_path):
-    there = analyze(store_path(ADDRESS), tmp_path / "there", spark=False)
-    here = analyze(trace, tmp_path / "here", spark=False)
-    assert there.is_held
-    assert there.rows > 0
-    assert there.tables == here.tables
 
 
 def test_D_563_a_task_finds_pieces_of_a_file_by_their_address(trace, tmp_path):
@@ -138,20 +128,7 @@ def test_a_bucket_that_is_not_there_is_named(trace, tmp_path, capsys):
         assert "= 's3://elsewhere/out': has no such bucket: make it" in capsys.readouterr().err
 
 
-def test_an_address_with_nothing_under_it_is_named(trace, tmp_path, capsys):
-    for address in ("s3://bucket/none", "s3://elsewhere/runs"):
-        assert cli.run(["analyze", address, "--out", str(tmp_path)]) == cli.Exit.USAGE
-        assert f"trace = '{address}': is no directory" in capsys.readouterr().err
-
-
 def test_a_store_that_nobody_serves_is_named(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     assert cli.run(["analyze", ADDRESS, "--out", str(tmp_path)]) == cli.Exit.USAGE
     assert f"trace = '{ADDRESS}': cannot be read" in capsys.readouterr().err
-
-
-def test_a_path_in_s3_keeps_its_kind():
-    path = store_path("s3:/bucket/runs") / "trace-a.parquet"
-    assert isinstance(path, S3Path)
-    assert path.with_name("runs-a.parquet").address == "s3://bucket/runs/runs-a.parquet"
-    assert pickle.loads(pickle.dumps(path)) == path

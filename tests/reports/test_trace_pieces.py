@@ -17,11 +17,11 @@ from statemachines.trace.parquet import DELTA, TEXTS
 from statemachines_reports import columns as columns_module
 from statemachines_reports import local_engine, piece_judge, trace_footer
 from statemachines_reports.columns import Segment, columns_of_run, read_columns
-from statemachines_reports.judge import SHOWN, Judges
+from statemachines_reports.judge import Judges
 from statemachines_reports.local_engine import duckdb_tables, join_results
 from statemachines_reports.piece_judge import finish, judge_piece, merge, summarize
-from statemachines_reports.tables import FINDINGS, Results
-from statemachines_reports.trace_piece import TracePiece, cut_file, plan_jobs
+from statemachines_reports.tables import Results
+from statemachines_reports.trace_piece import TracePiece
 from statemachines_reports.trace_set import RunParameters, TraceSet
 from statemachines_sim.campaign import campaign
 from statemachines_sim.override import override
@@ -201,17 +201,6 @@ def quiet(quiet_runs, tmp_path):
     return TraceSet(tmp_path, tmp_path / "out")
 
 
-def test_the_findings_that_are_kept_are_the_first_ones_however_a_file_is_cut(quiet):
-    """There are many more of them than are kept, and no statistics say where a run ends."""
-    (path,) = quiet.files
-    whole = judge_whole(quiet)
-    (rows,) = (line for line in whole["verdicts"] if line["check"] == "rows")
-    assert rows["wrong"] > 10 * FINDINGS
-    assert SHOWN >= FINDINGS
-    for cuts in ([0, 1, quiet.rows], [0, quiet.rows // 2, quiet.rows], range(0, quiet.rows + 1, quiet.rows)):
-        assert judge_pieces(quiet, cut_at(path, list(cuts))) == whole
-
-
 @pytest.mark.long
 def test_a_long_run_is_judged_by_parts_in_one_process_and_in_several(quiet, monkeypatch):
     """Here a part has 500 rows, and each piece 2 500 of a run of 6 000."""
@@ -259,24 +248,3 @@ def test_parameters_are_read_from_the_table_beside_the_file(tmp_path):
     assert RunParameters(files[1])(7)["seed"] == 0
     with pytest.raises(ConfigurationError, match="runs-deaths-000000"):
         RunParameters(files[1])(0)
-
-
-def test_a_long_file_is_cut_and_small_files_are_put_together(trace):
-    (path,) = trace.files
-    groups = trace.groups[path]
-    pieces = list(cut_file(path, groups, 10 * groups[0]))
-    assert [piece.end - piece.begin for piece in pieces[:-1]] == [10 * groups[0]] * (len(pieces) - 1)
-    assert (pieces[0].begin, pieces[-1].end) == (0, trace.rows)
-    assert list(cut_file(path, (), 1)) == [TracePiece(path, 0, 0)]
-    (job,) = plan_jobs(trace, 10 * groups[0])
-    assert [piece for task in job for piece in task] == pieces
-    assert len(job) == len(pieces)
-    run = [(groups[0] * 20, groups[0] * 35)]
-    cuts = [(piece.begins_amid, piece.ends_amid) for piece in cut_file(path, groups, 10 * groups[0], run)]
-    assert cuts[:4] == [(False, False), (False, True), (True, True), (True, False)]
-    trace.files, trace.groups = [path] * 6, {path: (100,)}
-    try:
-        assert [len(task) for job in plan_jobs(trace, 1_300) for task in job] == [6]
-        assert [len(task) for job in plan_jobs(trace, 200) for task in job] == [2, 2, 2]
-    finally:
-        trace.files, trace.groups = [path], {path: groups}

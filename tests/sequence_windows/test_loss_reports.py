@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from long_cases import mark_long
@@ -16,16 +15,11 @@ from statemachines_reports.columns import Segment, columns_of_run, read_columns
 from statemachines_reports.judge import NEUTRAL_CHECKS, Judges
 from statemachines_reports.page import part_of, write_page
 from statemachines_reports.pipeline import analyze
-from statemachines_reports.sequence_windows.network import NetworkLosses
-from statemachines_reports.sequence_windows.receiver_log import ReceiverLine, parts_of
+from statemachines_reports.sequence_windows.receiver_log import parts_of
 from statemachines_reports.sequence_windows.report import (
     Loss,
     draw_losses,
     draw_run,
-    find_cases,
-    find_losses,
-    keeps_order,
-    list_confusion,
 )
 from statemachines_sim.campaign import campaign
 from statemachines_sim.fault import Fault
@@ -76,72 +70,6 @@ def test_a_run_with_losses_holds_and_everything_is_looked_at(made):
     assert {name: len(verdict.run) for name, verdict in verdicts.items()} == dict.fromkeys(OWN, 0)
     assert all(verdict.checked >= 1 for name, verdict in verdicts.items() if name != "crowds")
     assert sum(verdict.checked for verdict in verdicts.values()) > 500
-
-
-def test_who_was_forgotten_for_others_is_counted_as_the_run_itself_counts(tmp_path):
-    """More publishers than places, some of which start again: what is told as unknown, and what is wrong with it."""
-    own = replace(SHORT.own, publishers=6, receivers=1, applications=1, converge_s=(), resubscribe_s=(0, 0), places=3)
-    faults = (Fault("loss", 4 * S, 12 * S, rate=0.3), Fault("crash", 9 * S, S, "publisher-2"))
-    path, tally = write_run(tmp_path, replace(SHORT, own=own), 5, faults)
-    verdicts = judged(path)
-    assert {name: len(verdict.run) for name, verdict in verdicts.items()} == dict.fromkeys(OWN, 0)
-    assert verdicts["crowds"].checked > 50
-    found = {}
-    for loss in find_losses(segment_of(path)):
-        found[loss.outcome] = found.get(loss.outcome, 0) + loss.count
-    assert found["unknown"] == tally["unknown"] > 5
-    assert found.get("told", 0) == tally["told"]
-    assert "missed" not in found
-    rows = pq.read_table(path).to_pylist()
-    second = next(row for row in rows if row["event"] == "judged" and row["key"] == "next")
-    second["key"], second["grant"] = "first unknown", 1
-    for row in rows:  # nobody else spoke on its subject
-        if row["event"] == "judged" and row["peer"] != second["peer"]:
-            row["event"] = "nothing"
-    pq.write_table(pa.Table.from_pylist(rows, schema=pq.read_schema(path)), path)
-    assert len(judged(path)["crowds"].run) > 0
-
-
-def test_the_report_counts_what_the_watch_of_the_run_has_counted(made):
-    path, tally = made
-    found = {}
-    for loss in find_losses(segment_of(path)):
-        found[loss.outcome] = found.get(loss.outcome, 0) + loss.count
-    assert found["told"] == tally["told"] > 20
-    assert found.get("unknown", 0) == tally["unknown"]
-    assert found.get("limit-cycled", 0) == tally["limit-cycled"]
-    assert found.get("limit-last", 0) == tally["limit-last"]
-    assert "missed" not in found
-    assert "wrong" not in found
-    cases = list(find_cases(segment_of(path)))
-    assert sum(case.count for case in cases) == tally["delivered"]
-    assert all(case.right for case in cases)
-    assert {case.said for case in cases if case.lost} >= {"missing"}
-    assert {case.said for case in cases if not case.lost} == {"nothing missing", "no claim"}
-
-
-@pytest.mark.parametrize(
-    ("name", "limit"),
-    [("forgotten", "limit-forgotten"), ("nothing_follows", "limit-last"), ("cycled", "limit-cycled")],
-)
-def test_of_a_run_that_shows_a_limit_the_report_finds_that_and_no_other(tmp_path, name, limit):
-    (outcome,) = campaign(find_scenario(f"{SW}/{name}"), range(1), out=tmp_path, processes=1)
-    (path,) = tmp_path.glob("trace-*.parquet")
-    assert {name: len(verdict.run) for name, verdict in judged(path).items()} == dict.fromkeys(OWN, 0)
-    hidden = {}
-    for loss in find_losses(segment_of(path)):
-        if loss.outcome not in ("told", "unknown"):
-            hidden[loss.outcome] = hidden.get(loss.outcome, 0) + loss.count
-    assert hidden == {limit: outcome.tally[limit]}
-
-
-def test_what_lies_between_two_messages_is_neither_of_them(made):
-    network = NetworkLosses(columns_of_run(made[0], 0))
-    (place, node), some = next((key, some) for key, some in network.lost.items() if len(some) > 2)
-    one, *between, other = some
-    assert network.between(place, node, one.number, other.number) == between
-    assert network.between(place, node, one.number - 1, other.number + 1) == some
-    assert network.between(place, "receiver-9", 0, other.number) == []
 
 
 # -- tampering ------------------------------------------------------------------------------------------------------
@@ -282,42 +210,6 @@ def test_a_join_rests_on_the_convergence_that_its_receiver_was_told_of(tmp_path)
 # -- parts ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("instance", "publisher", "parts"),
-    [
-        ("receiver-1~1/subject.01/publisher-1~1", "publisher-1~1", ("receiver-1~1", "subject.01")),
-        ("subscriber-1~1:a/b:c", "p", ("subscriber-1~1", "a/b:c")),
-        ("publisher-1~1/subject.01", "", ("publisher-1~1", "subject.01")),
-        ("alone", "p", ("alone", "")),
-    ],
-)
-def test_an_instance_is_a_life_and_a_subject(instance, publisher, parts):
-    assert parts_of(instance, publisher) == parts
-
-
-def test_where_paths_keep_no_order_some_of_it_is_not_promised():
-    reordered = {"settings": {"network": {"fifo": False}}}
-    assert keeps_order({})
-    assert keeps_order({"settings": {"network": {"fifo": True}}})
-    waived = {name for name, _, check in JUDGES.checks if name in OWN and not check.promised(reordered)}
-    assert waived == {"exact", "alarms", "detected", "joins"}
-
-
-def test_the_confusion_table_has_two_lines_a_scenario():
-    def line(lost, said, right, messages):
-        return {"scenario": "one", "lost": lost, "said": said, "right": right, "messages": messages}
-
-    lines = [
-        line(True, "missing", True, 5), line(True, "missing", False, 2), line(True, "nothing missing", False, 1),
-        line(False, "nothing missing", True, 900), line(False, "no claim", True, 7),
-        line(False, "missing, unknown", False, 3),
-    ]  # fmt: skip
-    assert list(list_confusion(lines)) == [
-        ("one", "some", "8", "5", "2", "0", "1", "0", "3"),
-        ("one", "nothing", "910", "0", "0", "3", "900", "7", "3"),
-    ]
-
-
 def test_losses_over_time_are_drawn_by_publisher_and_subject(made):
     (drawing,) = draw_run(columns_of_run(made[0], 0), {}, None)
     assert str(drawing.svg).count("<rect") > 20
@@ -329,12 +221,6 @@ def test_losses_over_time_are_drawn_by_publisher_and_subject(made):
     assert bad.count("<text ") == bad.count('<text x="') == bad.count("text-anchor:"), (
         "the page centres what says nothing"
     )
-
-
-def test_a_run_without_losses_has_no_picture(tmp_path):
-    campaign(find_scenario(f"{SW}/fair"), range(1), out=tmp_path, processes=1)
-    (path,) = tmp_path.glob("trace-*.parquet")
-    assert list(draw_run(columns_of_run(path, 0), {}, None)) == []
 
 
 @pytest.mark.long
@@ -359,15 +245,3 @@ def test_losses_are_judged_and_the_page_has_both_confusion_tables(tmp_path, engi
                   "Who lost most", '<svg class="losses"'):  # fmt: skip
         assert words in page
     assert "confusion" in json.dumps(json.loads((tmp_path / "out" / "summary.json").read_text()))
-
-
-def test_SW_81_what_a_jump_has_passed_over_may_be_delivered_once_behind_it():
-    line = ReceiverLine()
-    came = [(1, True), (2, False), (1_000, False), (3, False), (5, False), (4, False), (5, False), (1_000, False)]
-    assert [line.deliver(number, anew=anew) for number, anew in came] == [True] * 5 + [False] * 3
-    assert line.delivered == 1_000
-    assert line.deliver(1_001, anew=False)
-    assert line.deliver(1 << 35, anew=False)
-    assert [line.deliver(number, anew=False) for number in (1_001, 1_002, 6)] == [False, True, True]
-    assert line.deliver(7, anew=True)
-    assert not line.deliver(6, anew=False)

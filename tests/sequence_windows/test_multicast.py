@@ -18,7 +18,6 @@ import pytest
 from statemachines.drivers.sequence_windows import (
     Group,
     LossReport,
-    MessageTooLarge,
     MulticastForwarder,
     MulticastReceiver,
     MulticastSender,
@@ -92,35 +91,6 @@ def test_what_is_lost_and_repeated_on_the_way_is_what_is_counted(group):
     assert (row.lost, row.unknown, row.repeat) == (len(way.lost), 0, len(way.repeated))
     assert len(got) == count + 3 - len(way.lost)
     assert sum(one.lost for one in got) == len(way.lost)
-
-
-def test_what_a_blocked_receiver_does_not_read_is_dropped_by_the_system_and_counted(group):
-    """Nobody reads while far more is sent than any buffer holds."""
-    got = []
-    subscriber = SequencedSubscriber(got.append, everything=True)
-    count, payload = 2000, bytes(20_000)
-    with MulticastReceiver(group) as receiver, MulticastSender(group) as sender:
-        publisher = SequencedPublisher(sender.send, publisher="p~1")
-        for _ in range(count):
-            publisher.publish("s", payload)
-        while data := receiver.receive_ready():
-            for one in data:
-                subscriber.receive(one)
-        publisher.publish("s", b"last")
-        receive_until(receiver, subscriber, b"last")
-    assert len(got) + subscriber.losses().lost_messages == count + 1
-    assert subscriber.losses().lost_messages > 0
-
-
-def test_a_message_larger_than_a_datagram_is_refused_and_the_largest_is_not(group):
-    with MulticastReceiver(group) as receiver, MulticastSender(group) as sender:
-        publisher = SequencedPublisher(sender.send, publisher="p~1")
-        with pytest.raises(MessageTooLarge):
-            publisher.publish("s", bytes(65_507))
-        publisher.publish("s", bytes(65_400))
-        got = []
-        await_that(lambda: got or got.extend(receiver.receive_ready()) or got, "the datagram")
-    assert len(got[0]) > 65_400
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,6 @@ from msgspec.structs import replace
 
 from statemachines.drivers.sequence_windows.datagram import OtherLayout, decode
 from statemachines.kernel import ConfigurationError
-from statemachines.sequence_windows import losses as counting
-from statemachines.sequence_windows.inbox_window import Inboxed
 from statemachines.sequence_windows.jump import JUMP
 from statemachines.sequence_windows.loss_notifier import (
     LOSS_NOTIFIER,
@@ -26,21 +24,20 @@ from statemachines.sequence_windows.message import Numbered, Verdict
 from statemachines.sequence_windows.publisher_table import SUBJECT_MAX, PublisherTable
 from statemachines.sequence_windows.publisher_window import (
     ABSENT,
-    Stamped,
 )
 from statemachines.sequence_windows.rotation import Window
-from statemachines.sequence_windows.sequence import BASE_MAX, FRAME_MAX, FRAME_NS, number_of, start_of
+from statemachines.sequence_windows.sequence import BASE_MAX, FRAME_MAX, number_of, start_of
 from statemachines.sequence_windows.subject_publishers import PLACES as PUBLISHERS_MAX
 from statemachines.sequence_windows.subject_publishers import (
     line_of,
 )
-from statemachines.sequence_windows.subscriber_table import HORIZON_NS, ImpossibleMessage, SubscriberTable
+from statemachines.sequence_windows.subscriber_table import ImpossibleMessage, SubscriberTable
 from statemachines.sequence_windows.subscriber_window import (
     FRESH,
     SUBSCRIBER_WINDOW,
     SubscriberWindowRecord,
 )
-from statemachines.sequence_windows.windows import Windows, windows_of
+from statemachines.sequence_windows.windows import windows_of
 
 S = 1_000_000_000
 T = 1659131646 * S
@@ -62,15 +59,6 @@ def table(*subjects, **given):
 # -- the publisher --------------------------------------------------------------------------------------------------
 
 
-def test_SW_06_the_latest_convergence_counts():
-    made = PublisherTable(Window(1), 0)
-    made.stamp("s", start_of(10))
-    for at in (start_of(20), start_of(15)):
-        made.converge(at)
-    assert made.rotation.converged_ns == start_of(20)
-    assert made.stamp("s", start_of(10)) == Stamped(20, 1, 1, start_of(20), number_of(10, 1))
-
-
 def test_SW_03_SW_07_a_clock_that_steps_back_takes_no_number_back():
     made = PublisherTable(Window(1), 0)
     told = [made.stamp("s", start_of(50)), made.stamp("s", start_of(40))]
@@ -87,28 +75,6 @@ def test_SW_03_SW_07_a_clock_that_steps_back_takes_no_number_back():
     assert told[2].chain == 0
 
 
-def test_SW_07_only_what_is_dropped_raises_the_frame():
-    """A subject that was touched has left the generation that is dropped."""
-    made = PublisherTable(Window(1), 0)
-    made.stamp("high", start_of(90))
-    made.stamp("low", start_of(50))
-    made.tick(11 * S)
-    made.stamp("high", start_of(50))
-    made.tick(22 * S)
-    assert made.stamp("new", start_of(40)).frame == 51
-
-
-def test_SW_13_a_publisher_reckons_a_subject_once():
-    made = PublisherTable(Window(1), 0)
-    made.stamp("äb", T)
-    assert made.subjects.size_bytes == 48 + 3
-    made.tick(11 * S)
-    made.stamp("b", T)
-    assert made.subjects.size_bytes == 48 + 3 + 48 + 1
-    made.stamp("äb", T)
-    assert made.subjects.size_bytes == 48 + 3 + 48 + 1
-
-
 def test_SW_13_a_receiver_reckons_a_subject_with_all_its_publishers_as_one():
     made = table("abc")
     for who in ("p", "q", "r"):
@@ -116,20 +82,6 @@ def test_SW_13_a_receiver_reckons_a_subject_with_all_its_publishers_as_one():
     assert made.subjects.size_bytes == 128 + 3
     made.unsubscribe("abc")
     assert made.subjects.size_bytes == 0
-
-
-def test_SW_15_a_generation_is_dropped_at_once_and_freed_a_little_at_a_time():
-    made = table(everything=True)
-    for number in range(1000):
-        made.receive(f"s{number}", "p", message(1), T)
-    made.tick(11 * S)
-    made.tick(22 * S)
-    assert (len(made.subjects), made.subjects.size_bytes, made.subjects.is_freeing) == (0, 0, True)
-    rounds = 0
-    while made.subjects.is_freeing:
-        made.receive(f"t{rounds}", "p", message(1), T)
-        rounds += 1
-    assert 1000 // 64 <= rounds <= 1000 // 64 + 2
 
 
 # -- the receiver ---------------------------------------------------------------------------------------------------
@@ -145,26 +97,6 @@ def test_SW_16_what_is_no_number_is_malformed(fields):
         Numbered(*fields)
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(msgspec.json.encode(["numbered", *fields]), type=Numbered)
-
-
-@pytest.mark.parametrize("number", [0, -1, number_of(F, 0), number_of(0, 5), 1 << 64])
-def test_SW_16_a_number_that_is_none_is_refused(number):
-    with pytest.raises(ValueError, match="expected"):
-        table("s").receive_one("s", "p", number, 0, 0, T)
-    with pytest.raises(ValueError, match="expected"):
-        Inboxed(0)
-
-
-def test_SW_17_the_far_future_is_refused_and_a_day_is_not():
-    made = table("s")
-    day = 24 * 3600 * S
-    ahead = message(1, (T + HORIZON_NS) >> 33)
-    with pytest.raises(ImpossibleMessage, match="ahead of our clock"):
-        made.receive("s", "p", ahead, T)
-    assert made.receive("s", "p", message(1, (T + day) >> 33), T)[0].verdict is FIRST
-    assert made.receive("s", "q", message(1, (T - 365 * day) >> 33), T)[0].verdict is FIRST
-    trusting = table("s", horizon_ns=0)
-    assert trusting.receive("s", "p", message(1, FRAME_MAX), T)[0].verdict is FIRST
 
 
 def test_SW_17_a_subject_has_no_more_than_4096_bytes():
@@ -238,66 +170,6 @@ def test_SW_81_what_a_publisher_sends_below_a_jump_is_judged_as_if_it_had_not_co
     assert told[6].verdict is REPEAT
 
 
-@pytest.mark.parametrize("forged", AHEAD.values(), ids=AHEAD)
-def test_SW_81_a_forged_jump_again_and_again_between_real_messages(forged):
-    made = table("s")
-    for turn in range(1, 40):
-        assert made.receive("s", "p", message(turn), T)[0].verdict is (FIRST if turn == 1 else NEXT)
-        if turn > 1:
-            made.receive("s", "p", replace(forged, first=forged.first + 100 * turn, last=forged.last + 100 * turn), T)
-
-
-def test_SW_81_a_stream_that_begins_below_the_jump():
-    made = table("s")
-    come = (message(1), message(2), Numbered(F + 5, 7, 7), Numbered(F + 1, 1, 1, 0, number_of(F, 4)), message(2, F + 1))
-    told = [made.receive("s", "p", event, T)[0] for event in come]
-    assert [(one.verdict, one.lost, one.unknown) for one in told[3:]] == [(SKIP, 2, False), (NEXT, 0, False)]
-
-
-def test_SW_81_a_real_jump_is_delivered_at_once_and_its_loss_is_exact():
-    made = table("s")
-    told = [made.receive("s", "p", message(base), T)[0] for base in (1, 2, 20_003, 20_004, 30_005, 30_006)]
-    assert [(one.verdict, one.lost) for one in told] == [
-        (FIRST, 0), (NEXT, 0), (SKIP, 20_000), (NEXT, 0), (SKIP, 10_000), (NEXT, 0)
-    ]  # fmt: skip
-
-
-def test_SW_81_what_goes_on_behind_a_jump_is_judged_by_what_came_there():
-    """The second of two runs is the real one, and a message of the first was overtaken."""
-    made = table("s")
-    told = [made.receive("s", "p", message(base), T)[0] for base in (1, 1_000, 3, 1_000, 1_001, 1_003, 4)]
-    assert [(one.verdict, one.lost) for one in told] == [
-        (FIRST, 0), (SKIP, 998), (SKIP, 1), (REPEAT, 0), (NEXT, 0), (SKIP, 1), (NEXT, 0)
-    ]  # fmt: skip
-
-
-def test_SW_81_a_run_that_comes_up_to_the_jump():
-    made = table("s")
-    for base in (1, 100, *range(2, 100)):
-        assert made.receive("s", "p", message(base), T)[0].is_delivered
-    told = [made.receive_one("s", "p", number_of(F, base), 0, 0, T) for base in (100, 101, 102)]
-    assert [one.verdict for one in told] == [REPEAT, NEXT, NEXT]
-
-
-def test_SW_81_a_message_of_the_next_frame_is_a_jump_however_near_its_number_is():
-    """How many of the ended frame are lost is unknown, and what was overtaken is of the run before."""
-    for way in ("receive", "receive_one"):
-        told, made = [], table("s")
-        for frame, base in ((F, BASE_MAX - 2), (F + 1, 3), (F, BASE_MAX - 1), (F + 1, 4)):
-            if way == "receive":
-                told += made.receive("s", "p", Numbered(frame, base, base), T)
-            else:
-                told.append(made.receive_one("s", "p", number_of(frame, base), 0, 0, T))
-        assert [(one.verdict, one.unknown) for one in told][:2] == [(FIRST, False), (SKIP, True)], way
-        assert [one.verdict for one in told][2:] == [NEXT, NEXT], way
-
-
-def test_SW_81_a_gap_that_is_no_jump_is_believed():
-    made = table("s")
-    told = [made.receive("s", "p", message(base), T)[0] for base in (1, 1 + JUMP, 2, 2 + JUMP)]
-    assert [(one.verdict, one.lost) for one in told] == [(FIRST, 0), (SKIP, JUMP - 1), (REPEAT, 0), (NEXT, 0)]
-
-
 def tell_each(record, ranges):
     """(base, verdict, loss) of each message of these ranges, and the record after them."""
     told = []
@@ -325,52 +197,10 @@ def test_SW_99_the_messages_of_a_range_are_what_they_are_alone(seed):
         assert tell_each(begun, ranges) == tell_each(begun, alone), ranges
 
 
-def test_SW_81_an_invented_life_changes_nothing_of_others():
-    made = table("s")
-    told = [
-        made.receive_one("s", "p", number_of(F, base), 0, 0, T, life).verdict
-        for base, life in ((1, 1), (2**34, 2), (2, 1), (3, 1))
-    ]
-    assert told == [FIRST, FIRST, NEXT, NEXT]
-
-
 def test_SW_80_the_layout_of_another_version_is_refused_by_its_name():
     for data in (b"\x97\x01", b"\x98\x03rest"):
         with pytest.raises(OtherLayout, match=f"layout {data[1]}, and we speak 2"):
             decode(data)
-
-
-def test_SW_19_everything_but_what_was_taken_back():
-    made = table(everything=True)
-    made.unsubscribe("s")
-    assert made.receive("s", "p", message(1), T)[0].verdict is NOT_SUBSCRIBED
-    assert made.receive("t", "p", message(1), T)[0].verdict is FIRST
-    made.subscribe("s")
-    assert made.receive("s", "p", message(1), T)[0].verdict is FIRST
-
-
-def test_SW_14_a_subject_is_moved_with_all_its_publishers():
-    made = table("s")
-    made.receive("s", "p", message(1), T)
-    made.receive("s", "q", message(1), T)
-    made.tick(11 * S)
-    made.receive("s", "q", message(1), T)
-    made.tick(22 * S)
-    assert made.receive("s", "p", message(2), T)[0].verdict is NEXT
-
-
-def test_SW_30_peers_are_bounded(monkeypatch):
-    monkeypatch.setattr(counting, "PEERS_MAX", 3)
-    rows = counting.Losses()
-    for n in range(6):
-        rows.of(f"p.{n}").count(a_repeat(), T)
-    assert [(row.user, row.repeat) for row in rows.rows()] == [("p.0", 1), ("p.1", 1), ("p.2", 1), ("(others)", 3)]
-
-
-def a_repeat():
-    made = table("s")
-    made.receive("s", "p", message(1), T)
-    return made.receive("s", "p", message(1), T)[0]
 
 
 # -- notification, inbox, parameters --------------------------------------------------------------------------------
@@ -386,15 +216,6 @@ def test_SW_45_subjects_are_bounded_and_their_losses_count():
     assert fields_of(told, 1)["lost9"] == 1
     with pytest.raises(ValueError, match="at least one"):
         Lost(())
-
-
-def test_SW_60_the_parameters_of_the_source():
-    read = windows_of(
-        {"pub-window-size": "10 mb", "pub-window-time": "60 sec", "sub_window_size": "10 mb", "sub_window_time": "1 m"}
-    )
-    assert read == Windows(Window(10 << 20, 60 * S), Window(10 << 20, 60 * S))
-    assert windows_of({}) == Windows(Window(4 << 20, 10 * S), Window(4 << 20, 10 * S))
-    assert windows_of({"pub-window-time": 30, "timestamp": "LOCAL"}).publisher == Window(4 << 20, 30 * S)
 
 
 @pytest.mark.parametrize(
@@ -424,8 +245,3 @@ def test_SW_60_what_is_none_is_refused_by_its_key(key, value):
 def test_SW_60_a_key_is_there_once():
     with pytest.raises(ConfigurationError, match="twice"):
         windows_of({"pub-window-size": 1, "pub_window_size": 1})
-
-
-def test_SW_01_a_frame_is_two_to_the_33_nanoseconds():
-    assert (FRAME_NS, start_of(F)) == (8_589_934_592, F * FRAME_NS)
-    assert PublisherTable(Window(1), 0).stamp("s", 3 * FRAME_NS + 5).number == 3 << 35 | 1

@@ -80,111 +80,18 @@ def test_SW_03_SW_04_three_messages_and_two_subjects():
     assert one.stamp("another", T).number == B + 1
 
 
-def test_SW_21_SW_22_SW_23_SW_24_runs_of_one_frame():
-    assert heard(receiver(), 1, 2, 5, 6) == [(FIRST, 0), (NEXT, 0), (SKIP, 2), (NEXT, 0)]
-    assert heard(receiver(), 1, 2, 2, 1, 3) == [(FIRST, 0), (NEXT, 0), (REPEAT, 0), (REPEAT, 0), (NEXT, 0)]
-
-
 @pytest.mark.parametrize(("base", "loss"), [(32768, 32766), (32769, 32767), (32770, 32767), (40001, 32767)])
 def test_SW_29_a_loss_has_a_cap(base, loss):
     assert heard(receiver(), 1, base) == [(FIRST, 0), (SKIP, loss)]
-
-
-LAST = 0x5C19ADC7FFFFFFFF
-
-
-def test_SW_05_no_base_is_left():
-    one = publisher()
-    one.stamp_many(SUBJECT, sequence.BASE_MAX, T)
-    assert one.record(SUBJECT).last == LAST
-    told = one.stamp(SUBJECT, T + 34360 * S)
-    assert told.number == 0x5C1A2AC000000001
-    assert (told.time_ns, told.chain) == (1659166006000000000, LAST)
-
-
-def test_SW_05_no_base_is_left_within_the_frame_or_a_batch():
-    one = publisher()
-    one.stamp_many(SUBJECT, sequence.BASE_MAX - 1, T)
-    assert one.stamp_many(SUBJECT, 3, T) == (
-        Stamped(F, sequence.BASE_MAX, sequence.BASE_MAX),
-        Stamped(F + 1, 1, 2, sequence.start_of(F + 1), LAST),
-    )
-
-
-@pytest.mark.parametrize(
-    ("last", "expected"),
-    [(LAST, (NEXT, 0)), (0x5C19ADC7FFFFFFFC, (SKIP, 3)), (sequence.number_of(193148332, 5), (SKIP, None))],
-)
-def test_SW_25_SW_26_SW_27_a_receiver_at_the_overflow(last, expected):
-    one = receiver()
-    hear(one, last)
-    assert hear(one, 0x5C1A2AC000000001, chain=LAST, time_ns=1659166006000000000) == expected
-
-
-def test_SW_05_SW_26_the_network_converges():
-    one = publisher()
-    one.stamp_many(SUBJECT, 4, T)
-    one.converge(T + 60 * S)
-    told = one.stamp(SUBJECT, T + 60 * S + 5 * MS)
-    assert (told.number, told.chain, told.time_ns) == (0x5C19ADF800000001, B + 4, T + 60 * S + 5 * MS)
-    other = receiver()
-    hear(other, B + 2)
-    assert hear(other, told.number, chain=told.chain, time_ns=told.time_ns) == (SKIP, 2)
-
-
-def test_SW_05_a_convergence_of_the_same_frame_restarts_nothing():
-    one = publisher()
-    one.stamp_many(SUBJECT, 4, T)
-    one.converge(T + 1 * S)
-    assert one.stamp(SUBJECT, T + 2 * S) == Stamped(F, 5, 5)
 
 
 def test_SW_21_SW_24_a_late_join():
     assert heard(receiver(), 7, 10, 12) == [(FIRST, 0), (SKIP, 2), (SKIP, 1)]
 
 
-def test_SW_27_a_restarted_stream_whose_first_message_was_lost():
-    one = receiver()
-    hear(one, B + 4)
-    assert hear(one, 0x5C19ADF800000002) == (SKIP, None)
-
-
-SUBJECTS = ("s" * 21 + "1", "s" * 21 + "2", "s" * 21 + "3")
-
-
 def flips(table, seconds=31):
     """The times of the flips, in ticks of 10 ms."""
     return [tick for tick in range(1, seconds * 100) if table.tick(tick * 10 * MS)]
-
-
-def test_SW_10_SW_13_a_window_flips_when_both_are_exceeded():
-    one = publisher(140)
-    for subject in SUBJECTS:
-        one.stamp(subject, T)
-    assert one.subjects.size_bytes == 210
-    assert flips(one) == [1001, 2002]
-    assert len(one.subjects) == 0
-    two = publisher(210)
-    for subject in SUBJECTS:
-        two.stamp(subject, T)
-    assert flips(two) == []
-
-
-def test_SW_11_SW_12_an_entry_across_two_flips():
-    for touched, expected in ((False, (FIRST, 0)), (True, (NEXT, 0))):
-        one = receiver(size=1)
-        hear(one, B + 1)
-        assert one.tick(10 * S + 1)
-        if touched:
-            assert hear(one, B + 2) == (NEXT, 0)
-        assert one.tick(20 * S + 2)
-        assert hear(one, B + 3 if touched else B + 2) == expected
-
-
-def test_SW_14_two_publishers_of_a_subject():
-    one = receiver()
-    assert hear(one, B + 1, who="p") == hear(one, B + 1, who="q") == (FIRST, 0)
-    assert (hear(one, B + 2, who="p"), hear(one, B + 4, who="q")) == ((NEXT, 0), (SKIP, 2))
 
 
 def test_SW_19_SW_20_unsubscribe_and_subscribe():
@@ -235,37 +142,6 @@ def test_SW_40_SW_41_SW_42_SW_43_losses_are_advised_once_a_second():
         one.lose(at_ms * MS, ("s", count))
     one.until(100 * S)
     assert [(at, each.lost) for at, each in one.told] == [(0.0, 1), (1.0, 3), (2.5, 5)]
-
-
-def test_SW_45_SW_46_twelve_subjects_lose_one_each():
-    one = Client()
-    one.lose(0, *((f"s{n}", 1) for n in range(12)))
-    one.until(100 * S)
-    ((at, told),) = one.told
-    assert (at, told.lost, told.subjects, len(told.listed)) == (0, 12, 12, 9)
-    fields = loss_notifier.fields_of(told, 7500)
-    assert [key for key in fields if key.startswith("sub")] == ["sub_cnt", *(f"sub{n}" for n in range(1, 10))]
-
-
-def test_SW_46_the_advisory_of_the_source():
-    subjects = ("PAC.NaE", "MTC.NaE", "MCD.NaE", "MCD.N", "SPM4.NaE", "MER.NaE", "MER.N")
-    told = loss_notifier.Advisory(7, 7, tuple((f"RSF.REC.{subject}", 1) for subject in subjects))
-    fields = loss_notifier.fields_of(told, 7500)
-    assert list(fields) == [
-        "ADV_CLASS", "ADV_SOURCE", "ADV_NAME", "ADV_DESC", "lost", "sub_cnt",
-        *(f"{key}{n}" for n in range(1, 8) for key in ("sub", "lost")), "scid",
-    ]  # fmt: skip
-    assert list(fields.values()) == [
-        "ERROR", "SYSTEM", "DATALOSS.INBOUND.BCAST", "lost msgs", 7, 7,
-        *(value for subject in subjects for value in (f"RSF.REC.{subject}", 1)), 7500,
-    ]  # fmt: skip
-
-
-def test_SW_45_a_greater_loss_is_told_with_the_next():
-    one = Client()
-    one.lose(0, ("s", loss_notifier.LOST_MAX), ("s", 5))
-    one.until(100 * S)
-    assert [(at, each.lost) for at, each in one.told] == [(0.0, loss_notifier.LOST_MAX), (1.0, 5)]
 
 
 SOURCE = """\

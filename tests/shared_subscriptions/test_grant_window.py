@@ -11,11 +11,8 @@ from statemachines.shared_subscriptions import member, membership, plan
 from statemachines.shared_subscriptions.message import (
     Disconnect,
     Grant,
-    Invalidate,
     LeaderWanted,
     Revoke,
-    Revoked,
-    UpdateProgress,
 )
 
 
@@ -34,30 +31,6 @@ def answer_all(bench, sent):
     for one in grants:
         grants += only(Grant, bench.progress(one))
     return grants
-
-
-def test_SS_265_all_streams_are_granted_through_the_window_and_shared_evenly():
-    bench = bench_of(50, 3)
-    sent = wanted(bench, "a")
-    sent += wanted(bench, "b")
-    assert len(answer_all(bench, sent)) == 50
-    assert sorted(one.count for one in bench.record.members.values()) == [25, 25]
-
-
-def test_SS_266_streams_above_a_share_are_taken_back_a_window_at_a_time():
-    bench = bench_of(12, 2)
-    answer_all(bench, wanted(bench, "a"))
-    waiting = only(Revoke, wanted(bench, "b"))
-    assert len(waiting) == 2
-    taken = 0
-    while waiting:
-        taken += 1
-        assert sum(one.status in plan.TAKEN for one in bench.record.assignments.values()) <= 2
-        sent = bench.finish(waiting.pop(0))
-        waiting += only(Revoke, sent)
-        answer_all(bench, sent)
-    assert taken == 6
-    assert sorted(one.count for one in bench.record.members.values()) == [6, 6]
 
 
 def test_SS_266_the_latest_of_many_streams_are_sorted_out_once_for_many(monkeypatch):
@@ -104,26 +77,3 @@ def test_SS_267_many_streams_become_free_a_part_at_a_time(monkeypatch, end, excl
     record = bench.record
     assert (len(record.free), len(record.members), len(record.assignments)) == (10, 0, 0)
     assert len(answer_all(bench, wanted(bench, "b"))) == 10
-
-
-def test_SS_267_a_lease_is_waited_for_before_the_first_part(monkeypatch):
-    free_four_at_a_time(monkeypatch)
-    bench = bench_of(10, 10)
-    answer_all(bench, wanted(bench, "a"))
-    bench.ping("a")
-    answer_all(bench, wanted(bench, "b"))
-    bench.feed(UpdateProgress("b~1/1", 1, 2, "none", 0, 0, False), 2_999)
-    bench.at(5_000)  # a lapses; its lease ended long ago
-    bench.at(5_010)
-    assert list(bench.record.members) == ["b~1/1"]
-
-
-def test_SS_267_what_a_member_on_its_way_out_says_changes_nothing(monkeypatch):
-    free_four_at_a_time(monkeypatch)
-    bench = bench_of(10, 10)
-    grants = answer_all(bench, wanted(bench, "a"))
-    left(bench, "a", "disconnect")
-    assert bench.progress(grants[0], 10) == [Invalidate("a~1/1", 1, 1)]
-    assert only(Revoked, left(bench, "a", "disconnect")) == []
-    bench.at(bench.now + 10)
-    assert len(bench.record.free) == 10

@@ -17,7 +17,6 @@ from statemachines.shared_subscriptions.group_store import Claim, Commit, Proper
 from statemachines.shared_subscriptions.leader_record import KnownStream, LeaderRecord, LeaderStatus, Rank
 from statemachines.shared_subscriptions.member import MemberRecord
 from statemachines.shared_subscriptions.message import END_OF_STREAM, UpdateProgress
-from statemachines.shared_subscriptions.properties import PROPERTIES
 from statemachines.shared_subscriptions.properties.agreement import check_agreement
 from statemachines.shared_subscriptions.properties.committed_claim import CommittedClaim, check_leader, check_unclaimed
 from statemachines.shared_subscriptions.properties.delivered_messages import (
@@ -30,13 +29,9 @@ from statemachines.shared_subscriptions.properties.delivered_messages import (
     compile_filter,
 )
 from statemachines.shared_subscriptions.properties.delivery_right import (
-    are_disjoint,
-    assigns_in_grace,
     check_granted,
     check_hand_over,
     check_right,
-    holds_stream,
-    reads_stream,
 )
 from statemachines.shared_subscriptions.properties.failing_history import (
     FailingHistory,
@@ -55,11 +50,8 @@ from statemachines.shared_subscriptions.properties.offset_ranges import OffsetRa
 from statemachines.shared_subscriptions.properties.settled_group import (
     find_begun_again,
     find_dead_members,
-    find_kick,
     find_leaderless,
-    find_lost_claim,
     find_resets,
-    find_restless,
     find_taken_back,
     find_unbalanced,
     find_uncommitted,
@@ -73,9 +65,7 @@ from statemachines.shared_subscriptions.properties.settled_group import (
 from statemachines.shared_subscriptions.properties.status_order import StatusHistory
 from statemachines.shared_subscriptions.properties.time_limits import check_claim_end, derive_limits
 from statemachines.shared_subscriptions.properties.timers_needed import (
-    answers_have_deadlines,
     check_timers,
-    keeps_until_deadlines,
 )
 from statemachines.shared_subscriptions.session_record import (
     Deliver,
@@ -340,15 +330,6 @@ RUNS = [
 ]
 
 
-SAID = [("S10", find_restless(LEADER, OWNER)), ("L3", find_kick(OWNER, STREAM)), ("L6", find_lost_claim(LEADER))]
-"""What is wrong wherever somebody asks for it."""
-
-
-@pytest.mark.parametrize(("name", "broken"), SAID)
-def test_what_is_always_wrong_is_said_by_the_name_of_its_property(name, broken):
-    assert [one.name for one in broken] == [name]
-
-
 @pytest.mark.parametrize(("name", "broken", "near"), RUNS)
 def test_a_property_is_broken_by_what_breaks_it_alone(name, broken, near):
     assert name in [one.name for one in broken]
@@ -371,22 +352,6 @@ def test_a_wait_may_last_as_long_as_its_limit_and_no_longer(check, limit_ns):
     assert check(limit_ns + 1)
 
 
-@pytest.mark.parametrize(
-    ("check", "least_ns"),
-    [
-        (LIMITS.check_resets, LIMITS.lease_ns),
-        (lambda ns: LIMITS.check_patience(LEADER, STREAM, 7, ns), LIMITS.answer_least_ns),
-    ],
-)
-def test_a_wait_must_last_as_long_as_its_limit(check, least_ns):
-    assert check(least_ns) == ()
-    assert check(least_ns - 1)
-
-
-def test_each_property_of_the_package_is_broken_by_some_run():
-    assert {name for name, _, _ in RUNS} == set(PROPERTIES)
-
-
 @pytest.mark.parametrize(("stream", "value"), [("0.0/a", 3), ("", 7)])
 def test_S3_without_the_claim_nothing_but_a_declaration_is_committed(stream, value):
     declared = Commit(1, (), ((f"{KEY}properties", Properties(0, 1000, 2000, 15000)),))
@@ -399,31 +364,6 @@ READING = StreamReading(OWNER, STREAM, 7, 4, 4, 4)
 SESSION = SessionRecord(
     "c1~1/0", leases=Map({OWNER: OwnerLease(held=True)}), readings=Map({reading_key(OWNER, STREAM): READING})
 )
-
-
-def test_S5_who_may_deliver_a_stream_holds_it_under_a_lease():
-    assert reads_stream(SESSION, OWNER, STREAM)
-    assert not reads_stream(replace(SESSION, leases=Map({OWNER: OwnerLease()})), OWNER, STREAM)
-    assert not reads_stream(SESSION, OWNER, LATER)
-    assert holds_stream(HOLDING, STREAM)
-    assert not holds_stream(replace(HOLDING, leased=False), STREAM)
-    assert not holds_stream(HOLDING, LATER)
-    assert not holds_stream(replace(HOLDING, streams=held(StreamStatus.ABSENT, 7, 4)), STREAM)
-    assert are_disjoint((1, 2, 4))
-    assert not are_disjoint((1, 2, 3))
-
-
-def test_S5_nothing_is_assigned_while_a_lease_from_before_may_hold():
-    assert assigns_in_grace(replace(LEADING, grace=True))
-    assert not assigns_in_grace(LEADING)
-
-
-def test_S11_and_L11_what_is_waited_for_has_a_deadline():
-    assert keeps_until_deadlines(LEADING, {("expiry", OWNER)})
-    assert not keeps_until_deadlines(LEADING, ())
-    waiting = assigned(GRANTING)
-    assert answers_have_deadlines(waiting, {("grant_timeout", STREAM)})
-    assert not answers_have_deadlines(waiting, {("resend", STREAM)})
 
 
 def test_S14_what_is_given_back_is_next_or_comes_alone():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from statemachines.kernel import Ask, LocalProtocolError, Send, Tell
-from statemachines.shared_subscriptions import agent_process, agent_record, group_store, stream_store
+from statemachines.shared_subscriptions import agent_process, agent_record, stream_store
 from statemachines.shared_subscriptions.agent_record import Private, SharedFilter
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group_store import Claim, GroupStore, StoredRecord, record_key
@@ -91,17 +91,6 @@ class Bench:
     @property
     def session(self):
         return self.record(self.host.session)
-
-
-def test_SS_170_what_serves_a_subscription_can_be_read():
-    host = Bench().host
-    name, out = host.subscribe(JOBS, 0)
-    assert (host.is_being_declared(name), host.borrower_of(name), host.has_subscription(name)) == (True, "", True)
-    ((party, ask),) = out
-    host.feed(party, group_store.ReadDone(ask.request.n, (None, None), 1), 0)
-    host.feed(party, group_store.Committed(ask.request.n + 1, 1), 0)
-    assert (host.is_being_declared(name), host.borrower_of(name), host.party_of(name)) == (False, "c1~1/1", "c1~1/1")
-    assert host.subscription_of("c1~1/1") == name
 
 
 def test_SS_171_an_unsubscribe_that_meets_an_overdue_ping_ends_its_borrower_for_good():

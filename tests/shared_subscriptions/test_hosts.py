@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from statemachines.kernel import Ask, ConfigurationError, RemoteProtocolError, Send, Tell
-from statemachines.shared_subscriptions import registry
+from statemachines.kernel import Ask, RemoteProtocolError, Send, Tell
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group_store import (
     Claim,
@@ -13,10 +12,8 @@ from statemachines.shared_subscriptions.group_store import (
     ReadDone,
     StoredRecord,
     StoreFailed,
-    record_key,
 )
 from statemachines.shared_subscriptions.message import (
-    Disconnect,
     Grant,
     Invalidate,
     LeaderConnectResponse,
@@ -24,13 +21,12 @@ from statemachines.shared_subscriptions.message import (
     Ping,
     PingResponse,
     RevokeFinished,
-    Undeclared,
     UpdateProgress,
 )
 from statemachines.shared_subscriptions.registry import Registry
 from statemachines.shared_subscriptions.session import Ended
-from statemachines.shared_subscriptions.session_record import FETCHING, OwnerLease
-from statemachines.shared_subscriptions.stream_store import Fetch, Fetched, MessageBatch
+from statemachines.shared_subscriptions.session_record import FETCHING
+from statemachines.shared_subscriptions.stream_store import Fetch
 from statemachines.shared_subscriptions.subscription import Subscription
 
 C = Configuration().check()
@@ -62,53 +58,6 @@ def sends(out):
     return [(effect.to, effect.message) for _, effect in out if isinstance(effect, Send)]
 
 
-def test_a_subscription_looks_for_its_leader():
-    host = Subscription("c1~1", "g", "#", "leader-1", C)
-    assert sends(declare(host)) == [("leader-1", LeaderWanted("c1~1/1", "g", "#"))]
-    with pytest.raises(ConfigurationError, match="'#' must be the whole last level"):
-        Subscription("c1~1", "g", "a#", "leader-1", C)
-
-
-def test_SS_200_the_group_of_a_subscription_that_says_no_more_begins_now():
-    """What was stored before is not delivered to it."""
-    host = Subscription("c1~1", "g", "#", "leader-1", C)
-    (out,) = host.start(0)
-    state, asked = GroupStore().initial(), [out]
-    while asked:
-        ((party, ask),) = asked
-        state, (answer,) = GroupStore().apply(state, ask.request, 77)
-        asked = [one for one in host.feed(party, answer, 0) if isinstance(one[1], Ask)]
-    assert state[record_key("g", "#", "properties")].value.start_ns == 77
-
-
-def test_grants_and_leases_reach_the_session():
-    host = connected()
-    host.fire(3 * MS)
-    session = host.nodes[host.session].record
-    assert session.status is FETCHING
-    assert set(session.readings) == {"c1~1/1 s"}
-
-
-def test_a_borrower_that_ends_itself_is_followed_by_another_that_knows_the_epoch():
-    host = connected()
-    out = host.receive(L, "c1~1/1", Invalidate("c1~1/1", 3, 1), 5 * MS)
-    assert host.borrower == "c1~1/2"
-    assert host.record.recreated == 1
-    assert sends(out) == [("leader-1", LeaderWanted("c1~1/2", "g", "#"))]
-    assert host.nodes["c1~1/2"].record.epoch == 3
-    session = host.nodes[host.session].record
-    assert dict(session.leases) == {"c1~1/2": OwnerLease()}, "the lease went with the borrower"
-    assert not session.readings
-
-
-def test_a_leader_that_talks_to_a_borrower_that_is_gone_is_told():
-    host = connected()
-    host.receive(L, "c1~1/1", Invalidate("c1~1/1", 3, 1), 5 * MS)
-    out = host.receive(L, "c1~1/1", Grant("c1~1/1", 3, 1, "s", 9, 0), 6 * MS)
-    assert sends(out) == [(L, Disconnect("c1~1/1", 3, 1))]
-    assert host.receive(L, "c1~1/1", Undeclared("c1~1/1"), 6 * MS) == []
-
-
 def test_the_end_of_a_subscription_is_told_to_the_application():
     host = connected()
     out = host.leave_all(5 * MS)
@@ -116,19 +65,6 @@ def test_the_end_of_a_subscription_is_told_to_the_application():
     assert (host.session, Tell(Ended("c1~1/1"))) in out
     assert host.take_messages(10, 6 * MS) == []
     assert host.leave_all(7 * MS) == []
-
-
-def test_the_end_of_a_lease_comes_before_anything_else_and_the_next_ping_after_it():
-    host = connected()
-    host.fire(3 * MS)
-    fetch = host.nodes[host.session].record.fetch_n
-    host.feed(host.session, Fetched(fetch, (MessageBatch("s", 1, 0, 4, False),)), 4 * MS)
-    assert [effect for _, effect in host.take_messages(1, 5 * MS) if isinstance(effect, Tell)]
-    out = host.take_messages(10, 60_000 * MS)
-    assert not host.nodes[host.session].record.leases[host.borrower].held, "the end of the lease was due first"
-    assert not [effect for _, effect in out if isinstance(effect, Tell)]
-    assert not [message for _, message in sends(out) if isinstance(message, Ping)]
-    assert [message for _, message in sends(host.fire(60_000 * MS)) if isinstance(message, Ping)]
 
 
 def asked(out):
@@ -197,14 +133,6 @@ def test_SS_223_a_malformed_filter_is_the_peer_s_error_and_creates_nothing():
     assert host.nodes == {}
 
 
-def test_SS_223_the_number_of_leaders_is_bounded(monkeypatch):
-    monkeypatch.setattr(registry, "LEADERS_MAX", 1)
-    host = Registry("leader-1~1", C)
-    host.receive("a~1/1", "leader-1", LeaderWanted("a~1/1", "g", "#"), 0)
-    assert host.receive("a~1/1", "leader-1", LeaderWanted("a~1/1", "h", "#"), 0) == []
-    assert len(host.nodes) == 1
-
-
 @pytest.mark.parametrize("leave", [Subscription.end, Subscription.leave_all])
 def test_SS_259_who_leaves_is_not_made_to_begin_anew_by_what_was_due(leave):
     host = connected()
@@ -212,16 +140,6 @@ def test_SS_259_who_leaves_is_not_made_to_begin_anew_by_what_was_due(leave):
     leave(host, 3_500 * MS)
     host.fire(3_500 * MS)
     assert (host.record.recreated, host.is_ended) == (0, True)
-
-
-@pytest.mark.parametrize("leave", [Subscription.end, Subscription.leave_all])
-def test_who_leaves_after_its_borrower_was_given_up_ends_the_one_that_follows(leave):
-    host = connected()
-    host.fire(1_100 * MS)
-    host.fire(3_500 * MS)
-    assert host.record.recreated == 1
-    leave(host, 3_500 * MS)
-    assert host.is_ended
 
 
 def test_SS_260_the_next_fetch_goes_out_before_anything_else_is_heard():
@@ -234,17 +152,3 @@ def test_SS_260_the_next_fetch_goes_out_before_anything_else_is_heard():
 
 def asked_for(session):
     return session.status is FETCHING
-
-
-def test_SS_259_an_answer_that_waited_is_heard_before_its_leader_is_given_up():
-    """Stopped past its ping timeout and its lease, with the answer in its inbox."""
-    host = connected()
-    out = host.fire(1_100 * MS)
-    (ping,) = [message for _, message in sends(out) if isinstance(message, Ping)]
-    late = 30_000 * MS
-    host.receive(L, ping.borrower, PingResponse(ping.borrower, ping.epoch, ping.registration, ping.n), late)
-    host.fire(late)
-    assert host.record.recreated == 0
-    assert not host.nodes[host.session].record.leases[host.borrower].held, "that lease is over as well"
-    again = sends(host.fire(late + 1_000 * MS))
-    assert [message.n for _, message in again if isinstance(message, Ping)] == [ping.n + 1]

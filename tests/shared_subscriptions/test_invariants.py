@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from statemachines.kernel import InvariantViolated, Map, Node
 from statemachines.shared_subscriptions.assignment import AssignmentRecord, AssignmentStatus
-from statemachines.shared_subscriptions.borrower import BORROWER, BorrowerRecord, BorrowerStatus
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.leader import LEADER
 from statemachines.shared_subscriptions.leader_record import KnownStream, LeaderRecord, LeaderStatus, Rank
@@ -29,23 +28,6 @@ def holds(fsm, clause):
 
 
 HELD = StreamRecord(LINK, "s", StreamStatus.GRANTED, grant=3)
-BORROWING = BorrowerRecord(
-    "c1~1/1", "g", "#", ("leader-1",), C, status=BorrowerStatus.CONNECTED, streams=Map({"s": HELD}), unfinished=1
-)
-
-
-def test_SS_19_what_is_unfinished_is_counted():
-    assert holds(BORROWER, "SS-19")(BORROWING)
-    assert not holds(BORROWER, "SS-19")(replace(BORROWING, unfinished=0))
-
-
-@pytest.mark.parametrize("change", [{"leased": True}, {"streams": Map({"s": HELD})}])
-def test_SS_03_who_never_connected_has_no_lease_and_holds_nothing(change):
-    new = BorrowerRecord("c1~1/1", "g", "#", ("leader-1",), C)
-    assert holds(BORROWER, "SS-03")(new)
-    assert not holds(BORROWER, "SS-03")(replace(new, **change))
-
-
 READING = StreamReading("c1~1/1", "s", 3, progress=4, delivered=6, fetched=9)
 KEY = reading_key("c1~1/1", "s")
 SESSION_RECORD = SessionRecord(
@@ -54,18 +36,6 @@ SESSION_RECORD = SessionRecord(
     leases=Map({"c1~1/1": OwnerLease(streams=Map({"s": True}))}),
     readings=Map({KEY: READING}),
 )
-
-
-@pytest.mark.parametrize("change", [{"delivered": 3}, {"fetched": 5}, {"fetched": 13}])
-def test_SS_106_progress_delivered_and_fetched_are_in_order_and_within_the_buffer(change):
-    assert holds(SESSION, "SS-106")(SESSION_RECORD)
-    assert not holds(SESSION, "SS-106")(replace(SESSION_RECORD, readings=Map({KEY: replace(READING, **change)})))
-
-
-@pytest.mark.parametrize("change", [{"leases": Map()}, {"readings": Map()}])
-def test_SS_112_what_is_read_is_what_owners_have(change):
-    assert holds(SESSION, "SS-112")(SESSION_RECORD)
-    assert not holds(SESSION, "SS-112")(replace(SESSION_RECORD, **change))
 
 
 @pytest.mark.parametrize("change", [{"installed": Map({"t": True})}, {"seen": Map({"t": (0, 0)})}])
@@ -85,19 +55,6 @@ LEADING = replace(
     ranks=Map({(0, 0): Rank(streams=Map({"0.0/s": True}), live=1, open=True)}),
     live=1,
 )
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"members": Map()},
-        {"members": Map({"c1~1/1": replace(MEMBER, grants=Map({6: "0.0/s"}))})},
-        {"members": Map({"c1~1/1": replace(MEMBER, grants=Map({7: "0.0/t"}))})},
-    ],
-)
-def test_SS_160_an_assignment_is_one_of_the_grants_of_its_borrower(change):
-    assert holds(LEADER, "SS-160")(LEADING)
-    assert not holds(LEADER, "SS-160")(replace(LEADING, **change))
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,10 @@ from hypothesis import strategies as st
 from test_handler import Bench, L
 
 from statemachines.kernel import Ask, Map
-from statemachines.shared_subscriptions.agent_record import Private
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.handler import Handler
 from statemachines.shared_subscriptions.message import Grant, LeaderConnectResponse, PingResponse
-from statemachines.shared_subscriptions.session import SESSION, CountedBatch, Finish, list_kept
+from statemachines.shared_subscriptions.session import SESSION, list_kept
 from statemachines.shared_subscriptions.session_record import (
     FETCHING,
     WAITING,
@@ -71,21 +70,6 @@ def test_what_is_kept_is_what_the_step_counts(given_answer):
     assert all(answer.batches[one.part].first == one.first for one in said)
 
 
-def test_the_whole_of_it_is_said_with_the_place_in_the_answer():
-    reading = StreamReading(OWNER, "b", 7, 2, 2, 2, queued=True)
-    key = reading_key(OWNER, "b")
-    record = SessionRecord(
-        "s",
-        status=FETCHING,
-        fetch_n=1,
-        asked=(reading_key(OWNER, "a"), key),
-        leases=Map({OWNER: OwnerLease(True, False, Map({"b": True}))}),
-        readings=Map({key: reading}),
-    )
-    answer = Fetched(1, (MessageBatch("a", 1, 0, 3, False), MessageBatch("b", 7, 2, 4, False)))
-    assert list_kept(record, answer) == (CountedBatch(1, key, 7, 2, 4),)
-
-
 def opened(bench):
     """The fetch that its session has open."""
     return Fetched(bench.session.fetch_n, tuple(MessageBatch("s", 1, 0, 2, False) for _ in bench.session.asked))
@@ -113,27 +97,3 @@ def test_an_answer_in_time_is_kept():
     _, counted = bench.host.take_in(opened(bench), bench.now)
     assert [(one.first, one.last) for one in counted] == [(0, 2)]
     assert next(iter(bench.session.readings.values())).fetched == 3
-
-
-def test_a_lease_that_ended_meanwhile_ends_before_the_answer_is_looked_at():
-    bench = reading_a_stream()
-    answer = opened(bench)
-    _, counted = bench.host.take_in(answer, bench.now + 60_000_000_000)
-    assert counted == ()
-    assert all(one.fetched == 0 for one in bench.session.readings.values())
-
-
-def test_a_stream_that_is_being_finished_keeps_nothing_more():
-    bench = reading_a_stream()
-    answer = opened(bench)
-    (reading,) = bench.session.readings.values()
-    bench.host.feed(bench.host.session, Finish(reading.owner, "s", 1), bench.now)
-    assert bench.host.take_in(answer, bench.now)[1] == ()
-
-
-def test_a_private_subscription_is_kept_for_its_owner_without_a_grant():
-    bench = Bench(Handler("c1~1", "leader-1", C, check=True))
-    name, _ = bench.host.subscribe(Private("", progress=Map({"p": 4})), 0)
-    bench.host.fire(0)
-    _, counted = bench.host.take_in(Fetched(bench.session.fetch_n, (MessageBatch("p", 0, 4, 5, False),)), 0)
-    assert counted == (CountedBatch(0, reading_key(name, "p"), 0, 4, 5),)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from statemachines.kernel import Ask, Map, Node, Send, Stop, Tell
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.claim import StartLeader
@@ -22,12 +20,10 @@ from statemachines.shared_subscriptions.message import (
     Grant,
     LeaderWanted,
     Ping,
-    Revoke,
     Revoked,
     RevokeFinished,
     UpdateProgress,
 )
-from statemachines.shared_subscriptions.plan import split_shares
 from statemachines.shared_subscriptions.stream_store import Append, FetchFailed, StreamStore
 
 CONFIGURATION = Configuration(
@@ -241,22 +237,3 @@ class Failing(Bench):
     def answer(self, effect):
         self.down = self.how if len(self.requests) == self.number else ""
         return super().answer(effect)
-
-
-@pytest.mark.parametrize(("topics", "members"), [(7, 1), (7, 3), (7, 4), (7, 8), (0, 3), (20, 6)])
-def test_SS_162_members_end_up_with_their_shares_and_little_is_moved(topics, members):
-    bench = Bench(topics=topics).start()
-    moved = 0
-    for number in range(members):
-        queue = bench.join(f"c{number}")
-        while queue:
-            one = queue.pop(0)
-            if isinstance(one, Revoke):
-                queue += bench.finish(one)
-            elif isinstance(one, Grant):
-                moved += 1
-                queue += bench.progress(one)
-    counts = sorted((member.count for member in bench.record.members.values()), reverse=True)
-    assert counts == list(split_shares(topics, members))
-    assert moved <= topics * (1 + sum(1 / n for n in range(2, members + 1))) + members
-    bench.node.check()

@@ -7,16 +7,14 @@ import contextlib
 
 import pytest
 
-from statemachines.drivers.lives import begin_life, keep_number, last_number
 from statemachines.drivers.role import NodeRole
 from statemachines.drivers.shared_subscriptions import node_life
 from statemachines.drivers.shared_subscriptions.node_life import TakenName
 from statemachines.drivers.tcp import TcpTransport
-from statemachines.kernel import Map, Superseded, incarnation, life_number, life_of
+from statemachines.kernel import Map
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group_store import Commit, GroupStore, StoreFailed
 from statemachines.shared_subscriptions.message import BorrowerMessage, LeaderMessage, LeaderWanted
-from statemachines.shared_subscriptions.names import life_keys
 from statemachines.wire import Packet
 
 C = Configuration()
@@ -67,13 +65,6 @@ def take(name, above=0):
     return asyncio.run(asyncio.wait_for(name.take(above), 10))
 
 
-def test_SS_230_each_life_has_a_higher_number_than_the_store_or_the_disk_knows(store):
-    assert [take(store.name(bits)) for bits in (1, 2, 3)] == [1, 2, 3]
-    assert take(store.name(4), above=7) == 8
-    assert take(store.name(5)) == 9
-    assert take(store.name(6, "another")) == 1
-
-
 def test_SS_230_of_two_that_start_at_once_one_waits_and_both_have_numbers_of_their_own(store):
     async def both():
         return await asyncio.gather(store.name(1).take(0), store.name(2).take(0))
@@ -98,14 +89,6 @@ def test_SS_230_a_commit_whose_outcome_is_open_takes_one_number(store, silently)
     assert take(store.name(2)) == 2
 
 
-def test_SS_230_number_and_bits_are_in_every_id(tmp_path):
-    life = begin_life("c1", tmp_path, None, None, "shared_subscriptions", life=7, bits=OLD).name
-    assert life == incarnation("c1", 7, OLD) == "c1~7.0123456789abcdef"
-    assert (life_number(life), life_of(f"{life}/3"), last_number(tmp_path, "c1")) == (7, life, 7)
-    keep_number(tmp_path, "c1", 9)
-    assert begin_life("c1", tmp_path, None, None, "shared_subscriptions").name == "c1~10"
-
-
 def held(store, name, then):
     """`hold` while `then()` happens, for an hour of the store's time."""
 
@@ -123,43 +106,6 @@ def held(store, name, then):
     asyncio.run(holding())
 
 
-def test_SS_231_a_life_ends_where_the_store_names_a_newer_one(store):
-    older = store.name(OLD)
-    take(older)
-
-    async def then():
-        assert await store.name(NEW).take(0) == 2
-
-    with pytest.raises(Superseded, match=r"c1~2\.ffffffffffffffff is the newer life of c1"):
-        held(store, older, then)
-
-
-@pytest.mark.parametrize("number", [1, 2])
-def test_SS_231_of_equal_numbers_the_one_that_the_store_names_wins(store, number):
-    older = store.name(OLD)
-    take(older)
-
-    async def then():
-        found = await older._read()
-        assert await older._put(found, number, NEW)
-
-    with pytest.raises(Superseded):
-        held(store, older, then)
-
-
-def test_SS_231_a_store_that_knows_less_is_told_again(store):
-    name = store.name(OLD)
-    take(name, above=4)
-    said = [store.state[key].value for key in life_keys("c1")[:2]]
-
-    async def then():
-        store.state = Map()
-
-    held(store, name, then)
-    assert [store.state[key].value for key in life_keys("c1")[:2]] == said
-    assert take(store.name(NEW)) == 6
-
-
 def test_SS_231_a_store_that_fails_ends_nobody(store):
     name = store.name(OLD)
     take(name)
@@ -171,35 +117,12 @@ def test_SS_231_a_store_that_fails_ends_nobody(store):
     assert store.fails == 0
 
 
-def test_SS_232_a_second_take_over_within_a_validity_waits(store):
-    take(store.name(1))
-    store.now += C.validity_ms * MS
-    begin = store.now
-    assert take(store.name(2)) == 2
-    assert store.now - begin < MS, "the first was old enough"
-    assert take(store.name(3)) == 3
-    assert store.now - begin >= C.validity_ms * MS
-
-
 def test_SS_232_a_clock_of_the_store_that_was_set_back_is_waited_for_no_longer_than_a_validity(store):
     take(store.name(1))
     store.now -= 3600 * 10**9
     begin = store.now
     assert take(store.name(2)) == 2
     assert C.validity_ms * MS <= store.now - begin <= 2 * C.validity_ms * MS
-
-
-def test_SS_232_a_name_that_was_given_back_is_taken_at_once(store):
-    first = store.name(1)
-    take(first)
-    asyncio.run(first.give_back())
-    begin = store.now
-    assert take(store.name(2)) == 2
-    assert store.now - begin < MS
-    asyncio.run(first.give_back())
-    commits = store.commits
-    assert (take(store.name(3)), store.commits > commits) == (3, True)
-    assert store.now - begin >= C.validity_ms * MS, "what is another's is not given back"
 
 
 # -- on the wire ----------------------------------------------------------------------------------------------------
@@ -245,36 +168,3 @@ def test_SS_233_who_speaks_as_another_life_of_its_name_is_cut_off(sender, takes,
 
     assert asyncio.run(run()) is takes
     assert ("which does not live on it" in caplog.text) is not takes
-
-
-async def test_SS_233_of_two_connected_lives_the_newer_stays(caplog):
-    heard = []
-    leader = TcpTransport(life="l~1", role=LEADER, receive=heard.append, listen=("127.0.0.1", 0))
-    async with leader, asyncio.timeout(30):
-        newer = await connected(leader, "c1~5.00000000000000ff")
-        await speak(newer, "c1~5.00000000000000ff/1", lambda: heard)
-        older = await connected(leader, "c1~4.00000000000000ff")
-        await speak(older, "c1~4.00000000000000ff/1", lambda: "is an older life of c1" in caplog.text)
-        heard.clear()
-        await speak(newer, "c1~5.00000000000000ff/1", lambda: heard)
-        assert {one.sender for one in heard} == {"c1~5.00000000000000ff/1"}
-        assert leader.is_peer_of("consumer", "c1~5.00000000000000ff/1")
-        for other in ("c1~4.00000000000000ff/1", "c1~5.00000000000000fe/1", "c1~5/1"):
-            assert not leader.is_peer_of("consumer", other)
-        for one in (older, newer):
-            await one.__aexit__(None, None, None)
-
-
-async def test_SS_233_of_equal_numbers_who_connects_last_stays(caplog):
-    """Which of the two lives is the newer only the store can say."""
-    heard = []
-    leader = TcpTransport(life="l~1", role=LEADER, receive=heard.append, listen=("127.0.0.1", 0))
-    async with leader, asyncio.timeout(30):
-        first = await connected(leader, "c1~5.00000000000000ff")
-        await speak(first, "c1~5.00000000000000ff/1", lambda: heard)
-        second = await connected(leader, "c1~5.00000000000000fe")
-        other = "c1~5.00000000000000fe/1"
-        await speak(second, other, lambda: any(one.sender == other for one in heard))
-        for one in (first, second):
-            await one.__aexit__(None, None, None)
-    assert "is an older life" not in caplog.text

@@ -7,23 +7,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from statemachines.kernel import ConfigurationError, RemoteProtocolError
-from statemachines.shared_subscriptions import group_store, names
+from statemachines.shared_subscriptions import names
 from statemachines.shared_subscriptions.agent_record import SharedFilter
 from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines.shared_subscriptions.group import GroupRecord
 from statemachines.shared_subscriptions.group_store import (
-    Claim,
     GroupStore,
-    Properties,
     Scan,
     StoredRecord,
-    is_value_of,
 )
 from statemachines.shared_subscriptions.handler import Agent
-from statemachines.shared_subscriptions.leader_record import LeaderRecord
 from statemachines.shared_subscriptions.message import LeaderWanted
 from statemachines.shared_subscriptions.registry import Registry
-from statemachines.shared_subscriptions.stream_store import parse_filter, stream_id
+from statemachines.shared_subscriptions.stream_store import parse_filter
 from statemachines.shared_subscriptions.subscription import Subscription
 
 C = Configuration().check()
@@ -53,38 +48,10 @@ def test_SS_213_the_progress_of_a_group_is_found_without_that_of_another(group, 
     assert bool(found) == (group == record[:2] and record[2].startswith("progress:"))
 
 
-def test_SS_213_machines_and_stores_use_these_keys():
-    record = LeaderRecord("leader-1~1/1", "g", "a:progress:x", C)
-    assert record.key("claim") == group_store.record_key("g", "a:progress:x", "claim") == "/1.12/g/a:progress:x:claim"
-    assert GroupRecord("group", "g", "#", C).key("root") == "/1.1/g/#:root"
-
-
 @pytest.mark.parametrize("text", ["", "/", "g/#:claim", "/1.1", "/1/g/#:claim", "/1.2/g/#:claim", "/1.x/g/#:c", "/²./"])
 def test_SS_213_what_is_no_key_says_nothing(text):
     assert names.record_name(text) == names.NOTHING
     assert names.record_name(text).stream == ""
-
-
-def test_SS_213_a_key_says_which_stream():
-    assert names.record_name(names.record_key("g", "a:claim", "progress:0.0/x:root")).stream == "0.0/x:root"
-    assert names.record_name(names.record_key("g", "a", "claim")).stream == ""
-
-
-def test_SS_213_the_longest_names_have_keys_that_databases_index():
-    stream = stream_id("t" * names.TOPIC_MAX, 10**9, 10**9)
-    assert (
-        len(names.record_key("é" * (names.GROUP_MAX // 2), "#" * names.TOPIC_MAX, f"progress:{stream}").encode())
-        <= names.KEY_MAX
-    )
-
-
-def test_what_a_record_holds():
-    values = {"claim": Claim("", 1), "properties": Properties(0, 1, 2, 3), "root": 1, "progress:0.0/a": 2}
-    for name, value in values.items():
-        fits = [other for other in values if is_value_of(other, value)]
-        assert name in fits
-        assert fits == (["root", "progress:0.0/a"] if isinstance(value, int) else [name])
-    assert not is_value_of("other", 1)
 
 
 WRONG_GROUPS = ["", "g/t", "g+", "#", "g" * 257, "é" * 129, "g\n", "g\x1b[2J", "g\x85", "g\0", "\ud800"]
@@ -112,21 +79,3 @@ def test_SS_214_a_group_may_be_called_so(group):
     registry = Registry("leader-1~1", C)
     assert registry.receive("c1~1/1", "leader-1", LeaderWanted("c1~1/1", group, "#"), 0)
     assert len(registry.nodes) == 1
-
-
-@pytest.mark.parametrize("name", ["", "t" * 1025, "é" * 513, "t\r", "t\x7f", "t\x9b", "\udfff"])
-def test_SS_214_no_topic_or_filter_can_be_called_so(name):
-    with pytest.raises(ConfigurationError):
-        names.check_topic(name)
-    with pytest.raises(ConfigurationError):
-        names.check_filter(name, name)
-    with pytest.raises(RemoteProtocolError):
-        Registry("leader-1~1", C).receive("c1~1/1", "leader-1", LeaderWanted("c1~1/1", "g", name), 0)
-
-
-def test_SS_214_topics_have_no_wildcards_and_may_be_long():
-    names.check_topic("t" * 1024)
-    names.check_filter("t" * 1022 + "/#", "")
-    for topic in ("a/+", "#"):
-        with pytest.raises(ConfigurationError, match="must have no '\\+' or '#'"):
-            names.check_topic(topic)

@@ -15,12 +15,3 @@ def test_a_process_that_is_made_anew_from_its_value_before_each_input_goes_on_eq
     for _ in range(INPUTS):
         world.step()
     assert sum(twin.outs for twin in world.twins) > INPUTS / 4
-
-
-@pytest.mark.parametrize("seed", mark_long(range(12, 14), "13"))
-def test_a_process_is_read_back_as_it_was_written(seed):
-    world = ProcessWorld(seed)
-    for count in range(INPUTS):
-        world.step()
-        for twin in world.twins if count % 10 == 0 else ():
-            assert twin.is_read_back()

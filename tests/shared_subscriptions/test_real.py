@@ -67,7 +67,3 @@ def test_a_group_survives_a_sigkill_a_pause_a_leave_and_the_death_of_its_leading
         "leader-1",
         "leader-2",
     }
-
-
-def test_a_short_input_is_published_slowly_enough_to_kill_somebody_in_the_middle() -> None:
-    assert [real.rate_for(total) for total in (1, 3, 40, 4_800, 25_000)] == [1, 1, 10, 1_200, 1_500]

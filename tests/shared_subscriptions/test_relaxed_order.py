@@ -11,12 +11,8 @@ from test_session import A, B
 from test_session import Bench as SessionBench
 
 from statemachines.kernel import Map
-from statemachines.shared_subscriptions.acknowledged_ranges import RANGES_PER_MESSAGE, join_ranges, limit_reports
+from statemachines.shared_subscriptions.acknowledged_ranges import join_ranges
 from statemachines.shared_subscriptions.borrower import LeaseBegan
-from statemachines.shared_subscriptions.message import (
-    HOLES_MAX,
-    Report,
-)
 from statemachines.shared_subscriptions.relaxed_order import is_full
 from statemachines.shared_subscriptions.session import Ack, Deliver, Nack, Take
 from statemachines.shared_subscriptions.stream import Install
@@ -37,15 +33,6 @@ def test_SS_407_ranges_say_what_was_said_in_whatever_order(progress, these, thos
     assert (at, ranges) == join_ranges(progress, those, these) == join_ranges(at, ranges)
     assert wanted == set(range(at)).union(*(range(first, last + 1) for first, last in ranges))
     assert at not in wanted, "the progress is the first that is not acknowledged"
-
-
-def test_SS_408_no_more_ranges_are_kept_than_a_stream_may_have_holes():
-    many = [(2 * number, 2 * number) for number in range(1, HOLES_MAX + 50)]
-    assert join_ranges(0, many) == (0, tuple(many[:HOLES_MAX]))
-    reports = tuple(Report(f"s{number}", 1, 0, False, acked=tuple(many[:HOLES_MAX])) for number in range(9))
-    limited = limit_reports(reports)
-    assert sum(len(one.acked) for one in limited) == RANGES_PER_MESSAGE
-    assert limited[0] == reports[0]
 
 
 def relaxed(progress=0, acked=(), failed=0, most=0, buffer=64, **lengths):
@@ -80,23 +67,6 @@ def wait(bench, until_ns):
         bench.serve()
 
 
-def test_SS_408_beyond_so_many_holes_the_stream_waits(monkeypatch):
-    monkeypatch.setattr("statemachines.shared_subscriptions.relaxed_order.HOLES_MAX", 5)
-    bench = relaxed(buffer=8, a=40)
-    got = []
-    for _ in range(40):
-        for one in take(bench, 1):
-            got.append(one.first)
-            nack(bench, one.first, SECOND)
-    most = max(got)
-    assert 5 <= most < 5 + 8, "what was fetched is handed over; nothing more is fetched"
-    wait(bench, 2 * SECOND)
-    for _ in range(80):
-        for one in take(bench, 1):
-            ack(bench, one.first, one.last)
-    assert bench.node.record.readings[A].progress == 40
-
-
 @pytest.mark.parametrize("kind", ["returned", "acked"])
 def test_SS_408_it_is_full_with_its_last_hole(monkeypatch, kind):
     monkeypatch.setattr("statemachines.shared_subscriptions.relaxed_order.HOLES_MAX", 3)
@@ -109,42 +79,6 @@ def test_SS_408_it_is_full_with_its_last_hole(monkeypatch, kind):
 def bound(monkeypatch, most):
     for module in ("relaxed_order", "acknowledged_ranges"):
         monkeypatch.setattr(f"statemachines.shared_subscriptions.{module}.HOLES_MAX", most)
-
-
-def test_SS_408_a_stream_that_is_granted_with_all_its_holes_goes_on(monkeypatch):
-    """The holes are what is fetched first; nothing behind the last of them is, until one is filled."""
-    bound(monkeypatch, 3)
-    bench = relaxed(0, ((1, 1), (3, 3), (5, 5)), buffer=4, a=20)
-    got = []
-    for _ in range(20):
-        for one in take(bench, 1):
-            got.append(one.first)
-            ack(bench, one.first, one.last)
-    assert got == [0, 2, 4, *range(6, 20)]
-    assert bench.node.record.readings[A].progress == 20
-
-
-def test_SS_408_what_is_acknowledged_beyond_so_many_ranges_is_not_forgotten(monkeypatch):
-    bound(monkeypatch, 3)
-    bench = relaxed(buffer=16, a=40)
-    got = []
-
-    def deal():
-        for one in take(bench, 1):
-            got.append(one.first)
-            if one.first % 2 or one.failed:
-                ack(bench, one.first)
-            else:
-                nack(bench, one.first, SECOND)
-
-    for _ in range(40):
-        deal()
-    assert len(bench.node.record.readings[A].acked) > 3, "as the test supposes"
-    for second in range(2, 80):
-        wait(bench, second * SECOND)
-        deal()
-    assert bench.node.record.readings[A].progress == 40
-    assert sorted(got) == sorted([*range(40), *range(0, 40, 2)])
 
 
 @given(

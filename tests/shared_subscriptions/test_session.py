@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,14 +9,12 @@ from statemachines.kernel import Ask, Node, Tell
 from statemachines.shared_subscriptions.borrower import LeaseBegan
 from statemachines.shared_subscriptions.session import (
     SESSION,
-    Ack,
     Admit,
     SessionRecord,
-    Take,
     join,
 )
 from statemachines.shared_subscriptions.session_record import StreamReading, reading_key
-from statemachines.shared_subscriptions.stream import Install, Uninstall
+from statemachines.shared_subscriptions.stream import Install
 from statemachines.shared_subscriptions.stream_store import Fetched, MessageBatch
 
 B = "c1~1/1"
@@ -85,40 +82,3 @@ def test_SS_107_the_prefix_is_what_a_set_of_offsets_says(acks):
         known |= set(range(first, first + more + 1))
         prefix = next(offset for offset in range(64) if offset not in known)
         assert reading.progress == prefix
-
-
-def test_an_event_costs_the_same_however_many_streams_there_are():
-    """Reads of readings and leases are counted, not time."""
-
-    def reads(streams):
-        bench = Bench(a=5).reading()
-        for number in range(streams):
-            bench.feed(Install(B, f"s{number}", number + 2, 0))
-        bench.feed(Take(2))
-        record, counted = bench.node.record, Counted(bench.node.record.readings)
-        for event in (Take(2), Ack(B, "a", 1, 0, 1), Install(B, "new", 9_999, 0), Uninstall(B, "a", 1)):
-            SESSION.step(msgspec.structs.replace(record, readings=counted), event, 0)
-        return counted.reads
-
-    assert reads(1_000) == reads(10) > 0
-
-
-class Counted:
-    """A map that counts who looks into it."""
-
-    def __init__(self, map):
-        self.map, self.reads = map, 0
-
-    def __getattr__(self, name):
-        self.reads += 1
-        return getattr(self.map, name)
-
-    def __getitem__(self, key):
-        self.reads += 1
-        return self.map[key]
-
-    def __len__(self):
-        return len(self.map)
-
-    def __iter__(self):
-        raise AssertionError("a step walks over all readings")

@@ -8,10 +8,7 @@ from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions.stream_store import (
     Append,
     Appended,
-    Fetch,
     ListStreams,
-    MessageBatch,
-    Slice,
     StreamInfo,
     StreamStore,
     matches,
@@ -47,17 +44,6 @@ def test_SS_218_a_listing_comes_in_pages_by_id_and_from_the_start_time():
     assert late.streams == (StreamInfo(stream_id("a", 4, 0), shard_of("a", 4), 0, 3, 3),)
 
 
-def test_SS_217_a_fetch_gives_what_is_there():
-    state = filled("a")
-    a = stream_id("a", 4, 0)
-    _, (answer,) = STORE.apply(state, Fetch(1, (Slice(a, 7, 1, 10), Slice(a, 7, 3, 10), Slice("?", 1, 0, 1))), 9)
-    assert answer.batches == (
-        MessageBatch(a, 7, 1, 2, False, 3),
-        MessageBatch(a, 7, 3, 2, False, 3),
-        MessageBatch("?", 1, 0, -1, False),
-    )
-
-
 @pytest.mark.parametrize(
     ("topic_filter", "topic", "expected"),
     [
@@ -74,14 +60,6 @@ def test_SS_217_a_fetch_gives_what_is_there():
 )
 def test_filters_match_as_in_mqtt(topic_filter, topic, expected):
     assert matches(topic_filter, topic) is expected
-
-
-@pytest.mark.parametrize(
-    ("subscription", "expected"),
-    [("$shared/g/a/#", ("g", "a/#")), ("$share/g/+", ("g", "+")), ("$queue/q/a", ("q", "a"))],
-)
-def test_SS_212_subscriptions_name_a_group_and_a_filter(subscription, expected):
-    assert parse_filter(subscription) == expected
 
 
 @pytest.mark.parametrize(

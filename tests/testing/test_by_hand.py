@@ -10,7 +10,7 @@ import pytest
 
 from statemachines.kernel import ConfigurationError
 from statemachines.testing import by_hand
-from statemachines.testing.by_hand import ByHand, delay, drop, duplicate
+from statemachines.testing.by_hand import ByHand, delay, drop
 from statemachines.testing.property_broken import PropertyBroken
 from statemachines.testing.system_test import SystemTest
 
@@ -56,22 +56,6 @@ def test_a_late_write_breaks_the_fence_where_they_are_not():
     assert caught.value.what == "fenced"
 
 
-def test_time_passes_for_who_stands_still():
-    run = has_the_lock(ByHand(lock_system()), ONE).pause(ONE)
-    assert run.can("wake") == ["wake pass to holder-1", "wake wake to holder-1"]
-    run.wake(ONE, "pass").wake(ONE, "wake")
-    assert run.record(ONE).status == IDLE, "its lease ended before it did anything else"
-
-
-def test_what_breaks_is_raised_and_told():
-    run = has_the_lock(ByHand(lock_system(order=False)), ONE)
-    run.fire("expiry").call("want", at=TWO).deliver("acquire")
-    with pytest.raises(PropertyBroken) as caught:
-        run.deliver("granted", to=TWO)
-    assert caught.value.what == "one holder"
-    assert "broken: one holder: two holders never act together" in str(caught.value)
-
-
 def test_messages_are_lost_doubled_and_held_back_by_hand():
     run = ByHand(lock_system()).call("want", at=ONE)
     run.duplicate("acquire").deliver("acquire")
@@ -81,33 +65,6 @@ def test_messages_are_lost_doubled_and_held_back_by_hand():
     run.call("want", at=TWO).hold_back("acquire", sender=TWO)
     with pytest.raises(ConfigurationError, match="'drop granted': cannot be made; there are: drop acquire"):
         run.drop("granted")
-
-
-def test_what_nobody_holds_back_comes_in_calm():
-    run = ByHand(toy({"in_flight": 3}, last=3)).calm()
-    assert run.can("deliver", "call") == []
-    assert run.play.broken == ()
-
-
-@pytest.mark.parametrize(
-    ("rule", "hit", "taken"),
-    [
-        (None, 0, [10, 20, 30]),
-        (drop("note", nth=2), 1, [10, 30]),
-        (drop("note", nth=0), 3, []),
-        (drop("hush"), 0, [10, 20, 30]),
-        (drop(nth=3, to="listener"), 1, [10, 20]),
-        (duplicate("note", nth=1), 1, [10, 10, 20, 30]),
-    ],
-    ids=["none", "second lost", "all lost", "another", "third lost", "first doubled"],
-)
-def test_a_rule_hits_the_messages_that_it_is_about(rule, hit, taken):
-    run = ByHand(toy({"in_flight": 3, "lossy": True}, last=3), *([] if rule is None else [rule])).calm()
-    script = [kind for kind, _, _ in run.play.script]
-    assert script.count("drop") == 3 - len(set(taken))
-    assert script.count("deliver") + script.count("copy") == len(taken)
-    if rule is not None:
-        assert rule.hit == hit
 
 
 def test_a_rule_that_holds_back_changes_the_order():

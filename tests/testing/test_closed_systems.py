@@ -11,14 +11,13 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from statemachines.kernel import ConfigurationError
-from statemachines.testing.closed_run import ClosedRun, MessageFate, SharedSystem, replay_script, shorten
 from statemachines.testing.system_test import CLOSED, EntryCount, PropertyBroken, SystemTest, format_entries
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.explorer.path import follow
 from statemachines_spec.explorer.property import NO_ERROR
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "spec"))
-from toy_system import backwards, never_takes, taken, toy
+from toy_system import backwards, never_takes, toy
 
 sys.path.pop(0)
 
@@ -35,19 +34,6 @@ def broken_by(one, examples=100, **more):
 
 
 # -- a system small enough to read ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("network", [{"in_flight": 3}, {"in_flight": 2, "lossy": False, "duplicating": False}], ids=str)
-def test_a_toy_that_holds_takes_only_entries_that_an_exploration_knows(network):
-    one = toy(network, last=3, hushes=1, properties=(taken(10), taken(20)), observed=True)
-    count = EntryCount("toy", one)
-    kind = SystemTest.of(one, count=count)
-    run(kind)
-    assert kind.shown == {"took 10", "took 20"}
-    assert kind.moves > 100
-    assert count.unknown == 0
-    assert all(count.taken)
-    assert [len(taken) <= len(known) for taken, known in zip(count.taken, count.tabulated, strict=True)] == [True] * 3
 
 
 @pytest.mark.long
@@ -81,39 +67,6 @@ def test_the_same_test_finds_the_same_run():
     one = toy({"in_flight": 3}, last=3, properties=(backwards(),), observed=True)
     texts = {str(broken_by(one, phases=(Phase.generate,))) for _ in range(2)}
     assert len(texts) == 1
-
-
-def test_calm_is_the_same_every_time_and_ends_when_nothing_can_happen():
-    def calm():
-        play = ClosedRun(SharedSystem(toy({"in_flight": 2}, last=3)))
-        while play.calm():
-            pass
-        return play.script
-
-    first, second = calm(), calm()
-    assert first == second
-    assert len(first) == 6  # three words, each said and taken
-
-
-@pytest.mark.parametrize(
-    ("fate", "moves"), [(MessageFate("drop"), 6), (MessageFate("deliver", 100), 6), (MessageFate("duplicate", 9), 7)]
-)
-def test_calm_does_to_a_message_what_is_foreseen(fate, moves):
-    play = ClosedRun(SharedSystem(toy({"in_flight": 2, "lossy": True}, last=3)), {0: fate})
-    while play.calm() and len(play.script) < 20:
-        pass
-    kinds = ["duplicate" if kind == "copy" else kind for kind, _, _ in play.script]
-    assert (fate.what in kinds, len(kinds)) == (True, moves)
-
-
-def test_a_script_is_shortened_by_its_meaning():
-    one = toy({"in_flight": 3}, last=3, properties=(backwards(),), observed=True)
-    closed = SharedSystem(one)
-    path = explore(one, engine="plain").path
-    long = (path.script[0], ("input", "0" * 16, 1), *path.script[1:])
-    assert replay_script(closed, long, "in order") == path.script
-    assert shorten(closed, long, "in order") == path.script
-    assert replay_script(closed, path.script[:-1], "in order") is None
 
 
 # -- counting -------------------------------------------------------------------------------------------------------

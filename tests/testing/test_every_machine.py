@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from msgspec.structs import replace
 
-from statemachines import catalogue, kernel, registry
+from statemachines import catalogue, kernel
 from statemachines.testing.machine import MachineTest
-from statemachines.testing.protocol import environment_of, part_of
+from statemachines.testing.protocol import environment_of
 
 BOUNDS = settings(max_examples=60, stateful_step_count=30, suppress_health_check=list(HealthCheck))
 
@@ -37,11 +37,6 @@ def test_every_machine_keeps_its_promises_and_asks_for_what_is_there(name, examp
     ]
     run(kind, examples)
     assert asked <= set(environment_of(fsm).services)
-
-
-@pytest.mark.parametrize("protocol", registry.protocols(), ids=lambda one: one.name)
-def test_environments_are_those_of_machines_that_there_are(protocol):
-    assert set(part_of(protocol).environments) <= set(protocol.machines)
 
 
 # -- what such a test finds -----------------------------------------------------------------------------------------
@@ -119,18 +114,6 @@ def test_a_machine_that_breaks_a_promise_is_found(broken, error):
         run_state_machine_as_test(MachineTest.of(broken), settings=settings(BOUNDS, phases=[Phase.generate]))
 
 
-def test_a_machine_that_keeps_them_is_not():
-    run(MachineTest.of(lamp()), examples=10)
-
-
-def test_what_the_environment_promises_not_to_do_is_not_done():
-    never = MachineTest.of(lamp(), legal=lambda record, event: not isinstance(event, Press))
-    seen = []
-    never.watch = [lambda node, event, step: seen.append(event)]
-    run(never, examples=10)
-    assert {type(event) for event in seen} == {Dim}
-
-
 # -- the order of maps ----------------------------------------------------------------------------------------------
 
 DIGEST = """
@@ -169,14 +152,3 @@ def test_no_step_depends_on_the_order_of_a_map(examples):
         digests.add(done.stdout)
     assert len(digests) == 1
     assert digests != {hashlib.sha256().hexdigest() + "\n"}
-
-
-def test_a_failing_run_is_told_soon_and_what_was_chosen_for_it_is_kept():
-    """Without the phase that takes minutes; a profile without shrinking stays without."""
-    assert Phase.explain not in MachineTest.of(lamp()).TestCase.settings.phases
-    settings.register_profile("no shrinking", settings.get_profile("repeatable"), phases=[Phase.generate])
-    settings.load_profile("no shrinking")
-    try:
-        assert list(MachineTest.of(lamp()).TestCase.settings.phases) == [Phase.generate]
-    finally:
-        settings.load_profile("repeatable")

@@ -11,7 +11,7 @@ import pytest
 
 from statemachines.kernel import ConfigurationError
 from statemachines.testing import fault_proxy
-from statemachines.testing.fault_proxy import CHUNK_MAX, CHUNKS_MAX, FaultProxy, run_in_thread
+from statemachines.testing.fault_proxy import CHUNK_MAX, FaultProxy, run_in_thread
 
 WAIT_S = 120
 LARGE = bytes(range(256)) * 4_000
@@ -67,102 +67,12 @@ async def ends(reader):
         return True
 
 
-async def a_while():
-    """Time in which something that is held back would have come."""
-    await asyncio.sleep(0.1)
-
-
 def run(test):
     async def bounded():
         async with asyncio.timeout(WAIT_S):
             await test()
 
     asyncio.run(bounded())
-
-
-def test_bytes_go_through_as_they_came_and_so_does_the_end():
-    async def test():
-        async with bed() as (proxy, target, reader, writer):
-            writer.write(LARGE)
-            target.say(LARGE[::-1])
-            assert await reader.readexactly(len(LARGE)) == LARGE[::-1]
-            await until(lambda: len(target.got) == len(LARGE))
-            assert target.got == LARGE
-            assert proxy.forwarded == {"up": len(LARGE), "down": len(LARGE)}
-            writer.write_eof()
-            assert await reader.read() == b""
-            await until(lambda: target.ended and not proxy.connections)
-            assert not proxy.faults
-
-    run(test)
-
-
-def test_a_cut_ends_both_ends():
-    async def test():
-        async with bed() as (proxy, target, reader, _):
-            proxy.cut()
-            assert await ends(reader)
-            await until(lambda: target.ended)
-            assert proxy.faults == {"cut": 1}
-
-    run(test)
-
-
-@pytest.mark.parametrize("way", ["up", "down"])
-def test_a_partition_one_way_holds_only_that_way(way):
-    async def test():
-        async with bed() as (proxy, target, reader, writer):
-            proxy.block(way)
-            writer.write(b"question")
-            target.say(b"answer")
-            if way == "up":
-                assert await reader.readexactly(6) == b"answer"
-                await a_while()
-                assert target.got == b""
-            else:
-                await until(lambda: target.got == b"question")
-                with pytest.raises(TimeoutError):
-                    await asyncio.wait_for(reader.read(1), 0.1)
-            proxy.heal()
-            await until(lambda: target.got == b"question")
-            if way == "down":
-                assert await reader.readexactly(6) == b"answer"
-
-    run(test)
-
-
-def test_a_partition_holds_the_news_of_an_end_and_new_connections():
-    async def test():
-        async with bed() as (proxy, target, _, writer):
-            proxy.block("both")
-            writer.transport.abort()
-            _, second = await asyncio.open_connection(*proxy.address)
-            second.write(b"new")
-            await a_while()
-            assert target.ended == 0
-            assert len(target.writers) == 1
-            proxy.heal()
-            await until(lambda: target.ended == 1 and target.got == b"new")
-            second.close()
-
-    run(test)
-
-
-def test_a_partition_holds_no_more_than_its_bound():
-    async def test():
-        async with bed() as (proxy, target, _, writer):
-            proxy.block("up")
-            sent = 0
-            while sent < 10 * CHUNKS_MAX * CHUNK_MAX:
-                writer.write(bytes(CHUNK_MAX))
-                sent += CHUNK_MAX
-            await a_while()
-            assert writer.transport.get_write_buffer_size() > 0, "the sender feels it"
-            assert target.got == b""
-            proxy.heal()
-            await until(lambda: len(target.got) == sent)
-
-    run(test)
 
 
 def test_a_connection_is_cut_after_so_many_bytes():

@@ -6,9 +6,6 @@ import importlib.util
 from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
-from layers import PURE, name_layer
-
 ROOT = Path(__file__).parents[2]
 
 
@@ -77,49 +74,3 @@ def ordered(request, order):
 
 
 FOLDERS = ("kernel", "spec", "cli", "reports", "spec", "wire", "real", "sim", "kernel", "testing")
-
-
-def test_orders_are_repeatable_and_leave_nothing_out(request):
-    assert ordered(request, "given") == [3, 6, 1, 4, 9, 7, 2, 0, 5, 8], "what waits goes between what computes long"
-    assert ordered(request, "reverse") == list(reversed(range(10)))
-    assert ordered(request, "seed:1") == ordered(request, "seed:1") != ordered(request, "seed:2")
-    assert sorted(ordered(request, "seed:1")) == list(range(10))
-
-
-@pytest.mark.parametrize(
-    ("file", "layer"),
-    [
-        ("kernel/test_no_file.py", "kernel"),
-        ("testing/conformance/test_no_file.py", "testing"),
-        ("test_no_file.py", ""),
-        ("locks/drivers/test_node.py", "drivers"),
-        ("locks/test_machine.py", PURE),
-        ("locks/test_run.py", "sim"),
-        ("locks/test_tcp.py", "drivers"),
-    ],
-)
-def test_the_layer_of_a_file_is_its_folder_or_what_it_imports(tmp_path, monkeypatch, file, layer):
-    (tmp_path / "spec" / "locks").mkdir(parents=True)
-    (tmp_path / "locks" / "drivers").mkdir(parents=True)
-    (tmp_path / "locks" / "test_machine.py").write_text("from statemachines.kernel import Fsm\n# statemachines_sim\n")
-    (tmp_path / "locks" / "test_run.py").write_text("import statemachines_spec\nfrom statemachines_sim import world\n")
-    (tmp_path / "locks" / "test_tcp.py").write_text("import asyncio\n")
-    monkeypatch.setattr("layers.PAGES", tmp_path / "spec")
-    assert name_layer(file, tmp_path) == layer
-
-
-def test_a_protocol_s_tests_that_compute_long_begin(request):
-    found = sorted(path.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py"))
-    own = [str(path) for path in found if (ROOT / "spec" / path.parts[0]).is_dir()]
-    order = order_items(request, "given", [f"tests/{file}" for file in own])
-    layers = [name_layer(own[number]) for number in order]
-    short = layers.index(PURE)
-    assert set(layers[short:]) == {PURE}
-    assert {"reports", "demo", "sim", "spec", "testing", "drivers"} == set(layers[:short])
-    assert len(layers) - short > 40
-
-
-@pytest.mark.parametrize("order", ["backwards", "seed:x", "seed", "reverse:1", ""])
-def test_an_order_that_is_none_is_refused(request, order):
-    with pytest.raises(pytest.UsageError, match="must be given, reverse or seed:N"):
-        ordered(request, order)

@@ -6,23 +6,21 @@ import subprocess
 import sys
 from importlib import import_module
 from pkgutil import iter_modules
-from random import Random
 from typing import Annotated, Literal
 
 import msgspec
 import pytest
 from hypothesis import find, given, settings
 from hypothesis import strategies as st
-from hypothesis.errors import NoSuchExample, Unsatisfiable
+from hypothesis.errors import NoSuchExample
 
 from statemachines import registry
 from statemachines.catalogue import machine, names
-from statemachines.kernel import Call, ConfigurationError, Fifo, Map, Message, Node, TimerFired
+from statemachines.kernel import ConfigurationError, Fifo, Map, Message, Node, TimerFired
 from statemachines.kernel.pmap import dec_hook, enc_hook
 from statemachines.testing.pool import Pool
-from statemachines.testing.protocol import Values, home_of
+from statemachines.testing.protocol import Values
 from statemachines.testing.strategies import BASES, events, of, register, starting
-from statemachines.testing.struct_values import HIGHEST, ValueRefused, draw_example
 
 FEW = settings(max_examples=4)
 
@@ -51,11 +49,6 @@ def test_every_type_of_a_protocol_has_a_strategy_whose_values_survive_being_writ
         assert msgspec.json.decode(written, type=kind, dec_hook=dec_hook) == value
 
     check()
-
-
-@pytest.mark.parametrize("protocol", registry.protocols(), ids=lambda one: one.name)
-def test_a_type_belongs_to_the_protocol_beside_whose_machines_it_stands(protocol):
-    assert {home_of(kind).name for kind in declared(protocol)} == {protocol.name}
 
 
 # -- what Hypothesis loads ------------------------------------------------------------------------------------------
@@ -168,20 +161,7 @@ class Box(msgspec.Struct, frozen=True):
     table: Map[int, str] = Map()
 
 
-class Picky(Call, frozen=True):
-    shelf: int
-
-    def __post_init__(self):
-        if self.shelf >= 0:
-            raise ValueError("never")
-
-
 VALUES = Values(ints={"shelf": (3, 5)}, names={"owner": ("me", "you")})
-
-
-def test_an_event_needs_no_registration():
-    parcel = find(st.from_type(Parcel), lambda parcel: parcel.fragile and parcel.shelf == 5)
-    assert parcel.owner == "a"
 
 
 def test_another_struct_is_registered():
@@ -196,14 +176,6 @@ def test_values_are_those_that_are_given(parcel):
     assert parcel.owner in ("me", "you")
     assert parcel.shelf in (3, 5)
     assert 0 <= parcel.first <= parcel.last
-
-
-def test_numbers_collide_and_stay_small():
-    find(
-        st.tuples(of(Parcel), of(Parcel)), lambda two: two[0].shelf == two[1].shelf > 0 and two[0].owner == two[1].owner
-    )
-    with pytest.raises(NoSuchExample):
-        find(of(Parcel), lambda one: one.shelf < 0 or one.shelf > 100, settings=settings(max_examples=500))
 
 
 def test_what_belongs_together_is_aimed_at_together():
@@ -221,11 +193,6 @@ def test_what_belongs_together_is_aimed_at_together():
         find(of(Parcel, Pool(Parcel("boss", -1, 815, 816))), lambda one: one.shelf < 0)
 
 
-def test_a_hostile_value_is_wrong_in_every_way_that_its_type_allows():
-    find(of(Parcel, hostile=True), lambda one: one.first > one.last)
-    find(of(Parcel, hostile=True), lambda one: one.shelf == HIGHEST and one.owner == "")
-
-
 class Strange(Message, frozen=True):
     when: dict[str, int]
 
@@ -233,18 +200,6 @@ class Strange(Message, frozen=True):
 def test_a_field_without_a_strategy_is_named():
     with pytest.raises(TypeError, match="no strategy for the field 'when'"):
         find(of(Strange), bool)
-
-
-def test_a_type_that_refuses_everything_is_never_drawn():
-    with pytest.raises(Unsatisfiable):
-        find(of(Picky), bool, settings=settings(max_examples=20))
-    with pytest.raises(ValueRefused, match="Picky refused 5 values"):
-        draw_example(Picky, Random(1))
-
-
-def test_the_same_seed_is_the_same_value_without_hypothesis():
-    assert [draw_example(Parcel, Random(5)) for _ in range(3)] == 3 * [draw_example(Parcel, Random(5))]
-    assert len({draw_example(Parcel, Random(seed)) for seed in range(30)}) > 20
 
 
 # -- machines -------------------------------------------------------------------------------------------------------

@@ -3,39 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from session_nodes import node_of, until
+from session_nodes import node_of
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
 from statemachines.kernel import ConfigurationError, LocalProtocolError
-from statemachines.persistent_sessions import delivery_actions
-
-
-@pytest.mark.parametrize("qos", [1, 2])
-async def test_PS_313_what_was_acknowledged_is_not_acknowledged_again_for_another(tmp_path, monkeypatch, qos):
-    """Packets are given out anew at once here, and not after 65 535 messages."""
-    monkeypatch.setattr(delivery_actions, "free_packet", lambda packets, places: 1)
-
-    def packets_of(node):
-        return node.machines.resume_of(next(iter(node.machines.owners))).delivery.state.packets
-
-    async with (
-        node_of(tmp_path / "sessions.db", "a") as node,
-        PersistentSession("tablet", node=node, receive_maximum=1) as session,
-        SessionPublisher(node=node) as publisher,
-    ):
-        await session.subscribe("t", qos)
-        for number in range(2):
-            await publisher.publish("t", b"%d" % number, qos=qos)
-        first = await anext(session)
-        first.acknowledge()
-        second = await anext(session)
-        assert (first.packet, second.packet) == (1, 1)
-        first.acknowledge()
-        await session.subscribe("other")  # what was said before is heard by then
-        packets = node.machines.resume_of(next(iter(node.machines.owners))).delivery.state.packets
-        assert [one.status.value for one in packets.values()] == ["sent"]
-        second.acknowledge()
-        await until(lambda: not packets_of(node))
 
 
 async def test_PS_313_a_message_of_another_session_cannot_be_acknowledged(tmp_path):

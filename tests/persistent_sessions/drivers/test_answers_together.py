@@ -4,22 +4,11 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
-from session_nodes import Stranger, node_of, until
+from session_nodes import node_of
 
-from statemachines.drivers.persistent_sessions import PersistentSession
 from statemachines.persistent_sessions import message
 
 SENT = range(1, 41)
-
-
-async def test_messages_that_are_stored_together_are_each_answered_once(store):
-    async with node_of(store) as node, Stranger(node.address) as stranger:
-        async with PersistentSession("c", node=node) as session:
-            await session.subscribe("t", qos=1)
-        for number in SENT:
-            stranger.say(message.PublishWanted(number, "t", b"x", 1, None))
-        await until(lambda: len(stranger.heard) >= len(SENT))
-        assert stranger.heard == [message.PublishStored(number) for number in SENT]
 
 
 async def test_an_answer_for_which_there_is_no_room_ends_the_connection_and_a_message_of_qos_0_is_dropped(store):

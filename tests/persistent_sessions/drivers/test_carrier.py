@@ -6,19 +6,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sqlite3
-from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager, closing
-from itertools import pairwise
-from types import SimpleNamespace
 
 import pytest
 from msgspec import structs
 from session_databases import connect
 from session_databases import run as run_stores
 from session_nodes import QUICK, lose_store, node_of, take, until, where
-from state_changes import change_to
 
-from statemachines.drivers.permission_file import PermissionFile
 from statemachines.drivers.persistent_sessions import (
     Groups,
     PersistentSession,
@@ -27,13 +22,12 @@ from statemachines.drivers.persistent_sessions import (
     SubscribeRefused,
     group_rows,
 )
-from statemachines.drivers.persistent_sessions.group_membership import CARRIED_MAX, GroupMembership, SessionMember
+from statemachines.drivers.persistent_sessions.group_membership import CARRIED_MAX
 from statemachines.drivers.persistent_sessions.host_request import (
     CountWaiting,
     PutCarried,
     ReadGroups,
     Subscribe,
-    Unsubscribe,
 )
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX
@@ -41,9 +35,8 @@ from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
 from statemachines.drivers.shared_subscriptions.publisher import Publisher
 from statemachines.drivers.shared_subscriptions.shared_session import Deliveries, SharedSession
 from statemachines.kernel import ConfigurationError
-from statemachines.persistent_sessions.group_member_record import CountStored, HandedOut, StoredCounted
-from statemachines.persistent_sessions.message import Publish, Queued, UnsubscribeWanted
-from statemachines.persistent_sessions.request import BeginEpoch, CommitState, LoadSession, PutRows
+from statemachines.persistent_sessions.message import Queued, UnsubscribeWanted
+from statemachines.persistent_sessions.request import BeginEpoch, PutRows
 from statemachines.shared_subscriptions.configuration import Configuration
 
 FAST = Configuration(
@@ -124,32 +117,6 @@ def reads_of(node):
     return node._carrier._consumer.machines.reads.readings.values()
 
 
-def in_order(got):
-    """What came of each topic, in ascending order and once."""
-    by_topic = {}
-    for topic, number in got:
-        by_topic.setdefault(topic, []).append(number)
-    return all(one < two for each in by_topic.values() for one, two in pairwise(each))
-
-
-async def test_PS_260_a_session_has_messages_of_its_groups_and_its_own(store, tmp_path):
-    async with played(tmp_path, store) as (place, (node,)):
-        async with PersistentSession("tablet", nodes=where(node)) as session:
-            await session.subscribe("news/+")
-            await session.subscribe(GROUP)
-            await place.publish("jobs/a", "1", "2", "3")
-            assert await take(session, 3) == ["1", "2", "3"]
-            async with SessionPublisher(nodes=where(node)) as publisher:
-                await publisher.publish("news/x", b"own")
-                await publisher.publish("jobs/a", b"for nobody")
-            message = await anext(session)
-            assert (message.topic, message.filter, message.payload) == ("news/x", "news/+", b"own")
-            await place.publish("jobs/b", "4")
-            message = await anext(session)
-            assert (message.topic, message.filter, message.payload) == ("jobs/b", GROUP, b"4")
-        await until(lambda: not node.machines.owners)
-
-
 async def test_PS_260_the_subscription_is_of_the_session_and_holds_when_it_comes_back(store, tmp_path):
     """On another node, too; and it ends when it is unsubscribed."""
     async with played(tmp_path, store, "ab") as (place, (one, other)):
@@ -172,78 +139,6 @@ async def test_PS_260_the_subscription_is_of_the_session_and_holds_when_it_comes
             async with PersistentSession("phone", nodes=where(other)) as phone:
                 await phone.subscribe(GROUP)
                 assert await take(phone, 1) == ["2"]
-
-
-async def test_PS_455_a_session_takes_nothing_of_a_group_while_its_client_may_not_subscribe_it(store, tmp_path):
-    """Not when permissions are read again, nor when it comes back; the group keeps its place."""
-    path = tmp_path / "rights.txt"
-    all_of_it, without = "* connect tablet\n* subscribe $share/+/jobs/#\n", "* connect tablet\n* subscribe news/#\n"
-    path.write_text(all_of_it)
-    async with played(tmp_path, store, authorize=PermissionFile(path)) as (place, (node,)):
-        async with PersistentSession("tablet", nodes=where(node)) as session:
-            await session.subscribe(GROUP)
-            path.write_text(without)
-            assert node.authority.reload()
-            await until(lambda: session.refused_groups and not node._carrier._labels)
-        async with PersistentSession("tablet", nodes=where(node)) as session:
-            await until(lambda: session.refused_groups)
-            await place.publish("jobs/a", "1", "2")
-            with pytest.raises(SubscribeRefused, match="not allowed"):
-                await session.subscribe(GROUP)
-            assert not node._carrier._labels
-            path.write_text(all_of_it)
-            assert node.authority.reload()
-            assert await take(session, 2) == ["1", "2"]
-            assert node.reception.withheld == 0
-
-
-async def test_PS_261_what_is_acknowledged_to_the_group_is_stored(store, tmp_path, monkeypatch):
-    seen = []
-    acknowledge = Deliveries.ack
-
-    async def ack(self):
-        seen.append((self[-1].offset, count_stored(store)))
-        await acknowledge(self)
-
-    monkeypatch.setattr(Deliveries, "ack", ack)
-    async with (
-        played(tmp_path, store, graces=None) as (place, (node,)),
-        PersistentSession("tablet", nodes=where(node), receive_maximum=3) as session,
-    ):
-        await session.subscribe(GROUP)
-        for number in range(10):
-            await place.publish("jobs/a", *numbers(7, 7 * number))
-        assert await take(session, 70) == numbers(70)
-    assert seen[-1][0] == 69
-    assert all(offset < rows for offset, rows in seen)
-
-
-async def test_PS_262_in_the_order_of_each_stream_and_no_more_than_the_client_receives(store, tmp_path):
-    """Of both kinds together."""
-    async with (
-        played(tmp_path, store) as (place, (node,)),
-        PersistentSession("tablet", nodes=where(node), receive_maximum=4) as session,
-    ):
-        await session.subscribe(GROUP)
-        await session.subscribe("own/+")
-        async with SessionPublisher(nodes=where(node)) as publisher:
-            for number in range(0, 60, 6):
-                for topic in ("jobs/a", "jobs/b"):
-                    await place.publish(topic, *numbers(6, number))
-                await asyncio.gather(*(publisher.publish("own/x", one.encode()) for one in numbers(6, number)))
-        got, held = [], []
-        while len(got) < 180:
-            if len(held) == 4:
-                assert not session._waiting
-                while held:
-                    held.pop(0).acknowledge()
-            message = await anext(session)
-            held.append(message)
-            got.append((message.topic, int(message.payload)))
-            (owner,) = node.machines.owners
-            assert len(node.machines.resume_of(owner).delivery.state.packets) <= 4
-        assert in_order(got)
-        assert len(set(got)) == 180
 
 
 async def test_PS_332_a_node_that_does_not_reach_its_store_leaves_the_groups_of_its_sessions(
@@ -271,29 +166,6 @@ async def test_PS_332_a_node_that_does_not_reach_its_store_leaves_the_groups_of_
             while not came >= set(topics):
                 came.update(await take(phone, 1))
         restore()
-
-
-async def test_PS_287_what_a_node_of_before_has_stored_comes_before_what_this_one_stores(store, tmp_path):
-    """This node has stored for the session before, so its rows come live at once; the client has room for few of the
-    rows of the other node."""
-    async with played(tmp_path, store, "ab", graces=None) as (place, (one, other)):
-
-        @asynccontextmanager
-        async def connected(node):
-            async with PersistentSession("tablet", nodes=where(node), receive_maximum=8) as session:
-                await session.subscribe(GROUP)
-                yield session
-
-        async with connected(one) as session:
-            await place.publish("jobs/a", *numbers(1))
-            assert await take(session, 1) == numbers(1)
-        async with connected(other):
-            await place.publish("jobs/a", *numbers(50, 1))
-            await until(lambda: other._carrier.carried == 50)
-        async with connected(one) as session:
-            await place.publish("jobs/a", *numbers(10, 51))
-            await until(lambda: one._carrier.carried == 11)
-            assert await take(session, 60) == numbers(60, 1)
 
 
 @pytest.mark.long
@@ -333,53 +205,6 @@ async def test_PS_263_what_waits_is_counted_when_the_session_comes_back(store, t
         assert count_stored(store) == CARRIED_MAX + 2
         async with PersistentSession("tablet", nodes=where(node), receive_maximum=2) as session:
             assert await take(session, 1_000) == numbers(1_000)
-
-
-async def test_PS_263_what_was_handed_out_before_the_answer_of_a_count_makes_no_room_behind_it():
-    """It is not among what was counted, and members hear of it a moment later."""
-
-    async def count(request):
-        return CARRIED_MAX
-
-    groups, desk = SimpleNamespace(consumer=lambda name, most: None), SimpleNamespace(ask=count)
-    membership = GroupMembership(groups, "n", desk, None, None, None, None)
-    member = SessionMember("owner", "s", 1, GROUP, is_bounded=False)
-    membership._live["owner"] = {GROUP: member}
-    for _ in range(2):
-        membership.hand_out("owner", Publish(1, "m", GROUP, 1, False))
-    assert member.events.empty()
-    assert await membership._count(member, CountStored(GROUP)) == StoredCounted(CARRIED_MAX)
-    heard = [member.events.get_nowait()[0] for _ in range(member.events.qsize())]
-    assert heard == [HandedOut(), HandedOut()]
-    assert member.handed_out == 0
-
-
-async def test_PS_264_two_sessions_of_one_group_share_its_streams(store, tmp_path):
-    """On two nodes; each message comes to one of them, and once."""
-    got = []
-
-    async def listen(session):
-        async for message in session:
-            got.append((session.client_id, message.topic, int(message.payload)))
-            message.acknowledge()
-
-    async with played(tmp_path, store, "ab") as (place, nodes), AsyncExitStack() as stack:
-        sessions = []
-        for client, node in zip(("tablet", "phone"), nodes, strict=True):
-            sessions.append(await stack.enter_async_context(PersistentSession(client, nodes=where(node))))
-            await sessions[-1].subscribe(GROUP)
-        tasks = [asyncio.ensure_future(listen(session)) for session in sessions]
-        count = 0
-        while len({client for client, _, _ in got}) < 2 or count < 100:  # until the streams are shared
-            for topic in range(4):
-                await place.publish(f"jobs/{topic}", *numbers(5, count))
-            count += 5
-        await until(lambda: len(got) >= 4 * count)
-        for task in tasks:
-            task.cancel()
-    assert Counter(one[1:] for one in got) == Counter({(f"jobs/{t}", n): 1 for t in range(4) for n in range(count)})
-    for client in ("tablet", "phone"):
-        assert in_order([one[1:] for one in got if one[0] == client])
 
 
 async def test_PS_265_what_is_stored_is_the_sessions_and_the_rest_is_for_others_when_it_goes(store, tmp_path):
@@ -450,18 +275,6 @@ async def test_PS_268_a_message_that_no_client_can_be_sent_is_named_and_holds_up
     assert "a session is sent at most" in caplog.text
 
 
-async def test_PS_265_what_a_session_takes_with_it_is_said(store, tmp_path, caplog):
-    async with played(tmp_path, store) as (place, (node,)):
-        async with PersistentSession("tablet", nodes=where(node), receive_maximum=2) as session:
-            await session.subscribe(GROUP)
-            await place.publish("jobs/a", *numbers(5))
-            await until(lambda: node._carrier.carried == 5)
-            assert await take(session, 2, acknowledge=False) == numbers(2)
-        async with PersistentSession("tablet", nodes=where(node), clean_start=True):
-            pass
-    assert "has ended: 5 messages of groups go back to them; 0 of QoS 2" in caplog.text
-
-
 async def test_PS_261_PS_470_who_dies_between_the_two_leaves_nothing_out_and_repeats_none(store, tmp_path, monkeypatch):
     """Messages are stored, and their node dies before the group hears of it: the next gets them again, and brings none
     of them."""
@@ -529,28 +342,6 @@ async def two_writers(store):
     for number in (2, 3, 4):
         await store.ask(PutRows("s1", "n2", 1, (Queued(number, f"m{number + 3}", "own/+", 1),)))
     return one
-
-
-def test_PS_263_what_waits_is_what_was_not_handed_out_whoever_has_stored_it(url):
-    async def play(store, clock):
-        one = await two_writers(store)
-        messages = (("m9", Payload("jobs/a", b"x")),)
-        assert await store.do(PutCarried("s1", one.token - 1, GROUP, messages)) is None
-        assert await store.do(PutCarried("s1", one.token, "$share/other/x", messages)) is None
-        assert await store.do(ReadGroups("s1")) == ("$queue/q/a", GROUP)
-        assert await store.do(CountWaiting("s1", "$queue/q/a", 100)) == 0
-        assert await store.do(CountWaiting("s1", GROUP, 100)) == 4
-        assert await store.do(CountWaiting("s1", GROUP, 3)) == 3
-        queued = tuple(Queued(number, f"m{number}", GROUP, 1) for number in (1, 2))
-        (loaded,) = await store.ask(LoadSession("c", "h", one.token))
-        state = structs.replace(loaded.state, taken=loaded.state.taken.set("n1", (1, 2)), queued=queued[1:])
-        await store.ask(CommitState("s1", one.token, change_to(state)))
-        assert await store.do(CountWaiting("s1", GROUP, 100)) == 3
-        await store.do(Unsubscribe("s1", one.token, GROUP))
-        assert await store.do(ReadGroups("s1")) == ("$queue/q/a",)
-        assert await store.do(PutCarried("s1", one.token, GROUP, messages)) is None
-
-    run_stores(url, play)
 
 
 @pytest.mark.parametrize(("looked", "found"), [(4, 100), (7, 100), (8, 4)])
@@ -629,24 +420,6 @@ async def test_PS_285_a_session_of_a_group_is_told_that_its_node_knows_none_and_
     assert f"subscribes {GROUP} of groups" in said[0]
     assert "--group-leader and --group-store" in said[0]
     assert sum("nothing of it comes" in one for one in caplog.messages) == clients
-
-
-async def test_PS_285_a_session_whose_group_lives_by_other_times_when_it_comes_back_is_told_so(store, tmp_path):
-    """And what it does not subscribe any more is not named any more."""
-    async with AsyncExitStack() as stack:
-        place = await stack.enter_async_context(place_of(tmp_path))
-        async with (
-            node_of(store, "a", groups=place.groups) as node,
-            PersistentSession("tablet", nodes=where(node)) as session,
-        ):
-            await session.subscribe(GROUP)
-        slow = Groups(place.leader, place.store, structs.replace(place.times, ping_interval_ms=101))
-        other = await stack.enter_async_context(node_of(store, "b", groups=slow))
-        session = await stack.enter_async_context(PersistentSession("tablet", nodes=where(other)))
-        await until(lambda: session.refused_groups)
-        assert "the group lives by ping_interval_ms = 100" in session.refused_groups[GROUP]
-        await session.unsubscribe(GROUP)
-        assert not session.refused_groups
 
 
 async def test_PS_267_a_node_whose_groups_cannot_be_says_why_and_ends(store, tmp_path, caplog):

@@ -14,13 +14,11 @@ from state_changes import change_to
 from statemachines.drivers.persistent_sessions.collect import run_collector
 from statemachines.drivers.persistent_sessions.host_request import PutMessage, Subscribe
 from statemachines.drivers.persistent_sessions.operator_request import ListSessions
-from statemachines.drivers.persistent_sessions.store import open_session_store
-from statemachines.drivers.sql.failure import StoreDamaged, StoreUnavailable
+from statemachines.drivers.sql.failure import StoreUnavailable
 from statemachines.kernel import Map
 from statemachines.persistent_sessions.collector_record import MessageLost, RoundEnded
 from statemachines.persistent_sessions.collector_request import (
     DeletePage,
-    ForgetClient,
     ReadClients,
     ReadMessages,
     ReadRows,
@@ -145,25 +143,6 @@ def test_PS_600_a_client_whose_session_stays_is_not_read(url):
     assert [one.client for one in last] == [*sorted([*(f"c{n}-stays" for n in range(5)), "c4-over"]), "never"]
 
 
-def test_PS_82_what_expires_while_a_round_goes_on_does_not_make_it_longer(sqlite_url):
-    async def play(store, clock):
-        for name in ("a", "b", "c", "d"):
-            await leave_session(store, name, 1_000)
-        await leave_session(store, "e", 2_000)
-        clock.now += 1_500 * MS
-        (page,) = await store.ask(ReadClients("", 2, GRACES.dead_ms))
-        for one in page.clients[:-1]:
-            await store.ask(ForgetClient(one.client, GRACES.dead_ms))
-        clock.now += 1_500 * MS
-        (rest,) = await store.ask(ReadClients(page.clients[-1].client, 9, GRACES.dead_ms))
-        for one in rest.clients[:-1]:
-            await store.ask(ForgetClient(one.client, GRACES.dead_ms))
-        (last,) = await store.ask(ReadClients(rest.clients[-1].client, 9, GRACES.dead_ms))
-        return [[one.client for one in answer.clients if one.over] for answer in (page, rest, last)]
-
-    assert run(sqlite_url, play) == [["a", "b"], ["c", "d"], []]
-
-
 def test_what_retention_removes_is_told_and_logged(sqlite_url, caplog):
     async def play(store, clock):
         await stored(store)
@@ -202,64 +181,6 @@ def test_a_store_that_is_unavailable_ends_a_round_and_the_next_goes_on(sqlite_ur
     assert [one.whole for one in told] == [False, True, True]
     assert rows == [("s1", "n1", 3), ("s1", "n1", 4)]
     assert "it is busy" in caplog.text
-
-
-def test_a_store_that_is_damaged_ends_it(sqlite_url):
-    async def play(store, clock):
-        await rounds(Failing(store, ReadRows, StoreDamaged("it is another")), 1)
-
-    with pytest.raises(StoreDamaged, match="it is another"):
-        run(sqlite_url, play)
-
-
-def test_a_clock_that_steps_back_brings_no_round_later(sqlite_url):
-    """The next round is due by the steady clock of the process; only ages are those of the store."""
-
-    async def play(store, clock):
-        clock.now += 3_600 * 1_000 * MS
-        await rounds(store, 1)
-        clock.now -= 3_600 * 1_000 * MS
-        began = time.monotonic()
-        await rounds(store, 3)
-        return time.monotonic() - began
-
-    assert run(sqlite_url, play) < PATIENCE_S
-
-
-def test_a_collector_and_writers_at_once_lose_nothing(url):
-    """Writers of another process go on while two collectors delete what was taken."""
-
-    async def play(store, clock):
-        others = [open_session_store(url, clock=clock) for _ in range(2)]
-        try:
-            one = await connect(store, "s1", "c1")
-            await store.do(Subscribe("s1", one.token, "a/+", 1))
-            await store.ask(BeginEpoch("s1", "n1"))
-            collectors = [
-                asyncio.create_task(run_collector(each, Graces(retention_ms=3_600_000, round_ms=1, page=3)))
-                for each in others
-            ]
-            came = []
-            for number in range(1, 61):
-                await store.do(PutMessage(f"m{number:02}", "a/b", b"", 1))
-                await store.ask(PutRows("s1", "n1", 1, (Queued(number, f"m{number:02}", "a/+", 1),)))
-                if number % 3 == 0:
-                    (pending,) = await store.ask(ReadPending("s1"))
-                    came += [row.message for part in pending.found for row in part.rows]
-                    await store.ask(CommitState("s1", one.token, change_to(SessionState(Map({"n1": (1, number)})))))
-            for task in collectors:
-                assert not task.done()
-                task.cancel()
-            await asyncio.gather(*collectors, return_exceptions=True)
-            await rounds(store, 1)
-            return came, await read(store)
-        finally:
-            for each in others:
-                await each.close()
-
-    came, (rows, _, _) = run(url, play)
-    assert came == [f"m{number:02}" for number in range(1, 61)]
-    assert rows == []
 
 
 # -- as a process ---------------------------------------------------------------------------------------------------

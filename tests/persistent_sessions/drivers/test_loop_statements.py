@@ -12,11 +12,8 @@ from statemachines.drivers.persistent_sessions.batch_function import (
     BYTES,
     NUMBER,
     decode_number,
-    encode_bytes_array,
     encode_number,
-    encode_numbers,
 )
-from statemachines.drivers.persistent_sessions.host_request import PutMessage, Subscribe
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.drivers.sql.failure import OutcomeOpen, StoreUnavailable
 from statemachines.drivers.sql.loop_connection import LoopConnection, Statement
@@ -48,25 +45,6 @@ def play(url, body):
             await store.close()
 
     return asyncio.run(main())
-
-
-def test_PS_590_a_statement_is_answered_on_the_loop(postgres_url):
-    """Other work goes on meanwhile, in the thread of the loop, and the values of all types come over."""
-
-    async def body(connection, store):
-        asked = asyncio.ensure_future(connection.ask(SLEEP, [encode_number(200)]))
-        turns = 0
-        while not asked.done():
-            turns += 1
-            await asyncio.sleep(0.001)
-        await asked
-        numbers = encode_numbers([1, -2, 2**40])
-        values = encode_bytes_array([b"ab", None, b""])
-        return turns, decode_number(await connection.ask(SUMS, [numbers, values]))
-
-    turns, found = play(postgres_url, body)
-    assert turns > 1
-    assert found == 2**40 - 1 + 1_002
 
 
 def test_PS_590_values_larger_than_the_socket_takes_come_over(postgres_url):
@@ -175,21 +153,3 @@ def test_PS_590_a_server_that_is_gone_is_told_from_an_open_outcome():
 
     with PostgresServer() as server:
         assert play(server.database("loop"), body) == 3
-
-
-def test_PS_590_a_node_opens_two_connections_at_most(postgres_url):
-    """That of its worker and that of its loop, however often they alternate."""
-
-    async def main():
-        store = open_session_store(postgres_url)
-        life = await store.begin_life("n", 60_000)
-        await store.carry_out(life, 1, [Subscribe("s", 1, "a", 1)])
-        for _ in range(5):
-            await store.store_ahead(life, 1, [PutMessage("m", "a", b"x", 1)])
-            await store.last_commit_ns()
-        count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'gapless'"
-        found = await asyncio.to_thread(run_sql, postgres_url, count + " AND datname = current_database()")
-        await store.close()
-        return found
-
-    assert asyncio.run(main()) == [(2,)]

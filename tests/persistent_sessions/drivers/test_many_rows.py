@@ -7,7 +7,6 @@ import sqlite3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statemachines.drivers.persistent_sessions import sqlite as sessions_sqlite
 from statemachines.drivers.persistent_sessions.sqlite import SqliteSql
 
 PUT = "INSERT INTO @taken VALUES (:session, :writer, :epoch, :number) ON CONFLICT DO NOTHING"
@@ -25,11 +24,3 @@ def test_rows_that_share_values_are_stored_as_they_are(few, times):
     sql = SqliteSql(connection, 0, 0, 0)
     sql.put_many(PUT, rows)
     assert connection.execute("SELECT * FROM taken ORDER BY rowid").fetchall() == rows
-
-
-def test_what_all_rows_share_is_bound_once():
-    many = sessions_sqlite.ManyRows("INSERT INTO t VALUES ", ("a", "b", "c"), "")
-    statement = sessions_sqlite._of_rows(many, (True, False, False), 2)
-    assert statement == "INSERT INTO t VALUES (?1, ?2, ?3), (?1, ?4, ?5)"
-    statement = sessions_sqlite._of_rows(many, (False, True, False), 2)
-    assert statement == "INSERT INTO t VALUES (?2, ?1, ?3), (?4, ?1, ?5)"

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 import pytest
 from session_nodes import Stranger, node_of, take, until, where
 
-from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher, SubscribeRefused
+from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
 from statemachines.drivers.persistent_sessions.node_roles import NODE
 from statemachines.drivers.persistent_sessions.topic import TOPIC_MAX
 from statemachines.persistent_sessions.message import (
@@ -17,8 +17,6 @@ from statemachines.persistent_sessions.message import (
     LiveMarker,
     MarkerWanted,
     Queued,
-    Refused,
-    SubscribeWanted,
     Welcome,
 )
 
@@ -74,20 +72,3 @@ async def test_PS_206_a_client_id_that_no_client_may_have_is_refused(store, capl
         await until(lambda: not node.machines.owners)
     assert "connect_wanted" in caplog.text
     assert f"must have at most {TOPIC_MAX} bytes" in caplog.text
-
-
-async def test_PS_220_a_filter_of_a_group_is_refused_by_a_node_without_groups(store):
-    """And nobody publishes under its name."""
-    async with node_of(store) as node:
-        async with Stranger(node.address, life="x~1") as stranger:
-            stranger.say(ConnectWanted("c", False, 0, 1))
-            await stranger.hears(Welcome)
-            stranger.say(SubscribeWanted(1, "$shared/g/#", 1))
-            refused = await stranger.hears(Refused)
-        assert refused.n == 1
-        assert "is of a group that shares" in refused.why
-        async with PersistentSession("tablet", nodes=where(node)) as session:
-            for shared in ("$share/g/a", "$shared/g/#", "$queue/q/a"):
-                with pytest.raises(SubscribeRefused, match=r"filter.*is of a group that shares.*--group-leader"):
-                    await session.subscribe(shared)
-                await session.unsubscribe(shared)

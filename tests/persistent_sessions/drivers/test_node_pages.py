@@ -6,8 +6,6 @@ import pytest
 from session_nodes import QUICK, take
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionNode, SessionPublisher
-from statemachines.drivers.persistent_sessions.host_request import ReadPayloads
-from statemachines.drivers.persistent_sessions.store import SessionStore
 from statemachines.persistent_sessions.resume_record import ResumeRecord
 from statemachines.persistent_sessions.times import Times
 
@@ -48,34 +46,9 @@ async def fill(node, count=COUNT):
             await publisher.publish("t", str(number).encode())
 
 
-async def take_all(node):
-    """All of it, acknowledged one by one."""
-    async with PersistentSession("c", node=node, receive_maximum=RECEIVES) as session:
-        assert await take(session, COUNT) == [str(number) for number in range(COUNT)]
-
-
 def is_bounded(seen):
     """Never more than is in flight and what is read beside it, whatever waits."""
     return seen.held <= RECEIVES + 2 * PAGE and seen.queued <= PAGE
-
-
-async def test_PS_193_PS_195_what_waits_below_a_marker_is_read_as_the_client_acknowledges(store):
-    seen = Seen()
-    async with SessionNode(store, name="a", observe=seen, **QUICK) as node:
-        await fill(node)
-        await take_all(node)
-    assert "behind" in seen.states
-    assert is_bounded(seen), vars(seen)
-
-
-async def test_PS_194_PS_195_what_waits_of_a_node_that_was_started_again_is_read_as_the_client_acknowledges(store):
-    async with SessionNode(store, name="a", **QUICK) as node:
-        await fill(node)
-    seen = Seen()
-    async with SessionNode(store, name="a", observe=seen, **QUICK) as node:
-        await take_all(node)
-    assert "draining" in seen.states
-    assert is_bounded(seen), vars(seen)
 
 
 async def test_PS_200_BOUNDED_a_client_that_does_not_acknowledge_fills_no_memory(store):
@@ -96,51 +69,6 @@ async def test_PS_200_BOUNDED_a_client_that_does_not_acknowledge_fills_no_memory
     assert slow[0] <= QUEUE
     assert slow[1] <= RECEIVES + QUEUE + BUFFER
     assert seen.queued < QUEUE + BUFFER, "what was kept is taken in one piece, where there is room"
-
-
-async def test_PS_198_what_is_small_is_not_read_again_to_be_delivered(store, monkeypatch):
-    """The node is another than the one that has stored it; one message is larger than its share."""
-    asked = []
-    answer = SessionStore._answer
-
-    def watched(self, sql, request):
-        asked.append(request)
-        return answer(self, sql, request)
-
-    async with SessionNode(store, name="a", **QUICK) as node:
-        await fill(node)
-        async with SessionPublisher(node=node) as publisher:
-            await publisher.publish("t", b"x" * 900_000)
-    monkeypatch.setattr(SessionStore, "_answer", watched)
-    async with (
-        SessionNode(store, name="b", **QUICK) as node,
-        PersistentSession("c", node=node, receive_maximum=RECEIVES) as session,
-    ):
-        found = await take(session, COUNT + 1)
-    assert found == [*(str(number) for number in range(COUNT)), "x" * 900_000]
-    assert [len(one.ids) for one in asked if isinstance(one, ReadPayloads)] == [1]
-
-
-@pytest.mark.parametrize("restarts", [False, True])
-async def test_PS_66_a_client_is_connected_before_it_has_acknowledged_all_that_waits(store, restarts):
-    """It acknowledges nothing, goes, and has it again, and the rest."""
-
-    async def look_and_take(node):
-        async with PersistentSession("c", node=node, receive_maximum=RECEIVES) as session:
-            assert await take(session, RECEIVES, acknowledge=False) == [str(number) for number in range(RECEIVES)]
-            async with SessionPublisher(node=node) as publisher:
-                await publisher.publish("t", b"last")
-        async with PersistentSession("c", node=node, receive_maximum=RECEIVES) as session:
-            found = await take(session, COUNT + 1)
-            assert found == [*(str(number) for number in range(COUNT)), "last"]
-
-    async with SessionNode(store, name="a", **QUICK) as node:
-        await fill(node)
-        if not restarts:
-            await look_and_take(node)
-    if restarts:
-        async with SessionNode(store, name="a", **QUICK) as node:
-            await look_and_take(node)
 
 
 @pytest.mark.parametrize("most", range(1, 10))

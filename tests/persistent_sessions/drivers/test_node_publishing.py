@@ -6,36 +6,29 @@ import asyncio
 import contextlib
 import sqlite3
 from contextlib import AsyncExitStack
-from functools import partial
 
 import pytest
-from session_nodes import QUICK, Stranger, node_of, take, until, where
+from session_nodes import Stranger, node_of, take, where
 
 from statemachines.drivers.persistent_sessions import (
     PersistentSession,
     PublishRefused,
-    SessionNode,
     SessionPublisher,
     SubscribeRefused,
     publish_requests,
-    route_rows,
     subscription_requests,
 )
 from statemachines.drivers.persistent_sessions.host_request import StoreRows
-from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX, WINDOW, WINDOW_BYTES
-from statemachines.drivers.persistent_sessions.session_server import say_each
+from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX
 from statemachines.kernel import ConfigurationError
 from statemachines.persistent_sessions.message import (
     ConnectWanted,
-    Delivered,
-    PublishStored,
     PublishWanted,
     Refused,
     SubscribeWanted,
     UnsubscribeWanted,
     Welcome,
 )
-from statemachines.persistent_sessions.publication_record import NodeReached
 from statemachines.persistent_sessions.request import PutRows
 
 
@@ -58,16 +51,6 @@ async def test_PS_151_PS_152_what_is_published_comes_in_order(store, inside):
         assert (message.topic, message.payload, message.filter, message.qos) == ("news/1", b"this", "news/#", 1)
 
 
-async def test_PS_151_a_message_is_stored_when_its_publisher_is_answered(store):
-    async with node_of(store) as node, SessionPublisher(node=node) as publisher:
-        async with PersistentSession("tablet", node=node) as session:
-            await session.subscribe("t")
-        await publisher.publish("t", b"kept")
-    async with node_of(store, "b") as node, PersistentSession("tablet", node=node) as session:
-        assert session.present
-        assert await take(session, 1) == ["kept"]
-
-
 @pytest.mark.parametrize(
     ("topic", "payload", "qos", "said"),
     [
@@ -81,17 +64,6 @@ async def test_PS_151_what_cannot_be_published_is_said(store, topic, payload, qo
     async with node_of(store) as node, SessionPublisher(node=node) as publisher:
         with pytest.raises(ConfigurationError, match=said):
             await publisher.publish(topic, payload, qos)
-
-
-async def test_PS_151_the_largest_payload_arrives(store):
-    async with (
-        node_of(store) as node,
-        SessionPublisher(nodes=where(node)) as publisher,
-        PersistentSession("tablet", nodes=where(node)) as session,
-    ):
-        await session.subscribe("t/#")
-        await publisher.publish("t/" + "x" * 60_000, bytes(PAYLOAD_MAX))
-        assert len((await anext(session)).payload) == PAYLOAD_MAX
 
 
 async def test_PS_151_so_many_are_under_way_and_the_next_is_refused(store, monkeypatch):
@@ -136,86 +108,12 @@ async def test_PS_151_a_message_comes_with_the_lower_qos(store, published, subsc
         assert (message.qos, bool(message.packet)) == (came, came > 0)
 
 
-async def test_PS_157_what_waits_for_its_node_fits_into_the_next_connection(store):
-    async with (
-        node_of(store) as node,
-        SessionPublisher(nodes=where(node)) as publisher,
-        PersistentSession("tablet", nodes=where(node)) as session,
-    ):
-        await session.subscribe("t")
-        body = bytes(500_000)
-        waiting = [asyncio.ensure_future(publisher.publish("t", b"%d:" % n + body)) for n in range(12)]
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert 0 < publisher._window.record.under_way <= WINDOW_BYTES // len(body)
-        found = []
-        while len(found) < 12:
-            message = await anext(session)
-            found.append(int(message.payload.partition(b":")[0]))
-            message.acknowledge()
-        assert found == list(range(12))
-        await asyncio.gather(*waiting)
-        assert (
-            publisher._window.record.window_bytes,
-            node.reception.publishes._publishing,
-            node.reception.publishes._publishing_bytes,
-        ) == (0, 0, 0)
-
-
-async def test_PS_761_so_many_messages_are_handed_over_at_a_time(store):
-    async with node_of(store) as node, SessionPublisher(nodes=where(node)) as publisher:
-        most = 0
-        waiting = [asyncio.ensure_future(publisher.publish("t", b"")) for _ in range(WINDOW + 500)]
-        while not all(one.done() for one in waiting):
-            await asyncio.sleep(0)
-            most = max(most, publisher._window.record.under_way)
-        assert most == WINDOW
-
-
-async def test_PS_151_so_many_bytes_are_under_way_and_the_next_is_refused(store, monkeypatch):
-    monkeypatch.setattr(publish_requests, "PUBLISHED_BYTES_MAX", 10)
-    async with node_of(store) as node, SessionPublisher(node=node) as publisher:
-        done = await asyncio.gather(*(publisher.publish("t", b"12345") for _ in range(3)), return_exceptions=True)
-        assert [str(one) for one in done] == ["None", "None", "busy"]
-        await publisher.publish("t", b"1234567890")
-
-
 async def test_PS_151_so_many_subscriptions_are_under_way_and_the_next_is_refused(store, monkeypatch):
     monkeypatch.setattr(subscription_requests, "CHANGES_MAX", 2)
     async with node_of(store) as node, PersistentSession("tablet", node=node) as session:
         done = await asyncio.gather(*(session.subscribe(name) for name in "abc"), return_exceptions=True)
         assert [str(one) for one in done] == ["None", "None", "busy"]
         await session.subscribe("c")
-
-
-async def test_PS_159_what_there_is_no_room_for_is_dropped_of_qos_0(store):
-    async with (
-        node_of(store) as node,
-        PersistentSession("tablet", node=node) as session,
-        SessionPublisher(node=node) as publisher,
-    ):
-        await session.subscribe("t")
-        visitor = next(one for one in node.reception.visitors.values() if one.owner)
-        tried = []
-        deliver, visitor.deliver = visitor.deliver, partial(say_each, tried.append)  # and None is no room
-        await publisher.publish("t", b"0", qos=0)
-        await until(lambda: any(isinstance(one, Delivered) for one in tried))
-        visitor.deliver = deliver
-        await publisher.publish("t", b"1")
-        assert await take(session, 1) == ["1"]
-
-
-async def test_PS_151_what_is_stored_is_not_under_way_any_more(store, monkeypatch):
-    monkeypatch.setattr(publish_requests, "PUBLISHER_MAX", 2)
-    async with (
-        node_of(store) as node,
-        SessionPublisher(node=node) as publisher,
-        PersistentSession("tablet", node=node) as session,
-    ):
-        await session.subscribe("t")
-        for number in range(5):
-            await publisher.publish("t", str(number).encode())
-        assert await take(session, 5) == ["0", "1", "2", "3", "4"]
 
 
 async def test_PS_151_what_a_node_refuses_is_said(store):
@@ -236,34 +134,6 @@ async def test_PS_151_what_a_node_refuses_is_said(store):
         session._count += 1
         with pytest.raises(SubscribeRefused, match="has '#' before its last level"):
             await session._change(SubscribeWanted(session._count, "a/#/b", 1))
-
-
-async def test_PS_157_what_is_not_answered_goes_to_the_next_node_in_order(store):
-    async with node_of(store, "b") as two, PersistentSession("tablet", node=two) as session:
-        one = SessionNode(store, name="a", listen=("127.0.0.1", 0), **QUICK)
-        await one.__aenter__()
-        await session.subscribe("t")
-        async with SessionPublisher(nodes=where(one, two)) as publisher:
-            await publisher.publish("other", b"so that it is connected")
-            one.reception.hear = lambda party, message: None  # nothing is done with what it gets
-            waiting = [asyncio.ensure_future(publisher.publish("t", str(n).encode())) for n in range(1, 6)]
-            await asyncio.sleep(0.05)
-            assert not any(each.done() for each in waiting)
-            await one.abort()
-            await asyncio.gather(*waiting)
-        assert await take(session, 5) == ["1", "2", "3", "4", "5"]
-
-
-async def test_a_subscription_beyond_those_that_a_session_may_have_is_refused_and_the_rest_stays(store, monkeypatch):
-    monkeypatch.setattr(route_rows, "FILTERS_MAX", 1)
-    async with node_of(store) as node, PersistentSession("tablet", node=node) as session:
-        await session.subscribe("t", qos=1)
-        with pytest.raises(SubscribeRefused, match="has 1000 filters, and may not have more"):
-            await session.subscribe("u", qos=1)
-        async with SessionPublisher(node=node) as publisher:
-            await publisher.publish("u", b"other")
-            await publisher.publish("t", b"one")
-        assert await take(session, 1) == ["one"]
 
 
 async def test_PS_400_what_publishers_hand_over_at_once_is_few_requests_and_all_of_it_comes(store):
@@ -306,27 +176,3 @@ async def test_PS_162_a_message_that_was_deleted_before_its_row_is_there_again(s
             await publisher.publish("t", b"kept")
     async with node_of(store) as node, PersistentSession("tablet", node=node) as session:
         assert await take(session, 1) == ["kept"]
-
-
-def test_PS_761_a_call_that_comes_when_there_is_room_again_goes_behind_those_that_wait():
-    """Messages are said in the order of the calls, and each is done when it is stored."""
-
-    async def main():
-        publisher, said = SessionPublisher(nodes=["127.0.0.1:1"]), []
-        publisher._guide.say = lambda wanted: said.append(wanted.payload)
-        publisher._feed(NodeReached())
-        large = bytes(WINDOW_BYTES // 3 - 1_000)
-        calls = [asyncio.ensure_future(publisher.publish("t", large)) for _ in range(3)]
-        await asyncio.sleep(0)
-        calls += [asyncio.ensure_future(publisher.publish("t", one)) for one in (large + b"fourth", b"fifth")]
-        await asyncio.sleep(0)
-        publisher._hear(PublishStored(1))
-        await calls[0]
-        calls.append(asyncio.ensure_future(publisher.publish("t", b"sixth")))
-        for number in range(2, 7):
-            await asyncio.sleep(0.01)
-            publisher._hear(PublishStored(number))
-        await asyncio.gather(*calls)
-        return [one[-6:] for one in said[3:]]
-
-    assert asyncio.run(main()) == [b"fourth", b"fifth", b"sixth"]

@@ -6,7 +6,6 @@ import asyncio
 from contextlib import AsyncExitStack
 
 import pytest
-from certificates import Authority
 from session_nodes import QUICK, Stranger, node_of, take, until, where
 
 from statemachines.drivers.credentials import Credentials
@@ -16,35 +15,17 @@ from statemachines.drivers.persistent_sessions import (
     SessionNode,
     SessionPublisher,
     node_guide,
-    session_server,
 )
-from statemachines.drivers.persistent_sessions.node_roles import CLIENT, NODE
+from statemachines.drivers.persistent_sessions.node_roles import NODE
 from statemachines.kernel import ConfigurationError
 from statemachines.persistent_sessions.message import (
     ConnectWanted,
     Farewell,
     Live,
-    LiveMarker,
-    MarkerWanted,
     Queued,
     Welcome,
 )
-from statemachines.persistent_sessions.takeover_message import BeginTakeover
 from statemachines.testing.process_harness import free_port
-
-
-@pytest.mark.parametrize(
-    "message",
-    [MarkerWanted("s", "x~1", 1, 1), Live("s", "x", 1, Queued(1, "m")), LiveMarker("s", "x", 1, 1, 1, 1)],
-    ids=["marker_wanted", "live", "live_marker"],
-)
-async def test_PS_158_a_client_does_not_speak_as_a_node(store, caplog, message):
-    async with node_of(store) as node, Stranger(node.address) as stranger:
-        stranger.say(message)
-        stranger.say(ConnectWanted("c", False, 0, 1))
-        await stranger.hears(Welcome)
-        assert not node.machines.writers
-    assert "only nodes say that" in caplog.text
 
 
 @pytest.mark.parametrize("life", ["a~99", "a~1.0000000000000001"])
@@ -54,34 +35,6 @@ async def test_PS_158_a_client_that_goes_by_the_name_of_the_node_does_not_speak_
         stranger.say(ConnectWanted("c", False, 0, 1))
         await stranger.hears(Welcome)
     assert "only nodes say that" in caplog.text
-
-
-async def test_PS_164_somebody_who_says_to_be_a_node_takes_no_session_away(store, caplog):
-    async with AsyncExitStack() as stack:
-        node = await stack.enter_async_context(node_of(store))
-        session = await stack.enter_async_context(PersistentSession("tablet", nodes=where(node)))
-        await session.subscribe("t")
-        publisher = await stack.enter_async_context(SessionPublisher(nodes=where(node)))
-        (owner,) = node.machines.owners
-        its = node.machines.resume_of(owner).session
-        evil = Stranger(node.address, NODE, "evil~1", store=node._transport.store)
-        await stack.enter_async_context(evil)
-        evil.say(BeginTakeover("tablet", "evil~1/1", 2**61), owner, "evil~1/1")
-        evil.say(MarkerWanted(its, "evil~1/1", 2**61, 1), owner, "evil~1/1")
-        evil.say(Live(its, "another", 1, Queued(1, "m")), owner, "evil~1/1")  # it comes last, and is refused aloud
-        await until(lambda: "evil~1/1 speaks for another" in caplog.text)
-        for number in range(20):
-            await publisher.publish("t", str(number).encode())
-        assert await take(session, 20) == [str(number) for number in range(20)]
-
-
-async def test_PS_158_a_node_of_another_store_is_refused_and_a_client_is_not(store, tmp_path, caplog):
-    async with node_of(store) as node:
-        async with SessionNode(tmp_path / "other.db", name="b", listen=("127.0.0.1", 0), peers=[node.address], **QUICK):
-            await until(lambda: "works on another store" in caplog.text)
-        async with Stranger(node.address) as stranger:
-            stranger.say(ConnectWanted("c", False, 0, 1))
-            await stranger.hears(Welcome)
 
 
 async def test_PS_158_who_does_not_know_the_secret_is_refused(store, monkeypatch):
@@ -104,16 +57,6 @@ async def test_a_client_that_connects_twice_or_nameless_is_refused(store):
         stranger.heard.clear()
         stranger.say(ConnectWanted("d", False, 0, 1))
         assert await stranger.hears(Farewell) == Farewell("refused")
-
-
-async def test_PS_159_a_client_that_says_nothing_is_gone(store, monkeypatch):
-    monkeypatch.setattr(session_server, "SILENT_NS", 200_000_000)
-    async with node_of(store) as node, Stranger(node.address) as stranger:
-        stranger.say(ConnectWanted("c", False, 0, 1))
-        await stranger.hears(Welcome)
-        assert node.machines.owners
-        await until(lambda: not node.machines.owners)
-        assert node.reception.visitors == {}
 
 
 async def test_PS_159_a_client_without_room_for_what_it_is_sent_is_gone(store):
@@ -154,12 +97,6 @@ def test_a_node_says_what_cannot_be(store, given, said):
 def test_a_client_says_what_cannot_be(given, said):
     with pytest.raises(ConfigurationError, match=said):
         PersistentSession(**{"client_id": "c", **given})
-
-
-def test_roles_know_who_has_a_store():
-    assert NODE.has_store(NODE.full_name)
-    assert not NODE.has_store(CLIENT.full_name)
-    assert not CLIENT.has_store(NODE.full_name)
 
 
 MEMBERS, NODES = b"what every client knows, too", b"what only the nodes know"
@@ -206,22 +143,3 @@ def test_PS_165_a_node_that_cannot_prove_to_others_that_it_is_one_does_not_start
     SessionNode(store, **alone)
     with pytest.raises(ConfigurationError, match=r"peers.*nobody to be a node.*the same --node-secret-file"):
         SessionNode(store, **alone, peers=[("127.0.0.1", 1)])
-
-
-async def test_PS_165_a_client_is_served_by_who_has_a_certificate_of_a_node(store, tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(node_guide, "DIAL_S", 0.3)
-    authority = Authority(tmp_path / "authority")
-    client = authority.mutual("tablet-1")
-    true, false = authority.mutual("a", unit="node"), authority.mutual("b", unit="consumer")
-    async with node_of(store, credentials=true) as node, node_of(store, "b", credentials=false) as other:
-        given = {"credentials": client, "name": "tablet-1"}
-        sender = {"credentials": authority.mutual("p"), "name": "p"}
-        async with PersistentSession("tablet-1", nodes=where(node), **given) as session:
-            await session.subscribe("t")
-            async with SessionPublisher(nodes=where(node), **sender) as publisher:
-                await publisher.publish("t", b"over TLS")
-            assert await take(session, 1) == ["over TLS"]
-        with pytest.raises(NodeUnreachable):
-            async with PersistentSession("tablet", nodes=where(other), **given, patience_s=0.5):
-                pass
-    assert "says it is a node, and its certificate is not for one" in caplog.text

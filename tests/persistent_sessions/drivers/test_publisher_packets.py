@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from session_databases import SECOND, connect, run
 
 from statemachines.drivers.persistent_sessions.front_message import RetainHandling
@@ -11,7 +10,6 @@ from statemachines.drivers.persistent_sessions.host_request import (
     PublisherPacket,
     PutMessage,
     ReadPackets,
-    ReadUnfinished,
     ReleasePacket,
     StoreRows,
     Subscribe,
@@ -19,7 +17,6 @@ from statemachines.drivers.persistent_sessions.host_request import (
 )
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.route_trie import Route
-from statemachines.persistent_sessions.collector_request import DeletePage, MessageDeletion, Only, PageDeleted
 from statemachines.persistent_sessions.life_request import LeaveSession
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import BeginEpoch, PutRows, RowsDuplicate, RowStored
@@ -72,44 +69,6 @@ def test_PS_475_a_packet_id_is_kept_with_its_message_and_each_row_is_stored_by_o
     run(url, play)
 
 
-def test_PS_477_what_is_unfinished_comes_in_the_order_in_which_it_was_published(url):
-    async def play(store, clock):
-        publisher = await begin(store)
-        life = await store.begin_life("w", 1_000)
-        kept = [PublisherPacket("p1", publisher.token, number) for number in range(1, 300)]
-        puts = [PutMessage(f"w/m{one.packet}", "a", b"x", 2, packet=one) for one in kept]
-        await store.carry_out(life, 1, puts)
-        names = [f"w/m{one.packet}" for one in kept]
-        assert [one.message for one in (await store.do(ReadPackets("p1"))).unfinished] == names
-        clock.now += SECOND
-        some = [one.message for one in await store.do(ReadUnfinished(1))]
-        assert (len(some), some) == (100, sorted(some, key=names.index))
-
-    run(url, play)
-
-
-def test_PS_442_a_retained_message_is_not_stored_behind_a_newer_one_of_its_topic(url):
-    async def play(store, clock):
-        one = await connect(store, "s1")
-        for writer in ("w1", "w2"):
-            await store.ask(BeginEpoch("s1", writer))
-        for topic in ("a", "b"):
-            await store.do(PutMessage(f"{topic}1", topic, b"old", 1, retain=True))
-        asked = SubscribeFront("s1", one.token, "#", 1, 0, RetainHandling.ALWAYS, "w1/m1")
-        found = (await store.do(asked)).retained
-        assert [(copy.message, copy.payload.topic) for copy in found] == [("w1/m1.0", "a"), ("w1/m1.1", "b")]
-        assert await store.do(PutMessage("a2", "a", b"new", 1, retain=True)) == (Route("s1", "#", 1, 0, True),)
-        rows = tuple(Queued(number, copy.message, "#") for number, copy in enumerate(found, 1))
-        once = frozenset(copy.message for copy in found)
-        put = StoreRows(PutRows("s1", "w1", 1, rows), {copy.message: copy.payload for copy in found}, once)
-        assert await store.do(put) == (RowsDuplicate((1,)),)
-        put = StoreRows(PutRows("s1", "w2", 1, (Queued(1, "w1/m1.1", "#"),)), {}, once)
-        assert await store.do(put) == (RowStored(),), "whichever node does"
-        assert await store.do(ReadUnfinished(0)) == ()
-
-    run(url, play)
-
-
 def test_MQ_191_a_message_of_qos_0_has_no_route_to_an_absent_session_of_a_front(url):
     """To a connected one the route leads to its owner (MQ-192), behind those that are stored."""
 
@@ -155,24 +114,5 @@ def test_PS_476_a_release_is_under_the_token_too_and_then_the_id_is_free(url):
         assert await store.do(ReleasePacket(PublisherPacket("p1", later.token, 5)))
         assert (await store.do(ReadPackets("p1"))).packets == ()
         assert len(await publish(store, later, message="m3")) == 1
-
-    run(url, play)
-
-
-@pytest.mark.parametrize("ends", ["publisher", "subscriber"])
-def test_PS_477_what_is_unfinished_keeps_its_message_and_goes_with_its_session(url, ends):
-    async def play(store, clock):
-        publisher = await begin(store)
-        await publish(store, publisher)
-        assert await store.do(ReadUnfinished(1_000)) == ()
-        clock.now += 2_000_000_000
-        assert [one.message for one in await store.do(ReadUnfinished(1_000))] == ["m1"]
-        asked = DeletePage(messages=(MessageDeletion("m1", Only.UNREFERENCED),))
-        assert await store.ask(asked) == (PageDeleted(),)
-        client, session = ("publisher", "p1") if ends == "publisher" else ("c", "s1")
-        one = await connect(store, session, client)
-        await store.ask(LeaveSession(client, session, one.token, 0))
-        assert len(await store.do(ReadUnfinished(1_000))) == (ends == "publisher")
-        assert (await store.do(ReadPackets("p1"))).packets == (() if ends == "publisher" else (5,))
 
     run(url, play)

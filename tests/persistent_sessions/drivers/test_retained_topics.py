@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
-from itertools import islice, product
+from itertools import product
 
 import pytest
 
 from statemachines.drivers.persistent_sessions import retained_rows
-from statemachines.drivers.persistent_sessions.retained_rows import compile_filter, find_retained
+from statemachines.drivers.persistent_sessions.retained_rows import find_retained
 from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
 
 LEVELS = ("", "a", "b.", "é\n", "$a", "+", "#")
 TOPICS = ["/".join(one) for length in (1, 2, 3) for one in product(LEVELS[:5], repeat=length)]
-FILTERS = [
-    "/".join(one)
-    for length in (1, 2, 3)
-    for one in product(LEVELS, repeat=length)
-    if "#" not in one[:-1] and "/".join(one)
-]
 
 
 class CountedSql:
@@ -39,14 +33,6 @@ class CountedSql:
         return found
 
 
-def test_a_filter_brings_the_topics_that_a_trie_matches():
-    for topic_filter in FILTERS:
-        trie, matches = RouteTrie(), compile_filter(topic_filter).fullmatch
-        trie.put("s", topic_filter, 0)
-        for topic in TOPICS:
-            assert bool(matches(topic.encode())) == bool(trie.match(topic)), (topic_filter, topic)
-
-
 @pytest.mark.parametrize("topic_filter", ["#", "a/#", "+/b.", "a/+/a", "a/b.", "$a/#"])
 def test_topics_are_looked_at_piece_by_piece(monkeypatch, topic_filter):
     monkeypatch.setattr(retained_rows, "TOPICS_MAX", 4)
@@ -54,12 +40,3 @@ def test_topics_are_looked_at_piece_by_piece(monkeypatch, topic_filter):
     trie.put("s", topic_filter, 0)
     found = [one.payload.topic for one in find_retained(CountedSql(TOPICS), topic_filter)]
     assert found == sorted(filter(trie.match, TOPICS), key=str.encode)
-
-
-def test_topics_beyond_the_bound_are_not_looked_at(monkeypatch):
-    monkeypatch.setattr(retained_rows, "FOUND_MAX", 10)
-    monkeypatch.setattr(retained_rows, "TOPICS_MAX", 20)
-    topics = [f"t/{number:04}" for number in range(1_000)]
-    sql = CountedSql(topics)
-    assert [one.payload.topic for one in find_retained(sql, "t/#")] == list(islice(topics, 10))
-    assert sql.looks == 20 + 10

@@ -78,12 +78,6 @@ def test_PS_220_a_filter_of_a_group_is_refused_and_can_be_unsubscribed(shared):
     assert [check_private(one) for one in ("$SYS/#", "share/g", "$sharedx/a")] == ["$SYS/#", "share/g", "$sharedx/a"]
 
 
-@pytest.mark.parametrize("wrong", ["", "a/+", "#", "\0", "\ud800"])
-def test_what_cannot_be_published_to_is_refused(wrong):
-    with pytest.raises(ConfigurationError, match=r"^topic"):
-        check_topic(wrong)
-
-
 @pytest.mark.parametrize("check", [check_topic, check_filter])
 @pytest.mark.parametrize("longest", ["x" * TOPIC_MAX, "/" * (LEVELS_MAX - 1)], ids=["bytes", "levels"])
 def test_the_longest_and_the_deepest_are_taken_and_nothing_beyond(check, longest):

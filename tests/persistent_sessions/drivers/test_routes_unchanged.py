@@ -8,11 +8,8 @@ import pytest
 from session_databases import connect
 
 from statemachines.drivers.persistent_sessions import sqlite
-from statemachines.drivers.persistent_sessions.front_message import RetainHandling
-from statemachines.drivers.persistent_sessions.host_request import PutMessage, Subscribe, SubscribeFront, Unsubscribe
+from statemachines.drivers.persistent_sessions.host_request import PutMessage, Subscribe
 from statemachines.drivers.persistent_sessions.store import open_session_store
-from statemachines.kernel import Superseded
-from statemachines.persistent_sessions.request import MarkDelivered
 
 
 @pytest.fixture
@@ -64,40 +61,6 @@ def play(tmp_path, body):
     return asyncio.run(main())
 
 
-def test_PS_591_routes_are_looked_up_again_where_somebody_has_changed_something(tmp_path, reads):
-    async def body(nodes):
-        found = []
-        await nodes.carry_out("n1", Subscribe("s1", nodes.token, "a/+", 1))
-        for change in (
-            None,
-            None,
-            ("n1", MarkDelivered("s1", "n1", 1, 9)),
-            ("n1", Subscribe("s1", nodes.token, "a/#", 1)),
-            None,
-            ("n2", Subscribe("s1", nodes.token, "#", 1)),
-            None,
-            ("n2", Unsubscribe("s1", nodes.token, "a/+")),
-            ("n1", Unsubscribe("s1", nodes.token, "#")),
-        ):
-            if change is not None:
-                await nodes.carry_out(*change)
-            reads.clear()
-            found.append((await nodes.find_filters("n1"), len(reads)))
-        return found
-
-    assert play(tmp_path, body) == [
-        (["a/+"], 1),
-        (["a/+"], 0),
-        (["a/+"], 0),
-        (["a/#", "a/+"], 1),
-        (["a/#", "a/+"], 0),
-        (["#", "a/#", "a/+"], 1),
-        (["#", "a/#", "a/+"], 0),
-        (["#", "a/#"], 1),
-        (["a/#"], 1),
-    ]
-
-
 def test_PS_591_a_request_that_belongs_to_no_batch_may_change_routes_too(tmp_path):
     async def body(nodes):
         await nodes.carry_out("n1", Subscribe("s1", nodes.token, "a/+", 1))
@@ -106,27 +69,3 @@ def test_PS_591_a_request_that_belongs_to_no_batch_may_change_routes_too(tmp_pat
         return [*found, await nodes.find_filters("n1")]
 
     assert play(tmp_path, body) == [["a/+"], ["a/+"], ["a/#", "a/+"]]
-
-
-def test_PS_591_a_node_that_was_superseded_hears_of_it_at_the_next_look(tmp_path):
-    async def body(nodes):
-        await nodes.find_filters("n1")
-        await nodes.find_filters("n1")
-        await nodes.stores["n2"].begin_life("n1", 60_000)
-        with pytest.raises(Superseded):
-            await nodes.find_filters("n1")
-
-    play(tmp_path, body)
-
-
-def test_PS_591_who_is_connected_is_asked_each_time(tmp_path, reads):
-    """A message of QoS 0 goes to connected clients alone, which is no question of routes."""
-
-    async def body(nodes):
-        await nodes.carry_out("n1", SubscribeFront("s1", nodes.token, "a/+", 1, 1, RetainHandling.NEVER))
-        await nodes.find_filters("n1", qos=0)
-        reads.clear()
-        await nodes.find_filters("n1", qos=0)
-        return len(reads)
-
-    assert play(tmp_path, body) == 1

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from session_nodes import QUICK, run, take
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionNode, SessionPublisher, session_node
 from statemachines.drivers.persistent_sessions.store import SessionStore
 from statemachines.drivers.sql import awaited
 from statemachines.drivers.sql.failure import StoreAway, StoreUnavailable
-from statemachines.kernel import ConfigurationError
 
 AWAY = StoreAway("store", "db", "cannot be reached")
 BUSY = StoreUnavailable("db: the database system is starting up")
@@ -50,17 +48,3 @@ def test_PS_201_a_node_waits_for_its_store_and_says_so_once(store, monkeypatch, 
     assert (len(opened), len(begun), len(closed)) == (5, 2, 2), "the one that has begun no life is closed"
     said = [line for line in caplog.messages if "waits" in line]
     assert said == ["a waits for its store: store = 'db': cannot be reached"]
-
-
-def test_PS_201_it_is_said_again(store, monkeypatch, caplog):
-    failing(monkeypatch, session_node, "open_session_store", AWAY, BUSY)
-    monkeypatch.setitem(awaited.retry_while_unavailable.__kwdefaults__, "again_s", 0.001)
-    monkeypatch.setitem(awaited.retry_while_unavailable.__kwdefaults__, "say_again_s", 0.0)
-    run(serves(store))
-    assert [line.partition(": ")[0] for line in caplog.messages if "waits" in line] == ["a waits for its store"] * 2
-
-
-def test_PS_201_what_waiting_does_not_mend_is_refused_at_once(store, monkeypatch):
-    failing(monkeypatch, session_node, "open_session_store", ConfigurationError("store", "db", "does not let us in"))
-    with pytest.raises(ConfigurationError, match="does not let us in"):
-        run(serves(store))

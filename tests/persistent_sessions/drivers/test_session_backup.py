@@ -9,8 +9,6 @@ import pytest
 from session_nodes import node_of, take, where
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
-from statemachines.persistent_sessions.client_inbox_record import ConnectionBegun
-from statemachines.persistent_sessions.message import Delivered
 
 
 def copy_store(source, target):
@@ -23,22 +21,6 @@ async def publish(node, *payloads, qos=1):
     async with SessionPublisher(nodes=where(node)) as publisher:
         for payload in payloads:
             await publisher.publish("t", payload.encode(), qos)
-
-
-async def test_a_copy_has_all_that_was_stored_before_it_and_nothing_of_what_came_later(tmp_path):
-    store, copy = tmp_path / "s.db", tmp_path / "copy.db"
-    async with node_of(str(store), "a") as node:
-        async with PersistentSession("c", nodes=where(node)) as session:
-            await session.subscribe("t")
-        await publish(node, "1", "2")
-        copy_store(store, copy)
-        async with PersistentSession("c", nodes=where(node)) as session:
-            assert await take(session, 2) == ["1", "2"]
-        await publish(node, "later")
-    async with node_of(str(copy), "a") as node:
-        await publish(node, "3")
-        async with PersistentSession("c", nodes=where(node)) as session:
-            assert await take(session, 3) == ["1", "2", "3"], "what was acknowledged since comes again"
 
 
 @pytest.mark.parametrize("acknowledge", [False, True])
@@ -62,17 +44,3 @@ async def test_PS_700_a_client_that_is_ahead_of_a_copy_gets_what_is_sent_under_a
         await publish(node, "3", qos=2)
         assert await take(session, 1) == ["3"]
     await session.abort()
-
-
-@pytest.mark.parametrize("is_acknowledged", [False, True])
-async def test_PS_700_another_message_under_a_packet_that_is_not_released_is_a_new_one(is_acknowledged):
-    session = PersistentSession("c", nodes=["127.0.0.1:1"])
-    session._feed(ConnectionBegun())
-    session._hear(Delivered(1, "t", b"1", "t", 2, False))
-    if is_acknowledged:
-        (await anext(session)).acknowledge()
-    session._hear(Delivered(1, "t", b"1", "t", 2, True))
-    session._hear(Delivered(1, "t", b"2", "t", 2, True))
-    session._hear(Delivered(1, "t", b"2", "t", 2, False))
-    assert await take(session, 3 - is_acknowledged) == ["1", "2", "2"][is_acknowledged:]
-    assert not session._waiting

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from unittest.mock import patch
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from session_databases import SECOND, Clock, connect
@@ -19,10 +18,9 @@ from statemachines.drivers.persistent_sessions.host_request import DropRows, Put
 from statemachines.drivers.persistent_sessions.operator_request import DescribeSession
 from statemachines.drivers.persistent_sessions.session_metrics import read_collector_metrics
 from statemachines.drivers.persistent_sessions.store import open_session_store
-from statemachines.kernel import ConfigurationError, Map
+from statemachines.kernel import Map
 from statemachines.persistent_sessions import request
 from statemachines.persistent_sessions.collector_record import MessageLost, RoundEnded
-from statemachines.persistent_sessions.collector_request import DeletePage, MessageDeletion, Only, ReadMessages
 from statemachines.persistent_sessions.graces import GRACES, Graces
 from statemachines.persistent_sessions.life_request import NEVER
 from statemachines.persistent_sessions.message import Queued
@@ -219,71 +217,12 @@ def test_PS_460_no_message_is_deleted_for_its_age_while_a_session_wants_it(url):
     on(url, body, clock)
 
 
-@pytest.mark.parametrize(
-    "bounds", [SessionBounds(messages=10), SessionBounds(size_bytes=1_000)], ids=["messages", "bytes"]
-)
-def test_PS_461_what_a_session_has_beyond_its_bound_is_dropped_for_that_session_alone(url, bounds, caplog):
-    async def body(store):
-        await fill(store, 30)
-        await collect(store, SessionBounds())
-        assert caplog.text == ""
-        await collect(store, bounds)
-        assert await waiting(store, "s1") == [(number, number > 21) for number in range(3, 31)]
-        assert await waiting(store, "s2") == [(number, True) for number in range(1, 6)]
-        assert "session s1 has more waiting than it may" in caplog.text
-        assert "its 19 oldest messages are dropped" in caplog.text
-        caplog.clear()
-        await collect(store, bounds)
-        assert caplog.text == ""
-        (again,) = await store.ask(request.PutRows("s1", "n1", 1, (row(10),)))
-        assert isinstance(again, request.RowStored)  # it was cut off, and asks again
-        (messages,) = await store.ask(ReadMessages("", 99))
-        assert {one.message for one in messages.messages if not one.referenced} == {f"m{n:03}" for n in range(6, 22)}
-
-    on(url, body)
-
-
-def test_PS_461_what_waits_behind_rows_that_are_taken_is_counted_once(url):
-    """A page that ends there has the rows that are taken alone, and the next begins behind those."""
-
-    async def body(store):
-        held = await connect(store, "s1", "c", expiry_ms=NEVER)
-        await store.do(Subscribe("s1", held.token, "t", 1))
-        await store.ask(request.BeginEpoch("s1", "n1"))
-        for number in range(1, 21):
-            await store.do(PutMessage(f"m{number:03}", "t", b"x", 1))
-            await store.ask(request.PutRows("s1", "n1", 1, (row(number),)))
-        await store.ask(request.CommitState("s1", held.token, change_to(request.SessionState(Map({"n1": (1, 2)})))))
-        await collect(store, SessionBounds(messages=30))
-        assert await waiting(store, "s1") == [(number, True) for number in range(3, 21)]
-
-    on(url, body)
-
-
 def test_PS_461_what_is_taken_is_not_dropped(url):
     async def body(store):
         await fill(store, 5)
         assert await drop_rows([DropRows("s1", "n1", 1, 1, 4)], store.do) == 2
         assert await drop_rows([DropRows("s1", "n1", 1, 1, 4)], store.do) == 0
         assert await drop_rows([DropRows("s9", "n1", 1, 1, 4)], store.do) == 0
-
-    on(url, body)
-
-
-def test_PS_731_a_message_that_was_dropped_or_deleted_does_not_wait(url):
-    """Its row does; how many messages there are at most is found without a look at each row."""
-
-    async def body(store):
-        await fill(store, 30)
-        found = []
-        for dropped in (0, 1, 3, 17, 29, 30):
-            await drop_rows([DropRows("s1", "n1", 1, 1, dropped)], store.do)
-            session = await store.do(DescribeSession("s1"))
-            found.append((session.waiting, session.waiting_more, session.summary.waiting_max))
-        assert found == [(count, False, count) for count in (28, 28, 27, 13, 1, 0)]
-        await store.ask(DeletePage(messages=(MessageDeletion("m003", Only.ALWAYS),)))
-        session = await store.do(DescribeSession("s2"))
-        assert (session.waiting, session.summary.waiting_max) == (4, 5)
 
     on(url, body)
 
@@ -322,9 +261,3 @@ async def test_PS_461_a_session_with_too_much_goes_on_behind_what_was_dropped(st
             assert len(numbers) == 60 - node.messages_dropped
             assert numbers[-1] == 59
     assert "oldest messages are dropped" in caplog.text
-
-
-def test_PS_461_a_bound_is_a_number():
-    for given_bounds in ({"messages": 0}, {"size_bytes": -1}, {"messages": True}):
-        with pytest.raises(ConfigurationError, match="session_"):
-            SessionBounds(**given_bounds)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-import msgspec
 import pytest
 from session_nodes import Stranger, node_of, until, where
 from test_carrier import GROUP, played
 
 from statemachines.drivers.message_head import encode_head, make_head
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
-from statemachines.drivers.persistent_sessions.payloads import Payload, Payloads
-from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX
+from statemachines.drivers.persistent_sessions.payloads import Payloads
 from statemachines.drivers.shared_subscriptions.publisher import Publisher
 from statemachines.kernel import ConfigurationError
 from statemachines.persistent_sessions import message
@@ -57,22 +55,6 @@ async def test_PS_430_what_another_node_has_stored_comes_with_its_head(store):
             message.acknowledge()
 
 
-async def test_PS_431_what_is_refused_is_refused_by_name_and_nothing_is_stored(store):
-    async with (
-        node_of(store) as node,
-        SessionPublisher(node=node) as publisher,
-        PersistentSession("tablet", node=node) as session,
-    ):
-        await session.subscribe("t")
-        for given in ({"headers": {"": b""}}, {"headers": {"a": "text"}}, {"key": b"x" * 1_025}):
-            with pytest.raises(ConfigurationError):
-                await publisher.publish("t", b"bad", **given)
-        with pytest.raises(ConfigurationError, match="bytes, with its headers"):
-            await publisher.publish("t", bytes(PAYLOAD_MAX - 5), headers={"name": b"value"})
-        await publisher.publish("t", b"good")
-        assert (await anext(session)).payload == b"good"
-
-
 async def test_PS_431_a_node_believes_no_client_that_a_head_is_one(store):
     async with node_of(store) as node, Stranger(node.address) as stranger:
         stranger.say(message.PublishWithHead(1, "t", b"x", 1, None, b"\xc1"))
@@ -94,32 +76,6 @@ async def test_PS_432_a_message_without_a_head_is_published_as_before():
         message.PublishWanted(1, "t", b"x", 1, None),
         message.PublishWithHead(2, "t", b"x", 1, None, encode_head(make_head(key=b"k"))),
     ]
-
-
-def test_PS_432_nodes_and_clients_of_before_are_understood():
-    plain = message.PublishWanted(7, "t", b"x", 1, None)
-    assert msgspec.msgpack.encode(plain) == msgspec.msgpack.encode(["publish_wanted", 7, "t", b"x", 1, None])
-    of_before = ["delivered", 1, "t", b"x", "t", 1, False, None]
-    assert msgspec.convert(of_before, message.Delivered) == message.Delivered(1, "t", b"x", "t", 1, False)
-
-    class OfBefore(msgspec.Struct, array_like=True, tag="delivered"):
-        packet: int
-        topic: str
-        payload: bytes
-        filter: str
-        qos: int
-        dup: bool
-        expiry_ms: int | None = None
-
-    told = msgspec.msgpack.encode(message.Delivered(1, "t", b"x", "t", 1, False, None, encode_head(HEAD)))
-    assert msgspec.msgpack.decode(told, type=OfBefore).payload == b"x"
-
-
-def test_PS_430_heads_count_where_a_node_keeps_payloads():
-    kept = Payloads(bytes_max=10_000)
-    for number in range(3):
-        kept.put(f"m{number}", Payload("t", b"", b"x" * 4_000))
-    assert [kept.get(f"m{number}") is not None for number in range(3)] == [False, True, True]
 
 
 async def test_PS_430_a_message_of_a_group_keeps_its_head_in_the_session(tmp_path):

@@ -10,9 +10,7 @@ from session_nodes import node_of, until, where
 from statemachines.drivers.metrics_endpoint import (
     CONNECTIONS_MAX,
     HEAD_MAX,
-    Metric,
     MetricsEndpoint,
-    write_metrics,
 )
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
 from statemachines.drivers.persistent_sessions.collect import CollectorCounts, run_collector
@@ -109,10 +107,6 @@ async def test_PS_734_a_collector_alone_tells_what_it_drops_by_the_same_names(st
             task.cancel()
     finally:
         await opened.close()
-
-
-def test_PS_523_a_large_number_is_written_to_its_last_digit():
-    assert "gapless_x 1234567890\n" in write_metrics([Metric("x", "gauge", "a number", 1_234_567_890)])
 
 
 async def test_PS_523_hostile_requests_get_one_answer_or_none():

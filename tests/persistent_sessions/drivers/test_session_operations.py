@@ -6,7 +6,7 @@ import json
 
 import pytest
 from msgspec.structs import replace
-from session_databases import SECOND, connect
+from session_databases import connect
 from session_databases import run as run_store
 from session_moves import queued
 from session_nodes import node_of, take, until, where
@@ -23,18 +23,11 @@ from statemachines.drivers.persistent_sessions.host_request import PutMessage, S
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.persistent_session import SessionTaken
 from statemachines.kernel import Map
-from statemachines.persistent_sessions.collector_request import ReadRows, Tag
-from statemachines.persistent_sessions.life_request import KeepAlive, LeaveSession, LockClient
 from statemachines.persistent_sessions.request import (
     BeginEpoch,
     CommitState,
-    LoadSession,
-    NotOwner,
     PutRows,
-    RowStored,
-    SessionLoaded,
     SessionState,
-    StateChange,
 )
 
 
@@ -49,43 +42,9 @@ async def fill(store, count):
     return one
 
 
-def test_PS_424_sessions_are_listed_in_pages_and_say_where_they_are(url):
-    async def play(store, clock):
-        await connect(store, "s1", "a", owner="n1~1/1", expiry_ms=1_000)
-        left = await connect(store, "s2", "b", owner="n1~1/2")
-        await store.ask(LeaveSession("b", "s2", left.token, -1))
-        await store.do(LockClient("c", "n1~1/3", 60_000))
-        clock.now += 2 * SECOND // 1000
-        first = await store.do(operator_request.ListSessions("", 2))
-        rest = await store.do(operator_request.ListSessions(first[-1].client, 2))
-        clock.now += 2 * SECOND
-        return [*first, *rest], await store.do(operator_request.ListSessions("", 1))
-
-    found, (lost,) = run_store(url, play)
-    assert [(one.client, one.session, one.state, one.node, one.expiry_s) for one in found] == [
-        ("a", "s1", "connecting", "n1", 1.0), ("b", "s2", "connecting", "n1", None), ("c", "", "connecting", "n1", None)
-    ]  # fmt: skip
-    assert (lost.client, lost.state, lost.node) == ("a", "lost", "n1")
-    assert lost.seen_s >= 2
-
-
 def test_PS_424_of_a_client_without_a_session_no_age_and_no_expiry_is_said():
     ended = operator_request.SessionSummary("c", "", "away", "", 0.0, None, 0)
     assert session_command._words(ended) == ("c", "no session")
-
-
-def test_PS_424_a_session_is_described_and_nothing_is_counted_without_a_bound(url):
-    async def play(store, clock):
-        await fill(store, 3)
-        return await store.do(operator_request.DescribeSession("c")), await store.do(
-            operator_request.DescribeSession("nobody")
-        )
-
-    found, nobody = run_store(url, play)
-    assert nobody is None
-    assert (found.in_flight, found.queued, found.waiting, found.waiting_more) == (0, 0, 3, False)
-    assert found.summary.waiting_max == 3
-    assert (found.filters, found.filters_more) == ((operator_request.SubscribedFilter("t/#", 1),), False)
 
 
 async def begin_again(store, first, last):
@@ -113,52 +72,6 @@ def test_PS_730_what_waits_is_found_by_keys_and_is_never_less_than_there_is(url)
         return [[(one.client, one.waiting_max) for one in page] for page in found]
 
     assert run_store(url, play) == [[("c", count), ("d", 0)] for count in (10, 8, 4, 1, 0)]
-
-
-def test_PS_425_whatever_a_kicked_owner_asks_is_refused_and_the_session_stays(url):
-    async def play(store, clock):
-        one = await fill(store, 2)
-        await store.ask(LoadSession("c", "n1~1/1", one.token))
-        kicked = await store.do(operator_request.KickClient("c"))
-        refused = [
-            await store.ask(request)
-            for request in (KeepAlive("c", "s1", one.token), CommitState("s1", one.token, StateChange()),
-                            LeaveSession("c", "s1", one.token, 0))
-        ]  # fmt: skip
-        again = await store.do(operator_request.KickClient("c"))
-        nobody = await store.do(operator_request.KickClient("nobody"))
-        comes = await connect(store, "s2", owner="n1~1/2")
-        (loaded,) = await store.ask(LoadSession("c", "n1~1/2", comes.token))
-        return kicked, refused, again, nobody, comes, loaded
-
-    kicked, refused, again, nobody, comes, loaded = run_store(url, play)
-    assert (kicked.session, kicked.node) == ("s1", "n1")
-    assert refused == [(NotOwner(),)] * 3
-    assert again.state == "away"
-    assert nobody is None
-    assert (comes.session, comes.present) == ("s1", True)
-    assert isinstance(loaded, SessionLoaded)
-
-
-def test_PS_426_a_purged_session_is_gone_with_its_rows_and_nothing_is_stored_for_it_any_more(url):
-    async def play(store, clock):
-        one = await fill(store, 5)
-        purged = await store.do(operator_request.PurgeClient("c"))
-        deleted = [await store.do(operator_request.DeleteRows("s1", 2)) for _ in range(4)]
-        refused = await store.ask(KeepAlive("c", "s1", one.token))
-        late = await store.ask(PutRows("s1", "n1", 1, (queued(6),)))
-        (found,) = await store.ask(ReadRows(None, 10))
-        comes = await connect(store, "s2", owner="n1~1/2")
-        return purged.session, deleted, refused, late, [row.key.tag for row in found.rows], comes, one
-
-    session, deleted, refused, late, tags, comes, before = run_store(url, play)
-    assert session == "s1"
-    assert deleted == [2, 2, 1, 0]
-    assert refused == (NotOwner(),)
-    assert late == (RowStored(),)
-    assert tags == [Tag.ABANDONED], "what a collector deletes last"
-    assert (comes.session, comes.present) == ("s2", False)
-    assert comes.token > before.token
 
 
 def sessions(capsys, *arguments):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
 from msgspec.structs import replace
 from session_databases import SECOND, Clock, connect
 from session_moves import queued
 from state_changes import change_to
-from statement_plans import Access, postgres_access, watched
+from statement_plans import Access, watched
 
 from statemachines.drivers.identity import Identity
 from statemachines.drivers.persistent_sessions import (
@@ -374,11 +373,3 @@ def test_PS_289_no_statement_of_the_session_store_reads_what_grows(url, monkeypa
     assert plans.never_asked(*MODULES, database) == []
     assert plans.unbounded(ONE_ROW, BOUNDED, PAGED) == {}
     assert (postgres.CHECK_ROUTES.text.decode() in plans.plans) == (database is postgres)
-
-
-@pytest.mark.parametrize(("sign", "within"), [("<=", ""), (">", "epoch")])
-def test_D_1297_a_bound_of_several_columns_begins_a_scan_of_postgres_and_ends_none(sign, within):
-    condition = f"((session = 'one') AND (ROW(epoch, number) {sign} ROW($0, $1)))"
-    node = {"Node Type": "Index Scan", "Index Name": "rows_pkey", "Index Cond": condition}
-    found = postgres_access(node, {"rows_pkey": ("rows", ["session", "epoch", "number"])})
-    assert found == Access("rows", ("session",), within)

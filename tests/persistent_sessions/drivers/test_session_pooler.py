@@ -9,7 +9,6 @@ from pgbouncer import pgbouncer
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionNode, SessionPublisher
 from statemachines.drivers.persistent_sessions.store import open_session_store
-from statemachines.testing.postgres import run_sql
 
 OFTEN = 12
 """A statement is prepared when it has been sent five times."""
@@ -48,17 +47,3 @@ async def in_turn(url):
     finally:
         for store in stores:
             await store.close()
-
-
-async def test_PS_201_a_server_that_is_read_only_is_waited_for(postgres_url, caplog):
-    await open_session_store(postgres_url).close()
-    server, _, name = postgres_url.rpartition("/")
-    run_sql(postgres_url, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
-    opening = asyncio.ensure_future(SessionNode(postgres_url, name="n").__aenter__())
-    while "n waits for its store" not in caplog.text:
-        await asyncio.sleep(0.01)
-    assert not opening.done()
-    run_sql(f"{server}/postgres", f"ALTER DATABASE {name} RESET ALL")
-    node = await opening
-    await node.__aexit__(None, None, None)
-    assert "is read-only (a standby?); it is used when it can be written" in caplog.text

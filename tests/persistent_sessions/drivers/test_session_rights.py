@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 
 import pytest
 from certificates import Authority as CertificateAuthority
-from session_nodes import Stranger, node_of, run, take, until, where
+from session_nodes import node_of, run, take, until, where
 
 from statemachines.drivers.identity import Identity
 from statemachines.drivers.permission_file import PermissionFile
 from statemachines.drivers.persistent_sessions import (
     AccessDenied,
     PersistentSession,
-    PublishRefused,
     SessionPublisher,
-    SubscribeRefused,
 )
 from statemachines.drivers.persistent_sessions.host_request import ReadFilters
 from statemachines.drivers.persistent_sessions.node_link import Lane
@@ -34,7 +30,6 @@ from statemachines.persistent_sessions.message import (
     Subscribed,
     SubscribeWanted,
     UnsubscribeWanted,
-    Welcome,
 )
 
 ALL = "* connect tablet\n* subscribe a/#\n* subscribe b/#\n* publish #\n"
@@ -44,52 +39,6 @@ def rights(tmp_path, text=ALL):
     path = tmp_path / "rights.txt"
     path.write_text(text)
     return path
-
-
-async def test_PS_450_a_client_does_what_it_may_and_nothing_else(store, tmp_path):
-    path = rights(tmp_path, "* connect tablet-*\n* subscribe a/#\n* publish a/{client}/#\n* publish b\n")
-    async with node_of(store, authorize=PermissionFile(path)) as node:
-        with pytest.raises(AccessDenied, match="'phone' may not connect: its node does not allow that"):
-            async with PersistentSession("phone", nodes=where(node)):
-                pass
-        async with PersistentSession("tablet-1", nodes=where(node)) as session:
-            for topic_filter in ("#", "+/b", "b/#", "$share/g/a/#"):
-                with pytest.raises(SubscribeRefused, match="the filter is not allowed"):
-                    await session.subscribe(topic_filter)
-            await session.subscribe("a/+/x")
-            async with SessionPublisher(nodes=where(node)) as publisher:
-                for topic in ("a/tablet-1/x", "c", "b/c"):
-                    with pytest.raises(PublishRefused, match="the topic is not allowed"):
-                        await publisher.publish(topic, b"")
-                await publisher.publish("b", b"")
-        async with Stranger(node.address) as stranger:
-            stranger.say(ConnectWanted("tablet-2", False, 0, 1))
-            await stranger.hears(Welcome)
-            stranger.say(PublishWanted(1, "a/tablet-1/x", b"1", 1))
-            stranger.say(PublishWanted(2, "a/tablet-2/x", b"2", 1))
-            await until(lambda: len(stranger.heard) == 3)
-            assert [type(one) for one in stranger.heard[1:]] == [Refused, PublishStored]
-        assert node.authority.refused == 9
-        assert node.reception.publishes._publishing == node.reception.publishes._publishing_bytes == 0
-
-
-async def test_PS_451_an_application_decides_by_a_function_and_its_error_denies(store):
-    asked = []
-
-    async def authorize(identity, action, client_id, topic):
-        asked.append((action, client_id, topic))
-        if topic == "broken":
-            raise RuntimeError("no")
-        return True
-
-    async with node_of(store, authorize=authorize) as node:
-        async with PersistentSession("tablet", nodes=where(node)) as session:
-            await session.subscribe("a")
-            with pytest.raises(SubscribeRefused, match="not allowed"):
-                await session.subscribe("broken")
-        async with PersistentSession("tablet", node=node) as session:  # of this process: it may do everything
-            await session.subscribe("broken")
-    assert asked == [("connect", "tablet", ""), ("subscribe", "tablet", "a"), ("subscribe", "tablet", "broken")]
 
 
 async def test_PS_453_with_certificates_a_client_has_a_name_of_its_own(store, tmp_path):
@@ -239,20 +188,6 @@ def test_PS_456_a_client_that_is_gone_gets_nothing_done_and_leaves_nothing_behin
     asked_node(store, body)
 
 
-def test_PS_454_a_decision_that_was_asked_for_before_permissions_changed_is_asked_again(store):
-    async def body(node, asker):
-        asker.say(SubscribeWanted(1, "a", 1))
-        _, _, answer = await asker.questions.get()
-        node.authority.reload()
-        answer.set_result(True)
-        await asker.answer("connect", "")
-        await asker.answer("subscribe", "a", False)
-        await until(lambda: asker.heard)
-        assert [type(one) for one in asker.heard] == [Refused]
-
-    asked_node(store, body)
-
-
 def test_PS_454_PS_455_a_subscription_of_this_connection_is_asked_again(store):
     async def body(node, asker):
         asker.say(SubscribeWanted(1, "a", 1))
@@ -278,31 +213,3 @@ def test_PS_454_PS_455_a_subscription_of_this_connection_is_asked_again(store):
         await until(lambda: Farewell("denied") in asker.heard)
 
     asked_node(store, body)
-
-
-async def test_PS_457_a_peer_that_says_what_it_may_not_does_not_flood_the_log(store, caplog):
-    from statemachines.persistent_sessions.message import Live, Queued
-
-    async with node_of(store) as node, Stranger(node.address) as stranger:
-        for number in range(2_000):
-            stranger.say(Live("s", "x", 1, Queued(number + 1, "m" * 1_000)))
-        stranger.say(ConnectWanted("c", False, 0, 1))
-        await stranger.hears(Welcome)
-    assert "only nodes say that" in caplog.text
-    assert len(caplog.text) < 10_000
-
-
-async def test_PS_454_a_hangup_has_a_node_read_its_permissions_again(store, tmp_path):
-    from statemachines.drivers.signals import on_hangup
-
-    path = rights(tmp_path, ALL)
-    async with node_of(store, authorize=PermissionFile(path)) as node:
-        on_hangup(node.authority.reload)
-        async with PersistentSession("tablet", nodes=where(node)) as session:
-            rights(tmp_path, ALL.replace("* subscribe a/#\n", ""))
-            os.kill(os.getpid(), signal.SIGHUP)
-            await until(lambda: node.reception.visitors and not node.authority._source.is_allowed(
-                Identity(), "subscribe", "tablet", "a/b"
-            ))  # fmt: skip
-            with pytest.raises(SubscribeRefused, match="not allowed"):
-                await session.subscribe("a/b")

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 import pytest
-from session_databases import MS, connect, kept, run
 from session_nodes import node_of, take, where
 from session_nodes import run as run_nodes
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionNode, SessionPublisher, StoreIsFull
-from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import ConfigurationError
-from statemachines.persistent_sessions.collector_request import ClientForgotten, ForgetClient
 from statemachines.persistent_sessions.life_request import (
     NEVER,
     ClientLocked,
-    LeaveSession,
     LockClient,
     OpenSession,
-    SessionOpen,
-    StoreFull,
 )
 
 
@@ -37,62 +30,6 @@ async def opened(store, client, most):
 def clients(store):
     with store._database.reading() as sql:
         return {bytes(name).decode() for (name,) in sql.all("SELECT client FROM @clients")}
-
-
-def test_PS_212_as_many_as_may_are_kept_and_of_who_is_refused_nothing_is(url):
-    async def play(store, clock):
-        answers = [await opened(store, f"c{number}", 2) for number in range(4)]
-        left = await store._database.run(lambda: clients(store))
-        more = await opened(store, "c4", 3)
-        return answers, left, more, await kept(store)
-
-    answers, left, more, count = run(url, play)
-    assert answers == [SessionOpen(), SessionOpen(), StoreFull(2), StoreFull(2)]
-    assert left == {"c0", "c1"}
-    assert (more, count) == (SessionOpen(), 3)
-
-
-def test_PS_212_who_has_a_session_has_it_again_or_another_and_what_is_discarded_makes_room(url):
-    async def play(store, clock):
-        one = await connect(store, "s1", "c1", expiry_ms=1_000)
-        two = await connect(store, "s2", "c2")
-        found = [await opened(store, "c3", 2)]
-        again = await connect(store, "-", "c1", expiry_ms=1_000)
-        (fresh,) = await store.ask(OpenSession("c1", "h", again.token, "s4", "s1", 1_000, 2))
-        found += [fresh, await opened(store, "c3", 2), await kept(store)]
-        await store.ask(LeaveSession("c2", "s2", two.token, 0))
-        found += [await kept(store), await opened(store, "c3", 2), await opened(store, "c5", 2)]
-        await store.ask(LeaveSession("c1", "s4", again.token, 1_000))
-        clock.now += 5_000 * MS
-        found += [
-            await opened(store, "c5", 2),
-            await store.ask(ForgetClient("c1", 1_000)),
-            await opened(store, "c5", 2),
-        ]
-        return one.present, again.present, found, await kept(store)
-
-    first, again, found, count = run(url, play)
-    assert (first, again, count) == (False, True, 2)
-    full = StoreFull(2)
-    assert found[:4] == [full, SessionOpen(), full, 2]
-    assert found[4:7] == [1, SessionOpen(), full]
-    assert found[7:] == [full, (ClientForgotten(True),), SessionOpen()], "what has expired counts until it is collected"
-
-
-def test_PS_212_of_two_stores_that_open_the_last_one_at_once_one_is_refused(url):
-    async def play(store, clock):
-        other = open_session_store(url)
-        try:
-            answers = await asyncio.gather(
-                *(opened(each, f"c{n}", 3) for n in range(6) for each in [(store, other)[n % 2]])
-            )
-            return answers, await kept(other)
-        finally:
-            await other.close()
-
-    answers, count = run(url, play)
-    assert sorted(type(one).__name__ for one in answers) == ["SessionOpen"] * 3 + ["StoreFull"] * 3
-    assert count == 3
 
 
 def test_PS_212_a_flood_is_refused_by_name_and_the_node_goes_on_for_the_others(url, caplog):

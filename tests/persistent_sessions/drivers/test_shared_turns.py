@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-import signal
-import subprocess
-import sys
 import threading
 from unittest.mock import AsyncMock
 
-import psycopg
 import pytest
 from session_databases import SECOND, Clock, connect, new_url, without_times
 
@@ -20,11 +16,7 @@ from statemachines.drivers.persistent_sessions.host_request import PutMessage, R
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.drivers.persistent_sessions.tables import (
-    ARGUMENTS,
     FRESH_NS,
-    IS_EXPECTED,
-    IS_STORED,
-    on_postgres,
 )
 from statemachines.drivers.sql.failure import OutcomeOpen, StoreUnavailable
 from statemachines.persistent_sessions.life_request import KeepAlive
@@ -171,19 +163,6 @@ class HeldTurn:
                 sql.all("SELECT 1")
 
 
-def test_PS_511_nodes_store_beside_each_other_and_what_is_alone_waits(postgres_url):
-    async def body(nodes):
-        one, two = nodes.stores.values()
-        async with HeldTurn(one) as held:
-            (answer,) = await nodes.carry_out("n2", rows(1, 2, "n2"))
-            assert answer[0].stored_ns > held.number
-            with pytest.raises(StoreUnavailable, match="lock timeout"):
-                await two.ask(KeepAlive("c", "s1", nodes.token))
-        await two.ask(KeepAlive("c", "s1", nodes.token))
-
-    play(postgres_url, body)
-
-
 def test_PS_514_a_read_says_nothing_of_numbers_whose_transactions_are_open(postgres_url):
     """What is complete waits for them; what need not be complete says how far it is."""
 
@@ -205,35 +184,6 @@ def test_PS_514_a_read_says_nothing_of_numbers_whose_transactions_are_open(postg
     held, stored, pending = play(postgres_url, body)
     assert held < stored < pending.complete_ns == pending.seen_ns
     assert [row.stored_ns for one in pending.found for row in one.rows] == [stored] * 2
-
-
-HOLDER = """
-import sys
-from statemachines.drivers.persistent_sessions.store import open_session_store
-store = open_session_store(sys.argv[1])
-store._database._fresh_until_ns = 2**62
-with store._database.writing(may_share=True) as sql:
-    sql.run("INSERT INTO @messages VALUES (:id, :id, :id, 1, 1, NULL)", id=b"lost")
-    _ = sql.all("SELECT 1")
-    print("held", flush=True)
-    while True:
-        sql.all("SELECT 1")
-"""
-
-
-def test_PS_511_a_node_that_is_killed_within_its_turn_holds_nobody_up(postgres_url):
-    open_store = open_session_store(postgres_url)
-    with subprocess.Popen([sys.executable, "-c", HOLDER, postgres_url], stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout.readline() == "held\n"
-        child.send_signal(signal.SIGKILL)
-
-    async def main():
-        found = await connect(open_store, "s1")
-        await open_store.close()
-        return found
-
-    assert asyncio.run(main()).session == "s1"
-    assert run_sql(postgres_url, MESSAGES) == []
 
 
 async def batches(nodes):
@@ -346,56 +296,3 @@ def test_PS_513_a_message_that_was_matched_is_stored_where_its_rows_take_other_w
 
     assert play(postgres_url, body) == 0
     assert (b"m20", b"a/b", b"x", 1) in run_sql(postgres_url, MESSAGES)
-
-
-@pytest.mark.parametrize("is_stored", [True, False])
-def test_PS_513_a_message_that_was_matched_is_there_whatever_became_of_its_batch(postgres_url, monkeypatch, is_stored):
-    """The connection broke before the batch was stored, or behind it."""
-    at_once = postgres.PostgresSessions.store_batch
-
-    async def lose(database, batch):
-        if is_stored:
-            assert await at_once(database, batch) is not None
-        raise OutcomeOpen("the connection broke")
-
-    async def body(nodes):
-        store, life = nodes.stores["n1"], nodes.lives["n1"]
-        await store.store_ahead(life, nodes.batches["n1"], [PutMessage("m20", "a/b", b"x", 2)])
-        with monkeypatch.context() as patch:
-            patch.setattr(postgres.PostgresSessions, "store_batch", lose)
-            with pytest.raises(OutcomeOpen):
-                await nodes.carry_out("n1", rows(20, 20, first_number=1))
-        nodes.batches["n1"] -= 1
-        await nodes.carry_out("n1", rows(20, 20, first_number=1))
-        return len(store._unstored)
-
-    assert play(postgres_url, body) == 0
-    assert (b"m20", b"a/b", b"x", 1) in run_sql(postgres_url, MESSAGES)
-    assert [row[-1] for row in run_sql(postgres_url, SESSION_ROWS)] == [b"m20"]
-
-
-def test_PS_289_the_statements_of_the_function_find_rows_by_a_key(postgres_url):
-    """None of them reads a whole table: what the planner says with the settings of the function."""
-    asyncio.run(open_session_store(postgres_url).close())
-    kinds = dict(argument.split() for argument in (*ARGUMENTS, "number NUMBER"))
-    words = re.compile(rf"(?<![.\w])({'|'.join(kinds)})(?![\w.])")
-
-    def value(found):
-        kind = kinds[found[1]].replace("NUMBER", "bigint").replace("BYTES", "bytea")
-        return f"CAST('{{}}' AS {kind})" if kind.endswith("[]") else f"CAST(NULL AS {kind})"
-
-    def bind(statement):
-        """With values for its arguments, but where they are names of columns."""
-        parts = re.split(r"(INTO .*?(?= SELECT)|AS (?:given|asked) \(.*?\)|SET batch =)", statement)
-        return "".join(one if place % 2 else words.sub(value, one) for place, one in enumerate(parts))
-
-    scans = set()
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        ((settings,),) = connection.execute("SELECT proconfig FROM pg_proc WHERE proname = 'store_batch'").fetchall()
-        assert {"enable_seqscan=off", "plan_cache_mode=force_generic_plan"} <= set(settings)
-        for setting in settings:
-            connection.execute(f"SET {setting}")
-        for statement in (*IS_EXPECTED.values(), *IS_STORED):
-            plan = connection.execute(f"EXPLAIN {bind(on_postgres(statement))}").fetchall()
-            scans |= {line.split(" on ")[1].split(" ")[0] for (line,) in plan if "Seq Scan" in line}
-    assert scans <= {"store"}

@@ -8,15 +8,14 @@ from functools import partial
 import psycopg
 import pytest
 from psycopg.errors import QueryCanceled
-from sqlalchemy import text
 
-from statemachines.drivers.persistent_sessions.batch_function import decode_number, encode_number
+from statemachines.drivers.persistent_sessions.batch_function import encode_number
 from statemachines.drivers.persistent_sessions.host_request import PutMessage
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.drivers.shared_subscriptions.open_stores import open_stores
 from statemachines.drivers.shared_subscriptions.publisher import Publisher
 from statemachines.drivers.sql import silent_server
-from statemachines.drivers.sql.failure import StoreAway, StoreUnavailable
+from statemachines.drivers.sql.failure import StoreUnavailable
 from statemachines.drivers.sql.loop_connection import LoopConnection, Statement
 from statemachines.shared_subscriptions.group_store import Read, ReadDone, StoreFailed
 from statemachines.shared_subscriptions.stream_store import Fetch, Fetched, FetchFailed
@@ -135,45 +134,6 @@ def test_SS_432_PS_773_a_connection_that_works_does_not_speak_for_one_that_is_si
             other.cancel()
             with pytest.raises(QueryCanceled):
                 await works
-        connection.close()
-        await store.close()
-
-    proxied(body)
-
-
-def test_SS_432_PS_773_a_store_is_closed_while_its_last_call_is_never_answered(proxied):
-    async def body(proxy, url):
-        async for call in fetch(url):
-            proxy.block()
-            asked = asyncio.ensure_future(call())
-            await asyncio.sleep(0)
-            asked.cancel()
-
-    proxied(body)
-
-
-def test_SS_432_PS_773_a_store_that_never_answers_is_not_opened(proxied):
-    async def body(proxy, url):
-        proxy.block()
-        with pytest.raises(StoreAway):
-            await asyncio.to_thread(open_session_store, url)
-
-    proxied(body)
-
-
-def test_SS_432_PS_773_a_call_on_which_the_server_works_is_waited_for(proxied):
-    async def body(proxy, url):
-        store = await asyncio.to_thread(open_session_store, url)
-        database = store._database._database
-        with_sleep = Statement(b"slow", b"SELECT CAST($1 AS bigint) FROM pg_sleep(0.5)", (20,))
-        connection = LoopConnection(database, (with_sleep,))
-
-        def work():
-            with database.single() as opened:
-                return opened.execute(text("SELECT 7 FROM pg_sleep(0.5)")).scalar_one()
-
-        assert await database.run(work) == 7
-        assert decode_number(await connection.ask(with_sleep, [encode_number(7)])) == 7
         connection.close()
         await store.close()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import contextmanager
 
 import pytest
@@ -15,8 +14,6 @@ from statemachines.drivers.persistent_sessions.host_request import Beat
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.drivers.persistent_sessions.tables import NAMES, VERSION
 from statemachines.drivers.sql import postgres as sql_postgres
-from statemachines.drivers.sql import postgres_address
-from statemachines.drivers.sql.failure import StoreUnavailable
 from statemachines.drivers.sql.store_version import Upgrade
 from statemachines.kernel import ConfigurationError, Superseded
 from statemachines.testing.postgres import run_sql
@@ -179,26 +176,3 @@ def test_PS_690_an_opening_whose_connection_is_cut_between_two_statements_is_tri
     calls = interrupt_openings(monkeypatch, end_session(postgres_url), times)
     asyncio.run(open_session_store(postgres_url).close())
     assert len(calls) == times + 1
-
-
-def test_PS_690_an_upgrade_that_is_cut_off_is_done_whole_by_the_next_attempt(postgres_url, monkeypatch):
-    asyncio.run(open_session_store(postgres_url).close())
-    calls = interrupt_openings(monkeypatch, end_session(postgres_url))
-    asyncio.run(open_next(postgres_url).close())
-    assert len(calls) == 2
-    assert run_sql(postgres_url, "SELECT version FROM gapless_sessions.store") == [(VERSION + 1,)]
-    assert run_sql(postgres_url, "SELECT count(*) FROM gapless_sessions.more") == [(0,)]
-
-
-def test_PS_690_a_process_that_stands_still_longer_than_the_server_allows_opens_its_store(postgres_url, monkeypatch):
-    monkeypatch.setattr(postgres_address, "IDLE_S", 0.25)
-    calls = interrupt_openings(monkeypatch, lambda connection: time.sleep(0.6))
-    asyncio.run(open_session_store(postgres_url).close())
-    assert len(calls) == 2
-
-
-def test_PS_690_an_opening_that_is_cut_off_each_time_is_given_up(postgres_url, monkeypatch):
-    calls = interrupt_openings(monkeypatch, end_session(postgres_url), 99)
-    with pytest.raises(StoreUnavailable, match="terminating connection"):
-        open_session_store(postgres_url)
-    assert len(calls) == sql_postgres.OPENINGS

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from statemachines.drivers.persistent_sessions.host_request import PublisherPacket, PutMessage, StoreRows
-from statemachines.drivers.persistent_sessions.payloads import Payload
+from statemachines.drivers.persistent_sessions.host_request import PublisherPacket, PutMessage
 from statemachines.drivers.persistent_sessions.shared_turn import may_share
 from statemachines.drivers.persistent_sessions.stored_batch import BatchReader
 from statemachines.persistent_sessions.message import Queued
@@ -20,19 +19,6 @@ def rows(first, writer="n1", epoch=1, session="s1", message=None):
 
 def read(*requests):
     return BatchReader(lambda asked: (), 1).read(LIFE, 1, requests)
-
-
-def test_PS_512_ranges_that_follow_each_other_are_one_and_others_are_no_batch():
-    batch = read(rows(1), rows(2))
-    assert [(one.first, one.last) for one in batch.ranges] == [(1, 2)]
-    assert [(one.kind, one.place, one.message) for one in batch.hands] == [(0, 0, b"m1"), (0, 1, b"m2")]
-    for other in (rows(3), rows(1), rows(2, writer="n2"), rows(2, epoch=2)):
-        assert read(rows(1), other) is None
-
-
-def test_PS_512_the_messages_whose_payloads_come_with_rows_must_be_there():
-    stored = StoreRows(rows(1), {"m1": Payload("t", b"x"), "m2": Payload("t", b"y")})
-    assert read(stored).needed == [b"m1"]
 
 
 def test_PS_540_sessions_with_the_same_rows_share_them():

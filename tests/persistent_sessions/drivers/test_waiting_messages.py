@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from unittest.mock import patch
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from session_databases import MS, wipe
-from test_collector_contract import LATER, NOW, watched_statements
+from test_collector_contract import LATER, NOW
 
 from statemachines.drivers.persistent_sessions.backlog import SessionBounds
 from statemachines.drivers.persistent_sessions.row_products import PUT_ROW
@@ -17,7 +16,6 @@ from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.persistent_sessions import waiting_messages
 from statemachines.persistent_sessions.collector_request import ReadMessages
 from statemachines.persistent_sessions.graces import NEVER_MS
-from statemachines.persistent_sessions.waiting_messages import WaitingMessages
 
 GRACE_MS = 60_000
 OLDEST_NS = NOW - 100 * GRACE_MS * MS
@@ -146,79 +144,3 @@ def test_PS_710_a_round_that_passes_over_messages_finds_what_one_finds_that_read
         patch.object(waiting_messages, "SHARE", 1),
     ):
         on(shared_url, body)
-
-
-def test_PS_710_what_a_session_has_taken_of_a_run_is_found_by_the_next_round(url):
-    async def body(backlog):
-        await backlog.publish(9, "a")
-        assert await backlog.walk(4) == ([], 4)
-        assert await backlog.walk(4) == ([], 2)
-        await backlog.take("a", 0.5)
-        found = [f"m{number}" for number in range(1, 5)]
-        assert (await backlog.walk(4))[0] == found
-        await backlog.delete(found)
-        await backlog.walk(4)
-        return await backlog.walk(4)
-
-    assert on(url, body) == ([], 2), "what is left is passed over again"
-
-
-def test_PS_710_a_round_asks_no_more_where_more_messages_wait(url):
-    """From the second round on; messages for two sessions in turns, and some that are for both."""
-
-    async def body(backlog):
-        for _ in range(backlog.rounds):
-            await backlog.publish(10, "a")
-            await backlog.publish(10, "b")
-            await backlog.publish(10, "ab")
-        found = []
-        for _ in range(3):
-            before = len(asked)
-            assert (await backlog.walk(50))[0] == []
-            found.append(len(asked) - before)
-        return found
-
-    async def with_rounds(backlog, rounds):
-        backlog.rounds = rounds
-        return await body(backlog)
-
-    with watched_statements() as asked:
-        few, many = (on(url, lambda backlog, rounds=rounds: with_rounds(backlog, rounds)) for rounds in (5, 30))
-    assert many[0] > 3 * few[0]
-    assert few[1:] == many[1:] == [few[1]] * 2
-
-
-@pytest.mark.parametrize(("retention_ms", "is_passed"), [(100 * GRACE_MS, False), (101 * GRACE_MS, True)])
-def test_PS_710_messages_of_the_age_of_the_retention_are_read(sqlite_url, retention_ms, is_passed):
-    async def body(backlog):
-        await backlog.publish(20, "a")
-        return [(await backlog.walk(5))[1] for _ in range(2)]
-
-    first, second = on(sqlite_url, body, retention_ms=retention_ms)
-    assert first == 5
-    assert second == (2 if is_passed else 5)
-
-
-def test_PS_710_a_run_whose_first_rows_are_too_many_is_not_remembered(sqlite_url):
-    """Asking for each of them would be no cheaper than reading the messages."""
-
-    async def body(backlog):
-        for number in range(9):
-            await backlog.publish(1, [f"s{number}"])
-        return [(await backlog.walk(3))[1] for _ in range(2)]
-
-    assert on(sqlite_url, body) == [4, 4]
-
-
-def test_PS_710_a_walk_that_was_broken_off_is_forgotten():
-    waiting = WaitingMessages(2**60)
-    run = waiting_messages.MessageRun((-1, b""), (8, b"m8"), 8, 1, {(b"s", b"w", 1): 1})
-    waiting.begin()
-    waiting.note(run)
-    waiting.begin()
-    waiting.finish()
-    assert waiting.pass_over(run.begin, 0, lambda firsts: True) == run.begin
-    waiting.begin()
-    waiting.note(run)
-    waiting.finish()
-    assert waiting.pass_over(run.begin, 0, lambda firsts: True) == run.end

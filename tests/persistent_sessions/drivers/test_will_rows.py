@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from session_databases import MS, SECOND, run
+from session_databases import SECOND, run
 
 from statemachines.drivers.identity import Identity
 from statemachines.drivers.persistent_sessions import host_request
 from statemachines.drivers.persistent_sessions.front_message import SessionWill
-from statemachines.drivers.persistent_sessions.operator_request import KickClient, PurgeClient
 from statemachines.kernel import incarnation
 from statemachines.persistent_sessions import life_request
 
@@ -101,21 +100,6 @@ def test_PS_478_PS_525_a_connection_that_comes_before_deletes_the_will_and_one_t
     run(sqlite_url, lambda store, clock: play_with_life(store, clock, play))
 
 
-@pytest.mark.parametrize(("delay_s", "session", "is_sent"), [(0, "s1", True), (10, "s1", False), (10, "s2", True)])
-def test_PS_478_at_takeover_a_will_without_delay_is_sent_and_that_of_a_session_that_ends(
-    sqlite_url, delay_s, session, is_sent
-):
-    async def play(store, clock):
-        client = Client(store, clock)
-        client.life = 2
-        await client.connect(delay_s=delay_s)
-        clock.now += 50 * SECOND
-        await client.connect(session)
-        assert await client.due() == (["w/1"] if is_sent else [])
-
-    run(sqlite_url, lambda store, clock: play_with_life(store, clock, play))
-
-
 @pytest.mark.parametrize("expiry_s", [life_request.NEVER, 100])
 def test_PS_522_a_client_that_locks_its_session_and_dies_leaves_no_will(url, expiry_s):
     """The superseded connection cannot end the session any more."""
@@ -131,62 +115,3 @@ def test_PS_522_a_client_that_locks_its_session_and_dies_leaves_no_will(url, exp
         assert await client.due(0.2) == ["w/1"]
 
     run(url, lambda store, clock: play_with_life(store, clock, play))
-
-
-@pytest.mark.parametrize("begins_anew", [False, True])
-def test_PS_479_a_node_that_has_ended_leaves_its_wills_to_the_others(url, begins_anew):
-    async def play(store, clock):
-        client = Client(store, clock)
-        await client.connect()
-        began = clock.now
-        if begins_anew:
-            await store.begin_life("n1", 1_000_000)
-        assert await client.due(9.9) == []
-        assert await client.due(0.2) == ["w/1"], clock.now - began
-
-    run(url, play)
-
-
-def test_PS_479_a_will_of_a_node_that_has_ended_is_deleted_by_a_connection_before_it_is_due(sqlite_url):
-    async def play(store, clock):
-        client = Client(store, clock)
-        await client.connect()
-        await store.begin_life("n1", 1_000_000)
-        client.life = 2
-        clock.now += 9 * SECOND
-        await client.connect()
-        assert await client.due(100) == []
-
-    run(sqlite_url, play)
-
-
-def test_PS_479_a_will_is_published_and_deleted_in_one_transaction_or_dropped(url):
-    async def play(store, clock):
-        client = Client(store, clock)
-        client.life = 2
-        owner = await client.connect()
-        assert await store.do(host_request.PutMessage("m0", "w/1", b"gone", 1, will=owner)) is None, "it is not due"
-        await client.leave(0)
-        assert await client.due() == ["w/1"]
-        assert await store.do(host_request.PutMessage("m1", "w/1", b"gone", 1, will=owner)) == ()
-        assert await store.do(host_request.PutMessage("m2", "w/1", b"gone", 1, will=owner)) is None, (
-            "another has sent it"
-        )
-        owner = await client.connect("s2")
-        await store.do(host_request.DropWill(owner))
-        await client.leave(0)
-        assert await client.due(MS / SECOND) == []
-
-    run(url, lambda store, clock: play_with_life(store, clock, play))
-
-
-@pytest.mark.parametrize("request_", [KickClient("c"), PurgeClient("c")])
-def test_PS_478_an_operator_who_ends_a_connection_makes_its_will_due(sqlite_url, request_):
-    async def play(store, clock):
-        client = Client(store, clock)
-        client.life = 2
-        await client.connect(delay_s=0)
-        await store.do(request_)
-        assert await client.due(0.001) == ["w/1"]
-
-    run(sqlite_url, lambda store, clock: play_with_life(store, clock, play))

@@ -11,9 +11,7 @@ import msgspec
 import pytest
 from test_nodes import Place, read, run
 
-from statemachines.drivers.shared_subscriptions.deliveries import Deliveries
 from statemachines.drivers.shared_subscriptions.durable_progress import AcknowledgementUncertain
-from statemachines.drivers.shared_subscriptions.publisher import Publisher
 from statemachines.drivers.shared_subscriptions.shared_session import SharedSession, SharedSubscription
 from statemachines.drivers.shared_subscriptions.stalled_streams import LINES_MAX, LOOK_MAX, StalledStreams
 from statemachines.kernel import ConfigurationError, LocalProtocolError
@@ -38,56 +36,6 @@ async def test_SS_289_an_illegal_acknowledgement_raises_where_it_is_made_and_oth
         async with place.consumer("consumer-2") as messages:
             await place.publish("orders", b"10")
             assert [one.offset for one in await read(messages, 1)] == [10]
-
-
-async def test_SS_289_a_batch_cannot_be_changed_and_its_parts_are_acknowledged_alone(tmp_path):
-    place = Place(tmp_path)
-    await place.publish("orders", *TEN)
-    async with place.leading():
-        async with place.consumer("consumer-1") as messages:
-            batch = await anext(messages.batches(10))
-            for change in ("append", "remove", "pop", "reverse", "__setitem__", "__delitem__"):
-                assert not hasattr(batch, change)
-            for name in ("offset", "payload", "stream"):
-                with pytest.raises(AttributeError):
-                    setattr(batch[0], name, getattr(batch[1], name))
-            await batch[:4].ack()
-            await batch[5:].ack()
-            await batch[4:4].ack()
-            assert type(batch[2:5]) is Deliveries
-            assert batch[-1].offset == 9
-        async with place.consumer("consumer-2") as messages:
-            assert [one.offset for one in await read(messages, 6)] == [4, 5, 6, 7, 8, 9], "all behind the hole"
-
-
-async def test_SS_289_a_batch_of_some_messages_acknowledges_these_alone(tmp_path):
-    place = Place(tmp_path)
-    await place.publish("orders", *TEN)
-    async with place.leading(), place.consumer("consumer-1") as messages:
-        batch = await anext(messages.batches(10))
-        await batch[::-1][::2].ack()
-        await Deliveries([batch[0], batch[2], batch[2]]).ack()
-        await asyncio.sleep(0)
-        (reading,) = messages.machines.reads.readings.values()
-        assert reading.progress == 4
-        assert dict(reading.acked) == {5: 5, 7: 7, 9: 9}
-
-
-def test_SS_296_a_stream_that_stands_is_named_in_the_log(tmp_path, caplog):
-    async def test():
-        place = Place(tmp_path)
-        await place.publish("orders", *TEN)
-        async with place.leading(), place.consumer("consumer-1", stall_warning_s=0.05) as messages:
-            got = await read(messages, 10, ack=False)
-            for one in (*got[:3], *got[4:]):
-                await one.ack()
-            while not caplog.messages:
-                await asyncio.sleep(0.01)
-
-    with caplog.at_level(logging.WARNING, "gapless"):
-        run(test())
-    assert caplog.messages[0].startswith("consumer-1: stream 0.0/orders stands at 3 for 0.")
-    assert "message 3 is not acknowledged" in caplog.messages[0]
 
 
 class Watched:
@@ -139,26 +87,6 @@ def test_SS_296_a_stream_is_named_after_the_time_and_then_after_twice_as_much(ca
     watched(caplog, story)
 
 
-def test_SS_296_the_time_begins_anew_with_every_progress_and_every_grant(caplog):
-    def story(watch):
-        watch.have("a")
-        watch.have("b")
-        watch.have("c")
-        watch.have("a", progress=1)
-        watch.have("b", grant=2)
-        del watch.readings["c"]
-        assert watch.look(10.0) == watch.look(19.0) == []
-        assert watch.look(20.0) == ["a stands at 1 for 10.0 s", "b stands at 0 for 10.0 s"]
-        watch.have("a", progress=5)
-        assert watch.look(40.0) == ["b stands at 0 for 30.0 s"]
-        watch.have("a", progress=5, delivered=6)
-        del watch.readings["b"]
-        assert watch.look(49.0) == []
-        assert watch.look(50.0) == ["a stands at 5 for 10.0 s"]
-
-    watched(caplog, story)
-
-
 def test_SS_296_lines_and_looks_are_bounded(caplog):
     def story(watch):
         for number in range(LOOK_MAX + 100):
@@ -176,22 +104,6 @@ def test_SS_296_lines_and_looks_are_bounded(caplog):
 def test_a_time_that_is_none_is_refused(wrong):
     with pytest.raises(ConfigurationError, match="stall_warning_s"):
         SharedSubscription("$shared/g/#", leader="127.0.0.1:1", store="no.db", stall_warning_s=wrong)
-
-
-def test_SS_296_nothing_is_watched_where_nobody_wants_to_know(tmp_path):
-    streams = StalledStreams(math.inf, lambda: 0, {"a": StreamReading("o", "a", 1, 0, 5, 5)}.get)
-    streams.hand_over("a")
-    streams.close()
-
-
-async def test_what_is_done_to_a_list_that_is_being_published_changes_nothing(tmp_path):
-    async with Publisher(tmp_path / "messages.db") as publisher:
-        payloads = list(TEN)
-        publishing = asyncio.ensure_future(publisher.publish("orders", payloads))
-        await asyncio.sleep(0)
-        payloads.clear()
-        appended = await publishing
-        assert (appended.first, appended.last) == (0, 9)
 
 
 def read_progress(path):

@@ -34,37 +34,6 @@ class Hand:
         return self.bytes._find_room()
 
 
-def test_SS_387_what_is_fetched_and_not_acknowledged_is_in_hand():
-    hand = Hand(1_000)
-    hand.put("a", 5, 10)
-    hand.put("a", 15, 10, b"h")
-    hand.put("b", 0, 1)
-    hand.read("a", 5, 25)
-    hand.read("b", 0, 1)
-    assert hand.room() == 1_000 - 100 - 110 - 10
-    hand.read("a", 7, 25, {9: 10, 20: 24}.items())
-    assert hand.room() == 1_000 - 6 * 10 - 5 * 11 - 10
-    assert hand.room() == 1_000 - 6 * 10 - 5 * 11 - 10
-    hand.read("a", 25, 25)
-    assert hand.room() == 990
-    del hand.readings["b"]
-    assert hand.room() == 1_000
-    assert hand.bytes._sizes == {}
-
-
-def test_SS_387_messages_that_were_given_back_are_counted_once_and_another_grant_begins_anew():
-    hand = Hand(1_000)
-    hand.put("a", 0, 10)
-    hand.read("a", 0, 4)  # 4..9 were given back
-    assert hand.room() == 960
-    hand.put("a", 4, 3)
-    hand.read("a", 0, 7)
-    assert hand.room() == 930
-    hand.put("a", 2, 5, grant=2)
-    hand.read("a", 2, 7, grant=2)
-    assert hand.room() == 950
-
-
 def test_SS_387_sizes_of_messages_that_are_done_are_forgotten():
     hand = Hand(10**9)
     for first in range(0, 10_000, 500):

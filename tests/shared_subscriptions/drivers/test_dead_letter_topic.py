@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 import pytest
 from msgspec.structs import replace
-from test_given_back import TEN, seen
+from test_given_back import TEN
 from test_nodes import CALM, Place, read, run
 
 from statemachines.drivers.message_head import decode_head
 from statemachines.drivers.shared_subscriptions.groups import declare
-from statemachines.drivers.shared_subscriptions.shared_session import SharedSubscription
-from statemachines.drivers.shared_subscriptions.sqlite import SqliteStreamStore
 from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions import dead_letter
 from statemachines.shared_subscriptions.group_store import Commit, FailingMessage, Read, ReadDone
-from statemachines.shared_subscriptions.stream_store import Fetch, ListStreams, Slice
+from statemachines.shared_subscriptions.stream_store import Fetch, Slice
 
 PROGRESS, FAILING = "/1.8/g/orders/#:progress:0.0/orders/a", "/1.8/g/orders/#:progress-failing:0.0/orders/a"
 LETTER = dead_letter.DeadLetter("g", "orders/#", "0.0/orders/a", 1, 3, dead_letter.REASONS[True])
@@ -58,50 +55,6 @@ async def test_SS_347_a_letter_and_the_progress_are_one_batch_on_every_database(
     assert await read_values(groups) == [2, None], "nothing of the batch was written"
     await groups.close()
     await streams.close()
-
-
-def test_SS_346_SS_350_SS_411_what_fails_too_often_goes_to_the_dead_letter_topic_and_is_read_there(tmp_path, caplog):
-    async def test():
-        place = Place(tmp_path, replace(CALM, max_deliver=2, dead_letter_topic="$dead/g"))
-        await place.publish("orders", *TEN[:3])
-        async with place.leading(), place.consumer("consumer-1") as messages:
-            await (await read(messages, 1))[0].ack()
-            for reason in ("try again", "no such customer: \u00e4\u00f6\u00fc"):
-                await (await read(messages, 1, ack=False))[0].nack(reason=reason)
-            assert seen(await read(messages, 1)) == [(2, 1, False)]
-            options = {"leader": place.leader, "store": place.store, "configuration": place.times}
-            async with SharedSubscription("$shared/h/$dead/#", start="beginning", **options) as dead:
-                (letter,) = await read(dead, 1)
-        said, payload = dead_letter.read_dead_letter(letter.headers), letter.payload
-        assert said == dead_letter.DeadLetter("g", "#", "0.0/orders", 1, 2, "no such customer: \u00e4\u00f6\u00fc")
-        assert payload == b"1"
-
-    with caplog.at_level(logging.WARNING, "gapless"):
-        run(test())
-    assert any(
-        "message 1 of 0.0/orders" in line and "its dead letter is in $dead/g" in line for line in caplog.messages
-    )
-
-
-def test_SS_348_a_topic_that_cannot_be_written_keeps_the_message_and_says_so(tmp_path, caplog):
-    async def test():
-        place = Place(tmp_path, replace(CALM, max_deliver=1, dead_letter_topic="$dead/g"))
-        await place.publish("orders", *TEN[:2])
-        await place.publish("$dead/g", b"before")
-        streams = SqliteStreamStore(place.store)
-        (stream,) = [one.stream for one in (await streams.ask(ListStreams(1, "$dead/g", 0, "", 9)))[0].streams]
-        await streams.end(stream)
-        async with place.leading(), place.consumer("consumer-1") as messages:
-            await (await read(messages, 1, ack=False))[0].nack()
-            while not any("cannot be stored in $dead/g (2 failures" in line for line in caplog.messages):
-                await asyncio.sleep(0.05)
-            await streams.rotate()  # the topic goes on
-            assert seen(await read(messages, 1)) == [(1, 1, False)]
-        await streams.close()
-
-    with caplog.at_level(logging.WARNING, "gapless"):
-        run(test())
-    assert any("has ended, nothing can be appended" in line for line in caplog.messages)
 
 
 def test_SS_349_a_group_that_would_get_its_own_letters_is_named_in_the_log(tmp_path, caplog):

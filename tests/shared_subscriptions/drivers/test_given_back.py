@@ -8,11 +8,11 @@ import math
 
 import pytest
 from msgspec.structs import replace
-from test_nodes import CALM, FAST, Place, read, run
+from test_nodes import CALM, Place, read, run
 
 from statemachines import cli
 from statemachines.drivers.shared_subscriptions.durable_progress import AcknowledgementUncertain
-from statemachines.drivers.shared_subscriptions.groups import destroy, list_parked, skip
+from statemachines.drivers.shared_subscriptions.groups import list_parked, skip
 from statemachines.kernel import ConfigurationError, LocalProtocolError
 
 TEN = [b"%d" % number for number in range(10)]
@@ -51,18 +51,6 @@ async def test_SS_411_a_reason_that_is_too_long_or_no_text_is_refused(tmp_path, 
             await first.nack(reason=wrong)
         await first.ack()
         assert seen(await read(messages, 1)) == [(1, 1, False)]
-
-
-async def test_SS_334_with_a_delay_the_stream_waits(tmp_path):
-    place = Place(tmp_path)
-    await place.publish("orders", *TEN[:2])
-    await place.publish("parcels", *TEN[:2])
-    async with place.leading(), place.consumer("consumer-1") as messages:
-        (first,) = await read(messages, 1, ack=False)
-        await first.nack(delay=0.3)
-        got = await read(messages, 4)
-        assert [one.topic == first.topic for one in got] == [False, False, True, True]
-        assert seen(got[2:]) == [(0, 2, True), (1, 1, False)]
 
 
 async def test_SS_333_what_cannot_be_given_back_is_named(tmp_path):
@@ -119,18 +107,6 @@ async def test_SS_443_a_member_that_leaves_in_good_order_leaves_no_doubt(tmp_pat
             assert seen(await read(messages, 5)) == [(offset, 1, False) for offset in range(begin, begin + 5)]
 
 
-async def test_SS_340_a_member_that_dies_counts(tmp_path):
-    place = Place(tmp_path, FAST)
-    await place.publish("orders", *TEN)
-    async with place.leading():
-        messages = place.consumer("consumer-1")
-        await messages.__aenter__()
-        await read(messages, 1, ack=False)
-        await messages.abort()
-        async with place.consumer("consumer-2") as messages:
-            assert seen(await read(messages, 2)) == [(0, 2, True), (1, 2, True)]
-
-
 def test_SS_342_SS_343_what_failed_too_often_is_parked_shown_and_skipped(tmp_path, caplog, capsys):
     place = Place(tmp_path, replace(CALM, max_deliver=3))
 
@@ -175,39 +151,3 @@ def test_SS_342_SS_343_what_failed_too_often_is_parked_shown_and_skipped(tmp_pat
     said = [line.partition(": ")[2] for line in caplog.messages if "message 1" in line]
     assert said[0].startswith("0.0/orders is parked at message 1, which was handed over 3 times")
     assert said[-1].startswith("message 1 of 0.0/orders was handed over 3 times and not acknowledged; it was skipped")
-
-
-def test_SS_342_where_it_is_declared_so_the_message_is_dropped(tmp_path, caplog):
-    async def test():
-        place = Place(tmp_path, replace(CALM, max_deliver=1, spent="drop"))
-        await place.publish("orders", *TEN[:3])
-        async with place.leading(), place.consumer("consumer-1") as messages:
-            await (await read(messages, 1, ack=False))[0].nack()
-            assert seen(await read(messages, 2)) == [(1, 1, False), (2, 1, False)]
-
-    with caplog.at_level(logging.WARNING, "gapless"):
-        run(test())
-    assert any("message 0 of 0.0/orders was handed over 1 times" in line for line in caplog.messages)
-
-
-def test_SS_205_what_failed_goes_with_its_group(tmp_path):
-    place = Place(tmp_path, replace(FAST, max_deliver=1))
-
-    async def test():
-        await place.publish("orders", *TEN[:2])
-        async with place.leading(), place.consumer("consumer-1") as messages:
-            await (await read(messages, 1, ack=False))[0].nack()
-            while not await list_parked(GROUP, store=place.store):
-                await asyncio.sleep(0.05)
-        await destroy(GROUP, store=place.store, configuration=place.times)
-        assert await list_parked(GROUP, store=place.store) == []
-        async with place.leading(), place.consumer("consumer-1") as messages:
-            assert seen(await read(messages, 1)) == [(0, 1, False)]
-
-    run(test())
-
-
-def test_SS_343_a_group_that_is_not_there_has_nothing_parked(tmp_path):
-    for act in (list_parked(GROUP, store=tmp_path / "no.db"), skip(GROUP, "0.0/a", store=tmp_path / "no.db")):
-        with pytest.raises(ConfigurationError, match="there is no such file"):
-            asyncio.run(act)

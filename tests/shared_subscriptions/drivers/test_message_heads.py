@@ -8,10 +8,10 @@ from contextlib import closing
 import pytest
 from test_nodes import Place, read
 
-from statemachines.drivers.message_head import MessageHead, encode_head, make_head
+from statemachines.drivers.message_head import MessageHead, make_head
 from statemachines.drivers.shared_subscriptions.publisher import Publisher
 from statemachines.kernel import ConfigurationError
-from statemachines.shared_subscriptions.stream_store import Fetch, Slice, stream_id
+from statemachines.shared_subscriptions.stream_store import stream_id
 from statemachines.testing.postgres import run_sql
 
 STREAM = stream_id("a", 4, 0)
@@ -23,43 +23,6 @@ def rows_of(database, statement):
         return run_sql(database.url, statement.format("gapless."))
     with closing(sqlite3.connect(database.path)) as connection:
         return connection.execute(statement.format("")).fetchall()
-
-
-async def fetch_all(store, *room):
-    _, (found,) = await store.fetch(Fetch(1, (Slice(STREAM, 1, 0, 100),)), *room)
-    return found
-
-
-async def test_SS_380_a_store_keeps_the_head_of_each_message_and_SS_381_nothing_where_there_is_none(database):
-    database.empty()
-    encoded = encode_head(HEAD)
-    store = database.streams()
-    await store.append("a", [b"0", b"1"], [encoded, None])
-    await store.append("a", [b"2"])
-    assert await fetch_all(store) == [(b"0", encoded), (b"1", None), (b"2", None)]
-    await store.close()
-    found = rows_of(database, "SELECT count(*), count(head) FROM {}messages")
-    assert [tuple(one) for one in found] == [(3, 1)]
-
-
-async def test_SS_382_nothing_is_stored_where_a_head_is_refused(database):
-    database.empty()
-    store = database.streams()
-    for heads in ([b"\xc1", None], [None], [None] * 3, [None, b"x" * 20_000]):
-        with pytest.raises(ConfigurationError):
-            await store.append("a", [b"0", b"1"], heads)
-    await store.append("a", [b"good"])
-    assert await fetch_all(store) == [(b"good", None)]
-    await store.close()
-
-
-async def test_SS_380_heads_count_where_an_answer_is_bounded(database):
-    database.empty()
-    encoded = encode_head(make_head({"a": b"x" * 1_000}))
-    store = database.streams()
-    await store.append("a", [b"0"] * 9, [encoded] * 9)
-    assert len(await fetch_all(store, 2_500)) == 3
-    await store.close()
 
 
 async def test_SS_380_a_member_gets_what_the_publisher_gave(tmp_path):

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import os
 import signal
 import time
 
 import psycopg
 import pytest
-from store_programs import OPEN, process
+from store_programs import OPEN
 
 from statemachines.drivers.shared_subscriptions.postgres import PostgresGroupStore, PostgresStreamStore
-from statemachines.drivers.sql.failure import OutcomeOpen, StoreUnavailable
+from statemachines.drivers.sql.failure import OutcomeOpen
 from statemachines.shared_subscriptions.group_store import Read
 from statemachines.shared_subscriptions.stream_store import Fetch, Slice, stream_id
 from statemachines.testing.postgres import PostgresServer
 
 KEYS = ("k0", "k1", "k2")
-BATCH = 5
-
 # Each number is committed in all keys on top of the one before, then appended, until that is answered; then it is said.
 WRITE = (
     OPEN
@@ -82,16 +78,6 @@ def asked(server, statement):
         time.sleep(0.01)
 
 
-def kill_a_backend(server):
-    """SIGKILL to whoever serves the client: the server then cuts everybody off and recovers."""
-    ((pid,), *_) = asked(server, f"SELECT pid {OURS}")
-    os.kill(pid, signal.SIGKILL)
-
-
-def cut_off(server):
-    asked(server, f"SELECT pg_terminate_backend(pid) {OURS}")
-
-
 def crash(server):
     server.crash()
     server.start()
@@ -123,30 +109,6 @@ async def look(url):
     await groups.close()
     await streams.close()
     return {stored.value for stored in read.records}, [payload for payload, _ in payloads]
-
-
-@pytest.mark.parametrize("rounds", [1, pytest.param(3, marks=pytest.mark.long)])
-def test_a_server_that_dies_loses_nothing_and_its_clients_go_on(server, rounds):
-    url = server.database(f"dies_{rounds}")
-    said = []
-    with process(WRITE, url) as child:
-
-        def hear(count):
-            said.extend(int(child.stdout.readline()) for _ in range(count))
-
-        hear(3)
-        for number, dies in enumerate((crash, kill_a_backend, cut_off, kill) * rounds):
-            hear(2 + number % 3)
-            dies(server)
-            hear(1)
-        child.kill()
-        said.extend(int(line) for line in child.stdout.read().splitlines())
-    assert said == list(range(1, len(said) + 1))
-    values, payloads = asyncio.run(look(url))
-    numbers = [int(payload[:8]) for payload in payloads]
-    assert numbers[: BATCH * len(said)] == [number for number in said for _ in range(BATCH)], "each once, in order"
-    assert numbers[BATCH * len(said) :] in ([], [len(said) + 1] * BATCH)
-    assert values in ({len(said)}, {len(said) + 1})
 
 
 # -- an append whose connection is lost -----------------------------------------------------------------------------
@@ -185,25 +147,6 @@ def cut(server, connection):
     """The connection is lost, and the client hears of it."""
     server.sql(f"SELECT pg_terminate_backend({connection.driver_connection.info.backend_pid}, 5000)")
     connection.driver_connection.execute("SELECT 1")
-
-
-@pytest.mark.parametrize("topic", ["new", "known"])
-async def test_an_append_whose_connection_was_lost_knows_whether_it_happened(server, topic):
-    store = Lost(server.database(f"lost_{topic}"), server)
-    await store.append("known", [b"1"])
-    first = 1 if topic == "known" else 0
-    store.when = "before"
-    with pytest.raises(StoreUnavailable, match="nothing was written, try again") as raised:
-        await store.append(topic, [b"lost"])
-    assert not isinstance(raised.value, OutcomeOpen)
-    store.when = "after"
-    appended = await store.append(topic, [b"2", b"3"])
-    assert (appended.first, appended.last) == (first, first + 1)
-    store.when = ""
-    assert (await store.append(topic, [b"4"])).first == first + 2
-    _, (payloads,) = await store.fetch(Fetch(1, (Slice(appended.stream, 1, first, 9),)))
-    assert payloads == [(b"2", None), (b"3", None), (b"4", None)]
-    await store.close()
 
 
 async def test_an_append_stays_open_where_the_server_does_not_come_back(server, monkeypatch):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import time
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -13,7 +11,7 @@ from store_programs import process
 
 from statemachines.kernel import ConfigurationError
 from statemachines.testing import postgres
-from statemachines.testing.postgres import PostgresServer, children_of, run_sql, share_server
+from statemachines.testing.postgres import PostgresServer, run_sql, share_server
 
 
 def gone(holds):
@@ -31,17 +29,6 @@ def answers(url):
         return False
 
 
-def test_nothing_of_a_server_is_left():
-    with PostgresServer() as server:
-        pid, directory = server._process.pid, server.directory
-        pids = [pid, *children_of(pid)]
-        assert len(pids) > 3
-        assert server.sql("SHOW fsync") == [("on",)]
-        assert "\nUid:\t0\t" not in Path(f"/proc/{pid}/status").read_text(), "never as root"
-    assert not directory.exists()
-    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
-
-
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL])
 def test_a_server_that_was_stopped_starts_again_with_what_was_committed(own, how):
     url = own.database(f"stop_{how}")
@@ -57,26 +44,6 @@ def test_a_server_that_was_stopped_starts_again_with_what_was_committed(own, how
 def own():
     with PostgresServer() as server:
         yield server
-
-
-START = """
-import sys
-from statemachines.testing.postgres import PostgresServer
-
-with PostgresServer() as server:
-    print(server.url(), flush=True)
-    print(server.directory, flush=True)
-    sys.stdin.readline()
-"""
-
-
-def test_a_server_ends_with_the_process_that_started_it():
-    with process(START) as child:
-        url, directory = (child.stdout.readline().strip() for _ in range(2))
-        assert answers(url)
-    assert gone(lambda: answers(url)), "its starter was killed by SIGKILL, which leaves the files alone"
-    assert gone((Path(directory) / "data" / "postmaster.pid").exists), "it stopped in good order"
-    shutil.rmtree(directory)
 
 
 SHARE = """

@@ -9,16 +9,6 @@ def publish(folder, capsys, *words):
     return capsys.readouterr()
 
 
-def test_no_more_messages_than_count_are_published(tmp_path, capsys):
-    (tmp_path / "topics").mkdir()
-    for topic in "ab":
-        (tmp_path / "topics" / topic).write_text("line\n" * 60)
-    given = ("--input", str(tmp_path / "topics"), "--batch", "50")
-    assert publish(tmp_path, capsys, *given, "--count", "70").out == "published 70 messages to 2 topics\n"
-    assert publish(tmp_path, capsys, *given, "--count", "50").out == "published 50 messages to 1 topics\n"
-    assert publish(tmp_path, capsys, *given, "--count", "1000").out == "published 120 messages to 2 topics\n"
-
-
 def test_without_a_text_it_says_what_it_publishes(tmp_path, capsys):
     said = publish(tmp_path, capsys, "--count", "1")
     assert said.err == "no --input: publishing 1 lines of the source of gapless; --input PATH publishes yours\n"

@@ -97,28 +97,6 @@ def test_SS_386_a_callback_that_raises_is_logged_with_its_stream_and_others_are_
     assert "on_revoked raised for stream a" in caplog.text
 
 
-def test_SS_386_a_callback_that_does_not_return_is_logged_and_cut_off(caplog):
-    async def test():
-        ended = []
-
-        async def hang(streams):
-            try:
-                await asyncio.Event().wait()
-            finally:
-                ended.append(streams)
-
-        reader = Reader(limit_s=0.01, **{GRANTED: hang, REVOKED: hang})
-        reader.feed(Install("o", "a", 1, 0))
-        await reader.heard()
-        reader.feed(Finish("o", "a", 1), Uninstall("o", "a", 1))
-        await reader.heard()
-        assert ended == [("a",), ("a",)]
-
-    run(test())
-    cut_off = [one.message for one in caplog.records if "the session cancels it" in one.message]
-    assert [one.partition(" for ")[0] for one in cut_off] == ["consumer-1: on_granted", "consumer-1: on_revoked"]
-
-
 async def test_SS_386_a_consumer_that_is_closed_ends_a_callback_that_hangs():
     reader = Reader(**{GRANTED: lambda streams: asyncio.Event().wait()})
     reader.feed(Install("o", "a", 1, 0), Install("o", "b", 1, 0))

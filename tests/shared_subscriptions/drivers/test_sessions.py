@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from contextlib import asynccontextmanager
 
 import pytest
@@ -71,53 +70,6 @@ def words(messages):
     return sorted((message.subscription, message.topic, message.payload) for message in messages)
 
 
-async def test_one_session_reads_for_several_subscriptions(tmp_path):
-    place = Place(tmp_path)
-    await place.publish("jobs/a", b"1")
-    await place.publish("news/b", b"2")
-    async with place.leading(), place.session() as session:
-        await session.subscribe("$shared/g/jobs/#", start="beginning")
-        await session.subscribe("$queue/q/news/#", start="beginning")
-        await session.subscribe("news/#", start="beginning")
-        got = await read(session, 3)
-    assert words(got) == [
-        ("$queue/q/news/#", "news/b", b"2"),
-        ("$shared/g/jobs/#", "jobs/a", b"1"),
-        ("news/#", "news/b", b"2"),
-    ]
-
-
-async def test_unsubscribing_leaves_the_others_and_the_last_ends_the_iteration(tmp_path):
-    place = Place(tmp_path)
-    await place.publish("a", b"1")
-    await place.publish("b", b"2")
-    async with place.leading(), place.session() as session, asyncio.timeout(120):
-        await session.subscribe("$shared/g/a", start="beginning")
-        await session.subscribe("$shared/g/b", start="beginning")
-        await read(session, 2)
-        await session.unsubscribe("$shared/g/a")
-        await place.publish("b", b"3")
-        assert [message.payload for message in await read(session, 1)] == [b"3"]
-        await session.unsubscribe("$shared/g/b")
-        assert [message async for message in session] == []
-
-
-async def test_who_subscribes_again_at_once_gets_what_is_new_and_finishes_what_is_in_hand(tmp_path):
-    place = Place(tmp_path)
-    await place.publish("a", b"1", b"2")
-    async with place.leading(), place.session() as session:
-        await session.subscribe("$shared/g/#", start="beginning")
-        (first, second) = await read(session, 2, ack=False)
-        await session.unsubscribe("$shared/g/#")
-        await session.subscribe("$shared/g/#")
-        await first.ack()
-        await second.ack()
-        await place.publish("a", b"3")
-        (third,) = await read(session, 1)
-    assert third.payload == b"3", "nothing twice"
-    assert third.owner != first.owner
-
-
 async def test_a_topic_filter_is_read_alone_and_its_progress_is_the_application_s(tmp_path):
     async def again(place, kept):
         async with place.session() as session:
@@ -155,22 +107,6 @@ async def test_fire_and_forget_is_acknowledged_when_it_is_handed_over(tmp_path):
         await place.publish("a", b"3")
         async with SharedSubscription("$shared/g/#", leader=place.leader, **options) as messages:
             assert [message.payload for message in await read(messages, 1)] == [b"3"]
-
-
-def test_of_several_leader_hosts_one_that_lives_is_found(tmp_path):
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        silent = f"127.0.0.1:{nobody.getsockname()[1]}"
-
-        async def test():
-            place = Place(tmp_path)
-            await place.publish("a", b"1")
-            async with place.leading(), place.session(leader=[silent, place.leader]) as session:
-                await session.subscribe("$shared/g/#", start="beginning")
-                (message,) = await read(session, 1)
-            assert message.payload == b"1"
-
-        asyncio.run(test())
 
 
 def test_addresses_of_leader_hosts_are_named_so_that_no_node_can_have_the_name():

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-import subprocess
-import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -22,7 +19,7 @@ from statemachines.drivers.shared_subscriptions.sqlite import (
 )
 from statemachines.drivers.sql import sqlite as opening
 from statemachines.kernel import ConfigurationError
-from statemachines.shared_subscriptions.group_store import Commit, Committed
+from statemachines.shared_subscriptions.group_store import Commit
 from statemachines.shared_subscriptions.stream_store import ListStreams
 
 NOBODY = 65534
@@ -66,12 +63,6 @@ def test_a_file_that_is_not_ours_is_refused_and_left_alone(tmp_path, prepare, sa
     assert path.is_dir() if before is None else path.read_bytes() == before
 
 
-def test_a_directory_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(ConfigurationError, match=r"there is no directory '.*none'; make it") as raised:
-        SqliteGroupStore(tmp_path / "none" / "x.db")
-    assert raised.value.value == str(tmp_path / "none" / "x.db")
-
-
 @contextmanager
 def unprivileged():
     """The superuser may write everywhere, so be somebody else for a while."""
@@ -106,12 +97,6 @@ def test_what_may_not_be_written_is_refused_when_it_is_opened(read_only, name):
     assert name in str(raised.value)
 
 
-def test_a_path_that_means_something_else_to_sqlite_is_a_file(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    make(":memory:")
-    assert (tmp_path / ":memory:").stat().st_size > 0
-
-
 def test_a_file_that_stays_locked_while_it_is_opened_is_unavailable(tmp_path, monkeypatch):
     monkeypatch.setattr(opening, "OPEN_S", 0.05)
     path = tmp_path / "x.db"
@@ -120,53 +105,6 @@ def test_a_file_that_stays_locked_while_it_is_opened_is_unavailable(tmp_path, mo
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreUnavailable, match=r"is locked.*; try again when it is done"):
             SqliteGroupStore(path, busy_s=0.01)
-
-
-def test_opening_waits_longer_than_a_transaction(tmp_path):
-    path = tmp_path / "x.db"
-    with closing(sqlite3.connect(path, isolation_level=None)) as other, ThreadPoolExecutor(1) as worker:
-        other.execute("BEGIN EXCLUSIVE")
-        opened = worker.submit(SqliteGroupStore, path, busy_s=0.01)
-        with pytest.raises(TimeoutError):
-            opened.result(timeout=0.2)
-        other.execute("ROLLBACK")
-        asyncio.run(opened.result().close())
-
-
-def test_what_was_written_is_there_after_reopening(tmp_path):
-    async def run():
-        store = SqliteGroupStore(tmp_path / "x.db")
-        (first,) = await store.ask(Commit(1, (), (("k", 1),)))
-        await store.close()
-        store = SqliteGroupStore(tmp_path / "x.db", clock=lambda: 0)
-        (second,) = await store.ask(Commit(2, (), (("k", 2),)))
-        await store.close()
-        return first, second
-
-    first, second = asyncio.run(run())
-    assert isinstance(first, Committed)
-    assert second.stamp == first.stamp + 1, "the store's time goes on although the clock was set back"
-
-
-def test_a_file_that_is_made_is_its_owner_s_alone(tmp_path):
-    path = tmp_path / "x.db"
-    before = os.umask(0)
-    try:
-        store = SqliteGroupStore(path)
-        asyncio.run(store.ask(Commit(1, (), (("k", 1),))))
-        modes = {one.name: one.stat().st_mode & 0o777 for one in tmp_path.iterdir()}
-        asyncio.run(store.close())
-    finally:
-        os.umask(before)
-    assert modes == dict.fromkeys(("x.db", "x.db-wal", "x.db-shm"), 0o600)
-
-
-def test_a_file_that_was_there_keeps_its_mode(tmp_path):
-    path = tmp_path / "x.db"
-    make(path)
-    path.chmod(0o640)
-    make(path)
-    assert path.stat().st_mode & 0o777 == 0o640
 
 
 def replaced(path):
@@ -211,58 +149,3 @@ async def test_SS_433_a_file_that_is_not_what_was_opened_takes_no_request(tmp_pa
             SqliteStreamStore(path)
     await groups.close()
     await streams.close()
-
-
-async def test_SS_433_a_log_that_sqlite_has_truncated_is_whole_and_is_found_behind_a_link(tmp_path):
-    path, link = tmp_path / "x.db", tmp_path / "link.db"
-    link.symlink_to(path)
-    store = SqliteStreamStore(link)
-    await store.append("t", [b"1"])
-    with closing(sqlite3.connect(path)) as other:
-        assert other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
-    assert path.with_name("x.db-wal").stat().st_size == 0
-    assert (await store.append("t", [b"2"])).last == 1
-    await store.close()
-
-
-async def test_a_process_that_goes_elsewhere_keeps_its_file(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "elsewhere").mkdir()
-    store = SqliteGroupStore("x.db")
-    os.chdir("elsewhere")
-    assert isinstance((await store.ask(Commit(1, (), (("k", 1),))))[0], Committed)
-    await store.close()
-    assert not list((tmp_path / "elsewhere").iterdir())
-
-
-OPEN = """
-import asyncio, sys
-from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore, SqliteStreamStore
-
-async def main():
-    print("ready", flush=True)
-    for path in sys.stdin:
-        groups, streams = SqliteGroupStore(path.strip()), SqliteStreamStore(path.strip())
-        appended = await streams.append("t", [b"x"])
-        await groups.close()
-        await streams.close()
-        print(appended.last, flush=True)
-
-asyncio.run(main())
-"""
-
-
-def test_several_processes_make_a_file_at_the_same_time(tmp_path):
-    children = [
-        subprocess.Popen([sys.executable, "-c", OPEN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for _ in range(4)
-    ]
-    assert [child.stdout.readline() for child in children] == ["ready\n"] * 4
-    for number in range(25):
-        for child in children:
-            child.stdin.write(f"{tmp_path / str(number)}.db\n")
-            child.stdin.flush()
-        assert sorted(child.stdout.readline() for child in children) == ["0\n", "1\n", "2\n", "3\n"]
-    for child in children:
-        child.communicate()
-        assert child.returncode == 0

@@ -193,32 +193,6 @@ def test_the_stream_store_means_what_the_pure_one_means(database, moves):
     asyncio.run(run())
 
 
-async def test_every_page_of_every_filter(database):
-    places = [
-        "",
-        "0",
-        "1.0",
-        "1.0/b",
-        "2.0/",
-        "3.0/a/b/c",
-        "4",
-        *(stream_store.stream_id(topic, 4, 0) for topic in TOPICS),
-    ]
-    database.empty()
-    both = Streams(database)
-    for topic in TOPICS:
-        await both.append(0, topic, 1)
-    for topic_filter in FILTERS:
-        for after in places:
-            for limit in (0, 1, 2, len(TOPICS)):
-                await both.list(1, topic_filter, 0, after, limit)
-    await both.real.close()
-
-
-def test_the_filters_above_tell_topics_apart():
-    assert {sum(stream_store.matches(each, topic) for topic in TOPICS) for each in FILTERS} >= {0, 1, 2, 3}
-
-
 async def test_SS_414_what_a_group_has_not_read_is_not_dropped(database):
     """Read by nobody, in part, wholly; of a group that begins later, and of one that is being destroyed."""
     database.empty()

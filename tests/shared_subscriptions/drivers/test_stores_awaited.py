@@ -13,15 +13,11 @@ import pytest
 from statemachines import cli
 from statemachines.drivers.shared_subscriptions import groups, open_stores
 from statemachines.drivers.shared_subscriptions.postgres import PostgresGroupStore, PostgresStreamStore
-from statemachines.drivers.shared_subscriptions.publisher import Publisher
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore
 from statemachines.drivers.sql import awaited
 from statemachines.drivers.sql.failure import StoreAway, StoreUnavailable
 from statemachines.kernel import ConfigurationError
 from statemachines.testing.process_harness import free_port
-
-AWAY = StoreAway("store", "db", "cannot be reached")
-BUSY = StoreUnavailable("db: the database system is starting up")
 
 
 @pytest.fixture(autouse=True)
@@ -40,34 +36,6 @@ def wait(*failures, patience_s=60.0):
         return "opened"
 
     return asyncio.run(open_stores.open_store_patiently(make, "db", who="c1", patience_s=patience_s)), len(tried)
-
-
-def test_SS_261_who_is_away_or_starts_is_waited_for_and_it_is_said_once(caplog):
-    assert wait(AWAY, BUSY, AWAY, BUSY) == ("opened", 5)
-    assert caplog.messages == ["c1 waits for its store: store = 'db': cannot be reached"]
-
-
-def test_SS_261_it_is_said_again(caplog, monkeypatch):
-    monkeypatch.setattr(open_stores, "SAY_AGAIN_S", 0.0)
-    wait(AWAY, BUSY)
-    assert [line.partition(": ")[0] for line in caplog.messages] == ["c1 waits for its store"] * 2
-
-
-def test_SS_261_what_waiting_does_not_mend_is_refused_at_once():
-    with pytest.raises(ConfigurationError, match="does not let us in"):
-        wait(AWAY, ConfigurationError("store", "db", "does not let us in"))
-
-
-def test_SS_261_a_publisher_waits_for_as_long_as_it_repeats_an_append():
-    with pytest.raises(StoreAway):
-        wait(AWAY, patience_s=0.0)
-
-    async def enter():
-        async with Publisher(f"postgresql://u@127.0.0.1:{free_port()}/d"):
-            raise AssertionError("nobody is there")
-
-    with pytest.raises(StoreAway, match="cannot be reached"):
-        asyncio.run(enter())
 
 
 @pytest.mark.parametrize(
@@ -134,15 +102,6 @@ def test_SS_261_what_a_server_says_that_may_let_us_in_later(store, code, why, ra
     assert not isinstance(found.value, StoreAway)
     assert why in str(found.value)
     assert "secret" not in str(found.value)
-
-
-def test_SS_261_a_server_that_is_away_and_options_that_are_none():
-    with pytest.raises(StoreAway, match="cannot be reached"):
-        PostgresGroupStore(f"postgresql://u@127.0.0.1:{free_port()}/d")
-    for wrong in ("sslmode=bogus", "bogus=1"):
-        with pytest.raises(ConfigurationError) as raised:
-            PostgresGroupStore(f"postgresql://u@127.0.0.1:1/d?{wrong}")
-        assert not isinstance(raised.value, StoreAway)
 
 
 def test_who_tries_again_keeps_no_store_of_each_time(tmp_path, monkeypatch):

@@ -80,23 +80,6 @@ async def test_SS_225_a_record_of_another_kind_or_a_number_that_cannot_be_is_non
     assert all(key in line and "left alone" in line for line in caplog.messages)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("claim", Claim("l~1/1", 2**63 - 2)),
-        ("root", 2**63 - 2),
-        ("progress:0.0/a", 2**63 - 1),
-    ],
-)
-async def test_SS_225_the_greatest_numbers_can_be_read(new_database, name, value):
-    database, key = new_database, record_key("g", "#", name)
-    store = database.groups()
-    await store.ask(Commit(1, (), ((key, value),)))
-    (read,) = await store.ask(Read(2, (key,)))
-    assert read.records[0].value == value
-    await store.close()
-
-
 def test_SS_225_the_memory_of_what_was_named_is_bounded(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("statemachines.drivers.shared_subscriptions.record_codec.NAMED_MAX", 1)
     store = SqliteGroupStore(tmp_path / "x.db")

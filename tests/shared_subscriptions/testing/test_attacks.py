@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import sqlite3
 from contextlib import closing
 
-from statemachines.drivers import tcp
 from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
 from statemachines.drivers.shared_subscriptions.publisher import Publisher
-from statemachines.drivers.shared_subscriptions.roles import CONSUMER, LEADER
+from statemachines.drivers.shared_subscriptions.roles import LEADER
 from statemachines.drivers.shared_subscriptions.shared_session import SharedSubscription
-from statemachines.testing.frames import KINDS, attack, fuzz, make_inputs
+from statemachines.testing.frames import KINDS, attack, fuzz
 from statemachines.testing.shared_subscriptions.readers import READERS
-from statemachines.wire import encode_hello
 
 ATTACKS = 330
 
@@ -58,60 +55,4 @@ async def test_a_leader_host_that_lives_goes_on_living(tmp_path):
             assert await throwing == ATTACKS
             assert got == [b"%d" % number for number in range(10) for _ in range(10)]
             assert node._runtime.failed is None
-    assert failures == []
-
-
-async def test_a_consumer_that_lives_goes_on_living(tmp_path, monkeypatch):
-    """Its leader host says whatever there is, well-formed lies too; then a good one comes, and everything arrives."""
-    monkeypatch.setattr(tcp, "BACKOFF_S", (0.001, 0.001))
-    store = tmp_path / "messages.db"
-    says = (
-        one for one in make_inputs(READERS, 6, 40 * ATTACKS) if one.reader == CONSUMER.full_name and one.after_hello
-    )
-    hostile = itertools.islice(says, ATTACKS)
-
-    async def first(messages, count):
-        async for message in messages:
-            yield message
-            await message.ack()
-            count -= 1
-            if not count:
-                return
-
-    failures = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
-    done = asyncio.Event()
-
-    async def lie(reader, writer):
-        one = next(hostile, None)
-        if one is None:
-            done.set()
-        else:
-            writer.write(encode_hello(LEADER.full_name, "leader-1~1", store=identity_of(store)) + one.data)
-            await writer.drain()
-            await asyncio.sleep(0.002)  # so that it is read before the end is
-        writer.close()
-
-    async with Publisher(store) as publisher:
-        await publisher.publish("t", [b"one", b"two"])
-    server = await asyncio.start_server(lie, "127.0.0.1", 0)
-    address = server.sockets[0].getsockname()[:2]
-    async with (
-        SharedSubscription(
-            "$shared/g/#",
-            leader="{}:{}".format(*address),
-            store=store,
-            node=READERS[CONSUMER.full_name].life.partition("~")[0],
-            start="beginning",
-        ) as messages,
-        asyncio.timeout(900),
-    ):
-        await done.wait()
-        server.close()
-        await server.wait_closed()
-        async with LeaderNode(listen=address, store=store) as node:
-            got = [message.payload async for message in first(messages, 2)]
-        assert got == [b"one", b"two"]
-        assert messages._runtime.failed is None
-        assert node._runtime.failed is None
     assert failures == []

@@ -5,16 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
-from statemachines.kernel import Send
-from statemachines.shared_subscriptions.message import Ping, Report
 from statemachines.testing.conformance.campaign import ConformanceOutcome
 from statemachines.testing.conformance.conformance_test import ConformanceTest
-from statemachines.testing.conformance.json_values import make_plain
-from statemachines.testing.conformance.relation import OutputsOf, Relation
 from statemachines.testing.conformance.role import role_of
 from statemachines.testing.conformance.tour import tour_of
 
@@ -51,14 +46,6 @@ def judged():
         return ConformanceTest.of(ROLE, Lines).campaign(tour).judge(RUN)
 
     return judge
-
-
-def test_a_message_with_a_list_is_the_same_on_both_sides():
-    """What the table sends is compared with what was read from JSON: with no relation, too."""
-    ping = Send("leader-1~2/1", Ping("consumer-1~1/1", 2, 1, 1, (Report("0.0/a", 1, 5, False),)))
-    line = msgspec.json.encode({"effects": [{"effect": "send", "to": ping.to, "message": make_plain(ping.message)}]})
-    (came,) = ROLE.interface.effects(line, 1)
-    assert ROLE.interface.output(came) == OutputsOf(Relation()).of((ping,))[0]
 
 
 def said(effect):
@@ -118,10 +105,3 @@ def test_SS_313_progress_is_sent_twice(judged):
         return [one for effect in effects for one in [effect] * (2 if said(effect) in twice else 1)]
 
     assert judged(arranged=arranged).outcome is ConformanceOutcome.PASS
-
-
-def test_a_ping_is_not_sent_twice(judged):
-    def arranged(self, effects):
-        return [one for effect in effects for one in [effect] * (2 if said(effect) == "ping" else 1)]
-
-    assert judged(arranged=arranged).outcome is ConformanceOutcome.FAIL

@@ -8,11 +8,11 @@ from statemachines import catalogue
 from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions import assignment, plan
 from statemachines.shared_subscriptions.borrower import BORROWER
-from statemachines.testing.script import ScriptMove, replay, shorten, tell_counterexample
+from statemachines.testing.script import ScriptMove, replay
 from statemachines.testing.shared_subscriptions.group import GroupTest, PropertyBroken, run_group
 from statemachines.testing.shared_subscriptions.system import GroupSystem
 from statemachines_spec.bug import plant_bug
-from statemachines_spec.shared_subscriptions.bugs import BUGS, OF_THE_PAGE
+from statemachines_spec.shared_subscriptions.bugs import BUGS
 
 MACHINES = catalogue.machines("shared_subscriptions")
 
@@ -21,20 +21,6 @@ def test_whole_groups_keep_every_property():
     before = GroupTest.moves
     run_group(20)
     assert GroupTest.moves > before + 5_000
-
-
-def test_an_untroubled_group_delivers_everything_once():
-    system = GroupSystem()
-    for node in ("consumer-1", "consumer-2"):
-        system.subscribe(node)
-    for topic in "abc":
-        system.publish(topic, 7)
-    system.run(600)
-    assert system.broken is None
-    assert (system.monitors.delivered_count, system.monitors.duplicates) == (21, 0)
-    system.finish()
-    assert system.broken is None
-    assert system.published == dict.fromkeys(("0.0/a", "0.0/b", "0.0/c"), 9)
 
 
 CANNOT = (
@@ -62,20 +48,6 @@ def test_a_move_that_cannot_be_made_does_nothing(move):
     assert system.story() == GroupSystem().story()
 
 
-def test_a_message_takes_its_time():
-    system = GroupSystem()
-    system.take_time(20)
-    system.subscribe("consumer-1")
-    system.publish("a", 7)
-    system.run(600)
-    assert system.broken is None
-    assert (system.monitors.delivered_count, system.monitors.duplicates) == (7, 0)
-    story = system.story()
-    assert "20 ms  leader-1~1/1: candidate -> candidate  on start_leader()" in story
-    assert "140 ms  consumer-1~1/witness-1: idle -> asking  on doubt()" in story
-    assert "160 ms  consumer-1~1/1: connecting -> connected  on leader_connect_response(" in story
-
-
 def test_the_same_moves_are_the_same_story():
     script = (
         ScriptMove("subscribe", ("consumer-1",)),
@@ -90,32 +62,6 @@ def test_the_same_moves_are_the_same_story():
     assert one.story() == two.story()
 
 
-def test_what_fails_is_shortened_and_told():
-    script = (
-        ScriptMove("subscribe", ("consumer-1",)),
-        ScriptMove("publish", ("a", 5)),
-        ScriptMove("publish", ("b", 5)),
-        ScriptMove("run", (50,)),
-        ScriptMove("pause", ("consumer-3",)),
-        ScriptMove("subscribe", ("consumer-2",)),
-        ScriptMove("run", (40,)),
-        ScriptMove("run", (60,)),
-        ScriptMove("end_stream", ("c",)),
-        ScriptMove("finish"),
-    )
-    with plant_bug("revoking-to-granted"):
-        _, failure = replay(GroupSystem, script)
-        assert failure.what == "S1"
-        shorter = shorten(GroupSystem, script, failure)
-        text = tell_counterexample(GroupSystem, shorter)
-    assert len(shorter) < len(script)
-    assert {move.name for move in shorter} <= {"subscribe", "publish", "run", "finish"}
-    assert text.startswith("S1: ")
-    assert "    stage.subscribe('consumer-" in text
-    assert "revoking -> granted  on update_progress  [row 10, keep, SS-85]" in text
-    assert replay(GroupSystem, shorter)[1] is None
-
-
 def test_a_failing_run_says_which_moves_break_what():
     with plant_bug("unlisted-assignments-kept"), pytest.raises(PropertyBroken) as caught:
         run_group(100)
@@ -127,12 +73,6 @@ def test_a_failing_run_says_which_moves_break_what():
 
 
 # -- planted bugs ---------------------------------------------------------------------------------------------------
-
-
-def test_the_bugs_of_the_page_are_there_with_a_sentence_each():
-    assert len(OF_THE_PAGE) == 18
-    assert len({bug.name for bug in BUGS}) == len(BUGS)
-    assert all(bug.sentence and bug.replaces and bug.clause.startswith("SS-") for bug in BUGS)
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)

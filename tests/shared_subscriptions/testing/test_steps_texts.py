@@ -54,20 +54,6 @@ def test_what_cannot_be_played_is_named(steps, line, why):
         steps(f"{line}\n").rewrite()
 
 
-def test_a_difference_is_shown_and_writing_removes_it(steps):
-    file = steps(
-        "\nPS-170 PS-172 A takeover\nnew: StartTakeover(); \\\n BEGUN\n    something else\nbegun: BEGUN; @20\n"
-    )
-    _, block = file.blocks
-    difference = file.find_difference(block)
-    assert difference.startswith("--- steps.txt:6\n+++ what happens\n")
-    assert "-    something else\n+    new StartTakeover: beginning [PS-170]" in difference
-    file.rewrite()
-    again = StepsFile(file.path)
-    assert again.find_difference(again.blocks[1]) == ""
-    assert sum(not line.startswith("    ") for line in again.blocks[1].lines) == 4
-
-
 def refuse(*step):
     raise LocalProtocolError("takeover", "new", "start_takeover", "", "refused")
 
@@ -85,15 +71,3 @@ def test_each_step_is_judged(steps, monkeypatch, owner, name, value, why):
     monkeypatch.setattr(owner, name, value)
     with pytest.raises((AssertionError, InvariantViolated), match=why):
         steps(f"new: StartTakeover()\n{AGENT}").rewrite()
-
-
-def test_of_a_process_the_steps_of_its_parties_are_written(tmp_path):
-    path = tmp_path / "steps.txt"
-    path.write_text(AGENT)
-    file = StepsFile(path)
-    assert [line.split(":")[0] for line in file.play(file.blocks[1]) if line.startswith("    c1~1")] == [
-        "    c1~1 SubscribeShared",
-        "    c1~1/declare-1 Declare",
-        "    c1~1/declare-1 StoreFailed",
-        "    c1~1 EndSubscription",
-    ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 import sys
 
@@ -13,10 +12,9 @@ import pytest
 
 from statemachines import cli
 from statemachines.kernel import ConfigurationError
-from statemachines.testing.conformance.campaign import ConformanceOutcome
 from statemachines.testing.conformance.interface import InterfaceError
 from statemachines.testing.conformance.role import role_of
-from statemachines.testing.conformance.wire_run import StartedProcess, WireRun
+from statemachines.testing.conformance.wire_run import WireRun
 from statemachines.testing.conformance.wire_verdict import WireOptions
 from statemachines.wire import encode_hello, frame
 
@@ -103,19 +101,6 @@ def test_a_peer_that_speaks_something_else_is_wrong_usage(how):
     assert "\n" not in str(caught.value)
 
 
-def test_a_peer_that_is_cut_off_is_told_why():
-    heard = []
-
-    def talk(connection):
-        connection.sendall(b"\x00\x00\x00\x04oops")
-        heard.extend(iter(lambda: connection.recv(1_024), b""))
-
-    with pytest.raises(InterfaceError):
-        judge(WireOptions(seconds=60), talk)
-    assert b"gapless refusal" in b"".join(heard)
-    assert b"not a hello of a gapless node" in b"".join(heard)
-
-
 def test_a_peer_that_connects_twice_is_wrong_usage():
     def talk(connection):
         connection.sendall(HELLO)
@@ -123,50 +108,6 @@ def test_a_peer_that_connects_twice_is_wrong_usage():
 
     with pytest.raises(InterfaceError, match="connects as peer-1~1 while peer-1 is connected; end the first"):
         judge(WireOptions(seconds=60), talk, say(HELLO))
-
-
-def test_nobody_that_connects_is_inconclusive():
-    verdict = judge(WireOptions(seconds=0.1))
-    assert verdict.outcome is ConformanceOutcome.INCONCLUSIVE
-    assert verdict.why == "nothing has connected within 0.1 s; dial the address above"
-
-
-def test_one_that_connects_and_says_nothing_is_inconclusive():
-    verdict = judge(WireOptions(seconds=0.3), say(HELLO))
-    assert verdict.outcome is ConformanceOutcome.INCONCLUSIVE
-    assert "no message has come within 0.3 s" in verdict.why
-
-
-def test_one_that_closes_early_is_inconclusive():
-    def talk(connection):
-        connection.sendall(HELLO + packet(ME, "leader", WANTED))
-        connection.recv(1_024)
-        connection.close()
-
-    verdict = judge(WireOptions(seconds=0.6, faults=0.0, rate=0.0), talk)
-    assert verdict.outcome is ConformanceOutcome.INCONCLUSIVE
-    assert f"the connection was closed while {ME} was" in verdict.why
-
-
-def test_a_process_that_dies_has_failed_and_leaves_nothing(monkeypatch):
-    started = []
-    before = StartedProcess.__init__
-
-    def begin(self, command):
-        before(self, command)
-        started.append(self._process.pid)
-
-    monkeypatch.setattr(StartedProcess, "__init__", begin)
-    command = (sys.executable, "-c", "import sys; sys.exit('no such module')")
-    verdict = judge(WireOptions(seconds=60), command=command)
-    assert verdict.outcome is ConformanceOutcome.FAIL
-    assert "has ended with exit code 1; its last line on stderr: no such module" in verdict.why
-    command = (sys.executable, "-c", "import time; time.sleep(60)")
-    verdict = judge(WireOptions(seconds=0.2), command=command)
-    assert verdict.outcome is ConformanceOutcome.INCONCLUSIVE
-    for pid in started:
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
 
 
 def test_a_process_that_never_connects_and_ends_is_wrong_usage():

@@ -15,9 +15,6 @@ from statemachines.shared_subscriptions.message import (
     LeaderWanted,
     Ping,
     PingResponse,
-    Report,
-    Revoked,
-    RevokeFinished,
     UpdateProgress,
 )
 from statemachines.testing.conformance.conformance_run import Violated
@@ -71,45 +68,6 @@ class Kit:
         return caught.value.violation
 
 
-def test_SS_08_the_next_ping_is_wrong_before_it_is_due_and_right_from_then_on():
-    kit = Kit()
-    kit.connect()
-    kit.fails("too early", kit.hear, 212, Ping(ME, 5, 1, 2))
-    kit.hear(213, Ping(ME, 5, 1, 2))
-    assert {row for _, row, _ in kit.coverage.cells} >= {0, 2, 7, 8}
-
-
-def test_SS_07_a_ping_that_never_comes_is_a_violation_when_the_tolerance_is_over():
-    kit = Kit()
-    kit.connect()
-    kit.wait(13 + TOLERANCE)
-    kit.wait(213 + TOLERANCE)
-    violation = kit.fails("missing: send kit~1/5 ping", kit.wait, 213 + 2 * TOLERANCE + 1)
-    assert "SS-07" in violation.expected[0][1]
-
-
-def test_SS_03_silence_after_a_connect_response_names_the_ping_that_is_owed():
-    kit = Kit()
-    kit.hear(0, WANTED)
-    kit.send(10, CONNECT)
-    kit.wait(10 + TOLERANCE)
-    violation = kit.fails("missing: send kit~1/5 ping", kit.wait, 11 + TOLERANCE)
-    assert violation.expected[0][1] == ("SS-03",)
-    assert violation.came == ()
-
-
-def test_SS_11_an_input_may_be_handled_later_than_a_message_that_crosses_it():
-    kit = Kit()
-    kit.connect()
-    kit.send(212, Grant(ME, 5, 1, "0.0/a", 1, 0))
-    kit.hear(214, Ping(ME, 5, 1, 2))
-    kit.hear(215, UpdateProgress(ME, 5, 1, "0.0/a", 1, 0, False))
-    kit.send(216, PingResponse(ME, 5, 1, 2))
-    late = (Report("0.0/a", 1, 0, False),)
-    kit.fails("reports is []", kit.hear, 420, Ping(ME, 5, 1, 3))
-    kit.hear(420, Ping(ME, 5, 1, 3, late))
-
-
 def test_SS_310_a_borrower_chooses_the_numbers_of_its_pings():
     kit = Kit()
     kit.hear(0, WANTED)
@@ -123,53 +81,6 @@ def test_SS_310_a_borrower_chooses_the_numbers_of_its_pings():
     kit.hear(500, Ping(ME, 5, 1, 7))
 
 
-def test_SS_313_a_repetition_comes_at_once_and_a_question_when_it_is_due():
-    kit = Kit()
-    for at in (0, 20):
-        kit.hear(at, WANTED)
-    kit.fails("too early", kit.hear, 200, WANTED)
-    kit.hear(301, WANTED)
-
-
-def test_SS_38_progress_of_the_session_is_seen_when_it_is_sent():
-    kit = Kit()
-    kit.connect()
-    kit.grant(20)
-    kit.hear(30, UpdateProgress(ME, 5, 1, "0.0/a", 1, 4, False))
-    kit.fails("", kit.hear, 40, UpdateProgress(ME, 5, 1, "0.0/a", 1, 3, False))
-    kit.fails("", kit.hear, 40, UpdateProgress(ME, 5, 1, "0.0/b", 1, 3, False))
-
-
-def test_SS_21_a_client_may_unsubscribe_unseen_but_not_for_ever():
-    kit = Kit()
-    kit.connect()
-    kit.grant(20)
-    kit.send(100, Grant(ME, 5, 1, "0.0/b", 2, 0))
-    report = (Report("0.0/a", 1, 0, False),)
-    kit.hear(215, Ping(ME, 5, 1, 2, report))
-    kit.wait(102 + TOLERANCE)  # it may be unsubscribing
-    kit.hear(615, Disconnect(ME, 5, 1, report))
-    assert kit.judge.is_over
-
-
-def test_SS_30_a_grant_that_is_ignored_is_found_though_the_client_may_have_unsubscribed():
-    kit = Kit()
-    kit.connect()
-    kit.grant(20)
-    kit.send(100, Grant(ME, 5, 1, "0.0/b", 2, 0))
-    report, at = (Report("0.0/a", 1, 0, False),), 215
-    violation = None
-    for n in range(2, 20):
-        try:
-            kit.hear(at, Ping(ME, 5, 1, n, report if n == 2 else ()))
-        except Violated as error:
-            violation = error.violation
-            break
-        kit.send(at + 1, PingResponse(ME, 5, 1, n))
-        at += 202
-    assert "SS-30" in violation.expected[0][1]
-
-
 def test_SS_322_a_borrower_that_has_ended_may_only_repeat_its_disconnect():
     kit = Kit()
     kit.connect()
@@ -177,26 +88,6 @@ def test_SS_322_a_borrower_that_has_ended_may_only_repeat_its_disconnect():
     assert kit.judge.is_over
     kit.hear(90, Disconnect(ME, 5, 1))
     kit.fails("not expected", kit.hear, 100, Ping(ME, 5, 1, 2))
-
-
-def test_SS_321_one_that_has_ended_is_followed_by_another_within_the_tolerance():
-    kit = Kit()
-    kit.connect()
-    kit.hear(40, Disconnect(ME, 5, 1))
-    kit.wait(40 + TOLERANCE)
-    kit.fails("missing: another instance, since this one has ended", kit.wait, 41 + TOLERANCE)
-    kit.judge.is_followed = True
-    kit.wait(10 * TOLERANCE)
-
-
-def test_SS_36_the_answer_to_a_stream_that_is_not_held_shows_that_all_before_it_is_handled():
-    kit = Kit()
-    kit.connect()
-    kit.send(20, Invalidate(ME, 4, 1))
-    kit.send(21, Revoked(ME, 5, 1, "0.0/probe", 9))
-    assert len(kit.judge.sent) == 3
-    kit.hear(25, RevokeFinished(ME, 5, 1, "0.0/probe", 9))
-    assert kit.judge.sent == []
 
 
 def earlier(*messages):

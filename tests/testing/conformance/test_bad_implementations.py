@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import sys
-import time
-from contextlib import suppress
-from io import BytesIO
 from pathlib import Path
 
 import pytest
 
-from statemachines import cli, registry
+from statemachines import cli
 from statemachines.kernel import ConfigurationError
 from statemachines.testing.conformance.campaign import Campaign, ConformanceOutcome
 from statemachines.testing.conformance.child_process import (
     STDERR_BYTES_MAX,
     ChildProcess,
     ImplementationEnded,
-    quote_stderr,
 )
 from statemachines.testing.conformance.interface import InterfaceError
-from statemachines.testing.conformance.role import roles_of
 
 sys.path.insert(0, str(Path(__file__).parent))
 from toy_role import COMMAND, role
@@ -107,12 +100,6 @@ def test_one_that_ends_or_spins_where_an_answer_is_owed_has_failed(campaign, how
     assert FAILED[how] in verdict.why
 
 
-def test_the_kit_passes_the_same_door_when_it_behaves(campaign):
-    verdict = campaign("").judge(runs=20)
-    assert verdict.outcome is ConformanceOutcome.PASS, verdict
-    assert verdict.coverage.missed == ()
-
-
 def test_logs_without_end_are_not_kept(campaign, processes, monkeypatch):
     monkeypatch.setattr("statemachines.testing.conformance.child_process.LINES", 1)
     sizes = []
@@ -128,24 +115,6 @@ def test_logs_without_end_are_not_kept(campaign, processes, monkeypatch):
     assert STDERR_BYTES_MAX < max(sizes) <= 3_000_000
 
 
-def test_what_it_has_started_is_killed_with_it(campaign, processes):
-    assert campaign("starts others").judge(runs=0).outcome is ConformanceOutcome.PASS
-    until = time.monotonic() + 60
-    while list_group(processes[0]._process.pid) and time.monotonic() < until:
-        time.sleep(0.01)  # the signal was sent; it takes effect when the system has time
-    assert list_group(processes[0]._process.pid) == []
-
-
-def list_group(group):
-    """The processes of a group that live."""
-    living = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended meanwhile
-            state, _, of, *_ = path.read_text().rpartition(")")[2].split()
-            living += [path] if of == str(group) and state not in "ZX" else []
-    return living
-
-
 def test_one_that_ends_at_once_was_never_judged(processes):
     def open_one():
         processes.append(ChildProcess((sys.executable, "-c", "import sys; sys.exit('no such module')")))
@@ -155,22 +124,6 @@ def test_one_that_ends_at_once_was_never_judged(processes):
         ImplementationEnded, match=r"line 1 \(init\): the implementation has ended with exit code 1.*no such module"
     ):
         Campaign(role(), open_one).judge()
-
-
-@pytest.mark.parametrize(
-    ("stderr", "told"),
-    [
-        ("", ""),
-        ("one\n two\n\n", "; its last line on stderr: two"),
-        (
-            "a.js:3\n  f()\n  ^\n\nReferenceError: f is not\n    at a.js:3\n\nNode.js v20\n",
-            "; it says on stderr: ReferenceError: f is not",
-        ),
-        ("Traceback:\n  File\nValueError: no\n", "; it says on stderr: ValueError: no"),
-    ],
-)
-def test_the_line_that_says_why_a_program_ended_is_quoted(stderr, told):
-    assert quote_stderr(BytesIO(stderr.encode())) == told
 
 
 def test_a_command_that_is_none_says_so():
@@ -189,13 +142,3 @@ def test_a_command_that_is_none_says_so():
 def test_wrong_usage_has_exit_code_2(capsys, arguments, said):
     assert cli.run(arguments) == 2
     assert said in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("protocol", [name for name in registry.names() if dict(roles_of(name))])
-def test_the_schema_of_a_protocol_has_every_definition_that_it_names(protocol, capsys):
-    assert cli.run(["schema", protocol]) == 0
-    roles = json.loads(capsys.readouterr().out)["roles"]
-    assert set(roles) == set(roles_of(protocol))
-    for name, made in roles.items():
-        named = re.findall(r'"\$ref": ?"#/roles/(\w+)/\$defs/([^"]+)"', json.dumps(made))
-        assert {(name, kind) for kind in made["$defs"]} == set(named)

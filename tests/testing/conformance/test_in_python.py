@@ -6,15 +6,13 @@ import asyncio
 import subprocess
 import sys
 import threading
-import time
-import tomllib
 from itertools import chain, cycle
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from statemachines import pytest_plugin, registry
+from statemachines import registry
 from statemachines.kernel import ConfigurationError
 from statemachines.testing.conformance.campaign import ConformanceOutcome
 from statemachines.testing.conformance.conformance_run import ConformanceRun, FedInput
@@ -30,7 +28,6 @@ from toy_role import role
 
 sys.path.pop(0)
 
-ROOT = Path(__file__).parents[3]
 HERE = Path(__file__).parent
 
 
@@ -59,22 +56,9 @@ def loop_threads():
     return [one for one in threading.enumerate() if one.name == "gapless conformance"]
 
 
-def test_a_function_is_judged_without_a_test_runner():
-    assert judge(role(), Lines().answer, runs=5).outcome is ConformanceOutcome.PASS
-    verdict = judge(role(), lambda line: {"effects": []}, runs=0)
-    assert (verdict.outcome, verdict.why) == (ConformanceOutcome.FAIL, "missing: stop")
-
-
 def test_a_coroutine_answers_and_no_thread_is_left():
     assert judge(role(), LaterLines().answer, runs=5).outcome is ConformanceOutcome.PASS
     assert loop_threads() == []
-
-
-def test_a_coroutine_is_judged_where_a_loop_runs_already():
-    async def within():
-        return ConformanceTest.of(role(), LaterLines).judge(runs=2)
-
-    assert asyncio.run(within()).outcome is ConformanceOutcome.PASS
 
 
 def test_a_coroutine_that_never_answers_is_inconclusive_and_cancelled():
@@ -174,36 +158,6 @@ def test_the_plugin_keeps_the_script_of_a_failing_test(tmp_path):
     assert done.returncode == 1, done.stdout + done.stderr
     assert "missing: stop" in done.stdout
     assert (tmp_path / "kept" / "door-Silent.jsonl").read_text().startswith('{"begin":0}\n')
-
-
-def test_the_plugin_is_named_by_the_package_and_imports_nothing_of_it():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["entry-points"]["pytest11"] == {"gapless": "statemachines.pytest_plugin"}
-    code = "import sys, statemachines.pytest_plugin; print(sorted(m for m in sys.modules if 'statemachines' in m))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.strip() == "['statemachines', 'statemachines.pytest_plugin']"
-
-
-def test_without_options_the_seed_is_0_and_nothing_is_kept(request):
-    assert (pytest_plugin.OPTIONS.seed, pytest_plugin.OPTIONS.trace_dir) == (0, None)
-
-
-def test_a_step_that_blocks_its_loop_is_given_up():
-    """It does not yield: its thread is left to end by itself, and no other test waits for it."""
-    release = threading.Event()
-
-    async def step(line):
-        release.wait(60)
-
-    began = time.monotonic()
-    try:
-        verdict = judge(role(), step, patience_s=0.05)
-    finally:
-        release.set()
-        for thread in loop_threads():
-            thread.join(60)
-    assert verdict.outcome is ConformanceOutcome.INCONCLUSIVE
-    assert time.monotonic() - began < 60
 
 
 ROLES = {f"{protocol}/{name}": one for protocol in registry.names() for name, one in roles_of(protocol).items()}
