@@ -8,7 +8,7 @@ from typing import Final
 from statemachines.drivers.message_head import add_headers
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
-from statemachines.drivers.persistent_sessions.topic import is_shared
+from statemachines.drivers.topic import is_shared
 from statemachines.persistent_sessions.message import Delivered
 from statemachines.shared_subscriptions.dead_letter import DeadLetter
 from statemachines.shared_subscriptions.stream_store import matches, parse_filter

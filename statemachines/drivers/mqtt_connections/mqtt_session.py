@@ -45,7 +45,7 @@ from statemachines.drivers.persistent_sessions.node_link import NodeLink
 from statemachines.drivers.persistent_sessions.publish_requests import NO_RETAINED
 from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
-from statemachines.drivers.persistent_sessions.topic import check_filter, check_topic_text, is_shared
+from statemachines.drivers.topic import check_filter, check_topic_text, is_shared
 from statemachines.kernel import ConfigurationError, Event, Message
 from statemachines.mqtt_codec.codec_error import ProtocolViolation, ReasonCode
 from statemachines.mqtt_codec.packet import MqttVersion, PublishPacket, WillMessage

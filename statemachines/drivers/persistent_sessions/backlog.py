@@ -18,9 +18,6 @@ from statemachines.persistent_sessions.waiting_messages import (
     list_within,
 )
 
-MESSAGES: Final = 1_000_000
-BYTES: Final = 2**30
-
 PIECES: Final = 100
 """In so many pieces the bound is divided: rows are dropped by whole pieces."""
 
@@ -41,8 +38,8 @@ class SessionBounds(msgspec.Struct, frozen=True):
     `ConfigurationError` names the value that cannot be.
     """
 
-    messages: int = MESSAGES
-    size_bytes: int = BYTES
+    messages: int = 1_000_000
+    size_bytes: int = 2**30
 
     def __post_init__(self) -> None:
         for key in ("messages", "size_bytes"):

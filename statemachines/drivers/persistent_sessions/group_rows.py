@@ -6,7 +6,7 @@ from typing import Final
 
 from statemachines.drivers.persistent_sessions.sql import Sql, read_number
 from statemachines.drivers.persistent_sessions.tables import UNDELIVERED
-from statemachines.drivers.persistent_sessions.topic import is_shared
+from statemachines.drivers.topic import is_shared
 
 FILTERS: Final = (
     "SELECT filter FROM @routes WHERE session = :session AND filter >= :first AND filter < :last AND gone = 0"

@@ -66,8 +66,7 @@ from statemachines.drivers.persistent_sessions.publisher_packets import (
     read_unfinished,
     release_packet,
 )
-from statemachines.drivers.persistent_sessions.retained_rows import find_retained, put_retained
-from statemachines.drivers.persistent_sessions.retained_rows import has_room as has_room_retained
+from statemachines.drivers.persistent_sessions.retained_rows import find_retained, has_room_retained, put_retained
 from statemachines.drivers.persistent_sessions.route_rows import (
     FRONT,
     has_room,

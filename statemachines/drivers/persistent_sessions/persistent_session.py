@@ -26,7 +26,7 @@ from statemachines.drivers.persistent_sessions.node_guide import NodeGuide, plac
 from statemachines.drivers.persistent_sessions.node_link import NodeUnreachable
 from statemachines.drivers.persistent_sessions.received_message import Received
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
-from statemachines.drivers.persistent_sessions.topic import check_filter, check_name
+from statemachines.drivers.topic import check_filter, check_name
 from statemachines.kernel import ConfigurationError, Event, GaplessError, LocalProtocolError, Message, Node, Send, Tell
 from statemachines.persistent_sessions.client_inbox import CLIENT_INBOX
 from statemachines.persistent_sessions.client_inbox_record import (

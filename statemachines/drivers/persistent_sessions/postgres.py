@@ -110,7 +110,7 @@ STAMP: Final = (
 CORRECT: Final = "UPDATE @store SET time_ns = :time_ns, ahead_ns = :ahead_ns, stopped_ns = :stopped_ns"
 # Last of all: what was undone has moved nothing.
 PASS_ON: Final = f"SELECT setval('@{TURN}', time_ns) FROM @store"
-NUMBER: Final = f"SELECT nextval('@{TURN}'), ahead_ns, stopped_ns, {CLOCK} FROM @store"
+SHARED_STAMP: Final = f"SELECT nextval('@{TURN}'), ahead_ns, stopped_ns, {CLOCK} FROM @store"
 LAST: Final = f"SELECT last_value FROM @{TURN}"
 TIME: Final = f"SELECT time_ns, ahead_ns, stopped_ns, {CLOCK} FROM @store"
 
@@ -249,7 +249,7 @@ class PostgresSessions:
         with self._database.transaction() as connection, open_pipeline(connection) as pipeline:
             clock = self._database.clock
             if may_share:
-                sql = PostgresSql(pipeline, SHARED, NUMBER, clock, self._settle_shared)
+                sql = PostgresSql(pipeline, SHARED, SHARED_STAMP, clock, self._settle_shared)
             else:
                 sql = PostgresSql(pipeline, ALONE, STAMP, clock, partial(self._settle, watch))
             yield sql

@@ -25,8 +25,8 @@ from statemachines.drivers.persistent_sessions.host_request import (
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.route_trie import is_for_owner, is_for_session
-from statemachines.drivers.persistent_sessions.topic import check_topic_text
 from statemachines.drivers.persistent_sessions.unstored_messages import UnstoredMessage, UnstoredMessages
+from statemachines.drivers.topic import check_topic_text
 from statemachines.kernel import (
     ConfigurationError,
 )

@@ -32,7 +32,7 @@ UNFINISHED_MAX: Final = 100
 KEEP: Final = "INSERT INTO @received VALUES (:session, :packet, :message) ON CONFLICT DO NOTHING"
 RELEASE: Final = "DELETE FROM @received WHERE session = :session AND packet = :packet"
 PACKETS: Final = "SELECT packet, message FROM @received WHERE session = :session ORDER BY packet"
-PUT: Final = (
+PUT_OPEN_ROWS: Final = (
     "INSERT INTO @fan_out VALUES (:message, :session, :filter, :qos, :until_ns, :time_ns, :topic)"
     " ON CONFLICT DO NOTHING"
 )
@@ -65,7 +65,7 @@ def put_fan_out(sql: Sql, messages: Iterable[tuple[PutMessage, Routes]]) -> None
         for asked, routes in messages
         for one in routes
     ]
-    sql.put_many(PUT, [(*row, sql.now_ns, None) for row in rows])
+    sql.put_many(PUT_OPEN_ROWS, [(*row, sql.now_ns, None) for row in rows])
 
 
 def put_retained_rows(sql: Sql, asked: SubscribeFront, found: Iterable[RetainedMessage]) -> None:
@@ -74,7 +74,7 @@ def put_retained_rows(sql: Sql, asked: SubscribeFront, found: Iterable[RetainedM
     rows = [
         (one.message.encode(), *values, one.qos, one.until_ns, sql.now_ns, one.payload.topic.encode()) for one in found
     ]
-    sql.put_many(PUT, rows)
+    sql.put_many(PUT_OPEN_ROWS, rows)
 
 
 def drop_retained_rows(sql: Sql, topic: bytes) -> None:

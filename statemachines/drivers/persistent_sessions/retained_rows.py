@@ -23,7 +23,7 @@ FOUND_MAX: Final = 10_000
 FOUND_BYTES_MAX: Final = 32 * 2**20
 """Retained messages that one subscription brings, and their bytes; the rest is left out."""
 
-PUT: Final = (
+PUT_RETAINED: Final = (
     "INSERT INTO @retained VALUES (:topic, :payload, :qos, :until_ns, :head) ON CONFLICT (topic) DO UPDATE SET"
     " payload = excluded.payload, qos = excluded.qos, until_ns = excluded.until_ns, head = excluded.head"
 )
@@ -55,10 +55,10 @@ def put_retained(sql: Sql, asked: PutMessage) -> None:
             sql.run("DELETE FROM @retained WHERE topic = :topic", topic=topic)
             sql.run(COUNT, number=-1, size=-known)
         return
-    if not has_room(sql, asked):
+    if not has_room_retained(sql, asked):
         return
     until_ns = 0 if asked.expiry_ms is None else sql.now_ns + asked.expiry_ms * MS
-    sql.run(PUT, topic=topic, payload=asked.payload, qos=asked.qos, until_ns=until_ns, head=_head_of(asked))
+    sql.run(PUT_RETAINED, topic=topic, payload=asked.payload, qos=asked.qos, until_ns=until_ns, head=_head_of(asked))
     sql.run(COUNT, number=int(known is None), size=_count_bytes(asked) - (known or 0))
 
 
@@ -70,7 +70,7 @@ def _count_bytes(asked: PutMessage) -> int:
     return len(asked.topic.encode()) + len(asked.payload) + len(_head_of(asked) or b"")
 
 
-def has_room(sql: Sql, asked: PutMessage) -> bool:
+def has_room_retained(sql: Sql, asked: PutMessage) -> bool:
     """Whether the message may be that of its topic; messages that are over make room."""
     if _fits(sql, asked):
         return True

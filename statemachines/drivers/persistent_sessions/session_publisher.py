@@ -17,7 +17,7 @@ from statemachines.drivers.message_head import Headers, encode_head, make_head
 from statemachines.drivers.persistent_sessions.node_guide import NodeGuide, places_of
 from statemachines.drivers.persistent_sessions.payloads import PAYLOAD_MAX
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
-from statemachines.drivers.persistent_sessions.topic import check_topic
+from statemachines.drivers.topic import check_topic
 from statemachines.kernel import ConfigurationError, Event, GaplessError, Message, Node, Send, Tell
 from statemachines.persistent_sessions.message import (
     MESSAGE_EXPIRY_MAX_S,

@@ -48,14 +48,11 @@ from statemachines.drivers.persistent_sessions.outbox import UNACKNOWLEDGED_MAX,
 from statemachines.drivers.persistent_sessions.publish_requests import PublishRequests
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.subscription_requests import SubscriptionRequests
-from statemachines.drivers.persistent_sessions.topic import (
-    check_name,
-    is_shared,
-    unknown_group,
-)
+from statemachines.drivers.persistent_sessions.topic import unknown_group
 from statemachines.drivers.persistent_sessions.unstored_messages import UnstoredMessages
 from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.runtime import Runtime
+from statemachines.drivers.topic import check_name, is_shared
 from statemachines.kernel import (
     Answer,
     ConfigurationError,

@@ -16,7 +16,7 @@ from statemachines.drivers.persistent_sessions.shared_message_codec import (
 )
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of, read_one
 from statemachines.drivers.persistent_sessions.tables import UNDELIVERED
-from statemachines.drivers.persistent_sessions.topic import is_shared
+from statemachines.drivers.topic import is_shared
 from statemachines.persistent_sessions.in_flight_record import InFlightStatus
 from statemachines.persistent_sessions.request import PutRows
 from statemachines.persistent_sessions.shared_group import goes_back, is_first_time, is_stored_now
@@ -51,13 +51,15 @@ FIND_RETURNED: Final = (
 )
 HAD_GROUPS: Final = "SELECT 1 FROM @routes WHERE session = :session AND filter >= :first AND filter < :last LIMIT 1"
 """Also those that are gone: what came by them is the session's still."""
-AHEAD: Final = (
+AHEAD_SHARED: Final = (
     "SELECT epoch, number, filter, qos, until_ns, message FROM @session_rows WHERE session = :session"
     f" AND writer = :writer AND (epoch, number) > (:epoch, :number) AND tag = {UNDELIVERED}"
     f" ORDER BY epoch, number LIMIT {ROWS_MAX}"
 )
-QUEUED: Final = "SELECT filter, qos, until_ns, message FROM @queued WHERE session = :session ORDER BY place"
-IN_FLIGHT: Final = "SELECT status, filter, qos, until_ns, message FROM @packets WHERE session = :session ORDER BY place"
+QUEUED_SHARED: Final = "SELECT filter, qos, until_ns, message FROM @queued WHERE session = :session ORDER BY place"
+IN_FLIGHT_SHARED: Final = (
+    "SELECT status, filter, qos, until_ns, message FROM @packets WHERE session = :session ORDER BY place"
+)
 MESSAGES: Final = "SELECT id, topic, payload, head FROM @messages WHERE id IN ({keys})"
 
 
@@ -119,7 +121,7 @@ def return_messages(sql: Sql, session: bytes) -> None:
     if not had_groups:
         return
     rows, dropped = _list_in_flight(sql, session)
-    rows += [found for row in sql.all(QUEUED, session=session) for found in _read_shared(row)]
+    rows += [found for row in sql.all(QUEUED_SHARED, session=session) for found in _read_shared(row)]
     for writer, epoch, number in sql.all(WRITERS, session=session):
         rows += _list_ahead(sql, session, writer, epoch, number)
     contents = {bytes(key): to_payload(row) for key, *row in all_of(sql, MESSAGES, [each.message_id for each in rows])}
@@ -135,7 +137,7 @@ def _list_in_flight(sql: Sql, session: bytes) -> tuple[list[SharedRow], int]:
     """Those that go back, and how many do not: of QoS 2 the client may have them."""
     flying = [
         (each, goes_back(InFlightStatus(bytes(status).decode()), each.terms.qos))
-        for status, *row in sql.all(IN_FLIGHT, session=session)
+        for status, *row in sql.all(IN_FLIGHT_SHARED, session=session)
         for each in _read_shared(row)
     ]
     rows = [each for each, is_back in flying if is_back]
@@ -146,7 +148,7 @@ def _list_ahead(sql: Sql, session: bytes, writer: bytes, epoch: int, number: int
     """Those of one writer that the state of the session has not yet."""
     rows: list[SharedRow] = []
     while True:
-        chunk = sql.all(AHEAD, session=session, writer=writer, epoch=epoch, number=number)
+        chunk = sql.all(AHEAD_SHARED, session=session, writer=writer, epoch=epoch, number=number)
         rows += [found for _, _, *row in chunk for found in _read_shared(row)]
         if len(chunk) < ROWS_MAX:
             return rows

@@ -28,12 +28,9 @@ from statemachines.drivers.persistent_sessions.host_request import (
 from statemachines.drivers.persistent_sessions.publish_requests import PUBLISHER_MAX
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.route_rows import FILTERS_MAX
-from statemachines.drivers.persistent_sessions.topic import (
-    check_filter,
-    check_private,
-    is_shared,
-)
+from statemachines.drivers.persistent_sessions.topic import check_private
 from statemachines.drivers.persistent_sessions.unstored_messages import UnstoredMessage, UnstoredMessages
+from statemachines.drivers.topic import check_filter, is_shared
 from statemachines.kernel import (
     ConfigurationError,
 )

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from statemachines.drivers.topic import TOPIC_MAX as TOPIC_MAX
-from statemachines.drivers.topic import check_filter as check_filter
-from statemachines.drivers.topic import check_name as check_name
-from statemachines.drivers.topic import check_topic as check_topic
-from statemachines.drivers.topic import check_topic_text as check_topic_text
-from statemachines.drivers.topic import is_shared as is_shared
+from statemachines.drivers.topic import check_filter, is_shared
 from statemachines.kernel import ConfigurationError
 
 

@@ -9,7 +9,7 @@ from session_nodes import Stranger, node_of, take, until, where
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
 from statemachines.drivers.persistent_sessions.node_roles import NODE
-from statemachines.drivers.persistent_sessions.topic import TOPIC_MAX
+from statemachines.drivers.topic import TOPIC_MAX
 from statemachines.persistent_sessions.message import (
     ConnectWanted,
     Farewell,
