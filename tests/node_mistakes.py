@@ -92,7 +92,7 @@ SESSION = {
         "statemachines.drivers.persistent_sessions.session_server", "        self._tell(life, Farewell(why))\n", "",
     ),
     "a publisher is answered twice": (
-        "statemachines.drivers.persistent_sessions.publish_requests",
+        "statemachines.drivers.persistent_sessions.client_requests",
         "            self._tell_stored(life, PublishStored(asked.n))\n",
         "            for _ in range(2):\n"
         "                self._tell_stored(life, PublishStored(asked.n))\n",

@@ -166,7 +166,7 @@ def prepare_amid_work(size: Size) -> TurnPair:
 
 def leave_time_s() -> float:
     """The longest time after which a client leaves a node that says nothing."""
-    from statemachines.drivers.persistent_sessions.node_guide import PING_S, SILENT_PINGS
+    from statemachines.drivers.persistent_sessions.node_link import PING_S, SILENT_PINGS
 
     return PING_S * (SILENT_PINGS + 1)
 

@@ -80,7 +80,7 @@ SECTIONS = {one["type"]: one for one in read_sections()}
 KEYS_WRITTEN = [(place, key) for place, one in SECTIONS.items() for key in one["keys"]]
 
 
-OF_DRIVERS = ("statemachines.drivers.persistent_sessions.backlog:SessionBounds",)
+OF_DRIVERS = ("statemachines.drivers.persistent_sessions.collector_requests:SessionBounds",)
 """What no protocol says, and a node is told."""
 
 

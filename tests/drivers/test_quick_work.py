@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from statemachines.drivers.persistent_sessions.tables import SQLITE
+from statemachines.drivers.persistent_sessions.sql import SQLITE
 from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.sqlite import SqliteDatabase
 

@@ -13,15 +13,14 @@ from statemachines.drivers.mqtt_connections.tls_gate import TlsGate
 from statemachines.drivers.mqtt_connections.web_socket import ConnectionPool
 from statemachines.drivers.password_file import PasswordFile
 from statemachines.drivers.persistent_sessions import (
-    abandon,
     group_membership,
+    group_rows,
     host_requests,
     life_requests,
     session_server,
-    share_rows,
 )
-from statemachines.drivers.persistent_sessions.group_matcher import GroupMatcher, GroupSharing
 from statemachines.drivers.persistent_sessions.group_membership import GroupMembership
+from statemachines.drivers.persistent_sessions.group_rows import GroupMatcher, GroupSharing
 from statemachines.drivers.persistent_sessions.host_request import PacketsFound
 from statemachines.drivers.persistent_sessions.host_requests import HostRequests
 from statemachines.mqtt_codec import byte_field, packet_rule, topic_rule
@@ -32,8 +31,8 @@ from statemachines.persistent_sessions import session_host_owners, session_host_
 BREAKS = {
     "MQ-100": swap(GroupMatcher, "match", lambda self, topic: []),
     "MQ-101": swap(GroupMembership, "begin", lambda self, owner, session, token: None),
-    "MQ-102": swap(share_rows, "_take", lambda sql, origin: True),
-    "MQ-103": swap(abandon, "return_messages", lambda sql, session: None),
+    "MQ-102": swap(group_rows, "_take", lambda sql, origin: True),
+    "MQ-103": swap(life_requests, "return_messages", lambda sql, session: None),
     "MQ-104": swap(MqttSession, "_refuse", lambda self, packet_id, answer: None),
     "MQ-105": swap(packet_rule, "is_shared_filter", lambda topic_filter: False),
     "MQ-106": swap(topic_rule, "_find_broken_statement", lambda topic_filter: ""),

@@ -18,7 +18,7 @@ from statemachines.drivers import password_file
 from statemachines.drivers.mqtt_connections import MqttNode, PasswordFile, mqtt_session, packet_budget
 from statemachines.drivers.mqtt_connections.mqtt_node import ACCEPTED_MAX
 from statemachines.drivers.mqtt_connections.packet_budget import PACKETS_MAX
-from statemachines.drivers.persistent_sessions import SessionNode, host_requests, retained_rows
+from statemachines.drivers.persistent_sessions import SessionNode, host_requests, route_rows
 from statemachines.drivers.persistent_sessions import store as store_module
 from statemachines.drivers.persistent_sessions.host_request import FrontSubscribed
 from statemachines.drivers.unfinished_frames import UnfinishedFrames
@@ -204,7 +204,7 @@ async def test_MQ_181_many_connections_at_once_do_not_keep_clients_waiting(store
 
 
 async def test_MQ_125_of_messages_that_are_stored_together_those_that_are_accepted_are_retained(tmp_path, monkeypatch):
-    monkeypatch.setattr(retained_rows, "RETAINED_MAX", 3)
+    monkeypatch.setattr(route_rows, "RETAINED_MAX", 3)
     async with open_scene(tmp_path) as scene:
         await scene.play("c + PUBLISH t/{1..6} x retain", "c PUBLISH t/7 x retain -> later")
         answers = [await scene.clients["c"].read() for _ in range(7)]

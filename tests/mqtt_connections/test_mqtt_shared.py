@@ -8,7 +8,7 @@ import pytest
 from exchanges import open_scene
 
 from statemachines.drivers.persistent_sessions import host_requests
-from statemachines.drivers.persistent_sessions.groups import Groups
+from statemachines.drivers.persistent_sessions.group_host import Groups
 from statemachines.drivers.persistent_sessions.host_request import (
     Page,
     PutMessage,
@@ -16,8 +16,8 @@ from statemachines.drivers.persistent_sessions.host_request import (
     ReadReturned,
     StoreRows,
 )
-from statemachines.drivers.persistent_sessions.payloads import Payload
-from statemachines.drivers.persistent_sessions.shared_message_codec import (
+from statemachines.drivers.persistent_sessions.payloads import (
+    Payload,
     SharedOrigin,
     SharedTerms,
     add_terms,

@@ -15,51 +15,45 @@ from statemachines.drivers.message_head import EMPTY
 from statemachines.drivers.password_file import PasswordHash
 from statemachines.drivers.permission_file import PermissionFile
 from statemachines.drivers.persistent_sessions import (
-    abandon,
-    backlog,
-    collect,
+    client_requests,
     collector_requests,
     group_membership,
     group_rows,
     host_requests,
     life_requests,
     machine_requests,
-    node_guide,
+    node_link,
     operator_requests,
     outbox,
     persistent_session,
     postgres,
-    publish_requests,
-    received_message,
+    request_batch,
     request_queue,
     route_trie,
-    row_products,
     session_metrics,
     session_node,
     session_publisher,
+    session_row,
     session_server,
-    share_rows,
     sqlite,
-    state_rows,
     store,
-    stored_batch,
-    subscription_requests,
+    upkeep,
 )
-from statemachines.drivers.persistent_sessions.client_rights import ClientRights
-from statemachines.drivers.persistent_sessions.group_matcher import GroupMatcher
+from statemachines.drivers.persistent_sessions.client_connection import ClientRights
 from statemachines.drivers.persistent_sessions.group_membership import GroupMembership
+from statemachines.drivers.persistent_sessions.group_rows import GroupMatcher
 from statemachines.drivers.persistent_sessions.machine_requests import PayloadBound
-from statemachines.drivers.persistent_sessions.node_guide import NodeGuide
-from statemachines.drivers.persistent_sessions.node_roles import NODE
+from statemachines.drivers.persistent_sessions.node_link import NodeGuide
+from statemachines.drivers.persistent_sessions.node_messages import NODE
+from statemachines.drivers.persistent_sessions.outbox import UnstoredMessages
 from statemachines.drivers.persistent_sessions.postgres import PostgresSessions
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.persistent_sessions.session_row import SessionRow
 from statemachines.drivers.persistent_sessions.session_server import SessionServer
+from statemachines.drivers.persistent_sessions.sql import TimeWatch
 from statemachines.drivers.persistent_sessions.store import SessionStore
-from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
-from statemachines.drivers.persistent_sessions.unstored_messages import UnstoredMessages
 from statemachines.drivers.shared_subscriptions.shared_session import Deliveries, SharedSession
 from statemachines.drivers.sql import loop_connection, postgres_address, store_version
 from statemachines.drivers.sql import postgres as sql_postgres
@@ -134,7 +128,7 @@ def stored_twice(stack):
         return await store(self, carrying, some) and await store(self, carrying, some)
 
     swap(GroupMembership, "_store", store_twice)(stack)
-    swap(share_rows, "_take", lambda sql, origin: True)(stack)
+    swap(group_rows, "_take", lambda sql, origin: True)(stack)
 
 
 def refuses_longer(decode):
@@ -250,8 +244,8 @@ BREAKS = {
     "PS-195": swap(resume_actions, "has_room_for_page", lambda record: True),
     "PS-201": swap(session_node, "retry_while_unavailable", lambda attempt, **given: attempt()),
     "PS-210": swap(in_flight, "time_left", lambda queued, now_ns: None),
-    "PS-430": swap(received_message, "decode_head", lambda encoded: EMPTY),
-    "PS-431": swap(publish_requests, "decode_head", lambda encoded: EMPTY),
+    "PS-430": swap(persistent_session, "decode_head", lambda encoded: EMPTY),
+    "PS-431": swap(client_requests, "decode_head", lambda encoded: EMPTY),
     "PS-432": swap(session_publisher, "PublishWanted", lambda *given: session_publisher.PublishWithHead(*given, b"")),
     "PS-434": swap(persistent_session, "size_of", lambda message: 0),
     "PS-211": swap(host_requests, "over_at", lambda now_ns, expiry_ms: 0),
@@ -270,9 +264,9 @@ BREAKS = {
     "PS-550": swap(delivery_actions, "unfold_row", lambda row: unfold_row(row)[:1]),
     "PS-551": swap(machine_requests, "limit_copies", lambda rows, most: rows),
     "PS-150": wrap(RequestQueue, "_carry_out", goes_on_after),
-    "PS-151": swap(publish_requests, "check_topic_text", lambda topic: topic),
+    "PS-151": swap(client_requests, "check_topic_text", lambda topic: topic),
     "PS-167": swap(SessionServer, "_take_acknowledged", each_alone),
-    "PS-168": swap(state_rows, "STATUS", dict.fromkeys(state_rows.STATUS, RECEIVED.value.encode())),
+    "PS-168": swap(session_row, "STATUS", dict.fromkeys(session_row.STATUS, RECEIVED.value.encode())),
     "PS-169": swap(host_requests, "READ", 10**9),
     "PS-490": wrap(delivery_actions, "change_of", without_ended),
     "PS-191": swap(delivery_actions, "packets_of", the_first_alone),
@@ -305,19 +299,19 @@ BREAKS = {
     ),
     "PS-263": swap(group_membership, "CARRIED_MAX", 1_000),
     "PS-264": stored_twice,
-    "PS-265": swap(abandon, "return_messages", lambda sql, session: None),
-    "PS-470": swap(share_rows, "_take", lambda sql, origin: True),
-    "PS-471": swap(abandon, "return_messages", lambda sql, session: None),
+    "PS-265": swap(life_requests, "return_messages", lambda sql, session: None),
+    "PS-470": swap(group_rows, "_take", lambda sql, origin: True),
+    "PS-471": swap(life_requests, "return_messages", lambda sql, session: None),
     "PS-472": swap(host_requests, "declare_group", lambda sql, asked, is_known: ""),
     "PS-266": swap(host_requests, "is_current", lambda sql, asked: True),
     "PS-675": swap(store, "FrontSubscribed", str),
-    "PS-267": swap(subscription_requests, "Refused", lambda n, why: Subscribed(n)),
+    "PS-267": swap(client_requests, "Refused", lambda n, why: Subscribed(n)),
     "PS-268": swap(GroupMembership, "_without_large", lambda self, some: some[:1] + some[2:]),
     "PS-269": swap(SharedSession, "is_taken_back", lambda self, subscription: False),
     "PS-287": swap(group_member_record, "TimeRead", lambda time_ns: TimeRead(1)),
     "PS-288": swap(group_rows, "_look_ahead", lambda sql, session, topic_filter, most: (0, True)),
     "PS-285": swap(SessionServer, "refuse_group", lambda self, owner, topic_filter, why: None),
-    "PS-500": swap(row_products, "cut_pieces", lambda values, most: [values[:most]]),
+    "PS-500": swap(machine_requests, "cut_pieces", lambda values, most: [values[:most]]),
     "PS-501": swap(RouteTrie, "_forget", lambda self: None),
     "PS-601": swap(route_trie, "TOPIC_MAX", 2**30),
     "PS-600": swap(collector_requests, "ALONE", collector_requests.ALONE.replace("session IS NULL AND ", "")),
@@ -331,7 +325,7 @@ BREAKS = {
     "PS-702": swap(store_time, "APART_NS", 10**20),
     "PS-331": swap(SessionServer, "watch_store", lambda self: False),
     "PS-332": swap(GroupMembership, "give_up", lambda self: None),
-    "PS-333": swap(node_guide, "Farewell", Subscribed),
+    "PS-333": swap(node_link, "Farewell", Subscribed),
     "PS-440": swap(SessionRow, "ends_for_front", False),
     "PS-441": swap(host_requests, "put_retained", lambda sql, asked: None),
     "PS-442": swap(host_requests, "find_retained", lambda sql, topic_filter: []),
@@ -346,20 +340,20 @@ BREAKS = {
     "PS-456": swap(ClientRights, "close", lambda self: None),
     "PS-457": swap(rate_limited_log, "SAY_NS", 0),
     "PS-458": swap(PasswordHash, "is_of", lambda self, password: True),
-    "PS-460": swap(collect, "CollectorRecord", lambda graces: CollectorRecord(Graces(retention_ms=3_600_000))),
+    "PS-460": swap(upkeep, "CollectorRecord", lambda graces: CollectorRecord(Graces(retention_ms=3_600_000))),
     "PS-690": swap(sql_postgres, "OPENINGS", 1),
     "PS-711": swap(sql_postgres.PostgresDatabase, "_end_silent", lambda self: None),
     "PS-691": swap(collector_requests._RowWalk, "_pass_run", lambda self, row: row),
     "PS-692": swap(collector_requests, "MESSAGES", collector_requests.MESSAGES.replace(" AND time_ns <= :last_ns", "")),
     "PS-710": swap(collector_requests, "_are_there", lambda sql, firsts: True),
     "PS-730": swap(operator_requests, "list_spans", lambda sql, session: iter(())),
-    "PS-733": swap(backlog.Backlog, "include", lambda self, rows, size_bytes: self),
+    "PS-733": swap(collector_requests.Backlog, "include", lambda self, rows, size_bytes: self),
     "PS-734": swap(session_metrics, "read_collector_metrics", lambda store, counts: []),
     "PS-732": swap(TimeWatch, "describe_clock", lambda self: ClockState(0, 0, 0)),
     "PS-731": swap(operator_requests, "_count_dropped", lambda sql, numbers, where: 0),
-    "PS-461": swap(backlog, "choose_dropped", lambda pieces, rows_max, size_bytes_max: []),
+    "PS-461": swap(collector_requests, "choose_dropped", lambda pieces, rows_max, size_bytes_max: []),
     "PS-462": swap(NodeGuide, "_is_ping_due", lambda self: True),
-    "PS-562": swap(node_guide.PlaceOutcome, "__lt__", lambda self, other: False),
+    "PS-562": swap(node_link.PlaceOutcome, "__lt__", lambda self, other: False),
     "PS-563": swap(NodeGuide, "_note_refusal", lambda self, place: None),
     "PS-463": swap(tcp, "TOO_MANY", "there is no room for {}"),
     "PS-735": swap(complaint_log, "REPEAT_S", 0.0),
@@ -395,12 +389,12 @@ BREAKS = {
     "PS-720": swap(wire, "list_fields", lambda hello: structs.astuple(hello)[1:-1]),
     "PS-721": wrap(wire.PacketCodec, "decode", refuses_longer),
     "PS-722": swap(wire, "choose_version", lambda peer: peer.version),
-    "PS-540": swap(stored_batch.BatchReader, "_multiply", lambda self: ([], [])),
+    "PS-540": swap(request_batch.BatchReader, "_multiply", lambda self: ([], [])),
     "PS-515": swap(QuickWork, "can_run", lambda self: False),
     "PS-660": swap(machine_requests, "DELETE_TAKEN", "SELECT 1"),
     "PS-530": swap(RequestQueue, "_give_late", RequestQueue.give),
     "PS-571": swap(GroupMatcher, "match", lambda self, topic: []),
     "PS-531": swap(SessionStore, "_look_ahead", lambda self, life, asked: self._store_ahead_in_turn(life, 1, asked)),
-    "PS-207": swap(node_guide, "DIAL_MAX_S", node_guide.DIAL_S),
+    "PS-207": swap(node_link, "DIAL_MAX_S", node_link.DIAL_S),
     "PS-163": swap(TcpTransport, "is_peer_of", lambda self, role, party: True),
 }

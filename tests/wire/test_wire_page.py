@@ -14,7 +14,7 @@ from message_tables import describe_fields, plain_json, shown
 
 from statemachines import cli
 from statemachines.drivers.greeting import NONCE_SIZE, Greeting, Terms
-from statemachines.drivers.persistent_sessions.node_roles import ClientAnswer, ClientMessage, NodeMessage
+from statemachines.drivers.persistent_sessions.node_messages import ClientAnswer, ClientMessage, NodeMessage
 from statemachines.drivers.shared_subscriptions.roles import CONSUMER, LEADER
 from statemachines.kernel import name_of
 from statemachines.persistent_sessions.message import Queued

@@ -31,10 +31,10 @@ from msgspec.structs import replace
 
 from statemachines.drivers.lives import begin_log, node_number
 from statemachines.drivers.persistent_sessions.host_request import Beat, PutMessage, Subscribe
-from statemachines.drivers.persistent_sessions.node_roles import NODE, PROTOCOL
+from statemachines.drivers.persistent_sessions.node_messages import NODE, PROTOCOL
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
+from statemachines.drivers.persistent_sessions.sql import UNDELIVERED
 from statemachines.drivers.persistent_sessions.store import SessionStore, open_session_store
-from statemachines.drivers.persistent_sessions.tables import UNDELIVERED
 from statemachines.drivers.port import Feed
 from statemachines.drivers.runtime import Runtime
 from statemachines.kernel import (

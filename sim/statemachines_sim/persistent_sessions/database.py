@@ -19,10 +19,9 @@ from typing import Any, TypeVar
 from weakref import finalize
 
 from statemachines.drivers.persistent_sessions.host_request import HostRequest, ReadPage
+from statemachines.drivers.persistent_sessions.sql import SQLITE, TimeWatch
 from statemachines.drivers.persistent_sessions.sqlite import TIME, SqliteSql, SqliteTransaction
 from statemachines.drivers.persistent_sessions.store import SessionStore, StoredLife
-from statemachines.drivers.persistent_sessions.tables import SQLITE
-from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.drivers.sql.sqlite import Transaction
 from statemachines.kernel import Answer, GaplessError, Request
 from statemachines.persistent_sessions.request import DATABASE, ReadPending

@@ -17,11 +17,11 @@ from functools import partial
 from typing import Any
 
 from statemachines.drivers.persistent_sessions.host_request import Beat, HostRequest, Look, ReadNodes
-from statemachines.drivers.persistent_sessions.lag_monitor import LagMonitor
-from statemachines.drivers.persistent_sessions.node_roles import NodeMessage
+from statemachines.drivers.persistent_sessions.node_messages import NodeMessage
 from statemachines.drivers.persistent_sessions.request_queue import BATCH_MAX, Taker
 from statemachines.drivers.persistent_sessions.session_server import SessionServer
 from statemachines.drivers.persistent_sessions.store import Asked, StoredLife, is_read
+from statemachines.drivers.persistent_sessions.upkeep import LagMonitor
 from statemachines.kernel import (
     Answer,
     Ask,

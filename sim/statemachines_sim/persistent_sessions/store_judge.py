@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from statemachines.drivers.persistent_sessions.host_request import Page, PutMessage, ReadPage, StoreRows
-from statemachines.drivers.persistent_sessions.tables import UNDELIVERED
+from statemachines.drivers.persistent_sessions.sql import UNDELIVERED
 from statemachines.kernel import Answer, BrokenProperty
 from statemachines.persistent_sessions.collector_request import (
     ClientForgotten,

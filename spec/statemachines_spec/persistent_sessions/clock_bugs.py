@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from statemachines.drivers.persistent_sessions import time_watch
+from statemachines.drivers.persistent_sessions import sql
 from statemachines.persistent_sessions import store_time
 from statemachines_spec.bug import Bug, replace_call, wrap_call
 
@@ -21,6 +21,6 @@ BUGS = (
     Bug("leap-is-believed", "a clock of the database that is set ahead counts at once", "PS-291",
         "the look at the steady clock", replace_call(store_time, "has_leapt", lambda shown_ns, expected_ns: False)),
     Bug("lead-is-forgotten", "how far a clock has leapt is not kept, so a clock that is accepted leaps again", "PS-293",
-        "the lead", wrap_call(time_watch, "next_time", without_lead)),
+        "the lead", wrap_call(sql, "next_time", without_lead)),
 )  # fmt: skip
 """Each with a sentence of its own."""

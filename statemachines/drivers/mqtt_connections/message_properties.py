@@ -18,7 +18,7 @@ from statemachines.drivers.message_head import (
     decode_head,
     encode_head,
 )
-from statemachines.drivers.persistent_sessions.front_message import FROM_STORE, PUBLISHER
+from statemachines.drivers.persistent_sessions.node_messages import FROM_STORE, PUBLISHER
 from statemachines.kernel import ConfigurationError
 from statemachines.mqtt_codec import PacketError, PublishPacket
 from statemachines.mqtt_codec.byte_field import ByteReader

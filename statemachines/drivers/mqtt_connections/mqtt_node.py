@@ -33,8 +33,8 @@ from statemachines.drivers.mqtt_connections.mqtt_session import MqttSession
 from statemachines.drivers.mqtt_connections.packet_budget import PacketBudget
 from statemachines.drivers.mqtt_connections.tls_gate import GatedStream, TlsGate
 from statemachines.drivers.password_file import PasswordFile
-from statemachines.drivers.persistent_sessions.front_message import FrontPublish
 from statemachines.drivers.persistent_sessions.node_link import NodeLink
+from statemachines.drivers.persistent_sessions.node_messages import FrontPublish
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.tcp import Address

@@ -25,8 +25,10 @@ from statemachines.drivers.mqtt_connections.message_properties import (
     write_will_head,
 )
 from statemachines.drivers.password_file import PasswordFile
-from statemachines.drivers.persistent_sessions.client_rights import NOT_ALLOWED
-from statemachines.drivers.persistent_sessions.front_message import (
+from statemachines.drivers.persistent_sessions.client_connection import NOT_ALLOWED
+from statemachines.drivers.persistent_sessions.client_requests import NO_RETAINED
+from statemachines.drivers.persistent_sessions.node_link import NodeLink
+from statemachines.drivers.persistent_sessions.node_messages import (
     FRONT_INSTANCE,
     DeliveryRun,
     FrontConnect,
@@ -41,8 +43,6 @@ from statemachines.drivers.persistent_sessions.front_message import (
     SessionWill,
     WillDropped,
 )
-from statemachines.drivers.persistent_sessions.node_link import NodeLink
-from statemachines.drivers.persistent_sessions.publish_requests import NO_RETAINED
 from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.topic import check_filter, check_topic_text, is_shared

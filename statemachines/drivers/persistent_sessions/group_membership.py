@@ -5,6 +5,10 @@ streams"; PS-260 to PS-269).
 
 While a session is live here it has a member of each group that it subscribes.  A `group_member` decides for each: what
 it asks is carried out here, with the payloads.
+
+Returned batch: messages of sessions that have ended, which go to members of their group again.
+
+GroupUpkeep: gives members what sessions that have ended never acknowledged, and ends groups without sessions.
 """
 
 from __future__ import annotations
@@ -12,35 +16,39 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, SupportsIndex, overload
 
-from statemachines.drivers.clock import steady_ns
-from statemachines.drivers.persistent_sessions.groups import Groups
+from statemachines.drivers.clock import Clock, steady_ns
+from statemachines.drivers.persistent_sessions.group_host import Groups
 from statemachines.drivers.persistent_sessions.host_request import (
     CountWaiting,
     DeclareGroup,
+    ForgetGroup,
     FrontSubscribed,
+    ListIdleGroups,
     PutCarried,
     ReadGroups,
+    ReadReturned,
     ReadStoreTime,
     Subscribe,
     SubscribeFront,
 )
-from statemachines.drivers.persistent_sessions.payloads import PAYLOAD_MAX, Payload
-from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
-from statemachines.drivers.persistent_sessions.returned_batch import ReturnedBatch, ReturnedMessage
-from statemachines.drivers.persistent_sessions.shared_message_codec import (
+from statemachines.drivers.persistent_sessions.outbox import UnstoredMessage, UnstoredMessages
+from statemachines.drivers.persistent_sessions.payloads import (
+    PAYLOAD_MAX,
+    Payload,
     SharedOrigin,
     SharedTerms,
     name_group,
     split_terms,
 )
-from statemachines.drivers.persistent_sessions.unstored_messages import UnstoredMessage, UnstoredMessages
+from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.shared_subscriptions.deliveries import Delivered, Deliveries
+from statemachines.drivers.shared_subscriptions.groups import destroy
 from statemachines.kernel import Answer, Ask, ConfigurationError, Effect, Event, GaplessError, Node, Request, Tell
 from statemachines.persistent_sessions import group_member_record as m
 from statemachines.persistent_sessions.group_member import GROUP_MEMBER
@@ -48,6 +56,34 @@ from statemachines.persistent_sessions.group_member_actions import has_room
 from statemachines.persistent_sessions.message import Publish
 from statemachines.persistent_sessions.session_host_record import MatchedMessage
 from statemachines.shared_subscriptions.stream_store import parse_filter
+
+
+class ReturnedMessage(NamedTuple):
+    """A message of a session that has ended."""
+
+    topic: str
+    payload: bytes
+    head: bytes | None
+    origin: SharedOrigin
+
+
+class ReturnedBatch(tuple[ReturnedMessage, ...]):
+    """Some of them, given to a member as deliveries of a stream are."""
+
+    __slots__ = ()
+
+    async def ack(self) -> None:
+        """Nothing is to be told: the transaction that stores them for a session removes them."""
+
+    @overload
+    def __getitem__(self, at: SupportsIndex, /) -> ReturnedMessage: ...
+    @overload
+    def __getitem__(self, at: slice, /) -> ReturnedBatch: ...
+    def __getitem__(self, at: Any, /) -> Any:
+        """A message; of a slice, a batch of these messages."""
+        found = super().__getitem__(at)
+        return ReturnedBatch(found) if isinstance(at, slice) else found
+
 
 Batch = Deliveries | ReturnedBatch
 """Messages of a stream, or of sessions that have ended."""
@@ -464,3 +500,69 @@ def first_of(batch: Batch, most: int) -> Batch:
     sizes = accumulate(map(size_of, batch))
     count = sum(size <= PIECE_BYTES for size in sizes)
     return batch[: max(1, min(count, most))]
+
+
+LOOK_S: Final = 1.0
+"""How often it is looked for messages that came back."""
+
+GIVE_AGAIN_NS: Final = 10 * 10**9
+"""A message that was given to a member, and is not stored for its session after so long, is given to another."""
+
+CHECKS: Final = 20
+"""How often within its expiry it is looked whether a group has sessions."""
+
+CHECK_S_MAX: Final = 60.0
+
+
+class GroupUpkeep:
+    """`members` of the node, whose `desk` asks the database; `groups`: where they are; `clock`: steady."""
+
+    def __init__(self, members: GroupMembership, groups: Groups, desk: RequestQueue, clock: Clock = steady_ns) -> None:
+        self._members = members
+        self._groups = groups
+        self._desk = desk
+        self._clock = clock
+        self._given: dict[str, int] = {}
+        """Message -> until when it is the member's that it was given to."""
+        self._turn = 0
+
+    async def give_returned(self) -> None:
+        """Again and again: what came back goes to the members here."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            members = self._members.list_members()
+            if not members:
+                continue
+            found = await self._desk.ask(ReadReturned(tuple(sorted(members))))
+            there = {message for its in found.values() for message, _ in its}
+            self._given = {one: until for one, until in self._given.items() if one in there}
+            for group, its in found.items():
+                self._give(group, its, members[group])
+
+    def _give(self, group: str, its: Sequence[tuple[str, Payload]], filters: Sequence[Any]) -> None:
+        now_ns = self._clock()
+        wanted = [(name, one) for name, one in its if self._given.get(name, 0) <= now_ns]
+        if not wanted:
+            return
+        self._turn += 1
+        member = filters[self._turn % len(filters)]
+        self._given |= dict.fromkeys((message for message, _ in wanted), now_ns + GIVE_AGAIN_NS)
+        batch = [ReturnedMessage(*one, SharedOrigin(group, "", 0, message)) for message, one in wanted]
+        self._members.give(member, ReturnedBatch(batch))
+
+    async def end_idle(self) -> None:
+        """Again and again: groups that only subscriptions declared end, where no session has them for long."""
+        expiry_s = self._groups.expiry_s
+        while True:
+            await asyncio.sleep(min(expiry_s / CHECKS, CHECK_S_MAX))
+            for topic_filter in await self._desk.ask(ListIdleGroups(round(expiry_s * 1_000))):
+                await self._end(topic_filter)
+
+    async def _end(self, topic_filter: str) -> None:
+        try:
+            await destroy(topic_filter, store=self._groups.store, configuration=self._groups.configuration)
+        except GaplessError as error:
+            logger.warning("%s could not be ended, and is tried again: %s", topic_filter, error)
+            return
+        await self._desk.ask(ForgetGroup(topic_filter))
+        logger.info("%s has ended: no session has subscribed it for %g s", topic_filter, self._groups.expiry_s)

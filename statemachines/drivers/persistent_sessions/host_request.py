@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from statemachines.drivers.persistent_sessions.front_message import RetainHandling, SessionWill
-from statemachines.drivers.persistent_sessions.payloads import Payload
+from statemachines.drivers.persistent_sessions.node_messages import RetainHandling, SessionWill
+from statemachines.drivers.persistent_sessions.payloads import Payload, SharedOrigin
 from statemachines.drivers.persistent_sessions.route_trie import Route
-from statemachines.drivers.persistent_sessions.shared_message_codec import SharedOrigin
 from statemachines.kernel import Answer
 from statemachines.persistent_sessions.life_request import OpenSession
 from statemachines.persistent_sessions.message import Queued

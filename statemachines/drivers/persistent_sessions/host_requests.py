@@ -9,9 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from statemachines.drivers.persistent_sessions.front_message import RetainHandling
-from statemachines.drivers.persistent_sessions.group_matcher import GroupMatcher, GroupSharing
-from statemachines.drivers.persistent_sessions.group_rows import count_waiting, group_filters
+from statemachines.drivers.persistent_sessions.group_rows import (
+    MESSAGES,
+    GroupMatcher,
+    GroupSharing,
+    count_waiting,
+    group_filters,
+    read_returned,
+)
 from statemachines.drivers.persistent_sessions.host_request import (
     Beat,
     CountWaiting,
@@ -48,7 +53,13 @@ from statemachines.drivers.persistent_sessions.host_request import (
     Unsubscribe,
     WatchedSession,
 )
-from statemachines.drivers.persistent_sessions.life_requests import has_ended
+from statemachines.drivers.persistent_sessions.life_requests import (
+    drop_will,
+    end_wills_of_nodes,
+    find_due,
+    has_ended,
+    take_will,
+)
 from statemachines.drivers.persistent_sessions.machine_requests import (
     epoch_of,
     is_current,
@@ -56,33 +67,30 @@ from statemachines.drivers.persistent_sessions.machine_requests import (
     put_marker,
     to_queued,
 )
-from statemachines.drivers.persistent_sessions.payloads import Payload, to_payload
-from statemachines.drivers.persistent_sessions.publisher_packets import (
+from statemachines.drivers.persistent_sessions.node_messages import RetainHandling
+from statemachines.drivers.persistent_sessions.payloads import Payload, name_group, spell_group, to_payload
+from statemachines.drivers.persistent_sessions.route_rows import (
+    FRONT,
     drop_retained_rows,
+    find_retained,
+    has_room,
+    has_room_retained,
+    has_route,
     keep_packet,
+    list_filters,
     put_fan_out,
+    put_options,
+    put_retained,
     put_retained_rows,
+    put_route,
+    read_options,
     read_packets,
     read_unfinished,
     release_packet,
-)
-from statemachines.drivers.persistent_sessions.retained_rows import find_retained, has_room_retained, put_retained
-from statemachines.drivers.persistent_sessions.route_rows import (
-    FRONT,
-    has_room,
-    has_route,
-    list_filters,
-    put_options,
-    put_route,
-    read_options,
     remove_route,
 )
 from statemachines.drivers.persistent_sessions.route_trie import Route, RouteTrie, is_for_session, of_sessions
-from statemachines.drivers.persistent_sessions.share_rows import MESSAGES, read_returned
-from statemachines.drivers.persistent_sessions.shared_message_codec import name_group, spell_group
-from statemachines.drivers.persistent_sessions.sql import Sql, all_of, read_one
-from statemachines.drivers.persistent_sessions.tables import MARKER, UNDELIVERED
-from statemachines.drivers.persistent_sessions.will_rows import drop_will, end_wills_of_nodes, find_due, take_will
+from statemachines.drivers.persistent_sessions.sql import MARKER, UNDELIVERED, Sql, all_of, read_one
 from statemachines.kernel import life_of
 from statemachines.persistent_sessions.fan_out import choose_routes, find_volatile, leave_out_absent
 from statemachines.persistent_sessions.shared_group import IS_ENDING, age_group, is_kept, refuse_declaration

@@ -2,30 +2,49 @@
 
 Reads are of what is committed, so nothing is ever invisible here.  What is below the last number that a committed state
 has taken is not read any more, whether it is marked or not; a read of pending rows gives a page of each writer.
+
+Row hands: what rows of a message say that is the same for all sessions that get it.
+
+Row products: the same messages in the same order for many sessions, inserted by few statements.
+
+A message that 1 000 sessions have subscribed is 1 000 rows, which differ in the session, the epoch and the number.  The
+statement names each session once and each message once, and the database multiplies them.
+
+Row ranges: what writers store in one transaction, whatever sessions it is for, in few statements.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Final, NamedTuple, Protocol
 
+import msgspec
 from msgspec.structs import replace
 
 from statemachines.drivers.persistent_sessions.host_request import Page, ReadPage
 from statemachines.drivers.persistent_sessions.payloads import Payload
-from statemachines.drivers.persistent_sessions.row_hands import decode_more
-from statemachines.drivers.persistent_sessions.row_products import PUT_ROW
-from statemachines.drivers.persistent_sessions.row_ranges import LEAVE_EPOCHS, put_ranges
-from statemachines.drivers.persistent_sessions.session_row import session_of
-from statemachines.drivers.persistent_sessions.sql import Sql, has_row, read_one
-from statemachines.drivers.persistent_sessions.state_rows import (
+from statemachines.drivers.persistent_sessions.route_rows import note_stored, read_open_rows
+from statemachines.drivers.persistent_sessions.session_row import (
     PacketRow,
     list_packet_rows,
     read_state,
+    session_of,
     write_change,
 )
-from statemachines.drivers.persistent_sessions.tables import DELIVERED, MARKER, UNDELIVERED
+from statemachines.drivers.persistent_sessions.sql import (
+    DELIVERED,
+    MARKER,
+    UNDELIVERED,
+    Sql,
+    all_of,
+    cut_pieces,
+    has_row,
+    read_one,
+)
+from statemachines.drivers.sql.failure import StoreDamaged
 from statemachines.kernel import Answer, Request
+from statemachines.persistent_sessions.fan_out import find_duplicates, rows_once
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
 from statemachines.persistent_sessions.request import (
@@ -48,6 +67,7 @@ from statemachines.persistent_sessions.request import (
     RowFenced,
     RowRead,
     RowsConfirmed,
+    RowsDuplicate,
     RowStored,
     SessionAbsent,
     SessionLoaded,
@@ -57,6 +77,213 @@ from statemachines.persistent_sessions.request import (
     UnsubscribeLive,
     without_message,
 )
+
+Hand = tuple[bytes, bytes, int, int, bytes]
+"""(message, filter, QoS, until_ns, more), as a row has them."""
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(tuple[str, ...])
+
+
+def encode_hand(row: Queued) -> Hand:
+    """What is the same for all sessions that get it."""
+    more = _encoder.encode(row.more) if row.more else b""
+    return row.message.encode(), row.filter.encode(), row.qos, row.until_ns, more
+
+
+def decode_more(more: bytes | None) -> tuple[str, ...]:
+    """The other filters of a row."""
+    return _decoder.decode(more) if more else ()
+
+
+PUT_ROW: Final = (
+    "INSERT INTO @session_rows VALUES (:session, :writer, :epoch, :number, :tag, :message, :filter, :qos, :token, :n,"
+    " :k, :time_ns, :until_ns, :more)"
+)
+
+SESSIONS_MIN: Final = 8
+"""For fewer sessions each row is named: a statement of its own costs more than it saves."""
+
+SESSIONS_MAX: Final = 128
+HANDS_MAX: Final = 64
+"""So many of each go into one statement: SQLite before 3.32 takes 999 values."""
+
+Place = tuple[bytes, int, int]
+"""(session, epoch, number of its first row)."""
+
+
+class RowProduct:
+    """Rows of `writer`: each of the `hands`, in their order, for each of the sessions that `starts` says."""
+
+    def __init__(self, writer: bytes, hands: tuple[Hand, ...]) -> None:
+        self.writer = writer
+        self.hands = hands
+        self.starts: list[Place] = []
+
+
+def put_product(sql: Sql, product: RowProduct) -> None:
+    """Insert all rows of it, stored at the time of the transaction."""
+    hands = [(number, *hand) for number, hand in enumerate(product.hands)]
+    if len(product.starts) < SESSIONS_MIN:
+        rows = [
+            (session, product.writer, epoch, first + number, UNDELIVERED, message, topic_filter, qos, 0, 0, 0,
+             sql.now_ns, until_ns, more)
+            for session, epoch, first in product.starts
+            for number, message, topic_filter, qos, until_ns, more in hands
+        ]  # fmt: skip
+        sql.put_many(PUT_ROW, rows)
+        return
+    fixed = {"writer": product.writer, "time_ns": sql.now_ns}
+    named = [_name_values("h", piece) for piece in cut_pieces(hands, HANDS_MAX)]
+    for places in cut_pieces(product.starts, SESSIONS_MAX):
+        values = fixed | _name_values("p", places)
+        for piece in named:
+            sql.run(_statement(len(places), len(piece) // 6), **values, **piece)
+
+
+def _name_values(prefix: str, rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+    return {f"{prefix}{place}": value for place, value in enumerate(value for row in rows for value in row)}
+
+
+@cache
+def _statement(places: int, hands: int) -> str:
+    return (
+        f"WITH places (session, epoch, number) AS (VALUES {_list_names('p', places, 3)}),"
+        f" hands (place, message, filter, qos, until_ns, more) AS (VALUES {_list_names('h', hands, 6)})"
+        " INSERT INTO @session_rows SELECT places.session, :writer, places.epoch, places.number + hands.place,"
+        f" {UNDELIVERED}, hands.message, hands.filter, hands.qos, 0, 0, 0, :time_ns, hands.until_ns, hands.more"
+        " FROM places CROSS JOIN hands"
+    )
+
+
+def _list_names(prefix: str, rows: int, columns: int) -> str:
+    """`(:p0, :p1, :p2), (:p3, ...), ...`."""
+    places = range(0, rows * columns, columns)
+    return ", ".join(f"({', '.join(f':{prefix}{begin + one}' for one in range(columns))})" for begin in places)
+
+
+PUT_LAST: Final = (
+    "INSERT INTO @epochs VALUES (:session, :writer, :epoch, :last)"
+    " ON CONFLICT (session, writer, epoch) DO UPDATE SET last = excluded.last"
+)
+LEAVE_EPOCHS: Final = "DELETE FROM @epochs WHERE session = :session AND writer = :writer AND epoch < :epoch"
+EPOCHS: Final = (
+    "SELECT sessions.session, coalesce(epochs.epoch, 0), coalesce(epochs.last, 0) FROM @sessions AS sessions"
+    " LEFT JOIN @epochs AS epochs ON epochs.session = sessions.session AND epochs.writer = :writer"
+    " WHERE sessions.session IN ({keys})"
+)
+THERE: Final = (
+    "SELECT number, message, time_ns FROM @session_rows WHERE session = :session AND writer = :writer"
+    f" AND epoch = :epoch AND number BETWEEN :first AND :last AND tag = {UNDELIVERED}"
+)
+
+Key = tuple[bytes, bytes]
+"""(session, writer)."""
+
+
+class WriterPlace(NamedTuple):
+    """The epoch of a writer and the number of its last row; whether it has `older` epochs."""
+
+    epoch: int
+    last: int
+    older: bool = False
+
+
+def put_ranges(sql: Sql, ranges: Sequence[PutRows], where: str, once: frozenset[str] = frozenset()) -> list[Answer]:
+    """Store ranges in their order, each all or not at all; `where`: the database, for errors; `once`: messages that
+    come to each subscription once.
+
+    Nothing is stored for a session that is gone: nobody will ever read it.
+    """
+    return _RangeWriter(sql, where, once).put(ranges)
+
+
+class _RangeWriter:
+    def __init__(self, sql: Sql, where: str, once: frozenset[str]) -> None:
+        self._sql = sql
+        self._where = where
+        self._once = once
+        self._products: dict[tuple[bytes, Any], RowProduct] = {}
+        self._places: dict[Key, WriterPlace] = {}
+        self._changed: dict[Key, None] = {}
+
+    def put(self, ranges: Sequence[PutRows]) -> list[Answer]:
+        sessions: dict[str, dict[bytes, None]] = {}
+        for asked in ranges:
+            sessions.setdefault(asked.writer, {})[asked.session.encode()] = None
+        for writer, its in sessions.items():
+            self._read_places(writer.encode(), list(its))
+        answers = [self._put(asked) for asked in ranges]
+        self._write()
+        return answers
+
+    def _read_places(self, writer: bytes, sessions: Sequence[bytes]) -> None:
+        for session, epoch, last in all_of(self._sql, EPOCHS, sessions, writer=writer):
+            key = (bytes(session), writer)
+            known = self._places.get(key)
+            if known is None:
+                self._places[key] = WriterPlace(epoch, last)
+            else:
+                self._places[key] = max(known, WriterPlace(epoch, last))._replace(older=True)
+
+    def _put(self, asked: PutRows) -> Answer:
+        key = session, writer = asked.session.encode(), asked.writer.encode()
+        place = self._places.get(key)
+        if place is None:
+            return RowStored()
+        if place.epoch != asked.epoch:
+            return RowFenced(place.epoch)
+        if asked.first_number <= place.last:
+            return RowStored(self._check_there(asked, place.last))
+        if asked.first_number != place.last + 1:
+            number = asked.first_number
+            raise self._damage(f"{asked.writer} stores number {number} for {asked.session} after {place.last}")
+        once = rows_once(asked.rows, self._once)
+        duplicates = find_duplicates(once, read_open_rows(self._sql, session, once))
+        if duplicates:
+            return RowsDuplicate(duplicates)
+        note_stored(self._sql, session, once)
+        if place.older and not place.last:
+            self._sql.run(LEAVE_EPOCHS, session=session, writer=writer, epoch=asked.epoch)
+        hands = tuple(map(encode_hand, asked.rows))
+        product = self._products.get((writer, hands))
+        if product is None:
+            product = self._products[writer, hands] = RowProduct(writer, hands)
+        product.starts.append((session, asked.epoch, asked.first_number))
+        self._places[key] = place._replace(last=asked.last_number)
+        self._changed[key] = None
+        return RowStored(self._sql.now_ns)
+
+    def _check_there(self, asked: PutRows, last: int) -> int:
+        """Rows that are there, or have been: the same ones, or somebody has numbered two alike; since when (0: none is
+        there any more)."""
+        self._write()
+        if asked.last_number > last:
+            number = asked.last_number
+            raise self._damage(f"{asked.writer} stores up to {number} for {asked.session}, of which {last} is the last")
+        found = self._sql.all(
+            THERE, session=asked.session.encode(), writer=asked.writer.encode(), epoch=asked.epoch,
+            first=asked.first_number, last=asked.last_number,
+        )  # fmt: skip
+        there = {number: message.decode() for number, message, _ in found}
+        for row in asked.rows:
+            known = there.get(row.number, row.message)
+            if known not in (row.message, ""):  # its message may have been dropped since
+                raise self._damage(f"{asked.writer} stores {row.message} for {asked.session} where {known} is")
+        return min((time_ns for _, _, time_ns in found), default=0)
+
+    def _write(self) -> None:
+        """The rows, and how far each writer has come."""
+        for product in self._products.values():
+            put_product(self._sql, product)
+        self._sql.put_many(PUT_LAST, [(*key, self._places[key].epoch, self._places[key].last) for key in self._changed])
+        self._products.clear()
+        self._changed.clear()
+
+    def _damage(self, what: str) -> StoreDamaged:
+        rule = "two processes under one name, or a database put back from a copy while they ran; stop them all"
+        return StoreDamaged(f"{self._where}: {what}: {rule}, and start them anew")
+
 
 PAGE: Final = 5_000
 """Rows of one writer that are read at once."""

@@ -24,7 +24,7 @@ from statemachines.kernel import ConfigurationError
 
 if TYPE_CHECKING:
     from statemachines.drivers.credentials import Credentials
-    from statemachines.drivers.persistent_sessions.groups import Groups
+    from statemachines.drivers.persistent_sessions.group_host import Groups
     from statemachines.persistent_sessions.graces import Graces
     from statemachines.persistent_sessions.times import Times
 
@@ -184,8 +184,8 @@ def sessions(
     A session that comes to one without gets nothing of its groups there; it is told so, and misses nothing.
     """
     from statemachines.drivers.permission_file import PermissionFile
-    from statemachines.drivers.persistent_sessions.backlog import SessionBounds
-    from statemachines.drivers.persistent_sessions.node_roles import NODE
+    from statemachines.drivers.persistent_sessions.collector_requests import SessionBounds
+    from statemachines.drivers.persistent_sessions.node_messages import NODE
     from statemachines.drivers.persistent_sessions.session_metrics import watch_node
     from statemachines.drivers.persistent_sessions.session_node import SessionNode
     from statemachines.drivers.signals import on_hangup, run_until_signal
@@ -246,10 +246,10 @@ def session_collector(
 
     from msgspec.structs import replace
 
-    from statemachines.drivers.persistent_sessions.backlog import SessionBounds
-    from statemachines.drivers.persistent_sessions.collect import CollectorCounts, run_collector
+    from statemachines.drivers.persistent_sessions.collector_requests import SessionBounds
     from statemachines.drivers.persistent_sessions.session_metrics import watch_collector
     from statemachines.drivers.persistent_sessions.store import open_session_store
+    from statemachines.drivers.persistent_sessions.upkeep import CollectorCounts, run_collector
     from statemachines.drivers.signals import run_until_signal
     from statemachines.drivers.sql.awaited import retry_while_unavailable
     from statemachines.persistent_sessions.collector_record import RoundEnded
@@ -276,7 +276,7 @@ def session_collector(
 
 
 def _groups(leader: str, store: str, config: Path | None, credentials: Credentials) -> Groups:
-    from statemachines.drivers.persistent_sessions.groups import read_groups
+    from statemachines.drivers.persistent_sessions.group_host import read_groups
 
     for option, value in (("--group-leader", leader), ("--group-store", store)):
         if not value:

@@ -3,18 +3,40 @@
 Machines know messages by their ids.  A payload that this node has just stored is at hand, others are read from the
 database, several at a time; whatever is behind one that is read waits.  Nothing goes out before the client is welcome,
 and no more at a time than it acknowledges: a client that does not read fills no memory.
+
+UnstoredMessages: the messages of a node whose rows are on their way into the database.
+
+Each goes to the writers of its sessions once it is in the database itself, and with their rows once more: a collector
+may have deleted it meanwhile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from statemachines.drivers.lazy_queue import LazyQueue
-from statemachines.drivers.persistent_sessions.host_request import ReadPayloads
-from statemachines.drivers.persistent_sessions.payloads import Payload, Payloads
+from statemachines.drivers.persistent_sessions.host_request import (
+    DueWill,
+    PutMessage,
+    ReadPayloads,
+    ReadStoreTime,
+    Routes,
+    StoreRows,
+    UnfinishedMessage,
+)
+from statemachines.drivers.persistent_sessions.payloads import Payload, Payloads, SharedOrigin
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
+from statemachines.drivers.persistent_sessions.route_trie import of_sessions
+from statemachines.drivers.runtime import Runtime
 from statemachines.persistent_sessions.message import Delivered, Publish, Pubrel
+from statemachines.persistent_sessions.request import PutRows
+from statemachines.persistent_sessions.session_host import SessionHost
+from statemachines.persistent_sessions.session_host_record import MatchedMessage, RoutedMessage
 from statemachines.persistent_sessions.times import MS
 
 UNACKNOWLEDGED_MAX: Final = 2**20
@@ -173,3 +195,167 @@ class Outbox:
                 self._go_on()
 
         self._desk.give(ReadPayloads(tuple(wanted), UNACKNOWLEDGED_MAX), take)
+
+
+class UnstoredMessage(msgspec.Struct, frozen=True):
+    """A message whose rows are not all stored; `stored` hears when they are; `is_once`: it comes to each subscription
+    once."""
+
+    payload: Payload
+    stored: Callable[[], None]
+    is_once: bool = False
+    origin: SharedOrigin | None = None
+    """Where it is from, if it is of a group."""
+
+
+class StoredTogether(NamedTuple):
+    """What goes with the rows of messages, by the message's id: as of `StoreRows`."""
+
+    payloads: dict[str, Payload]
+    once: frozenset[str]
+    origins: dict[str, SharedOrigin]
+
+
+NOTHING_TOGETHER: Final[tuple[tuple[str, ...], StoredTogether]] = ((), StoredTogether({}, frozenset(), {}))
+
+
+def call_both(one: Callable[[], None], other: Callable[[], None]) -> None:
+    """One after the other."""
+    one()
+    other()
+
+
+SendDirectly = Callable[[Payload, int | None, Routes], None]
+"""Sends a message with its expiry in milliseconds (None: it has none) to the owners among these routes."""
+
+
+class UnstoredMessages:
+    """`host`, `runtime`, `desk`: of the node; `soon` calls back when what comes at once is there; `send_directly`: what
+    is for owners."""
+
+    def __init__(
+        self, host: SessionHost, runtime: Runtime, desk: RequestQueue, soon: Soon, send_directly: SendDirectly
+    ) -> None:
+        self.send_directly = send_directly
+        self.payloads = Payloads()
+        """Of messages that may be wanted soon."""
+        self._host = host
+        self._runtime = runtime
+        self._desk = desk
+        self._soon = soon
+        self._published = 0
+        self._unstored: dict[str, UnstoredMessage] = {}
+        self._handing: list[RoutedMessage] = []
+        self._targets: dict[tuple[int, int], tuple[Routes, tuple[MatchedMessage, ...]]] = {}
+        """Of this turn: routes, by their identity, and QoS -> the routes, and the sessions that they lead to."""
+        self._together = NOTHING_TOGETHER
+        """Messages whose rows were asked for last -> what goes with them."""
+
+    def new_message(self) -> str:
+        """The id of the next message that is stored here."""
+        self._published += 1
+        return f"{self._host.id}/m{self._published}"
+
+    def hand(
+        self, message: str, unstored: UnstoredMessage, handed: Iterable[MatchedMessage], since_ns: int = 0
+    ) -> None:
+        """To the writers of these sessions; the message itself is in the database."""
+        self.payloads.put(message, unstored.payload)
+        self._unstored[message] = unstored
+        self._handing.append(RoutedMessage(message, tuple(handed), since_ns))
+        if len(self._handing) == 1:
+            self._soon(self._hand_over)
+
+    def hand_to(self, routes: Routes, qos: int) -> tuple[MatchedMessage, ...]:
+        """The sessions of these routes; messages of one turn by the same routes share them."""
+        known = self._targets.get((id(routes), qos))
+        if known is None:
+            handed = tuple(
+                MatchedMessage(one.session, one.filter, min(one.qos, qos), one.until_ns) for one in of_sessions(routes)
+            )
+            known = self._targets[id(routes), qos] = (routes, handed)
+        return known[1]
+
+    def _hand_over(self) -> None:
+        """All that were stored together."""
+        messages, self._handing = self._handing, []
+        self._targets.clear()
+        self._runtime.act(lambda now_ns: self._host.publish(messages, now_ns))
+
+    def with_message(self, request: PutRows) -> PutRows | StoreRows:
+        """Rows to be stored, with their messages: we have each until all its rows are."""
+        messages = tuple([row.message for row in request.rows])
+        if self._together[0] != messages:
+            self._together = messages, self._gather(messages)
+        its = self._together[1]
+        return StoreRows(request, *its) if its.payloads else request
+
+    def _gather(self, messages: Iterable[str]) -> StoredTogether:
+        unstored = {one: self._unstored[one] for one in messages if one in self._unstored}
+        once = frozenset(one for one, found in unstored.items() if found.is_once)
+        origins = {one: found.origin for one, found in unstored.items() if found.origin is not None}
+        return StoredTogether({one: found.payload for one, found in unstored.items()}, once, origins)
+
+    def settle(self, message: str) -> None:
+        """All its rows are stored."""
+        self._together = NOTHING_TOGETHER
+        self._unstored.pop(message).stored()
+
+    def append(self, payload: Payload, take: Callable[[], None]) -> None:
+        """Append a message of the node's own to the stream of its topic, and store it for sessions; `take` hears when
+        that is done."""
+        message = self.new_message()
+
+        def hand_on(routes: Routes) -> None:
+            self.send_directly(payload, None, routes)
+            targets = self.hand_to(routes, 1)
+            if targets:
+                self.hand(message, UnstoredMessage(payload, take), targets)
+            else:
+                take()
+
+        given = (message, payload.topic, payload.data, 1, None, payload.head)
+        self._desk.give(PutMessage(*given, is_appended=True), hand_on)
+
+    def publish_will(self, due: DueWill, since_ns: int, publisher: bytes, done: Callable[[], None]) -> None:
+        """Publish it behind all that was stored before `since_ns`, unless another node has; `done` is called when its
+        rows are stored; `publisher` as `PutMessage` has it."""
+        message, will = self.new_message(), due.will
+        payload = Payload(will.topic, will.payload, will.head or None)
+
+        def take(found: Routes | None) -> None:
+            self.send_directly(payload, will.expiry_ms, found or ())
+            handed = self.hand_to(found or (), will.qos)
+            if handed:
+                self.hand(message, UnstoredMessage(payload, done, True), handed, since_ns)
+            else:
+                done()
+
+        given = (message, will.topic, will.payload, will.qos, will.expiry_ms, payload.head, will.retain)
+        self._desk.give(PutMessage(*given, will=due.connection, publisher=publisher), take)
+
+    def finish(self, messages: Sequence[UnfinishedMessage], done: Callable[[], None]) -> None:
+        """Store the rows that are missing of these messages (PS-475); `done` is called when they are there."""
+        names = {one.message for one in messages}
+
+        def stored(name: str) -> None:
+            names.discard(name)
+            if not names:
+                done()
+
+        def finish_all(since_ns: int) -> None:
+            for one in messages:
+                self._finish_message(one, since_ns, partial(stored, one.message))
+
+        if names:
+            self._desk.give(ReadStoreTime(), finish_all)
+        else:
+            done()
+
+    def _finish_message(self, one: UnfinishedMessage, since_ns: int, stored: Callable[[], None]) -> None:
+        known = self._unstored.get(one.message)
+        if known is None:
+            handed = [MatchedMessage(*route[:4]) for route in one.routes]
+            self.hand(one.message, UnstoredMessage(one.payload, stored, True), handed, since_ns)
+        else:
+            self._unstored[one.message] = replace(known, stored=partial(call_both, known.stored, stored))

@@ -8,6 +8,8 @@
 
 Where its node dies it goes to the next, and on with the same session: nothing that was published meanwhile is missing.
 What it had not acknowledged comes again, and says so (`dup`).
+
+Received message: a message in the hands of an application.
 """
 
 from __future__ import annotations
@@ -18,13 +20,14 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
+
+import msgspec
 
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.lives import chance_bits
-from statemachines.drivers.persistent_sessions.node_guide import NodeGuide, places_of
-from statemachines.drivers.persistent_sessions.node_link import NodeUnreachable
-from statemachines.drivers.persistent_sessions.received_message import Received
+from statemachines.drivers.message_head import Header, decode_head
+from statemachines.drivers.persistent_sessions.node_link import NodeGuide, NodeUnreachable, places_of
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.topic import check_filter, check_name
 from statemachines.kernel import ConfigurationError, Event, GaplessError, LocalProtocolError, Message, Node, Send, Tell
@@ -49,6 +52,75 @@ from statemachines.persistent_sessions.message import (
     UnsubscribeWanted,
     Welcome,
 )
+
+
+class Acknowledger(Protocol):
+    """What messages came over: a `PersistentSession`."""
+
+    client_id: str
+
+    def acknowledge(self, message: Received) -> None:
+        """The application is done with it."""
+
+
+class Received(msgspec.Struct, frozen=True, eq=False):
+    """`topic`, `payload`, the `filter` that it matches, `qos`; `dup`: it may have come before, under the same `packet`
+    (0: QoS 0).  `expiry`: seconds that were left of its time when the node handed it out, 0 for one that comes again
+    when they were over (None: it does not expire).  `session`: that was handed it, over its
+    `connection` of this number, as message number `n`."""
+
+    topic: str
+    payload: bytes
+    filter: str
+    qos: int
+    dup: bool
+    packet: int
+    expiry: float | None
+    session: Acknowledger
+    connection: int
+    n: int
+    head: bytes | None = None
+    """Its headers, key and timestamp, encoded (`message_head`)."""
+
+    @classmethod
+    def of(cls, message: Delivered, session: Acknowledger, connection: int, n: int) -> Received:
+        """What came over this connection of the session, as message number `n`."""
+        return cls(
+            message.topic,
+            message.payload,
+            message.filter,
+            message.qos,
+            message.dup,
+            message.packet,
+            None if message.expiry_ms is None else message.expiry_ms / 1_000,
+            session,
+            connection,
+            n,
+            message.head,
+        )
+
+    @property
+    def headers(self) -> tuple[Header, ...]:
+        """Names and values, in the order in which they were published: `dict(message.headers)`.
+
+        Raises `ConfigurationError`, as `key` and `timestamp` do, where the node has sent something else.
+        """
+        return decode_head(self.head).headers
+
+    @property
+    def key(self) -> bytes | None:
+        """What it is about, if its publisher said so."""
+        return decode_head(self.head).key
+
+    @property
+    def timestamp(self) -> float | None:
+        """Seconds since the epoch, if its publisher said so."""
+        return decode_head(self.head).timestamp
+
+    def acknowledge(self) -> None:
+        """The application is done with it: it need not come again.  A second time changes nothing."""
+        self.session.acknowledge(self)
+
 
 logger = logging.getLogger("gapless")
 

@@ -19,8 +19,7 @@ from msgspec.structs import replace
 from statemachines.drivers.clock import Clock, steady_ns
 from statemachines.drivers.deferred_calls import DeferredCalls
 from statemachines.drivers.persistent_sessions.host_request import HostRequest, PutCarried, PutMessage, StoreRows
-from statemachines.drivers.persistent_sessions.request_runs import follows, joins
-from statemachines.drivers.persistent_sessions.shared_turn import may_be_passed
+from statemachines.drivers.persistent_sessions.request_batch import follows, joins, may_be_passed
 from statemachines.drivers.persistent_sessions.store import Asked, SessionStore, StoredLife, needs_read
 from statemachines.drivers.port import Feed
 from statemachines.drivers.sql.failure import StoreUnavailable

@@ -1,11 +1,39 @@
 """Route rows: which filters a session subscribes.  Every change has a number, so that a node reads what it does not
-know yet."""
+know yet.
+
+Retained rows: the last retained message of each topic, and which of them a filter brings.
+
+Publisher packets: packet ids of QoS 2 that clients have published and not released, and rows that are still to be
+stored of their messages.
+
+A row that is to be stored once stands in `fan_out` until a node stores it, in one transaction.  So a node that takes
+the session of a publisher finishes what the node before it began, and neither of them stores a row of the other.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final
 
-from statemachines.drivers.persistent_sessions.sql import Sql, read_number, read_one
+from statemachines.drivers.message_head import add_headers
+from statemachines.drivers.persistent_sessions.host_request import (
+    PacketsFound,
+    PublisherPacket,
+    PutMessage,
+    RetainedMessage,
+    Routes,
+    SubscribeFront,
+    UnfinishedMessage,
+)
+from statemachines.drivers.persistent_sessions.node_messages import FROM_STORE, PUBLISHER, PUBLISHER_BYTES_MAX
+from statemachines.drivers.persistent_sessions.payloads import Payload, to_payload
+from statemachines.drivers.persistent_sessions.route_trie import Route, has_wildcard
+from statemachines.drivers.persistent_sessions.sql import Sql, all_of, read_number, read_one
+from statemachines.persistent_sessions.fan_out import OpenRow
+from statemachines.persistent_sessions.message import Queued, unfold_row
+from statemachines.persistent_sessions.times import MS
 
 FORGET: Final = 10_000
 """So many changes a route that was removed is kept at least; a node that is farther behind reads all routes anew."""
@@ -88,3 +116,229 @@ def remove_routes(sql: Sql, session: bytes) -> None:
 def _next_version(sql: Sql) -> int:
     sql.run("UPDATE @store SET routes = routes + 1")
     return read_number(sql, "SELECT routes FROM @store")
+
+
+RETAINED_MAX: Final = 100_000
+RETAINED_BYTES_MAX: Final = 256 * 2**20
+"""Topics that have a retained message, and bytes of these: topic, payload and properties; one beyond is refused."""
+
+FOUND_MAX: Final = 10_000
+FOUND_BYTES_MAX: Final = 32 * 2**20
+"""Retained messages that one subscription brings, and their bytes; the rest is left out."""
+
+PUT_RETAINED: Final = (
+    "INSERT INTO @retained VALUES (:topic, :payload, :qos, :until_ns, :head) ON CONFLICT (topic) DO UPDATE SET"
+    " payload = excluded.payload, qos = excluded.qos, until_ns = excluded.until_ns, head = excluded.head"
+)
+TOPICS: Final = (
+    "SELECT topic FROM @retained WHERE topic >= :first AND topic < :last AND (until_ns = 0 OR until_ns > :now_ns)"
+    " ORDER BY topic LIMIT :most"
+)
+MESSAGES: Final = (
+    "SELECT topic, payload, head, qos, until_ns FROM @retained WHERE topic IN ({keys})"
+    " AND (until_ns = 0 OR until_ns > :now_ns) ORDER BY topic"
+)
+COUNT: Final = "UPDATE @store SET retained = retained + :number, retained_bytes = retained_bytes + :size"
+BYTES: Final = "length(topic) + length(payload) + coalesce(length(head), 0)"
+OVER: Final = f"SELECT count(*), coalesce(sum({BYTES}), 0) FROM @retained WHERE until_ns > 0 AND until_ns <= :now_ns"
+KNOWN: Final = f"SELECT {BYTES} FROM @retained WHERE topic = :topic"
+TOPICS_MAX: Final = 1_000
+"""Topics that are looked at at once: each may have 64 KiB."""
+
+PIECE: Final = 100
+"""Messages that are read at once; their bytes are counted only then."""
+
+
+def put_retained(sql: Sql, asked: PutMessage) -> None:
+    """Keep the message as that of its topic, where there is room; one without payload deletes that."""
+    topic = asked.topic.encode()
+    known = _size_of(sql, topic)
+    if not asked.payload:
+        if known is not None:
+            sql.run("DELETE FROM @retained WHERE topic = :topic", topic=topic)
+            sql.run(COUNT, number=-1, size=-known)
+        return
+    if not has_room_retained(sql, asked):
+        return
+    until_ns = 0 if asked.expiry_ms is None else sql.now_ns + asked.expiry_ms * MS
+    sql.run(PUT_RETAINED, topic=topic, payload=asked.payload, qos=asked.qos, until_ns=until_ns, head=_head_of(asked))
+    sql.run(COUNT, number=int(known is None), size=_count_bytes(asked) - (known or 0))
+
+
+def _head_of(asked: PutMessage) -> bytes | None:
+    return add_headers(asked.head, {PUBLISHER: asked.publisher}) if asked.publisher else asked.head
+
+
+def _count_bytes(asked: PutMessage) -> int:
+    return len(asked.topic.encode()) + len(asked.payload) + len(_head_of(asked) or b"")
+
+
+def has_room_retained(sql: Sql, asked: PutMessage) -> bool:
+    """Whether the message may be that of its topic; messages that are over make room."""
+    if _fits(sql, asked):
+        return True
+    ((number, size),) = sql.all(OVER, now_ns=sql.now_ns)
+    if not number:
+        return False
+    sql.run("DELETE FROM @retained WHERE until_ns > 0 AND until_ns <= :now_ns", now_ns=sql.now_ns)
+    sql.run(COUNT, number=-number, size=-size)
+    return _fits(sql, asked)
+
+
+def _fits(sql: Sql, asked: PutMessage) -> bool:
+    if len(asked.publisher) > PUBLISHER_BYTES_MAX:
+        return False
+    ((number, size),) = sql.all("SELECT retained, retained_bytes FROM @store")
+    known = _size_of(sql, asked.topic.encode())
+    grows = _count_bytes(asked) - (known or 0)
+    return (known is not None or number < RETAINED_MAX) and (grows <= 0 or size + grows <= RETAINED_BYTES_MAX)
+
+
+def _size_of(sql: Sql, topic: bytes) -> int | None:
+    """Bytes of the message of the topic; None: it has none."""
+    found = read_one(sql, KNOWN, topic=topic)
+    return None if found is None else int(found[0])
+
+
+def find_retained(sql: Sql, topic_filter: str) -> list[RetainedMessage]:
+    """The retained messages that the filter matches, by topic."""
+    topics = list(islice(_find_topics(sql, topic_filter), FOUND_MAX))
+    found: list[RetainedMessage] = []
+    size = 0
+    for begin in range(0, len(topics), PIECE):
+        for topic, payload, head, qos, until_ns in all_of(
+            sql, MESSAGES, topics[begin : begin + PIECE], now_ns=sql.now_ns
+        ):
+            marked = add_headers(None if head is None else bytes(head), {FROM_STORE: b""})
+            left_ms = -(-(until_ns - sql.now_ns) // MS) if until_ns else None
+            kept = Payload(topic.decode(), bytes(payload), marked)
+            found.append(RetainedMessage(kept, qos, until_ns, expiry_ms=left_ms))
+            size += len(topic) + len(payload) + len(marked)
+        if size >= FOUND_BYTES_MAX:
+            break
+    return found
+
+
+def _find_topics(sql: Sql, topic_filter: str) -> Iterator[bytes]:
+    """Those that the filter matches, in their order; none is looked at that nobody asks for."""
+    matches = compile_filter(topic_filter).fullmatch
+    first, last = _range_of(topic_filter)
+    while True:
+        found = sql.all(TOPICS, first=first, last=last, now_ns=sql.now_ns, most=TOPICS_MAX)
+        topics = [bytes(topic) for (topic,) in found]
+        yield from filter(matches, topics)
+        if len(topics) < TOPICS_MAX:
+            return
+        first = topics[-1] + b"\0"
+
+
+def compile_filter(topic_filter: str) -> re.Pattern[bytes]:
+    """What the UTF-8 of a topic must be that the filter matches, as `RouteTrie` has it."""
+    levels = [b"[^/]*" if one == "+" else re.escape(one.encode()) for one in topic_filter.split("/")]
+    has_rest = topic_filter.endswith("#")
+    text = b"/".join(levels[: len(levels) - has_rest])
+    if has_rest:
+        text = text + b"(?:/.*)?" if len(levels) > 1 else b".*"
+    return re.compile((b"(?!\\$)" if topic_filter[0] in "+#" else b"") + text, re.DOTALL)
+
+
+def _range_of(topic_filter: str) -> tuple[bytes, bytes]:
+    """Topics from the first to before the second can match."""
+    if not has_wildcard(topic_filter):
+        return topic_filter.encode(), topic_filter.encode() + b"\0"
+    prefix = min(topic_filter.partition("+")[0], topic_filter.partition("#")[0], key=len)
+    start = prefix.removesuffix("/").encode()  # "a/#" matches "a", too
+    return start, start + b"\xff"
+
+
+UNFINISHED_MAX: Final = 100
+"""Rows whose messages are read at once to be finished."""
+
+KEEP: Final = "INSERT INTO @received VALUES (:session, :packet, :message) ON CONFLICT DO NOTHING"
+RELEASE: Final = "DELETE FROM @received WHERE session = :session AND packet = :packet"
+PACKETS: Final = "SELECT packet, message FROM @received WHERE session = :session ORDER BY packet"
+PUT_OPEN_ROWS: Final = (
+    "INSERT INTO @fan_out VALUES (:message, :session, :filter, :qos, :until_ns, :time_ns, :topic)"
+    " ON CONFLICT DO NOTHING"
+)
+TO_STORE: Final = "SELECT message, filter FROM @fan_out WHERE message IN ({keys}) AND session = :session"
+STORED: Final = "DELETE FROM @fan_out WHERE message = :message AND session = :session AND filter = :filter"
+UNFINISHED: Final = (
+    "SELECT fan_out.message, fan_out.session, fan_out.filter, fan_out.qos, fan_out.until_ns, messages.topic,"
+    " messages.payload, messages.head, fan_out.time_ns FROM @fan_out AS fan_out JOIN @messages AS messages"
+    " ON messages.id = fan_out.message WHERE fan_out.message IN ({keys})"
+    " ORDER BY fan_out.message, fan_out.session, fan_out.filter"
+)
+OLD: Final = f"SELECT message FROM @fan_out WHERE time_ns <= :time_ns ORDER BY time_ns, message LIMIT {UNFINISHED_MAX}"
+
+
+def keep_packet(sql: Sql, packet: PublisherPacket, message: str) -> bool:
+    """Keep the id; whether it was not kept yet."""
+    values = {"session": packet.session.encode(), "packet": packet.packet, "message": message.encode()}
+    return bool(sql.count(KEEP, **values))
+
+
+def release_packet(sql: Sql, packet: PublisherPacket) -> None:
+    """Keep the id no more."""
+    sql.run(RELEASE, session=packet.session.encode(), packet=packet.packet)
+
+
+def put_fan_out(sql: Sql, messages: Iterable[tuple[PutMessage, Routes]]) -> None:
+    """The rows of these messages are still to be stored."""
+    rows = [
+        (asked.id.encode(), one.session.encode(), one.filter.encode(), min(one.qos, asked.qos), one.until_ns)
+        for asked, routes in messages
+        for one in routes
+    ]
+    sql.put_many(PUT_OPEN_ROWS, [(*row, sql.now_ns, None) for row in rows])
+
+
+def put_retained_rows(sql: Sql, asked: SubscribeFront, found: Iterable[RetainedMessage]) -> None:
+    """The rows of retained messages that a subscription brings are still to be stored."""
+    values = (asked.session.encode(), asked.filter.encode())
+    rows = [
+        (one.message.encode(), *values, one.qos, one.until_ns, sql.now_ns, one.payload.topic.encode()) for one in found
+    ]
+    sql.put_many(PUT_OPEN_ROWS, rows)
+
+
+def drop_retained_rows(sql: Sql, topic: bytes) -> None:
+    """A newer message of the topic is retained: the row of an older one is not stored behind it."""
+    sql.run("DELETE FROM @fan_out WHERE topic = :topic", topic=topic)
+
+
+def read_open_rows(sql: Sql, session: bytes, rows: Sequence[Queued]) -> set[OpenRow]:
+    """Those that are still to be stored for the session of the messages of these rows."""
+    found = all_of(sql, TO_STORE, [row.message.encode() for row in rows], session=session)
+    return {(message.decode(), topic_filter.decode()) for message, topic_filter in found}
+
+
+def note_stored(sql: Sql, session: bytes, rows: Iterable[Queued]) -> None:
+    """These rows are stored in this transaction."""
+    for row in rows:
+        for one in unfold_row(row):
+            sql.run(STORED, message=one.message.encode(), session=session, filter=one.filter.encode())
+
+
+def read_packets(sql: Sql, session: bytes) -> PacketsFound:
+    """What the client of the session has not released, and what of it is unfinished."""
+    found = sql.all(PACKETS, session=session)
+    return PacketsFound(tuple(packet for packet, _ in found), _read(sql, [bytes(message) for _, message in found]))
+
+
+def read_unfinished(sql: Sql, age_ms: int) -> tuple[UnfinishedMessage, ...]:
+    """Messages that nobody has finished for so long."""
+    found = sql.all(OLD, time_ns=sql.now_ns - age_ms * MS)
+    return _read(sql, list({bytes(message): None for (message,) in found}))
+
+
+def _read(sql: Sql, messages: Sequence[bytes]) -> tuple[UnfinishedMessage, ...]:
+    """In the order in which they were published: of one transaction ids of one node count up."""
+    found: dict[str, UnfinishedMessage] = {}
+    places: dict[str, tuple[int, int, str]] = {}
+    for message, session, topic_filter, qos, until_ns, *payload, time_ns in all_of(sql, UNFINISHED, messages):
+        name, route = message.decode(), Route(session.decode(), topic_filter.decode(), qos, until_ns)
+        known = found.get(name) or UnfinishedMessage(name, to_payload(payload), ())
+        found[name] = known._replace(routes=(*known.routes, route))
+        places[name] = (time_ns, len(name), name)
+    return tuple(found[name] for name in sorted(found, key=places.__getitem__))

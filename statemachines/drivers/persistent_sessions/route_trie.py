@@ -3,6 +3,8 @@ level description").
 
 A look-up walks the levels of the topic, at most two ways at each; what it costs does not grow with the filters that do
 not match.  `version` says how much of the store's changes it knows.
+
+Filters of groups, at nodes that know no groups; the rules of all topics and filters are in `drivers.topic`.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
 
+from statemachines.drivers.topic import check_filter, is_shared
+from statemachines.kernel import ConfigurationError
 from statemachines.persistent_sessions.fan_out import choose_routes
 
 REMEMBERED_MAX: Final = 100_000
@@ -184,3 +188,17 @@ def is_for_stream(routes: Sequence[Route]) -> bool:
 def has_wildcard(topic_filter: str) -> bool:
     """Whether it stands for more than one topic."""
     return "+" in topic_filter or "#" in topic_filter
+
+
+def check_private(topic_filter: str) -> str:
+    """A filter that a session may subscribe where no groups are: itself; raises `ConfigurationError` for one of a group
+    (PS-220)."""
+    if is_shared(check_filter(topic_filter)):
+        raise unknown_group(topic_filter)
+    return topic_filter
+
+
+def unknown_group(topic_filter: str) -> ConfigurationError:
+    """Why a node without groups does nothing for a filter of one, and what to do about it."""
+    rule = "is of a group that shares, and this node knows no groups: run it with --group-leader and --group-store"
+    return ConfigurationError("filter", topic_filter, f"{rule}; without a session of its own SharedSession reads it")

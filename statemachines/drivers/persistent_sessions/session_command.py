@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 import typer
 
 from statemachines.drivers.persistent_sessions.node_commands import Store
-from statemachines.drivers.persistent_sessions.operator_request import (
+from statemachines.drivers.persistent_sessions.operator_requests import (
     LIST_MAX,
     DeleteRows,
     DescribeSession,

@@ -12,10 +12,10 @@ from statemachines.persistent_sessions.session_tables import measure_load
 from statemachines.persistent_sessions.times import MS
 
 if TYPE_CHECKING:
-    from statemachines.drivers.persistent_sessions.backlog import Backlog
-    from statemachines.drivers.persistent_sessions.collect import CollectorCounts
+    from statemachines.drivers.persistent_sessions.collector_requests import Backlog
     from statemachines.drivers.persistent_sessions.session_node import SessionNode
     from statemachines.drivers.persistent_sessions.store import SessionStore
+    from statemachines.drivers.persistent_sessions.upkeep import CollectorCounts
 
 
 def read_metrics(node: SessionNode) -> list[Metric]:

@@ -27,16 +27,13 @@ from statemachines.drivers.identity import Identity
 from statemachines.drivers.lives import begin_log, chance_bits, node_number
 from statemachines.drivers.loop_watchdog import LoopWatchdog
 from statemachines.drivers.permission_file import PermissionFile
-from statemachines.drivers.persistent_sessions.backlog import Backlog, SessionBounds
-from statemachines.drivers.persistent_sessions.collect import drop_rows
-from statemachines.drivers.persistent_sessions.direct_messages import DirectMessage
+from statemachines.drivers.persistent_sessions.collector_requests import Backlog, SessionBounds
 from statemachines.drivers.persistent_sessions.host_request import Beat, Look, ReadNodes, ReadUnfinished
-from statemachines.drivers.persistent_sessions.lag_monitor import LagMonitor
-from statemachines.drivers.persistent_sessions.node_roles import NODE, PROTOCOL, NodeMessage
+from statemachines.drivers.persistent_sessions.node_messages import NODE, PROTOCOL, DirectMessage, NodeMessage
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.session_server import SessionServer
 from statemachines.drivers.persistent_sessions.store import SessionStore, StoredLife, open_session_store
-from statemachines.drivers.persistent_sessions.will_sender import WillSender
+from statemachines.drivers.persistent_sessions.upkeep import LagMonitor, WillSender, drop_rows
 from statemachines.drivers.port import Feed
 from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.runtime import Runtime, TraceStep
@@ -77,8 +74,8 @@ from statemachines.trace.log import TraceLog
 from statemachines.wire import FRAME_MAX, Hello, Packet, PacketCodec
 
 if TYPE_CHECKING:
+    from statemachines.drivers.persistent_sessions.group_host import Groups
     from statemachines.drivers.persistent_sessions.group_membership import GroupMembership
-    from statemachines.drivers.persistent_sessions.groups import Groups
 
 logger = logging.getLogger("gapless")
 
@@ -326,11 +323,11 @@ class SessionNode:
     async def _begin_carrier(self) -> None:
         if self.groups is None:
             return
+        from statemachines.drivers.persistent_sessions.group_host import share_database
         from statemachines.drivers.persistent_sessions.group_membership import (
             GroupMembership,  # a node without groups needs none of it
+            GroupUpkeep,
         )
-        from statemachines.drivers.persistent_sessions.group_upkeep import GroupUpkeep
-        from statemachines.drivers.persistent_sessions.groups import share_database
 
         self.shares_streams = await share_database(self._where, self.groups)
         if self.shares_streams:

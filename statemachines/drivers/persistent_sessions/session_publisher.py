@@ -14,7 +14,7 @@ from typing import Final, Self
 
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.message_head import Headers, encode_head, make_head
-from statemachines.drivers.persistent_sessions.node_guide import NodeGuide, places_of
+from statemachines.drivers.persistent_sessions.node_link import NodeGuide, places_of
 from statemachines.drivers.persistent_sessions.payloads import PAYLOAD_MAX
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.topic import check_topic

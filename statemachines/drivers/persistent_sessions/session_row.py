@@ -1,12 +1,20 @@
-"""SessionRow: a session as its table has it: in whose hands it is, and when it is over."""
+"""SessionRow: a session as its table has it: in whose hands it is, and when it is over.
+
+State rows: a session's state as rows, of which a commit writes what has changed; what is queued is a row each.
+"""
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
 
-from statemachines.drivers.persistent_sessions.front_message import FRONT_INSTANCE
-from statemachines.drivers.persistent_sessions.sql import Sql, read_one
+from statemachines.drivers.persistent_sessions.node_messages import FRONT_INSTANCE
+from statemachines.drivers.persistent_sessions.sql import Sql, read_number, read_one
+from statemachines.kernel import Map
+from statemachines.persistent_sessions.in_flight_record import InFlightRecord, InFlightStatus
 from statemachines.persistent_sessions.life_request import NEVER
+from statemachines.persistent_sessions.message import Queued
+from statemachines.persistent_sessions.request import SessionState, StateChange
 from statemachines.persistent_sessions.times import MS
 
 PUT_SESSION: Final = (
@@ -54,3 +62,115 @@ def session_of(sql: Sql, client: bytes) -> SessionRow | None:
         client=client,
     )
     return None if found is None else SessionRow(*found)
+
+
+TABLES: Final = ("taken", "packets", "queued")
+
+STATUS: Final = {status: status.value.encode() for status in InFlightStatus}
+
+PUT_TAKEN: Final = (
+    "INSERT INTO @taken VALUES (:session, :writer, :epoch, :number)"
+    " ON CONFLICT (session, writer) DO UPDATE SET epoch = excluded.epoch, number = excluded.number"
+)
+PUT_PACKET: Final = (
+    "INSERT INTO @packets VALUES (:session, :packet, :place, :status, :number, :message, :filter, :qos,"
+    " :until_ns) ON CONFLICT (session, packet) DO UPDATE SET place = excluded.place, status = excluded.status,"
+    " number = excluded.number, message = excluded.message, filter = excluded.filter, qos = excluded.qos,"
+    " until_ns = excluded.until_ns"
+)
+DELETE_PACKETS: Final = "DELETE FROM @packets WHERE session = :session AND packet BETWEEN :first AND :last"
+QUEUED_ENDS: Final = (
+    "SELECT coalesce((SELECT min(place) FROM @queued WHERE session = :session), 0),"
+    " coalesce((SELECT max(place) FROM @queued WHERE session = :session), -1)"
+)
+DELETE_QUEUED: Final = "DELETE FROM @queued WHERE session = :session AND place < :first"
+WRITE_REVISION: Final = "UPDATE @sessions SET revision = revision + 1, places = :places WHERE session = :session"
+PUT_QUEUED: Final = "INSERT INTO @queued VALUES (:session, :place, :number, :message, :filter, :qos, :until_ns)"
+
+
+def read_state(sql: Sql, session: bytes, client: str) -> SessionState:
+    """The state of a session that is there."""
+    places = read_number(sql, "SELECT places FROM @sessions WHERE session = :session", session=session)
+    taken = {
+        writer.decode(): (epoch, number)
+        for writer, epoch, number in sql.all(
+            "SELECT writer, epoch, number FROM @taken WHERE session = :session", session=session
+        )
+    }
+    packets = {
+        packet: InFlightRecord(packet, client, _queued(number, *rest), place, InFlightStatus(status.decode()))
+        for packet, place, status, number, *rest in sql.all(
+            "SELECT packet, place, status, number, message, filter, qos, until_ns FROM @packets"
+            " WHERE session = :session",
+            session=session,
+        )
+    }
+    queued = sql.all(
+        "SELECT number, message, filter, qos, until_ns FROM @queued WHERE session = :session ORDER BY place",
+        session=session,
+    )
+    return SessionState(Map(taken), Map(packets), tuple(_queued(*row) for row in queued), places)
+
+
+PacketRow = tuple[Any, ...]
+
+
+def list_packet_rows(session: bytes, packets: Iterable[InFlightRecord]) -> list[PacketRow]:
+    """As they are stored."""
+    rows = []
+    for packet in packets:  # thousands: no call for each
+        queued = packet.queued
+        head = (session, packet.packet, packet.place, STATUS[packet.status], queued.number)
+        rows.append((*head, queued.message.encode(), queued.filter.encode(), queued.qos, queued.until_ns))
+    return rows
+
+
+def write_change(sql: Sql, session: bytes, change: StateChange, rows: list[PacketRow] | None = None) -> None:
+    """What a commit changes, but for packets that begin with what is over; `rows` of all its packets, if they were made
+    before."""
+    taken = sorted(change.taken.items())
+    sql.put_many(PUT_TAKEN, [(session, writer.encode(), epoch, number) for writer, (epoch, number) in taken])
+    for first, last in runs_of_numbers(change.ended):
+        sql.run(DELETE_PACKETS, session=session, first=first, last=last)
+    packets = change.list_packets(sql.aged_ns)
+    if rows is None or len(rows) != len(packets):
+        rows = list_packet_rows(session, packets)
+    sql.put_many(PUT_PACKET, rows)
+    if change.dequeued or change.queued:
+        _write_queued(sql, session, change)
+    sql.run(WRITE_REVISION, session=session, places=change.places)
+
+
+def delete_state(sql: Sql, session: bytes) -> None:
+    """All of it."""
+    for table in TABLES:
+        sql.run(f"DELETE FROM @{table} WHERE session = :session", session=session)
+
+
+def runs_of_numbers(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """First and last of each run of them without a hole; packets are acknowledged mostly in their order."""
+    runs: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][1] == number - 1:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    return runs
+
+
+def _write_queued(sql: Sql, session: bytes, change: StateChange) -> None:
+    """Some are gone from the front, some have come at the end."""
+    ((first, last),) = sql.all(QUEUED_ENDS, session=session)
+    if change.dequeued:
+        sql.run(DELETE_QUEUED, session=session, first=first + change.dequeued)
+    sql.put_many(
+        PUT_QUEUED, [(session, place, *_row(row)) for place, row in enumerate(change.queued, last + 1)]
+    )  # fmt: skip
+
+
+def _row(queued: Queued) -> tuple[int, bytes, bytes, int, int]:
+    return queued.number, queued.message.encode(), queued.filter.encode(), queued.qos, queued.until_ns
+
+
+def _queued(number: int, message: bytes, topic_filter: bytes, qos: int, until_ns: int) -> Queued:
+    return Queued(number, message.decode(), topic_filter.decode(), qos, until_ns)

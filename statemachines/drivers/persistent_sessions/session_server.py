@@ -20,20 +20,14 @@ from statemachines.drivers.authority import Authority
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.identity import Identity
 from statemachines.drivers.message_head import decode_head
-from statemachines.drivers.persistent_sessions.client_connection import ClientConnection, Say, SayAll
-from statemachines.drivers.persistent_sessions.client_rights import NOT_ALLOWED, ClientRights
-from statemachines.drivers.persistent_sessions.direct_messages import DirectMessages
-from statemachines.drivers.persistent_sessions.front_message import (
-    PUBLISHER,
-    FrontConnect,
-    FrontPublish,
-    FrontSubscribe,
-    OptionsWanted,
-    PacketReleased,
-    RetainedPublisher,
-    SessionWill,
-    WillDropped,
+from statemachines.drivers.persistent_sessions.client_connection import (
+    NOT_ALLOWED,
+    ClientConnection,
+    ClientRights,
+    Say,
+    SayAll,
 )
+from statemachines.drivers.persistent_sessions.client_requests import PublishRequests, SubscriptionRequests
 from statemachines.drivers.persistent_sessions.host_request import (
     DropWill,
     HostRequest,
@@ -43,13 +37,22 @@ from statemachines.drivers.persistent_sessions.host_request import (
     ReadGroups,
     ReadPage,
 )
-from statemachines.drivers.persistent_sessions.node_roles import ClientMessage
-from statemachines.drivers.persistent_sessions.outbox import UNACKNOWLEDGED_MAX, Outbox, Soon, at_once
-from statemachines.drivers.persistent_sessions.publish_requests import PublishRequests
+from statemachines.drivers.persistent_sessions.node_messages import (
+    PUBLISHER,
+    ClientMessage,
+    DirectMessages,
+    FrontConnect,
+    FrontPublish,
+    FrontSubscribe,
+    OptionsWanted,
+    PacketReleased,
+    RetainedPublisher,
+    SessionWill,
+    WillDropped,
+)
+from statemachines.drivers.persistent_sessions.outbox import UNACKNOWLEDGED_MAX, Outbox, Soon, UnstoredMessages, at_once
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
-from statemachines.drivers.persistent_sessions.subscription_requests import SubscriptionRequests
-from statemachines.drivers.persistent_sessions.topic import unknown_group
-from statemachines.drivers.persistent_sessions.unstored_messages import UnstoredMessages
+from statemachines.drivers.persistent_sessions.route_trie import unknown_group
 from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.topic import check_name, is_shared

@@ -14,9 +14,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from statemachines.drivers.clock import Clock
-from statemachines.drivers.persistent_sessions.sql import Change, ManyRows, Sql, cut_pieces
-from statemachines.drivers.persistent_sessions.tables import SQLITE, name_columns
-from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
+from statemachines.drivers.persistent_sessions.sql import (
+    SQLITE,
+    Change,
+    ManyRows,
+    Sql,
+    TimeWatch,
+    cut_pieces,
+    name_columns,
+)
 from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S
 from statemachines.drivers.sql.sqlite import SqliteDatabase

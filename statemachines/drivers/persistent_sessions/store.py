@@ -20,10 +20,16 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from statemachines.drivers.clock import Clock, read_boot_id, steady_ns
-from statemachines.drivers.persistent_sessions.backlog import Backlog, BacklogTally, SessionBounds
 from statemachines.drivers.persistent_sessions.collector_requests import ANSWERS as COLLECTOR
 from statemachines.drivers.persistent_sessions.collector_requests import READS as COLLECTOR_READS
-from statemachines.drivers.persistent_sessions.collector_requests import read_messages, read_rows
+from statemachines.drivers.persistent_sessions.collector_requests import (
+    Backlog,
+    BacklogTally,
+    SessionBounds,
+    read_messages,
+    read_rows,
+)
+from statemachines.drivers.persistent_sessions.group_rows import settle_origins
 from statemachines.drivers.persistent_sessions.host_request import (
     Beat,
     DropRows,
@@ -45,24 +51,30 @@ from statemachines.drivers.persistent_sessions.life_requests import ANSWERS as L
 from statemachines.drivers.persistent_sessions.life_requests import open_with_will
 from statemachines.drivers.persistent_sessions.machine_requests import PAGE, MachineRequests
 from statemachines.drivers.persistent_sessions.machine_requests import READS as MACHINE_READS
-from statemachines.drivers.persistent_sessions.operator_request import OperatorRequest
 from statemachines.drivers.persistent_sessions.operator_requests import ANSWERS as OPERATOR
 from statemachines.drivers.persistent_sessions.operator_requests import READS as OPERATOR_READS
+from statemachines.drivers.persistent_sessions.operator_requests import OperatorRequest
 from statemachines.drivers.persistent_sessions.payloads import Payload
-from statemachines.drivers.persistent_sessions.request_runs import RANGES, runs_of
-from statemachines.drivers.persistent_sessions.route_trie import is_for_session, is_for_stream
-from statemachines.drivers.persistent_sessions.share_rows import settle_origins
-from statemachines.drivers.persistent_sessions.shared_turn import (
+from statemachines.drivers.persistent_sessions.request_batch import (
+    RANGES,
+    BatchReader,
     ExpectedQueries,
     count_rows,
     is_ahead,
     kind_of,
     may_share,
+    runs_of,
 )
-from statemachines.drivers.persistent_sessions.sql import SessionDatabase, Sql, StoredBatches, TurnNeeded
+from statemachines.drivers.persistent_sessions.route_trie import is_for_session, is_for_stream
+from statemachines.drivers.persistent_sessions.sql import (
+    SessionDatabase,
+    Sql,
+    StoredBatch,
+    StoredBatches,
+    TimeWatch,
+    TurnNeeded,
+)
 from statemachines.drivers.persistent_sessions.sqlite import SqliteSessions
-from statemachines.drivers.persistent_sessions.stored_batch import BatchReader, StoredBatch
-from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.drivers.sql.database_url import find_path, with_extra
 from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
-from statemachines.drivers.persistent_sessions.node_roles import CLIENT, NODE, ClientAnswer
+from statemachines.drivers.persistent_sessions.node_messages import CLIENT, NODE, ClientAnswer
 from statemachines.kernel import Message
 from statemachines.persistent_sessions import message
 from statemachines.persistent_sessions.message import Delivered, Farewell, Puback, Pubcomp, Pubrec, Pubrel, Welcome

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from statemachines.drivers.persistent_sessions.host_request import Beat, PutMessage, Subscribe
 from statemachines.drivers.persistent_sessions.life_requests import sessions_kept
+from statemachines.drivers.persistent_sessions.sql import NAMES
 from statemachines.drivers.persistent_sessions.store import open_session_store
-from statemachines.drivers.persistent_sessions.tables import NAMES
 from statemachines.kernel import Map
 from statemachines.persistent_sessions import collector_request, life_request
 from statemachines.persistent_sessions.request import (

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from statemachines.drivers.persistent_sessions import (
     SessionNode,
 )
-from statemachines.drivers.persistent_sessions.node_roles import CLIENT
+from statemachines.drivers.persistent_sessions.node_messages import CLIENT
 from statemachines.drivers.sql.failure import StoreUnavailable
 from statemachines.drivers.tcp import TcpTransport
 from statemachines.persistent_sessions.times import Times

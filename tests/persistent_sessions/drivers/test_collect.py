@@ -11,9 +11,9 @@ import pytest
 from session_databases import MS, connect, run
 from state_changes import change_to
 
-from statemachines.drivers.persistent_sessions.collect import run_collector
 from statemachines.drivers.persistent_sessions.host_request import PutMessage, Subscribe
-from statemachines.drivers.persistent_sessions.operator_request import ListSessions
+from statemachines.drivers.persistent_sessions.operator_requests import ListSessions
+from statemachines.drivers.persistent_sessions.upkeep import run_collector
 from statemachines.drivers.sql.failure import StoreUnavailable
 from statemachines.kernel import Map
 from statemachines.persistent_sessions.collector_record import MessageLost, RoundEnded
@@ -188,7 +188,7 @@ def test_a_store_that_is_unavailable_ends_a_round_and_the_next_goes_on(sqlite_ur
 
 ROW_BY_ROW = """
 import asyncio, sys
-from statemachines.drivers.persistent_sessions.collect import run_collector
+from statemachines.drivers.persistent_sessions.upkeep import run_collector
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.persistent_sessions.graces import Graces
 

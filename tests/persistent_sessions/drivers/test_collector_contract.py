@@ -12,12 +12,11 @@ from msgspec.structs import replace
 from session_databases import MESSAGES, MS, NUMBERS, WRITERS, Clock, Real, connect, tidy, wipe
 from session_moves import MOVES, Player, S, queued
 
-from statemachines.drivers.persistent_sessions import backlog, collector_requests
-from statemachines.drivers.persistent_sessions.backlog import SessionBounds
+from statemachines.drivers.persistent_sessions import collector_requests
 from statemachines.drivers.persistent_sessions.collector_requests import MESSAGES as MESSAGES_READ
-from statemachines.drivers.persistent_sessions.collector_requests import TAGS
+from statemachines.drivers.persistent_sessions.collector_requests import TAGS, SessionBounds
+from statemachines.drivers.persistent_sessions.machine_requests import PUT_ROW
 from statemachines.drivers.persistent_sessions.postgres import PostgresSql
-from statemachines.drivers.persistent_sessions.row_products import PUT_ROW
 from statemachines.drivers.persistent_sessions.sqlite import SqliteSql
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import Ask, Map, Node, Request, Tell
@@ -302,7 +301,7 @@ def test_PS_691_a_page_that_finds_nothing_but_rows_that_wait_says_where_the_next
 
 
 def test_PS_691_a_row_that_is_marked_amid_rows_that_were_counted_is_found_by_the_next_round(url, monkeypatch):
-    monkeypatch.setattr(backlog, "KNOWN_MIN", 2)
+    monkeypatch.setattr(collector_requests, "KNOWN_MIN", 2)
     tables = waiting_rows(40)
 
     async def read_all(real):

@@ -12,8 +12,8 @@ from session_moves import queued
 from statemachines import cli
 from statemachines.drivers.persistent_sessions.host_request import PutMessage, StoreRows, Subscribe
 from statemachines.drivers.persistent_sessions.payloads import Payload
+from statemachines.drivers.persistent_sessions.sql import TimeWatch
 from statemachines.drivers.persistent_sessions.store import open_session_store
-from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.persistent_sessions.collector_actions import garbage_messages
 from statemachines.persistent_sessions.collector_record import CollectorRecord
 from statemachines.persistent_sessions.collector_request import ReadClients, ReadMessages

@@ -8,7 +8,7 @@ from threading import Event
 
 import pytest
 
-from statemachines.drivers.persistent_sessions.batch_function import (
+from statemachines.drivers.persistent_sessions.postgres import (
     BYTES,
     NUMBER,
     decode_number,

@@ -17,10 +17,10 @@ from statemachines.drivers.persistent_sessions import (
     SessionNode,
     SessionPublisher,
     SubscribeRefused,
-    node_guide,
+    node_link,
     session_server,
 )
-from statemachines.drivers.persistent_sessions.node_guide import NodeGuide
+from statemachines.drivers.persistent_sessions.node_link import NodeGuide
 from statemachines.drivers.persistent_sessions.outbox import UNACKNOWLEDGED_MAX
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.kernel import ConfigurationError, Send, Tell
@@ -95,7 +95,7 @@ def test_PS_462_a_ping_is_said_only_where_nothing_else_was():
     assert look(be_still, be_still, hear, be_still, hear, hear) == [True, True, False, True, False, False]
     assert look(*[hear] * 20).count(True) == 2  # its node gives up who is silent
     guide.say(Ping())
-    assert look(*[hear] * node_guide.SPEAK_PINGS) == [False] * node_guide.SPEAK_PINGS
+    assert look(*[hear] * node_link.SPEAK_PINGS) == [False] * node_link.SPEAK_PINGS
 
 
 async def test_PS_463_a_node_with_as_many_connections_as_it_may_have_says_so_to_its_client(store, caplog):
@@ -152,9 +152,9 @@ async def test_PS_207_where_no_node_answers_the_next_has_more_time(monkeypatch):
         async def close(self):
             pass
 
-    monkeypatch.setattr(node_guide.NodeLink, "dial", dial)
-    monkeypatch.setattr(node_guide, "AGAIN_S", (0.001, 0.001))
-    monkeypatch.setattr(node_guide, "PING_S", 0.001)
+    monkeypatch.setattr(node_link.NodeLink, "dial", dial)
+    monkeypatch.setattr(node_link, "AGAIN_S", (0.001, 0.001))
+    monkeypatch.setattr(node_link, "PING_S", 0.001)
     places = [("10.0.0.1", 1), ("10.0.0.2", 1)]
     guide = NodeGuide(places, opened=lambda: None, heard=lambda _: None, closed=lambda: None)
     task = asyncio.ensure_future(guide.run())
@@ -180,7 +180,7 @@ def guide_through(dial, monkeypatch, *, hosts, until_s):
     async def dial_there(address, hear, *_, **__):
         return dial(address[0], hear)
 
-    monkeypatch.setattr(node_guide.NodeLink, "dial", dial_there)
+    monkeypatch.setattr(node_link.NodeLink, "dial", dial_there)
     guide = NodeGuide(
         [(host, 1) for host in hosts], opened=print, heard=lambda _: guide.leave_node(), closed=lambda: None
     )
@@ -209,8 +209,8 @@ def test_PS_333_a_node_that_is_without_its_store_counts_as_one_that_does_not_ans
         asyncio.get_running_loop().call_soon(hear, Farewell("no_store" if len(dialled) <= 8 else "closing"))
         return Storeless()
 
-    monkeypatch.setattr(node_guide, "AGAIN_S", (0.001, 0.004))
-    monkeypatch.setattr(node_guide.asyncio, "sleep", pause)
+    monkeypatch.setattr(node_link, "AGAIN_S", (0.001, 0.004))
+    monkeypatch.setattr(node_link.asyncio, "sleep", pause)
     guide_through(dial, monkeypatch, hosts="ab", until_s=lambda: len(pauses) >= 6)
     assert pauses[:6] == [0.001, 0.002, 0.004, 0.004, 0.001, 0.001]
 
@@ -225,7 +225,7 @@ def test_PS_562_a_node_that_gives_no_hello_is_tried_behind_the_others(monkeypatc
         asyncio.get_running_loop().call_soon(hear, Farewell("no_store" if host == "b" else "closing"))
         return Storeless()
 
-    monkeypatch.setattr(node_guide, "AGAIN_S", (0.001, 0.001))
+    monkeypatch.setattr(node_link, "AGAIN_S", (0.001, 0.001))
     guide_through(dial, monkeypatch, hosts="abc", until_s=lambda: len(dialled) >= 9)
     assert "".join(dialled[:9]) == "abccbacba"
 
@@ -240,7 +240,7 @@ def test_PS_563_a_client_says_that_the_store_of_a_node_is_busy(monkeypatch, capl
         asyncio.get_running_loop().call_soon(hear, Farewell("no_store"))
         return Storeless()
 
-    monkeypatch.setattr(node_guide, "AGAIN_S", (0.001, 0.001))
+    monkeypatch.setattr(node_link, "AGAIN_S", (0.001, 0.001))
     guide = guide_through(dial, monkeypatch, hosts="ab", until_s=lambda: len(dialled) >= 8)
     assert guide.refusal == "the store of the node at b:1 is busy or away; the log of the node says who holds it"
     assert caplog.text.count("the store of the node at b:1 is busy") == 1
@@ -350,7 +350,7 @@ def kinds_of(happened, *kinds):
 @pytest.mark.parametrize("inside", [False, True], ids=["tcp", "inside"])
 async def test_PS_190_a_client_that_was_given_up_and_is_still_there_hears_it_and_goes_on(store, monkeypatch, inside):
     """As after a stop: what it said meanwhile is read behind the look whether it is silent."""
-    monkeypatch.setattr(node_guide, "PING_S", 0.05)
+    monkeypatch.setattr(node_link, "PING_S", 0.05)
     async with node_of(store) as node:
         given = {"node": node} if inside else {"nodes": where(node)}
         async with PersistentSession("tablet", **given) as session, SessionPublisher(**given) as publisher:

@@ -8,7 +8,7 @@ import pytest
 from session_nodes import Stranger, node_of, take, until, where
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
-from statemachines.drivers.persistent_sessions.node_roles import NODE
+from statemachines.drivers.persistent_sessions.node_messages import NODE
 from statemachines.drivers.topic import TOPIC_MAX
 from statemachines.persistent_sessions.message import (
     ConnectWanted,

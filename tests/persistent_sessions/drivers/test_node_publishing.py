@@ -15,8 +15,7 @@ from statemachines.drivers.persistent_sessions import (
     PublishRefused,
     SessionPublisher,
     SubscribeRefused,
-    publish_requests,
-    subscription_requests,
+    client_requests,
 )
 from statemachines.drivers.persistent_sessions.host_request import StoreRows
 from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX
@@ -67,7 +66,7 @@ async def test_PS_151_what_cannot_be_published_is_said(store, topic, payload, qo
 
 
 async def test_PS_151_so_many_are_under_way_and_the_next_is_refused(store, monkeypatch):
-    monkeypatch.setattr(publish_requests, "PUBLISHES_MAX", 5)
+    monkeypatch.setattr(client_requests, "PUBLISHES_MAX", 5)
     async with node_of(store) as node, SessionPublisher(node=node) as publisher:
         done = await asyncio.gather(
             *(publisher.publish("t", str(one).encode()) for one in range(8)), return_exceptions=True
@@ -81,7 +80,7 @@ async def test_PS_151_so_many_are_under_way_and_the_next_is_refused(store, monke
     ("bound", "most"), [("PUBLISHER_MAX", 2), ("PUBLISHER_BYTES_MAX", 10), ("PUBLISHER_BYTES_MAX", 14)]
 )
 async def test_PS_151_a_publisher_that_floods_takes_no_room_of_others(store, monkeypatch, bound, most):
-    monkeypatch.setattr(publish_requests, bound, most)
+    monkeypatch.setattr(client_requests, bound, most)
     async with (
         node_of(store) as node,
         SessionPublisher(node=node) as flooding,
@@ -109,7 +108,7 @@ async def test_PS_151_a_message_comes_with_the_lower_qos(store, published, subsc
 
 
 async def test_PS_151_so_many_subscriptions_are_under_way_and_the_next_is_refused(store, monkeypatch):
-    monkeypatch.setattr(subscription_requests, "CHANGES_MAX", 2)
+    monkeypatch.setattr(client_requests, "CHANGES_MAX", 2)
     async with node_of(store) as node, PersistentSession("tablet", node=node) as session:
         done = await asyncio.gather(*(session.subscribe(name) for name in "abc"), return_exceptions=True)
         assert [str(one) for one in done] == ["None", "None", "busy"]

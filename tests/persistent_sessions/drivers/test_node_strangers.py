@@ -14,9 +14,9 @@ from statemachines.drivers.persistent_sessions import (
     PersistentSession,
     SessionNode,
     SessionPublisher,
-    node_guide,
+    node_link,
 )
-from statemachines.drivers.persistent_sessions.node_roles import NODE
+from statemachines.drivers.persistent_sessions.node_messages import NODE
 from statemachines.kernel import ConfigurationError
 from statemachines.persistent_sessions.message import (
     ConnectWanted,
@@ -38,7 +38,7 @@ async def test_PS_158_a_client_that_goes_by_the_name_of_the_node_does_not_speak_
 
 
 async def test_PS_158_who_does_not_know_the_secret_is_refused(store, monkeypatch):
-    monkeypatch.setattr(node_guide, "DIAL_S", 0.3)
+    monkeypatch.setattr(node_link, "DIAL_S", 0.3)
     known = Credentials(secret=b"a secret that nobody else knows")
     async with node_of(store, credentials=known) as node:
         async with PersistentSession("tablet", nodes=where(node), credentials=known):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from session_databases import SECOND, connect, run
 
-from statemachines.drivers.persistent_sessions.front_message import RetainHandling
 from statemachines.drivers.persistent_sessions.host_request import (
     PacketsFound,
     PublisherPacket,
@@ -15,6 +14,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     Subscribe,
     SubscribeFront,
 )
+from statemachines.drivers.persistent_sessions.node_messages import RetainHandling
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.route_trie import Route
 from statemachines.persistent_sessions.life_request import LeaveSession

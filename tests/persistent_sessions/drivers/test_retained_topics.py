@@ -7,8 +7,8 @@ from itertools import product
 
 import pytest
 
-from statemachines.drivers.persistent_sessions import retained_rows
-from statemachines.drivers.persistent_sessions.retained_rows import find_retained
+from statemachines.drivers.persistent_sessions import route_rows
+from statemachines.drivers.persistent_sessions.route_rows import find_retained
 from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
 
 LEVELS = ("", "a", "b.", "é\n", "$a", "+", "#")
@@ -35,7 +35,7 @@ class CountedSql:
 
 @pytest.mark.parametrize("topic_filter", ["#", "a/#", "+/b.", "a/+/a", "a/b.", "$a/#"])
 def test_topics_are_looked_at_piece_by_piece(monkeypatch, topic_filter):
-    monkeypatch.setattr(retained_rows, "TOPICS_MAX", 4)
+    monkeypatch.setattr(route_rows, "TOPICS_MAX", 4)
     trie = RouteTrie()
     trie.put("s", topic_filter, 0)
     found = [one.payload.topic for one in find_retained(CountedSql(TOPICS), topic_filter)]

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statemachines.drivers.persistent_sessions import route_trie
-from statemachines.drivers.persistent_sessions.route_trie import Route, RouteTrie
-from statemachines.drivers.persistent_sessions.topic import check_private
+from statemachines.drivers.persistent_sessions.route_trie import Route, RouteTrie, check_private
 from statemachines.drivers.topic import LEVELS_MAX, TOPIC_MAX, check_filter, check_topic
 from statemachines.kernel import ConfigurationError
 from statemachines.persistent_sessions.fan_out import choose_routes

@@ -7,14 +7,14 @@ from functools import partial
 
 from session_databases import Clock, connect
 
-from statemachines.drivers.persistent_sessions import row_products
+from statemachines.drivers.persistent_sessions import machine_requests
 from statemachines.drivers.persistent_sessions.host_request import Beat
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import BeginEpoch, PutRows, RowStored
 
-SESSIONS = row_products.SESSIONS_MIN + 5
-MESSAGES = row_products.HANDS_MAX + 3
+SESSIONS = machine_requests.SESSIONS_MIN + 5
+MESSAGES = machine_requests.HANDS_MAX + 3
 ROWS = (
     "SELECT session, number, tag, message, filter, qos, token, n, k, until_ns FROM @session_rows WHERE writer = :writer"
 )
@@ -38,7 +38,7 @@ async def put_twice(opened, **writers):
             if place % 3 == 0:
                 await opened.ask(PutRows(session, writer, 1 + place % 2, (Queued(1, "before", "a", 1),)))
     for batch, (writer, least) in enumerate(writers.items(), 1):
-        row_products.SESSIONS_MIN = least
+        machine_requests.SESSIONS_MIN = least
         asked = [
             PutRows(session, writer, 1 + place % 2, to_rows(1 + (place % 3 == 0)))
             for place, session in enumerate(sessions)
@@ -60,7 +60,7 @@ def test_PS_500_rows_of_many_sessions_are_the_rows_that_each_would_have_alone(ur
         with opened._database.reading() as sql:
             return sorted(sql.all(ROWS, writer=writer.encode()))
 
-    monkeypatch.setattr(row_products, "SESSIONS_MIN", row_products.SESSIONS_MIN)  # as it was, behind the test
+    monkeypatch.setattr(machine_requests, "SESSIONS_MIN", machine_requests.SESSIONS_MIN)  # as it was, behind the test
     together, alone = asyncio.run(body())
     assert together == alone
     assert len(together) == SESSIONS * MESSAGES + len(range(0, SESSIONS, 3))

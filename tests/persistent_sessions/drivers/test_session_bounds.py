@@ -11,13 +11,23 @@ from session_databases import SECOND, Clock, connect
 from session_nodes import node_of, run, take, until, where
 from state_changes import change_to
 
-from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher, backlog, operator_requests
-from statemachines.drivers.persistent_sessions.backlog import Backlog, BacklogTally, SessionBounds, WaitingRow
-from statemachines.drivers.persistent_sessions.collect import CollectorCounts, drop_rows, run_collector
+from statemachines.drivers.persistent_sessions import (
+    PersistentSession,
+    SessionPublisher,
+    collector_requests,
+    operator_requests,
+)
+from statemachines.drivers.persistent_sessions.collector_requests import (
+    Backlog,
+    BacklogTally,
+    SessionBounds,
+    WaitingRow,
+)
 from statemachines.drivers.persistent_sessions.host_request import DropRows, PutMessage, Subscribe
-from statemachines.drivers.persistent_sessions.operator_request import DescribeSession
+from statemachines.drivers.persistent_sessions.operator_requests import DescribeSession
 from statemachines.drivers.persistent_sessions.session_metrics import read_collector_metrics
 from statemachines.drivers.persistent_sessions.store import open_session_store
+from statemachines.drivers.persistent_sessions.upkeep import CollectorCounts, drop_rows, run_collector
 from statemachines.kernel import Map
 from statemachines.persistent_sessions import request
 from statemachines.persistent_sessions.collector_record import MessageLost, RoundEnded
@@ -83,7 +93,7 @@ def test_PS_461_rows_that_were_counted_are_not_counted_again_and_the_same_is_dro
         last, taken = last + comes, min(taken + takes, last)
         rows = [row for row in rows if row.number > taken]
         wanted = walk(exact, rows, is_known=False)
-        with patch.object(backlog, "KNOWN_MIN", 2):
+        with patch.object(collector_requests, "KNOWN_MIN", 2):
             found = walk(tally, rows)
         assert found in (wanted, [])
         if wanted and not found:
@@ -104,7 +114,7 @@ def test_PS_733_a_walk_adds_up_what_waits_whether_it_was_counted_before_or_not(w
         rows += [WaitingRow(b"s", b"w", 1, number, number, size) for number in range(last + 1, last + comes + 1)]
         last, taken = last + comes, min(taken + takes, last)
         rows = [row for row in rows if row.number > taken]
-        with patch.object(backlog, "KNOWN_MIN", 2):
+        with patch.object(collector_requests, "KNOWN_MIN", 2):
             drops = walk(tally, rows)
         rows = [row for row in rows if not any(one.first <= row.number <= one.last for one in drops)]
         assert tally.backlog == Backlog(len(rows), sum(row.size_bytes for row in rows), len(rows))

@@ -10,8 +10,8 @@ from session_databases import connect
 from statemachines.drivers.persistent_sessions import host_request, request_queue
 from statemachines.drivers.persistent_sessions.outbox import QOS_0_MAX, READ_MAX, UNACKNOWLEDGED_MAX, Outbox
 from statemachines.drivers.persistent_sessions.payloads import Payload, Payloads
+from statemachines.drivers.persistent_sessions.request_batch import is_ahead
 from statemachines.drivers.persistent_sessions.request_queue import BATCH_MAX, ROWS_MAX, RequestQueue
-from statemachines.drivers.persistent_sessions.shared_turn import is_ahead
 from statemachines.drivers.persistent_sessions.store import StoredLife, open_session_store
 from statemachines.persistent_sessions.collector_request import DeletePage, Only, RowDeletion, RowKey
 from statemachines.persistent_sessions.message import Publish, Queued

@@ -16,7 +16,7 @@ from statemachines import cli
 from statemachines.drivers.persistent_sessions import (
     PersistentSession,
     SessionPublisher,
-    operator_request,
+    operator_requests,
     session_command,
 )
 from statemachines.drivers.persistent_sessions.host_request import PutMessage, StoreRows, Subscribe
@@ -43,7 +43,7 @@ async def fill(store, count):
 
 
 def test_PS_424_of_a_client_without_a_session_no_age_and_no_expiry_is_said():
-    ended = operator_request.SessionSummary("c", "", "away", "", 0.0, None, 0)
+    ended = operator_requests.SessionSummary("c", "", "away", "", 0.0, None, 0)
     assert session_command._words(ended) == ("c", "no session")
 
 
@@ -65,10 +65,10 @@ def test_PS_730_what_waits_is_found_by_keys_and_is_never_less_than_there_is(url)
         await begin_again(store, 6, 9)
         await begin_again(store, 10, 10)
         await connect(store, "s2", "d")
-        found = [await store.do(operator_request.ListSessions("", 9))]
+        found = [await store.do(operator_requests.ListSessions("", 9))]
         for place in ((1, 2), (2, 1), (2, 4), (3, 1)):
             await store.ask(CommitState("s1", one.token, change_to(SessionState(Map({"n1": place})))))
-            found.append(await store.do(operator_request.ListSessions("", 9)))
+            found.append(await store.do(operator_requests.ListSessions("", 9)))
         return [[(one.client, one.waiting_max) for one in page] for page in found]
 
     assert run_store(url, play) == [[("c", count), ("d", 0)] for count in (10, 8, 4, 1, 0)]

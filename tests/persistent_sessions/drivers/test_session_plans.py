@@ -12,29 +12,21 @@ from statement_plans import Access, watched
 
 from statemachines.drivers.identity import Identity
 from statemachines.drivers.persistent_sessions import (
-    abandon,
     collector_requests,
     group_rows,
+    host_request,
     host_requests,
     life_requests,
     machine_requests,
     operator_requests,
     postgres,
-    publisher_packets,
-    retained_rows,
     route_rows,
-    row_products,
-    row_ranges,
     session_row,
-    share_rows,
     sql,
     sqlite,
-    state_rows,
     store,
-    will_rows,
 )
-from statemachines.drivers.persistent_sessions.backlog import SessionBounds
-from statemachines.drivers.persistent_sessions.front_message import RetainHandling, SessionWill
+from statemachines.drivers.persistent_sessions.collector_requests import SessionBounds
 from statemachines.drivers.persistent_sessions.host_request import (
     Beat,
     CountWaiting,
@@ -68,15 +60,15 @@ from statemachines.drivers.persistent_sessions.host_request import (
     Unsubscribe,
     WatchedSession,
 )
-from statemachines.drivers.persistent_sessions.operator_request import (
+from statemachines.drivers.persistent_sessions.node_messages import RetainHandling, SessionWill
+from statemachines.drivers.persistent_sessions.operator_requests import (
     DeleteRows,
     DescribeSession,
     KickClient,
     ListSessions,
     PurgeClient,
 )
-from statemachines.drivers.persistent_sessions.payloads import Payload
-from statemachines.drivers.persistent_sessions.shared_message_codec import SharedOrigin
+from statemachines.drivers.persistent_sessions.payloads import Payload, SharedOrigin
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import Map
 from statemachines.persistent_sessions import collector_request as collector
@@ -133,7 +125,7 @@ BOUNDED = {
     Access("session_rows", ("session", "writer", "epoch", "number"), index="marks"): "the mark of one row",
     Access("session_rows", ("session",), "writer"): "a look whether there is one",
     Access("declared_groups"): "shared_group.GROUPS_MAX",
-    Access("returned", ("filter",)): "share_rows.RETURNED_MAX",
+    Access("returned", ("filter",)): "group_rows.RETURNED_MAX",
     Access("returned"): "a look whether there is one",
     Access("returned", index="returned_by_message"): "the same",
     Access("carried", ("filter",)): "streams of a group that has ended, once",
@@ -142,7 +134,7 @@ BOUNDED = {
     Access("fan_out", ("message",)): "rows of a message that are still to be stored; or a look whether there is one",
     Access("fan_out", ("session",), index="fan_out_by_session"): "rows for one session that are under way",
     Access("fan_out", ("topic",), index="fan_out_by_topic"): "subscriptions of a topic whose retained message comes",
-    Access("retained", (), "topic"): "topics that begin as a filter does (retained_rows.RETAINED_MAX)",
+    Access("retained", (), "topic"): "topics that begin as a filter does (route_rows.RETAINED_MAX)",
     Access("retained", (), "until_ns", "retained_by_end"): "those that are over, which are deleted by it",
     Access("wills", ("session",), index="wills_by_session"): "of each connection of a session that was not sent yet",
     Access("nodes", ()): "names of nodes",
@@ -166,9 +158,8 @@ PAGED = {
 """What is read in pages, in the order of its key, from a place on."""
 
 MODULES = (
-    abandon, collector_requests, group_rows, host_requests, life_requests, machine_requests,
-    operator_requests, publisher_packets, retained_rows, route_rows, row_products, row_ranges, session_row,
-    share_rows, sql, state_rows, store, will_rows,
+    collector_requests, group_rows, host_request, host_requests, life_requests, machine_requests, operator_requests,
+    route_rows, session_row, sql, store,
 )  # fmt: skip
 
 
@@ -246,7 +237,7 @@ async def drive(opened, clock, steady):
 
 async def fan_out(opened, life):
     """Two messages for so many sessions that one statement has all their rows."""
-    sessions = [f"f{number}" for number in range(row_products.SESSIONS_MIN)]
+    sessions = [f"f{number}" for number in range(machine_requests.SESSIONS_MIN)]
     for session in sessions:
         await connect(opened, session, session)
         await opened.ask(BeginEpoch(session, "n1"))
@@ -355,9 +346,9 @@ async def collect(opened):
 def test_PS_289_no_statement_of_the_session_store_reads_what_grows(url, monkeypatch):
     """On both databases, as each says itself that it would find the rows."""
     monkeypatch.setattr(route_rows, "FORGET", 0)  # routes that are gone are forgotten at once
-    monkeypatch.setattr(row_products, "SESSIONS_MIN", 2)
+    monkeypatch.setattr(machine_requests, "SESSIONS_MIN", 2)
     monkeypatch.setattr(waiting_messages, "SHARE", 0)
-    monkeypatch.setattr(retained_rows, "RETAINED_MAX", 1)
+    monkeypatch.setattr(route_rows, "RETAINED_MAX", 1)
 
     async def body():
         clock, steady = Clock(), Clock()

@@ -14,10 +14,10 @@ from statemachines.drivers.persistent_sessions import postgres
 from statemachines.drivers.persistent_sessions import store as store_module
 from statemachines.drivers.persistent_sessions.host_request import PutMessage, ReadStoreTime, StoreRows, Subscribe
 from statemachines.drivers.persistent_sessions.payloads import Payload
-from statemachines.drivers.persistent_sessions.store import open_session_store
-from statemachines.drivers.persistent_sessions.tables import (
+from statemachines.drivers.persistent_sessions.sql import (
     FRESH_NS,
 )
+from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.drivers.sql.failure import OutcomeOpen, StoreUnavailable
 from statemachines.persistent_sessions.life_request import KeepAlive
 from statemachines.persistent_sessions.message import Queued

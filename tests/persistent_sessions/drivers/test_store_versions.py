@@ -11,8 +11,8 @@ from test_session_plans import drive
 
 from statemachines.drivers import persistent_sessions
 from statemachines.drivers.persistent_sessions.host_request import Beat
+from statemachines.drivers.persistent_sessions.sql import NAMES, VERSION
 from statemachines.drivers.persistent_sessions.store import open_session_store
-from statemachines.drivers.persistent_sessions.tables import NAMES, VERSION
 from statemachines.drivers.sql import postgres as sql_postgres
 from statemachines.drivers.sql.store_version import Upgrade
 from statemachines.kernel import ConfigurationError, Superseded
@@ -49,7 +49,7 @@ def open_next(url, is_additive=True, **given):
 
 
 async def test_PS_542_every_statement_of_this_version_works_in_a_store_of_the_next(url, monkeypatch):
-    monkeypatch.setattr(persistent_sessions.retained_rows, "RETAINED_MAX", 1)
+    monkeypatch.setattr(persistent_sessions.route_rows, "RETAINED_MAX", 1)
     clock, steady = Clock(), Clock()
     await open_session_store(url, clock=clock).close()
     await open_next(url, clock=clock).close()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from statemachines.drivers.persistent_sessions.host_request import PublisherPacket, PutMessage
-from statemachines.drivers.persistent_sessions.shared_turn import may_share
-from statemachines.drivers.persistent_sessions.stored_batch import BatchReader
+from statemachines.drivers.persistent_sessions.request_batch import BatchReader, may_share
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import PutRows
 

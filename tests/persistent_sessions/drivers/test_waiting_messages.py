@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from session_databases import MS, wipe
 from test_collector_contract import LATER, NOW
 
-from statemachines.drivers.persistent_sessions.backlog import SessionBounds
-from statemachines.drivers.persistent_sessions.row_products import PUT_ROW
+from statemachines.drivers.persistent_sessions.collector_requests import SessionBounds
+from statemachines.drivers.persistent_sessions.machine_requests import PUT_ROW
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.persistent_sessions import waiting_messages
 from statemachines.persistent_sessions.collector_request import ReadMessages

@@ -7,7 +7,7 @@ from session_databases import SECOND, run
 
 from statemachines.drivers.identity import Identity
 from statemachines.drivers.persistent_sessions import host_request
-from statemachines.drivers.persistent_sessions.front_message import SessionWill
+from statemachines.drivers.persistent_sessions.node_messages import SessionWill
 from statemachines.kernel import incarnation
 from statemachines.persistent_sessions import life_request
 
