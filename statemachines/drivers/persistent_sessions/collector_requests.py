@@ -235,9 +235,6 @@ _CLIENTS: Final = (
     " sessions.expiry_ms, sessions.seen_ns FROM @clients AS clients"
 )
 _SESSIONS: Final = f"{_CLIENTS} JOIN @sessions AS sessions ON sessions.client = clients.client"
-CLIENT: Final = (
-    f"{_CLIENTS} LEFT JOIN @sessions AS sessions ON sessions.session = clients.session WHERE clients.client = :client"
-)
 # Each is found by an index of its own: a session that stays is not read.
 LEFT: Final = (
     f"{_SESSIONS} WHERE {IS_LEFT} AND {END_MS} <= :end_ms AND (clients.holder = :nobody OR clients.until_ns <= :now_ns)"
@@ -277,15 +274,6 @@ ROWS: Final = (
     " ORDER BY found.session, found.writer, found.epoch, found.number, found.tag LIMIT :limit"
 )
 _OF_EPOCH: Final = "FROM @session_rows AS found WHERE session = :session AND writer = :writer AND epoch = :epoch"
-NEXT_MARK: Final = f"SELECT number {_OF_EPOCH} AND number > :number AND tag = {DELIVERED} ORDER BY number LIMIT 1"
-LAST_OF_RUN: Final = (
-    f"SELECT number {_OF_EPOCH} AND number >= :number AND number < :until ORDER BY number DESC, tag DESC LIMIT 1"
-)
-WAITING: Final = (
-    "SELECT number, time_ns, length(message) > 0,"
-    " coalesce((SELECT length(payload) FROM @messages WHERE id = found.message), 0)"
-    f" {_OF_EPOCH} AND number BETWEEN :number AND :last ORDER BY number LIMIT :limit"
-)
 NUMBER_MAX: Final = 2**62
 COUNTED_MAX: Final = 1_000
 """Rows that are counted for one page, and ..."""
@@ -350,10 +338,6 @@ DELETE_MESSAGE: Final = {
 """On what it depends."""
 LOSES_NOTHING: Final = (Only.UNREFERENCED, Only.OVER)
 """Where a deletion depends on that, no row is still to be taken that refers to the message."""
-LOST: Final = (
-    f"SELECT count(*) FROM @session_rows AS found WHERE found.message = :id AND found.tag = {UNDELIVERED}"
-    f" AND NOT {_IS_ABANDONED} AND NOT {_IS_TAKEN} AND NOT (found.until_ns > 0 AND found.until_ns <= :now_ns)"
-)
 
 
 def read_clients(sql: Sql, asked: ReadClients) -> Answer:
@@ -385,7 +369,12 @@ def _is_over(sql: Sql, row: tuple[Any, ...], dead_ms: int) -> bool:
 def forget_client(sql: Sql, asked: ForgetClient) -> Answer:
     """Tokens are of the store: whoever still has one of this client finds nothing."""
     client = asked.client.encode()
-    found = read_one(sql, CLIENT, client=client)
+    found = read_one(
+        sql,
+        f"{_CLIENTS} LEFT JOIN @sessions AS sessions ON sessions.session = clients.session WHERE clients.client"
+        " = :client",
+        client=client,
+    )
     if found is None or not _is_over(sql, found, asked.dead_ms):
         return ClientForgotten(False)
     if found[3] is not None:
@@ -443,9 +432,21 @@ class _RowWalk:
         """The last row of its run, or the last one that was counted."""
         key = row.key
         where = {"session": key.session.encode(), "writer": key.writer.encode(), "epoch": key.epoch}
-        mark = read_one(self._sql, NEXT_MARK, number=key.number, **where)
+        mark = read_one(
+            self._sql,
+            f"SELECT number {_OF_EPOCH} AND number > :number AND tag = {DELIVERED} ORDER BY number LIMIT 1",
+            number=key.number,
+            **where,
+        )
         until = mark[0] if mark else NUMBER_MAX
-        (last,) = read_one(self._sql, LAST_OF_RUN, number=key.number, until=until, **where) or (key.number,)
+        (last,) = read_one(
+            self._sql,
+            f"SELECT number {_OF_EPOCH} AND number >= :number AND number < :until ORDER BY number DESC, tag"
+            " DESC LIMIT 1",
+            number=key.number,
+            until=until,
+            **where,
+        ) or (key.number,)
         if self._tally is not None:
             last = self._count_run(self._tally, key.number, last, where)
         return replace(row, key=replace(key, number=last))
@@ -464,7 +465,15 @@ class _RowWalk:
         if number > last:
             return number
         limit = max(self._to_count, 1)
-        found = self._sql.all(WAITING, number=number, last=last, limit=limit, **where)
+        found = self._sql.all(
+            "SELECT number, time_ns, length(message) > 0,"
+            " coalesce((SELECT length(payload) FROM @messages WHERE id = found.message), 0)"
+            f" {_OF_EPOCH} AND number BETWEEN :number AND :last ORDER BY number LIMIT :limit",
+            number=number,
+            last=last,
+            limit=limit,
+            **where,
+        )
         self._to_count -= len(found)
         for at, time_ns, is_counted, size in found:
             if is_counted:
@@ -512,7 +521,13 @@ def _delete_messages(sql: Sql, asked: Sequence[MessageDeletion]) -> tuple[tuple[
 
 
 def _count_lost(sql: Sql, message: str) -> int:
-    (found,) = sql.all(LOST, id=message.encode(), none=b"", now_ns=sql.aged_ns)
+    (found,) = sql.all(
+        f"SELECT count(*) FROM @session_rows AS found WHERE found.message = :id AND found.tag = {UNDELIVERED}"
+        f" AND NOT {_IS_ABANDONED} AND NOT {_IS_TAKEN} AND NOT (found.until_ns > 0 AND found.until_ns <= :now_ns)",
+        id=message.encode(),
+        none=b"",
+        now_ns=sql.aged_ns,
+    )
     return int(found[0])
 
 

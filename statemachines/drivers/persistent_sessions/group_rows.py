@@ -65,9 +65,6 @@ AHEAD: Final = (
     "SELECT filter FROM @session_rows WHERE session = :session AND writer = :writer"
     f" AND (epoch, number) > (:epoch, :number) AND tag = {UNDELIVERED} ORDER BY epoch, number LIMIT :looked"
 )
-OURS: Final = f"SELECT count(*) FROM (SELECT 1 FROM ({AHEAD}) AS ahead WHERE filter = :filter LIMIT :most) AS ours"
-ALL: Final = f"SELECT count(*) FROM ({AHEAD}) AS ahead"
-QUEUED: Final = "SELECT count(*) FROM @queued WHERE session = :session AND filter = :filter"
 
 
 def group_filters(sql: Sql, session: bytes) -> tuple[str, ...]:
@@ -86,13 +83,22 @@ def count_waiting(sql: Sql, session: bytes, topic_filter: str, most: int) -> int
 def _look_ahead(sql: Sql, session: bytes, topic_filter: str, most: int) -> tuple[int, bool]:
     """How many there are, `most` at most, and whether that is all of them."""
     wanted = {"session": session, "filter": topic_filter.encode()}
-    count, looked = read_number(sql, QUEUED, **wanted), LOOKED_MAX
+    count, looked = (
+        read_number(sql, "SELECT count(*) FROM @queued WHERE session = :session AND filter = :filter", **wanted),
+        LOOKED_MAX,
+    )
     for writer, epoch, number in sql.all(WRITERS, session=session):
         ahead = {"session": session, "writer": writer, "epoch": epoch, "number": number, "looked": looked}
-        count += read_number(sql, OURS, **ahead, filter=wanted["filter"], most=most)
+        count += read_number(
+            sql,
+            f"SELECT count(*) FROM (SELECT 1 FROM ({AHEAD}) AS ahead WHERE filter = :filter LIMIT :most) AS ours",
+            **ahead,
+            filter=wanted["filter"],
+            most=most,
+        )
         if count >= most:
             return most, False
-        looked -= read_number(sql, ALL, **ahead)
+        looked -= read_number(sql, f"SELECT count(*) FROM ({AHEAD}) AS ahead", **ahead)
         if looked <= 0:
             return count, False
     return min(count, most), True
@@ -106,37 +112,8 @@ RETURNED_MAX: Final = 100
 ROWS_MAX: Final = 1_000
 """Rows of one writer that are read at once."""
 
-PLACE: Final = (
-    "SELECT coalesce(max(epochs.epoch), 0), coalesce(max(epochs.last), 0) FROM @sessions AS sessions"
-    " LEFT JOIN @epochs AS epochs ON epochs.session = sessions.session AND epochs.writer = :writer"
-    " AND epochs.epoch = (SELECT max(epoch) FROM @epochs WHERE session = :session AND writer = :writer)"
-    " WHERE sessions.session = :session GROUP BY sessions.session"
-)
-NEXT: Final = "SELECT next FROM @carried WHERE filter = :filter AND stream = :stream"
-PUT_NEXT: Final = (
-    "INSERT INTO @carried VALUES (:filter, :stream, :next)"
-    " ON CONFLICT (filter, stream) DO UPDATE SET next = excluded.next"
-)
-TAKE_RETURNED: Final = "DELETE FROM @returned WHERE message = :message AND filter = :filter"
-PUT_RETURNED: Final = (
-    "INSERT INTO @returned VALUES (:filter, :time_ns, :part, :message, :topic, :payload, :head)"
-    " ON CONFLICT (message) DO NOTHING"
-)
-FIND_RETURNED: Final = (
-    "SELECT message, topic, payload, head FROM @returned WHERE filter = :filter"
-    f" ORDER BY time_ns, part LIMIT {RETURNED_MAX}"
-)
 HAD_GROUPS: Final = "SELECT 1 FROM @routes WHERE session = :session AND filter >= :first AND filter < :last LIMIT 1"
 """Also those that are gone: what came by them is the session's still."""
-AHEAD_SHARED: Final = (
-    "SELECT epoch, number, filter, qos, until_ns, message FROM @session_rows WHERE session = :session"
-    f" AND writer = :writer AND (epoch, number) > (:epoch, :number) AND tag = {UNDELIVERED}"
-    f" ORDER BY epoch, number LIMIT {ROWS_MAX}"
-)
-QUEUED_SHARED: Final = "SELECT filter, qos, until_ns, message FROM @queued WHERE session = :session ORDER BY place"
-IN_FLIGHT_SHARED: Final = (
-    "SELECT status, filter, qos, until_ns, message FROM @packets WHERE session = :session ORDER BY place"
-)
 MESSAGES: Final = "SELECT id, topic, payload, head FROM @messages WHERE id IN ({keys})"
 
 
@@ -149,7 +126,15 @@ def settle_origins(
     """Which messages of these rows, that are about to be stored, some session has already: each is deleted, so that its
     row brings nothing.  The streams are noted as read up to the others.  Where the session is gone its messages come
     back to the group."""
-    place = read_one(sql, PLACE, session=asked.session.encode(), writer=asked.writer.encode())
+    place = read_one(
+        sql,
+        "SELECT coalesce(max(epochs.epoch), 0), coalesce(max(epochs.last), 0) FROM @sessions AS sessions"
+        " LEFT JOIN @epochs AS epochs ON epochs.session = sessions.session AND epochs.writer = :writer"
+        " AND epochs.epoch = (SELECT max(epoch) FROM @epochs WHERE session = :session AND writer = :writer)"
+        " WHERE sessions.session = :session GROUP BY sessions.session",
+        session=asked.session.encode(),
+        writer=asked.writer.encode(),
+    )
     is_new = is_stored_now(place, asked.epoch, asked.first_number)
     is_homeless = place is None
     if not is_new:
@@ -172,12 +157,26 @@ def _take(sql: Sql, origin: SharedOrigin) -> bool:
     """Whether no session has had the message yet; it counts as had from now on."""
     group = origin.group.encode()
     if not origin.stream:
-        return bool(sql.count(TAKE_RETURNED, message=origin.message.encode(), filter=group))
+        return bool(
+            sql.count(
+                "DELETE FROM @returned WHERE message = :message AND filter = :filter",
+                message=origin.message.encode(),
+                filter=group,
+            )
+        )
     stream = origin.stream.encode()
-    known = read_one(sql, NEXT, filter=group, stream=stream)
+    known = read_one(
+        sql, "SELECT next FROM @carried WHERE filter = :filter AND stream = :stream", filter=group, stream=stream
+    )
     is_first = is_first_time(None if known is None else known[0], origin.offset)
     if is_first:
-        sql.run(PUT_NEXT, filter=group, stream=stream, next=origin.offset + 1)
+        sql.run(
+            "INSERT INTO @carried VALUES (:filter, :stream, :next)"
+            " ON CONFLICT (filter, stream) DO UPDATE SET next = excluded.next",
+            filter=group,
+            stream=stream,
+            next=origin.offset + 1,
+        )
     return is_first
 
 
@@ -198,7 +197,14 @@ def return_messages(sql: Sql, session: bytes) -> None:
     if not had_groups:
         return
     rows, dropped = _list_in_flight(sql, session)
-    rows += [found for row in sql.all(QUEUED_SHARED, session=session) for found in _read_shared(row)]
+    rows += [
+        found
+        for row in sql.all(
+            "SELECT filter, qos, until_ns, message FROM @queued WHERE session = :session ORDER BY place",
+            session=session,
+        )
+        for found in _read_shared(row)
+    ]
     for writer, epoch, number in sql.all(WRITERS, session=session):
         rows += _list_ahead(sql, session, writer, epoch, number)
     contents = {bytes(key): to_payload(row) for key, *row in all_of(sql, MESSAGES, [each.message_id for each in rows])}
@@ -214,7 +220,10 @@ def _list_in_flight(sql: Sql, session: bytes) -> tuple[list[SharedRow], int]:
     """Those that go back, and how many do not: of QoS 2 the client may have them."""
     flying = [
         (each, goes_back(InFlightStatus(bytes(status).decode()), each.terms.qos))
-        for status, *row in sql.all(IN_FLIGHT_SHARED, session=session)
+        for status, *row in sql.all(
+            "SELECT status, filter, qos, until_ns, message FROM @packets WHERE session = :session ORDER BY place",
+            session=session,
+        )
         for each in _read_shared(row)
     ]
     rows = [each for each, is_back in flying if is_back]
@@ -225,7 +234,15 @@ def _list_ahead(sql: Sql, session: bytes, writer: bytes, epoch: int, number: int
     """Those of one writer that the state of the session has not yet."""
     rows: list[SharedRow] = []
     while True:
-        chunk = sql.all(AHEAD_SHARED, session=session, writer=writer, epoch=epoch, number=number)
+        chunk = sql.all(
+            "SELECT epoch, number, filter, qos, until_ns, message FROM @session_rows WHERE session = :session"
+            f" AND writer = :writer AND (epoch, number) > (:epoch, :number) AND tag = {UNDELIVERED}"
+            f" ORDER BY epoch, number LIMIT {ROWS_MAX}",
+            session=session,
+            writer=writer,
+            epoch=epoch,
+            number=number,
+        )
         rows += [found for _, _, *row in chunk for found in _read_shared(row)]
         if len(chunk) < ROWS_MAX:
             return rows
@@ -242,7 +259,8 @@ def _read_shared(row: Sequence[Any]) -> list[SharedRow]:
 def _put_returned(sql: Sql, group: bytes, message: str, payload: Payload, terms: SharedTerms, part: int) -> None:
     kept = add_terms(payload, terms)
     sql.run(
-        PUT_RETURNED,
+        "INSERT INTO @returned VALUES (:filter, :time_ns, :part, :message, :topic, :payload, :head)"
+        " ON CONFLICT (message) DO NOTHING",
         filter=group, time_ns=sql.now_ns, part=part, message=message.encode(), topic=kept.topic.encode(),
         payload=kept.data, head=kept.head,
     )  # fmt: skip
@@ -252,7 +270,14 @@ def read_returned(sql: Sql, groups: Sequence[str]) -> dict[str, list[tuple[str, 
     """Group -> its messages that came back, as (id, message), the oldest first."""
     if read_one(sql, "SELECT 1 FROM @returned LIMIT 1") is None:
         return {}
-    found = {group: sql.all(FIND_RETURNED, filter=group.encode()) for group in groups}
+    found = {
+        group: sql.all(
+            "SELECT message, topic, payload, head FROM @returned WHERE filter = :filter"
+            f" ORDER BY time_ns, part LIMIT {RETURNED_MAX}",
+            filter=group.encode(),
+        )
+        for group in groups
+    }
     return {
         group: [(message.decode(), to_payload(content)) for message, *content in its]
         for group, its in found.items()

@@ -96,9 +96,6 @@ from statemachines.persistent_sessions.fan_out import choose_routes, find_volati
 from statemachines.persistent_sessions.shared_group import IS_ENDING, age_group, is_kept, refuse_declaration
 from statemachines.persistent_sessions.times import MS
 
-ALL: Final = "SELECT filter, idle_ns FROM @declared_groups ORDER BY filter"
-KNOWN: Final = "SELECT idle_ns FROM @declared_groups WHERE filter = :filter"
-COUNT: Final = "SELECT count(*) FROM @declared_groups"
 PUT: Final = (
     "INSERT INTO @declared_groups VALUES (:filter, :idle_ns)"
     " ON CONFLICT (filter) DO UPDATE SET idle_ns = excluded.idle_ns"
@@ -108,10 +105,10 @@ PUT: Final = (
 def declare_group(sql: Sql, asked: DeclareGroup, is_known: bool) -> str:
     """Why the group may not be declared; "": it may.  `is_known`: it is declared, by whomever."""
     group = name_group(asked.filter).encode()
-    its = read_one(sql, KNOWN, filter=group)
+    its = read_one(sql, "SELECT idle_ns FROM @declared_groups WHERE filter = :filter", filter=group)
     idle_ns = None if its is None else int(its[0])
     others = set(group_filters(sql, asked.session.encode())) - {asked.filter}
-    ((count,),) = sql.all(COUNT)
+    ((count,),) = sql.all("SELECT count(*) FROM @declared_groups")
     refusal = refuse_declaration(idle_ns, is_known, len(others), count)
     if not refusal and is_kept(idle_ns, is_known):
         sql.run(PUT, filter=group, idle_ns=0)
@@ -121,7 +118,7 @@ def declare_group(sql: Sql, asked: DeclareGroup, is_known: bool) -> str:
 def list_idle_groups(sql: Sql, asked: ListIdleGroups, trie: RouteTrie) -> tuple[str, ...]:
     """The filters of groups that end now, and of those whose end was begun."""
     ages: dict[str, int] = {}
-    for group, idle_ns in sql.all(ALL):
+    for group, idle_ns in sql.all("SELECT filter, idle_ns FROM @declared_groups ORDER BY filter"):
         spellings = spell_group(bytes(group).decode())
         is_subscribed = any(map(trie.sessions_of, spellings))
         ages[spellings[0]] = new_ns = age_group(idle_ns, is_subscribed, sql.now_ns, asked.expiry_ms)
@@ -149,25 +146,8 @@ READS: Final = (
 )  # fmt: skip
 """What changes nothing."""
 
-PUT_MESSAGE: Final = (
-    "INSERT INTO @messages VALUES (:id, :topic, :payload, :qos, :time_ns, :head) ON CONFLICT DO NOTHING"
-)
 THERE: Final = "SELECT id FROM @messages WHERE id IN ({keys})"
 ROUTES: Final = "SELECT routes, forgotten FROM @store"
-FOLLOW: Final = (
-    "SELECT epoch, number, message, filter, qos, until_ns, more FROM @session_rows"
-    f" WHERE session = :session AND writer = :writer AND tag = {UNDELIVERED} AND (epoch, number) > (:epoch, :number)"
-    f" ORDER BY epoch, number LIMIT {LOOK}"
-)
-DROP: Final = (
-    "UPDATE @session_rows SET message = :none WHERE session = :session AND writer = :writer AND epoch = :epoch"
-    f" AND number BETWEEN :first AND :last AND tag = {UNDELIVERED} AND message <> :none AND NOT EXISTS"
-    " (SELECT 1 FROM @taken AS taken WHERE taken.session = @session_rows.session"
-    " AND taken.writer = @session_rows.writer AND (taken.epoch, taken.number)"
-    " >= (@session_rows.epoch, @session_rows.number))"
-)
-CONNECTED: Final = "SELECT session, connection FROM @sessions WHERE session IN ({keys}) AND connection <> :nobody"
-QUALITY: Final = "SELECT qos FROM @routes WHERE session = :session AND filter = :filter AND gone = 0"
 
 
 KnownRoutes = dict[tuple[int, bool], tuple[Routes, Routes, Routes]]
@@ -355,7 +335,12 @@ class HostRequests:
         keys = [one.session.encode() for one in volatile]
         found = {
             bytes(session).decode(): bytes(connection)
-            for session, connection in all_of(sql, CONNECTED, keys, nobody=b"")
+            for session, connection in all_of(
+                sql,
+                "SELECT session, connection FROM @sessions WHERE session IN ({keys}) AND connection <> :nobody",
+                keys,
+                nobody=b"",
+            )
         }
         lives = {life_of(connection.decode()): connection for connection in found.values()}
         ended = {life for life, connection in lives.items() if has_ended(sql, connection)}
@@ -421,7 +406,12 @@ class HostRequests:
         session = asked.session.encode()
         if not is_current(sql, asked):
             return None
-        found = read_one(sql, QUALITY, session=session, filter=asked.filter.encode())
+        found = read_one(
+            sql,
+            "SELECT qos FROM @routes WHERE session = :session AND filter = :filter AND gone = 0",
+            session=session,
+            filter=asked.filter.encode(),
+        )
         if found is None:
             return None
         put_messages(sql, [(*message, found[0]) for message in asked.messages])
@@ -439,7 +429,11 @@ class HostRequests:
 
     def _drop_rows(self, sql: Sql, asked: DropRows) -> int:
         return sql.count(
-            DROP,
+            "UPDATE @session_rows SET message = :none WHERE session = :session AND writer = :writer AND epoch = :epoch"
+            f" AND number BETWEEN :first AND :last AND tag = {UNDELIVERED} AND message <> :none AND NOT EXISTS"
+            " (SELECT 1 FROM @taken AS taken WHERE taken.session = @session_rows.session"
+            " AND taken.writer = @session_rows.writer AND (taken.epoch, taken.number)"
+            " >= (@session_rows.epoch, @session_rows.number))",
             session=asked.session.encode(), writer=asked.writer.encode(), epoch=asked.epoch,
             first=asked.first, last=asked.last, none=b"",
         )  # fmt: skip
@@ -498,7 +492,16 @@ class HostRequests:
         rows = tuple(
             (writer, row[0], to_queued(row, more=row[6]))
             for writer, epoch, number in watched.followed
-            for row in sql.all(FOLLOW, session=session, writer=writer.encode(), epoch=epoch, number=number)
+            for row in sql.all(
+                "SELECT epoch, number, message, filter, qos, until_ns, more FROM @session_rows"
+                f" WHERE session = :session AND writer = :writer AND tag = {UNDELIVERED} AND (epoch, number) >"
+                " (:epoch, :number)"
+                f" ORDER BY epoch, number LIMIT {LOOK}",
+                session=session,
+                writer=writer.encode(),
+                epoch=epoch,
+                number=number,
+            )
         )
         return LagAnswer(watched.session, False, tuple(writer.decode() for (writer,) in writers), rows)
 
@@ -535,6 +538,6 @@ def store_messages(sql: Sql, messages: Sequence[PutMessage]) -> None:
 def put_messages(sql: Sql, messages: Sequence[tuple[str, Payload, int]]) -> None:
     """Store messages, as (id, payload, qos), that are not there."""
     sql.put_many(
-        PUT_MESSAGE,
+        "INSERT INTO @messages VALUES (:id, :topic, :payload, :qos, :time_ns, :head) ON CONFLICT DO NOTHING",
         [(message.encode(), one.topic.encode(), one.data, qos, sql.now_ns, one.head) for message, one, qos in messages],
     )

@@ -51,32 +51,16 @@ from statemachines.persistent_sessions.times import MS
 DUE_MAX: Final = 100
 """Wills that are read at once to be sent."""
 
-PUT: Final = (
-    "INSERT INTO @wills VALUES (:connection, :session, :client, :identity, :topic, :payload, :qos, :retain,"
-    " :expiry_ms, :head, :delay_ms, 0, :node, :life)"
-)
-OF_SESSION: Final = "SELECT connection, delay_ms, due_ns FROM @wills WHERE session = :session"
 SET_DUE: Final = "UPDATE @wills SET due_ns = :due_ns WHERE connection = :connection"
 DELETE: Final = "DELETE FROM @wills WHERE connection = :connection"
-DROP_EARLY: Final = "DELETE FROM @wills WHERE session = :session AND due_ns > :now_ns"
-TAKE: Final = f"{DELETE} AND due_ns > 0"
-OF_NODE: Final = (
-    "SELECT wills.connection, wills.delay_ms, sessions.expiry_ms, sessions.seen_ns FROM @wills AS wills"
-    " JOIN @sessions AS sessions ON sessions.session = wills.session"
-    f" WHERE wills.due_ns = 0 AND wills.node = :node AND wills.life < :life LIMIT {DUE_MAX}"
-)
-DUE: Final = (
-    "SELECT connection, client, identity, topic, payload, qos, retain, expiry_ms, head FROM @wills"
-    f" WHERE due_ns > 0 AND due_ns <= :now_ns ORDER BY due_ns LIMIT {DUE_MAX}"
-)
-NODES: Final = "SELECT name, life, until_ns FROM @nodes"
 
 
 def put_will(sql: Sql, opened: OpenSession, will: SessionWill) -> None:
     """The will of the connection that takes the session."""
     party = opened.owner
     sql.run(
-        PUT,
+        "INSERT INTO @wills VALUES (:connection, :session, :client, :identity, :topic, :payload, :qos, :retain,"
+        " :expiry_ms, :head, :delay_ms, 0, :node, :life)",
         connection=party.encode(), session=opened.session.encode(), client=opened.client.encode(),
         identity=msgspec.json.encode(will.identity), topic=will.topic.encode(), payload=will.payload, qos=will.qos,
         retain=int(will.retain), expiry_ms=will.expiry_ms, head=will.head or None, delay_ms=will.delay_ms,
@@ -86,12 +70,12 @@ def put_will(sql: Sql, opened: OpenSession, will: SessionWill) -> None:
 
 def settle_wills(sql: Sql, session: bytes) -> None:
     """A connection takes the session, and the one before has ended: a will that is not due is not sent."""
-    sql.run(DROP_EARLY, session=session, now_ns=sql.now_ns)
+    sql.run("DELETE FROM @wills WHERE session = :session AND due_ns > :now_ns", session=session, now_ns=sql.now_ns)
 
 
 def end_wills(sql: Sql, session: bytes, expiry_ms: int, ended_ns: int) -> None:
     """The connection of the session ended then, and the session outlives it by so long (0: not at all)."""
-    for row in sql.all(OF_SESSION, session=session):
+    for row in sql.all("SELECT connection, delay_ms, due_ns FROM @wills WHERE session = :session", session=session):
         will = StoredWill(*row)
         sql.run(SET_DUE, connection=will.connection, due_ns=due_at_end(will, expiry_ms, ended_ns))
 
@@ -103,16 +87,20 @@ def drop_will(sql: Sql, connection: bytes) -> None:
 
 def take_will(sql: Sql, connection: bytes) -> bool:
     """It is sent in this transaction; False: it was, or is not due."""
-    return bool(sql.count(TAKE, connection=connection))
+    return bool(sql.count(f"{DELETE} AND due_ns > 0", connection=connection))
 
 
 def find_ended(sql: Sql) -> list[tuple[bytes, int]]:
     """(connection, when its will is due) of some of those at nodes that have ended, or begun anew."""
     return [
         (connection, due_after(delay_ms, expiry_ms, seen_ns))
-        for name, life, until_ns in sql.all(NODES)
+        for name, life, until_ns in sql.all("SELECT name, life, until_ns FROM @nodes")
         for connection, delay_ms, expiry_ms, seen_ns in sql.all(
-            OF_NODE, node=name, life=life + (until_ns <= sql.now_ns)
+            "SELECT wills.connection, wills.delay_ms, sessions.expiry_ms, sessions.seen_ns FROM @wills AS wills"
+            " JOIN @sessions AS sessions ON sessions.session = wills.session"
+            f" WHERE wills.due_ns = 0 AND wills.node = :node AND wills.life < :life LIMIT {DUE_MAX}",
+            node=name,
+            life=life + (until_ns <= sql.now_ns),
         )
     ]
 
@@ -125,7 +113,17 @@ def end_wills_of_nodes(sql: Sql) -> None:
 
 def find_due(sql: Sql) -> DueWills:
     """Some of the wills that are due."""
-    return DueWills(tuple(_due_will(row) for row in sql.all(DUE, now_ns=sql.now_ns)), bool(find_ended(sql)))
+    return DueWills(
+        tuple(
+            _due_will(row)
+            for row in sql.all(
+                "SELECT connection, client, identity, topic, payload, qos, retain, expiry_ms, head FROM @wills"
+                f" WHERE due_ns > 0 AND due_ns <= :now_ns ORDER BY due_ns LIMIT {DUE_MAX}",
+                now_ns=sql.now_ns,
+            )
+        ),
+        bool(find_ended(sql)),
+    )
 
 
 def _due_will(row: tuple[Any, ...]) -> DueWill:
@@ -133,12 +131,6 @@ def _due_will(row: tuple[Any, ...]) -> DueWill:
     known = msgspec.json.decode(bytes(identity), type=Identity)
     will = SessionWill(topic.decode(), bytes(payload), qos, bool(retain), expiry_ms, bytes(head or b""), 0, known)
     return DueWill(connection.decode(), client.decode(), will)
-
-
-NAMES_NONE: Final = (
-    "UPDATE @clients SET session = NULL WHERE client = (SELECT client FROM @sessions WHERE session = :session)"
-    " AND session = :session"
-)
 
 
 def abandon(sql: Sql, session: bytes) -> None:
@@ -150,7 +142,11 @@ def abandon(sql: Sql, session: bytes) -> None:
     end_wills(sql, session, 0, sql.now_ns)
     remove_routes(sql, session)
     delete_state(sql, session)
-    sql.run(NAMES_NONE, session=session)
+    sql.run(
+        "UPDATE @clients SET session = NULL WHERE client = (SELECT client FROM @sessions WHERE session = :session)"
+        " AND session = :session",
+        session=session,
+    )
     for table in ("epochs", "sessions", "received", "fan_out"):
         sql.run(f"DELETE FROM @{table} WHERE session = :session", session=session)
     sql.run("UPDATE @store SET sessions = sessions - 1")
@@ -163,15 +159,8 @@ def abandon(sql: Sql, session: bytes) -> None:
 
 T = TypeVar("T", LookUp, OpenSession, KeepAlive, LeaveSession)
 
-LOCK: Final = (
-    "INSERT INTO @clients (client, token, holder, until_ns, instance, attempt)"
-    " VALUES (:client, :token, :holder, :until_ns, :instance, :attempt) ON CONFLICT (client) DO UPDATE SET"
-    " token = excluded.token, holder = excluded.holder, until_ns = excluded.until_ns,"
-    " instance = excluded.instance, attempt = excluded.attempt"
-)
 LAST: Final = "SELECT token, holder, until_ns, instance, attempt FROM @clients WHERE client = :client"
 NO_LOCK: Final = (None, b"", 0, b"", 0)
-NODE: Final = "SELECT life, until_ns FROM @nodes WHERE name = :name"
 
 
 def lock(sql: Sql, asked: LockClient) -> Answer:
@@ -188,7 +177,10 @@ def lock(sql: Sql, asked: LockClient) -> Answer:
     token = next_token(sql)
     until_ns = sql.now_ns + asked.lease_ms * MS
     sql.run(
-        LOCK,
+        "INSERT INTO @clients (client, token, holder, until_ns, instance, attempt)"
+        " VALUES (:client, :token, :holder, :until_ns, :instance, :attempt) ON CONFLICT (client) DO UPDATE SET"
+        " token = excluded.token, holder = excluded.holder, until_ns = excluded.until_ns,"
+        " instance = excluded.instance, attempt = excluded.attempt",
         client=client, token=token, holder=holder, until_ns=until_ns, instance=asked.instance.encode(),
         attempt=asked.attempt,
     )  # fmt: skip
@@ -215,7 +207,7 @@ def _is_held(sql: Sql, holder: bytes, until_ns: int, asker: bytes) -> bool:
 def has_ended(sql: Sql, owner: bytes) -> bool:
     """The node of this owner has begun another life, or its lease in the store is over."""
     party = owner.decode()
-    found = read_one(sql, NODE, name=node_of(party).encode())
+    found = read_one(sql, "SELECT life, until_ns FROM @nodes WHERE name = :name", name=node_of(party).encode())
     return found is not None and (found[0] != life_number(life_of(party)) or found[1] <= sql.now_ns)
 
 

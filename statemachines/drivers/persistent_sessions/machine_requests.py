@@ -162,19 +162,11 @@ def _list_names(prefix: str, rows: int, columns: int) -> str:
     return ", ".join(f"({', '.join(f':{prefix}{begin + one}' for one in range(columns))})" for begin in places)
 
 
-PUT_LAST: Final = (
-    "INSERT INTO @epochs VALUES (:session, :writer, :epoch, :last)"
-    " ON CONFLICT (session, writer, epoch) DO UPDATE SET last = excluded.last"
-)
 LEAVE_EPOCHS: Final = "DELETE FROM @epochs WHERE session = :session AND writer = :writer AND epoch < :epoch"
 EPOCHS: Final = (
     "SELECT sessions.session, coalesce(epochs.epoch, 0), coalesce(epochs.last, 0) FROM @sessions AS sessions"
     " LEFT JOIN @epochs AS epochs ON epochs.session = sessions.session AND epochs.writer = :writer"
     " WHERE sessions.session IN ({keys})"
-)
-THERE: Final = (
-    "SELECT number, message, time_ns FROM @session_rows WHERE session = :session AND writer = :writer"
-    f" AND epoch = :epoch AND number BETWEEN :first AND :last AND tag = {UNDELIVERED}"
 )
 
 Key = tuple[bytes, bytes]
@@ -262,7 +254,9 @@ class _RangeWriter:
             number = asked.last_number
             raise self._damage(f"{asked.writer} stores up to {number} for {asked.session}, of which {last} is the last")
         found = self._sql.all(
-            THERE, session=asked.session.encode(), writer=asked.writer.encode(), epoch=asked.epoch,
+            "SELECT number, message, time_ns FROM @session_rows WHERE session = :session AND writer = :writer"
+            f" AND epoch = :epoch AND number BETWEEN :first AND :last AND tag = {UNDELIVERED}",
+            session=asked.session.encode(), writer=asked.writer.encode(), epoch=asked.epoch,
             first=asked.first_number, last=asked.last_number,
         )  # fmt: skip
         there = {number: message.decode() for number, message, _ in found}
@@ -276,7 +270,11 @@ class _RangeWriter:
         """The rows, and how far each writer has come."""
         for product in self._products.values():
             put_product(self._sql, product)
-        self._sql.put_many(PUT_LAST, [(*key, self._places[key].epoch, self._places[key].last) for key in self._changed])
+        self._sql.put_many(
+            "INSERT INTO @epochs VALUES (:session, :writer, :epoch, :last)"
+            " ON CONFLICT (session, writer, epoch) DO UPDATE SET last = excluded.last",
+            [(*key, self._places[key].epoch, self._places[key].last) for key in self._changed],
+        )
         self._products.clear()
         self._changed.clear()
 
@@ -291,11 +289,6 @@ PAGE: Final = 5_000
 READS: Final = (ReadPending, ReadRow, FindOwner, ConfirmRows)
 """What changes nothing."""
 
-MARK: Final = (
-    f"INSERT INTO @session_rows SELECT session, writer, epoch, number, {DELIVERED}, message, filter, qos, 0, 0, 0,"
-    " :time_ns, until_ns, NULL FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch"
-    f" AND number BETWEEN :first AND :last AND tag = {UNDELIVERED} ON CONFLICT DO NOTHING"
-)
 # The state answers for a row that it has taken: such a row goes at once, and needs no mark.  A comparison of rows as an
 # upper bound ends no scan of PostgreSQL: it would read all rows behind.
 DELETE_TAKEN: Final = (
@@ -323,19 +316,12 @@ _IS_DONE: Final = has_row(
     "SELECT 1 FROM @session_rows AS done WHERE done.session = found.session AND done.writer = found.writer"
     f" AND done.epoch = found.epoch AND done.number = found.number AND done.tag = {DELIVERED}"
 )
-PENDING: Final = f"{ROWS} AND NOT {_IS_DONE} ORDER BY found.epoch, found.number LIMIT :page"
 FOLLOWING: Final = f"{ROWS} ORDER BY found.epoch, found.number LIMIT :page"
 MARKERS: Final = (
     "SELECT epoch, token, n FROM @session_rows WHERE session = :session AND writer = :writer"
     f" AND tag = {MARKER} ORDER BY epoch, token, n"
 )
-STORED: Final = (
-    "SELECT time_ns FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch"
-    f" AND number = :number AND tag = {UNDELIVERED}"
-)
-DELETE_MARKERS: Final = f"DELETE FROM @session_rows WHERE session = :session AND writer = :writer AND tag = {MARKER}"
 TOKEN: Final = "SELECT token FROM @sessions WHERE session = :session"
-TAKEN: Final = "SELECT epoch, number FROM @taken WHERE session = :session AND writer = :writer"
 PUT_EPOCH: Final = "INSERT INTO @epochs VALUES (:session, :writer, :epoch, 0)"
 # Whether a row is there that its writer may still ask for is not known without its epoch; of no rows it is.
 LEAVE_EMPTY: Final = f"{LEAVE_EPOCHS} AND last = 0"
@@ -439,7 +425,8 @@ class MachineRequests:
         if found is None or asked.number > found[0]:
             return RowRead(False)
         row = read_one(
-            sql, STORED,
+            sql, "SELECT time_ns FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch"
+            f" AND number = :number AND tag = {UNDELIVERED}",
             session=asked.session.encode(), writer=asked.writer.encode(), epoch=asked.epoch, number=asked.number,
         )  # fmt: skip
         return RowRead(True, 0 if row is None else row[0])
@@ -497,7 +484,8 @@ class MachineRequests:
         epoch, number = max(asked.behind, _taken_of(sql, session, writer))
         page = min(self._page, asked.rows or self._page)
         rows = sql.all(
-            PENDING, session=session, writer=writer, epoch=epoch, number=number, below=LAST_EPOCH,
+            f"{ROWS} AND NOT {_IS_DONE} ORDER BY found.epoch, found.number LIMIT :page",
+            session=session, writer=writer, epoch=epoch, number=number, below=LAST_EPOCH,
             page=page, small=-1 if small is None else small.share(page),
         )  # fmt: skip
         if small is not None:
@@ -591,7 +579,15 @@ class MachineRequests:
             "first": first.number, "last": last,
         }  # fmt: skip
         sql.run(DELETE_TAKEN, **rows)
-        sql.run(MARK, **rows, time_ns=sql.now_ns)
+        sql.run(
+            f"INSERT INTO @session_rows SELECT session, writer, epoch, number, {DELIVERED}, message, filter,"
+            " qos, 0, 0, 0,"
+            " :time_ns, until_ns, NULL FROM @session_rows WHERE session = :session AND writer = :writer AND"
+            " epoch = :epoch"
+            f" AND number BETWEEN :first AND :last AND tag = {UNDELIVERED} ON CONFLICT DO NOTHING",
+            **rows,
+            time_ns=sql.now_ns,
+        )
 
 
 def put_marker(sql: Sql, session: bytes, writer: bytes, epoch: int, k: int, mark: tuple[int, int]) -> None:
@@ -600,7 +596,11 @@ def put_marker(sql: Sql, session: bytes, writer: bytes, epoch: int, k: int, mark
     there = sql.all(MARKERS, session=session, writer=writer)
     if any(found[0] == epoch and found[1:] >= mark for found in there):
         return
-    sql.run(DELETE_MARKERS, session=session, writer=writer)
+    sql.run(
+        f"DELETE FROM @session_rows WHERE session = :session AND writer = :writer AND tag = {MARKER}",
+        session=session,
+        writer=writer,
+    )
     sql.run(
         PUT_ROW,
         session=session, writer=writer, epoch=epoch, number=0, tag=MARKER, message=b"", filter=b"", qos=0,
@@ -694,5 +694,10 @@ def epoch_of(sql: Sql, session: bytes, writer: bytes) -> tuple[int, int]:
 
 def _taken_of(sql: Sql, session: bytes, writer: bytes) -> tuple[int, int]:
     """What the committed state has taken: (epoch, number); (0, 0): nothing."""
-    found = read_one(sql, TAKEN, session=session, writer=writer)
+    found = read_one(
+        sql,
+        "SELECT epoch, number FROM @taken WHERE session = :session AND writer = :writer",
+        session=session,
+        writer=writer,
+    )
     return (0, 0) if found is None else (found[0], found[1])

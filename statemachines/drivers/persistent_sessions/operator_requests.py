@@ -111,20 +111,10 @@ class SessionDetail(msgspec.Struct, frozen=True):
     filters_more: bool
 
 
-NEXT: Final = (
-    "SELECT epoch, number, length(message) FROM @session_rows WHERE session = :session AND writer = :writer"
-    f" AND (epoch, number) > (:epoch, :number) AND tag = {UNDELIVERED} ORDER BY epoch, number LIMIT 1"
-)
 _OF_EPOCH: Final = (
     f"FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch AND tag = {UNDELIVERED}"
 )
-LAST: Final = f"SELECT number {_OF_EPOCH} AND number >= :number ORDER BY number DESC LIMIT 1"
-PROBE: Final = f"SELECT length(message) {_OF_EPOCH} AND number >= :number ORDER BY number LIMIT 1"
 _IS_STORED: Final = has_row("SELECT 1 FROM @messages AS messages WHERE messages.id = ahead.message")
-WITH_MESSAGE: Final = (
-    f"SELECT count(*) FROM (SELECT message {_OF_EPOCH} AND number >= :number ORDER BY number LIMIT :looked) AS ahead"
-    f" WHERE {_IS_STORED}"
-)
 
 
 class RowSpan(NamedTuple):
@@ -144,10 +134,23 @@ class RowSpan(NamedTuple):
 def list_spans(sql: Sql, session: bytes) -> Iterator[RowSpan]:
     """The spans of the session, without what was dropped (PS-461): those are the oldest rows of an epoch."""
     for writer, epoch, number in sql.all(WRITERS, session=session):
-        while found := read_one(sql, NEXT, session=session, writer=writer, epoch=epoch, number=number):
+        while found := read_one(
+            sql,
+            "SELECT epoch, number, length(message) FROM @session_rows WHERE session = :session AND writer = :writer"
+            f" AND (epoch, number) > (:epoch, :number) AND tag = {UNDELIVERED} ORDER BY epoch, number LIMIT 1",
+            session=session,
+            writer=writer,
+            epoch=epoch,
+            number=number,
+        ):
             epoch, first, size = found
             where = {"session": session, "writer": writer, "epoch": epoch}
-            (number,) = read_one(sql, LAST, **where, number=first) or (first,)
+            (number,) = read_one(
+                sql,
+                f"SELECT number {_OF_EPOCH} AND number >= :number ORDER BY number DESC LIMIT 1",
+                **where,
+                number=first,
+            ) or (first,)
             if not size:
                 first += _count_dropped(sql, range(first, number + 1), where)
             if first <= number:
@@ -157,14 +160,27 @@ def list_spans(sql: Sql, session: bytes) -> Iterator[RowSpan]:
 def count_stored(sql: Sql, session: bytes, span: RowSpan, most: int) -> int:
     """How many of the first `most` rows of a span have a message that is still there."""
     where = {"session": session, "writer": span.writer, "epoch": span.epoch}
-    return read_number(sql, WITH_MESSAGE, number=span.first, looked=most, **where)
+    return read_number(
+        sql,
+        f"SELECT count(*) FROM (SELECT message {_OF_EPOCH} AND number >= :number ORDER BY number LIMIT :looked)"
+        " AS ahead"
+        f" WHERE {_IS_STORED}",
+        number=span.first,
+        looked=most,
+        **where,
+    )
 
 
 def _count_dropped(sql: Sql, numbers: range, where: dict[str, Any]) -> int:
     """How many rows from the first on have no message: a look at a row for each halving."""
 
     def has_message(number: int) -> bool:
-        found = read_one(sql, PROBE, number=number, **where)
+        found = read_one(
+            sql,
+            f"SELECT length(message) {_OF_EPOCH} AND number >= :number ORDER BY number LIMIT 1",
+            number=number,
+            **where,
+        )
         return found is None or found[0] > 0
 
     return bisect_left(numbers, True, key=has_message)
@@ -178,11 +194,6 @@ CLIENTS: Final = (
     " sessions.connection, sessions.expiry_ms, sessions.seen_ns FROM @clients AS clients"
     " LEFT JOIN @sessions AS sessions ON sessions.session = clients.session"
 )
-IN_FLIGHT: Final = "SELECT count(*) FROM @packets WHERE session = :session"
-QUEUED: Final = "SELECT count(*) FROM @queued WHERE session = :session"
-FILTERS: Final = "SELECT filter, qos FROM @routes WHERE session = :session AND gone = 0 ORDER BY filter LIMIT :limit"
-SUPERSEDE: Final = "UPDATE @clients SET token = :token, holder = :nobody WHERE client = :client"
-OWN: Final = "UPDATE @sessions SET token = :token WHERE session = :session"
 # What says that a session is abandoned has no writer, and all its other rows have one.
 DELETE_PAGE: Final = (
     "DELETE FROM @session_rows WHERE (session, writer, epoch, number, tag) IN"
@@ -241,7 +252,11 @@ def describe_session(sql: Sql, asked: DescribeSession) -> SessionDetail | None:
     if row is None:
         return None
     session = b"" if row.session is None else row.session.session
-    filters = sql.all(FILTERS, session=session, limit=FILTERS_MAX + 1)
+    filters = sql.all(
+        "SELECT filter, qos FROM @routes WHERE session = :session AND gone = 0 ORDER BY filter LIMIT :limit",
+        session=session,
+        limit=FILTERS_MAX + 1,
+    )
     summary = row.summarize(sql)
     waiting, left = 0, WAITING_MAX
     for span in list_spans(sql, session):
@@ -250,8 +265,8 @@ def describe_session(sql: Sql, asked: DescribeSession) -> SessionDetail | None:
     return SessionDetail(
         summary,
         row.token,
-        read_number(sql, IN_FLIGHT, session=session),
-        read_number(sql, QUEUED, session=session),
+        read_number(sql, "SELECT count(*) FROM @packets WHERE session = :session", session=session),
+        read_number(sql, "SELECT count(*) FROM @queued WHERE session = :session", session=session),
         waiting,
         summary.waiting_max > WAITING_MAX,
         tuple(SubscribedFilter(one.decode(), qos) for one, qos in filters[:FILTERS_MAX]),
@@ -267,9 +282,16 @@ def kick_client(sql: Sql, asked: KickClient) -> SessionSummary | None:
     summary = row.summarize(sql)
     if summary.state != "away":
         token = next_token(sql)
-        sql.run(SUPERSEDE, token=token, nobody=b"", client=row.client)
+        sql.run(
+            "UPDATE @clients SET token = :token, holder = :nobody WHERE client = :client",
+            token=token,
+            nobody=b"",
+            client=row.client,
+        )
         if row.session is not None:
-            sql.run(OWN, token=token, session=row.session.session)
+            sql.run(
+                "UPDATE @sessions SET token = :token WHERE session = :session", token=token, session=row.session.session
+            )
             if row.session.connection:
                 end_session(sql, row.session, row.session.expiry_ms)
     return summary

@@ -180,17 +180,9 @@ def _for_driver(statement: str) -> str:
 
 ALONE: Final = f"SELECT pg_advisory_xact_lock({TURN_LOCK})"
 SHARED: Final = f"SELECT pg_advisory_xact_lock_shared({TURN_LOCK})"
-STAMP: Final = (
-    f"UPDATE @store SET time_ns = greatest(next.number, {CLOCK} - ahead_ns)"
-    f" FROM (SELECT nextval('@{TURN}') AS number) AS next"
-    f" RETURNING time_ns, next.number - 1, ahead_ns, stopped_ns, {CLOCK}"
-)
-CORRECT: Final = "UPDATE @store SET time_ns = :time_ns, ahead_ns = :ahead_ns, stopped_ns = :stopped_ns"
 # Last of all: what was undone has moved nothing.
 PASS_ON: Final = f"SELECT setval('@{TURN}', time_ns) FROM @store"
-SHARED_STAMP: Final = f"SELECT nextval('@{TURN}'), ahead_ns, stopped_ns, {CLOCK} FROM @store"
 LAST: Final = f"SELECT last_value FROM @{TURN}"
-TIME: Final = f"SELECT time_ns, ahead_ns, stopped_ns, {CLOCK} FROM @store"
 
 ROWS_MAX: Final = 64
 """Rows in one statement."""
@@ -327,9 +319,23 @@ class PostgresSessions:
         with self._database.transaction() as connection, open_pipeline(connection) as pipeline:
             clock = self._database.clock
             if may_share:
-                sql = PostgresSql(pipeline, SHARED, SHARED_STAMP, clock, self._settle_shared)
+                sql = PostgresSql(
+                    pipeline,
+                    SHARED,
+                    f"SELECT nextval('@{TURN}'), ahead_ns, stopped_ns, {CLOCK} FROM @store",
+                    clock,
+                    self._settle_shared,
+                )
             else:
-                sql = PostgresSql(pipeline, ALONE, STAMP, clock, partial(self._settle, watch))
+                sql = PostgresSql(
+                    pipeline,
+                    ALONE,
+                    f"UPDATE @store SET time_ns = greatest(next.number, {CLOCK} - ahead_ns)"
+                    f" FROM (SELECT nextval('@{TURN}') AS number) AS next"
+                    f" RETURNING time_ns, next.number - 1, ahead_ns, stopped_ns, {CLOCK}",
+                    clock,
+                    partial(self._settle, watch),
+                )
             yield sql
             _ = sql.now_ns  # whoever watches the clock sees every transaction
             if not may_share:
@@ -375,7 +381,9 @@ class PostgresSessions:
         if (found.ahead_ns, found.stopped_ns) == (ahead_ns, stopped_ns):
             found = stamped
         else:
-            sql.run(CORRECT, **asdict(found))
+            sql.run(
+                "UPDATE @store SET time_ns = :time_ns, ahead_ns = :ahead_ns, stopped_ns = :stopped_ns", **asdict(found)
+            )
         self._fresh_until_ns = (steady_ns() + FRESH_NS) * (not found.stopped_ns)
         return TransactionTimes(found.time_ns, found.age_limit_ns(found.time_ns), found.time_ns, found.time_ns)
 
@@ -391,7 +399,13 @@ class PostgresSessions:
             return TransactionTimes(now_ns, found.age_limit_ns(now_ns), max(last_ns, found.time_ns), now_ns)
 
         with self._database.snapshot() as connection, open_pipeline(connection) as pipeline:
-            sql = PostgresSql(pipeline, None, TIME, self._database.clock, settle)
+            sql = PostgresSql(
+                pipeline,
+                None,
+                f"SELECT time_ns, ahead_ns, stopped_ns, {CLOCK} FROM @store",
+                self._database.clock,
+                settle,
+            )
             yield sql
             _ = sql.now_ns  # whoever watches the clock sees every transaction
 

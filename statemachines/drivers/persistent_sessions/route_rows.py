@@ -44,20 +44,20 @@ FILTERS_MAX: Final = 1_000
 FRONT: Final = 1 << 40
 """In the options of a subscription: a front has made it."""
 
-COUNT_OTHERS: Final = (
-    "SELECT count(*) FROM (SELECT 1 FROM @routes WHERE session = :session AND filter <> :filter AND gone = 0"
-    " LIMIT :most) AS others"
-)
-PUT_ROUTE: Final = (
-    "INSERT INTO @routes (session, filter, qos, version, gone) VALUES (:session, :filter, :qos, :version, 0)"
-    " ON CONFLICT (session, filter) DO UPDATE SET"
-    " qos = excluded.qos, version = excluded.version, gone = 0, options = 0"
-)
-
 
 def has_room(sql: Sql, session: bytes, topic_filter: bytes) -> bool:
     """Whether the session may subscribe this filter: it has it, or has fewer than it may."""
-    return read_number(sql, COUNT_OTHERS, session=session, filter=topic_filter, most=FILTERS_MAX) < FILTERS_MAX
+    return (
+        read_number(
+            sql,
+            "SELECT count(*) FROM (SELECT 1 FROM @routes WHERE session = :session AND filter <> :filter AND gone = 0"
+            " LIMIT :most) AS others",
+            session=session,
+            filter=topic_filter,
+            most=FILTERS_MAX,
+        )
+        < FILTERS_MAX
+    )
 
 
 def has_route(sql: Sql, session: bytes, topic_filter: bytes) -> bool:
@@ -69,7 +69,15 @@ def has_route(sql: Sql, session: bytes, topic_filter: bytes) -> bool:
 
 def put_route(sql: Sql, session: bytes, topic_filter: bytes, qos: int) -> None:
     """The session subscribes; a subscription that is there has this `qos` from now on."""
-    sql.run(PUT_ROUTE, session=session, filter=topic_filter, qos=qos, version=_next_version(sql))
+    sql.run(
+        "INSERT INTO @routes (session, filter, qos, version, gone) VALUES (:session, :filter, :qos, :version, 0)"
+        " ON CONFLICT (session, filter) DO UPDATE SET"
+        " qos = excluded.qos, version = excluded.version, gone = 0, options = 0",
+        session=session,
+        filter=topic_filter,
+        qos=qos,
+        version=_next_version(sql),
+    )
 
 
 def put_options(sql: Sql, session: bytes, topic_filter: bytes, options: int) -> None:
@@ -126,22 +134,8 @@ FOUND_MAX: Final = 10_000
 FOUND_BYTES_MAX: Final = 32 * 2**20
 """Retained messages that one subscription brings, and their bytes; the rest is left out."""
 
-PUT_RETAINED: Final = (
-    "INSERT INTO @retained VALUES (:topic, :payload, :qos, :until_ns, :head) ON CONFLICT (topic) DO UPDATE SET"
-    " payload = excluded.payload, qos = excluded.qos, until_ns = excluded.until_ns, head = excluded.head"
-)
-TOPICS: Final = (
-    "SELECT topic FROM @retained WHERE topic >= :first AND topic < :last AND (until_ns = 0 OR until_ns > :now_ns)"
-    " ORDER BY topic LIMIT :most"
-)
-MESSAGES: Final = (
-    "SELECT topic, payload, head, qos, until_ns FROM @retained WHERE topic IN ({keys})"
-    " AND (until_ns = 0 OR until_ns > :now_ns) ORDER BY topic"
-)
 COUNT: Final = "UPDATE @store SET retained = retained + :number, retained_bytes = retained_bytes + :size"
 BYTES: Final = "length(topic) + length(payload) + coalesce(length(head), 0)"
-OVER: Final = f"SELECT count(*), coalesce(sum({BYTES}), 0) FROM @retained WHERE until_ns > 0 AND until_ns <= :now_ns"
-KNOWN: Final = f"SELECT {BYTES} FROM @retained WHERE topic = :topic"
 TOPICS_MAX: Final = 1_000
 """Topics that are looked at at once: each may have 64 KiB."""
 
@@ -161,7 +155,15 @@ def put_retained(sql: Sql, asked: PutMessage) -> None:
     if not has_room_retained(sql, asked):
         return
     until_ns = 0 if asked.expiry_ms is None else sql.now_ns + asked.expiry_ms * MS
-    sql.run(PUT_RETAINED, topic=topic, payload=asked.payload, qos=asked.qos, until_ns=until_ns, head=_head_of(asked))
+    sql.run(
+        "INSERT INTO @retained VALUES (:topic, :payload, :qos, :until_ns, :head) ON CONFLICT (topic) DO UPDATE SET"
+        " payload = excluded.payload, qos = excluded.qos, until_ns = excluded.until_ns, head = excluded.head",
+        topic=topic,
+        payload=asked.payload,
+        qos=asked.qos,
+        until_ns=until_ns,
+        head=_head_of(asked),
+    )
     sql.run(COUNT, number=int(known is None), size=_count_bytes(asked) - (known or 0))
 
 
@@ -177,7 +179,10 @@ def has_room_retained(sql: Sql, asked: PutMessage) -> bool:
     """Whether the message may be that of its topic; messages that are over make room."""
     if _fits(sql, asked):
         return True
-    ((number, size),) = sql.all(OVER, now_ns=sql.now_ns)
+    ((number, size),) = sql.all(
+        f"SELECT count(*), coalesce(sum({BYTES}), 0) FROM @retained WHERE until_ns > 0 AND until_ns <= :now_ns",
+        now_ns=sql.now_ns,
+    )
     if not number:
         return False
     sql.run("DELETE FROM @retained WHERE until_ns > 0 AND until_ns <= :now_ns", now_ns=sql.now_ns)
@@ -196,7 +201,7 @@ def _fits(sql: Sql, asked: PutMessage) -> bool:
 
 def _size_of(sql: Sql, topic: bytes) -> int | None:
     """Bytes of the message of the topic; None: it has none."""
-    found = read_one(sql, KNOWN, topic=topic)
+    found = read_one(sql, f"SELECT {BYTES} FROM @retained WHERE topic = :topic", topic=topic)
     return None if found is None else int(found[0])
 
 
@@ -207,7 +212,11 @@ def find_retained(sql: Sql, topic_filter: str) -> list[RetainedMessage]:
     size = 0
     for begin in range(0, len(topics), PIECE):
         for topic, payload, head, qos, until_ns in all_of(
-            sql, MESSAGES, topics[begin : begin + PIECE], now_ns=sql.now_ns
+            sql,
+            "SELECT topic, payload, head, qos, until_ns FROM @retained WHERE topic IN ({keys})"
+            " AND (until_ns = 0 OR until_ns > :now_ns) ORDER BY topic",
+            topics[begin : begin + PIECE],
+            now_ns=sql.now_ns,
         ):
             marked = add_headers(None if head is None else bytes(head), {FROM_STORE: b""})
             left_ms = -(-(until_ns - sql.now_ns) // MS) if until_ns else None
@@ -224,7 +233,15 @@ def _find_topics(sql: Sql, topic_filter: str) -> Iterator[bytes]:
     matches = compile_filter(topic_filter).fullmatch
     first, last = _range_of(topic_filter)
     while True:
-        found = sql.all(TOPICS, first=first, last=last, now_ns=sql.now_ns, most=TOPICS_MAX)
+        found = sql.all(
+            "SELECT topic FROM @retained WHERE topic >= :first AND topic < :last AND (until_ns = 0 OR until_ns"
+            " > :now_ns)"
+            " ORDER BY topic LIMIT :most",
+            first=first,
+            last=last,
+            now_ns=sql.now_ns,
+            most=TOPICS_MAX,
+        )
         topics = [bytes(topic) for (topic,) in found]
         yield from filter(matches, topics)
         if len(topics) < TOPICS_MAX:
@@ -254,33 +271,27 @@ def _range_of(topic_filter: str) -> tuple[bytes, bytes]:
 UNFINISHED_MAX: Final = 100
 """Rows whose messages are read at once to be finished."""
 
-KEEP: Final = "INSERT INTO @received VALUES (:session, :packet, :message) ON CONFLICT DO NOTHING"
-RELEASE: Final = "DELETE FROM @received WHERE session = :session AND packet = :packet"
-PACKETS: Final = "SELECT packet, message FROM @received WHERE session = :session ORDER BY packet"
 PUT_OPEN_ROWS: Final = (
     "INSERT INTO @fan_out VALUES (:message, :session, :filter, :qos, :until_ns, :time_ns, :topic)"
     " ON CONFLICT DO NOTHING"
 )
-TO_STORE: Final = "SELECT message, filter FROM @fan_out WHERE message IN ({keys}) AND session = :session"
-STORED: Final = "DELETE FROM @fan_out WHERE message = :message AND session = :session AND filter = :filter"
-UNFINISHED: Final = (
-    "SELECT fan_out.message, fan_out.session, fan_out.filter, fan_out.qos, fan_out.until_ns, messages.topic,"
-    " messages.payload, messages.head, fan_out.time_ns FROM @fan_out AS fan_out JOIN @messages AS messages"
-    " ON messages.id = fan_out.message WHERE fan_out.message IN ({keys})"
-    " ORDER BY fan_out.message, fan_out.session, fan_out.filter"
-)
-OLD: Final = f"SELECT message FROM @fan_out WHERE time_ns <= :time_ns ORDER BY time_ns, message LIMIT {UNFINISHED_MAX}"
 
 
 def keep_packet(sql: Sql, packet: PublisherPacket, message: str) -> bool:
     """Keep the id; whether it was not kept yet."""
     values = {"session": packet.session.encode(), "packet": packet.packet, "message": message.encode()}
-    return bool(sql.count(KEEP, **values))
+    return bool(
+        sql.count("INSERT INTO @received VALUES (:session, :packet, :message) ON CONFLICT DO NOTHING", **values)
+    )
 
 
 def release_packet(sql: Sql, packet: PublisherPacket) -> None:
     """Keep the id no more."""
-    sql.run(RELEASE, session=packet.session.encode(), packet=packet.packet)
+    sql.run(
+        "DELETE FROM @received WHERE session = :session AND packet = :packet",
+        session=packet.session.encode(),
+        packet=packet.packet,
+    )
 
 
 def put_fan_out(sql: Sql, messages: Iterable[tuple[PutMessage, Routes]]) -> None:
@@ -309,7 +320,12 @@ def drop_retained_rows(sql: Sql, topic: bytes) -> None:
 
 def read_open_rows(sql: Sql, session: bytes, rows: Sequence[Queued]) -> set[OpenRow]:
     """Those that are still to be stored for the session of the messages of these rows."""
-    found = all_of(sql, TO_STORE, [row.message.encode() for row in rows], session=session)
+    found = all_of(
+        sql,
+        "SELECT message, filter FROM @fan_out WHERE message IN ({keys}) AND session = :session",
+        [row.message.encode() for row in rows],
+        session=session,
+    )
     return {(message.decode(), topic_filter.decode()) for message, topic_filter in found}
 
 
@@ -317,18 +333,26 @@ def note_stored(sql: Sql, session: bytes, rows: Iterable[Queued]) -> None:
     """These rows are stored in this transaction."""
     for row in rows:
         for one in unfold_row(row):
-            sql.run(STORED, message=one.message.encode(), session=session, filter=one.filter.encode())
+            sql.run(
+                "DELETE FROM @fan_out WHERE message = :message AND session = :session AND filter = :filter",
+                message=one.message.encode(),
+                session=session,
+                filter=one.filter.encode(),
+            )
 
 
 def read_packets(sql: Sql, session: bytes) -> PacketsFound:
     """What the client of the session has not released, and what of it is unfinished."""
-    found = sql.all(PACKETS, session=session)
+    found = sql.all("SELECT packet, message FROM @received WHERE session = :session ORDER BY packet", session=session)
     return PacketsFound(tuple(packet for packet, _ in found), _read(sql, [bytes(message) for _, message in found]))
 
 
 def read_unfinished(sql: Sql, age_ms: int) -> tuple[UnfinishedMessage, ...]:
     """Messages that nobody has finished for so long."""
-    found = sql.all(OLD, time_ns=sql.now_ns - age_ms * MS)
+    found = sql.all(
+        f"SELECT message FROM @fan_out WHERE time_ns <= :time_ns ORDER BY time_ns, message LIMIT {UNFINISHED_MAX}",
+        time_ns=sql.now_ns - age_ms * MS,
+    )
     return _read(sql, list({bytes(message): None for (message,) in found}))
 
 
@@ -336,7 +360,14 @@ def _read(sql: Sql, messages: Sequence[bytes]) -> tuple[UnfinishedMessage, ...]:
     """In the order in which they were published: of one transaction ids of one node count up."""
     found: dict[str, UnfinishedMessage] = {}
     places: dict[str, tuple[int, int, str]] = {}
-    for message, session, topic_filter, qos, until_ns, *payload, time_ns in all_of(sql, UNFINISHED, messages):
+    for message, session, topic_filter, qos, until_ns, *payload, time_ns in all_of(
+        sql,
+        "SELECT fan_out.message, fan_out.session, fan_out.filter, fan_out.qos, fan_out.until_ns, messages.topic,"
+        " messages.payload, messages.head, fan_out.time_ns FROM @fan_out AS fan_out JOIN @messages AS messages"
+        " ON messages.id = fan_out.message WHERE fan_out.message IN ({keys})"
+        " ORDER BY fan_out.message, fan_out.session, fan_out.filter",
+        messages,
+    ):
         name, route = message.decode(), Route(session.decode(), topic_filter.decode(), qos, until_ns)
         known = found.get(name) or UnfinishedMessage(name, to_payload(payload), ())
         found[name] = known._replace(routes=(*known.routes, route))

@@ -68,25 +68,6 @@ TABLES: Final = ("taken", "packets", "queued")
 
 STATUS: Final = {status: status.value.encode() for status in InFlightStatus}
 
-PUT_TAKEN: Final = (
-    "INSERT INTO @taken VALUES (:session, :writer, :epoch, :number)"
-    " ON CONFLICT (session, writer) DO UPDATE SET epoch = excluded.epoch, number = excluded.number"
-)
-PUT_PACKET: Final = (
-    "INSERT INTO @packets VALUES (:session, :packet, :place, :status, :number, :message, :filter, :qos,"
-    " :until_ns) ON CONFLICT (session, packet) DO UPDATE SET place = excluded.place, status = excluded.status,"
-    " number = excluded.number, message = excluded.message, filter = excluded.filter, qos = excluded.qos,"
-    " until_ns = excluded.until_ns"
-)
-DELETE_PACKETS: Final = "DELETE FROM @packets WHERE session = :session AND packet BETWEEN :first AND :last"
-QUEUED_ENDS: Final = (
-    "SELECT coalesce((SELECT min(place) FROM @queued WHERE session = :session), 0),"
-    " coalesce((SELECT max(place) FROM @queued WHERE session = :session), -1)"
-)
-DELETE_QUEUED: Final = "DELETE FROM @queued WHERE session = :session AND place < :first"
-WRITE_REVISION: Final = "UPDATE @sessions SET revision = revision + 1, places = :places WHERE session = :session"
-PUT_QUEUED: Final = "INSERT INTO @queued VALUES (:session, :place, :number, :message, :filter, :qos, :until_ns)"
-
 
 def read_state(sql: Sql, session: bytes, client: str) -> SessionState:
     """The state of a session that is there."""
@@ -129,16 +110,35 @@ def write_change(sql: Sql, session: bytes, change: StateChange, rows: list[Packe
     """What a commit changes, but for packets that begin with what is over; `rows` of all its packets, if they were made
     before."""
     taken = sorted(change.taken.items())
-    sql.put_many(PUT_TAKEN, [(session, writer.encode(), epoch, number) for writer, (epoch, number) in taken])
+    sql.put_many(
+        "INSERT INTO @taken VALUES (:session, :writer, :epoch, :number)"
+        " ON CONFLICT (session, writer) DO UPDATE SET epoch = excluded.epoch, number = excluded.number",
+        [(session, writer.encode(), epoch, number) for writer, (epoch, number) in taken],
+    )
     for first, last in runs_of_numbers(change.ended):
-        sql.run(DELETE_PACKETS, session=session, first=first, last=last)
+        sql.run(
+            "DELETE FROM @packets WHERE session = :session AND packet BETWEEN :first AND :last",
+            session=session,
+            first=first,
+            last=last,
+        )
     packets = change.list_packets(sql.aged_ns)
     if rows is None or len(rows) != len(packets):
         rows = list_packet_rows(session, packets)
-    sql.put_many(PUT_PACKET, rows)
+    sql.put_many(
+        "INSERT INTO @packets VALUES (:session, :packet, :place, :status, :number, :message, :filter, :qos,"
+        " :until_ns) ON CONFLICT (session, packet) DO UPDATE SET place = excluded.place, status = excluded.status,"
+        " number = excluded.number, message = excluded.message, filter = excluded.filter, qos = excluded.qos,"
+        " until_ns = excluded.until_ns",
+        rows,
+    )
     if change.dequeued or change.queued:
         _write_queued(sql, session, change)
-    sql.run(WRITE_REVISION, session=session, places=change.places)
+    sql.run(
+        "UPDATE @sessions SET revision = revision + 1, places = :places WHERE session = :session",
+        session=session,
+        places=change.places,
+    )
 
 
 def delete_state(sql: Sql, session: bytes) -> None:
@@ -160,11 +160,20 @@ def runs_of_numbers(numbers: Iterable[int]) -> list[tuple[int, int]]:
 
 def _write_queued(sql: Sql, session: bytes, change: StateChange) -> None:
     """Some are gone from the front, some have come at the end."""
-    ((first, last),) = sql.all(QUEUED_ENDS, session=session)
+    ((first, last),) = sql.all(
+        "SELECT coalesce((SELECT min(place) FROM @queued WHERE session = :session), 0),"
+        " coalesce((SELECT max(place) FROM @queued WHERE session = :session), -1)",
+        session=session,
+    )
     if change.dequeued:
-        sql.run(DELETE_QUEUED, session=session, first=first + change.dequeued)
+        sql.run(
+            "DELETE FROM @queued WHERE session = :session AND place < :first",
+            session=session,
+            first=first + change.dequeued,
+        )
     sql.put_many(
-        PUT_QUEUED, [(session, place, *_row(row)) for place, row in enumerate(change.queued, last + 1)]
+        "INSERT INTO @queued VALUES (:session, :place, :number, :message, :filter, :qos, :until_ns)",
+        [(session, place, *_row(row)) for place, row in enumerate(change.queued, last + 1)]
     )  # fmt: skip
 
 

@@ -59,25 +59,19 @@ def _of_rows(many: ManyRows, is_shared: tuple[bool, ...], count: int) -> str:
 
 
 TIME: Final = "SELECT time_ns, ahead_ns, stopped_ns FROM store"
-STAMP: Final = "UPDATE store SET time_ns = ?, ahead_ns = ?, stopped_ns = ?"
-
-
-BOOT: Final = "CREATE TABLE IF NOT EXISTS boot (place INTEGER PRIMARY KEY, id TEXT NOT NULL, lead_ns INTEGER NOT NULL)"
-LEAD: Final = "SELECT lead_ns FROM boot WHERE id = ?"
-NOTE_LEAD: Final = "INSERT OR REPLACE INTO boot VALUES (0, ?, ?)"
 
 
 def read_lead(connection: sqlite3.Connection, watch: TimeWatch) -> None:
     """Tell a watch that begins what an earlier process of the same boot knew."""
     if watch.is_new and watch.boot:
-        for (lead_ns,) in connection.execute(LEAD, (watch.boot,)):
+        for (lead_ns,) in connection.execute("SELECT lead_ns FROM boot WHERE id = ?", (watch.boot,)):
             watch.begin(lead_ns)
 
 
 def note_lead(connection: sqlite3.Connection, watch: TimeWatch) -> None:
     """Note it for later processes of this boot."""
     for lead_ns in watch.take_lead():
-        connection.execute(NOTE_LEAD, (watch.boot, lead_ns))
+        connection.execute("INSERT OR REPLACE INTO boot VALUES (0, ?, ?)", (watch.boot, lead_ns))
 
 
 class SqliteSql:
@@ -106,7 +100,10 @@ class SqliteSql:
             read_lead(connection, watch)
             found = watch.commit(known, clock_ns)
             note_lead(connection, watch)
-        connection.execute(STAMP, (found.time_ns, found.ahead_ns, found.stopped_ns))
+        connection.execute(
+            "UPDATE store SET time_ns = ?, ahead_ns = ?, stopped_ns = ?",
+            (found.time_ns, found.ahead_ns, found.stopped_ns),
+        )
         return cls(connection, found.time_ns, found.age_limit_ns(found.time_ns), found.time_ns)
 
     @classmethod
@@ -201,7 +198,10 @@ class SqliteSessions:
         durability: Durability = Durability.PROCESS,
     ) -> None:
         def agree(connection: sqlite3.Connection) -> None:
-            connection.execute(BOOT)
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS boot (place INTEGER PRIMARY KEY, id TEXT NOT NULL, lead_ns INTEGER"
+                " NOT NULL)"
+            )
             connection.execute("UPDATE store SET identity = ? WHERE identity IS NULL", (identity,))
 
         self._database = SqliteDatabase(path, SQLITE, busy_s, clock, agree, durability)

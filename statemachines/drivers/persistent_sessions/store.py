@@ -100,7 +100,6 @@ CHECK: Final = (
     "SELECT store.identity, coalesce(nodes.life, 0), coalesce(nodes.batch, 0) FROM @store AS store"
     " LEFT JOIN @nodes AS nodes ON nodes.name = :name"
 )
-WRITE_BATCH: Final = "UPDATE @nodes SET batch = :batch WHERE name = :name"
 READS: Final = (*MACHINE_READS, *HOST_READS, *COLLECTOR_READS, *OPERATOR_READS)
 STATELESS: Final = {**LIFE, **COLLECTOR}
 """What is answered from the tables alone."""
@@ -426,7 +425,7 @@ class SessionStore:
             if committed != batch - 1:
                 raise self._is_other(f"knows batch {committed} of {life.node}, which has sent {batch - 1}")
             answers = self._answer_by_kind(sql, requests) if is_shared else self._answers(sql, requests)
-            sql.run(WRITE_BATCH, batch=batch, name=life.node.encode())
+            sql.run("UPDATE @nodes SET batch = :batch WHERE name = :name", batch=batch, name=life.node.encode())
             self._tried = (batch, answers)
         self._host.settle()
         return answers
