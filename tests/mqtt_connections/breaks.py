@@ -20,9 +20,9 @@ from statemachines.drivers.persistent_sessions import (
     session_server,
 )
 from statemachines.drivers.persistent_sessions.group_membership import GroupMembership
-from statemachines.drivers.persistent_sessions.group_rows import GroupMatcher, GroupSharing
-from statemachines.drivers.persistent_sessions.host_request import PacketsFound
+from statemachines.drivers.persistent_sessions.group_rows import DeclareGroup, GroupMatcher, GroupSharing
 from statemachines.drivers.persistent_sessions.host_requests import HostRequests
+from statemachines.drivers.persistent_sessions.route_rows import PacketsFound, ReadPackets
 from statemachines.mqtt_codec import byte_field, packet_rule, topic_rule
 from statemachines.mqtt_connections import connection_actions
 from statemachines.mqtt_connections.takeover_limit import TakeoverLimit
@@ -37,12 +37,12 @@ BREAKS = {
     "MQ-105": swap(packet_rule, "is_shared_filter", lambda topic_filter: False),
     "MQ-106": swap(topic_rule, "_find_broken_statement", lambda topic_filter: ""),
     "MQ-107": swap(mqtt_session, "is_shared", lambda topic_filter: False),
-    "MQ-108": swap(host_requests, "declare_group", lambda sql, asked, is_known: ""),
-    "MQ-109": swap(host_requests, "age_group", lambda idle_ns, is_subscribed, now_ns, expiry_ms: idle_ns),
+    "MQ-108": swap(DeclareGroup, "answer", lambda self, sql, routes: ""),
+    "MQ-109": swap(group_rows, "age_group", lambda idle_ns, is_subscribed, now_ns, expiry_ms: idle_ns),
     "MQ-110": swap(group_membership, "split_terms", lambda payload: (payload, group_membership.SharedTerms())),
     "MQ-111": swap(GroupSharing, "_choose_member", lambda self, topic_filter: []),
     "MQ-112": swap(DeadLetters, "note_delivery", lambda self, message: None),
-    "MQ-120": swap(host_requests, "read_packets", lambda sql, session: PacketsFound((), ())),
+    "MQ-120": swap(ReadPackets, "answer", lambda self, sql, routes: PacketsFound((), ())),
     "MQ-121": swap(mqtt_session, "build_will", lambda will, identity: None),
     "MQ-122": swap(life_requests, "settle_wills", lambda sql, session: None),
     "MQ-123": swap(host_requests, "choose_routes", tuple),

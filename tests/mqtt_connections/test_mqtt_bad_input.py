@@ -20,7 +20,7 @@ from statemachines.drivers.mqtt_connections.mqtt_node import ACCEPTED_MAX
 from statemachines.drivers.mqtt_connections.packet_budget import PACKETS_MAX
 from statemachines.drivers.persistent_sessions import SessionNode, host_requests, route_rows
 from statemachines.drivers.persistent_sessions import store as store_module
-from statemachines.drivers.persistent_sessions.host_request import FrontSubscribed
+from statemachines.drivers.persistent_sessions.route_rows import FrontSubscribed
 from statemachines.drivers.unfinished_frames import UnfinishedFrames
 from statemachines.kernel import ConfigurationError
 from statemachines.mqtt_codec import (

@@ -8,12 +8,12 @@ import pytest
 from exchanges import open_scene
 from mqtt_socket import mqtt_node
 
-from statemachines.drivers.persistent_sessions.host_request import SubscribeFront
 from statemachines.drivers.persistent_sessions.node_messages import (
     RECEIVERS_BYTES_MAX,
     DirectMessage,
     split_receivers,
 )
+from statemachines.drivers.persistent_sessions.route_rows import SubscribeFront
 from statemachines.drivers.persistent_sessions.session_server import HELD_MAX
 from statemachines.kernel import RemoteProtocolError
 from statemachines.persistent_sessions.life_times import LifeTimes

@@ -9,8 +9,8 @@ from exchanges import open_scene
 
 from statemachines.drivers.mqtt_connections.message_properties import SubscriptionOptions, read_message, write_head
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
-from statemachines.drivers.persistent_sessions.host_request import PublisherPacket, PutMessage
 from statemachines.drivers.persistent_sessions.operator_requests import KickClient
+from statemachines.drivers.persistent_sessions.route_rows import PublisherPacket, PutMessage
 from statemachines.drivers.persistent_sessions.upkeep import WillSender
 from statemachines.mqtt_codec import PacketProperties, PublishPacket
 from statemachines.persistent_sessions.message import Delivered

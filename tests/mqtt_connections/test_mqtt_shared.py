@@ -9,13 +9,9 @@ from exchanges import open_scene
 
 from statemachines.drivers.persistent_sessions import host_requests
 from statemachines.drivers.persistent_sessions.group_host import Groups
-from statemachines.drivers.persistent_sessions.host_request import (
-    Page,
-    PutMessage,
-    ReadPayloads,
-    ReadReturned,
-    StoreRows,
-)
+from statemachines.drivers.persistent_sessions.group_rows import ReadReturned
+from statemachines.drivers.persistent_sessions.host_requests import ReadPayloads
+from statemachines.drivers.persistent_sessions.machine_requests import Page, StoreRows
 from statemachines.drivers.persistent_sessions.payloads import (
     Payload,
     SharedOrigin,
@@ -23,6 +19,7 @@ from statemachines.drivers.persistent_sessions.payloads import (
     add_terms,
     split_terms,
 )
+from statemachines.drivers.persistent_sessions.route_rows import PutMessage
 from statemachines.mqtt_codec import PubackPacket, PublishPacket
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import PutRows, RowStored

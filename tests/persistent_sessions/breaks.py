@@ -29,6 +29,7 @@ from statemachines.drivers.persistent_sessions import (
     postgres,
     request_batch,
     request_queue,
+    route_rows,
     route_trie,
     session_metrics,
     session_node,
@@ -41,13 +42,14 @@ from statemachines.drivers.persistent_sessions import (
 )
 from statemachines.drivers.persistent_sessions.client_connection import ClientRights
 from statemachines.drivers.persistent_sessions.group_membership import GroupMembership
-from statemachines.drivers.persistent_sessions.group_rows import GroupMatcher
+from statemachines.drivers.persistent_sessions.group_rows import DeclareGroup, GroupMatcher
 from statemachines.drivers.persistent_sessions.machine_requests import PayloadBound
 from statemachines.drivers.persistent_sessions.node_link import NodeGuide
 from statemachines.drivers.persistent_sessions.node_messages import NODE
 from statemachines.drivers.persistent_sessions.outbox import UnstoredMessages
 from statemachines.drivers.persistent_sessions.postgres import PostgresSessions
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
+from statemachines.drivers.persistent_sessions.route_rows import ReadUnfinished
 from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.persistent_sessions.session_row import SessionRow
@@ -302,7 +304,7 @@ BREAKS = {
     "PS-265": swap(life_requests, "return_messages", lambda sql, session: None),
     "PS-470": swap(group_rows, "_take", lambda sql, origin: True),
     "PS-471": swap(life_requests, "return_messages", lambda sql, session: None),
-    "PS-472": swap(host_requests, "declare_group", lambda sql, asked, is_known: ""),
+    "PS-472": swap(DeclareGroup, "answer", lambda self, sql, routes: ""),
     "PS-266": swap(host_requests, "is_current", lambda sql, asked: True),
     "PS-675": swap(store, "FrontSubscribed", str),
     "PS-267": swap(client_requests, "Refused", lambda n, why: Subscribed(n)),
@@ -328,8 +330,8 @@ BREAKS = {
     "PS-333": swap(node_link, "Farewell", Subscribed),
     "PS-440": swap(SessionRow, "ends_for_front", False),
     "PS-441": swap(host_requests, "put_retained", lambda sql, asked: None),
-    "PS-442": swap(host_requests, "find_retained", lambda sql, topic_filter: []),
-    "PS-443": swap(host_requests, "put_options", lambda sql, session, topic_filter, options: None),
+    "PS-442": swap(route_rows, "find_retained", lambda sql, topic_filter: []),
+    "PS-443": swap(route_rows, "put_options", lambda sql, session, topic_filter, options: None),
     "PS-450": swap(PermissionFile, "is_allowed", lambda self, identity, action, client_id, topic: True),
     "PS-451": swap(Authority, "_take", lambda self, is_allowed, asked, take: take(True)),
     "PS-452": swap(topic_filter, "_contains_levels", lambda outer, inner: True),
@@ -359,7 +361,7 @@ BREAKS = {
     "PS-735": swap(complaint_log, "REPEAT_S", 0.0),
     "PS-464": swap(TimeWatch, "_say_unused", lambda self, *_: None),
     "PS-476": swap(host_requests, "is_current", lambda sql, asked: True),
-    "PS-477": swap(host_requests, "read_unfinished", lambda sql, age_ms: ()),
+    "PS-477": swap(ReadUnfinished, "answer", lambda self, sql, routes: ()),
     "PS-478": swap(life_requests, "settle_wills", lambda sql, session: None),
     "PS-525": swap(life_requests, "is_connected", lambda sql, found: True),
     "PS-526": swap(SessionServer, "_is_revoked", lambda self, message: False),
@@ -371,7 +373,7 @@ BREAKS = {
     "PS-401": wrap(writer_actions, "send_stored", tells_of_the_first),
     "PS-402": wrap(writer_actions, "number_rows", lambda number: lambda *given: number(*given)[:1]),
     "PS-403": wrap(machine_requests, "put_ranges", stores_the_first),
-    "PS-404": swap(host_requests, "has_room", lambda sql, session, topic_filter: True),
+    "PS-404": swap(route_rows, "FILTERS_MAX", 10**9),
     "PS-481": wrap(
         waiting_messages, "_bound", lambda bound: lambda row, since_ns: bound(row, since_ns) if since_ns is None else 0
     ),

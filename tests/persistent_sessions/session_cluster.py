@@ -6,7 +6,7 @@ import asyncio
 from collections import defaultdict, deque
 from typing import ClassVar
 
-from statemachines.drivers.persistent_sessions.host_request import PutMessage, Subscribe
+from statemachines.drivers.persistent_sessions.route_rows import PutMessage, Subscribe
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import Ask, Send, Tell, node_of
 from statemachines.persistent_sessions.message import Publish, Pubrel

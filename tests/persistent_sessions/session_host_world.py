@@ -11,7 +11,7 @@ from random import Random
 from process_twins import Twins
 from session_cluster import MS, Cluster
 
-from statemachines.drivers.persistent_sessions.host_request import Subscribe
+from statemachines.drivers.persistent_sessions.route_rows import Subscribe
 from statemachines.kernel import Map, ProcessRunner, fresh
 from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.life_record import CONNECTED, LifeRecord

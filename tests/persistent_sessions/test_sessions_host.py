@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from session_cluster import Cluster
 
-from statemachines.drivers.persistent_sessions.host_request import ReadPayloads
+from statemachines.drivers.persistent_sessions.host_requests import ReadPayloads
 from statemachines.kernel import Map, RemoteProtocolError
 from statemachines.persistent_sessions.claims import Claims, SessionClaim
 from statemachines.persistent_sessions.collector_record import RoundEnded

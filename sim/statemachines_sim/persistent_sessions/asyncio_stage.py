@@ -30,9 +30,10 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.drivers.lives import begin_log, node_number
-from statemachines.drivers.persistent_sessions.host_request import Beat, PutMessage, Subscribe
+from statemachines.drivers.persistent_sessions.host_requests import Beat
 from statemachines.drivers.persistent_sessions.node_messages import NODE, PROTOCOL
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
+from statemachines.drivers.persistent_sessions.route_rows import PutMessage, Subscribe
 from statemachines.drivers.persistent_sessions.sql import UNDELIVERED
 from statemachines.drivers.persistent_sessions.store import SessionStore, open_session_store
 from statemachines.drivers.port import Feed

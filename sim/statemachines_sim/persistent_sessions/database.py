@@ -18,8 +18,8 @@ from random import Random
 from typing import Any, TypeVar
 from weakref import finalize
 
-from statemachines.drivers.persistent_sessions.host_request import HostRequest, ReadPage
-from statemachines.drivers.persistent_sessions.sql import SQLITE, TimeWatch
+from statemachines.drivers.persistent_sessions.machine_requests import ReadPage
+from statemachines.drivers.persistent_sessions.sql import SQLITE, StoreRequest, TimeWatch
 from statemachines.drivers.persistent_sessions.sqlite import TIME, SqliteSql, SqliteTransaction
 from statemachines.drivers.persistent_sessions.store import SessionStore, StoredLife
 from statemachines.drivers.sql.sqlite import Transaction
@@ -127,7 +127,7 @@ def run_at_once(work: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("it waits")
 
 
-Asked = Request | HostRequest
+Asked = Request | StoreRequest[Any]
 
 CLOCK = Tolerance(drift_ppm=100_000, jump_ns=5 * S)
 """Leases count by the clock of the database: one that leaps makes owners and nodes dead for a moment."""

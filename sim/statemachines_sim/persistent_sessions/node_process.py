@@ -16,10 +16,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from statemachines.drivers.persistent_sessions.host_request import Beat, HostRequest, Look, ReadNodes
+from statemachines.drivers.persistent_sessions.host_requests import Beat, Look, ReadNodes
 from statemachines.drivers.persistent_sessions.node_messages import NodeMessage
 from statemachines.drivers.persistent_sessions.request_queue import BATCH_MAX, Taker
 from statemachines.drivers.persistent_sessions.session_server import SessionServer
+from statemachines.drivers.persistent_sessions.sql import StoreRequest
 from statemachines.drivers.persistent_sessions.store import Asked, StoredLife, is_read
 from statemachines.drivers.persistent_sessions.upkeep import LagMonitor
 from statemachines.kernel import (
@@ -88,7 +89,7 @@ class DatabaseQueue:
         self._waiting.append((request, take))
         self._go_on()
 
-    def give_first(self, request: HostRequest, take: Taker) -> None:
+    def give_first(self, request: StoreRequest[Any], take: Taker) -> None:
         """The same, ahead of whatever waits."""
         self._waiting.appendleft((request, take))
         self._go_on()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from statemachines.drivers.persistent_sessions.host_request import Page, PutMessage, ReadPage, StoreRows
+from statemachines.drivers.persistent_sessions.machine_requests import Page, ReadPage, StoreRows
+from statemachines.drivers.persistent_sessions.route_rows import PutMessage
 from statemachines.drivers.persistent_sessions.sql import UNDELIVERED
 from statemachines.kernel import Answer, BrokenProperty
 from statemachines.persistent_sessions.collector_request import (

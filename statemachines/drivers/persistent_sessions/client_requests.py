@@ -13,21 +13,7 @@ from msgspec.structs import replace
 
 from statemachines.drivers.message_head import decode_head
 from statemachines.drivers.persistent_sessions.client_connection import NOT_ALLOWED, ClientConnection, Tell
-from statemachines.drivers.persistent_sessions.host_request import (
-    FrontSubscribed,
-    PacketsFound,
-    PublisherPacket,
-    PutMessage,
-    ReadOptions,
-    ReadPackets,
-    ReadStoreTime,
-    ReleasePacket,
-    RetainedFull,
-    Routes,
-    Subscribe,
-    SubscribeFront,
-    Unsubscribe,
-)
+from statemachines.drivers.persistent_sessions.host_requests import ReadStoreTime
 from statemachines.drivers.persistent_sessions.node_messages import (
     FrontPublish,
     FrontSubscribe,
@@ -41,7 +27,21 @@ from statemachines.drivers.persistent_sessions.node_messages import (
 from statemachines.drivers.persistent_sessions.outbox import UnstoredMessage, UnstoredMessages
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
-from statemachines.drivers.persistent_sessions.route_rows import FILTERS_MAX
+from statemachines.drivers.persistent_sessions.route_rows import (
+    FILTERS_MAX,
+    FrontSubscribed,
+    PacketsFound,
+    PublisherPacket,
+    PutMessage,
+    ReadOptions,
+    ReadPackets,
+    ReleasePacket,
+    RetainedFull,
+    Routes,
+    Subscribe,
+    SubscribeFront,
+    Unsubscribe,
+)
 from statemachines.drivers.persistent_sessions.route_trie import check_private, is_for_owner, is_for_session
 from statemachines.drivers.topic import check_filter, check_topic_text, is_shared
 from statemachines.kernel import ConfigurationError

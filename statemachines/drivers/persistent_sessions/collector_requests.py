@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.drivers.persistent_sessions.host_request import DropRows
+from statemachines.drivers.persistent_sessions.host_requests import DropRows
 from statemachines.drivers.persistent_sessions.life_requests import abandon
 from statemachines.drivers.persistent_sessions.request_batch import runs_of
 from statemachines.drivers.persistent_sessions.session_row import SessionRow
@@ -227,8 +227,6 @@ TAGS: Final = {
 }
 TAG_OF: Final = {number: tag for tag, number in TAGS.items()}
 
-READS: Final = (ReadClients, ReadRows, ReadMessages)
-"""What changes nothing."""
 
 _CLIENTS: Final = (
     "SELECT clients.client, clients.holder, clients.until_ns, sessions.session, sessions.connection,"

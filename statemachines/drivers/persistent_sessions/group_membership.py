@@ -24,19 +24,15 @@ from typing import Any, Final, NamedTuple, SupportsIndex, overload
 
 from statemachines.drivers.clock import Clock, steady_ns
 from statemachines.drivers.persistent_sessions.group_host import Groups
-from statemachines.drivers.persistent_sessions.host_request import (
+from statemachines.drivers.persistent_sessions.group_rows import (
     CountWaiting,
     DeclareGroup,
     ForgetGroup,
-    FrontSubscribed,
     ListIdleGroups,
-    PutCarried,
     ReadGroups,
     ReadReturned,
-    ReadStoreTime,
-    Subscribe,
-    SubscribeFront,
 )
+from statemachines.drivers.persistent_sessions.host_requests import PutCarried, ReadStoreTime
 from statemachines.drivers.persistent_sessions.outbox import UnstoredMessage, UnstoredMessages
 from statemachines.drivers.persistent_sessions.payloads import (
     PAYLOAD_MAX,
@@ -47,6 +43,7 @@ from statemachines.drivers.persistent_sessions.payloads import (
     split_terms,
 )
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
+from statemachines.drivers.persistent_sessions.route_rows import FrontSubscribed, Subscribe, SubscribeFront
 from statemachines.drivers.shared_subscriptions.deliveries import Delivered, Deliveries
 from statemachines.drivers.shared_subscriptions.groups import destroy
 from statemachines.kernel import Answer, Ask, ConfigurationError, Effect, Event, GaplessError, Node, Request, Tell

@@ -13,17 +13,32 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from statemachines.drivers.clock import steady_ns
-from statemachines.drivers.persistent_sessions.host_request import PutMessage, Routes
 from statemachines.drivers.persistent_sessions.payloads import (
     Payload,
     SharedOrigin,
     SharedTerms,
     add_terms,
     name_group,
+    spell_group,
     to_payload,
 )
-from statemachines.drivers.persistent_sessions.route_trie import TOPIC_MAX, Route, RouteTrie
-from statemachines.drivers.persistent_sessions.sql import UNDELIVERED, Sql, all_of, read_number, read_one
+from statemachines.drivers.persistent_sessions.route_rows import (
+    PutMessage,
+    Routes,
+)
+from statemachines.drivers.persistent_sessions.route_trie import (
+    TOPIC_MAX,
+    Route,
+    RouteTrie,
+)
+from statemachines.drivers.persistent_sessions.sql import (
+    UNDELIVERED,
+    Sql,
+    StoreRequest,
+    all_of,
+    read_number,
+    read_one,
+)
 from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.shared_subscriptions.guest_streams import Version, check_storable
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
@@ -33,17 +48,122 @@ from statemachines.kernel import ConfigurationError
 from statemachines.persistent_sessions.in_flight_record import InFlightStatus
 from statemachines.persistent_sessions.request import PutRows
 from statemachines.persistent_sessions.shared_group import (
+    IS_ENDING,
     PublishWay,
+    age_group,
     choose_way,
     ends_at,
     goes_back,
     is_first_time,
+    is_kept,
     is_stored_now,
+    refuse_declaration,
 )
 from statemachines.shared_subscriptions.group_store import Properties
 from statemachines.shared_subscriptions.names import record_name
 from statemachines.shared_subscriptions.stream_store import parse_filter
 from statemachines.wire import quote_for_log
+
+PUT_DECLARED: Final = (
+    "INSERT INTO @declared_groups VALUES (:filter, :idle_ns)"
+    " ON CONFLICT (filter) DO UPDATE SET idle_ns = excluded.idle_ns"
+)
+"""Declared groups are those that only a front's subscriptions declared, and that end when nobody subscribes them."""
+
+
+class DeclareGroup(StoreRequest[str], frozen=True):
+    """A session is about to subscribe the filter of a group: keep the group, which ends when nobody subscribes it for
+    long, unless it is declared otherwise.  Answered with "", or why there may not be one more."""
+
+    session: str
+    filter: str
+
+    def answer(self, sql: Sql, routes: Any) -> str:
+        matcher: GroupMatcher | None = routes.matcher
+        if matcher is not None:
+            matcher.catch_up(sql)
+        is_known = matcher is not None and matcher.is_declared(self.filter)
+        group = name_group(self.filter)
+        its = read_one(sql, "SELECT idle_ns FROM @declared_groups WHERE filter = :filter", filter=group)
+        idle_ns = None if its is None else int(its[0])
+        others = set(group_filters(sql, self.session)) - {self.filter}
+        count = read_number(sql, "SELECT count(*) FROM @declared_groups")
+        refusal = refuse_declaration(idle_ns, is_known, len(others), count)
+        if not refusal and is_kept(idle_ns, is_known):
+            sql.run(PUT_DECLARED, filter=group, idle_ns=0)
+        return refusal
+
+
+class ListIdleGroups(StoreRequest[tuple[str, ...]], frozen=True):
+    """Which groups that only such subscriptions declared has no session subscribed for `expiry_ms`?  They count as
+    being destroyed from now on.  Answered with a tuple of their filters, and of those whose end was begun."""
+
+    expiry_ms: int
+
+    def answer(self, sql: Sql, routes: Any) -> tuple[str, ...]:
+        routes.catch_up(sql)
+        ages: dict[str, int] = {}
+        for group, idle_ns in sql.all("SELECT filter, idle_ns FROM @declared_groups ORDER BY filter"):
+            spellings = spell_group(bytes(group).decode())
+            is_subscribed = any(map(routes.trie.sessions_of, spellings))
+            ages[spellings[0]] = new_ns = age_group(idle_ns, is_subscribed, sql.now_ns, self.expiry_ms)
+            if new_ns != idle_ns:
+                sql.run(PUT_DECLARED, filter=group, idle_ns=new_ns)
+        return tuple(one for one, idle_ns in ages.items() if idle_ns == IS_ENDING)
+
+
+class ForgetGroup(StoreRequest[None], frozen=True):
+    """The group was destroyed: what is kept of it here goes, too."""
+
+    filter: str
+
+    def answer(self, sql: Sql, routes: Any) -> None:
+        for table in ("declared_groups", "carried", "returned"):
+            sql.run(f"DELETE FROM @{table} WHERE filter = :filter", filter=name_group(self.filter))
+
+
+class ReadReturned(StoreRequest[dict[str, list[tuple[str, Payload]]]], frozen=True):
+    """Messages of these groups that sessions which have ended never acknowledged; answered with group -> some of them,
+    as (id, message), the oldest first."""
+
+    groups: tuple[str, ...]
+
+    def answer(self, sql: Sql, routes: Any) -> dict[str, list[tuple[str, Payload]]]:
+        if read_one(sql, "SELECT 1 FROM @returned LIMIT 1") is None:
+            return {}
+        statement = (
+            "SELECT message, topic, payload, head FROM @returned WHERE filter = :filter"
+            f" ORDER BY time_ns, part LIMIT {RETURNED_MAX}"
+        )
+        found = {group: sql.all(statement, filter=group) for group in self.groups}
+        return {
+            group: [(message.decode(), to_payload(content)) for message, *content in its]
+            for group, its in found.items()
+            if its
+        }
+
+
+class ReadGroups(StoreRequest[tuple[str, ...]], frozen=True):
+    """Which filters of groups does the session subscribe?  Answered with a tuple of them."""
+
+    session: str
+
+    def answer(self, sql: Sql, routes: Any) -> tuple[str, ...]:
+        return group_filters(sql, self.session)
+
+
+class CountWaiting(StoreRequest[int], frozen=True):
+    """How many messages that came by this filter wait in the database, in no client's hands yet?  Answered with a
+    number, `most` at most; with that, too, where too many rows wait to be looked through."""
+
+    session: str
+    filter: str
+    most: int
+
+    def answer(self, sql: Sql, routes: Any) -> int:
+        count, is_all = _look_ahead(sql, self.session, self.filter, self.most)
+        return count if is_all else self.most
+
 
 FILTERS: Final = (
     "SELECT filter FROM @routes WHERE session = :session AND filter >= :first AND filter < :last AND gone = 0"
@@ -67,22 +187,15 @@ AHEAD: Final = (
 )
 
 
-def group_filters(sql: Sql, session: bytes) -> tuple[str, ...]:
+def group_filters(sql: Sql, session: str) -> tuple[str, ...]:
     """The filters of groups that it subscribes."""
     found = sql.all(FILTERS, session=session, first=b"$", last=b"%")
     return tuple(each.decode() for (each,) in found if is_shared(each.decode()))
 
 
-def count_waiting(sql: Sql, session: bytes, topic_filter: str, most: int) -> int:
-    """How many messages that came by this filter wait in the database, `most` at most; as many where so many rows wait
-    that they are not looked through."""
-    count, is_all = _look_ahead(sql, session, topic_filter, most)
-    return count if is_all else most
-
-
-def _look_ahead(sql: Sql, session: bytes, topic_filter: str, most: int) -> tuple[int, bool]:
+def _look_ahead(sql: Sql, session: str, topic_filter: str, most: int) -> tuple[int, bool]:
     """How many there are, `most` at most, and whether that is all of them."""
-    wanted = {"session": session, "filter": topic_filter.encode()}
+    wanted = {"session": session, "filter": topic_filter}
     count, looked = (
         read_number(sql, "SELECT count(*) FROM @queued WHERE session = :session AND filter = :filter", **wanted),
         LOOKED_MAX,
@@ -264,25 +377,6 @@ def _put_returned(sql: Sql, group: bytes, message: str, payload: Payload, terms:
         filter=group, time_ns=sql.now_ns, part=part, message=message.encode(), topic=kept.topic.encode(),
         payload=kept.data, head=kept.head,
     )  # fmt: skip
-
-
-def read_returned(sql: Sql, groups: Sequence[str]) -> dict[str, list[tuple[str, Payload]]]:
-    """Group -> its messages that came back, as (id, message), the oldest first."""
-    if read_one(sql, "SELECT 1 FROM @returned LIMIT 1") is None:
-        return {}
-    found = {
-        group: sql.all(
-            "SELECT message, topic, payload, head FROM @returned WHERE filter = :filter"
-            f" ORDER BY time_ns, part LIMIT {RETURNED_MAX}",
-            filter=group.encode(),
-        )
-        for group in groups
-    }
-    return {
-        group: [(message.decode(), to_payload(content)) for message, *content in its]
-        for group, its in found.items()
-        if its
-    }
 
 
 MEMBERS_MAX: Final = 200

@@ -1,138 +1,42 @@
-"""Host requests: everything in `host_request`, carried out in a transaction.
-
-Declared groups: those that only a front's subscriptions declared, and that end when nobody subscribes them.
-"""
+"""Host requests: what a node asks of its store beside its machines, and the routes by which its messages are stored."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
+
+import msgspec
+from msgspec.structs import asdict
 
 from statemachines.drivers.persistent_sessions.group_rows import (
     MESSAGES,
     GroupMatcher,
     GroupSharing,
-    count_waiting,
-    group_filters,
-    read_returned,
-)
-from statemachines.drivers.persistent_sessions.host_request import (
-    Beat,
-    CountWaiting,
-    DeclareGroup,
-    DropRows,
-    DropWill,
-    EndWills,
-    FindDueWills,
-    ForgetGroup,
-    FrontSubscribed,
-    HostRequest,
-    LagAnswer,
-    ListIdleGroups,
-    Look,
-    PutCarried,
-    PutMessage,
-    ReadFilters,
-    ReadGroups,
-    ReadNodes,
-    ReadOptions,
-    ReadPackets,
-    ReadPayloads,
-    ReadReturned,
-    ReadStoreTime,
-    ReadUnfinished,
-    ReleasePacket,
-    RetainedFull,
-    RetainedMessage,
-    Routes,
-    ShowMarker,
-    ShownMarker,
-    Subscribe,
-    SubscribeFront,
-    Unsubscribe,
-    WatchedSession,
 )
 from statemachines.drivers.persistent_sessions.life_requests import (
-    drop_will,
-    end_wills_of_nodes,
-    find_due,
     has_ended,
     take_will,
 )
-from statemachines.drivers.persistent_sessions.machine_requests import (
-    epoch_of,
-    is_current,
-    is_there,
-    put_marker,
-    to_queued,
-)
-from statemachines.drivers.persistent_sessions.node_messages import RetainHandling
-from statemachines.drivers.persistent_sessions.payloads import Payload, name_group, spell_group, to_payload
+from statemachines.drivers.persistent_sessions.machine_requests import decode_more
+from statemachines.drivers.persistent_sessions.payloads import Payload, to_payload
 from statemachines.drivers.persistent_sessions.route_rows import (
     FRONT,
-    drop_retained_rows,
-    find_retained,
-    has_room,
+    PUT_OPEN_ROWS,
+    PutMessage,
+    RetainedFull,
+    Routes,
     has_room_retained,
-    has_route,
-    keep_packet,
-    list_filters,
-    put_fan_out,
-    put_options,
+    put_messages,
     put_retained,
-    put_retained_rows,
-    put_route,
-    read_options,
-    read_packets,
-    read_unfinished,
-    release_packet,
-    remove_route,
 )
 from statemachines.drivers.persistent_sessions.route_trie import Route, RouteTrie, is_for_session, of_sessions
-from statemachines.drivers.persistent_sessions.sql import MARKER, UNDELIVERED, Sql, all_of, read_one
+from statemachines.drivers.persistent_sessions.session_row import is_current
+from statemachines.drivers.persistent_sessions.sql import UNDELIVERED, Sql, StoreRequest, all_of, read_one
 from statemachines.kernel import life_of
 from statemachines.persistent_sessions.fan_out import choose_routes, find_volatile, leave_out_absent
-from statemachines.persistent_sessions.shared_group import IS_ENDING, age_group, is_kept, refuse_declaration
+from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.times import MS
-
-PUT: Final = (
-    "INSERT INTO @declared_groups VALUES (:filter, :idle_ns)"
-    " ON CONFLICT (filter) DO UPDATE SET idle_ns = excluded.idle_ns"
-)
-
-
-def declare_group(sql: Sql, asked: DeclareGroup, is_known: bool) -> str:
-    """Why the group may not be declared; "": it may.  `is_known`: it is declared, by whomever."""
-    group = name_group(asked.filter).encode()
-    its = read_one(sql, "SELECT idle_ns FROM @declared_groups WHERE filter = :filter", filter=group)
-    idle_ns = None if its is None else int(its[0])
-    others = set(group_filters(sql, asked.session.encode())) - {asked.filter}
-    ((count,),) = sql.all("SELECT count(*) FROM @declared_groups")
-    refusal = refuse_declaration(idle_ns, is_known, len(others), count)
-    if not refusal and is_kept(idle_ns, is_known):
-        sql.run(PUT, filter=group, idle_ns=0)
-    return refusal
-
-
-def list_idle_groups(sql: Sql, asked: ListIdleGroups, trie: RouteTrie) -> tuple[str, ...]:
-    """The filters of groups that end now, and of those whose end was begun."""
-    ages: dict[str, int] = {}
-    for group, idle_ns in sql.all("SELECT filter, idle_ns FROM @declared_groups ORDER BY filter"):
-        spellings = spell_group(bytes(group).decode())
-        is_subscribed = any(map(trie.sessions_of, spellings))
-        ages[spellings[0]] = new_ns = age_group(idle_ns, is_subscribed, sql.now_ns, asked.expiry_ms)
-        if new_ns != idle_ns:
-            sql.run(PUT, filter=group, idle_ns=new_ns)
-    return tuple(one for one, idle_ns in ages.items() if idle_ns == IS_ENDING)
-
-
-def forget_group(sql: Sql, topic_filter: str) -> None:
-    """What is kept of a group that was destroyed."""
-    group = name_group(topic_filter).encode()
-    for table in ("declared_groups", "carried", "returned"):
-        sql.run(f"DELETE FROM @{table} WHERE filter = :filter", filter=group)
-
 
 LOOK: Final = 1_000
 """Rows of one writer that are followed at once."""
@@ -140,13 +44,144 @@ LOOK: Final = 1_000
 READ: Final = 100
 """Messages that are read at once; their payloads are counted only then."""
 
-READS: Final = (
-    ReadPayloads, ReadOptions, ReadPackets, ReadUnfinished, FindDueWills, ReadNodes, ReadFilters, ReadGroups,
-    ReadReturned, CountWaiting, Look,
-)  # fmt: skip
-"""What changes nothing."""
 
-THERE: Final = "SELECT id FROM @messages WHERE id IN ({keys})"
+class ReadStoreTime(StoreRequest[int], frozen=True):
+    """What time is it, by the store's time?  Later than every commit before; answered with nanoseconds."""
+
+    def answer(self, sql: Sql, routes: Any) -> int:
+        return sql.now_ns
+
+
+class PutCarried(StoreRequest["int | None"], frozen=True):
+    """Store messages of a group's stream for this session alone, as (id, payload), if it still subscribes the filter
+    and no higher token has been here; answered with the quality of the subscription, or None: it does not."""
+
+    session: str
+    token: int
+    filter: str
+    messages: tuple[tuple[str, Payload], ...]
+
+    def answer(self, sql: Sql, routes: Any) -> int | None:
+        """No topic leads to it: what was published under the same name is for others."""
+        if not is_current(sql, self):
+            return None
+        statement = "SELECT qos FROM @routes WHERE session = :session AND filter = :filter AND gone = 0"
+        found = read_one(sql, statement, session=self.session, filter=self.filter)
+        if found is None:
+            return None
+        put_messages(sql, [(*message, found[0]) for message in self.messages])
+        return int(found[0])
+
+
+class DropRows(StoreRequest[int], frozen=True):
+    """Rows `first` to `last` of this writer and epoch have no message any more, for this session, unless it has taken
+    them; answered with how many had one."""
+
+    session: str
+    writer: str
+    epoch: int
+    first: int
+    last: int
+
+    def answer(self, sql: Sql, routes: Any) -> int:
+        return sql.count(
+            "UPDATE @session_rows SET message = :none WHERE session = :session AND writer = :writer AND epoch = :epoch"
+            f" AND number BETWEEN :first AND :last AND tag = {UNDELIVERED} AND message <> :none AND NOT EXISTS"
+            " (SELECT 1 FROM @taken AS taken WHERE taken.session = @session_rows.session"
+            " AND taken.writer = @session_rows.writer AND (taken.epoch, taken.number)"
+            " >= (@session_rows.epoch, @session_rows.number))",
+            none=b"",
+            **asdict(self),
+        )
+
+
+class ReadPayloads(StoreRequest["dict[str, Payload | None]"], frozen=True):
+    """Answered with id -> payload, or None for one that is not there: of the first of them, as many as have
+    `bytes_max` bytes of payload, and a few more; those behind are to be asked for again."""
+
+    ids: tuple[str, ...]
+    bytes_max: int
+
+    def answer(self, sql: Sql, routes: Any) -> dict[str, Payload | None]:
+        read: dict[str, Payload | None] = {}
+        size = 0
+        for begin in range(0, len(self.ids), READ):
+            piece = self.ids[begin : begin + READ]
+            found = all_of(sql, MESSAGES, [one.encode() for one in piece])
+            read.update(dict.fromkeys(piece))
+            read |= {message.decode(): to_payload(row) for message, *row in found}
+            size += sum(len(one.data) for one in map(read.get, piece) if one is not None)
+            if size >= self.bytes_max:
+                break
+        return read
+
+
+class Beat(StoreRequest[None], frozen=True):
+    """The node lives for `lease_ms` from now on."""
+
+    node: str
+    lease_ms: int
+
+    def answer(self, sql: Sql, routes: Any) -> None:
+        statement = "UPDATE @nodes SET until_ns = :until_ns WHERE name = :name"
+        sql.run(statement, name=self.node, until_ns=sql.now_ns + self.lease_ms * MS)
+
+
+class ReadNodes(StoreRequest[tuple[str, ...]], frozen=True):
+    """Answered with a tuple of the names of nodes that live, by the clock of the database."""
+
+    def answer(self, sql: Sql, routes: Any) -> tuple[str, ...]:
+        found = sql.all("SELECT name FROM @nodes WHERE until_ns > :now_ns", now_ns=sql.now_ns)
+        return tuple(sorted(name.decode() for (name,) in found))
+
+
+class WatchedSession(msgspec.Struct, frozen=True):
+    """A session that is live here: what is followed of each writer of other nodes, as (writer, epoch, number)."""
+
+    session: str
+    token: int
+    followed: tuple[tuple[str, int, int], ...]
+
+
+class LagAnswer(msgspec.Struct, frozen=True):
+    """`superseded`: a higher token has been there, or the session is gone; `writers` of other nodes that have begun;
+    `rows` behind what is followed, as (writer, epoch, row)."""
+
+    session: str
+    superseded: bool
+    writers: tuple[str, ...] = ()
+    rows: tuple[tuple[str, int, Queued], ...] = ()
+
+
+class Look(StoreRequest[tuple[LagAnswer, ...]], frozen=True):
+    """What have others done?  `node` is ours; answered with a `LagAnswer` for each."""
+
+    node: str
+    watched: tuple[WatchedSession, ...]
+
+    def answer(self, sql: Sql, routes: Any) -> tuple[LagAnswer, ...]:
+        return tuple(self._look_at(sql, each) for each in self.watched)
+
+    def _look_at(self, sql: Sql, watched: WatchedSession) -> LagAnswer:
+        if not is_current(sql, watched):
+            return LagAnswer(watched.session, True)
+        writers = sql.all(
+            "SELECT DISTINCT writer FROM @epochs WHERE session = :session AND writer <> :node ORDER BY 1",
+            session=watched.session, node=self.node,
+        )  # fmt: skip
+        rows = tuple(
+            (writer, row[0], Queued(row[1], row[2].decode(), row[3].decode(), row[4], row[5], 0, decode_more(row[6])))
+            for writer, epoch, number in watched.followed
+            for row in sql.all(
+                "SELECT epoch, number, message, filter, qos, until_ns, more FROM @session_rows WHERE session = :session"
+                f" AND writer = :writer AND tag = {UNDELIVERED} AND (epoch, number) > (:epoch, :number)"
+                f" ORDER BY epoch, number LIMIT {LOOK}",
+                session=watched.session, writer=writer, epoch=epoch, number=number,
+            )
+        )  # fmt: skip
+        return LagAnswer(watched.session, False, tuple(writer.decode() for (writer,) in writers), rows)
+
+
 ROUTES: Final = "SELECT routes, forgotten FROM @store"
 
 
@@ -165,38 +200,6 @@ class HostRequests:
         """What finds the groups of a message; None: their streams are not in this database."""
         self._caught_up = False
         """In the transaction that is open."""
-        self._kinds: dict[type[HostRequest], Callable[[Sql, Any], Any]] = {
-            Subscribe: self._subscribe,
-            SubscribeFront: self._subscribe_front,
-            ReadOptions: lambda sql, asked: read_options(sql, asked.session.encode()),
-            Unsubscribe: self._unsubscribe,
-            PutMessage: lambda sql, asked: self.put_messages(sql, (asked,))[0],
-            ReleasePacket: self._release_packet,
-            DropWill: lambda sql, asked: drop_will(sql, asked.connection.encode()),
-            FindDueWills: lambda sql, asked: find_due(sql),
-            EndWills: lambda sql, asked: end_wills_of_nodes(sql),
-            ReadPackets: lambda sql, asked: read_packets(sql, asked.session.encode()),
-            ReadUnfinished: lambda sql, asked: read_unfinished(sql, asked.age_ms),
-            PutCarried: self._put_carried,
-            ReadStoreTime: lambda sql, _: sql.now_ns,
-            ReadFilters: lambda sql, asked: list_filters(sql, asked.session.encode()),
-            ReadGroups: lambda sql, asked: group_filters(sql, asked.session.encode()),
-            DeclareGroup: self._declare_group,
-            ListIdleGroups: self._list_idle_groups,
-            ForgetGroup: lambda sql, asked: forget_group(sql, asked.filter),
-            ReadReturned: lambda sql, asked: read_returned(sql, asked.groups),
-            CountWaiting: lambda sql, asked: count_waiting(sql, asked.session.encode(), asked.filter, asked.most),
-            DropRows: self._drop_rows,
-            ReadPayloads: self._read_messages,
-            Beat: self._beat,
-            ReadNodes: self._read_nodes,
-            ShowMarker: self._show_marker,
-            Look: self._look,
-        }
-
-    def answer(self, sql: Sql, request: HostRequest) -> Any:
-        """What it is answered with."""
-        return self._kinds[type(request)](sql, request)
 
     def settle(self) -> None:
         """The transaction is committed."""
@@ -215,45 +218,6 @@ class HostRequests:
         self.matcher = GroupMatcher(self._where)
 
     # -- routes ---------------------------------------------------------------------------------------------------
-
-    def _subscribe(self, sql: Sql, asked: Subscribe) -> bool | None:
-        session = asked.session.encode()
-        if not is_current(sql, asked):
-            return False
-        if not has_room(sql, session, asked.filter.encode()):
-            return None
-        put_route(sql, session, asked.filter.encode(), asked.qos)
-        return True
-
-    def _subscribe_front(self, sql: Sql, asked: SubscribeFront) -> FrontSubscribed:
-        session, topic_filter = asked.session.encode(), asked.filter.encode()
-        is_wanted = asked.handling is RetainHandling.ALWAYS or (
-            asked.handling is RetainHandling.IF_NEW and not has_route(sql, session, topic_filter)
-        )
-        done = self._subscribe(sql, asked)
-        if not done:
-            return FrontSubscribed(done)
-        put_options(sql, session, topic_filter, asked.options)
-        return FrontSubscribed(True, tuple(self._copy_retained(sql, asked)) if is_wanted else ())
-
-    def _copy_retained(self, sql: Sql, asked: SubscribeFront) -> list[RetainedMessage]:
-        """The retained messages for the subscription, each of the lower quality of both; a newer one of its topic
-        takes its place until its row is stored.  Those of QoS 0 are not stored."""
-        found = [
-            one._replace(qos=min(one.qos, asked.qos), message=f"{asked.message}.{number}")
-            for number, one in enumerate(find_retained(sql, asked.filter))
-        ]
-        stored = [one for one in found if one.qos]
-        put_messages(sql, [(one.message, one.payload, one.qos) for one in stored])
-        put_retained_rows(sql, asked, stored)
-        return found
-
-    def _unsubscribe(self, sql: Sql, asked: Unsubscribe) -> bool:
-        session = asked.session.encode()
-        if not is_current(sql, asked):
-            return False
-        remove_route(sql, session, asked.filter.encode())
-        return True
 
     def catch_up(self, sql: Sql) -> None:
         """The routes as this transaction finds them."""
@@ -286,11 +250,16 @@ class HostRequests:
             its = self._find_routes(sql, asked, sharing, known)
             found.append((asked, its))
             if asked.retain and isinstance(its, tuple):  # before there is a look for room for the next one
-                drop_retained_rows(sql, asked.topic.encode())
                 put_retained(sql, asked)
         stored = [(one, its) for one, its in found if isinstance(its, tuple) and is_for_session(its)]
-        store_messages(sql, [one for one, _ in stored])
-        put_fan_out(sql, [(one, of_sessions(its)) for one, its in stored if one.is_once])
+        put_messages(sql, [(one.id, Payload(one.topic, one.payload, one.head), one.qos) for one, _ in stored])
+        now_ns = sql.now_ns
+        rows = [
+            (one.id.encode(), to.session.encode(), to.filter.encode(), min(to.qos, one.qos), to.until_ns, now_ns, None)
+            for one, its in stored
+            for to in (of_sessions(its) if one.is_once else ())
+        ]
+        sql.put_many(PUT_OPEN_ROWS, rows)
         if sharing is not None:
             sharing.write()
         return [its for _, its in found]
@@ -381,129 +350,20 @@ class HostRequests:
         """With the moment from which on the message is over; a packet id is kept with it."""
         if asked.needs_room and not has_room_retained(sql, asked):
             return RetainedFull()
-        if asked.will and not take_will(sql, asked.will.encode()):
+        if asked.will and not take_will(sql, asked.will):
             return None
-        publisher = asked.packet
-        if publisher is not None:
-            if not is_current(sql, publisher):
+        if asked.packet is not None:
+            session, _, packet = asked.packet
+            if not is_current(sql, asked.packet):
                 return None
-            if not keep_packet(sql, publisher, asked.id):
+            statement = "INSERT INTO @received VALUES (:session, :packet, :message) ON CONFLICT DO NOTHING"
+            if not sql.count(statement, session=session, packet=packet, message=asked.id):
                 return ()  # it is stored
         routes = self._match_all(sql, asked, sharing, known)
         if asked.expiry_ms is None:
             return routes
         until_ns = over_at(sql.clock_ns, asked.expiry_ms)
         return tuple(route._replace(until_ns=until_ns) for route in routes)
-
-    def _release_packet(self, sql: Sql, asked: ReleasePacket) -> bool:
-        if not is_current(sql, asked.packet):
-            return False
-        release_packet(sql, asked.packet)
-        return True
-
-    def _put_carried(self, sql: Sql, asked: PutCarried) -> int | None:
-        """No topic leads to it: what was published under the same name is for others."""
-        session = asked.session.encode()
-        if not is_current(sql, asked):
-            return None
-        found = read_one(
-            sql,
-            "SELECT qos FROM @routes WHERE session = :session AND filter = :filter AND gone = 0",
-            session=session,
-            filter=asked.filter.encode(),
-        )
-        if found is None:
-            return None
-        put_messages(sql, [(*message, found[0]) for message in asked.messages])
-        return int(found[0])
-
-    def _declare_group(self, sql: Sql, asked: DeclareGroup) -> str:
-        if self.matcher is not None:
-            self.matcher.catch_up(sql)
-        is_known = self.matcher is not None and self.matcher.is_declared(asked.filter)
-        return declare_group(sql, asked, is_known)
-
-    def _list_idle_groups(self, sql: Sql, asked: ListIdleGroups) -> tuple[str, ...]:
-        self.catch_up(sql)
-        return list_idle_groups(sql, asked, self.trie)
-
-    def _drop_rows(self, sql: Sql, asked: DropRows) -> int:
-        return sql.count(
-            "UPDATE @session_rows SET message = :none WHERE session = :session AND writer = :writer AND epoch = :epoch"
-            f" AND number BETWEEN :first AND :last AND tag = {UNDELIVERED} AND message <> :none AND NOT EXISTS"
-            " (SELECT 1 FROM @taken AS taken WHERE taken.session = @session_rows.session"
-            " AND taken.writer = @session_rows.writer AND (taken.epoch, taken.number)"
-            " >= (@session_rows.epoch, @session_rows.number))",
-            session=asked.session.encode(), writer=asked.writer.encode(), epoch=asked.epoch,
-            first=asked.first, last=asked.last, none=b"",
-        )  # fmt: skip
-
-    def _read_messages(self, sql: Sql, asked: ReadPayloads) -> dict[str, Payload | None]:
-        read: dict[str, Payload | None] = {}
-        size = 0
-        for begin in range(0, len(asked.ids), READ):
-            piece = asked.ids[begin : begin + READ]
-            found = all_of(sql, MESSAGES, [one.encode() for one in piece])
-            read.update(dict.fromkeys(piece))
-            read |= {message.decode(): to_payload(row) for message, *row in found}
-            size += sum(len(one.data) for one in map(read.get, piece) if one is not None)
-            if size >= asked.bytes_max:
-                break
-        return read
-
-    # -- nodes ----------------------------------------------------------------------------------------------------
-
-    def _beat(self, sql: Sql, asked: Beat) -> None:
-        sql.run(
-            "UPDATE @nodes SET until_ns = :until_ns WHERE name = :name",
-            name=asked.node.encode(), until_ns=sql.now_ns + asked.lease_ms * MS,
-        )  # fmt: skip
-
-    def _read_nodes(self, sql: Sql, asked: ReadNodes) -> tuple[str, ...]:
-        found = sql.all("SELECT name FROM @nodes WHERE until_ns > :now_ns", now_ns=sql.now_ns)
-        return tuple(sorted(name.decode() for (name,) in found))
-
-    def _show_marker(self, sql: Sql, asked: ShowMarker) -> ShownMarker | None:
-        """All of it is one transaction, so it is a step of the writer's order as if the writer had taken it."""
-        session, writer = asked.session.encode(), asked.writer.encode()
-        epoch, last = epoch_of(sql, session, writer)
-        if not epoch or not is_there(sql, session):
-            return None
-        put_marker(sql, session, writer, epoch, last + 1, (asked.token, asked.n))
-        found = read_one(
-            sql,
-            "SELECT k FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch"
-            f" AND number = 0 AND tag = {MARKER} AND token = :token AND n = :n",
-            session=session, writer=writer, epoch=epoch, token=asked.token, n=asked.n,
-        )  # fmt: skip
-        return None if found is None else ShownMarker(epoch, found[0])
-
-    def _look(self, sql: Sql, asked: Look) -> tuple[LagAnswer, ...]:
-        return tuple(self._look_at(sql, asked.node.encode(), each) for each in asked.watched)
-
-    def _look_at(self, sql: Sql, node: bytes, watched: WatchedSession) -> LagAnswer:
-        session = watched.session.encode()
-        if not is_current(sql, watched):
-            return LagAnswer(watched.session, True)
-        writers = sql.all(
-            "SELECT DISTINCT writer FROM @epochs WHERE session = :session AND writer <> :node ORDER BY 1",
-            session=session, node=node,
-        )  # fmt: skip
-        rows = tuple(
-            (writer, row[0], to_queued(row, more=row[6]))
-            for writer, epoch, number in watched.followed
-            for row in sql.all(
-                "SELECT epoch, number, message, filter, qos, until_ns, more FROM @session_rows"
-                f" WHERE session = :session AND writer = :writer AND tag = {UNDELIVERED} AND (epoch, number) >"
-                " (:epoch, :number)"
-                f" ORDER BY epoch, number LIMIT {LOOK}",
-                session=session,
-                writer=writer.encode(),
-                epoch=epoch,
-                number=number,
-            )
-        )
-        return LagAnswer(watched.session, False, tuple(writer.decode() for (writer,) in writers), rows)
 
 
 def over_at(now_ns: int, expiry_ms: int) -> int:
@@ -513,31 +373,11 @@ def over_at(now_ns: int, expiry_ms: int) -> int:
 
 def begin_life(sql: Sql, node: str, lease_ms: int) -> int:
     """The next life of a node."""
-    name = node.encode()
-    found = read_one(sql, "SELECT life FROM @nodes WHERE name = :name", name=name)
+    found = read_one(sql, "SELECT life FROM @nodes WHERE name = :name", name=node)
     life = 1 if found is None else found[0] + 1
     sql.run(
         "INSERT INTO @nodes VALUES (:name, :life, :until_ns, 0) ON CONFLICT (name) DO UPDATE SET"
         " life = excluded.life, until_ns = excluded.until_ns, batch = 0",
-        name=name, life=life, until_ns=sql.now_ns + lease_ms * MS,
+        name=node, life=life, until_ns=sql.now_ns + lease_ms * MS,
     )  # fmt: skip
     return int(life)
-
-
-def put_missing(sql: Sql, payloads: Mapping[str, Payload], qos: Mapping[str, int]) -> None:
-    """Store those of these messages that are not there; the others are not sent to the database again."""
-    there = {message.decode() for (message,) in all_of(sql, THERE, [one.encode() for one in payloads])}
-    put_messages(sql, [(one, payload, qos[one]) for one, payload in payloads.items() if one not in there])
-
-
-def store_messages(sql: Sql, messages: Sequence[PutMessage]) -> None:
-    """Those that are not there."""
-    put_messages(sql, [(one.id, Payload(one.topic, one.payload, one.head), one.qos) for one in messages])
-
-
-def put_messages(sql: Sql, messages: Sequence[tuple[str, Payload, int]]) -> None:
-    """Store messages, as (id, payload, qos), that are not there."""
-    sql.put_many(
-        "INSERT INTO @messages VALUES (:id, :topic, :payload, :qos, :time_ns, :head) ON CONFLICT DO NOTHING",
-        [(message.encode(), one.topic.encode(), one.data, qos, sql.now_ns, one.head) for message, one, qos in messages],
-    )

@@ -11,18 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from statemachines.drivers.identity import Identity
 from statemachines.drivers.persistent_sessions.group_rows import return_messages
-from statemachines.drivers.persistent_sessions.host_request import DueWill, DueWills, OpenWithWill
-from statemachines.drivers.persistent_sessions.machine_requests import PUT_ROW, is_there
+from statemachines.drivers.persistent_sessions.machine_requests import PUT_ROW
 from statemachines.drivers.persistent_sessions.node_messages import SessionWill
 from statemachines.drivers.persistent_sessions.route_rows import remove_routes
-from statemachines.drivers.persistent_sessions.session_row import PUT_SESSION, SessionRow, delete_state, session_of
-from statemachines.drivers.persistent_sessions.sql import ABANDONED, Sql, read_number, read_one
+from statemachines.drivers.persistent_sessions.session_row import (
+    PUT_SESSION,
+    SessionRow,
+    delete_state,
+    is_there,
+    session_of,
+)
+from statemachines.drivers.persistent_sessions.sql import ABANDONED, Sql, StoreRequest, read_number, read_one
 from statemachines.kernel import Answer, Request, life_number, life_of, node_of
 from statemachines.persistent_sessions.client_store import (
     LastLock,
@@ -47,6 +52,64 @@ from statemachines.persistent_sessions.life_request import (
 from statemachines.persistent_sessions.message import StoredWill, due_after, due_at_end
 from statemachines.persistent_sessions.request import NotOwner
 from statemachines.persistent_sessions.times import MS
+
+
+class OpenWithWill(StoreRequest[tuple[Answer, ...]], frozen=True):
+    """Open the session, and keep the will of its connection, in one transaction.  Answered as `OpenSession` is."""
+
+    opened: OpenSession
+    will: SessionWill
+
+    def answer(self, sql: Sql, routes: Any) -> tuple[Answer, ...]:
+        answer = open_session(sql, self.opened)
+        if isinstance(answer, SessionOpen):
+            put_will(sql, self.opened, self.will)
+        return () if answer is None else (answer,)
+
+
+class DropWill(StoreRequest[None], frozen=True):
+    """The will of the connection is not sent."""
+
+    connection: str
+
+    def answer(self, sql: Sql, routes: Any) -> None:
+        sql.run(DELETE, connection=self.connection)
+
+
+class DueWill(NamedTuple):
+    """A will that is to be sent, of a connection of this client."""
+
+    connection: str
+    client: str
+    will: SessionWill
+
+
+class DueWills(NamedTuple):
+    """Some of the wills that are due; `has_ended`: nodes have ended that had wills (`EndWills`)."""
+
+    wills: tuple[DueWill, ...]
+    has_ended: bool
+
+
+class FindDueWills(StoreRequest[DueWills], frozen=True):
+    """Answered with `DueWills`."""
+
+    def answer(self, sql: Sql, routes: Any) -> DueWills:
+        found = sql.all(
+            "SELECT connection, client, identity, topic, payload, qos, retain, expiry_ms, head FROM @wills"
+            f" WHERE due_ns > 0 AND due_ns <= :now_ns ORDER BY due_ns LIMIT {DUE_MAX}",
+            now_ns=sql.now_ns,
+        )
+        return DueWills(tuple(map(_due_will, found)), bool(find_ended(sql)))
+
+
+class EndWills(StoreRequest[None], frozen=True):
+    """Say of wills whose nodes have ended when they are due."""
+
+    def answer(self, sql: Sql, routes: Any) -> None:
+        for connection, due_ns in find_ended(sql):
+            sql.run(SET_DUE, connection=connection, due_ns=due_ns)
+
 
 DUE_MAX: Final = 100
 """Wills that are read at once to be sent."""
@@ -80,12 +143,7 @@ def end_wills(sql: Sql, session: bytes, expiry_ms: int, ended_ns: int) -> None:
         sql.run(SET_DUE, connection=will.connection, due_ns=due_at_end(will, expiry_ms, ended_ns))
 
 
-def drop_will(sql: Sql, connection: bytes) -> None:
-    """It is not sent."""
-    sql.run(DELETE, connection=connection)
-
-
-def take_will(sql: Sql, connection: bytes) -> bool:
+def take_will(sql: Sql, connection: str) -> bool:
     """It is sent in this transaction; False: it was, or is not due."""
     return bool(sql.count(f"{DELETE} AND due_ns > 0", connection=connection))
 
@@ -103,27 +161,6 @@ def find_ended(sql: Sql) -> list[tuple[bytes, int]]:
             life=life + (until_ns <= sql.now_ns),
         )
     ]
-
-
-def end_wills_of_nodes(sql: Sql) -> None:
-    """Say when they are due."""
-    for connection, due_ns in find_ended(sql):
-        sql.run(SET_DUE, connection=connection, due_ns=due_ns)
-
-
-def find_due(sql: Sql) -> DueWills:
-    """Some of the wills that are due."""
-    return DueWills(
-        tuple(
-            _due_will(row)
-            for row in sql.all(
-                "SELECT connection, client, identity, topic, payload, qos, retain, expiry_ms, head FROM @wills"
-                f" WHERE due_ns > 0 AND due_ns <= :now_ns ORDER BY due_ns LIMIT {DUE_MAX}",
-                now_ns=sql.now_ns,
-            )
-        ),
-        bool(find_ended(sql)),
-    )
 
 
 def _due_will(row: tuple[Any, ...]) -> DueWill:
@@ -265,14 +302,6 @@ def open_session(sql: Sql, asked: OpenSession) -> Answer:
     )  # fmt: skip
     sql.run("UPDATE @clients SET session = :session WHERE client = :client", session=session, client=client)
     return SessionOpen()
-
-
-def open_with_will(sql: Sql, asked: OpenWithWill) -> Answer | None:
-    """The will is kept in the transaction that takes the session."""
-    answer = open_session(sql, asked.opened)
-    if isinstance(answer, SessionOpen):
-        put_will(sql, asked.opened, asked.will)
-    return answer
 
 
 def sessions_kept(sql: Sql) -> int:

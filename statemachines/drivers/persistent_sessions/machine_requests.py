@@ -17,16 +17,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.drivers.persistent_sessions.host_request import Page, ReadPage
-from statemachines.drivers.persistent_sessions.payloads import Payload
+from statemachines.drivers.persistent_sessions.payloads import Payload, SharedOrigin
 from statemachines.drivers.persistent_sessions.route_rows import note_stored, read_open_rows
 from statemachines.drivers.persistent_sessions.session_row import (
     PacketRow,
+    epoch_of,
+    is_current,
+    is_owned,
+    is_there,
     list_packet_rows,
     read_state,
     session_of,
@@ -37,6 +40,7 @@ from statemachines.drivers.persistent_sessions.sql import (
     MARKER,
     UNDELIVERED,
     Sql,
+    StoreRequest,
     all_of,
     cut_pieces,
     has_row,
@@ -77,6 +81,36 @@ from statemachines.persistent_sessions.request import (
     UnsubscribeLive,
     without_message,
 )
+
+
+class Page(msgspec.Struct, frozen=True):
+    """`answers`, as to the request for the rows alone; `payloads` by the ids of their messages; `gone`: messages
+    that bring nothing, since another session has them."""
+
+    answers: tuple[Answer, ...]
+    payloads: dict[str, Payload] = {}
+    gone: frozenset[str] = frozenset()
+
+
+class ReadPage(StoreRequest["Page"], frozen=True):
+    """Read rows, and with them the payloads that are no larger than their share of `bytes_max`: they need not be read
+    again to be delivered.  Answered with a `Page`."""
+
+    rows: ReadPending | Fence
+    bytes_max: int
+
+
+class StoreRows(StoreRequest["Page | tuple[Answer, ...]"], frozen=True):
+    """Store a range of rows, and again those of their messages that are gone: nobody referred to them until now.
+    `payloads` by the ids of the messages; `once`: those that come to each subscription once; `origins` of those that
+    are of groups.  Answered as `PutRows` is, or with a `Page` that says which messages some session has already: their
+    rows bring nothing."""
+
+    put: PutRows
+    payloads: dict[str, Payload]
+    once: frozenset[str] = frozenset()
+    origins: dict[str, SharedOrigin] = msgspec.field(default_factory=dict)
+
 
 Hand = tuple[bytes, bytes, int, int, bytes]
 """(message, filter, QoS, until_ns, more), as a row has them."""
@@ -286,8 +320,6 @@ class _RangeWriter:
 PAGE: Final = 5_000
 """Rows of one writer that are read at once."""
 
-READS: Final = (ReadPending, ReadRow, FindOwner, ConfirmRows)
-"""What changes nothing."""
 
 # The state answers for a row that it has taken: such a row goes at once, and needs no mark.  A comparison of rows as an
 # upper bound ends no scan of PostgreSQL: it would read all rows behind.
@@ -321,7 +353,6 @@ MARKERS: Final = (
     "SELECT epoch, token, n FROM @session_rows WHERE session = :session AND writer = :writer"
     f" AND tag = {MARKER} ORDER BY epoch, token, n"
 )
-TOKEN: Final = "SELECT token FROM @sessions WHERE session = :session"
 PUT_EPOCH: Final = "INSERT INTO @epochs VALUES (:session, :writer, :epoch, 0)"
 # Whether a row is there that its writer may still ask for is not known without its epoch; of no rows it is.
 LEAVE_EMPTY: Final = f"{LEAVE_EPOCHS} AND last = 0"
@@ -357,9 +388,9 @@ class MachineRequests:
         self._page = page
         self._prepared: dict[int, tuple[CommitState, list[PacketRow]]] = {}
         """By the id of a request, which lives as long as it is here."""
-        self._kinds: dict[type[Request], Callable[[Sql, Any], Answer | None]] = {
+        self.answers: dict[type[Request], Callable[[Sql, Any], Answer | None]] = {
             BeginEpoch: self._begin_epoch,
-            PutRows: self._put_rows,
+            PutRows: lambda sql, asked: self.put_ranges(sql, (asked,))[0],
             ReadRow: self._read_row,
             PutMarker: self._put_marker,
             FindOwner: self._find_owner,
@@ -370,16 +401,8 @@ class MachineRequests:
             Fence: self._fence,
             ConfirmRows: self._confirm,
             CommitState: self._commit,
-            MarkDelivered: self._mark,
+            MarkDelivered: lambda sql, asked: self.mark_run(sql, asked, asked.until),
         }
-
-    def answer(self, sql: Sql, request: Request) -> tuple[Answer, ...]:
-        """The answers of a request."""
-        kind = self._kinds.get(type(request))
-        if kind is None:
-            raise TypeError(f"the database of sessions does not take {request!r}")
-        found = kind(sql, request)
-        return () if found is None else (found,)
 
     def page(self, sql: Sql, asked: ReadPage) -> Page:
         """The rows, and the payloads that are small enough."""
@@ -411,9 +434,6 @@ class MachineRequests:
     def put_ranges(self, sql: Sql, ranges: Sequence[PutRows], once: frozenset[str] = frozenset()) -> list[Answer]:
         """Store ranges of rows, of whatever writers: one answer each."""
         return put_ranges(sql, ranges, self._where, once)
-
-    def _put_rows(self, sql: Sql, asked: PutRows) -> Answer:
-        return self.put_ranges(sql, (asked,))[0]
 
     def _read_row(self, sql: Sql, asked: ReadRow) -> Answer:
         """Numbers have no hole, so the last one says it, even of rows that were collected since, and of a range."""
@@ -569,9 +589,6 @@ class MachineRequests:
         write_change(sql, session, asked.change, rows)
         return StateCommitted(sql.aged_ns)
 
-    def _mark(self, sql: Sql, asked: MarkDelivered) -> None:
-        self.mark_run(sql, asked, asked.until)
-
     def mark_run(self, sql: Sql, first: MarkDelivered, last: int) -> None:
         """Delete this row and those behind it, up to number `last`, as far as the state has them; mark the others."""
         rows = {
@@ -621,11 +638,6 @@ def _by_epoch(writer: bytes, rows: list[tuple[Any, ...]], markers: Any, now_ns: 
     )
 
 
-def to_queued(row: tuple[Any, ...], stored_ns: int = 0, more: bytes = b"") -> Queued:
-    """A row (epoch, number, message, filter, qos, until_ns, ...)."""
-    return Queued(row[1], row[2].decode(), row[3].decode(), row[4], row[5], stored_ns, decode_more(more))
-
-
 def limit_copies(rows: list[tuple[Any, ...]], most: int) -> list[tuple[Any, ...]]:
     """The first of these rows of `ROWS`, as many as have so many copies, and one if there is any."""
     for place, row in enumerate(rows):
@@ -653,43 +665,6 @@ def _as_read(row: tuple[Any, ...], now_ns: int) -> Queued:
     others = decode_more(more) if more else ()
     queued = Queued(number, message.decode(), topic_filter.decode(), qos, until_ns, stored_ns, others)
     return without_message(queued, now_ns) if is_gone else queued
-
-
-def is_there(sql: Sql, session: bytes) -> bool:
-    return read_one(sql, "SELECT 1 FROM @sessions WHERE session = :session", session=session) is not None
-
-
-class FencedRequest(Protocol):
-    """A request of an owner."""
-
-    @property
-    def session(self) -> str:
-        """Of which it is about."""
-
-    @property
-    def token(self) -> int:
-        """Under which it is asked."""
-
-
-def is_current(sql: Sql, asked: FencedRequest) -> bool:
-    """Whether its owner is still that of the session."""
-    return is_owned(sql, asked.session.encode(), asked.token)
-
-
-def is_owned(sql: Sql, session: bytes, token: int) -> bool:
-    """No higher token has been here; a session that is gone is nobody's."""
-    found = read_one(sql, TOKEN, session=session)
-    return found is not None and token >= found[0]
-
-
-def epoch_of(sql: Sql, session: bytes, writer: bytes) -> tuple[int, int]:
-    """(epoch, last number); (0, 0): it has never begun."""
-    found = read_one(
-        sql,
-        "SELECT epoch, last FROM @epochs WHERE session = :session AND writer = :writer ORDER BY epoch DESC LIMIT 1",
-        session=session, writer=writer,
-    )  # fmt: skip
-    return (0, 0) if found is None else (found[0], found[1])
 
 
 def _taken_of(sql: Sql, session: bytes, writer: bytes) -> tuple[int, int]:

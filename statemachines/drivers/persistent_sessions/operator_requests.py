@@ -11,7 +11,7 @@ What an operator asks of a store of sessions, beside the nodes that use it, and 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -19,7 +19,7 @@ import msgspec
 from statemachines.drivers.persistent_sessions.group_rows import WRITERS
 from statemachines.drivers.persistent_sessions.life_requests import abandon, end_session, has_ended, next_token
 from statemachines.drivers.persistent_sessions.session_row import SessionRow
-from statemachines.drivers.persistent_sessions.sql import UNDELIVERED, Sql, has_row, read_number, read_one
+from statemachines.drivers.persistent_sessions.sql import UNDELIVERED, Sql, StoreRequest, has_row, read_number, read_one
 from statemachines.kernel import node_of
 from statemachines.persistent_sessions.life_request import NEVER
 
@@ -34,44 +34,6 @@ WAITING_MAX: Final = 10_000
 
 DEAD_MS: Final = 5_000
 """A session of which no node has said for so long that it lives is nowhere."""
-
-
-class OperatorRequest(msgspec.Struct, frozen=True):
-    """Base of all."""
-
-
-class ListSessions(OperatorRequest, frozen=True):
-    """The sessions of at most `limit` clients, in the order of their ids, behind the client `after`; answered with a
-    tuple of `SessionSummary`."""
-
-    after: str
-    limit: int
-
-
-class DescribeSession(OperatorRequest, frozen=True):
-    """Answered with a `SessionDetail`, or None: the store does not know the client."""
-
-    client: str
-
-
-class KickClient(OperatorRequest, frozen=True):
-    """The connection of the client ends; its session stays, and is as if the client were lost now.  Answered with a
-    `SessionSummary` of before, or None: the store does not know the client."""
-
-    client: str
-
-
-class PurgeClient(OperatorRequest, frozen=True):
-    """The session of the client is abandoned, and the client forgotten; answered as `KickClient`."""
-
-    client: str
-
-
-class DeleteRows(OperatorRequest, frozen=True):
-    """At most `limit` rows of a session that is abandoned go; answered with how many."""
-
-    session: str
-    limit: int
 
 
 class SessionSummary(msgspec.Struct, frozen=True):
@@ -201,9 +163,6 @@ DELETE_PAGE: Final = (
     " ORDER BY writer, epoch, number, tag LIMIT :limit)"
 )
 
-READS: Final = (ListSessions, DescribeSession)
-"""What changes nothing."""
-
 
 class ClientRow:
     """A client, and its session (None: it has none), as the tables have them."""
@@ -239,85 +198,107 @@ def client_row(sql: Sql, client: str) -> ClientRow | None:
     return None if found is None else ClientRow(found)
 
 
-def list_sessions(sql: Sql, asked: ListSessions) -> tuple[SessionSummary, ...]:
-    found = sql.all(
-        f"{CLIENTS} WHERE clients.client > :after ORDER BY clients.client LIMIT :limit",
-        after=asked.after.encode(), limit=asked.limit, none=b"",
-    )  # fmt: skip
-    return tuple(ClientRow(row).summarize(sql) for row in found)
+class ListSessions(StoreRequest[tuple[SessionSummary, ...]], frozen=True):
+    """The sessions of at most `limit` clients, in the order of their ids, behind the client `after`; answered with a
+    tuple of `SessionSummary`."""
+
+    after: str
+    limit: int
+
+    def answer(self, sql: Sql, routes: Any) -> tuple[SessionSummary, ...]:
+        found = sql.all(
+            f"{CLIENTS} WHERE clients.client > :after ORDER BY clients.client LIMIT :limit",
+            after=self.after.encode(), limit=self.limit, none=b"",
+        )  # fmt: skip
+        return tuple(ClientRow(row).summarize(sql) for row in found)
 
 
-def describe_session(sql: Sql, asked: DescribeSession) -> SessionDetail | None:
-    row = client_row(sql, asked.client)
-    if row is None:
-        return None
-    session = b"" if row.session is None else row.session.session
-    filters = sql.all(
-        "SELECT filter, qos FROM @routes WHERE session = :session AND gone = 0 ORDER BY filter LIMIT :limit",
-        session=session,
-        limit=FILTERS_MAX + 1,
-    )
-    summary = row.summarize(sql)
-    waiting, left = 0, WAITING_MAX
-    for span in list_spans(sql, session):
-        waiting += count_stored(sql, session, span, left)
-        left = max(0, left - span.size)
-    return SessionDetail(
-        summary,
-        row.token,
-        read_number(sql, "SELECT count(*) FROM @packets WHERE session = :session", session=session),
-        read_number(sql, "SELECT count(*) FROM @queued WHERE session = :session", session=session),
-        waiting,
-        summary.waiting_max > WAITING_MAX,
-        tuple(SubscribedFilter(one.decode(), qos) for one, qos in filters[:FILTERS_MAX]),
-        len(filters) > FILTERS_MAX,
-    )
+class DescribeSession(StoreRequest["SessionDetail | None"], frozen=True):
+    """Answered with a `SessionDetail`, or None: the store does not know the client."""
 
+    client: str
 
-def kick_client(sql: Sql, asked: KickClient) -> SessionSummary | None:
-    """From the commit on whatever the owner asks is refused.  A client that nobody has in hand is left alone."""
-    row = client_row(sql, asked.client)
-    if row is None:
-        return None
-    summary = row.summarize(sql)
-    if summary.state != "away":
-        token = next_token(sql)
-        sql.run(
-            "UPDATE @clients SET token = :token, holder = :nobody WHERE client = :client",
-            token=token,
-            nobody=b"",
-            client=row.client,
+    def answer(self, sql: Sql, routes: Any) -> SessionDetail | None:
+        row = client_row(sql, self.client)
+        if row is None:
+            return None
+        session = b"" if row.session is None else row.session.session
+        filters = sql.all(
+            "SELECT filter, qos FROM @routes WHERE session = :session AND gone = 0 ORDER BY filter LIMIT :limit",
+            session=session,
+            limit=FILTERS_MAX + 1,
         )
-        if row.session is not None:
+        summary = row.summarize(sql)
+        waiting, left = 0, WAITING_MAX
+        for span in list_spans(sql, session):
+            waiting += count_stored(sql, session, span, left)
+            left = max(0, left - span.size)
+        return SessionDetail(
+            summary,
+            row.token,
+            read_number(sql, "SELECT count(*) FROM @packets WHERE session = :session", session=session),
+            read_number(sql, "SELECT count(*) FROM @queued WHERE session = :session", session=session),
+            waiting,
+            summary.waiting_max > WAITING_MAX,
+            tuple(SubscribedFilter(one.decode(), qos) for one, qos in filters[:FILTERS_MAX]),
+            len(filters) > FILTERS_MAX,
+        )
+
+
+class KickClient(StoreRequest["SessionSummary | None"], frozen=True):
+    """The connection of the client ends; its session stays, and is as if the client were lost now.  Answered with a
+    `SessionSummary` of before, or None: the store does not know the client."""
+
+    client: str
+
+    def answer(self, sql: Sql, routes: Any) -> SessionSummary | None:
+        """From the commit on whatever the owner asks is refused.  A client that nobody has in hand is left alone."""
+        row = client_row(sql, self.client)
+        if row is None:
+            return None
+        summary = row.summarize(sql)
+        if summary.state != "away":
+            token = next_token(sql)
             sql.run(
-                "UPDATE @sessions SET token = :token WHERE session = :session", token=token, session=row.session.session
+                "UPDATE @clients SET token = :token, holder = :nobody WHERE client = :client",
+                token=token,
+                nobody=b"",
+                client=row.client,
             )
-            if row.session.connection:
-                end_session(sql, row.session, row.session.expiry_ms)
-    return summary
+            if row.session is not None:
+                sql.run(
+                    "UPDATE @sessions SET token = :token WHERE session = :session",
+                    token=token,
+                    session=row.session.session,
+                )
+                if row.session.connection:
+                    end_session(sql, row.session, row.session.expiry_ms)
+        return summary
 
 
-def purge_client(sql: Sql, asked: PurgeClient) -> SessionSummary | None:
-    """Tokens are of the store: whoever still has one of this client finds nothing."""
-    row = client_row(sql, asked.client)
-    if row is None:
-        return None
-    summary = row.summarize(sql)
-    if row.session is not None:
-        abandon(sql, row.session.session)
-    sql.run("DELETE FROM @clients WHERE client = :client", client=row.client)
-    return summary
+class PurgeClient(StoreRequest["SessionSummary | None"], frozen=True):
+    """The session of the client is abandoned, and the client forgotten; answered as `KickClient`."""
+
+    client: str
+
+    def answer(self, sql: Sql, routes: Any) -> SessionSummary | None:
+        """Tokens are of the store: whoever still has one of this client finds nothing."""
+        row = client_row(sql, self.client)
+        if row is None:
+            return None
+        summary = row.summarize(sql)
+        if row.session is not None:
+            abandon(sql, row.session.session)
+        sql.run("DELETE FROM @clients WHERE client = :client", client=row.client)
+        return summary
 
 
-def delete_rows(sql: Sql, asked: DeleteRows) -> int:
-    """The row that says that the session is abandoned stays: a collector needs it, and deletes it later."""
-    return sql.count(DELETE_PAGE, session=asked.session.encode(), none=b"", limit=asked.limit)
+class DeleteRows(StoreRequest[int], frozen=True):
+    """At most `limit` rows of a session that is abandoned go; answered with how many."""
 
+    session: str
+    limit: int
 
-ANSWERS: Final[Mapping[type[OperatorRequest], Callable[[Sql, Any], Any]]] = {
-    ListSessions: list_sessions,
-    DescribeSession: describe_session,
-    KickClient: kick_client,
-    PurgeClient: purge_client,
-    DeleteRows: delete_rows,
-}
+    def answer(self, sql: Sql, routes: Any) -> int:
+        """The row that says that the session is abandoned stays: a collector needs it, and deletes it later."""
+        return sql.count(DELETE_PAGE, session=self.session.encode(), none=b"", limit=self.limit)

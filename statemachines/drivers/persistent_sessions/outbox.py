@@ -20,17 +20,12 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.drivers.lazy_queue import LazyQueue
-from statemachines.drivers.persistent_sessions.host_request import (
-    DueWill,
-    PutMessage,
-    ReadPayloads,
-    ReadStoreTime,
-    Routes,
-    StoreRows,
-    UnfinishedMessage,
-)
+from statemachines.drivers.persistent_sessions.host_requests import ReadPayloads, ReadStoreTime
+from statemachines.drivers.persistent_sessions.life_requests import DueWill
+from statemachines.drivers.persistent_sessions.machine_requests import StoreRows
 from statemachines.drivers.persistent_sessions.payloads import Payload, Payloads, SharedOrigin
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
+from statemachines.drivers.persistent_sessions.route_rows import PutMessage, RetainedFull, Routes, UnfinishedMessage
 from statemachines.drivers.persistent_sessions.route_trie import of_sessions
 from statemachines.drivers.runtime import Runtime
 from statemachines.persistent_sessions.message import Delivered, Publish, Pubrel
@@ -306,7 +301,8 @@ class UnstoredMessages:
         that is done."""
         message = self.new_message()
 
-        def hand_on(routes: Routes) -> None:
+        def hand_on(found: Routes | RetainedFull | None) -> None:
+            routes = found if isinstance(found, tuple) else ()
             self.send_directly(payload, None, routes)
             targets = self.hand_to(routes, 1)
             if targets:
@@ -323,9 +319,10 @@ class UnstoredMessages:
         message, will = self.new_message(), due.will
         payload = Payload(will.topic, will.payload, will.head or None)
 
-        def take(found: Routes | None) -> None:
-            self.send_directly(payload, will.expiry_ms, found or ())
-            handed = self.hand_to(found or (), will.qos)
+        def take(found: Routes | RetainedFull | None) -> None:
+            routes = found if isinstance(found, tuple) else ()
+            self.send_directly(payload, will.expiry_ms, routes)
+            handed = self.hand_to(routes, will.qos)
             if handed:
                 self.hand(message, UnstoredMessage(payload, done, True), handed, since_ns)
             else:

@@ -42,6 +42,7 @@ from statemachines.drivers.persistent_sessions.sql import (
     TimeWatch,
     TurnNeeded,
     cut_pieces,
+    encode_text,
     on_postgres,
 )
 from statemachines.drivers.sql.durability import Durability
@@ -236,9 +237,11 @@ class PostgresSql:
         return self._found
 
     def expect(self, statement: str, **values: Any) -> None:
+        values = encode_text(values)
         self._expected.append((statement, values, self._driver.execute(_for_driver(statement), values)))
 
     def all(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
+        values = encode_text(values)
         for place, (expected, given, cursor) in enumerate(self._expected):
             if expected == statement and given == values:
                 del self._expected[place]
@@ -246,13 +249,13 @@ class PostgresSql:
         return self._driver.execute(_for_driver(statement), values).fetchall()
 
     def run(self, statement: str, **values: Any) -> None:
-        self._driver.execute(_for_driver(statement), values)
+        self._driver.execute(_for_driver(statement), encode_text(values))
 
     def count(self, statement: str, **values: Any) -> int:
         return self.counts([(statement, values)])[0]
 
     def counts(self, changes: Sequence[Change]) -> list[int]:
-        found = [self._driver.execute(_for_driver(statement), values) for statement, values in changes]
+        found = [self._driver.execute(_for_driver(statement), encode_text(values)) for statement, values in changes]
         if found:
             self.all("SELECT 1")  # so that they have come
         return [one.rowcount for one in found]

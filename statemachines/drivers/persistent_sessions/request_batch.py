@@ -19,30 +19,27 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from statemachines.drivers.persistent_sessions.host_request import (
+from statemachines.drivers.persistent_sessions.host_requests import (
+    ROUTES,
     Beat,
-    FindDueWills,
-    HostRequest,
     Look,
-    PutMessage,
     ReadNodes,
     ReadPayloads,
     ReadStoreTime,
-    ReadUnfinished,
-    Routes,
-    StoreRows,
 )
-from statemachines.drivers.persistent_sessions.host_requests import ROUTES, THERE
-from statemachines.drivers.persistent_sessions.machine_requests import EPOCHS, TOKEN, Hand, encode_hand
-from statemachines.drivers.persistent_sessions.operator_requests import OperatorRequest
+from statemachines.drivers.persistent_sessions.life_requests import FindDueWills
+from statemachines.drivers.persistent_sessions.machine_requests import EPOCHS, Hand, StoreRows, encode_hand
 from statemachines.drivers.persistent_sessions.payloads import Payload
+from statemachines.drivers.persistent_sessions.route_rows import THERE, PutMessage, ReadUnfinished, Routes
 from statemachines.drivers.persistent_sessions.route_trie import of_sessions
+from statemachines.drivers.persistent_sessions.session_row import TOKEN
 from statemachines.drivers.persistent_sessions.sql import (
     BatchHand,
     BatchMessage,
     BatchRange,
     Sql,
     StoredBatch,
+    StoreRequest,
     expect_all_of,
 )
 from statemachines.kernel import Request
@@ -84,7 +81,7 @@ def runs_of(requests: Sequence[T], are_joined: Callable[[T, T], bool] = joins) -
             begin = place
 
 
-Asked = Request | HostRequest | OperatorRequest
+Asked = Request | StoreRequest[Any]
 
 
 Hands = tuple[Hand, ...]

@@ -18,8 +18,11 @@ from msgspec.structs import replace
 
 from statemachines.drivers.clock import Clock, steady_ns
 from statemachines.drivers.deferred_calls import DeferredCalls
-from statemachines.drivers.persistent_sessions.host_request import HostRequest, PutCarried, PutMessage, StoreRows
+from statemachines.drivers.persistent_sessions.host_requests import PutCarried
+from statemachines.drivers.persistent_sessions.machine_requests import StoreRows
 from statemachines.drivers.persistent_sessions.request_batch import follows, joins, may_be_passed
+from statemachines.drivers.persistent_sessions.route_rows import PutMessage
+from statemachines.drivers.persistent_sessions.sql import A, StoreRequest
 from statemachines.drivers.persistent_sessions.store import Asked, SessionStore, StoredLife, needs_read
 from statemachines.drivers.port import Feed
 from statemachines.drivers.sql.failure import StoreUnavailable
@@ -48,7 +51,7 @@ something is delivered."""
 AGAIN_S: Final = (0.02, 1.0)
 """First and longest pause before a batch that failed is given again."""
 
-Taker = Callable[[Any], None]
+Taker = Callable[[Any], object]
 """Hears what a request is answered with."""
 
 Given = tuple[Asked, Taker, bool]
@@ -108,7 +111,7 @@ class RequestQueue:
         if self._alarm is not None and isinstance(request, DeletePage):
             self._give_late(request, take)
         else:
-            self.give(request, take)
+            self._append(request, take)
 
     def call_soon(self, call: Callable[[], None]) -> None:
         """Call it when what comes at once is there: behind a lone answer nothing is waited for (D-1062)."""
@@ -117,8 +120,11 @@ class RequestQueue:
         else:
             self._call_soon(call)
 
-    def give(self, request: Asked, take: Taker) -> None:
+    def give(self, request: StoreRequest[A], take: Callable[[A], object]) -> None:
         """Ask; `take` hears the answer, behind those to whatever was asked before."""
+        self._append(request, take)
+
+    def _append(self, request: Asked, take: Taker) -> None:
         self._waiting.append((request, take, False))
         self._there.set()
 
@@ -151,14 +157,14 @@ class RequestQueue:
         if self._is_due:
             self._there.set()
 
-    def give_first(self, request: HostRequest, take: Taker) -> None:
+    def give_first(self, request: StoreRequest[A], take: Callable[[A], object]) -> None:
         """The same, ahead of whatever waits."""
         self._waiting.appendleft((request, take, False))
         self._there.set()
 
-    async def ask(self, request: HostRequest) -> Any:
+    async def ask(self, request: StoreRequest[A]) -> A:
         """What it is answered with."""
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         self.give(request, partial(_set, answer))
         return await answer
 

@@ -15,25 +15,266 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Final
+from typing import Any, Final, NamedTuple, cast
+
+import msgspec
 
 from statemachines.drivers.message_head import add_headers
-from statemachines.drivers.persistent_sessions.host_request import (
-    PacketsFound,
-    PublisherPacket,
-    PutMessage,
-    RetainedMessage,
-    Routes,
-    SubscribeFront,
-    UnfinishedMessage,
+from statemachines.drivers.persistent_sessions.node_messages import (
+    FROM_STORE,
+    PUBLISHER,
+    PUBLISHER_BYTES_MAX,
+    RetainHandling,
 )
-from statemachines.drivers.persistent_sessions.node_messages import FROM_STORE, PUBLISHER, PUBLISHER_BYTES_MAX
 from statemachines.drivers.persistent_sessions.payloads import Payload, to_payload
 from statemachines.drivers.persistent_sessions.route_trie import Route, has_wildcard
-from statemachines.drivers.persistent_sessions.sql import Sql, all_of, read_number, read_one
+from statemachines.drivers.persistent_sessions.session_row import is_current
+from statemachines.drivers.persistent_sessions.sql import Sql, StoreRequest, Text, all_of, read_number, read_one
 from statemachines.persistent_sessions.fan_out import OpenRow
 from statemachines.persistent_sessions.message import Queued, unfold_row
 from statemachines.persistent_sessions.times import MS
+
+Routes = tuple[Route, ...]
+
+
+class Subscribe(StoreRequest[Any], frozen=True):
+    """Answered with True; False: a higher token has been here; None: the session has as many filters as it may."""
+
+    session: str
+    token: int
+    filter: str
+    qos: int
+
+    def answer(self, sql: Sql, routes: Any) -> Any:
+        """A subscription that is there has this `qos` from now on."""
+        if not is_current(sql, self):
+            return False
+        others = read_number(
+            sql,
+            "SELECT count(*) FROM (SELECT 1 FROM @routes WHERE session = :session AND filter <> :filter AND gone = 0"
+            " LIMIT :most) AS others",
+            session=self.session, filter=self.filter, most=FILTERS_MAX,
+        )  # fmt: skip
+        if others >= FILTERS_MAX:
+            return None
+        sql.run(
+            "INSERT INTO @routes (session, filter, qos, version, gone) VALUES (:session, :filter, :qos, :version, 0)"
+            " ON CONFLICT (session, filter) DO UPDATE SET"
+            " qos = excluded.qos, version = excluded.version, gone = 0, options = 0",
+            session=self.session, filter=self.filter, qos=self.qos, version=_next_version(sql),
+        )  # fmt: skip
+        return True
+
+
+class SubscribeFront(Subscribe, frozen=True):
+    """As `Subscribe`, of a front: `options` stay with the filter; ids of retained messages that it brings begin with
+    `message`.  Answered with `FrontSubscribed`."""
+
+    options: int
+    handling: RetainHandling
+    message: str = "-"
+
+    def answer(self, sql: Sql, routes: Any) -> FrontSubscribed:
+        is_wanted = self.handling is RetainHandling.ALWAYS or (
+            self.handling is RetainHandling.IF_NEW and not has_route(sql, self.session, self.filter)
+        )
+        done = Subscribe.answer(self, sql, routes)
+        if not done:
+            return FrontSubscribed(done)
+        put_options(sql, self.session, self.filter, self.options)
+        return FrontSubscribed(True, tuple(self._copy_retained(sql)) if is_wanted else ())
+
+    def _copy_retained(self, sql: Sql) -> list[RetainedMessage]:
+        """The retained messages for the subscription, each of the lower quality of both; a newer one of its topic
+        takes its place until its row is stored.  Those of QoS 0 are not stored."""
+        found = [
+            one._replace(qos=min(one.qos, self.qos), message=f"{self.message}.{number}")
+            for number, one in enumerate(find_retained(sql, self.filter))
+        ]
+        stored = [one for one in found if one.qos]
+        put_messages(sql, [(one.message, one.payload, one.qos) for one in stored])
+        rows = [
+            (
+                one.message.encode(), self.session.encode(), self.filter.encode(), one.qos, one.until_ns, sql.now_ns,
+                one.payload.topic.encode(),
+            )
+            for one in stored
+        ]  # fmt: skip
+        sql.put_many(PUT_OPEN_ROWS, rows)
+        return found
+
+
+class RetainedMessage(NamedTuple):
+    """A retained message; `until_ns`: from when on it is over (0: it does not expire)."""
+
+    payload: Payload
+    qos: int
+    until_ns: int
+    message: str = ""
+    """Its id, as a message for the subscription."""
+    expiry_ms: int | None = None
+    """What is left of its time (None: it does not expire)."""
+
+
+class FrontSubscribed(NamedTuple):
+    """`done`, as `Subscribe` is answered; the retained messages that the subscription brings."""
+
+    done: bool | None
+    retained: tuple[RetainedMessage, ...] = ()
+
+
+class ReadOptions(StoreRequest[dict[str, int]], frozen=True):
+    """Which filters does the session subscribe?  Answered with filter -> its options."""
+
+    session: str
+
+    def answer(self, sql: Sql, routes: Any) -> dict[str, int]:
+        statement = "SELECT filter, options FROM @routes WHERE session = :session AND gone = 0"
+        found = sql.all(statement, session=self.session)
+        return {topic_filter.decode(): options & ~FRONT for topic_filter, options in found}
+
+
+class ReadFilters(StoreRequest[tuple[str, ...]], frozen=True):
+    """Which filters does the session subscribe?  Answered with a tuple of them."""
+
+    session: str
+
+    def answer(self, sql: Sql, routes: Any) -> tuple[str, ...]:
+        return list_filters(sql, self.session)
+
+
+class Unsubscribe(StoreRequest[bool], frozen=True):
+    """As `Subscribe`."""
+
+    session: str
+    token: int
+    filter: str
+
+    def answer(self, sql: Sql, routes: Any) -> bool:
+        is_ours = is_current(sql, self)
+        if is_ours:
+            remove_route(sql, self.session, self.filter)
+        return is_ours
+
+
+class PublisherPacket(NamedTuple):
+    """A packet id of QoS 2 of the client that publishes, and the token of its session."""
+
+    session: str
+    token: int
+    packet: int
+
+
+class PutMessage(StoreRequest["Routes | RetainedFull | None"], frozen=True):
+    """Store a message, if any session subscribes it; answered with the routes that it matches, a tuple of `Route`,
+    which say from when on it is over: `expiry_ms` from now, by the clock of the database (None: never).  A route
+    without a session is a group to whose stream the message was appended, or the owner of a session that gets the
+    message directly, with QoS 0."""
+
+    id: str
+    topic: str
+    payload: bytes
+    qos: int
+    expiry_ms: int | None = None
+    head: bytes | None = None
+    retain: bool = False
+    """Keep it as the retained message of its topic.  Answered with `RetainedFull` where there is no room for that, and
+    nothing was done; a will is stored nevertheless."""
+    packet: PublisherPacket | None = None
+    """Keep the packet id, and store each row of the message once, whichever node does.  Answered with None: a higher
+    token has been here, and nothing was done."""
+
+    without: frozenset[tuple[str, str]] = frozenset()
+    """(session, filter): subscriptions that do not get it."""
+    will: str = ""
+    """It is the will of this connection, which is deleted ("": none).  Answered with None: somebody has sent it."""
+    publisher: bytes = b""
+    """Of a message to be retained: who publishes it, as JSON of `RetainedPublisher` (empty: anybody may)."""
+    is_appended: bool = False
+    """Append it to the stream of its topic, whether or not a group is there for it."""
+
+    @property
+    def needs_room(self) -> bool:
+        """It is stored if there is room for it among the retained messages, and else not."""
+        return self.retain and bool(self.payload) and not self.will
+
+    @property
+    def is_once(self) -> bool:
+        """It comes to each subscription once."""
+        return self.packet is not None or bool(self.will)
+
+    @property
+    def has_rows_alone(self) -> bool:
+        """Where there are no groups, nothing is kept of it but rows of sessions, which come in a later request."""
+        return not (self.retain or self.will or self.is_appended) and self.packet is None
+
+    @property
+    def is_read(self) -> bool:
+        """Its routes are looked up, and rows bring the message where some session is to have it."""
+        return self.qos == 0 and self.has_rows_alone and self.expiry_ms is None
+
+    def answer(self, sql: Sql, routes: Any) -> Routes | RetainedFull | None:
+        (its,) = routes.put_messages(sql, (self,))
+        return cast("Routes | RetainedFull | None", its)
+
+
+class RetainedFull(msgspec.Struct, frozen=True):
+    """As many messages are retained as may be, or bytes of them."""
+
+
+class ReleasePacket(StoreRequest[bool], frozen=True):
+    """The client has released the packet id.  Answered with True; False: a higher token has been here."""
+
+    packet: PublisherPacket
+
+    def answer(self, sql: Sql, routes: Any) -> bool:
+        session, _, packet = self.packet
+        is_ours = is_current(sql, self.packet)
+        if is_ours:
+            sql.run(
+                "DELETE FROM @received WHERE session = :session AND packet = :packet", session=session, packet=packet
+            )
+        return is_ours
+
+
+class UnfinishedMessage(NamedTuple):
+    """A message that comes to each subscription once, and the rows of it that are still to be stored."""
+
+    message: str
+    payload: Payload
+    routes: tuple[Route, ...]
+
+
+class PacketsFound(NamedTuple):
+    """Packet ids of QoS 2 that a client has not released, and what is unfinished of their messages."""
+
+    packets: tuple[int, ...]
+    unfinished: tuple[UnfinishedMessage, ...]
+
+
+class ReadPackets(StoreRequest[PacketsFound], frozen=True):
+    """Which packet ids has the client of the session published and not released?  Answered with `PacketsFound`."""
+
+    session: str
+
+    def answer(self, sql: Sql, routes: Any) -> PacketsFound:
+        statement = "SELECT packet, message FROM @received WHERE session = :session ORDER BY packet"
+        found = sql.all(statement, session=self.session)
+        return PacketsFound(tuple(packet for packet, _ in found), _read(sql, [bytes(message) for _, message in found]))
+
+
+class ReadUnfinished(StoreRequest[tuple[UnfinishedMessage, ...]], frozen=True):
+    """Answered with `UnfinishedMessage` of those messages that are unfinished for `age_ms` and more, some of them."""
+
+    age_ms: int
+
+    def answer(self, sql: Sql, routes: Any) -> tuple[UnfinishedMessage, ...]:
+        found = sql.all(
+            f"SELECT message FROM @fan_out WHERE time_ns <= :time_ns ORDER BY time_ns, message LIMIT {UNFINISHED_MAX}",
+            time_ns=sql.now_ns - self.age_ms * MS,
+        )
+        return _read(sql, list({bytes(message): None for (message,) in found}))
+
 
 FORGET: Final = 10_000
 """So many changes a route that was removed is kept at least; a node that is farther behind reads all routes anew."""
@@ -45,42 +286,14 @@ FRONT: Final = 1 << 40
 """In the options of a subscription: a front has made it."""
 
 
-def has_room(sql: Sql, session: bytes, topic_filter: bytes) -> bool:
-    """Whether the session may subscribe this filter: it has it, or has fewer than it may."""
-    return (
-        read_number(
-            sql,
-            "SELECT count(*) FROM (SELECT 1 FROM @routes WHERE session = :session AND filter <> :filter AND gone = 0"
-            " LIMIT :most) AS others",
-            session=session,
-            filter=topic_filter,
-            most=FILTERS_MAX,
-        )
-        < FILTERS_MAX
-    )
-
-
-def has_route(sql: Sql, session: bytes, topic_filter: bytes) -> bool:
+def has_route(sql: Sql, session: Text, topic_filter: Text) -> bool:
     """Whether the session subscribes this filter."""
     values = {"session": session, "filter": topic_filter}
     found = read_one(sql, "SELECT 1 FROM @routes WHERE session = :session AND filter = :filter AND gone = 0", **values)
     return found is not None
 
 
-def put_route(sql: Sql, session: bytes, topic_filter: bytes, qos: int) -> None:
-    """The session subscribes; a subscription that is there has this `qos` from now on."""
-    sql.run(
-        "INSERT INTO @routes (session, filter, qos, version, gone) VALUES (:session, :filter, :qos, :version, 0)"
-        " ON CONFLICT (session, filter) DO UPDATE SET"
-        " qos = excluded.qos, version = excluded.version, gone = 0, options = 0",
-        session=session,
-        filter=topic_filter,
-        qos=qos,
-        version=_next_version(sql),
-    )
-
-
-def put_options(sql: Sql, session: bytes, topic_filter: bytes, options: int) -> None:
+def put_options(sql: Sql, session: str, topic_filter: str, options: int) -> None:
     """What a front wants to know of the subscription again; a front's subscriptions are single."""
     sql.run(
         "UPDATE @routes SET options = :options WHERE session = :session AND filter = :filter",
@@ -88,13 +301,7 @@ def put_options(sql: Sql, session: bytes, topic_filter: bytes, options: int) -> 
     )  # fmt: skip
 
 
-def read_options(sql: Sql, session: bytes) -> dict[str, int]:
-    """Filter -> its options, of all that the session subscribes."""
-    found = sql.all("SELECT filter, options FROM @routes WHERE session = :session AND gone = 0", session=session)
-    return {topic_filter.decode(): options & ~FRONT for topic_filter, options in found}
-
-
-def remove_route(sql: Sql, session: bytes, topic_filter: bytes) -> None:
+def remove_route(sql: Sql, session: Text, topic_filter: str) -> None:
     """It is kept as gone for nodes that know it; for so long that no node that works is behind."""
     if not has_route(sql, session, topic_filter):
         return
@@ -109,7 +316,7 @@ def remove_route(sql: Sql, session: bytes, topic_filter: bytes) -> None:
         sql.run("UPDATE @store SET forgotten = :version", version=version - FORGET)
 
 
-def list_filters(sql: Sql, session: bytes) -> tuple[str, ...]:
+def list_filters(sql: Sql, session: Text) -> tuple[str, ...]:
     """All that the session subscribes."""
     found = sql.all("SELECT filter FROM @routes WHERE session = :session AND gone = 0 ORDER BY filter", session=session)
     return tuple(topic_filter.decode() for (topic_filter,) in found)
@@ -118,7 +325,7 @@ def list_filters(sql: Sql, session: bytes) -> tuple[str, ...]:
 def remove_routes(sql: Sql, session: bytes) -> None:
     """All of the session."""
     for topic_filter in list_filters(sql, session):
-        remove_route(sql, session, topic_filter.encode())
+        remove_route(sql, session, topic_filter)
 
 
 def _next_version(sql: Sql) -> int:
@@ -144,8 +351,10 @@ PIECE: Final = 100
 
 
 def put_retained(sql: Sql, asked: PutMessage) -> None:
-    """Keep the message as that of its topic, where there is room; one without payload deletes that."""
-    topic = asked.topic.encode()
+    """Keep the message as that of its topic, where there is room; one without payload deletes that.  The row of an
+    older one is not stored behind it."""
+    topic = asked.topic
+    sql.run("DELETE FROM @fan_out WHERE topic = :topic", topic=topic)
     known = _size_of(sql, topic)
     if not asked.payload:
         if known is not None:
@@ -194,12 +403,12 @@ def _fits(sql: Sql, asked: PutMessage) -> bool:
     if len(asked.publisher) > PUBLISHER_BYTES_MAX:
         return False
     ((number, size),) = sql.all("SELECT retained, retained_bytes FROM @store")
-    known = _size_of(sql, asked.topic.encode())
+    known = _size_of(sql, asked.topic)
     grows = _count_bytes(asked) - (known or 0)
     return (known is not None or number < RETAINED_MAX) and (grows <= 0 or size + grows <= RETAINED_BYTES_MAX)
 
 
-def _size_of(sql: Sql, topic: bytes) -> int | None:
+def _size_of(sql: Sql, topic: str) -> int | None:
     """Bytes of the message of the topic; None: it has none."""
     found = read_one(sql, f"SELECT {BYTES} FROM @retained WHERE topic = :topic", topic=topic)
     return None if found is None else int(found[0])
@@ -277,47 +486,6 @@ PUT_OPEN_ROWS: Final = (
 )
 
 
-def keep_packet(sql: Sql, packet: PublisherPacket, message: str) -> bool:
-    """Keep the id; whether it was not kept yet."""
-    values = {"session": packet.session.encode(), "packet": packet.packet, "message": message.encode()}
-    return bool(
-        sql.count("INSERT INTO @received VALUES (:session, :packet, :message) ON CONFLICT DO NOTHING", **values)
-    )
-
-
-def release_packet(sql: Sql, packet: PublisherPacket) -> None:
-    """Keep the id no more."""
-    sql.run(
-        "DELETE FROM @received WHERE session = :session AND packet = :packet",
-        session=packet.session.encode(),
-        packet=packet.packet,
-    )
-
-
-def put_fan_out(sql: Sql, messages: Iterable[tuple[PutMessage, Routes]]) -> None:
-    """The rows of these messages are still to be stored."""
-    rows = [
-        (asked.id.encode(), one.session.encode(), one.filter.encode(), min(one.qos, asked.qos), one.until_ns)
-        for asked, routes in messages
-        for one in routes
-    ]
-    sql.put_many(PUT_OPEN_ROWS, [(*row, sql.now_ns, None) for row in rows])
-
-
-def put_retained_rows(sql: Sql, asked: SubscribeFront, found: Iterable[RetainedMessage]) -> None:
-    """The rows of retained messages that a subscription brings are still to be stored."""
-    values = (asked.session.encode(), asked.filter.encode())
-    rows = [
-        (one.message.encode(), *values, one.qos, one.until_ns, sql.now_ns, one.payload.topic.encode()) for one in found
-    ]
-    sql.put_many(PUT_OPEN_ROWS, rows)
-
-
-def drop_retained_rows(sql: Sql, topic: bytes) -> None:
-    """A newer message of the topic is retained: the row of an older one is not stored behind it."""
-    sql.run("DELETE FROM @fan_out WHERE topic = :topic", topic=topic)
-
-
 def read_open_rows(sql: Sql, session: bytes, rows: Sequence[Queued]) -> set[OpenRow]:
     """Those that are still to be stored for the session of the messages of these rows."""
     found = all_of(
@@ -335,25 +503,10 @@ def note_stored(sql: Sql, session: bytes, rows: Iterable[Queued]) -> None:
         for one in unfold_row(row):
             sql.run(
                 "DELETE FROM @fan_out WHERE message = :message AND session = :session AND filter = :filter",
-                message=one.message.encode(),
+                message=one.message,
                 session=session,
-                filter=one.filter.encode(),
+                filter=one.filter,
             )
-
-
-def read_packets(sql: Sql, session: bytes) -> PacketsFound:
-    """What the client of the session has not released, and what of it is unfinished."""
-    found = sql.all("SELECT packet, message FROM @received WHERE session = :session ORDER BY packet", session=session)
-    return PacketsFound(tuple(packet for packet, _ in found), _read(sql, [bytes(message) for _, message in found]))
-
-
-def read_unfinished(sql: Sql, age_ms: int) -> tuple[UnfinishedMessage, ...]:
-    """Messages that nobody has finished for so long."""
-    found = sql.all(
-        f"SELECT message FROM @fan_out WHERE time_ns <= :time_ns ORDER BY time_ns, message LIMIT {UNFINISHED_MAX}",
-        time_ns=sql.now_ns - age_ms * MS,
-    )
-    return _read(sql, list({bytes(message): None for (message,) in found}))
 
 
 def _read(sql: Sql, messages: Sequence[bytes]) -> tuple[UnfinishedMessage, ...]:
@@ -373,3 +526,14 @@ def _read(sql: Sql, messages: Sequence[bytes]) -> tuple[UnfinishedMessage, ...]:
         found[name] = known._replace(routes=(*known.routes, route))
         places[name] = (time_ns, len(name), name)
     return tuple(found[name] for name in sorted(found, key=places.__getitem__))
+
+
+THERE: Final = "SELECT id FROM @messages WHERE id IN ({keys})"
+
+
+def put_messages(sql: Sql, messages: Sequence[tuple[str, Payload, int]]) -> None:
+    """Store messages, as (id, payload, qos), that are not there."""
+    sql.put_many(
+        "INSERT INTO @messages VALUES (:id, :topic, :payload, :qos, :time_ns, :head) ON CONFLICT DO NOTHING",
+        [(message.encode(), one.topic.encode(), one.data, qos, sql.now_ns, one.head) for message, one, qos in messages],
+    )

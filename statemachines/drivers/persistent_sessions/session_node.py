@@ -28,9 +28,10 @@ from statemachines.drivers.lives import begin_log, chance_bits, node_number
 from statemachines.drivers.loop_watchdog import LoopWatchdog
 from statemachines.drivers.permission_file import PermissionFile
 from statemachines.drivers.persistent_sessions.collector_requests import Backlog, SessionBounds
-from statemachines.drivers.persistent_sessions.host_request import Beat, Look, ReadNodes, ReadUnfinished
+from statemachines.drivers.persistent_sessions.host_requests import Beat, Look, ReadNodes
 from statemachines.drivers.persistent_sessions.node_messages import NODE, PROTOCOL, DirectMessage, NodeMessage
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
+from statemachines.drivers.persistent_sessions.route_rows import ReadUnfinished
 from statemachines.drivers.persistent_sessions.session_server import SessionServer
 from statemachines.drivers.persistent_sessions.store import SessionStore, StoredLife, open_session_store
 from statemachines.drivers.persistent_sessions.upkeep import LagMonitor, WillSender, drop_rows
@@ -193,7 +194,7 @@ class SessionNode:
         self._traced_protocols = [PROTOCOL]
         self._observe = observe
         self._log: TraceLog | None = None
-        self._alive: frozenset[str] = frozenset()
+        self._alive: set[str] = set()
         self._nodes: set[str] = set()
         self._brought: list[tuple[str, Publish | Pubrel]] = []
         """What the turn that is under way has for clients, by their owners."""
@@ -410,7 +411,7 @@ class SessionNode:
     async def _look(self) -> None:
         while True:
             await asyncio.sleep(self._look_ms / 1_000)
-            alive = frozenset(await self._desk.ask(ReadNodes()))
+            alive = {*await self._desk.ask(ReadNodes())}
             for gone in sorted(self._alive - alive - {self.name}):
                 self._runtime.act(partial(self._host.lose_writer, gone))
             self._alive = alive

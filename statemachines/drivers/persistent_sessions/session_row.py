@@ -6,15 +6,22 @@ State rows: a session's state as rows, of which a commit writes what has changed
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from statemachines.drivers.persistent_sessions.node_messages import FRONT_INSTANCE
-from statemachines.drivers.persistent_sessions.sql import Sql, read_number, read_one
+from statemachines.drivers.persistent_sessions.sql import (
+    Sql,
+    read_number,
+    read_one,
+)
 from statemachines.kernel import Map
 from statemachines.persistent_sessions.in_flight_record import InFlightRecord, InFlightStatus
 from statemachines.persistent_sessions.life_request import NEVER
 from statemachines.persistent_sessions.message import Queued
-from statemachines.persistent_sessions.request import SessionState, StateChange
+from statemachines.persistent_sessions.request import (
+    SessionState,
+    StateChange,
+)
 from statemachines.persistent_sessions.times import MS
 
 PUT_SESSION: Final = (
@@ -62,6 +69,46 @@ def session_of(sql: Sql, client: bytes) -> SessionRow | None:
         client=client,
     )
     return None if found is None else SessionRow(*found)
+
+
+TOKEN: Final = "SELECT token FROM @sessions WHERE session = :session"
+
+
+def is_there(sql: Sql, session: bytes) -> bool:
+    return read_one(sql, "SELECT 1 FROM @sessions WHERE session = :session", session=session) is not None
+
+
+class FencedRequest(Protocol):
+    """A request of an owner."""
+
+    @property
+    def session(self) -> str:
+        """Of which it is about."""
+
+    @property
+    def token(self) -> int:
+        """Under which it is asked."""
+
+
+def is_current(sql: Sql, asked: FencedRequest) -> bool:
+    """Whether its owner is still that of the session."""
+    return is_owned(sql, asked.session.encode(), asked.token)
+
+
+def is_owned(sql: Sql, session: bytes, token: int) -> bool:
+    """No higher token has been here; a session that is gone is nobody's."""
+    found = read_one(sql, TOKEN, session=session)
+    return found is not None and token >= found[0]
+
+
+def epoch_of(sql: Sql, session: bytes, writer: bytes) -> tuple[int, int]:
+    """(epoch, last number); (0, 0): it has never begun."""
+    found = read_one(
+        sql,
+        "SELECT epoch, last FROM @epochs WHERE session = :session AND writer = :writer ORDER BY epoch DESC LIMIT 1",
+        session=session, writer=writer,
+    )  # fmt: skip
+    return (0, 0) if found is None else (found[0], found[1])
 
 
 TABLES: Final = ("taken", "packets", "queued")

@@ -28,15 +28,9 @@ from statemachines.drivers.persistent_sessions.client_connection import (
     SayAll,
 )
 from statemachines.drivers.persistent_sessions.client_requests import PublishRequests, SubscriptionRequests
-from statemachines.drivers.persistent_sessions.host_request import (
-    DropWill,
-    HostRequest,
-    OpenWithWill,
-    Page,
-    ReadFilters,
-    ReadGroups,
-    ReadPage,
-)
+from statemachines.drivers.persistent_sessions.group_rows import ReadGroups
+from statemachines.drivers.persistent_sessions.life_requests import DropWill, OpenWithWill
+from statemachines.drivers.persistent_sessions.machine_requests import Page, ReadPage
 from statemachines.drivers.persistent_sessions.node_messages import (
     PUBLISHER,
     ClientMessage,
@@ -52,7 +46,9 @@ from statemachines.drivers.persistent_sessions.node_messages import (
 )
 from statemachines.drivers.persistent_sessions.outbox import UNACKNOWLEDGED_MAX, Outbox, Soon, UnstoredMessages, at_once
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
+from statemachines.drivers.persistent_sessions.route_rows import ReadFilters
 from statemachines.drivers.persistent_sessions.route_trie import unknown_group
+from statemachines.drivers.persistent_sessions.sql import StoreRequest
 from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.topic import check_name, is_shared
@@ -571,7 +567,7 @@ class SessionServer:
         self._wills.pop(owner, None)
         visitor.rights.do_in_turn(lambda: self._desk.give(DropWill(owner), lambda answer: None))
 
-    def prepare_request(self, request: Request) -> Request | HostRequest:
+    def prepare_request(self, request: Request) -> Request | StoreRequest[Any]:
         """As the database is asked: rows go with their messages, and rows come with payloads that will be wanted."""
         if isinstance(request, ReadPending | Fence):
             return ReadPage(request, UNACKNOWLEDGED_MAX)

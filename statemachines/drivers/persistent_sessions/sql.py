@@ -17,7 +17,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
 
 from statemachines.drivers.clock import Clock, steady_ns
 from statemachines.drivers.sql import sqlite
@@ -35,9 +37,19 @@ if TYPE_CHECKING:
     from statemachines.drivers.shared_subscriptions.guest_streams import GuestStreams
 
 T = TypeVar("T")
+A = TypeVar("A")
 
 Change = tuple[str, dict[str, Any]]
 """A statement that changes rows, and its values."""
+
+Text = str | bytes
+"""In tables it is the bytes of its UTF-8."""
+
+
+def encode_text(values: dict[str, Any]) -> dict[str, Any]:
+    """Values of a statement, as tables have them."""
+    return {name: value.encode() if type(value) is str else value for name, value in values.items()}
+
 
 PIECE: Final = 200
 """So many keys go into one statement."""
@@ -182,6 +194,14 @@ class SessionDatabase(Protocol):
 
     async def close(self) -> None:
         """No more requests."""
+
+
+class StoreRequest(msgspec.Struct, Generic[A], frozen=True):
+    """What a node, or an operator, asks of a store beside the requests of machines; answered with an `A`."""
+
+    def answer(self, sql: Sql, routes: Any) -> A:
+        """Carry it out in this transaction; `routes`: as the store knows them (`HostRequests`)."""
+        raise NotImplementedError
 
 
 class TurnNeeded(Exception):

@@ -21,6 +21,7 @@ from statemachines.drivers.persistent_sessions.sql import (
     Sql,
     TimeWatch,
     cut_pieces,
+    encode_text,
     name_columns,
 )
 from statemachines.drivers.sql.durability import Durability
@@ -116,13 +117,13 @@ class SqliteSql:
         return cls(connection, now_ns, known.age_limit_ns(now_ns), known.time_ns)
 
     def all(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
-        return self._connection.execute(_plain(statement), values).fetchall()
+        return self._connection.execute(_plain(statement), encode_text(values)).fetchall()
 
     def run(self, statement: str, **values: Any) -> None:
         self.count(statement, **values)
 
     def count(self, statement: str, **values: Any) -> int:
-        return self._connection.execute(_plain(statement), values).rowcount
+        return self._connection.execute(_plain(statement), encode_text(values)).rowcount
 
     def counts(self, changes: Sequence[Change]) -> list[int]:
         return [self.count(statement, **values) for statement, values in changes]

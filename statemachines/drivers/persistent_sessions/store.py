@@ -13,7 +13,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
@@ -21,7 +21,6 @@ import msgspec
 
 from statemachines.drivers.clock import Clock, read_boot_id, steady_ns
 from statemachines.drivers.persistent_sessions.collector_requests import ANSWERS as COLLECTOR
-from statemachines.drivers.persistent_sessions.collector_requests import READS as COLLECTOR_READS
 from statemachines.drivers.persistent_sessions.collector_requests import (
     Backlog,
     BacklogTally,
@@ -29,31 +28,20 @@ from statemachines.drivers.persistent_sessions.collector_requests import (
     read_messages,
     read_rows,
 )
-from statemachines.drivers.persistent_sessions.group_rows import settle_origins
-from statemachines.drivers.persistent_sessions.host_request import (
+from statemachines.drivers.persistent_sessions.group_rows import CountWaiting, ReadGroups, ReadReturned, settle_origins
+from statemachines.drivers.persistent_sessions.host_requests import (
     Beat,
     DropRows,
-    FrontSubscribed,
-    HostRequest,
-    OpenWithWill,
-    Page,
-    PutMessage,
-    ReadPage,
-    StoreRows,
-)
-from statemachines.drivers.persistent_sessions.host_requests import READS as HOST_READS
-from statemachines.drivers.persistent_sessions.host_requests import (
     HostRequests,
+    Look,
+    ReadNodes,
+    ReadPayloads,
     begin_life,
-    put_missing,
 )
 from statemachines.drivers.persistent_sessions.life_requests import ANSWERS as LIFE
-from statemachines.drivers.persistent_sessions.life_requests import open_with_will
-from statemachines.drivers.persistent_sessions.machine_requests import PAGE, MachineRequests
-from statemachines.drivers.persistent_sessions.machine_requests import READS as MACHINE_READS
-from statemachines.drivers.persistent_sessions.operator_requests import ANSWERS as OPERATOR
-from statemachines.drivers.persistent_sessions.operator_requests import READS as OPERATOR_READS
-from statemachines.drivers.persistent_sessions.operator_requests import OperatorRequest
+from statemachines.drivers.persistent_sessions.life_requests import FindDueWills
+from statemachines.drivers.persistent_sessions.machine_requests import PAGE, MachineRequests, Page, ReadPage, StoreRows
+from statemachines.drivers.persistent_sessions.operator_requests import DescribeSession, ListSessions
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.request_batch import (
     RANGES,
@@ -65,31 +53,45 @@ from statemachines.drivers.persistent_sessions.request_batch import (
     may_share,
     runs_of,
 )
+from statemachines.drivers.persistent_sessions.route_rows import (
+    THERE,
+    FrontSubscribed,
+    PutMessage,
+    ReadFilters,
+    ReadOptions,
+    ReadPackets,
+    ReadUnfinished,
+    put_messages,
+)
 from statemachines.drivers.persistent_sessions.route_trie import is_for_session, is_for_stream
 from statemachines.drivers.persistent_sessions.sql import (
+    A,
     SessionDatabase,
     Sql,
     StoredBatch,
     StoredBatches,
+    StoreRequest,
     TimeWatch,
     TurnNeeded,
+    all_of,
 )
 from statemachines.drivers.persistent_sessions.sqlite import SqliteSessions
 from statemachines.drivers.sql.database_url import find_path, with_extra
 from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged
 from statemachines.kernel import Answer, Request, Superseded
-from statemachines.persistent_sessions.collector_request import DeletePage, ReadMessages, ReadRows
+from statemachines.persistent_sessions.collector_request import DeletePage, ReadClients, ReadMessages, ReadRows
 from statemachines.persistent_sessions.fan_out import find_volatile
 from statemachines.persistent_sessions.graces import NEVER_MS
 from statemachines.persistent_sessions.life_request import KeepAlive
+from statemachines.persistent_sessions.owner_request import FindOwner
 from statemachines.persistent_sessions.request import (
     CommitState,
+    ConfirmRows,
     MarkDelivered,
     PutRows,
     ReadPending,
     ReadRow,
-    RowRead,
     RowStored,
 )
 from statemachines.persistent_sessions.store_time import ClockState
@@ -100,10 +102,12 @@ CHECK: Final = (
     "SELECT store.identity, coalesce(nodes.life, 0), coalesce(nodes.batch, 0) FROM @store AS store"
     " LEFT JOIN @nodes AS nodes ON nodes.name = :name"
 )
-READS: Final = (*MACHINE_READS, *HOST_READS, *COLLECTOR_READS, *OPERATOR_READS)
-STATELESS: Final = {**LIFE, **COLLECTOR}
-"""What is answered from the tables alone."""
-
+READS: Final = frozenset({
+    ReadPending, ReadRow, FindOwner, ConfirmRows, ReadPayloads, ReadOptions, ReadPackets, ReadUnfinished, FindDueWills,
+    ReadNodes, ReadFilters, ReadGroups, ReadReturned, CountWaiting, Look, ReadClients, ReadRows, ReadMessages,
+    ListSessions, DescribeSession,
+})  # fmt: skip
+"""Requests that change nothing."""
 PENDING: Final = (ReadPage, ReadPending)
 """Reads that say up to which time nothing is missing."""
 
@@ -121,23 +125,18 @@ QUICK_ROWS_MAX: Final = 128
 """Requests, and rows of each, that are carried out without the worker.  As many rows as a client of ours receives at a
 time take less than the way to the worker and back (D-1121)."""
 
-Asked = Request | HostRequest | OperatorRequest
+Asked = Request | StoreRequest[Any]
 T = TypeVar("T")
 
 
 def is_read(request: Asked) -> bool:
     """It changes nothing."""
-    return _is_of_reads(type(request.rows if isinstance(request, ReadPage) else request))
+    return type(request.rows if isinstance(request, ReadPage) else request) in READS
 
 
 def needs_read(request: Asked) -> bool:
     """The same, or it is a message whose rows bring what is to be stored of it."""
     return request.is_read if isinstance(request, PutMessage) else is_read(request)
-
-
-@cache
-def _is_of_reads(kind: type[Any]) -> bool:
-    return issubclass(kind, READS)
 
 
 def is_promise_free(request: Asked) -> bool:
@@ -179,8 +178,10 @@ class SessionStore:
         self._called = 0
         self._tally: BacklogTally | None = None
         self._waiting: WaitingMessages | None = None
-        self._stateless: dict[type[Any], Callable[[Sql, Any], Answer | None]] = {
-            **STATELESS,
+        self._answers_of: dict[type[Any], Callable[[Sql, Any], Answer | None]] = {
+            **LIFE,
+            **COLLECTOR,
+            **self._machine.answers,
             ReadRows: lambda sql, asked: read_rows(sql, asked, self._tally),
             ReadMessages: lambda sql, asked: read_messages(sql, asked, self._waiting),
         }
@@ -195,12 +196,15 @@ class SessionStore:
 
         Raises `StoreUnavailable` where nothing was written, `OutcomeOpen` where that is not known.
         """
-        found: tuple[Answer, ...] = await self.do(request)
+        found: tuple[Answer, ...] = await self._do(request)
         return found
 
-    async def do(self, request: Asked) -> Any:
-        """The same for any request: what it is answered with."""
+    async def do(self, request: StoreRequest[A]) -> A:
+        """The same for a request of its own: what it is answered with."""
+        found: A = await self._do(request)
+        return found
 
+    async def _do(self, request: Asked) -> Any:
         def work() -> Any:
             if needs_read(request):
                 with self._database.reading(self._watch, is_complete=isinstance(request, PENDING)) as sql:
@@ -460,8 +464,8 @@ class SessionStore:
         """A request of a statement whose answer was lost: what it has stored is stored, whatever came since."""
         if isinstance(request, RANGES):
             put = request.put if isinstance(request, StoreRows) else request
-            (row,) = self._machine.answer(sql, ReadRow(put.session, put.writer, put.epoch, put.first_number))
-            return (RowStored(cast("RowRead", row).stored_ns),)
+            (row,) = self._answer(sql, ReadRow(put.session, put.writer, put.epoch, put.first_number))
+            return (RowStored(row.stored_ns),)
         return self._answer(sql, request)
 
     def _answer(self, sql: Sql, request: Asked) -> Any:
@@ -469,16 +473,12 @@ class SessionStore:
             return self._store_ranges(sql, (request,))[0]
         if isinstance(request, ReadPage):
             return self._machine.page(sql, request)
-        if isinstance(request, OpenWithWill):
-            return (open_with_will(sql, request),)
-        if isinstance(request, HostRequest):
-            return self._host.answer(sql, request)
-        if isinstance(request, OperatorRequest):
-            return OPERATOR[type(request)](sql, request)
-        kind = self._stateless.get(type(request))
-        if kind is None:
-            return self._machine.answer(sql, request)
-        answer = kind(sql, request)
+        if isinstance(request, StoreRequest):
+            return request.answer(sql, self._host)
+        answer_kind = self._answers_of.get(type(request))
+        if answer_kind is None:
+            raise TypeError(f"the database of sessions does not take {request!r}")
+        answer = answer_kind(sql, request)
         return () if answer is None else (answer,)
 
     def _store_ranges(self, sql: Sql, run: Sequence[Asked]) -> list[tuple[Answer, ...] | Page]:
@@ -504,7 +504,8 @@ class SessionStore:
                     if row.message in asked.payloads and row.message not in absent and row.message not in payloads:
                         payloads[row.message] = asked.payloads[row.message]
                         qos[row.message] = row.qos
-        put_missing(sql, payloads, qos)
+        there = {message.decode() for (message,) in all_of(sql, THERE, [one.encode() for one in payloads])}
+        put_messages(sql, [(one, payload, qos[one]) for one, payload in payloads.items() if one not in there])
         return [
             Page((answer,), gone=absent) if absent else (answer,) for answer, absent in zip(answers, had, strict=True)
         ]

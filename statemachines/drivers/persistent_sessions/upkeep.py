@@ -28,17 +28,8 @@ import msgspec
 from statemachines.drivers.authority import Authority
 from statemachines.drivers.clock import LOOK_AGAIN_S, Clock, steady_ns
 from statemachines.drivers.persistent_sessions.collector_requests import SessionBounds
-from statemachines.drivers.persistent_sessions.host_request import (
-    DropRows,
-    DropWill,
-    DueWill,
-    DueWills,
-    EndWills,
-    FindDueWills,
-    LagAnswer,
-    ReadStoreTime,
-    WatchedSession,
-)
+from statemachines.drivers.persistent_sessions.host_requests import DropRows, LagAnswer, ReadStoreTime, WatchedSession
+from statemachines.drivers.persistent_sessions.life_requests import DropWill, DueWill, DueWills, EndWills, FindDueWills
 from statemachines.drivers.persistent_sessions.node_messages import RetainedPublisher
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.session_server import SessionServer

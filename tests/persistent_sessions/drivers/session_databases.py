@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from statemachines.drivers.persistent_sessions.host_request import Beat, PutMessage, Subscribe
+from statemachines.drivers.persistent_sessions.host_requests import Beat
 from statemachines.drivers.persistent_sessions.life_requests import sessions_kept
+from statemachines.drivers.persistent_sessions.route_rows import PutMessage, Subscribe
 from statemachines.drivers.persistent_sessions.sql import NAMES
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import Map

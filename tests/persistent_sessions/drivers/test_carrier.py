@@ -23,13 +23,10 @@ from statemachines.drivers.persistent_sessions import (
     group_rows,
 )
 from statemachines.drivers.persistent_sessions.group_membership import CARRIED_MAX
-from statemachines.drivers.persistent_sessions.host_request import (
-    CountWaiting,
-    PutCarried,
-    ReadGroups,
-    Subscribe,
-)
+from statemachines.drivers.persistent_sessions.group_rows import CountWaiting, ReadGroups
+from statemachines.drivers.persistent_sessions.host_requests import PutCarried
 from statemachines.drivers.persistent_sessions.payloads import Payload
+from statemachines.drivers.persistent_sessions.route_rows import Subscribe
 from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX
 from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
 from statemachines.drivers.shared_subscriptions.publisher import Publisher

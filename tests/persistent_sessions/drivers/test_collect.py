@@ -11,8 +11,8 @@ import pytest
 from session_databases import MS, connect, run
 from state_changes import change_to
 
-from statemachines.drivers.persistent_sessions.host_request import PutMessage, Subscribe
 from statemachines.drivers.persistent_sessions.operator_requests import ListSessions
+from statemachines.drivers.persistent_sessions.route_rows import PutMessage, Subscribe
 from statemachines.drivers.persistent_sessions.upkeep import run_collector
 from statemachines.drivers.sql.failure import StoreUnavailable
 from statemachines.kernel import Map

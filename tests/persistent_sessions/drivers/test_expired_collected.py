@@ -12,10 +12,10 @@ from session_nodes import node_of, take, where
 from session_nodes import run as run_nodes
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
-from statemachines.drivers.persistent_sessions.host_request import PutMessage, Subscribe
-from statemachines.drivers.persistent_sessions.host_request import ReadPayloads as ReadPayloads
+from statemachines.drivers.persistent_sessions.host_requests import ReadPayloads as ReadPayloads
 from statemachines.drivers.persistent_sessions.payloads import Payloads
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
+from statemachines.drivers.persistent_sessions.route_rows import PutMessage, Subscribe
 from statemachines.persistent_sessions.collector_request import (
     DeletePage,
     MessageDeletion,

@@ -10,8 +10,9 @@ from session_databases import SECOND, Clock, connect
 from session_moves import queued
 
 from statemachines import cli
-from statemachines.drivers.persistent_sessions.host_request import PutMessage, StoreRows, Subscribe
+from statemachines.drivers.persistent_sessions.machine_requests import StoreRows
 from statemachines.drivers.persistent_sessions.payloads import Payload
+from statemachines.drivers.persistent_sessions.route_rows import PutMessage, Subscribe
 from statemachines.drivers.persistent_sessions.sql import TimeWatch
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.persistent_sessions.collector_actions import garbage_messages

@@ -12,7 +12,7 @@ from session_nodes import run as run_nodes
 from state_changes import change_to
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
-from statemachines.drivers.persistent_sessions.host_request import PutMessage, Subscribe
+from statemachines.drivers.persistent_sessions.route_rows import PutMessage, Subscribe
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import ConfigurationError, Map
 from statemachines.persistent_sessions.in_flight_record import TAKEN, InFlightRecord

@@ -12,7 +12,7 @@ from statemachines.drivers.persistent_sessions import (
     PersistentSession,
     SessionPublisher,
 )
-from statemachines.drivers.persistent_sessions.host_request import ReadNodes
+from statemachines.drivers.persistent_sessions.host_requests import ReadNodes
 from statemachines.kernel import Superseded
 from statemachines.persistent_sessions.takeover_message import TakeoverRefused
 from statemachines.persistent_sessions.takeover_record import BeginTimeout

@@ -17,7 +17,7 @@ from statemachines.drivers.persistent_sessions import (
     SubscribeRefused,
     client_requests,
 )
-from statemachines.drivers.persistent_sessions.host_request import StoreRows
+from statemachines.drivers.persistent_sessions.machine_requests import StoreRows
 from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX
 from statemachines.kernel import ConfigurationError
 from statemachines.persistent_sessions.message import (

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from session_databases import SECOND, connect, run
 
-from statemachines.drivers.persistent_sessions.host_request import (
+from statemachines.drivers.persistent_sessions.machine_requests import StoreRows
+from statemachines.drivers.persistent_sessions.node_messages import RetainHandling
+from statemachines.drivers.persistent_sessions.payloads import Payload
+from statemachines.drivers.persistent_sessions.route_rows import (
     PacketsFound,
     PublisherPacket,
     PutMessage,
     ReadPackets,
     ReleasePacket,
-    StoreRows,
     Subscribe,
     SubscribeFront,
 )
-from statemachines.drivers.persistent_sessions.node_messages import RetainHandling
-from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.route_trie import Route
 from statemachines.persistent_sessions.life_request import LeaveSession
 from statemachines.persistent_sessions.message import Queued

@@ -8,7 +8,7 @@ import pytest
 from session_databases import connect
 
 from statemachines.drivers.persistent_sessions import sqlite
-from statemachines.drivers.persistent_sessions.host_request import PutMessage, Subscribe
+from statemachines.drivers.persistent_sessions.route_rows import PutMessage, Subscribe
 from statemachines.drivers.persistent_sessions.store import open_session_store
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from session_databases import Clock, connect
 
 from statemachines.drivers.persistent_sessions import machine_requests
-from statemachines.drivers.persistent_sessions.host_request import Beat
+from statemachines.drivers.persistent_sessions.host_requests import Beat
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import BeginEpoch, PutRows, RowStored

@@ -23,8 +23,9 @@ from statemachines.drivers.persistent_sessions.collector_requests import (
     SessionBounds,
     WaitingRow,
 )
-from statemachines.drivers.persistent_sessions.host_request import DropRows, PutMessage, Subscribe
+from statemachines.drivers.persistent_sessions.host_requests import DropRows
 from statemachines.drivers.persistent_sessions.operator_requests import DescribeSession
+from statemachines.drivers.persistent_sessions.route_rows import PutMessage, Subscribe
 from statemachines.drivers.persistent_sessions.session_metrics import read_collector_metrics
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.drivers.persistent_sessions.upkeep import CollectorCounts, drop_rows, run_collector

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from session_databases import connect
 
-from statemachines.drivers.persistent_sessions import host_request, request_queue
+from statemachines.drivers.persistent_sessions import host_requests, machine_requests, request_queue, route_rows
 from statemachines.drivers.persistent_sessions.outbox import QOS_0_MAX, READ_MAX, UNACKNOWLEDGED_MAX, Outbox
 from statemachines.drivers.persistent_sessions.payloads import Payload, Payloads
 from statemachines.drivers.persistent_sessions.request_batch import is_ahead
@@ -63,7 +63,7 @@ def begin(number):
 
 
 def put(number):
-    return host_request.PutMessage(f"m{number}", "t", b"", 1)
+    return route_rows.PutMessage(f"m{number}", "t", b"", 1)
 
 
 @pytest.mark.parametrize("count", [1, BATCH_MAX, BATCH_MAX + 1, 2 * BATCH_MAX + 7])
@@ -116,7 +116,7 @@ def publish(number, packet=None, dup=False):
 
 
 def read(*messages):
-    return host_request.ReadPayloads(messages, UNACKNOWLEDGED_MAX)
+    return host_requests.ReadPayloads(messages, UNACKNOWLEDGED_MAX)
 
 
 def courier(payloads=None, welcome=True):
@@ -241,17 +241,17 @@ def test_PS_531_a_file_has_a_message_when_it_has_its_rows(tmp_path):
         try:
             life = await store.begin_life("w", 1_000)
             token, session, _ = await connect(store, "s1", "tablet")
-            await store.do(host_request.Subscribe(session, token, "t", 1))
+            await store.do(route_rows.Subscribe(session, token, "t", 1))
             await store.carry_out(life, 1, [BeginEpoch(session, "w")])
-            message = host_request.PutMessage("m1", "t", b"x", 1)
-            _, ahead = await store.store_ahead(life, 1, [host_request.ReadStoreTime(), message])
+            message = route_rows.PutMessage("m1", "t", b"x", 1)
+            _, ahead = await store.store_ahead(life, 1, [host_requests.ReadStoreTime(), message])
             found = [[(one.session, one.filter) for one in ahead]]
-            found.append((await store.do(host_request.ReadPayloads(("m1",), 1)))["m1"])
-            stored = host_request.StoreRows(
+            found.append((await store.do(host_requests.ReadPayloads(("m1",), 1)))["m1"])
+            stored = machine_requests.StoreRows(
                 PutRows(session, "w", 1, (Queued(1, "m1", "t", 1),)), {"m1": Payload("t", b"x")}
             )
             await store.carry_out(life, 2, [stored])
-            found.append((await store.do(host_request.ReadPayloads(("m1",), 1)))["m1"])
+            found.append((await store.do(host_requests.ReadPayloads(("m1",), 1)))["m1"])
             return found
         finally:
             await store.close()

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from statemachines.drivers.persistent_sessions.host_request import PutMessage
+from statemachines.drivers.persistent_sessions.route_rows import PutMessage
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.drivers.sql.durability import Durability
 from statemachines.kernel import ConfigurationError

@@ -19,9 +19,10 @@ from statemachines.drivers.persistent_sessions import (
     operator_requests,
     session_command,
 )
-from statemachines.drivers.persistent_sessions.host_request import PutMessage, StoreRows, Subscribe
+from statemachines.drivers.persistent_sessions.machine_requests import StoreRows
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.persistent_session import SessionTaken
+from statemachines.drivers.persistent_sessions.route_rows import PutMessage, Subscribe
 from statemachines.kernel import Map
 from statemachines.persistent_sessions.request import (
     BeginEpoch,

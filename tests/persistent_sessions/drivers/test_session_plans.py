@@ -14,7 +14,6 @@ from statemachines.drivers.identity import Identity
 from statemachines.drivers.persistent_sessions import (
     collector_requests,
     group_rows,
-    host_request,
     host_requests,
     life_requests,
     machine_requests,
@@ -27,39 +26,25 @@ from statemachines.drivers.persistent_sessions import (
     store,
 )
 from statemachines.drivers.persistent_sessions.collector_requests import SessionBounds
-from statemachines.drivers.persistent_sessions.host_request import (
-    Beat,
+from statemachines.drivers.persistent_sessions.group_rows import (
     CountWaiting,
     DeclareGroup,
-    DropRows,
-    DropWill,
-    EndWills,
-    FindDueWills,
     ForgetGroup,
     ListIdleGroups,
-    Look,
-    OpenWithWill,
-    PublisherPacket,
-    PutCarried,
-    PutMessage,
-    ReadFilters,
     ReadGroups,
-    ReadNodes,
-    ReadOptions,
-    ReadPackets,
-    ReadPage,
-    ReadPayloads,
     ReadReturned,
-    ReadUnfinished,
-    ReleasePacket,
-    RetainedFull,
-    ShowMarker,
-    StoreRows,
-    Subscribe,
-    SubscribeFront,
-    Unsubscribe,
+)
+from statemachines.drivers.persistent_sessions.host_requests import (
+    Beat,
+    DropRows,
+    Look,
+    PutCarried,
+    ReadNodes,
+    ReadPayloads,
     WatchedSession,
 )
+from statemachines.drivers.persistent_sessions.life_requests import DropWill, EndWills, FindDueWills, OpenWithWill
+from statemachines.drivers.persistent_sessions.machine_requests import ReadPage, StoreRows
 from statemachines.drivers.persistent_sessions.node_messages import RetainHandling, SessionWill
 from statemachines.drivers.persistent_sessions.operator_requests import (
     DeleteRows,
@@ -69,6 +54,19 @@ from statemachines.drivers.persistent_sessions.operator_requests import (
     PurgeClient,
 )
 from statemachines.drivers.persistent_sessions.payloads import Payload, SharedOrigin
+from statemachines.drivers.persistent_sessions.route_rows import (
+    PublisherPacket,
+    PutMessage,
+    ReadFilters,
+    ReadOptions,
+    ReadPackets,
+    ReadUnfinished,
+    ReleasePacket,
+    RetainedFull,
+    Subscribe,
+    SubscribeFront,
+    Unsubscribe,
+)
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import Map
 from statemachines.persistent_sessions import collector_request as collector
@@ -158,7 +156,7 @@ PAGED = {
 """What is read in pages, in the order of its key, from a place on."""
 
 MODULES = (
-    collector_requests, group_rows, host_request, host_requests, life_requests, machine_requests, operator_requests,
+    collector_requests, group_rows, host_requests, life_requests, machine_requests, operator_requests,
     route_rows, session_row, sql, store,
 )  # fmt: skip
 
@@ -188,7 +186,6 @@ async def drive(opened, clock, steady):
             )
         await ask(ReadRow("s1", writer, 1, 3))
         await ask(PutMarker("s1", writer, 1, 4, token, 1))
-        await do(ShowMarker("s1", writer, token, 2))
     await do(ReadFilters("s1"))
     await do(ReadOptions("s1"))
     await do(DropRows("s1", "n2", 1, 3, 3))

@@ -15,8 +15,8 @@ from statemachines.drivers.persistent_sessions import (
     PersistentSession,
     SessionPublisher,
 )
-from statemachines.drivers.persistent_sessions.host_request import ReadFilters
 from statemachines.drivers.persistent_sessions.node_link import Lane
+from statemachines.drivers.persistent_sessions.route_rows import ReadFilters
 from statemachines.persistent_sessions.message import (
     ConnectWanted,
     Delivered,

@@ -12,8 +12,10 @@ from session_databases import SECOND, Clock, connect, new_url, without_times
 
 from statemachines.drivers.persistent_sessions import postgres
 from statemachines.drivers.persistent_sessions import store as store_module
-from statemachines.drivers.persistent_sessions.host_request import PutMessage, ReadStoreTime, StoreRows, Subscribe
+from statemachines.drivers.persistent_sessions.host_requests import ReadStoreTime
+from statemachines.drivers.persistent_sessions.machine_requests import StoreRows
 from statemachines.drivers.persistent_sessions.payloads import Payload
+from statemachines.drivers.persistent_sessions.route_rows import PutMessage, Subscribe
 from statemachines.drivers.persistent_sessions.sql import (
     FRESH_NS,
 )

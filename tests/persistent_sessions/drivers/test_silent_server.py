@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from psycopg.errors import QueryCanceled
 
-from statemachines.drivers.persistent_sessions.host_request import PutMessage
 from statemachines.drivers.persistent_sessions.postgres import encode_number
+from statemachines.drivers.persistent_sessions.route_rows import PutMessage
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.drivers.shared_subscriptions.open_stores import open_stores
 from statemachines.drivers.shared_subscriptions.publisher import Publisher

@@ -10,7 +10,7 @@ from session_databases import SECOND, Clock
 from test_session_plans import drive
 
 from statemachines.drivers import persistent_sessions
-from statemachines.drivers.persistent_sessions.host_request import Beat
+from statemachines.drivers.persistent_sessions.host_requests import Beat
 from statemachines.drivers.persistent_sessions.sql import NAMES, VERSION
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.drivers.sql import postgres as sql_postgres

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from statemachines.drivers.persistent_sessions.host_request import PublisherPacket, PutMessage
 from statemachines.drivers.persistent_sessions.request_batch import BatchReader, may_share
+from statemachines.drivers.persistent_sessions.route_rows import PublisherPacket, PutMessage
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import PutRows
 

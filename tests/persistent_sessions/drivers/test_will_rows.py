@@ -6,7 +6,7 @@ import pytest
 from session_databases import SECOND, run
 
 from statemachines.drivers.identity import Identity
-from statemachines.drivers.persistent_sessions import host_request
+from statemachines.drivers.persistent_sessions.life_requests import EndWills, FindDueWills, OpenWithWill
 from statemachines.drivers.persistent_sessions.node_messages import SessionWill
 from statemachines.kernel import incarnation
 from statemachines.persistent_sessions import life_request
@@ -36,7 +36,7 @@ class Client:
         self.token = locked.token
         opened = life_request.OpenSession("c", owner, locked.token, session, "", self.expiry_ms)
         will = SessionWill(f"w/{self.count}", b"gone", 1, False, None, b"", delay_s * 1_000, ANN)
-        assert await self.store.do(host_request.OpenWithWill(opened, will)) == (life_request.SessionOpen(),)
+        assert await self.store.do(OpenWithWill(opened, will)) == (life_request.SessionOpen(),)
         await self.store.ask(life_request.UnlockClient("c", owner))
         return owner
 
@@ -47,10 +47,10 @@ class Client:
     async def due(self, after_s=0.0):
         """Topics of the wills that are due then."""
         self.clock.now += int(after_s * SECOND)
-        found = await self.store.do(host_request.FindDueWills())
+        found = await self.store.do(FindDueWills())
         if found.has_ended:
-            await self.store.do(host_request.EndWills())
-            found = await self.store.do(host_request.FindDueWills())
+            await self.store.do(EndWills())
+            found = await self.store.do(FindDueWills())
         assert all((one.client, one.will.identity) == ("c", ANN) for one in found.wills)
         return [one.will.topic for one in found.wills]
 
