@@ -31,7 +31,6 @@ from statemachines.drivers.persistent_sessions import (
     request_queue,
     route_rows,
     route_trie,
-    session_metrics,
     session_node,
     session_publisher,
     session_row,
@@ -40,7 +39,7 @@ from statemachines.drivers.persistent_sessions import (
     store,
     upkeep,
 )
-from statemachines.drivers.persistent_sessions.client_connection import ClientRights
+from statemachines.drivers.persistent_sessions.client_requests import ClientRights
 from statemachines.drivers.persistent_sessions.group_membership import GroupMembership
 from statemachines.drivers.persistent_sessions.group_rows import DeclareGroup, GroupMatcher
 from statemachines.drivers.persistent_sessions.machine_requests import PayloadBound
@@ -350,7 +349,7 @@ BREAKS = {
     "PS-710": swap(collector_requests, "_are_there", lambda sql, firsts: True),
     "PS-730": swap(operator_requests, "list_spans", lambda sql, session: iter(())),
     "PS-733": swap(collector_requests.Backlog, "include", lambda self, rows, size_bytes: self),
-    "PS-734": swap(session_metrics, "read_collector_metrics", lambda store, counts: []),
+    "PS-734": swap(upkeep, "read_collector_metrics", lambda store, counts: []),
     "PS-732": swap(TimeWatch, "describe_clock", lambda self: ClockState(0, 0, 0)),
     "PS-731": swap(operator_requests, "_count_dropped", lambda sql, numbers, where: 0),
     "PS-461": swap(collector_requests, "choose_dropped", lambda pieces, rows_max, size_bytes_max: []),

@@ -25,8 +25,7 @@ from statemachines.drivers.mqtt_connections.message_properties import (
     write_will_head,
 )
 from statemachines.drivers.password_file import PasswordFile
-from statemachines.drivers.persistent_sessions.client_connection import NOT_ALLOWED
-from statemachines.drivers.persistent_sessions.client_requests import NO_RETAINED
+from statemachines.drivers.persistent_sessions.client_requests import NO_RETAINED, NOT_ALLOWED
 from statemachines.drivers.persistent_sessions.node_link import NodeLink
 from statemachines.drivers.persistent_sessions.node_messages import (
     FRONT_INSTANCE,

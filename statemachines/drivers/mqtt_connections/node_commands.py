@@ -156,8 +156,7 @@ def mqtt(
     from statemachines.drivers.permission_file import PermissionFile
     from statemachines.drivers.persistent_sessions.group_host import GroupHost
     from statemachines.drivers.persistent_sessions.node_messages import NODE
-    from statemachines.drivers.persistent_sessions.session_metrics import watch_node
-    from statemachines.drivers.persistent_sessions.session_node import SessionNode
+    from statemachines.drivers.persistent_sessions.session_node import SessionNode, watch_node
     from statemachines.drivers.shared_subscriptions.node_commands import read_configuration
     from statemachines.drivers.shared_subscriptions.roles import LEADER
     from statemachines.drivers.signals import on_hangup, run_until_signal

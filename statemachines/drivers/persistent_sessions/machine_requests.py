@@ -354,9 +354,9 @@ MARKERS: Final = (
     f" AND tag = {MARKER} ORDER BY epoch, token, n"
 )
 PUT_EPOCH: Final = "INSERT INTO @epochs VALUES (:session, :writer, :epoch, 0)"
-# Whether a row is there that its writer may still ask for is not known without its epoch; of no rows it is.
-LEAVE_EMPTY: Final = f"{LEAVE_EPOCHS} AND last = 0"
 LAST_EPOCH: Final = 2**62
+NO_PAYLOADS: Final = -1
+"""The bound of payloads that are not read."""
 
 
 class PayloadBound(NamedTuple):
@@ -384,13 +384,12 @@ class MachineRequests:
     """`where`: the database, for errors."""
 
     def __init__(self, where: str, page: int = PAGE) -> None:
-        self._where = where
         self._page = page
         self._prepared: dict[int, tuple[CommitState, list[PacketRow]]] = {}
         """By the id of a request, which lives as long as it is here."""
         self.answers: dict[type[Request], Callable[[Sql, Any], Answer | None]] = {
             BeginEpoch: self._begin_epoch,
-            PutRows: lambda sql, asked: self.put_ranges(sql, (asked,))[0],
+            PutRows: lambda sql, asked: put_ranges(sql, (asked,), where)[0],
             ReadRow: self._read_row,
             PutMarker: self._put_marker,
             FindOwner: self._find_owner,
@@ -408,19 +407,16 @@ class MachineRequests:
         """The rows, and the payloads that are small enough."""
         small = PayloadBound(asked.bytes_max, {})
         if isinstance(asked.rows, ReadPending):
-            answer = self._read_pending(sql, asked.rows, small)
-        else:
-            answer = self._fence(sql, asked.rows, small)
-        return Page((answer,), small.found)
+            return Page((self._read_pending(sql, asked.rows, small),), small.found)
+        return Page((self._fence(sql, asked.rows, small),), small.found)
 
     # -- of a writer ----------------------------------------------------------------------------------------------
 
     def _begin_epoch(self, sql: Sql, asked: BeginEpoch) -> Answer:
-        session, writer = asked.session.encode(), asked.writer.encode()
-        epoch = epoch_of(sql, session, writer)[0] + 1
-        if is_there(sql, session):
-            sql.run(PUT_EPOCH, session=session, writer=writer, epoch=epoch)
-            sql.run(LEAVE_EPOCHS, session=session, writer=writer, epoch=epoch)
+        epoch = epoch_of(sql, asked.session, asked.writer)[0] + 1
+        if is_there(sql, asked.session):
+            sql.run(PUT_EPOCH, session=asked.session, writer=asked.writer, epoch=epoch)
+            sql.run(LEAVE_EPOCHS, session=asked.session, writer=asked.writer, epoch=epoch)
         return EpochBegun(epoch)
 
     def prepare(self, requests: Sequence[object]) -> None:
@@ -431,103 +427,104 @@ class MachineRequests:
             if isinstance(one, CommitState)
         }
 
-    def put_ranges(self, sql: Sql, ranges: Sequence[PutRows], once: frozenset[str] = frozenset()) -> list[Answer]:
-        """Store ranges of rows, of whatever writers: one answer each."""
-        return put_ranges(sql, ranges, self._where, once)
-
     def _read_row(self, sql: Sql, asked: ReadRow) -> Answer:
         """Numbers have no hole, so the last one says it, even of rows that were collected since, and of a range."""
         found = read_one(
             sql,
             "SELECT last FROM @epochs WHERE session = :session AND writer = :writer AND epoch = :epoch",
-            session=asked.session.encode(), writer=asked.writer.encode(), epoch=asked.epoch,
+            session=asked.session, writer=asked.writer, epoch=asked.epoch,
         )  # fmt: skip
         if found is None or asked.number > found[0]:
             return RowRead(False)
         row = read_one(
             sql, "SELECT time_ns FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch"
             f" AND number = :number AND tag = {UNDELIVERED}",
-            session=asked.session.encode(), writer=asked.writer.encode(), epoch=asked.epoch, number=asked.number,
+            session=asked.session, writer=asked.writer, epoch=asked.epoch, number=asked.number,
         )  # fmt: skip
         return RowRead(True, 0 if row is None else row[0])
 
     def _put_marker(self, sql: Sql, asked: PutMarker) -> Answer:
-        """It takes the place of those before it: nobody waits for them any more."""
-        session, writer = asked.session.encode(), asked.writer.encode()
-        if not is_there(sql, session):
+        """It takes the place of those before it, for which nobody waits any more, unless it or a later one is there."""
+        if not is_there(sql, asked.session):
             return RowStored()
-        epoch, _ = epoch_of(sql, session, writer)
+        epoch, _ = epoch_of(sql, asked.session, asked.writer)
         if epoch != asked.epoch:
             return RowFenced(epoch)
-        put_marker(sql, session, writer, epoch, asked.k, (asked.token, asked.n))
+        there = sql.all(MARKERS, session=asked.session, writer=asked.writer)
+        if any(found[0] == epoch and found[1:] >= (asked.token, asked.n) for found in there):
+            return RowStored()
+        sql.run(
+            f"DELETE FROM @session_rows WHERE session = :session AND writer = :writer AND tag = {MARKER}",
+            session=asked.session, writer=asked.writer,
+        )  # fmt: skip
+        sql.run(
+            PUT_ROW,
+            session=asked.session, writer=asked.writer, epoch=epoch, number=0, tag=MARKER, message=b"", filter=b"",
+            qos=0, token=asked.token, n=asked.n, k=asked.k, time_ns=sql.now_ns, until_ns=0, more=b"",
+        )  # fmt: skip
         return RowStored()
 
     def _find_owner(self, sql: Sql, asked: FindOwner) -> Answer:
-        found = read_one(
-            sql, "SELECT owner, token FROM @sessions WHERE session = :session", session=asked.session.encode()
-        )
+        found = read_one(sql, "SELECT owner, token FROM @sessions WHERE session = :session", session=asked.session)
         owner, token = ("", 0) if found is None else (found[0].decode(), found[1])
         return OwnerFound(owner, token, asked.session, asked.look)
 
     # -- of an owner ----------------------------------------------------------------------------------------------
 
     def _load(self, sql: Sql, asked: LoadSession) -> Answer:
-        client = asked.client.encode()
-        highest = read_one(sql, "SELECT token FROM @clients WHERE client = :client", client=client)
+        highest = read_one(sql, "SELECT token FROM @clients WHERE client = :client", client=asked.client)
         if highest is None:
             return SessionAbsent()
-        found = session_of(sql, client)
+        found = session_of(sql, asked.client)
         session = b"" if found is None else found.session
         if asked.token < highest[0] or (found is not None and not is_owned(sql, session, asked.token)):
             return NotOwner()
         if found is None or (not found.connection and found.is_over(sql, 0)):
             return SessionAbsent()
-        sql.run("UPDATE @clients SET token = :token WHERE client = :client", client=client, token=asked.token)
+        sql.run("UPDATE @clients SET token = :token WHERE client = :client", client=asked.client, token=asked.token)
         sql.run("UPDATE @sessions SET token = :token WHERE session = :session", session=session, token=asked.token)
         return SessionLoaded(session.decode(), read_state(sql, session, asked.client), sql.aged_ns)
 
     def _read_pending(self, sql: Sql, asked: ReadPending, small: PayloadBound | None = None) -> Answer:
-        session = asked.session.encode()
+        small = small or PayloadBound(NO_PAYLOADS, {})
         if asked.writer:
-            return Polled(asked.writer, *self._pending(sql, session, asked.writer.encode(), asked, small))
-        writers = sql.all("SELECT DISTINCT writer FROM @epochs WHERE session = :session ORDER BY 1", session=session)
-        if small is not None and writers:
+            return Polled(asked.writer, *self._pending(sql, asked.writer, asked, small))
+        statement = "SELECT DISTINCT writer FROM @epochs WHERE session = :session ORDER BY 1"
+        writers = sql.all(statement, session=asked.session)
+        if writers:
             small = small._replace(bytes_max=small.share(len(writers)))
-        found = [self._pending(sql, session, writer, asked, small) for (writer,) in writers]
+        found = [self._pending(sql, writer.decode(), asked, small) for (writer,) in writers]
         complete_ns = min((until_ns for _, until_ns in found), default=sql.seen_ns + 1)
         return PendingRead(tuple(one for rows, _ in found for one in rows), complete_ns, sql.seen_ns + 1)
 
     def _pending(
-        self, sql: Sql, session: bytes, writer: bytes, asked: ReadPending, small: PayloadBound | None
+        self, sql: Sql, writer: str, asked: ReadPending, small: PayloadBound
     ) -> tuple[tuple[EpochRows, ...], int]:
         """The rows; no row that was stored before this time is missing."""
-        epoch, number = max(asked.behind, _taken_of(sql, session, writer))
+        epoch, number = max(asked.behind, _taken_of(sql, asked.session, writer))
         page = min(self._page, asked.rows or self._page)
         rows = sql.all(
             f"{ROWS} AND NOT {_IS_DONE} ORDER BY found.epoch, found.number LIMIT :page",
-            session=session, writer=writer, epoch=epoch, number=number, below=LAST_EPOCH,
-            page=page, small=-1 if small is None else small.share(page),
+            session=asked.session, writer=writer, epoch=epoch, number=number, below=LAST_EPOCH,
+            page=page, small=small.share(page),
         )  # fmt: skip
-        if small is not None:
-            small.keep(rows)
+        small.keep(rows)
         kept = limit_copies(rows, page)
-        found = _by_epoch(writer, kept, sql.all(MARKERS, session=session, writer=writer), sql.aged_ns)
+        found = _by_epoch(writer, kept, sql.all(MARKERS, session=asked.session, writer=writer), sql.aged_ns)
         is_all = len(kept) == len(rows) < page
         return found, sql.seen_ns + 1 if is_all else kept[-1][TIME_OF_ROW]
 
     def _subscribe(self, sql: Sql, asked: SubscribeLive) -> Answer:
         """Every node reads routes in the transaction that stores a message: what is committed is known everywhere."""
-        session = asked.session.encode()
         if not is_current(sql, asked):
             return NotOwner()
         sql.run(
-            "UPDATE @sessions SET owner = :owner WHERE session = :session",
-            session=session, owner=asked.owner.encode(),
-        )  # fmt: skip
+            "UPDATE @sessions SET owner = :owner WHERE session = :session", session=asked.session, owner=asked.owner
+        )
         found = sql.all(
             "SELECT DISTINCT epochs.writer, coalesce(nodes.until_ns, 0) FROM @epochs AS epochs"
             " LEFT JOIN @nodes AS nodes ON nodes.name = epochs.writer WHERE epochs.session = :session ORDER BY 1",
-            session=session,
+            session=asked.session,
         )
         writers = tuple(writer.decode() for writer, until_ns in found if until_ns > sql.now_ns)
         gone = tuple(writer.decode() for writer, until_ns in found if until_ns <= sql.now_ns)
@@ -535,101 +532,76 @@ class MachineRequests:
 
     def _unsubscribe(self, sql: Sql, asked: UnsubscribeLive) -> None:
         if is_current(sql, asked):
-            sql.run(
-                "UPDATE @sessions SET owner = :owner WHERE session = :session",
-                session=asked.session.encode(), owner=b"",
-            )  # fmt: skip
+            sql.run("UPDATE @sessions SET owner = :owner WHERE session = :session", session=asked.session, owner=b"")
 
     def _fence(self, sql: Sql, asked: Fence, small: PayloadBound | None = None) -> Answer:
         """The rows of the epochs below; where these are not all, that is said: a hole would be taken for the end."""
-        session, writer = asked.session.encode(), asked.writer.encode()
+        small = small or PayloadBound(NO_PAYLOADS, {})
         if not is_current(sql, asked):
             return NotOwner()
-        epoch, _ = epoch_of(sql, session, writer)
+        epoch, _ = epoch_of(sql, asked.session, asked.writer)
         below = asked.below or epoch + 1
         if epoch < below:
-            sql.run(PUT_EPOCH, session=session, writer=writer, epoch=below)
-            sql.run(LEAVE_EMPTY, session=session, writer=writer, epoch=below)
-        begin = max(asked.behind, _taken_of(sql, session, writer))
+            sql.run(PUT_EPOCH, session=asked.session, writer=asked.writer, epoch=below)
+            # Whether a row is there that its writer may still ask for is not known without its epoch; of none it is.
+            sql.run(f"{LEAVE_EPOCHS} AND last = 0", session=asked.session, writer=asked.writer, epoch=below)
+        begin = max(asked.behind, _taken_of(sql, asked.session, asked.writer))
         count = min(self._page, asked.rows or self._page)
         rows = sql.all(
-            FOLLOWING, session=session, writer=writer, epoch=begin[0], number=begin[1], below=below,
-            page=count + 1, small=-1 if small is None else small.share(count),
+            FOLLOWING, session=asked.session, writer=asked.writer, epoch=begin[0], number=begin[1], below=below,
+            page=count + 1, small=small.share(count),
         )  # fmt: skip
-        if small is not None:
-            small.keep(rows[:count])
+        small.keep(rows[:count])
         kept = limit_copies(rows[:count], count)
-        found = _by_epoch(writer, kept, (), sql.aged_ns)
+        found = _by_epoch(asked.writer, kept, (), sql.aged_ns)
         is_all = not asked.below and len(kept) == len(rows)  # an epoch that was raised elsewhere may have rows
         complete_ns = sql.seen_ns + 1 if is_all else kept[-1][TIME_OF_ROW] if kept else 0
         return FencedRows(asked.writer, below, asked.n, found, len(kept) < len(rows), complete_ns)
 
     def _confirm(self, sql: Sql, asked: ConfirmRows) -> Answer:
-        session = asked.session.encode()
         if not is_current(sql, asked):
             return NotOwner()
-        return RowsConfirmed(tuple(self._same(sql, session, found) for found in asked.found))
+        return RowsConfirmed(tuple(self._same(sql, asked.session, found) for found in asked.found))
 
-    def _same(self, sql: Sql, session: bytes, found: EpochRows) -> EpochRows:
+    def _same(self, sql: Sql, session: str, found: EpochRows) -> EpochRows:
         """Those that follow the first, as many as there are: what has holes is confirmed in part, which costs time."""
         first = min((row.number for row in found.rows), default=1)
         rows = sql.all(
-            FOLLOWING, session=session, writer=found.writer.encode(), epoch=found.epoch, number=first - 1,
-            below=found.epoch + 1, page=len(found.rows), small=-1,
+            FOLLOWING, session=session, writer=found.writer, epoch=found.epoch, number=first - 1,
+            below=found.epoch + 1, page=len(found.rows), small=NO_PAYLOADS,
         )  # fmt: skip
         stored = {replace(one, stored_ns=0): one for one in (_as_read(row, sql.aged_ns) for row in rows)}
         same = (stored.get(replace(row, stored_ns=0)) for row in found.rows)
         return EpochRows(found.writer, found.epoch, tuple(row for row in same if row is not None))
 
     def _commit(self, sql: Sql, asked: CommitState) -> Answer:
-        session = asked.session.encode()
         if not is_current(sql, asked):
             return NotOwner()
         _, rows = self._prepared.get(id(asked), (asked, None))
-        write_change(sql, session, asked.change, rows)
+        write_change(sql, asked.session.encode(), asked.change, rows)
         return StateCommitted(sql.aged_ns)
 
     def mark_run(self, sql: Sql, first: MarkDelivered, last: int) -> None:
         """Delete this row and those behind it, up to number `last`, as far as the state has them; mark the others."""
         rows = {
-            "session": first.session.encode(), "writer": first.writer.encode(), "epoch": first.epoch,
+            "session": first.session, "writer": first.writer, "epoch": first.epoch,
             "first": first.number, "last": last,
         }  # fmt: skip
         sql.run(DELETE_TAKEN, **rows)
         sql.run(
-            f"INSERT INTO @session_rows SELECT session, writer, epoch, number, {DELIVERED}, message, filter,"
-            " qos, 0, 0, 0,"
-            " :time_ns, until_ns, NULL FROM @session_rows WHERE session = :session AND writer = :writer AND"
-            " epoch = :epoch"
-            f" AND number BETWEEN :first AND :last AND tag = {UNDELIVERED} ON CONFLICT DO NOTHING",
+            f"INSERT INTO @session_rows SELECT session, writer, epoch, number, {DELIVERED}, message, filter, qos, 0, 0,"
+            " 0, :time_ns, until_ns, NULL FROM @session_rows WHERE session = :session AND writer = :writer"
+            f" AND epoch = :epoch AND number BETWEEN :first AND :last AND tag = {UNDELIVERED} ON CONFLICT DO NOTHING",
             **rows,
             time_ns=sql.now_ns,
         )
 
 
-def put_marker(sql: Sql, session: bytes, writer: bytes, epoch: int, k: int, mark: tuple[int, int]) -> None:
-    """Store a marker in the place of earlier ones, unless this one, or a later one, is there."""
-    token, n = mark
-    there = sql.all(MARKERS, session=session, writer=writer)
-    if any(found[0] == epoch and found[1:] >= mark for found in there):
-        return
-    sql.run(
-        f"DELETE FROM @session_rows WHERE session = :session AND writer = :writer AND tag = {MARKER}",
-        session=session,
-        writer=writer,
-    )
-    sql.run(
-        PUT_ROW,
-        session=session, writer=writer, epoch=epoch, number=0, tag=MARKER, message=b"", filter=b"", qos=0,
-        token=token, n=n, k=k, time_ns=sql.now_ns, until_ns=0, more=b"",
-    )  # fmt: skip
-
-
-def _by_epoch(writer: bytes, rows: list[tuple[Any, ...]], markers: Any, now_ns: int) -> tuple[EpochRows, ...]:
+def _by_epoch(writer: str, rows: list[tuple[Any, ...]], markers: Any, now_ns: int) -> tuple[EpochRows, ...]:
     epochs = sorted({row[0] for row in rows} | {found[0] for found in markers})
     return tuple(
         EpochRows(
-            writer.decode(),
+            writer,
             epoch,
             _all_as_read([row for row in rows if row[0] == epoch], now_ns),
             tuple((token, n) for at, token, n in markers if at == epoch),
@@ -667,12 +639,7 @@ def _as_read(row: tuple[Any, ...], now_ns: int) -> Queued:
     return without_message(queued, now_ns) if is_gone else queued
 
 
-def _taken_of(sql: Sql, session: bytes, writer: bytes) -> tuple[int, int]:
+def _taken_of(sql: Sql, session: str, writer: str) -> tuple[int, int]:
     """What the committed state has taken: (epoch, number); (0, 0): nothing."""
-    found = read_one(
-        sql,
-        "SELECT epoch, number FROM @taken WHERE session = :session AND writer = :writer",
-        session=session,
-        writer=writer,
-    )
-    return (0, 0) if found is None else (found[0], found[1])
+    statement = "SELECT epoch, number FROM @taken WHERE session = :session AND writer = :writer"
+    return read_one(sql, statement, session=session, writer=writer) or (0, 0)

@@ -186,8 +186,7 @@ def sessions(
     from statemachines.drivers.permission_file import PermissionFile
     from statemachines.drivers.persistent_sessions.collector_requests import SessionBounds
     from statemachines.drivers.persistent_sessions.node_messages import NODE
-    from statemachines.drivers.persistent_sessions.session_metrics import watch_node
-    from statemachines.drivers.persistent_sessions.session_node import SessionNode
+    from statemachines.drivers.persistent_sessions.session_node import SessionNode, watch_node
     from statemachines.drivers.signals import on_hangup, run_until_signal
     from statemachines.drivers.tcp import parse_address, parse_addresses
 
@@ -247,9 +246,8 @@ def session_collector(
     from msgspec.structs import replace
 
     from statemachines.drivers.persistent_sessions.collector_requests import SessionBounds
-    from statemachines.drivers.persistent_sessions.session_metrics import watch_collector
     from statemachines.drivers.persistent_sessions.store import open_session_store
-    from statemachines.drivers.persistent_sessions.upkeep import CollectorCounts, run_collector
+    from statemachines.drivers.persistent_sessions.upkeep import CollectorCounts, run_collector, watch_collector
     from statemachines.drivers.signals import run_until_signal
     from statemachines.drivers.sql.awaited import retry_while_unavailable
     from statemachines.persistent_sessions.collector_record import RoundEnded

@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +27,7 @@ from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.identity import Identity
 from statemachines.drivers.lives import begin_log, chance_bits, node_number
 from statemachines.drivers.loop_watchdog import LoopWatchdog
+from statemachines.drivers.metrics_endpoint import Metric
 from statemachines.drivers.permission_file import PermissionFile
 from statemachines.drivers.persistent_sessions.collector_requests import Backlog, SessionBounds
 from statemachines.drivers.persistent_sessions.host_requests import Beat, Look, ReadNodes
@@ -34,7 +36,13 @@ from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.route_rows import ReadUnfinished
 from statemachines.drivers.persistent_sessions.session_server import SessionServer
 from statemachines.drivers.persistent_sessions.store import SessionStore, StoredLife, open_session_store
-from statemachines.drivers.persistent_sessions.upkeep import LagMonitor, WillSender, drop_rows
+from statemachines.drivers.persistent_sessions.upkeep import (
+    LagMonitor,
+    WillSender,
+    drop_rows,
+    list_backlog,
+    serve_metrics,
+)
 from statemachines.drivers.port import Feed
 from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.runtime import Runtime, TraceStep
@@ -69,6 +77,7 @@ from statemachines.persistent_sessions.message import (
 )
 from statemachines.persistent_sessions.request import DATABASE
 from statemachines.persistent_sessions.session_host import SessionHost
+from statemachines.persistent_sessions.session_tables import measure_load
 from statemachines.persistent_sessions.takeover_message import ANSWERED
 from statemachines.persistent_sessions.times import MS, Times
 from statemachines.trace.log import TraceLog
@@ -556,3 +565,42 @@ class SessionNode:
             self._reception.lose(hello.life)
         elif not dialled:
             self._runtime.act(lambda now_ns: self._host.lose_link(hello.node, now_ns))
+
+
+def read_metrics(node: SessionNode) -> list[Metric]:
+    """What it has in hand, and what it has counted since it began."""
+    host = node.machines
+    load = measure_load(map(host.resume_of, host.owners))
+    writing = sum(len(host.nodes[party].record.inbox) for party in host.writers.values())
+    return [
+        Metric("sessions_connected", "gauge", "clients whose sessions this node has", len(host.owners)),
+        Metric("sessions_resumed", "gauge", "sessions that this node delivers", load.resumed),
+        Metric("messages_in_flight", "gauge", "sent and not acknowledged", load.in_flight),
+        Metric("messages_queued", "gauge", "read, and waiting for a client", load.queued),
+        Metric("rows_blocked", "gauge", "read, and waiting for older rows", load.blocked),
+        Metric("rows_unwritten", "gauge", "handed over, and waiting for a writer", writing),
+        Metric("requests_waiting", "gauge", "requests that wait for the store", len(node.request_queue)),
+        Metric("store_silent_seconds", "gauge", "how long the store owes an answer", silent_s(node)),
+        *list_backlog(node.backlog, node.messages_dropped),
+        Metric(
+            "direct_messages_dropped",
+            "counter",
+            "messages of QoS 0 for clients that were gone, or whose node was out of reach or slow",
+            node.reception.direct.dropped,
+        ),
+    ]
+
+
+def find_trouble(node: SessionNode) -> str:
+    """Why it serves nobody ("": it does)."""
+    return f"the store has not answered for {silent_s(node):.1f} s" if node.reception.is_cut_off else ""
+
+
+def silent_s(node: SessionNode) -> float:
+    """How long the store owes an answer."""
+    return node.request_queue.silent_ns / MS / 1_000
+
+
+def watch_node(node: SessionNode, address: str) -> AbstractAsyncContextManager[None]:
+    """Its counters and its health can be read at `address` meanwhile ("": nowhere)."""
+    return serve_metrics(address, lambda: read_metrics(node), lambda: find_trouble(node))

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from statemachines.drivers.persistent_sessions.node_messages import FRONT_INSTANCE
 from statemachines.drivers.persistent_sessions.sql import (
     Sql,
+    Text,
     read_number,
     read_one,
 )
@@ -59,7 +60,7 @@ class SessionRow(NamedTuple):
         return sql.aged_ns - self.seen_ns >= self.expiry_ms * MS
 
 
-def session_of(sql: Sql, client: bytes) -> SessionRow | None:
+def session_of(sql: Sql, client: Text) -> SessionRow | None:
     """The client's session."""
     found = read_one(
         sql,
@@ -74,7 +75,7 @@ def session_of(sql: Sql, client: bytes) -> SessionRow | None:
 TOKEN: Final = "SELECT token FROM @sessions WHERE session = :session"
 
 
-def is_there(sql: Sql, session: bytes) -> bool:
+def is_there(sql: Sql, session: Text) -> bool:
     return read_one(sql, "SELECT 1 FROM @sessions WHERE session = :session", session=session) is not None
 
 
@@ -92,26 +93,22 @@ class FencedRequest(Protocol):
 
 def is_current(sql: Sql, asked: FencedRequest) -> bool:
     """Whether its owner is still that of the session."""
-    return is_owned(sql, asked.session.encode(), asked.token)
+    return is_owned(sql, asked.session, asked.token)
 
 
-def is_owned(sql: Sql, session: bytes, token: int) -> bool:
+def is_owned(sql: Sql, session: Text, token: int) -> bool:
     """No higher token has been here; a session that is gone is nobody's."""
     found = read_one(sql, TOKEN, session=session)
     return found is not None and token >= found[0]
 
 
-def epoch_of(sql: Sql, session: bytes, writer: bytes) -> tuple[int, int]:
+def epoch_of(sql: Sql, session: str, writer: str) -> tuple[int, int]:
     """(epoch, last number); (0, 0): it has never begun."""
-    found = read_one(
-        sql,
-        "SELECT epoch, last FROM @epochs WHERE session = :session AND writer = :writer ORDER BY epoch DESC LIMIT 1",
-        session=session, writer=writer,
-    )  # fmt: skip
-    return (0, 0) if found is None else (found[0], found[1])
+    statement = (
+        "SELECT epoch, last FROM @epochs WHERE session = :session AND writer = :writer ORDER BY epoch DESC LIMIT 1"
+    )
+    return read_one(sql, statement, session=session, writer=writer) or (0, 0)
 
-
-TABLES: Final = ("taken", "packets", "queued")
 
 STATUS: Final = {status: status.value.encode() for status in InFlightStatus}
 
@@ -190,7 +187,7 @@ def write_change(sql: Sql, session: bytes, change: StateChange, rows: list[Packe
 
 def delete_state(sql: Sql, session: bytes) -> None:
     """All of it."""
-    for table in TABLES:
+    for table in ("taken", "packets", "queued"):
         sql.run(f"DELETE FROM @{table} WHERE session = :session", session=session)
 
 
@@ -220,12 +217,11 @@ def _write_queued(sql: Sql, session: bytes, change: StateChange) -> None:
         )
     sql.put_many(
         "INSERT INTO @queued VALUES (:session, :place, :number, :message, :filter, :qos, :until_ns)",
-        [(session, place, *_row(row)) for place, row in enumerate(change.queued, last + 1)]
-    )  # fmt: skip
-
-
-def _row(queued: Queued) -> tuple[int, bytes, bytes, int, int]:
-    return queued.number, queued.message.encode(), queued.filter.encode(), queued.qos, queued.until_ns
+        [
+            (session, place, row.number, row.message.encode(), row.filter.encode(), row.qos, row.until_ns)
+            for place, row in enumerate(change.queued, last + 1)
+        ],
+    )
 
 
 def _queued(number: int, message: bytes, topic_filter: bytes, qos: int, until_ns: int) -> Queued:

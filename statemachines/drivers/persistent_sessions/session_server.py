@@ -20,14 +20,15 @@ from statemachines.drivers.authority import Authority
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.identity import Identity
 from statemachines.drivers.message_head import decode_head
-from statemachines.drivers.persistent_sessions.client_connection import (
+from statemachines.drivers.persistent_sessions.client_requests import (
     NOT_ALLOWED,
     ClientConnection,
     ClientRights,
+    PublishRequests,
     Say,
     SayAll,
+    SubscriptionRequests,
 )
-from statemachines.drivers.persistent_sessions.client_requests import PublishRequests, SubscriptionRequests
 from statemachines.drivers.persistent_sessions.group_rows import ReadGroups
 from statemachines.drivers.persistent_sessions.life_requests import DropWill, OpenWithWill
 from statemachines.drivers.persistent_sessions.machine_requests import Page, ReadPage

@@ -208,8 +208,8 @@ class TurnNeeded(Exception):
     """A transaction has to be alone."""
 
 
-def read_one(sql: Sql, statement: str, **values: Any) -> tuple[Any, ...] | None:
-    """The row of a query that has one at most."""
+def read_one(sql: Sql, statement: str, **values: Any) -> Any:
+    """The row of a query that has one at most (None: it has none)."""
     found = sql.all(statement, **values)
     return found[0] if found else None
 

@@ -40,7 +40,14 @@ from statemachines.drivers.persistent_sessions.host_requests import (
 )
 from statemachines.drivers.persistent_sessions.life_requests import ANSWERS as LIFE
 from statemachines.drivers.persistent_sessions.life_requests import FindDueWills
-from statemachines.drivers.persistent_sessions.machine_requests import PAGE, MachineRequests, Page, ReadPage, StoreRows
+from statemachines.drivers.persistent_sessions.machine_requests import (
+    PAGE,
+    MachineRequests,
+    Page,
+    ReadPage,
+    StoreRows,
+    put_ranges,
+)
 from statemachines.drivers.persistent_sessions.operator_requests import DescribeSession, ListSessions
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.request_batch import (
@@ -491,7 +498,7 @@ class SessionStore:
             for one in run
         ]
         once = frozenset[str]().union(*(one.once for one in run if isinstance(one, StoreRows)))
-        answers = self._machine.put_ranges(sql, ranges, once)
+        answers = put_ranges(sql, ranges, self.where, once)
         payloads: dict[str, Payload] = {}
         qos: dict[str, int] = {}
         looked_at: dict[str, Payload] = {}

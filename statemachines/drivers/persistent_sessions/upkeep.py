@@ -20,14 +20,16 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
 import msgspec
 
 from statemachines.drivers.authority import Authority
 from statemachines.drivers.clock import LOOK_AGAIN_S, Clock, steady_ns
-from statemachines.drivers.persistent_sessions.collector_requests import SessionBounds
+from statemachines.drivers.metrics_endpoint import Metric, MetricsEndpoint
+from statemachines.drivers.persistent_sessions.collector_requests import Backlog, SessionBounds
 from statemachines.drivers.persistent_sessions.host_requests import DropRows, LagAnswer, ReadStoreTime, WatchedSession
 from statemachines.drivers.persistent_sessions.life_requests import DropWill, DueWill, DueWills, EndWills, FindDueWills
 from statemachines.drivers.persistent_sessions.node_messages import RetainedPublisher
@@ -36,6 +38,7 @@ from statemachines.drivers.persistent_sessions.session_server import SessionServ
 from statemachines.drivers.persistent_sessions.store import SessionStore
 from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.sql.failure import StoreUnavailable
+from statemachines.drivers.tcp import parse_address
 from statemachines.kernel import Answer, Ask, Effect, Event, Map, Node, Outgoing, Tell
 from statemachines.persistent_sessions.collector import COLLECTOR
 from statemachines.persistent_sessions.collector_record import Collect, CollectorRecord, MessageLost
@@ -225,3 +228,38 @@ class WillSender:
         publisher = b"" if self._authority.is_open else msgspec.json.encode(known)
         self._server.messages.publish_will(due, since_ns, publisher, stored.set)
         await stored.wait()
+
+
+def list_backlog(backlog: Backlog | None, dropped: int) -> list[Metric]:
+    """What waits in the store, once a round of the collector has found it, and how many messages it has dropped."""
+    found = [
+        Metric("messages_dropped", "counter", "dropped since sessions had more waiting than they may", dropped),
+    ]
+    if backlog is not None:
+        about = "in the store, at most, as of the collector's last round"
+        found += [
+            Metric("messages_waiting", "gauge", f"wait for sessions {about}", backlog.messages),
+            Metric("bytes_waiting", "gauge", f"payload that waits for sessions {about}", backlog.size_bytes),
+            Metric("messages_waiting_largest", "gauge", f"wait for the session with most {about}", backlog.largest),
+        ]
+    return found
+
+
+def read_collector_metrics(store: SessionStore, counts: CollectorCounts) -> list[Metric]:
+    """The same of a collector alone, by the same names."""
+    return list_backlog(store.backlog, counts.messages_dropped)
+
+
+def watch_collector(store: SessionStore, counts: CollectorCounts, address: str) -> AbstractAsyncContextManager[None]:
+    """The same of a collector alone."""
+    return serve_metrics(address, lambda: read_collector_metrics(store, counts), lambda: counts.trouble)
+
+
+@asynccontextmanager
+async def serve_metrics(address: str, read: Callable[[], list[Metric]], find: Callable[[], str]) -> AsyncIterator[None]:
+    if not address:
+        yield
+        return
+    async with MetricsEndpoint(parse_address(address), read, find) as endpoint:
+        print("metrics at http://{}:{}/metrics".format(*endpoint.address), flush=True)
+        yield

@@ -26,9 +26,13 @@ from statemachines.drivers.persistent_sessions.collector_requests import (
 from statemachines.drivers.persistent_sessions.host_requests import DropRows
 from statemachines.drivers.persistent_sessions.operator_requests import DescribeSession
 from statemachines.drivers.persistent_sessions.route_rows import PutMessage, Subscribe
-from statemachines.drivers.persistent_sessions.session_metrics import read_collector_metrics
 from statemachines.drivers.persistent_sessions.store import open_session_store
-from statemachines.drivers.persistent_sessions.upkeep import CollectorCounts, drop_rows, run_collector
+from statemachines.drivers.persistent_sessions.upkeep import (
+    CollectorCounts,
+    drop_rows,
+    read_collector_metrics,
+    run_collector,
+)
 from statemachines.kernel import Map
 from statemachines.persistent_sessions import request
 from statemachines.persistent_sessions.collector_record import MessageLost, RoundEnded

@@ -13,9 +13,9 @@ from statemachines.drivers.metrics_endpoint import (
     MetricsEndpoint,
 )
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
-from statemachines.drivers.persistent_sessions.session_metrics import find_trouble, read_metrics, watch_collector
+from statemachines.drivers.persistent_sessions.session_node import find_trouble, read_metrics
 from statemachines.drivers.persistent_sessions.store import open_session_store
-from statemachines.drivers.persistent_sessions.upkeep import CollectorCounts, run_collector
+from statemachines.drivers.persistent_sessions.upkeep import CollectorCounts, run_collector, watch_collector
 from statemachines.drivers.sql.failure import StoreUnavailable
 from statemachines.drivers.tcp import parse_address
 from statemachines.persistent_sessions.graces import Graces
