@@ -68,7 +68,7 @@ INSERT: Final = "INSERT INTO plain (payload) VALUES ('" + mqtt_traffic.PAYLOAD.d
 async def fill(path: Path | str, rows: int) -> None:
     """So many rows wait for the session of the client `c`, stored as the node's writer would: a message and a row each,
     in batches."""
-    from statemachines.drivers.persistent_sessions.host_request import PutMessage
+    from statemachines.drivers.persistent_sessions.route_rows import PutMessage
     from statemachines.drivers.persistent_sessions.store import open_session_store
     from statemachines.persistent_sessions.message import Queued
     from statemachines.persistent_sessions.request import BeginEpoch, PutRows

@@ -101,9 +101,7 @@ def as_if_it_were_direct(dialect, record, given, arguments):
 
 def hand_unbound(hand):
     """Rows wait for nothing."""
-    return lambda server, message, unstored, handed: hand(
-        server, message, unstored, [structs.replace(one, since_ns=0) for one in handed]
-    )
+    return lambda messages, message, unstored, handed, since_ns=0: hand(messages, message, unstored, handed)
 
 
 def without_ended(change_of):
@@ -364,14 +362,14 @@ BREAKS = {
     "PS-478": swap(life_requests, "settle_wills", lambda sql, session: None),
     "PS-525": swap(life_requests, "is_connected", lambda sql, found: True),
     "PS-526": swap(SessionServer, "_is_revoked", lambda self, message: False),
-    "PS-521": wrap(SessionServer, "hand", hand_unbound),
+    "PS-521": wrap(UnstoredMessages, "hand", hand_unbound),
     "PS-524": swap(sqlite, "read_lead", lambda connection, watch: None),
     "PS-523": swap(metrics_endpoint, "CONNECTIONS_MAX", 2**20),
     "PS-522": swap(life_requests, "end_superseded", lambda sql, client: None),
     "PS-479": swap(host_requests, "take_will", lambda sql, connection: True),
     "PS-401": wrap(writer_actions, "send_stored", tells_of_the_first),
     "PS-402": wrap(writer_actions, "number_rows", lambda number: lambda *given: number(*given)[:1]),
-    "PS-403": wrap(machine_requests, "put_ranges", stores_the_first),
+    "PS-403": wrap(store, "put_ranges", stores_the_first),
     "PS-404": swap(route_rows, "FILTERS_MAX", 10**9),
     "PS-481": wrap(
         waiting_messages, "_bound", lambda bound: lambda row, since_ns: bound(row, since_ns) if since_ns is None else 0

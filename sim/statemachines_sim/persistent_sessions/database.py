@@ -14,13 +14,14 @@ from __future__ import annotations
 import sqlite3
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager
 from random import Random
 from typing import Any, TypeVar
 from weakref import finalize
 
 from statemachines.drivers.persistent_sessions.machine_requests import ReadPage
-from statemachines.drivers.persistent_sessions.sql import SQLITE, StoreRequest, TimeWatch
-from statemachines.drivers.persistent_sessions.sqlite import TIME, SqliteSql, SqliteTransaction
+from statemachines.drivers.persistent_sessions.sql import SQLITE, Sql, StoreRequest, TimeWatch
+from statemachines.drivers.persistent_sessions.sqlite import TIME, SqliteSql, begin_sql
 from statemachines.drivers.persistent_sessions.store import SessionStore, StoredLife
 from statemachines.drivers.sql.sqlite import Transaction
 from statemachines.kernel import Answer, GaplessError, Request
@@ -61,13 +62,13 @@ class MemoryDatabase:
 
     def writing(
         self, watch: TimeWatch | None = None, *, may_lose: bool = False, may_share: bool = False
-    ) -> SqliteTransaction:
+    ) -> AbstractContextManager[Sql]:
         """All or nothing."""
-        return SqliteTransaction(self.clock_ns, Transaction(self.connection, "BEGIN"), SqliteSql.writing, watch)
+        return begin_sql(self.clock_ns, Transaction(self.connection, "BEGIN"), SqliteSql.writing, watch)
 
-    def reading(self, watch: TimeWatch | None = None, *, is_complete: bool = False) -> SqliteTransaction:
+    def reading(self, watch: TimeWatch | None = None, *, is_complete: bool = False) -> AbstractContextManager[Sql]:
         """One state: nobody else is here."""
-        return SqliteTransaction(self.clock_ns, Transaction(self.connection, "BEGIN"), SqliteSql.reading, watch)
+        return begin_sql(self.clock_ns, Transaction(self.connection, "BEGIN"), SqliteSql.reading, watch)
 
     def read_time(self) -> StoreTime:
         """The time of the store."""

@@ -381,15 +381,14 @@ class PayloadBound(NamedTuple):
 
 
 class MachineRequests:
-    """`where`: the database, for errors."""
+    """`page`: rows of a writer that are read at once."""
 
-    def __init__(self, where: str, page: int = PAGE) -> None:
+    def __init__(self, page: int = PAGE) -> None:
         self._page = page
         self._prepared: dict[int, tuple[CommitState, list[PacketRow]]] = {}
         """By the id of a request, which lives as long as it is here."""
         self.answers: dict[type[Request], Callable[[Sql, Any], Answer | None]] = {
             BeginEpoch: self._begin_epoch,
-            PutRows: lambda sql, asked: put_ranges(sql, (asked,), where)[0],
             ReadRow: self._read_row,
             PutMarker: self._put_marker,
             FindOwner: self._find_owner,

@@ -136,9 +136,6 @@ IN_HAND_MAX: Final = 64 * 2**20
 
 LEAVE_S: Final = 5.0
 
-TAKEN: Final = ("superseded", "discarded")
-"""Why a connection ends that is not to be made again."""
-
 
 class SessionTaken(GaplessError):
     """Another connection has this client id now, or has discarded its session."""
@@ -158,6 +155,25 @@ class AccessDenied(GaplessError):
 
 class SubscribeRefused(GaplessError):
     """The node did not subscribe or unsubscribe a filter, and why."""
+
+
+FAILURES: Final[dict[str, tuple[type[GaplessError], str]]] = {
+    **dict.fromkeys(
+        ("superseded", "discarded"),
+        (SessionTaken, "the session of {client} is {why}: another connection has its client id"),
+    ),
+    "full": (
+        StoreIsFull,
+        "no session for {client}: the store keeps as many as it may; let others expire or discard them, or raise "
+        "--max-sessions of its nodes",
+    ),
+    "denied": (
+        AccessDenied,
+        "{client} may not connect: its node does not allow that; see --permissions there, or take a name of its "
+        "certificate",
+    ),
+}
+"""Why a connection ends that is not to be made again."""
 
 
 class PersistentSession:
@@ -394,16 +410,9 @@ class PersistentSession:
             done.set_exception(error)
 
     def _end(self, why: str) -> None:
-        if why in TAKEN:
-            self._fail(
-                SessionTaken(f"the session of {self.client_id!r} is {why}: another connection has its client id")
-            )
-        elif why == "full":
-            rule = "let others expire or discard them, or raise --max-sessions of its nodes"
-            self._fail(StoreIsFull(f"no session for {self.client_id!r}: the store keeps as many as it may; {rule}"))
-        elif why == "denied":
-            rule = "its node does not allow that; see --permissions there, or take a name of its certificate"
-            self._fail(AccessDenied(f"{self.client_id!r} may not connect: {rule}"))
+        if why in FAILURES:
+            failure, text = FAILURES[why]
+            self._fail(failure(text.format(client=repr(self.client_id), why=why)))
         elif why in ("left", "refused"):
             self._left.set()
         else:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import psycopg
 from msgspec.structs import asdict, replace
@@ -40,6 +40,7 @@ from statemachines.drivers.persistent_sessions.sql import (
     StoredBatch,
     StoredBatches,
     TimeWatch,
+    TransactionTimes,
     TurnNeeded,
     cut_pieces,
     encode_text,
@@ -135,16 +136,6 @@ def encode_check(batch: StoredBatch) -> tuple[bytes | None, ...]:
 T = TypeVar("T")
 
 
-class TransactionTimes(NamedTuple):
-    """The time of a transaction, up to when ages count, the time of the last commit that it sees, and when what lasts
-    begins."""
-
-    now_ns: int
-    aged_ns: int
-    seen_ns: int
-    clock_ns: int
-
-
 Settle = Callable[[Sql, tuple[Any, ...]], TransactionTimes]
 """What is made of the row with the time."""
 
@@ -196,7 +187,7 @@ def _of_rows(statement: str, count: int) -> str:
     return f"{many.head}{', '.join([row] * count)}{many.tail}"
 
 
-class PostgresSql:
+class PostgresSql(Sql):
     """A transaction on a server, which shows its time when it is asked: it goes out with the first query.  `turn`: how
     it takes its turn (None: it needs none); `stamp`, and what is made of it."""
 
@@ -212,23 +203,7 @@ class PostgresSql:
         self._expected: deque[tuple[str, dict[str, Any], psycopg.Cursor[tuple[Any, ...]]]] = deque()
 
     @property
-    def now_ns(self) -> int:
-        return self._time.now_ns
-
-    @property
-    def seen_ns(self) -> int:
-        return self._time.seen_ns
-
-    @property
-    def aged_ns(self) -> int:
-        return self._time.aged_ns
-
-    @property
-    def clock_ns(self) -> int:
-        return self._time.clock_ns
-
-    @property
-    def _time(self) -> TransactionTimes:
+    def times(self) -> TransactionTimes:  # type: ignore[override]
         if self._found is None:
             row = self._stamp.fetchone()
             if row is None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
@@ -103,46 +104,66 @@ class StoredBatch(NamedTuple):
     hands: list[BatchHand]
 
 
-class Sql(Protocol):
-    """One transaction.  Statements name their values `:name` and their tables `@table`; `now_ns`: its time, greater
-    than that of every commit before it where it writes; `seen_ns`: that of the last commit that it sees, its own
-    included; `aged_ns`: up to when ages count; `clock_ns`: what lasts from now on begins then."""
+class TransactionTimes(NamedTuple):
+    """Times of a transaction."""
+
+    now_ns: int
+    """Its own: greater than that of every commit before it where it writes."""
+    aged_ns: int
+    """Up to when ages count."""
+    seen_ns: int
+    """Of the last commit that it sees, its own included."""
+    clock_ns: int
+    """What lasts from now on begins then."""
+
+
+class Sql(ABC):
+    """One transaction.  Statements name their values `:name` and their tables `@table`."""
+
+    times: TransactionTimes
 
     @property
     def now_ns(self) -> int:
-        """Its time."""
+        return self.times.now_ns
 
     @property
     def seen_ns(self) -> int:
-        """Of the last commit that it sees."""
+        return self.times.seen_ns
 
     @property
     def aged_ns(self) -> int:
-        """Up to when ages count."""
+        return self.times.aged_ns
 
     @property
     def clock_ns(self) -> int:
-        """When what lasts begins."""
+        return self.times.clock_ns
 
+    @abstractmethod
     def expect(self, statement: str, **values: Any) -> None:
         """This query comes, and nothing that this transaction writes before changes its rows: it may go out now."""
 
+    @abstractmethod
     def all(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         """The rows of a query."""
 
+    @abstractmethod
     def run(self, statement: str, **values: Any) -> None:
         """Have it carried out before the next query, or the commit, at the latest."""
 
+    @abstractmethod
     def count(self, statement: str, **values: Any) -> int:
         """Have it carried out: how many rows it changed."""
 
+    @abstractmethod
     def counts(self, changes: Sequence[Change]) -> list[int]:
         """Have them carried out, one behind the other: how many rows each changed."""
 
+    @abstractmethod
     def put_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """An `INSERT ... VALUES (:name, ...)` for each row: its values in the order in which the statement names
         them."""
 
+    @abstractmethod
     def streams(self) -> GuestStreams:
         """The streams of groups in this database; they are there."""
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache, lru_cache
 from itertools import chain
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from statemachines.drivers.clock import Clock
@@ -20,6 +18,7 @@ from statemachines.drivers.persistent_sessions.sql import (
     ManyRows,
     Sql,
     TimeWatch,
+    TransactionTimes,
     cut_pieces,
     encode_text,
     name_columns,
@@ -75,18 +74,12 @@ def note_lead(connection: sqlite3.Connection, watch: TimeWatch) -> None:
         connection.execute("INSERT OR REPLACE INTO boot VALUES (0, ?, ?)", (watch.boot, lead_ns))
 
 
-class SqliteSql:
+class SqliteSql(Sql):
     """A transaction on a file."""
 
     def __init__(self, connection: sqlite3.Connection, now_ns: int, aged_ns: int, seen_ns: int) -> None:
         self._connection = connection
-        self.now_ns = now_ns
-        self.seen_ns = seen_ns
-        self.aged_ns = aged_ns
-
-    @property
-    def clock_ns(self) -> int:
-        return self.now_ns
+        self.times = TransactionTimes(now_ns, aged_ns, seen_ns, now_ns)
 
     def expect(self, statement: str, **values: Any) -> None:
         """It takes no time to be asked."""
@@ -153,35 +146,16 @@ class SqliteSql:
             self._connection.execute(_of_rows(many, is_shared, len(piece)), values)
 
 
-class SqliteTransaction:
+@contextmanager
+def begin_sql(
+    clock_ns: Clock,
+    transaction: AbstractContextManager[sqlite3.Connection],
+    begin: Callable[[sqlite3.Connection, int, TimeWatch | None], SqliteSql],
+    watch: TimeWatch | None,
+) -> Iterator[Sql]:
     """A transaction of SQLite, with its time by a clock; `begin` is a constructor of `SqliteSql`."""
-
-    __slots__ = ("_begin", "_clock_ns", "_transaction", "_watch")
-
-    def __init__(
-        self,
-        clock_ns: Clock,
-        transaction: AbstractContextManager[sqlite3.Connection],
-        begin: Callable[[sqlite3.Connection, int, TimeWatch | None], SqliteSql],
-        watch: TimeWatch | None,
-    ) -> None:
-        self._clock_ns = clock_ns
-        self._transaction = transaction
-        self._begin = begin
-        self._watch = watch
-
-    def __enter__(self) -> Sql:
-        connection = self._transaction.__enter__()
-        try:
-            return self._begin(connection, self._clock_ns(), self._watch)
-        except BaseException:
-            self._transaction.__exit__(*sys.exc_info())
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self._transaction.__exit__(kind, error, where)
+    with transaction as connection:
+        yield begin(connection, clock_ns(), watch)
 
 
 class SqliteSessions:
@@ -210,14 +184,14 @@ class SqliteSessions:
 
     def writing(
         self, watch: TimeWatch | None = None, *, may_lose: bool = False, may_share: bool = False
-    ) -> SqliteTransaction:
+    ) -> AbstractContextManager[Sql]:
         """All or nothing, and alone."""
         self._database.set_flush(not may_lose)
-        return SqliteTransaction(self._database.clock_ns, self._database.transaction(), SqliteSql.writing, watch)
+        return begin_sql(self._database.clock_ns, self._database.transaction(), SqliteSql.writing, watch)
 
-    def reading(self, watch: TimeWatch | None = None, *, is_complete: bool = False) -> SqliteTransaction:
+    def reading(self, watch: TimeWatch | None = None, *, is_complete: bool = False) -> AbstractContextManager[Sql]:
         """One state."""
-        return SqliteTransaction(self._database.clock_ns, self._database.snapshot(), SqliteSql.reading, watch)
+        return begin_sql(self._database.clock_ns, self._database.snapshot(), SqliteSql.reading, watch)
 
     def count_changes(self) -> int | None:
         """SQLite counts them, as far as this connection can see."""

@@ -178,7 +178,7 @@ class SessionStore:
         self.where = database.where
         self._database = database
         self._watch = watch or TimeWatch(database.where)
-        self._machine = MachineRequests(database.where, page)
+        self._machine = MachineRequests(page)
         self._host = HostRequests(database.where)
         self._tried: tuple[int, list[Any]] = (0, [])
         self._attempted = 0
