@@ -95,7 +95,9 @@ async def test_PS_475_PS_477_what_a_node_began_is_finished_before_the_publisher_
         await scene.play("node lease_ms=1_000", "r SUBSCRIBE t", "c PINGREQ")
         for number, packet in ((1, 5), (2, 6)):  # as of a node that is killed in between
             kept = find_publisher(scene.nodes["a"], packet)
-            await scene.nodes["a"]._node._desk.ask(PutMessage(f"gone/{number}", "t", b"%d" % number, 2, packet=kept))
+            await scene.nodes["a"]._node.request_queue.ask(
+                PutMessage(f"gone/{number}", "t", b"%d" % number, 2, packet=kept)
+            )
             await scene.play(*["r < t 1"][number - 1 :])
         await scene.play("c' again; PUBLISH t 2 qos=2 dup packet_id=6; PUBLISH t 3 qos=2 packet_id=7", "r < t 2 3")
         await scene.play("c ends 0x8e")
@@ -110,7 +112,7 @@ async def test_PS_521_what_another_node_began_comes_behind_what_its_publisher_pu
         settle = WillSender._settle
 
         async def settle_here(self, *due):
-            here = scene.nodes["a"]._node._reception
+            here = scene.nodes["a"]._node.reception
             await (settle(self, *due) if not is_will or self._server is here else asyncio.Event().wait())
 
         monkeypatch.setattr(WillSender, "_settle", settle_here)
@@ -118,10 +120,10 @@ async def test_PS_521_what_another_node_began_comes_behind_what_its_publisher_pu
         here, there = (scene.nodes[name] for name in "ab")
         if is_will:
             await scene.play("c lost")
-            await here._node._desk.ask(KickClient("c"))
-            here._node._reception.session_ended.set()
+            await here._node.request_queue.ask(KickClient("c"))
+            here._node.reception.session_ended.set()
         else:
             message = PutMessage("gone/1", "t", b"3", 2, packet=find_publisher(there, 5))
-            await there._node._desk.ask(message)
+            await there._node.request_queue.ask(message)
             await scene.play("c leaves", "c@a CONNECT clean_start=0 session_expiry=100")
         await scene.play("r < t 1 2 3")

@@ -49,7 +49,7 @@ async def test_PS_571_only_what_no_group_matches_is_looked_up_ahead(tmp_path):
 
         async def look_up(*topics):
             messages = [PutMessage(f"m-{topic}", topic, b"x", 1) for topic in topics]
-            routes = await node._store.store_ahead(node._desk._life, 0, messages)
+            routes = await node._store.store_ahead(node.request_queue._life, 0, messages)
             ahead = [node._store.stores_ahead(one) for one in messages]
             return None if routes is None else [[one.filter for one in its] for its in routes], ahead
 

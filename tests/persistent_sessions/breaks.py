@@ -145,7 +145,7 @@ def refuses_longer(decode):
 def bring_each(self, now_ns=0):
     brought, self._brought = self._brought, []
     for one in brought:
-        self._reception.bring([one])
+        self.reception.bring([one])
     return []
 
 

@@ -30,6 +30,7 @@ from statemachines.drivers.persistent_sessions.sql import (
     UNDELIVERED,
     Sql,
     has_row,
+    read_number,
     read_one,
 )
 from statemachines.kernel import Answer, ConfigurationError, Request
@@ -38,7 +39,6 @@ from statemachines.persistent_sessions.collector_request import (
     ClientsRead,
     DeletePage,
     ForgetClient,
-    MessageDeletion,
     MessagesRead,
     Only,
     PageDeleted,
@@ -496,41 +496,30 @@ def _stored_row(row: tuple[Any, ...], aged_ns: int) -> StoredRow:
 def delete_page(sql: Sql, asked: DeletePage) -> Answer:
     """Undelivered rows are deleted first, and what says that a session is abandoned last of all.  A marker that another
     has replaced since is another row."""
-    ordered = sorted(asked.rows, key=lambda one: TAGS[one.row.tag])
-    rows = sum(sql.counts([_row_change(run) for run in runs_of(ordered, _follows)]))
-    return PageDeleted(rows, _delete_messages(sql, asked.messages))
+    changes = []
+    for run in runs_of(sorted(asked.rows, key=lambda one: TAGS[one.row.tag]), _follows):
+        first, only = run[0].row, run[0].only
+        values = {**_place(first), "last": run[-1].row.number, "token": first.token, "n": first.n}
+        changes.append((DELETIONS[values.pop("tag"), only], values))
+    rows = sum(sql.counts(changes))
+    # What sessions that are there have not taken, and is not over.
+    lost = {
+        one.message: read_number(
+            sql,
+            f"SELECT count(*) FROM @session_rows AS found WHERE found.message = :id AND found.tag = {UNDELIVERED}"
+            f" AND NOT {_IS_ABANDONED} AND NOT {_IS_TAKEN} AND NOT (found.until_ns > 0 AND found.until_ns <= :now_ns)",
+            id=one.message, none=b"", now_ns=sql.aged_ns,
+        )
+        for one in asked.messages
+        if one.only not in LOSES_NOTHING
+    }  # fmt: skip
+    deletions = [(DELETE_MESSAGE[one.only], {"id": one.message, "now_ns": sql.aged_ns}) for one in asked.messages]
+    counts = zip(asked.messages, sql.counts(deletions), strict=True)
+    return PageDeleted(rows, tuple((one.message, lost.get(one.message, 0)) for one, count in counts if count))
 
 
 def _follows(one: RowDeletion, other: RowDeletion) -> bool:
     return replace(one, row=replace(one.row, number=one.row.number + 1)) == other
-
-
-def _row_change(run: Sequence[RowDeletion]) -> tuple[str, dict[str, Any]]:
-    first, only = run[0].row, run[0].only
-    values = {**_place(first), "last": run[-1].row.number, "token": first.token, "n": first.n}
-    return DELETIONS[values.pop("tag"), only], values
-
-
-def _delete_messages(sql: Sql, asked: Sequence[MessageDeletion]) -> tuple[tuple[str, int], ...]:
-    """Those that were deleted, and of each what sessions that are there have not taken, and is not over."""
-    lost = {one.message: _count_lost(sql, one.message) for one in asked if one.only not in LOSES_NOTHING}
-    counts = sql.counts([_message_change(one, sql.aged_ns) for one in asked])
-    return tuple((one.message, lost.get(one.message, 0)) for one, count in zip(asked, counts, strict=True) if count)
-
-
-def _count_lost(sql: Sql, message: str) -> int:
-    (found,) = sql.all(
-        f"SELECT count(*) FROM @session_rows AS found WHERE found.message = :id AND found.tag = {UNDELIVERED}"
-        f" AND NOT {_IS_ABANDONED} AND NOT {_IS_TAKEN} AND NOT (found.until_ns > 0 AND found.until_ns <= :now_ns)",
-        id=message.encode(),
-        none=b"",
-        now_ns=sql.aged_ns,
-    )
-    return int(found[0])
-
-
-def _message_change(one: MessageDeletion, now_ns: int) -> tuple[str, dict[str, Any]]:
-    return DELETE_MESSAGE[one.only], {"id": one.message.encode(), "now_ns": now_ns}
 
 
 def read_messages(sql: Sql, asked: ReadMessages, waiting: WaitingMessages | None = None) -> Answer:

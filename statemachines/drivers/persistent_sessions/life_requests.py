@@ -61,9 +61,16 @@ class OpenWithWill(StoreRequest[tuple[Answer, ...]], frozen=True):
     will: SessionWill
 
     def answer(self, sql: Sql, routes: Any) -> tuple[Answer, ...]:
-        answer = open_session(sql, self.opened)
+        answer, opened, will = open_session(sql, self.opened), self.opened, self.will
         if isinstance(answer, SessionOpen):
-            put_will(sql, self.opened, self.will)
+            sql.run(
+                "INSERT INTO @wills VALUES (:connection, :session, :client, :identity, :topic, :payload, :qos, :retain,"
+                " :expiry_ms, :head, :delay_ms, 0, :node, :life)",
+                connection=opened.owner, session=opened.session, client=opened.client,
+                identity=msgspec.json.encode(will.identity), topic=will.topic, payload=will.payload, qos=will.qos,
+                retain=int(will.retain), expiry_ms=will.expiry_ms, head=will.head or None, delay_ms=will.delay_ms,
+                node=node_of(opened.owner), life=life_number(life_of(opened.owner)),
+            )  # fmt: skip
         return () if answer is None else (answer,)
 
 
@@ -116,19 +123,6 @@ DUE_MAX: Final = 100
 
 SET_DUE: Final = "UPDATE @wills SET due_ns = :due_ns WHERE connection = :connection"
 DELETE: Final = "DELETE FROM @wills WHERE connection = :connection"
-
-
-def put_will(sql: Sql, opened: OpenSession, will: SessionWill) -> None:
-    """The will of the connection that takes the session."""
-    party = opened.owner
-    sql.run(
-        "INSERT INTO @wills VALUES (:connection, :session, :client, :identity, :topic, :payload, :qos, :retain,"
-        " :expiry_ms, :head, :delay_ms, 0, :node, :life)",
-        connection=party.encode(), session=opened.session.encode(), client=opened.client.encode(),
-        identity=msgspec.json.encode(will.identity), topic=will.topic.encode(), payload=will.payload, qos=will.qos,
-        retain=int(will.retain), expiry_ms=will.expiry_ms, head=will.head or None, delay_ms=will.delay_ms,
-        node=node_of(party).encode(), life=life_number(life_of(party)),
-    )  # fmt: skip
 
 
 def settle_wills(sql: Sql, session: bytes) -> None:
@@ -204,27 +198,30 @@ def lock(sql: Sql, asked: LockClient) -> Answer:
     """Whoever had the lock before is superseded, even where it is not used afterwards; unless it is the same client,
     which has given this connection up since.  A client does not wait for a lock of an earlier attempt of its own, nor
     for one of a node that has ended."""
-    client, holder = asked.client.encode(), asked.owner.encode()
-    token, had, had_until_ns, instance, attempt = read_one(sql, LAST, client=client) or NO_LOCK
+    token, had, had_until_ns, instance, attempt = read_one(sql, LAST, client=asked.client) or NO_LOCK
     last = None if token is None else LastLock(int(token), instance.decode(), int(attempt))
-    refused = refuse_lock(last, asked, lambda: _is_held(sql, had, had_until_ns, holder))
+
+    def is_held() -> bool:
+        """Somebody else has the lock, whose lease has not ended, and its node neither."""
+        return had not in (b"", asked.owner.encode()) and had_until_ns > sql.now_ns and not has_ended(sql, had)
+
+    refused = refuse_lock(last, asked, is_held)
     if refused is not None:
         return refused
-    end_superseded(sql, client)
+    end_superseded(sql, asked.client)
     token = next_token(sql)
-    until_ns = sql.now_ns + asked.lease_ms * MS
     sql.run(
         "INSERT INTO @clients (client, token, holder, until_ns, instance, attempt)"
         " VALUES (:client, :token, :holder, :until_ns, :instance, :attempt) ON CONFLICT (client) DO UPDATE SET"
         " token = excluded.token, holder = excluded.holder, until_ns = excluded.until_ns,"
         " instance = excluded.instance, attempt = excluded.attempt",
-        client=client, token=token, holder=holder, until_ns=until_ns, instance=asked.instance.encode(),
-        attempt=asked.attempt,
+        client=asked.client, token=token, holder=asked.owner, until_ns=sql.now_ns + asked.lease_ms * MS,
+        instance=asked.instance, attempt=asked.attempt,
     )  # fmt: skip
     return ClientLocked(token, last is not None and last.count_ahead(asked) > 0)
 
 
-def end_superseded(sql: Sql, client: bytes) -> None:
+def end_superseded(sql: Sql, client: str) -> None:
     """The connection of the client ends here, also if nobody opens its session: its will is due after its delay."""
     before = session_of(sql, client)
     if before is not None:
@@ -236,22 +233,17 @@ def is_connected(sql: Sql, found: SessionRow) -> bool:
     return bool(found.connection) and not has_ended(sql, found.connection)
 
 
-def _is_held(sql: Sql, holder: bytes, until_ns: int, asker: bytes) -> bool:
-    """Somebody else has the lock, whose lease has not ended, and its node neither."""
-    return holder not in (b"", asker) and until_ns > sql.now_ns and not has_ended(sql, holder)
-
-
 def has_ended(sql: Sql, owner: bytes) -> bool:
     """The node of this owner has begun another life, or its lease in the store is over."""
     party = owner.decode()
-    found = read_one(sql, "SELECT life, until_ns FROM @nodes WHERE name = :name", name=node_of(party).encode())
+    found = read_one(sql, "SELECT life, until_ns FROM @nodes WHERE name = :name", name=node_of(party))
     return found is not None and (found[0] != life_number(life_of(party)) or found[1] <= sql.now_ns)
 
 
 def unlock(sql: Sql, asked: UnlockClient) -> None:
     sql.run(
         "UPDATE @clients SET holder = :nobody WHERE client = :client AND holder = :holder",
-        nobody=b"", client=asked.client.encode(), holder=asked.owner.encode(),
+        nobody=b"", client=asked.client, holder=asked.owner,
     )  # fmt: skip
 
 
@@ -260,15 +252,14 @@ def under_token(answer: Callable[[Sql, T], Answer | None]) -> Callable[[Sql, T],
 
     @wraps(answer)
     def judge(sql: Sql, asked: T) -> Answer | None:
-        is_refused = _is_superseded(sql, asked.client.encode(), asked.token)
-        return NotOwner() if is_refused else answer(sql, asked)
+        return NotOwner() if _is_superseded(sql, asked.client, asked.token) else answer(sql, asked)
 
     return judge
 
 
 @under_token
 def look_up(sql: Sql, asked: LookUp) -> Answer:
-    found = session_of(sql, asked.client.encode())
+    found = session_of(sql, asked.client)
     if found is None:
         return ClientFound("", False, "")
     is_live = found.is_live(sql.now_ns, asked.dead_ms) and not has_ended(sql, found.connection)
@@ -279,14 +270,14 @@ def look_up(sql: Sql, asked: LookUp) -> Answer:
 @under_token
 def open_session(sql: Sql, asked: OpenSession) -> Answer:
     """From the commit on whatever is asked under a lower token is refused; the session of before is gone."""
-    client, session = asked.client.encode(), asked.session.encode()
-    if _is_of_another(sql, session, client):
+    its = read_one(sql, "SELECT client FROM @sessions WHERE session = :session", session=asked.session)
+    if its is not None and its[0] != asked.client.encode():
         return NotOwner()
-    before = session_of(sql, client)
+    before = session_of(sql, asked.client)
     name = "" if before is None else before.session.decode()
     refused = refuse_session(name, asked, lambda: sessions_kept(sql))
     if refused is not None:
-        sql.run("DELETE FROM @clients WHERE client = :client", client=client)
+        sql.run("DELETE FROM @clients WHERE client = :client", client=asked.client)
         return refused
     abandoned = find_abandoned(name, asked).encode()
     if abandoned or not name:
@@ -297,10 +288,11 @@ def open_session(sql: Sql, asked: OpenSession) -> Answer:
         abandon(sql, abandoned)
     sql.run(
         PUT_SESSION,
-        session=session, client=client, token=asked.token, connection=asked.owner.encode(), nobody=b"",
+        session=asked.session, client=asked.client, token=asked.token, connection=asked.owner, nobody=b"",
         expiry_ms=asked.expiry_ms, seen_ns=sql.now_ns,
     )  # fmt: skip
-    sql.run("UPDATE @clients SET session = :session WHERE client = :client", session=session, client=client)
+    statement = "UPDATE @clients SET session = :session WHERE client = :client"
+    sql.run(statement, session=asked.session, client=asked.client)
     return SessionOpen()
 
 
@@ -313,14 +305,14 @@ def sessions_kept(sql: Sql) -> int:
 def keep_alive(sql: Sql, asked: KeepAlive) -> None:
     sql.run(
         "UPDATE @sessions SET seen_ns = :now_ns WHERE session = :session AND token = :token AND connection <> :nobody",
-        session=asked.session.encode(), token=asked.token, now_ns=sql.now_ns, nobody=b"",
+        session=asked.session, token=asked.token, now_ns=sql.now_ns, nobody=b"",
     )  # fmt: skip
 
 
 @under_token
 def leave(sql: Sql, asked: LeaveSession) -> Answer:
     """One that was left already, or is gone, is left alone."""
-    found = session_of(sql, asked.client.encode())
+    found = session_of(sql, asked.client)
     if found is not None and is_left(found.session.decode(), asked):
         end_session(sql, found, asked.expiry_ms)
     return SessionLeft()
@@ -339,14 +331,9 @@ def end_session(sql: Sql, found: SessionRow, expiry_ms: int) -> None:
     )  # fmt: skip
 
 
-def _is_superseded(sql: Sql, client: bytes, token: int) -> bool:
+def _is_superseded(sql: Sql, client: str, token: int) -> bool:
     found = read_one(sql, "SELECT token FROM @clients WHERE client = :client", client=client)
     return is_superseded(None if found is None else int(found[0]), token)
-
-
-def _is_of_another(sql: Sql, session: bytes, client: bytes) -> bool:
-    found = read_one(sql, "SELECT client FROM @sessions WHERE session = :session", session=session)
-    return found is not None and found[0] != client
 
 
 def next_token(sql: Sql) -> int:

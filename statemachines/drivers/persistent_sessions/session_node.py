@@ -166,13 +166,10 @@ class SessionNode:
         trace: Path | None = None,
         observe: Observer | None = None,
     ) -> None:
-        for key, value in (("lease_ms", lease_ms), ("look_ms", look_ms)):
-            if value < 1:
-                raise ConfigurationError(key, value, "at least 1 millisecond")
-        if isinstance(max_sessions, bool) or max_sessions < 1:
-            raise ConfigurationError("max_sessions", max_sessions, "at least 1")
-        if isinstance(max_connections, bool) or max_connections < 1:
-            raise ConfigurationError("max_connections", max_connections, "at least 1")
+        bounded = {"max_sessions": max_sessions, "max_connections": max_connections}
+        for key, value in {"lease_ms": lease_ms, "look_ms": look_ms, **bounded}.items():
+            if isinstance(value, bool) or value < 1:
+                raise ConfigurationError(key, value, "at least 1" if key in bounded else "at least 1 millisecond")
         incarnation(name, 1)
         credentials.check_peers(peers, NODE.name)
         self.name = name
@@ -220,24 +217,9 @@ class SessionNode:
         return self._runtime.life
 
     @property
-    def machines(self) -> SessionHost:
-        """Its machines, to be looked at."""
-        return self._host
-
-    @property
-    def request_queue(self) -> RequestQueue:
-        """What it asks the store."""
-        return self._desk
-
-    @property
     def backlog(self) -> Backlog | None:
         """What waits in the store, as its collector has found last (None: it has not, or it has none)."""
         return self._store.backlog
-
-    @property
-    def reception(self) -> SessionServer:
-        """Its clients; for those of this process."""
-        return self._reception
 
     def trace_protocol(self, protocol: str) -> None:
         """The log of the node is to have rows of this protocol, too.  It cannot once its head is written."""
@@ -272,7 +254,7 @@ class SessionNode:
         number = node_number(life)
         if self._trace is not None:
             self._log = begin_log(self._trace, life, self._traced_protocols, stores={PROTOCOL: held.identity.hex()})
-        self._desk = RequestQueue(self._store, held)
+        self.request_queue = RequestQueue(self._store, held)
         if self._graces is not None:
             self._store.bound_sessions(self._bounds, self._graces.retention_ms)
         self._runtime = Runtime(
@@ -280,13 +262,13 @@ class SessionNode:
             number,
             {DATABASE: self._serve},
             handle=self._hear,
-            answered=lambda party, answer, now_ns: self._host.feed(party, answer, now_ns),
+            answered=lambda party, answer, now_ns: self.machines.feed(party, answer, now_ns),
             route_tell=self._route_tell,
             log=self._log,
             observe=self._observe,
             standing=LoopWatchdog(self.name, self._lease_ms * MS, steady_ns, GIVE_IT_TIME),
         )
-        self._host = SessionHost(
+        self.machines = SessionHost(
             life,
             self._times,
             self._life_times,
@@ -295,15 +277,15 @@ class SessionNode:
             now_ns=steady_ns(),
             observe=self._runtime.observe,
         )
-        self._lookout = LagMonitor(self._host)
-        self._reception = SessionServer(
-            self._host,
+        self._lookout = LagMonitor(self.machines)
+        self.reception = SessionServer(
+            self.machines,
             self._runtime,
-            self._desk,
+            self.request_queue,
             self._say,
             steady_ns,
             self._lease_ms,
-            self._desk.call_soon,
+            self.request_queue.call_soon,
             self.authority,
             lambda party: Identity(self._transport.names_of(party), self._credentials.mutual),
             self._say_directly,
@@ -321,11 +303,11 @@ class SessionNode:
             left=self._lose_peer,
             connections_max=self._max_connections,
         )
-        self._runtime.attach(self._host, self)
+        self._runtime.attach(self.machines, self)
         await self._begin_carrier()
         await self._transport.__aenter__()
-        wills = WillSender(self._desk, self._reception, self.authority)
-        for work in (self._desk.run, self._look, self._finish, self._commit, self._sweep, wills.run):
+        wills = WillSender(self.request_queue, self.reception, self.authority)
+        for work in (self.request_queue.run, self._look, self._finish, self._commit, self._sweep, wills.run):
             self._tasks.append(asyncio.ensure_future(self._work(work)))
         self._beats = asyncio.ensure_future(self._work(self._beat))
         self._tasks.append(self._beats)
@@ -342,17 +324,17 @@ class SessionNode:
         self.shares_streams = await share_database(self._where, self.groups)
         if self.shares_streams:
             self._store.share_streams()
-        server = self._reception
+        server = self.reception
         server.carrier = self._carrier = GroupMembership(
             self.groups,
             self.name,
-            self._desk,
+            self.request_queue,
             server.messages,
             server.is_denied,
             server.refuse_group,
             self._runtime.fail,
         )
-        upkeep = GroupUpkeep(self._carrier, self.groups, self._desk)
+        upkeep = GroupUpkeep(self._carrier, self.groups, self.request_queue)
         for work in (self._carrier.run, upkeep.give_returned, upkeep.end_idle):
             self._tasks.append(asyncio.ensure_future(self._work(work)))
 
@@ -367,7 +349,7 @@ class SessionNode:
             halted.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await halted
-            self._reception.farewell()  # else, over a dead store, a client of this process would never hear of it
+            self.reception.farewell()  # else, over a dead store, a client of this process would never hear of it
         await self.abort()
 
     async def abort(self) -> None:
@@ -392,14 +374,14 @@ class SessionNode:
 
     async def _halt(self) -> None:
         """Everybody goes elsewhere, and others need not wait for the end of our lease."""
-        self._reception.close()
-        while self._host.owners:
+        self.reception.close()
+        while self.machines.owners:
             await asyncio.sleep(HALT_TURN_S)
         if self._carrier is not None:
             await self._carrier.close()
-        self._reception.farewell()
+        self.reception.farewell()
         self._beats.cancel()  # the last word is that we are gone
-        await self._desk.ask(Beat(self.name, 0))
+        await self.request_queue.ask(Beat(self.name, 0))
 
     # -- its own work ---------------------------------------------------------------------------------------------
 
@@ -413,48 +395,48 @@ class SessionNode:
         """Say to the store that we live; a store that does not answer is asked once, and not again and again."""
         while True:
             done = asyncio.Event()
-            self._desk.give_first(Beat(self.name, self._lease_ms), lambda answer, done=done: done.set())  # type: ignore[misc]
+            self.request_queue.give_first(Beat(self.name, self._lease_ms), lambda answer, done=done: done.set())  # type: ignore[misc]
             await done.wait()
             await asyncio.sleep(self._lease_ms / 3_000)
 
     async def _look(self) -> None:
         while True:
             await asyncio.sleep(self._look_ms / 1_000)
-            alive = {*await self._desk.ask(ReadNodes())}
+            alive = {*await self.request_queue.ask(ReadNodes())}
             for gone in sorted(self._alive - alive - {self.name}):
-                self._runtime.act(partial(self._host.lose_writer, gone))
+                self._runtime.act(partial(self.machines.lose_writer, gone))
             self._alive = alive
             watched = self._lookout.list_watched()
             if watched:
-                seen = await self._desk.ask(Look(self.name, watched))
+                seen = await self.request_queue.ask(Look(self.name, watched))
                 self._runtime.act(partial(self._lookout.take, seen))
 
     async def _finish(self) -> None:
         """Finish what another node has begun, and not for long."""
         while True:
             await asyncio.sleep(self._look_ms / 1_000)
-            found = await self._desk.ask(ReadUnfinished(UNFINISHED_LEASES * self._lease_ms))
+            found = await self.request_queue.ask(ReadUnfinished(UNFINISHED_LEASES * self._lease_ms))
             done = asyncio.Event()
-            self._reception.messages.finish(found, done.set)
+            self.reception.messages.finish(found, done.set)
             await done.wait()
 
     async def _commit(self) -> None:
         while True:
             await asyncio.sleep(ACKNOWLEDGED_S)
-            self._runtime.act(self._host.commit_acknowledged)
+            self._runtime.act(self.machines.commit_acknowledged)
 
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_S)
             self._watch_store()
-            self._reception.lose_silent()
-            self.messages_dropped += await drop_rows(self._store.take_drops(), self._desk.ask)
+            self.reception.lose_silent()
+            self.messages_dropped += await drop_rows(self._store.take_drops(), self.request_queue.ask)
 
     def _watch_store(self) -> None:
-        clients = len(self._reception.visitors)
-        if not self._reception.watch_store():
+        clients = len(self.reception.visitors)
+        if not self.reception.watch_store():
             return
-        if self._reception.is_cut_off:
+        if self.reception.is_cut_off:
             what = "%s: the store has not answered for %g s; its %d clients are sent to other nodes until it answers"
             logger.warning(what, self.name, self._lease_ms / 1_000, clients)
         else:
@@ -469,7 +451,7 @@ class SessionNode:
             self._runtime.receive(packet)
             return
         try:
-            self._reception.hear(packet.sender, packet.message)
+            self.reception.hear(packet.sender, packet.message)
         except RemoteProtocolError as error:
             self._runtime.drop(packet, error)
         except Exception as error:
@@ -485,20 +467,20 @@ class SessionNode:
         elif node_of(packet.to) == self.name:
             self._runtime.receive(packet)
         elif type(message) in ANSWERED and not self._transport.is_peer_of(NODE.name, packet.to):
-            self._runtime.act(partial(self._host.fail_to_send, packet.sender, packet.to, message))
+            self._runtime.act(partial(self.machines.fail_to_send, packet.sender, packet.to, message))
         else:
             self._transport.send(packet)
 
     def _bring(self, now_ns: int = 0) -> list[Outgoing]:
         """What a turn has for clients is one run for each of them."""
         brought, self._brought = self._brought, []
-        self._reception.bring(brought)
+        self.reception.bring(brought)
         return []
 
     def _serve(self, party: str, request: Request, feed: Feed) -> None:
         """What a machine asks, with what the clients need beside it."""
-        reception = self._reception
-        self._desk.serve(party, reception.prepare_request(request), feed, reception.answers_of)
+        reception = self.reception
+        self.request_queue.serve(party, reception.prepare_request(request), feed, reception.answers_of)
 
     def _say(self, party: str, message: Message) -> bool:
         dropped = self._transport.dropped
@@ -521,14 +503,14 @@ class SessionNode:
 
     def _hear(self, sender: str, to: str, message: Any, now_ns: int) -> list[Outgoing]:
         if not isinstance(message, NodeMessage):
-            self._reception.hear(sender, message)
+            self.reception.hear(sender, message)
             return []
         if life_of(sender) != self.life and not self._is_node(sender):
             raise RemoteProtocolError("session_node", "-", name_of(type(message)), "", "only nodes say that")
         if isinstance(message, DirectMessage):
-            self._reception.direct.take(message)
+            self.reception.direct.take(message)
             return []
-        return self._host.receive(sender, to, message, now_ns)
+        return self.machines.receive(sender, to, message, now_ns)
 
     def _is_node(self, party: str) -> bool:
         life = life_of(party)
@@ -549,7 +531,7 @@ class SessionNode:
             logger.warning(what, event.message, event.rows)
         elif isinstance(event, SessionClosed) and event.why == "full":
             self._say_full()
-        self._reception.route_tell(party, event)
+        self.reception.route_tell(party, event)
 
     def _say_full(self) -> None:
         """Once in a while, however many are refused."""
@@ -562,9 +544,9 @@ class SessionNode:
     def _lose_peer(self, hello: Hello, dialled: bool) -> None:
         """A client is gone; or a node can send us nothing any more: what was on its way is lost."""
         if hello.role != NODE.full_name:
-            self._reception.lose(hello.life)
+            self.reception.lose(hello.life)
         elif not dialled:
-            self._runtime.act(lambda now_ns: self._host.lose_link(hello.node, now_ns))
+            self._runtime.act(lambda now_ns: self.machines.lose_link(hello.node, now_ns))
 
 
 def read_metrics(node: SessionNode) -> list[Metric]:

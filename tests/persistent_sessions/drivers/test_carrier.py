@@ -227,12 +227,12 @@ async def test_PS_266_an_owner_that_another_has_superseded_stores_nothing_more(s
         (owner,) = node.machines.owners
         token, its = node.machines.resume_of(owner).token, session.session
         put = [("m", Payload("jobs/a", b"x"))]
-        assert await node._desk.ask(PutCarried(its, token, GROUP, tuple(put))) == 1
-        assert await node._desk.ask(PutCarried(its, token - 1, GROUP, tuple(put))) is None
-        assert await node._desk.ask(PutCarried(its, token, "$share/other/x", tuple(put))) is None
-        assert await node._desk.ask(PutCarried("none", token, GROUP, tuple(put))) is None
+        assert await node.request_queue.ask(PutCarried(its, token, GROUP, tuple(put))) == 1
+        assert await node.request_queue.ask(PutCarried(its, token - 1, GROUP, tuple(put))) is None
+        assert await node.request_queue.ask(PutCarried(its, token, "$share/other/x", tuple(put))) is None
+        assert await node.request_queue.ask(PutCarried("none", token, GROUP, tuple(put))) is None
         await session.unsubscribe(GROUP)
-        assert await node._desk.ask(PutCarried(its, token, GROUP, tuple(put))) is None
+        assert await node.request_queue.ask(PutCarried(its, token, GROUP, tuple(put))) is None
 
 
 async def test_PS_267_what_no_group_can_be_is_refused_and_named(store, tmp_path):
@@ -253,7 +253,7 @@ async def test_PS_267_what_no_group_can_be_is_refused_and_named(store, tmp_path)
             await other.subscribe("$share/slow/x")
         with pytest.raises(SubscribeRefused, match="the group lives by ping_interval_ms = 101"):
             await session.subscribe("$share/slow/x")
-        assert await node._desk.ask(ReadGroups(session.session)) == ()
+        assert await node.request_queue.ask(ReadGroups(session.session)) == ()
         await session.subscribe(GROUP)
         await place.publish("jobs/a", "1")
         assert await take(session, 1) == ["1"]

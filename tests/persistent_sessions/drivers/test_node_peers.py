@@ -33,11 +33,11 @@ async def test_PS_153_a_node_lives_as_long_as_it_says_so_and_not_behind_its_end(
     async with node_of(store, "b") as other:
         async with node_of(store, lease_ms=2_000):
             await asyncio.sleep(4.2)  # twice its lease, which has room for a slow machine
-            assert await other._desk.ask(ReadNodes()) == ("a", "b")
-        assert await other._desk.ask(ReadNodes()) == ("b",)
+            assert await other.request_queue.ask(ReadNodes()) == ("a", "b")
+        assert await other.request_queue.ask(ReadNodes()) == ("b",)
         async with node_of(store, "c", lease_ms=60_000):
-            assert await other._desk.ask(ReadNodes()) == ("b", "c")
-        assert await other._desk.ask(ReadNodes()) == ("b",)
+            assert await other.request_queue.ask(ReadNodes()) == ("b", "c")
+        assert await other.request_queue.ask(ReadNodes()) == ("b",)
 
 
 async def test_PS_154_a_node_whose_name_a_newer_process_has_ends(store):

@@ -77,7 +77,7 @@ async def test_PS_454_PS_455_what_a_client_may_no_more_does_not_come_when_it_res
                     await publisher.publish(one, b"again", qos=2)
                 assert await take(session, 2) == ["again", "again"]
             assert not node.machines.owners
-        assert await node._desk.ask(ReadFilters(session.session)) == ("a/#", "b/#")
+        assert await node.request_queue.ask(ReadFilters(session.session)) == ("a/#", "b/#")
 
 
 async def test_PS_454_a_client_that_may_not_connect_any_more_is_sent_off_and_its_session_stays(store, tmp_path):
