@@ -422,7 +422,7 @@ def without_until(*given):
         (writer_actions, "number_rows", without_until, "AGED", AGING),
         (machine_requests, "without_message", lambda row, now_ns: replace(row, message=""), "COUNTED", SHORT),
         (Outbox, "bring", None, "COMPLETE", {}),
-        (client_requests.PublishRequests, "_answer", None, "CONNECTS", {}),
+        (client_requests.ClientRequests, "_answer", None, "CONNECTS", {}),
         (life_requests, "abandon", lambda sql, session: None, "VANISH", {**MOVES, "clean": 1.0}),
         (store_time, "has_leapt", lambda shown_ns, expected_ns: False, "FORGOTTEN", {**LEAPS, **AWAY}),
         (store_time, "has_leapt", lambda shown_ns, expected_ns: False, "KEPT", {**LEAPS, **SLOW, "expiry_ms": -1}),

@@ -36,7 +36,7 @@ from statemachines.drivers.persistent_sessions.node_messages import (
     RetainedPublisher,
     RetainHandling,
 )
-from statemachines.drivers.persistent_sessions.outbox import Outbox, UnstoredMessage, UnstoredMessages
+from statemachines.drivers.persistent_sessions.outbox import Outbox, UnstoredMessage, UnstoredMessages, call_behind
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.route_rows import (
@@ -318,9 +318,22 @@ NOT_LOCAL: Final = frozenset[tuple[str, str]]()
 NO_RETAINED: Final = "as many messages are retained as may be, or bytes of them"
 
 
-class PublishRequests:
-    """`host`, `desk`: of the node; `messages` on their way into the database; `tell` answers a client, and
-    `tell_stored` tells it that a message is stored."""
+WHY_NOT_CHANGED: Final = {
+    False: "another connection has the session",
+    None: f"the session has {FILTERS_MAX} filters, and may not have more; unsubscribe one",
+}
+
+CHANGES_MAX: Final = 100
+"""Subscriptions and their ends of one client that are on their way into the database."""
+
+WISHES_MAX: Final = CHANGES_MAX + PUBLISHER_MAX
+"""What one client wants, and waits for permission: it has no more under way than that."""
+
+
+class ClientRequests:
+    """`host`, `desk`: of the node; `messages` on their way into the database; `tell` answers a client, `tell_stored`
+    tells it that a message is stored, and `deliver` brings it a message; `find_carrier()`: what brings messages of
+    groups into sessions (None: nothing does)."""
 
     def __init__(
         self,
@@ -329,12 +342,16 @@ class PublishRequests:
         messages: UnstoredMessages,
         tell: Tell,
         tell_stored: Callable[[str, PublishStored], None],
+        deliver: Callable[[str, Delivered], object],
+        find_carrier: Callable[[], GroupMembership | None],
     ) -> None:
         self._host = host
         self._desk = desk
         self._messages = messages
         self._tell = tell
         self._tell_stored = tell_stored
+        self._deliver = deliver
+        self._find_carrier = find_carrier
         self._publishing = 0
         self._publishing_bytes = 0
 
@@ -390,19 +407,12 @@ class PublishRequests:
             self._messages.hand(message, unstored, self._messages.hand_to(its, asked.qos), since_ns)
 
         if visitor.since_ns is None:
-            self._ask_since(visitor)
+            # What it has published at other nodes was stored before it publishes here: the time is answered first.
+            visitor.since_ns = 0
+            self._desk.give(ReadStoreTime(), partial(setattr, visitor, "since_ns"))
         given = (message, asked.topic, asked.payload, asked.qos, asked.expiry_ms, head, retain)
         publisher = visitor.rights.publisher if retain else b""
         self._desk.give(PutMessage(*given, packet, without, publisher=publisher), take)
-
-    def _ask_since(self, visitor: ClientConnection) -> None:
-        """What it has published at other nodes was stored before it publishes here: the time is answered first."""
-
-        def take(since_ns: int) -> None:
-            visitor.since_ns = since_ns
-
-        visitor.since_ns = 0
-        self._desk.give(ReadStoreTime(), take)
 
     def release(self, life: str, visitor: ClientConnection, asked: PacketReleased) -> None:
         """The client is answered when that is durable; one whose session another has is not."""
@@ -444,131 +454,91 @@ class PublishRequests:
         self._publishing += messages
         self._publishing_bytes += size
 
-
-WHY_NOT_CHANGED: Final = {
-    False: "another connection has the session",
-    None: f"the session has {FILTERS_MAX} filters, and may not have more; unsubscribe one",
-}
-
-CHANGES_MAX: Final = 100
-"""Subscriptions and their ends of one client that are on their way into the database."""
-
-WISHES_MAX: Final = CHANGES_MAX + PUBLISHER_MAX
-"""What one client wants, and waits for permission: it has no more under way than that."""
-
-
-class SubscriptionRequests:
-    """`host`, `desk`: of the node; `messages` on their way into the database; `tell` answers a client, and
-    `deliver` brings it a message; `find_carrier()`: what brings messages of groups into sessions (None: nothing
-    does)."""
-
-    def __init__(
-        self,
-        host: SessionHost,
-        desk: RequestQueue,
-        messages: UnstoredMessages,
-        tell: Tell,
-        deliver: Callable[[str, Delivered], object],
-        find_carrier: Callable[[], GroupMembership | None],
-    ) -> None:
-        self._host = host
-        self._desk = desk
-        self._messages = messages
-        self._tell = tell
-        self._deliver = deliver
-        self._find_carrier = find_carrier
+    # -- subscriptions --------------------------------------------------------------------------------------------
 
     def subscribe(self, life: str, visitor: ClientConnection, asked: SubscribeWanted) -> None:
-        def give(at: LifeRecord, take: Callable[[bool | None], None]) -> None:
-            request = Subscribe(at.session, at.token, check_filter(asked.filter), asked.qos)
-            carrier = self._find_carrier()
-            if carrier is not None and is_shared(asked.filter):
-                if isinstance(asked, FrontSubscribe):  # of a group no retained message comes
-                    given = (request.session, request.token, request.filter, request.qos, asked.options)
-                    request = SubscribeFront(*given, RetainHandling.NEVER)
-                carrier.subscribe(visitor.owner, request, take, lambda why: refuse(at, why))
-            else:
-                check_private(asked.filter)
-                if isinstance(asked, FrontSubscribe):
-                    self._subscribe_front(life, visitor, request, asked, take)
-                else:
-                    self._desk.give(request, take)
-
-        def refuse(at: LifeRecord, why: str) -> None:
-            visitor.changes -= 1
-            self._tell(life, Refused(asked.n, why))
-
-        def act() -> None:
-            visitor.rights.subscribe(asked.filter)
-            self._change_routes(life, visitor, asked, give)
-
         if visitor.rights.wishes >= WISHES_MAX:
             self._tell(life, Refused(asked.n, "busy"))
             return
         refused = Refused(asked.n, f"the filter {NOT_ALLOWED}")
-        visitor.rights.ask("subscribe", asked.filter, act, lambda: self._tell(life, refused))
+        act = partial(self._subscribe, life, visitor, asked)
+        visitor.rights.ask("subscribe", asked.filter, act, partial(self._tell, life, refused))
 
-    def _subscribe_front(
+    def _subscribe(self, life: str, visitor: ClientConnection, asked: SubscribeWanted) -> None:
+        visitor.rights.subscribe(asked.filter)
+        self._change_routes(life, visitor, asked, partial(self._give_subscribe, life, visitor, asked))
+
+    def _give_subscribe(self, life: str, visitor: ClientConnection, asked: SubscribeWanted, at: LifeRecord) -> None:
+        """Direct messages wait until the retained ones are sent: nobody has an older value after a newer one."""
+        take = partial(self._take_change, life, visitor, asked.n)
+        request = Subscribe(at.session, at.token, check_filter(asked.filter), asked.qos)
+        carrier = self._find_carrier() if is_shared(asked.filter) else None
+        if carrier is None:
+            check_private(asked.filter)
+        if isinstance(asked, FrontSubscribe):
+            handling = asked.handling if carrier is None else RetainHandling.NEVER  # of a group nothing is retained
+            first = self._messages.new_message() if carrier is None else "-"
+            request = SubscribeFront(at.session, at.token, asked.filter, asked.qos, asked.options, handling, first)
+        if carrier is not None:
+            refuse = partial(self._refuse_change, life, visitor, asked.n)
+            carrier.subscribe(visitor.owner, request, take, refuse)
+        elif isinstance(asked, FrontSubscribe):
+            visitor.subscribing += 1
+            self._desk.give(request, partial(self._take_retained, life, visitor, request, take))
+        else:
+            self._desk.give(request, take)
+
+    def _take_retained(
         self,
         life: str,
         visitor: ClientConnection,
         asked: Subscribe,
-        wanted: FrontSubscribe,
         take: Callable[[bool | None], None],
+        found: FrontSubscribed,
     ) -> None:
-        """Direct messages wait until the retained ones are sent: nobody has an older value after a newer one."""
-
-        def take_all(found: FrontSubscribed) -> None:
-            brought = RetainedBrought(len(found.retained))
-            left = sum(one.qos > 0 for one in found.retained)
-
-            def note_stored() -> None:
-                nonlocal left
-                left -= 1
-                if not left:
-                    self._tell(life, replace(brought, are_stored=True))
-
-            if brought.count:
-                self._tell(life, brought)
-            take(found.done)
-            if brought.count and not left:
-                self._tell(life, replace(brought, are_stored=True))
-            for one in found.retained:
-                if one.qos:
-                    handed = MatchedMessage(asked.session, asked.filter, one.qos, one.until_ns)
-                    self._messages.hand(one.message, UnstoredMessage(one.payload, note_stored, True), [handed])
-                else:
-                    topic, data, head = one.payload
-                    self._deliver(life, Delivered(0, topic, data, asked.filter, 0, False, one.expiry_ms, head))
-            visitor.subscribing -= 1
-            if not visitor.subscribing:
-                held, visitor.held = visitor.held, []
-                for message in held:
-                    self._deliver(life, message)
-
-        visitor.subscribing += 1
-        given = (asked.session, asked.token, asked.filter, asked.qos)
-        self._desk.give(SubscribeFront(*given, wanted.options, wanted.handling, self._messages.new_message()), take_all)
+        brought = RetainedBrought(len(found.retained))
+        all_stored = partial(self._tell, life, replace(brought, are_stored=True))
+        left = sum(one.qos > 0 for one in found.retained)
+        if brought.count:
+            self._tell(life, brought)
+        take(found.done)
+        if brought.count and not left:
+            all_stored()
+        note_stored = call_behind(left, all_stored)
+        for one in found.retained:
+            if one.qos:
+                handed = MatchedMessage(asked.session, asked.filter, one.qos, one.until_ns)
+                self._messages.hand(one.message, UnstoredMessage(one.payload, note_stored, True), [handed])
+            else:
+                topic, data, head = one.payload
+                self._deliver(life, Delivered(0, topic, data, asked.filter, 0, False, one.expiry_ms, head))
+        visitor.subscribing -= 1
+        if not visitor.subscribing:
+            held, visitor.held = visitor.held, []
+            for message in held:
+                self._deliver(life, message)
 
     def unsubscribe(self, life: str, visitor: ClientConnection, asked: UnsubscribeWanted) -> None:
-        def give(at: LifeRecord, take: Callable[[bool | None], None]) -> None:
-            carrier = self._find_carrier()
-            if carrier is not None:
-                carrier.leave(visitor.owner, asked.filter)
-            self._desk.give(Unsubscribe(at.session, at.token, check_filter(asked.filter)), take)
-            visitor.rights.unsubscribe(asked.filter)
-
         if visitor.rights.wishes >= WISHES_MAX:
             self._tell(life, Refused(asked.n, "busy"))
             return
-        visitor.rights.do_in_turn(lambda: self._change_routes(life, visitor, asked, give))
+        give = partial(self._give_unsubscribe, life, visitor, asked)
+        visitor.rights.do_in_turn(partial(self._change_routes, life, visitor, asked, give))
+
+    def _give_unsubscribe(self, life: str, visitor: ClientConnection, asked: UnsubscribeWanted, at: LifeRecord) -> None:
+        carrier = self._find_carrier()
+        if carrier is not None:
+            carrier.leave(visitor.owner, asked.filter)
+        request = Unsubscribe(at.session, at.token, check_filter(asked.filter))
+        self._desk.give(request, partial(self._take_change, life, visitor, asked.n))
+        visitor.rights.unsubscribe(asked.filter)
 
     def _change_routes(
         self,
         life: str,
         visitor: ClientConnection,
         asked: SubscribeWanted | UnsubscribeWanted,
-        give: Callable[[LifeRecord, Callable[[bool | None], None]], None],
+        give: Callable[[LifeRecord], None],
     ) -> None:
         node = self._host.nodes.get(life_of_owner(visitor.owner))
         if node is None or node.record.status is not CONNECTED:
@@ -577,17 +547,19 @@ class SubscriptionRequests:
         if visitor.changes >= CHANGES_MAX:
             self._tell(life, Refused(asked.n, "busy"))
             return
-
-        def take(done: bool | None) -> None:
-            visitor.changes -= 1
-            self._tell(life, Subscribed(asked.n) if done else Refused(asked.n, WHY_NOT_CHANGED[done]))
-
         visitor.changes += 1
         try:
-            give(node.record, take)
+            give(node.record)
         except ConfigurationError as error:
-            visitor.changes -= 1
-            self._tell(life, Refused(asked.n, str(error)))
+            self._refuse_change(life, visitor, asked.n, str(error))
+
+    def _take_change(self, life: str, visitor: ClientConnection, n: int, done: bool | None) -> None:
+        visitor.changes -= 1
+        self._tell(life, Subscribed(n) if done else Refused(n, WHY_NOT_CHANGED[done]))
+
+    def _refuse_change(self, life: str, visitor: ClientConnection, n: int, why: str) -> None:
+        visitor.changes -= 1
+        self._tell(life, Refused(n, why))
 
     def find_options(self, life: str, visitor: ClientConnection, asked: OptionsWanted) -> None:
         node = self._host.nodes.get(life_of_owner(visitor.owner))

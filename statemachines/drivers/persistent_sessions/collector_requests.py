@@ -493,11 +493,17 @@ def _stored_row(row: tuple[Any, ...], aged_ns: int) -> StoredRow:
     return StoredRow(key, (aged_ns - time_ns) // MS, *map(bool, facts))
 
 
+def _next_of(one: RowDeletion) -> RowDeletion:
+    return replace(one, row=replace(one.row, number=one.row.number + 1))
+
+
 def delete_page(sql: Sql, asked: DeletePage) -> Answer:
     """Undelivered rows are deleted first, and what says that a session is abandoned last of all.  A marker that another
     has replaced since is another row."""
     changes = []
-    for run in runs_of(sorted(asked.rows, key=lambda one: TAGS[one.row.tag]), _follows):
+    for run in runs_of(
+        sorted(asked.rows, key=lambda one: TAGS[one.row.tag]), lambda one, other: _next_of(one) == other
+    ):
         first, only = run[0].row, run[0].only
         values = {**_place(first), "last": run[-1].row.number, "token": first.token, "n": first.n}
         changes.append((DELETIONS[values.pop("tag"), only], values))
@@ -516,10 +522,6 @@ def delete_page(sql: Sql, asked: DeletePage) -> Answer:
     deletions = [(DELETE_MESSAGE[one.only], {"id": one.message, "now_ns": sql.aged_ns}) for one in asked.messages]
     counts = zip(asked.messages, sql.counts(deletions), strict=True)
     return PageDeleted(rows, tuple((one.message, lost.get(one.message, 0)) for one, count in counts if count))
-
-
-def _follows(one: RowDeletion, other: RowDeletion) -> bool:
-    return replace(one, row=replace(one.row, number=one.row.number + 1)) == other
 
 
 def read_messages(sql: Sql, asked: ReadMessages, waiting: WaitingMessages | None = None) -> Answer:

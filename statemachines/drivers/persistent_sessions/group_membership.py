@@ -18,7 +18,6 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import accumulate
 from typing import Any, Final, NamedTuple, SupportsIndex, overload
 
@@ -33,7 +32,7 @@ from statemachines.drivers.persistent_sessions.group_rows import (
     ReadReturned,
 )
 from statemachines.drivers.persistent_sessions.host_requests import PutCarried, ReadStoreTime
-from statemachines.drivers.persistent_sessions.outbox import UnstoredMessage, UnstoredMessages
+from statemachines.drivers.persistent_sessions.outbox import UnstoredMessage, UnstoredMessages, call_behind
 from statemachines.drivers.persistent_sessions.payloads import (
     PAYLOAD_MAX,
     Payload,
@@ -432,16 +431,10 @@ class GroupMembership:
         if qos is None:
             return m.PieceRefused()
         all_stored = asyncio.Event()
-        left = {message for message, _ in messages}
-
-        def stored(message: str) -> None:
-            left.discard(message)
-            if not left:
-                all_stored.set()
-
+        note_stored = call_behind(len(messages), all_stored.set)
         for message, payload, terms, origin in found:
             handed = [MatchedMessage(member.session, member.filter, min(qos, terms.qos), terms.until_ns)]
-            unstored = UnstoredMessage(payload, partial(stored, message), origin=origin)
+            unstored = UnstoredMessage(payload, note_stored, origin=origin)
             self._messages.hand(message, unstored, handed, at.since_ns)
         if messages:
             await all_stored.wait()

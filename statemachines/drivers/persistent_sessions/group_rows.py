@@ -19,7 +19,6 @@ from statemachines.drivers.persistent_sessions.payloads import (
     SharedTerms,
     add_terms,
     name_group,
-    spell_group,
     to_payload,
 )
 from statemachines.drivers.persistent_sessions.route_rows import (
@@ -44,6 +43,7 @@ from statemachines.drivers.shared_subscriptions.guest_streams import Version, ch
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
 from statemachines.drivers.shared_subscriptions.store import StoredPayload
 from statemachines.drivers.topic import is_shared
+from statemachines.drivers.topic_filter import GROUP_PREFIXES
 from statemachines.kernel import ConfigurationError
 from statemachines.persistent_sessions.in_flight_record import InFlightStatus
 from statemachines.persistent_sessions.request import PutRows
@@ -104,7 +104,7 @@ class ListIdleGroups(StoreRequest[tuple[str, ...]], frozen=True):
         routes.catch_up(sql)
         ages: dict[str, int] = {}
         for group, idle_ns in sql.all("SELECT filter, idle_ns FROM @declared_groups ORDER BY filter"):
-            spellings = spell_group(bytes(group).decode())
+            spellings = [f"{prefix}{bytes(group).decode()}" for prefix in GROUP_PREFIXES]
             is_subscribed = any(map(routes.trie.sessions_of, spellings))
             ages[spellings[0]] = new_ns = age_group(idle_ns, is_subscribed, sql.now_ns, self.expiry_ms)
             if new_ns != idle_ns:
@@ -309,7 +309,16 @@ def return_messages(sql: Sql, session: bytes) -> None:
     had_groups = read_one(sql, HAD_GROUPS, session=session, first=b"$", last=b"%") is not None
     if not had_groups:
         return
-    rows, dropped = _list_in_flight(sql, session)
+    flying = [
+        (each, goes_back(InFlightStatus(bytes(status).decode()), each.terms.qos))
+        for status, *row in sql.all(
+            "SELECT status, filter, qos, until_ns, message FROM @packets WHERE session = :session ORDER BY place",
+            session=session,
+        )
+        for each in _read_shared(row)
+    ]
+    rows = [each for each, is_back in flying if is_back]
+    dropped = len(flying) - len(rows)  # of QoS 2 the client may have them
     rows += [
         found
         for row in sql.all(
@@ -327,20 +336,6 @@ def return_messages(sql: Sql, session: bytes) -> None:
     if there or dropped:
         what = "session %s has ended: %d messages of groups go back to them; %d of QoS 2 were in flight and are dropped"
         logger.warning(what, session.decode(), len(there), dropped)
-
-
-def _list_in_flight(sql: Sql, session: bytes) -> tuple[list[SharedRow], int]:
-    """Those that go back, and how many do not: of QoS 2 the client may have them."""
-    flying = [
-        (each, goes_back(InFlightStatus(bytes(status).decode()), each.terms.qos))
-        for status, *row in sql.all(
-            "SELECT status, filter, qos, until_ns, message FROM @packets WHERE session = :session ORDER BY place",
-            session=session,
-        )
-        for each in _read_shared(row)
-    ]
-    rows = [each for each, is_back in flying if is_back]
-    return rows, len(flying) - len(rows)
 
 
 def _list_ahead(sql: Sql, session: bytes, writer: bytes, epoch: int, number: int) -> list[SharedRow]:
@@ -498,20 +493,22 @@ class GroupSharing:
         self._members: dict[str, Routes] = {}
         """Filter of a group -> its members that are connected, as far as this transaction has asked."""
         self._batch = StreamBatch(matcher.left_out)
-        self._ways = {PublishWay.MEMBER: self._to_members, PublishWay.STREAM: self._to_stream}
 
     def find_routes(self, message: PutMessage) -> Sequence[Route]:
         """Those to groups, and to members of groups; the message is appended by `write`."""
         filters = [f"$share/{group}/{topic_filter}" for group, topic_filter in self._matcher.match(message.topic)]
-        way = self._ways.get(choose_way(message.qos, bool(filters), message.is_appended))
-        return () if way is None else way(message, filters)
+        way = choose_way(message.qos, bool(filters), message.is_appended)
+        if way is PublishWay.MEMBER:
+            return [member for one in filters for member in self._choose_member(one)]
+        if way is PublishWay.STREAM:
+            terms = SharedTerms(message.qos, ends_at(self._sql.now_ns, message.expiry_ms))
+            if self._batch.add(Payload(message.topic, message.payload, message.head), terms):
+                return [Route("", one, message.qos) for one in filters]
+        return ()
 
     def write(self) -> None:
         """Append all of them."""
         self._batch.write(self._sql)
-
-    def _to_members(self, message: PutMessage, filters: Sequence[str]) -> list[Route]:
-        return [member for one in filters for member in self._choose_member(one)]
 
     def _choose_member(self, topic_filter: str) -> Routes:
         """A member that is connected, in turn; nothing: there is none."""
@@ -527,8 +524,3 @@ class GroupSharing:
         routes = [Route(one, topic_filter, 0) for one in self._trie.sessions_of(topic_filter)]
         pieces = (routes[begin : begin + MEMBERS_MAX] for begin in range(0, len(routes), MEMBERS_MAX))
         return next(filter(None, map(self._find_owners, pieces)), ())
-
-    def _to_stream(self, message: PutMessage, filters: Sequence[str]) -> list[Route]:
-        terms = SharedTerms(message.qos, ends_at(self._sql.now_ns, message.expiry_ms))
-        is_added = self._batch.add(Payload(message.topic, message.payload, message.head), terms)
-        return [Route("", one, message.qos) for one in filters] if is_added else []

@@ -348,7 +348,7 @@ class HostRequests:
         known: KnownRoutes,
     ) -> Routes | RetainedFull | None:
         """With the moment from which on the message is over; a packet id is kept with it."""
-        if asked.needs_room and not has_room_retained(sql, asked):
+        if asked.retain and asked.payload and not asked.will and not has_room_retained(sql, asked):
             return RetainedFull()
         if asked.will and not take_will(sql, asked.will):
             return None

@@ -19,11 +19,9 @@ from statemachines.drivers.identity import Identity
 from statemachines.drivers.persistent_sessions.group_rows import return_messages
 from statemachines.drivers.persistent_sessions.machine_requests import PUT_ROW
 from statemachines.drivers.persistent_sessions.node_messages import SessionWill
-from statemachines.drivers.persistent_sessions.route_rows import remove_routes
+from statemachines.drivers.persistent_sessions.route_rows import list_filters, remove_route
 from statemachines.drivers.persistent_sessions.session_row import (
-    PUT_SESSION,
     SessionRow,
-    delete_state,
     is_there,
     session_of,
 )
@@ -171,14 +169,14 @@ def abandon(sql: Sql, session: bytes) -> None:
         return
     return_messages(sql, session)
     end_wills(sql, session, 0, sql.now_ns)
-    remove_routes(sql, session)
-    delete_state(sql, session)
+    for topic_filter in list_filters(sql, session):
+        remove_route(sql, session, topic_filter)
     sql.run(
         "UPDATE @clients SET session = NULL WHERE client = (SELECT client FROM @sessions WHERE session = :session)"
         " AND session = :session",
         session=session,
     )
-    for table in ("epochs", "sessions", "received", "fan_out"):
+    for table in ("taken", "packets", "queued", "epochs", "sessions", "received", "fan_out"):
         sql.run(f"DELETE FROM @{table} WHERE session = :session", session=session)
     sql.run("UPDATE @store SET sessions = sessions - 1")
     sql.run(
@@ -287,7 +285,9 @@ def open_session(sql: Sql, asked: OpenSession) -> Answer:
     if abandoned:
         abandon(sql, abandoned)
     sql.run(
-        PUT_SESSION,
+        "INSERT INTO @sessions VALUES (:session, :client, :token, :nobody, :connection, :expiry_ms, :seen_ns, 0, 0)"
+        " ON CONFLICT (session) DO UPDATE SET token = excluded.token, connection = excluded.connection,"
+        " expiry_ms = excluded.expiry_ms, seen_ns = excluded.seen_ns",
         session=asked.session, client=asked.client, token=asked.token, connection=asked.owner, nobody=b"",
         expiry_ms=asked.expiry_ms, seen_ns=sql.now_ns,
     )  # fmt: skip

@@ -597,12 +597,21 @@ class MachineRequests:
 
 
 def _by_epoch(writer: str, rows: list[tuple[Any, ...]], markers: Any, now_ns: int) -> tuple[EpochRows, ...]:
+    """Rows of `ROWS`, of which nearly all have a message and one subscription: no call for each of those."""
     epochs = sorted({row[0] for row in rows} | {found[0] for found in markers})
     return tuple(
         EpochRows(
             writer,
             epoch,
-            _all_as_read([row for row in rows if row[0] == epoch], now_ns),
+            tuple(
+                [
+                    _as_read(row, now_ns)
+                    if row[9] or row[MORE_OF_ROW]
+                    else Queued(row[1], row[2].decode(), row[3].decode(), row[4], row[5], row[TIME_OF_ROW])
+                    for row in rows
+                    if row[0] == epoch
+                ]
+            ),
             tuple((token, n) for at, token, n in markers if at == epoch),
         )
         for epoch in epochs
@@ -616,18 +625,6 @@ def limit_copies(rows: list[tuple[Any, ...]], most: int) -> list[tuple[Any, ...]
         if most < 0:
             return rows[: max(1, place)]
     return rows
-
-
-def _all_as_read(rows: list[tuple[Any, ...]], now_ns: int) -> tuple[Queued, ...]:
-    """Rows of `ROWS`, of which nearly all have a message and one subscription: no call for each of those."""
-    return tuple(
-        [
-            _as_read(row, now_ns)
-            if row[9] or row[MORE_OF_ROW]
-            else Queued(row[1], row[2].decode(), row[3].decode(), row[4], row[5], row[TIME_OF_ROW])
-            for row in rows
-        ]
-    )
 
 
 def _as_read(row: tuple[Any, ...], now_ns: int) -> Queued:

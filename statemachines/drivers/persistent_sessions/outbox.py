@@ -214,6 +214,19 @@ class StoredTogether(NamedTuple):
 NOTHING_TOGETHER: Final[tuple[tuple[str, ...], StoredTogether]] = ((), StoredTogether({}, frozenset(), {}))
 
 
+def call_behind(count: int, call: Callable[[], object]) -> Callable[[], None]:
+    """What is to be called so often: the last time it calls `call`."""
+    left = count
+
+    def note_call() -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            call()
+
+    return note_call
+
+
 def call_both(one: Callable[[], None], other: Callable[[], None]) -> None:
     """One after the other."""
     one()
@@ -333,18 +346,13 @@ class UnstoredMessages:
 
     def finish(self, messages: Sequence[UnfinishedMessage], done: Callable[[], None]) -> None:
         """Store the rows that are missing of these messages (PS-475); `done` is called when they are there."""
-        names = {one.message for one in messages}
-
-        def stored(name: str) -> None:
-            names.discard(name)
-            if not names:
-                done()
+        note_stored = call_behind(len(messages), done)
 
         def finish_all(since_ns: int) -> None:
             for one in messages:
-                self._finish_message(one, since_ns, partial(stored, one.message))
+                self._finish_message(one, since_ns, note_stored)
 
-        if names:
+        if messages:
             self._desk.give(ReadStoreTime(), finish_all)
         else:
             done()

@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from statemachines.drivers.message_head import MessageHead, add_headers, decode_head, encode_head
-from statemachines.drivers.topic_filter import GROUP_PREFIXES
 from statemachines.shared_subscriptions.stream_store import parse_filter
 from statemachines.wire import FRAME_MAX
 
@@ -106,11 +105,6 @@ class SharedTerms(NamedTuple):
 def name_group(topic_filter: str) -> str:
     """The group and filter of `$share/GROUP/FILTER`, the same however it is written."""
     return "/".join(parse_filter(topic_filter))
-
-
-def spell_group(group: str) -> tuple[str, ...]:
-    """Every filter that is of this group."""
-    return tuple(f"{prefix}{group}" for prefix in GROUP_PREFIXES)
 
 
 def add_terms(payload: Payload, terms: SharedTerms) -> Payload:

@@ -91,9 +91,9 @@ class RequestQueue:
         return len(self._waiting)
 
     @property
-    def silent_ns(self) -> int:
+    def silent_s(self) -> float:
         """How long the store owes an answer."""
-        return 0 if self.asked_ns is None else self._clock() - self.asked_ns
+        return 0.0 if self.asked_ns is None else (self._clock() - self.asked_ns) / 1e9
 
     def serve(
         self, party: str, request: Asked, feed: Feed, answers_of: Callable[[Any], Iterable[Answer]] = iter

@@ -194,11 +194,6 @@ class PutMessage(StoreRequest["Routes | RetainedFull | None"], frozen=True):
     """Append it to the stream of its topic, whether or not a group is there for it."""
 
     @property
-    def needs_room(self) -> bool:
-        """It is stored if there is room for it among the retained messages, and else not."""
-        return self.retain and bool(self.payload) and not self.will
-
-    @property
     def is_once(self) -> bool:
         """It comes to each subscription once."""
         return self.packet is not None or bool(self.will)
@@ -320,12 +315,6 @@ def list_filters(sql: Sql, session: Text) -> tuple[str, ...]:
     """All that the session subscribes."""
     found = sql.all("SELECT filter FROM @routes WHERE session = :session AND gone = 0 ORDER BY filter", session=session)
     return tuple(topic_filter.decode() for (topic_filter,) in found)
-
-
-def remove_routes(sql: Sql, session: bytes) -> None:
-    """All of the session."""
-    for topic_filter in list_filters(sql, session):
-        remove_route(sql, session, topic_filter)
 
 
 def _next_version(sql: Sql) -> int:

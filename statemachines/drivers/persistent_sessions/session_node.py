@@ -562,7 +562,7 @@ def read_metrics(node: SessionNode) -> list[Metric]:
         Metric("rows_blocked", "gauge", "read, and waiting for older rows", load.blocked),
         Metric("rows_unwritten", "gauge", "handed over, and waiting for a writer", writing),
         Metric("requests_waiting", "gauge", "requests that wait for the store", len(node.request_queue)),
-        Metric("store_silent_seconds", "gauge", "how long the store owes an answer", silent_s(node)),
+        Metric("store_silent_seconds", "gauge", "how long the store owes an answer", node.request_queue.silent_s),
         *list_backlog(node.backlog, node.messages_dropped),
         Metric(
             "direct_messages_dropped",
@@ -575,12 +575,7 @@ def read_metrics(node: SessionNode) -> list[Metric]:
 
 def find_trouble(node: SessionNode) -> str:
     """Why it serves nobody ("": it does)."""
-    return f"the store has not answered for {silent_s(node):.1f} s" if node.reception.is_cut_off else ""
-
-
-def silent_s(node: SessionNode) -> float:
-    """How long the store owes an answer."""
-    return node.request_queue.silent_ns / MS / 1_000
+    return f"the store has not answered for {node.request_queue.silent_s:.1f} s" if node.reception.is_cut_off else ""
 
 
 def watch_node(node: SessionNode, address: str) -> AbstractAsyncContextManager[None]:

@@ -25,12 +25,6 @@ from statemachines.persistent_sessions.request import (
 )
 from statemachines.persistent_sessions.times import MS
 
-PUT_SESSION: Final = (
-    "INSERT INTO @sessions VALUES (:session, :client, :token, :nobody, :connection, :expiry_ms, :seen_ns, 0, 0)"
-    " ON CONFLICT (session) DO UPDATE SET token = excluded.token, connection = excluded.connection,"
-    " expiry_ms = excluded.expiry_ms, seen_ns = excluded.seen_ns"
-)
-
 
 class SessionRow(NamedTuple):
     """`connection`: in whose hands it is (b"": nobody's, its client has left); `seen_ns`: when that was said last, or
@@ -183,12 +177,6 @@ def write_change(sql: Sql, session: bytes, change: StateChange, rows: list[Packe
         session=session,
         places=change.places,
     )
-
-
-def delete_state(sql: Sql, session: bytes) -> None:
-    """All of it."""
-    for table in ("taken", "packets", "queued"):
-        sql.run(f"DELETE FROM @{table} WHERE session = :session", session=session)
 
 
 def runs_of_numbers(numbers: Iterable[int]) -> list[tuple[int, int]]:

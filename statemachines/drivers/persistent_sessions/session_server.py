@@ -23,11 +23,10 @@ from statemachines.drivers.message_head import decode_head
 from statemachines.drivers.persistent_sessions.client_requests import (
     NOT_ALLOWED,
     ClientConnection,
+    ClientRequests,
     ClientRights,
-    PublishRequests,
     Say,
     SayAll,
-    SubscriptionRequests,
 )
 from statemachines.drivers.persistent_sessions.group_rows import ReadGroups
 from statemachines.drivers.persistent_sessions.life_requests import DropWill, OpenWithWill
@@ -95,7 +94,6 @@ from statemachines.persistent_sessions.message import (
     Written,
 )
 from statemachines.persistent_sessions.request import Fence, PutRows, ReadPending
-from statemachines.persistent_sessions.resume_record import ResumeRecord
 from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.session_host_parties import life_of_owner, owner_of
 from statemachines.persistent_sessions.times import MS
@@ -172,23 +170,24 @@ class SessionServer:
         """Clients that were given up, and whose connections are still there."""
         self._closing: list[Say] | None = None
         """Who is to be told that the node ends; None: it does not."""
-        self.publishes = PublishRequests(host, desk, self.messages, self._tell, self._tell_stored)
-        """What clients publish."""
-        subscriptions = SubscriptionRequests(host, desk, self.messages, self._tell, self._deliver, lambda: self.carrier)
+        self.requests = requests = ClientRequests(
+            host, desk, self.messages, self._tell, self._tell_stored, self._deliver, lambda: self.carrier
+        )
+        """What clients publish and subscribe."""
         self._kinds: dict[type[Message], Callable[[str, ClientConnection, Any], None]] = {
             ConnectWanted: self._connect,
             FrontConnect: self._connect,
             WillDropped: self._drop_will,
-            SubscribeWanted: subscriptions.subscribe,
-            FrontSubscribe: subscriptions.subscribe,
-            OptionsWanted: subscriptions.find_options,
-            FrontPublish: self.publishes.publish,
-            PacketReleased: self.publishes.release,
-            UnsubscribeWanted: subscriptions.unsubscribe,
-            PublishWanted: self.publishes.publish,
-            PublishWithHead: self.publishes.publish,
+            SubscribeWanted: requests.subscribe,
+            FrontSubscribe: requests.subscribe,
+            OptionsWanted: requests.find_options,
+            FrontPublish: requests.publish,
+            PacketReleased: requests.release,
+            UnsubscribeWanted: requests.unsubscribe,
+            PublishWanted: requests.publish,
+            PublishWithHead: requests.publish,
             LeaveWanted: self._leave,
-            Ping: self._ping,
+            Ping: lambda life, visitor, asked: self._tell(life, Pong()),
             Puback: self._acknowledge,
             FrontAcknowledged: self._acknowledge,
             Pubrec: self._acknowledge,
@@ -507,10 +506,6 @@ class SessionServer:
 
         self._desk.give(ReadGroups(session), take)
 
-    def resume_of(self, owner: str) -> ResumeRecord | None:
-        """What the owner has in its hands; None: nothing."""
-        return self._host.resume_of(owner)
-
     def refuse_group(self, owner: str, topic_filter: str, why: str) -> None:
         """The session subscribes it, and nothing of it comes while it is live here."""
         self._tell(self._owners.get(owner, ""), GroupRefused(topic_filter, why))
@@ -594,9 +589,6 @@ class SessionServer:
         if visitor.courier is not None:
             visitor.courier.close()
         self._runtime.act(lambda now_ns: self._host.leave(owner, now_ns, asked.expiry_ms))
-
-    def _ping(self, life: str, visitor: ClientConnection, asked: Ping) -> None:
-        self._tell(life, Pong())
 
     def _acknowledge(self, life: str, visitor: ClientConnection, asked: Acknowledgement | FrontAcknowledged) -> None:
         visitor.acknowledged.append(asked)

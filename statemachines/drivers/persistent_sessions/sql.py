@@ -482,10 +482,6 @@ def on_postgres(statement: str) -> str:
     return name_columns(statement).replace("@", f"{SCHEMA}.")
 
 
-def _made_on_postgres(statement: str) -> str:
-    return on_postgres(statement).replace("NUMBER", "bigint").replace("BYTES", "bytea")
-
-
 TURN: Final = "turns"
 """The sequence that numbers transactions on PostgreSQL: its last value is the highest store time that was given."""
 
@@ -576,7 +572,7 @@ _TURNS: Final = (
 
 POSTGRES_STATEMENTS: Final = (
     f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}",
-    *map(_made_on_postgres, (*_TABLES, *_TURNS)),
+    *(on_postgres(one).replace("NUMBER", "bigint").replace("BYTES", "bytea") for one in (*_TABLES, *_TURNS)),
 )
 
 

@@ -68,12 +68,6 @@ def read_lead(connection: sqlite3.Connection, watch: TimeWatch) -> None:
             watch.begin(lead_ns)
 
 
-def note_lead(connection: sqlite3.Connection, watch: TimeWatch) -> None:
-    """Note it for later processes of this boot."""
-    for lead_ns in watch.take_lead():
-        connection.execute("INSERT OR REPLACE INTO boot VALUES (0, ?, ?)", (watch.boot, lead_ns))
-
-
 class SqliteSql(Sql):
     """A transaction on a file."""
 
@@ -93,7 +87,8 @@ class SqliteSql(Sql):
         else:
             read_lead(connection, watch)
             found = watch.commit(known, clock_ns)
-            note_lead(connection, watch)
+            for lead_ns in watch.take_lead():  # for later processes of this boot
+                connection.execute("INSERT OR REPLACE INTO boot VALUES (0, ?, ?)", (watch.boot, lead_ns))
         connection.execute(
             "UPDATE store SET time_ns = ?, ahead_ns = ?, stopped_ns = ?",
             (found.time_ns, found.ahead_ns, found.stopped_ns),

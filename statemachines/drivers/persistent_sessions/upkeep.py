@@ -171,17 +171,13 @@ class LagMonitor:
         """What was found, in the order of `list_watched`."""
         out: list[Outgoing] = []
         for one in seen:
+            last: dict[str, Position] = {}
+            for writer, epoch, row in one.rows:
+                last[writer] = max(last.get(writer, (0, 0)), (epoch, row.number))
             owner = self._asked.get(one.session, "")
-            out += self._host.take_look(seen_of(owner, one), now_ns)
+            found = RowsSeen(owner, superseded=one.superseded, writers=one.writers, rows=Map(last))
+            out += self._host.take_look(found, now_ns)
         return out
-
-
-def seen_of(owner: str, one: LagAnswer) -> RowsSeen:
-    """With the last of the rows that were found of each writer."""
-    last: dict[str, Position] = {}
-    for writer, epoch, row in one.rows:
-        last[writer] = max(last.get(writer, (0, 0)), (epoch, row.number))
-    return RowsSeen(owner, superseded=one.superseded, writers=one.writers, rows=Map(last))
 
 
 LOOK_S: Final = 1.0

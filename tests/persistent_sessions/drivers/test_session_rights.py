@@ -177,9 +177,9 @@ def test_PS_456_a_client_that_is_gone_gets_nothing_done_and_leaves_nothing_behin
     async def body(node, asker):
         asker.say(PublishWanted(1, "a", b"1", 1), PublishWanted(2, "b", b"2", 1), SubscribeWanted(3, "a", 1))
         _, _, answer = await asker.questions.get()
-        assert node.reception.publishes._publishing == 2
+        assert node.reception.requests._publishing == 2
         node.reception.lose("x~1")
-        assert node.reception.publishes._publishing == node.reception.publishes._publishing_bytes == 0
+        assert node.reception.requests._publishing == node.reception.requests._publishing_bytes == 0
         answer.set_result(True)
         await until(lambda: not node.authority._tasks)
         assert asker.heard == []
