@@ -95,10 +95,6 @@ class Wish(NamedTuple):
     refuse: Act
 
 
-def do_nothing() -> None:
-    """Nobody is told."""
-
-
 class ClientRights:
     """`identity` of the client (None: it is of this process, and may do everything)."""
 
@@ -153,7 +149,7 @@ class ClientRights:
         if not self._wishes:
             act()
             return
-        self._wishes.append(Wish(None, "", "", act, do_nothing))
+        self._wishes.append(Wish(None, "", "", act, lambda: None))
 
     def may_at_once(self, action: Action, topic: str) -> bool:
         """Whether it is known to be allowed, and nothing waits before it."""

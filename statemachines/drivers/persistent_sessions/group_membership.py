@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from itertools import accumulate
-from typing import Any, Final, NamedTuple, SupportsIndex, overload
+from typing import Any, Final, NamedTuple
 
 from statemachines.drivers.clock import Clock, steady_ns
 from statemachines.drivers.persistent_sessions.group_host import Groups
@@ -63,25 +63,7 @@ class ReturnedMessage(NamedTuple):
     origin: SharedOrigin
 
 
-class ReturnedBatch(tuple[ReturnedMessage, ...]):
-    """Some of them, given to a member as deliveries of a stream are."""
-
-    __slots__ = ()
-
-    async def ack(self) -> None:
-        """Nothing is to be told: the transaction that stores them for a session removes them."""
-
-    @overload
-    def __getitem__(self, at: SupportsIndex, /) -> ReturnedMessage: ...
-    @overload
-    def __getitem__(self, at: slice, /) -> ReturnedBatch: ...
-    def __getitem__(self, at: Any, /) -> Any:
-        """A message; of a slice, a batch of these messages."""
-        found = super().__getitem__(at)
-        return ReturnedBatch(found) if isinstance(at, slice) else found
-
-
-Batch = Deliveries | ReturnedBatch
+Batch = Deliveries | tuple[ReturnedMessage, ...]
 """Messages of a stream, or of sessions that have ended."""
 
 logger = logging.getLogger("gapless")
@@ -356,7 +338,8 @@ class GroupMembership:
         match effect:
             case Ask(_, m.AcknowledgePiece(count=count)):
                 batch = member.batches.popleft()
-                await batch[:count].ack()
+                if isinstance(batch, Deliveries):  # what came back is removed in the transaction that stores it
+                    await batch[:count].ack()
                 if batch[count:]:
                     member.batches.appendleft(batch[count:])
             case Ask(_, m.LeaveGroup()):
@@ -517,8 +500,8 @@ class GroupUpkeep:
         self._turn += 1
         member = filters[self._turn % len(filters)]
         self._given |= dict.fromkeys((message for message, _ in wanted), now_ns + GIVE_AGAIN_NS)
-        batch = [ReturnedMessage(*one, SharedOrigin(group, "", 0, message)) for message, one in wanted]
-        self._members.give(member, ReturnedBatch(batch))
+        batch = tuple(ReturnedMessage(*one, SharedOrigin(group, "", 0, message)) for message, one in wanted)
+        self._members.give(member, batch)
 
     async def end_idle(self) -> None:
         """Again and again: groups that only subscriptions declared end, where no session has them for long."""

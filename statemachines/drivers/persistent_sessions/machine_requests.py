@@ -27,7 +27,6 @@ from statemachines.drivers.persistent_sessions.route_rows import note_stored, re
 from statemachines.drivers.persistent_sessions.session_row import (
     PacketRow,
     epoch_of,
-    is_current,
     is_owned,
     is_there,
     list_packet_rows,
@@ -221,7 +220,20 @@ def put_ranges(sql: Sql, ranges: Sequence[PutRows], where: str, once: frozenset[
 
     Nothing is stored for a session that is gone: nobody will ever read it.
     """
-    return _RangeWriter(sql, where, once).put(ranges)
+    writing = _RangeWriter(sql, where, once)
+    for writer, sessions in group_sessions(ranges).items():
+        writing.read_places(writer.encode(), sessions)
+    answers = [writing.put(asked) for asked in ranges]
+    writing.write()
+    return answers
+
+
+def group_sessions(ranges: Sequence[PutRows]) -> dict[str, list[bytes]]:
+    """Writer -> the sessions that it stores rows for."""
+    sessions: dict[str, dict[bytes, None]] = {}
+    for asked in ranges:
+        sessions.setdefault(asked.writer, {})[asked.session.encode()] = None
+    return {writer: list(its) for writer, its in sessions.items()}
 
 
 class _RangeWriter:
@@ -233,17 +245,7 @@ class _RangeWriter:
         self._places: dict[Key, WriterPlace] = {}
         self._changed: dict[Key, None] = {}
 
-    def put(self, ranges: Sequence[PutRows]) -> list[Answer]:
-        sessions: dict[str, dict[bytes, None]] = {}
-        for asked in ranges:
-            sessions.setdefault(asked.writer, {})[asked.session.encode()] = None
-        for writer, its in sessions.items():
-            self._read_places(writer.encode(), list(its))
-        answers = [self._put(asked) for asked in ranges]
-        self._write()
-        return answers
-
-    def _read_places(self, writer: bytes, sessions: Sequence[bytes]) -> None:
+    def read_places(self, writer: bytes, sessions: Sequence[bytes]) -> None:
         for session, epoch, last in all_of(self._sql, EPOCHS, sessions, writer=writer):
             key = (bytes(session), writer)
             known = self._places.get(key)
@@ -252,7 +254,7 @@ class _RangeWriter:
             else:
                 self._places[key] = max(known, WriterPlace(epoch, last))._replace(older=True)
 
-    def _put(self, asked: PutRows) -> Answer:
+    def put(self, asked: PutRows) -> Answer:
         key = session, writer = asked.session.encode(), asked.writer.encode()
         place = self._places.get(key)
         if place is None:
@@ -283,7 +285,7 @@ class _RangeWriter:
     def _check_there(self, asked: PutRows, last: int) -> int:
         """Rows that are there, or have been: the same ones, or somebody has numbered two alike; since when (0: none is
         there any more)."""
-        self._write()
+        self.write()
         if asked.last_number > last:
             number = asked.last_number
             raise self._damage(f"{asked.writer} stores up to {number} for {asked.session}, of which {last} is the last")
@@ -300,7 +302,7 @@ class _RangeWriter:
                 raise self._damage(f"{asked.writer} stores {row.message} for {asked.session} where {known} is")
         return min((time_ns for _, _, time_ns in found), default=0)
 
-    def _write(self) -> None:
+    def write(self) -> None:
         """The rows, and how far each writer has come."""
         for product in self._products.values():
             put_product(self._sql, product)
@@ -515,7 +517,7 @@ class MachineRequests:
 
     def _subscribe(self, sql: Sql, asked: SubscribeLive) -> Answer:
         """Every node reads routes in the transaction that stores a message: what is committed is known everywhere."""
-        if not is_current(sql, asked):
+        if not is_owned(sql, asked.session, asked.token):
             return NotOwner()
         sql.run(
             "UPDATE @sessions SET owner = :owner WHERE session = :session", session=asked.session, owner=asked.owner
@@ -530,13 +532,13 @@ class MachineRequests:
         return SubscribedLive(writers, gone, sql.seen_ns)
 
     def _unsubscribe(self, sql: Sql, asked: UnsubscribeLive) -> None:
-        if is_current(sql, asked):
+        if is_owned(sql, asked.session, asked.token):
             sql.run("UPDATE @sessions SET owner = :owner WHERE session = :session", session=asked.session, owner=b"")
 
     def _fence(self, sql: Sql, asked: Fence, small: PayloadBound | None = None) -> Answer:
         """The rows of the epochs below; where these are not all, that is said: a hole would be taken for the end."""
         small = small or PayloadBound(NO_PAYLOADS, {})
-        if not is_current(sql, asked):
+        if not is_owned(sql, asked.session, asked.token):
             return NotOwner()
         epoch, _ = epoch_of(sql, asked.session, asked.writer)
         below = asked.below or epoch + 1
@@ -558,7 +560,7 @@ class MachineRequests:
         return FencedRows(asked.writer, below, asked.n, found, len(kept) < len(rows), complete_ns)
 
     def _confirm(self, sql: Sql, asked: ConfirmRows) -> Answer:
-        if not is_current(sql, asked):
+        if not is_owned(sql, asked.session, asked.token):
             return NotOwner()
         return RowsConfirmed(tuple(self._same(sql, asked.session, found) for found in asked.found))
 
@@ -574,7 +576,7 @@ class MachineRequests:
         return EpochRows(found.writer, found.epoch, tuple(row for row in same if row is not None))
 
     def _commit(self, sql: Sql, asked: CommitState) -> Answer:
-        if not is_current(sql, asked):
+        if not is_owned(sql, asked.session, asked.token):
             return NotOwner()
         _, rows = self._prepared.get(id(asked), (asked, None))
         write_change(sql, asked.session.encode(), asked.change, rows)

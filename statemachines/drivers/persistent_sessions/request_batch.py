@@ -28,7 +28,13 @@ from statemachines.drivers.persistent_sessions.host_requests import (
     ReadStoreTime,
 )
 from statemachines.drivers.persistent_sessions.life_requests import FindDueWills
-from statemachines.drivers.persistent_sessions.machine_requests import EPOCHS, Hand, StoreRows, encode_hand
+from statemachines.drivers.persistent_sessions.machine_requests import (
+    EPOCHS,
+    Hand,
+    StoreRows,
+    encode_hand,
+    group_sessions,
+)
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.route_rows import THERE, PutMessage, ReadUnfinished, Routes
 from statemachines.drivers.persistent_sessions.route_trie import of_sessions
@@ -224,41 +230,17 @@ def kind_of(request: Asked) -> int:
     return 1 if isinstance(request, PutMessage) else 2
 
 
-class ExpectedQueries:
-    """What the requests of a batch will ask, so that it goes out at once."""
-
-    def __init__(self, requests: Sequence[Asked]) -> None:
-        self._sessions: dict[str, dict[bytes, None]] = {}
-        self._messages: dict[bytes, None] = {}
-        self._tokens: dict[bytes, None] = {}
-        self._queries: dict[str, None] = {}
-        adds: dict[type[Any], Callable[[Any], None]] = {
-            PutMessage: lambda asked: self._queries.update({ROUTES: None}),
-            StoreRows: self._add_rows,
-            PutRows: self._add_range,
-            CommitState: lambda asked: self._tokens.update({asked.session.encode(): None}),
-        }
-        for one in requests:
-            add = adds.get(type(one))
-            if add is not None:
-                add(one)
-
-    def expect(self, sql: Sql) -> None:
-        """Have it go out."""
-        for query in self._queries:
-            sql.expect(query)
-        for writer, its in self._sessions.items():
-            expect_all_of(sql, EPOCHS, list(its), writer=writer.encode())
-        expect_all_of(sql, THERE, list(self._messages))
-        for session in self._tokens:
-            sql.expect(TOKEN, session=session)
-
-    def _add_rows(self, asked: StoreRows) -> None:
-        self._messages |= dict.fromkeys(list_payloads(asked))
-        self._add_range(asked.put)
-
-    def _add_range(self, put: PutRows) -> None:
-        self._sessions.setdefault(put.writer, {})[put.session.encode()] = None
+def expect_queries(sql: Sql, requests: Sequence[Asked]) -> None:
+    """Have go out at once what the requests of a batch will ask."""
+    if any(isinstance(one, PutMessage) for one in requests):
+        sql.expect(ROUTES)
+    ranges = [one.put if isinstance(one, StoreRows) else one for one in requests if isinstance(one, RANGES)]
+    for writer, sessions in group_sessions(ranges).items():
+        expect_all_of(sql, EPOCHS, sessions, writer=writer.encode())
+    messages = [message for one in requests if isinstance(one, StoreRows) for message in list_payloads(one)]
+    expect_all_of(sql, THERE, list(dict.fromkeys(messages)))
+    for session in dict.fromkeys(one.session for one in requests if isinstance(one, CommitState)):
+        sql.expect(TOKEN, session=session)
 
 
 def count_rows(request: Asked) -> int:

@@ -53,8 +53,8 @@ from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.request_batch import (
     RANGES,
     BatchReader,
-    ExpectedQueries,
     count_rows,
+    expect_queries,
     is_ahead,
     kind_of,
     may_share,
@@ -427,7 +427,7 @@ class SessionStore:
         with self._database.writing(self._watch, may_lose=may_lose, may_share=is_shared) as sql:
             if is_shared:
                 sql.expect(CHECK, name=life.node.encode())
-                ExpectedQueries(requests).expect(sql)
+                expect_queries(sql, requests)
             committed = self._check(sql, life)
             if committed == batch == self._called:
                 return [self._answer_again(sql, one) for one in requests]
