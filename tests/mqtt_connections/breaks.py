@@ -20,7 +20,7 @@ from statemachines.drivers.persistent_sessions import (
     session_server,
 )
 from statemachines.drivers.persistent_sessions.group_membership import GroupMembership
-from statemachines.drivers.persistent_sessions.group_rows import DeclareGroup, GroupMatcher, GroupSharing
+from statemachines.drivers.persistent_sessions.group_rows import GroupMatcher, GroupSharing
 from statemachines.drivers.persistent_sessions.host_requests import HostRequests
 from statemachines.drivers.persistent_sessions.route_rows import PacketsFound, ReadPackets
 from statemachines.mqtt_codec import byte_field, packet_rule, topic_rule
@@ -37,7 +37,7 @@ BREAKS = {
     "MQ-105": swap(packet_rule, "is_shared_filter", lambda topic_filter: False),
     "MQ-106": swap(topic_rule, "_find_broken_statement", lambda topic_filter: ""),
     "MQ-107": swap(mqtt_session, "is_shared", lambda topic_filter: False),
-    "MQ-108": swap(DeclareGroup, "answer", lambda self, sql, routes: ""),
+    "MQ-108": swap(group_rows.DeclareGroup, "answer", lambda self, sql, routes: ""),
     "MQ-109": swap(group_rows, "age_group", lambda idle_ns, is_subscribed, now_ns, expiry_ms: idle_ns),
     "MQ-110": swap(group_membership, "split_terms", lambda payload: (payload, group_membership.SharedTerms())),
     "MQ-111": swap(GroupSharing, "_choose_member", lambda self, topic_filter: []),

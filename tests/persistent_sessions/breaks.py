@@ -41,14 +41,13 @@ from statemachines.drivers.persistent_sessions import (
 )
 from statemachines.drivers.persistent_sessions.client_requests import ClientRights
 from statemachines.drivers.persistent_sessions.group_membership import GroupMembership
-from statemachines.drivers.persistent_sessions.group_rows import DeclareGroup, GroupMatcher
+from statemachines.drivers.persistent_sessions.group_rows import GroupMatcher
 from statemachines.drivers.persistent_sessions.machine_requests import PayloadBound
 from statemachines.drivers.persistent_sessions.node_link import NodeGuide
 from statemachines.drivers.persistent_sessions.node_messages import NODE
 from statemachines.drivers.persistent_sessions.outbox import UnstoredMessages
 from statemachines.drivers.persistent_sessions.postgres import PostgresSessions
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
-from statemachines.drivers.persistent_sessions.route_rows import ReadUnfinished
 from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.persistent_sessions.session_row import SessionRow
@@ -301,8 +300,8 @@ BREAKS = {
     "PS-265": swap(life_requests, "return_messages", lambda sql, session: None),
     "PS-470": swap(group_rows, "_take", lambda sql, origin: True),
     "PS-471": swap(life_requests, "return_messages", lambda sql, session: None),
-    "PS-472": swap(DeclareGroup, "answer", lambda self, sql, routes: ""),
-    "PS-266": swap(host_requests, "is_owned", lambda sql, session, token: True),
+    "PS-472": swap(group_rows.DeclareGroup, "answer", lambda self, sql, routes: ""),
+    "PS-266": swap(host_requests, "is_current", lambda sql, asked: True),
     "PS-675": swap(store, "FrontSubscribed", str),
     "PS-267": swap(client_requests, "Refused", lambda n, why: Subscribed(n)),
     "PS-268": swap(GroupMembership, "_without_large", lambda self, some: some[:1] + some[2:]),
@@ -357,8 +356,8 @@ BREAKS = {
     "PS-463": swap(tcp, "TOO_MANY", "there is no room for {}"),
     "PS-735": swap(complaint_log, "REPEAT_S", 0.0),
     "PS-464": swap(TimeWatch, "_say_unused", lambda self, *_: None),
-    "PS-476": swap(host_requests, "is_owned", lambda sql, session, token: True),
-    "PS-477": swap(ReadUnfinished, "answer", lambda self, sql, routes: ()),
+    "PS-476": swap(host_requests, "is_current", lambda sql, asked: True),
+    "PS-477": swap(route_rows.ReadUnfinished, "answer", lambda self, sql, routes: ()),
     "PS-478": swap(life_requests, "settle_wills", lambda sql, session: None),
     "PS-525": swap(life_requests, "is_connected", lambda sql, found: True),
     "PS-526": swap(SessionServer, "_is_revoked", lambda self, message: False),

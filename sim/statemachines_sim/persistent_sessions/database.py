@@ -14,14 +14,13 @@ from __future__ import annotations
 import sqlite3
 import sys
 from collections.abc import Callable, Coroutine
-from contextlib import AbstractContextManager
 from random import Random
 from typing import Any, TypeVar
 from weakref import finalize
 
 from statemachines.drivers.persistent_sessions.machine_requests import ReadPage
-from statemachines.drivers.persistent_sessions.sql import SQLITE, Sql, StoreRequest, TimeWatch
-from statemachines.drivers.persistent_sessions.sqlite import TIME, SqliteSql, begin_sql
+from statemachines.drivers.persistent_sessions.sql import SQLITE, Asked, TimeWatch
+from statemachines.drivers.persistent_sessions.sqlite import TIME, SqliteSql, SqliteTransaction, begin_sql
 from statemachines.drivers.persistent_sessions.store import SessionStore, StoredLife
 from statemachines.drivers.sql.sqlite import Transaction
 from statemachines.kernel import Answer, GaplessError, Request
@@ -62,11 +61,11 @@ class MemoryDatabase:
 
     def writing(
         self, watch: TimeWatch | None = None, *, may_lose: bool = False, may_share: bool = False
-    ) -> AbstractContextManager[Sql]:
+    ) -> SqliteTransaction:
         """All or nothing."""
         return begin_sql(self.clock_ns, Transaction(self.connection, "BEGIN"), SqliteSql.writing, watch)
 
-    def reading(self, watch: TimeWatch | None = None, *, is_complete: bool = False) -> AbstractContextManager[Sql]:
+    def reading(self, watch: TimeWatch | None = None, *, is_complete: bool = False) -> SqliteTransaction:
         """One state: nobody else is here."""
         return begin_sql(self.clock_ns, Transaction(self.connection, "BEGIN"), SqliteSql.reading, watch)
 
@@ -127,8 +126,6 @@ def run_at_once(work: Coroutine[Any, Any, T]) -> T:
         return found
     raise AssertionError("it waits")
 
-
-Asked = Request | StoreRequest[Any]
 
 CLOCK = Tolerance(drift_ppm=100_000, jump_ns=5 * S)
 """Leases count by the clock of the database: one that leaps makes owners and nodes dead for a moment."""

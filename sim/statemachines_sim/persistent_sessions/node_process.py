@@ -20,8 +20,7 @@ from statemachines.drivers.persistent_sessions.host_requests import Beat, Look, 
 from statemachines.drivers.persistent_sessions.node_messages import NodeMessage
 from statemachines.drivers.persistent_sessions.request_queue import BATCH_MAX, Taker
 from statemachines.drivers.persistent_sessions.session_server import SessionServer
-from statemachines.drivers.persistent_sessions.sql import StoreRequest
-from statemachines.drivers.persistent_sessions.store import Asked, StoredLife, is_read
+from statemachines.drivers.persistent_sessions.store import StoredLife, is_read
 from statemachines.drivers.persistent_sessions.upkeep import LagMonitor
 from statemachines.kernel import (
     Answer,
@@ -72,7 +71,7 @@ class DatabaseQueue:
         self._refused = refused
         self._life: StoredLife | None = None
         self._number = 0
-        self._waiting: deque[tuple[Asked, Taker]] = deque()
+        self._waiting: deque[tuple[Any, Taker]] = deque()
         self._busy = False
 
     def begin(self, lease_ms: int, begun: Callable[[StoredLife], None]) -> None:
@@ -84,12 +83,12 @@ class DatabaseQueue:
 
         self._ask(BeginLife(self._process.node, lease_ms), LifeBegun, take)
 
-    def give(self, request: Asked, take: Taker) -> None:
+    def give(self, request: Any, take: Taker) -> None:
         """Ask; `take` hears the answer, behind those to whatever was asked before."""
         self._waiting.append((request, take))
         self._go_on()
 
-    def give_first(self, request: StoreRequest[Any], take: Taker) -> None:
+    def give_first(self, request: Any, take: Taker) -> None:
         """The same, ahead of whatever waits."""
         self._waiting.appendleft((request, take))
         self._go_on()

@@ -165,6 +165,25 @@ class GroupMembership:
         self._serving: dict[SessionMember, asyncio.Task[None]] = {}
         """All that are not gone."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._answers: dict[type[Request], Callable[[SessionMember, Any], Coroutine[Any, Any, Answer]]] = {
+            m.DeclareMemberGroup: self._declare,
+            m.JoinGroup: self._join,
+            m.CountStored: self._count,
+            m.ReadTime: self._read_time,
+            m.StorePiece: self._store_piece,
+            m.FindWaiter: self._find_waiter,
+        }
+        self._at_once: dict[type[Request], Callable[[SessionMember, Any], Coroutine[Any, Any, None]]] = {
+            m.AcknowledgePiece: self._acknowledge,
+            m.LeaveGroup: self._leave_group,
+        }
+        """What needs no answer, in the order in which it is asked."""
+        self._tells: dict[type[Event], Callable[[SessionMember, Any], None]] = {
+            m.MemberJoined: lambda member, event: member.answer(""),
+            m.MemberRefused: self._log_refusal,
+            m.MemberOver: lambda member, event: member.answer(NOT_LIVE),
+            m.GroupLost: lambda member, event: self._refuse(member.owner, member.filter, event.why),
+        }
         self.carried = 0
         """Messages that were stored."""
         self.too_large = 0
@@ -334,53 +353,17 @@ class GroupMembership:
             self._forget(member)
 
     async def _perform(self, member: SessionMember, effect: Effect) -> None:
-        """What needs no answer is done in the order in which it is asked."""
         match effect:
-            case Ask(_, m.AcknowledgePiece(count=count)):
-                batch = member.batches.popleft()
-                if isinstance(batch, Deliveries):  # what came back is removed in the transaction that stores it
-                    await batch[:count].ack()
-                if batch[count:]:
-                    member.batches.appendleft(batch[count:])
-            case Ask(_, m.LeaveGroup()):
-                self._labels.pop(member.label, None)
-                member.batches.clear()
-                if not self._closed:
-                    with suppress(ConfigurationError):  # it is no member
-                        self._consumer.leave(member.label)
-                member.label = ""
             case Ask(_, request):
-                self._spawn(self._answer(member, request), member.tasks)
-            case Tell(m.MemberJoined()):
-                member.answer("")
-            case Tell(m.MemberRefused(why=why)):
-                logger.warning("%s: session %s is no member of the group: %s", member.filter, member.session, why)
-                member.answer(why)
-            case Tell(m.MemberOver()):
-                member.answer(NOT_LIVE)
-            case Tell(m.GroupLost(why=why)):
-                self._refuse(member.owner, member.filter, why)
+                if type(request) in self._at_once:
+                    await self._at_once[type(request)](member, request)
+                else:
+                    self._spawn(self._answer(member, request), member.tasks)
+            case Tell(event):
+                self._tells[type(event)](member, event)
 
     async def _answer(self, member: SessionMember, request: Request) -> None:
-        answer: Answer
-        match request:
-            case m.DeclareMemberGroup():
-                answer = m.MemberDeclared(await self._desk.ask(DeclareGroup(member.session, member.filter)))
-            case m.JoinGroup():
-                answer = await self._join(member)
-            case m.CountStored():
-                count = await self._desk.ask(CountWaiting(member.session, member.filter, CARRIED_MAX))
-                self._tell_handed_out(member)  # what was handed out by now is no more room behind it
-                answer = m.StoredCounted(count)
-            case m.ReadTime():
-                answer = m.TimeRead(await self._desk.ask(ReadStoreTime()))
-            case m.StorePiece(most=most):
-                answer = await self._store(member, first_of(member.batches[0], most))
-            case m.FindWaiter():
-                answer = m.WaiterFound(self._consumer.is_taken_back(member.label))
-            case _:
-                raise TypeError(f"members of groups do not ask {request!r}")
-        member.feed(answer)
+        member.feed(await self._answers[type(request)](member, request))
 
     def _forget(self, member: SessionMember) -> None:
         self._serving.pop(member, None)
@@ -394,7 +377,44 @@ class GroupMembership:
 
     # -- what it asks ---------------------------------------------------------------------------------------------
 
-    async def _join(self, member: SessionMember) -> Answer:
+    def _log_refusal(self, member: SessionMember, event: m.MemberRefused) -> None:
+        logger.warning("%s: session %s is no member of the group: %s", member.filter, member.session, event.why)
+        member.answer(event.why)
+
+    async def _declare(self, member: SessionMember, asked: m.DeclareMemberGroup) -> Answer:
+        return m.MemberDeclared(await self._desk.ask(DeclareGroup(member.session, member.filter)))
+
+    async def _acknowledge(self, member: SessionMember, asked: m.AcknowledgePiece) -> None:
+        """The first messages of the first batch."""
+        batch = member.batches.popleft()
+        if isinstance(batch, Deliveries):  # what came back is removed in the transaction that stores it
+            await batch[: asked.count].ack()
+        if batch[asked.count :]:
+            member.batches.appendleft(batch[asked.count :])
+
+    async def _leave_group(self, member: SessionMember, asked: m.LeaveGroup) -> None:
+        self._labels.pop(member.label, None)
+        member.batches.clear()
+        if not self._closed:
+            with suppress(ConfigurationError):  # it is no member
+                self._consumer.leave(member.label)
+        member.label = ""
+
+    async def _find_waiter(self, member: SessionMember, asked: m.FindWaiter) -> Answer:
+        return m.WaiterFound(self._consumer.is_taken_back(member.label))
+
+    async def _count(self, member: SessionMember, asked: m.CountStored) -> Answer:
+        count = await self._desk.ask(CountWaiting(member.session, member.filter, CARRIED_MAX))
+        self._tell_handed_out(member)  # what was handed out by now is not counted, and is no more room behind it
+        return m.StoredCounted(count)
+
+    async def _read_time(self, member: SessionMember, asked: m.ReadTime) -> Answer:
+        return m.TimeRead(await self._desk.ask(ReadStoreTime()))
+
+    async def _store_piece(self, member: SessionMember, asked: m.StorePiece) -> Answer:
+        return await self._store(member, first_of(member.batches[0], asked.most))
+
+    async def _join(self, member: SessionMember, asked: m.JoinGroup) -> Answer:
         self._joins += 1
         member.label = f"{self._joins} {member.filter}"
         self._labels[member.label] = member

@@ -493,18 +493,13 @@ class GroupSharing:
         self._members: dict[str, Routes] = {}
         """Filter of a group -> its members that are connected, as far as this transaction has asked."""
         self._batch = StreamBatch(matcher.left_out)
+        self._ways = {PublishWay.MEMBER: self._to_members, PublishWay.STREAM: self._to_stream}
 
     def find_routes(self, message: PutMessage) -> Sequence[Route]:
         """Those to groups, and to members of groups; the message is appended by `write`."""
         filters = [f"$share/{group}/{topic_filter}" for group, topic_filter in self._matcher.match(message.topic)]
-        way = choose_way(message.qos, bool(filters), message.is_appended)
-        if way is PublishWay.MEMBER:
-            return [member for one in filters for member in self._choose_member(one)]
-        if way is PublishWay.STREAM:
-            terms = SharedTerms(message.qos, ends_at(self._sql.now_ns, message.expiry_ms))
-            if self._batch.add(Payload(message.topic, message.payload, message.head), terms):
-                return [Route("", one, message.qos) for one in filters]
-        return ()
+        way = self._ways.get(choose_way(message.qos, bool(filters), message.is_appended))
+        return () if way is None else way(message, filters)
 
     def write(self) -> None:
         """Append all of them."""
@@ -524,3 +519,11 @@ class GroupSharing:
         routes = [Route(one, topic_filter, 0) for one in self._trie.sessions_of(topic_filter)]
         pieces = (routes[begin : begin + MEMBERS_MAX] for begin in range(0, len(routes), MEMBERS_MAX))
         return next(filter(None, map(self._find_owners, pieces)), ())
+
+    def _to_members(self, message: PutMessage, filters: Sequence[str]) -> list[Route]:
+        return [member for one in filters for member in self._choose_member(one)]
+
+    def _to_stream(self, message: PutMessage, filters: Sequence[str]) -> list[Route]:
+        terms = SharedTerms(message.qos, ends_at(self._sql.now_ns, message.expiry_ms))
+        is_added = self._batch.add(Payload(message.topic, message.payload, message.head), terms)
+        return [Route("", one, message.qos) for one in filters] if is_added else []

@@ -31,7 +31,7 @@ from statemachines.drivers.persistent_sessions.route_rows import (
     put_retained,
 )
 from statemachines.drivers.persistent_sessions.route_trie import Route, RouteTrie, is_for_session, of_sessions
-from statemachines.drivers.persistent_sessions.session_row import is_owned
+from statemachines.drivers.persistent_sessions.session_row import is_current
 from statemachines.drivers.persistent_sessions.sql import UNDELIVERED, Sql, StoreRequest, all_of, read_one
 from statemachines.kernel import life_of
 from statemachines.persistent_sessions.fan_out import choose_routes, find_volatile, leave_out_absent
@@ -63,7 +63,7 @@ class PutCarried(StoreRequest["int | None"], frozen=True):
 
     def answer(self, sql: Sql, routes: Any) -> int | None:
         """No topic leads to it: what was published under the same name is for others."""
-        if not is_owned(sql, self.session, self.token):
+        if not is_current(sql, self):
             return None
         statement = "SELECT qos FROM @routes WHERE session = :session AND filter = :filter AND gone = 0"
         found = read_one(sql, statement, session=self.session, filter=self.filter)
@@ -163,7 +163,7 @@ class Look(StoreRequest[tuple[LagAnswer, ...]], frozen=True):
         return tuple(self._look_at(sql, each) for each in self.watched)
 
     def _look_at(self, sql: Sql, watched: WatchedSession) -> LagAnswer:
-        if not is_owned(sql, watched.session, watched.token):
+        if not is_current(sql, watched):
             return LagAnswer(watched.session, True)
         writers = sql.all(
             "SELECT DISTINCT writer FROM @epochs WHERE session = :session AND writer <> :node ORDER BY 1",
@@ -348,13 +348,14 @@ class HostRequests:
         known: KnownRoutes,
     ) -> Routes | RetainedFull | None:
         """With the moment from which on the message is over; a packet id is kept with it."""
-        if asked.retain and asked.payload and not asked.will and not has_room_retained(sql, asked):
+        if asked.needs_room and not has_room_retained(sql, asked):
             return RetainedFull()
         if asked.will and not take_will(sql, asked.will):
             return None
-        if asked.packet is not None:
-            session, _, packet = asked.packet
-            if not is_owned(sql, asked.packet.session, asked.packet.token):
+        publisher = asked.packet
+        if publisher is not None:
+            session, _, packet = publisher
+            if not is_current(sql, publisher):
                 return None
             statement = "INSERT INTO @received VALUES (:session, :packet, :message) ON CONFLICT DO NOTHING"
             if not sql.count(statement, session=session, packet=packet, message=asked.id):

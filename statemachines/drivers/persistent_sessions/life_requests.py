@@ -250,7 +250,8 @@ def under_token(answer: Callable[[Sql, T], Answer | None]) -> Callable[[Sql, T],
 
     @wraps(answer)
     def judge(sql: Sql, asked: T) -> Answer | None:
-        return NotOwner() if _is_superseded(sql, asked.client, asked.token) else answer(sql, asked)
+        is_refused = _is_superseded(sql, asked.client, asked.token)
+        return NotOwner() if is_refused else answer(sql, asked)
 
     return judge
 
@@ -268,8 +269,9 @@ def look_up(sql: Sql, asked: LookUp) -> Answer:
 @under_token
 def open_session(sql: Sql, asked: OpenSession) -> Answer:
     """From the commit on whatever is asked under a lower token is refused; the session of before is gone."""
+    client = asked.client.encode()
     its = read_one(sql, "SELECT client FROM @sessions WHERE session = :session", session=asked.session)
-    if its is not None and its[0] != asked.client.encode():
+    if its is not None and its[0] != client:
         return NotOwner()
     before = session_of(sql, asked.client)
     name = "" if before is None else before.session.decode()

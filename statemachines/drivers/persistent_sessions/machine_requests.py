@@ -27,6 +27,7 @@ from statemachines.drivers.persistent_sessions.route_rows import note_stored, re
 from statemachines.drivers.persistent_sessions.session_row import (
     PacketRow,
     epoch_of,
+    is_current,
     is_owned,
     is_there,
     list_packet_rows,
@@ -414,10 +415,11 @@ class MachineRequests:
     # -- of a writer ----------------------------------------------------------------------------------------------
 
     def _begin_epoch(self, sql: Sql, asked: BeginEpoch) -> Answer:
-        epoch = epoch_of(sql, asked.session, asked.writer)[0] + 1
-        if is_there(sql, asked.session):
-            sql.run(PUT_EPOCH, session=asked.session, writer=asked.writer, epoch=epoch)
-            sql.run(LEAVE_EPOCHS, session=asked.session, writer=asked.writer, epoch=epoch)
+        session, writer = asked.session, asked.writer
+        epoch = epoch_of(sql, session, writer)[0] + 1
+        if is_there(sql, session):
+            sql.run(PUT_EPOCH, session=session, writer=writer, epoch=epoch)
+            sql.run(LEAVE_EPOCHS, session=session, writer=writer, epoch=epoch)
         return EpochBegun(epoch)
 
     def prepare(self, requests: Sequence[object]) -> None:
@@ -446,21 +448,22 @@ class MachineRequests:
 
     def _put_marker(self, sql: Sql, asked: PutMarker) -> Answer:
         """It takes the place of those before it, for which nobody waits any more, unless it or a later one is there."""
-        if not is_there(sql, asked.session):
+        session, writer, mark = asked.session, asked.writer, (asked.token, asked.n)
+        if not is_there(sql, session):
             return RowStored()
-        epoch, _ = epoch_of(sql, asked.session, asked.writer)
+        epoch, _ = epoch_of(sql, session, writer)
         if epoch != asked.epoch:
             return RowFenced(epoch)
-        there = sql.all(MARKERS, session=asked.session, writer=asked.writer)
-        if any(found[0] == epoch and found[1:] >= (asked.token, asked.n) for found in there):
+        there = sql.all(MARKERS, session=session, writer=writer)
+        if any(found[0] == epoch and found[1:] >= mark for found in there):
             return RowStored()
         sql.run(
             f"DELETE FROM @session_rows WHERE session = :session AND writer = :writer AND tag = {MARKER}",
-            session=asked.session, writer=asked.writer,
+            session=session, writer=writer,
         )  # fmt: skip
         sql.run(
             PUT_ROW,
-            session=asked.session, writer=asked.writer, epoch=epoch, number=0, tag=MARKER, message=b"", filter=b"",
+            session=session, writer=writer, epoch=epoch, number=0, tag=MARKER, message=b"", filter=b"",
             qos=0, token=asked.token, n=asked.n, k=asked.k, time_ns=sql.now_ns, until_ns=0, more=b"",
         )  # fmt: skip
         return RowStored()
@@ -517,7 +520,7 @@ class MachineRequests:
 
     def _subscribe(self, sql: Sql, asked: SubscribeLive) -> Answer:
         """Every node reads routes in the transaction that stores a message: what is committed is known everywhere."""
-        if not is_owned(sql, asked.session, asked.token):
+        if not is_current(sql, asked):
             return NotOwner()
         sql.run(
             "UPDATE @sessions SET owner = :owner WHERE session = :session", session=asked.session, owner=asked.owner
@@ -532,13 +535,13 @@ class MachineRequests:
         return SubscribedLive(writers, gone, sql.seen_ns)
 
     def _unsubscribe(self, sql: Sql, asked: UnsubscribeLive) -> None:
-        if is_owned(sql, asked.session, asked.token):
+        if is_current(sql, asked):
             sql.run("UPDATE @sessions SET owner = :owner WHERE session = :session", session=asked.session, owner=b"")
 
     def _fence(self, sql: Sql, asked: Fence, small: PayloadBound | None = None) -> Answer:
         """The rows of the epochs below; where these are not all, that is said: a hole would be taken for the end."""
         small = small or PayloadBound(NO_PAYLOADS, {})
-        if not is_owned(sql, asked.session, asked.token):
+        if not is_current(sql, asked):
             return NotOwner()
         epoch, _ = epoch_of(sql, asked.session, asked.writer)
         below = asked.below or epoch + 1
@@ -560,7 +563,7 @@ class MachineRequests:
         return FencedRows(asked.writer, below, asked.n, found, len(kept) < len(rows), complete_ns)
 
     def _confirm(self, sql: Sql, asked: ConfirmRows) -> Answer:
-        if not is_owned(sql, asked.session, asked.token):
+        if not is_current(sql, asked):
             return NotOwner()
         return RowsConfirmed(tuple(self._same(sql, asked.session, found) for found in asked.found))
 
@@ -576,7 +579,7 @@ class MachineRequests:
         return EpochRows(found.writer, found.epoch, tuple(row for row in same if row is not None))
 
     def _commit(self, sql: Sql, asked: CommitState) -> Answer:
-        if not is_owned(sql, asked.session, asked.token):
+        if not is_current(sql, asked):
             return NotOwner()
         _, rows = self._prepared.get(id(asked), (asked, None))
         write_change(sql, asked.session.encode(), asked.change, rows)

@@ -40,15 +40,14 @@ from statemachines.drivers.persistent_sessions.route_rows import THERE, PutMessa
 from statemachines.drivers.persistent_sessions.route_trie import of_sessions
 from statemachines.drivers.persistent_sessions.session_row import TOKEN
 from statemachines.drivers.persistent_sessions.sql import (
+    Asked,
     BatchHand,
     BatchMessage,
     BatchRange,
     Sql,
     StoredBatch,
-    StoreRequest,
     expect_all_of,
 )
-from statemachines.kernel import Request
 from statemachines.persistent_sessions.collector_request import DeletePage
 from statemachines.persistent_sessions.fan_out import find_volatile
 from statemachines.persistent_sessions.life_request import KeepAlive
@@ -85,9 +84,6 @@ def runs_of(requests: Sequence[T], are_joined: Callable[[T, T], bool] = joins) -
         if place == len(requests) or not are_joined(requests[place - 1], requests[place]):
             yield requests[begin:place]
             begin = place
-
-
-Asked = Request | StoreRequest[Any]
 
 
 Hands = tuple[Hand, ...]

@@ -22,8 +22,8 @@ from statemachines.drivers.persistent_sessions.host_requests import PutCarried
 from statemachines.drivers.persistent_sessions.machine_requests import StoreRows
 from statemachines.drivers.persistent_sessions.request_batch import follows, joins, may_be_passed
 from statemachines.drivers.persistent_sessions.route_rows import PutMessage
-from statemachines.drivers.persistent_sessions.sql import A, StoreRequest
-from statemachines.drivers.persistent_sessions.store import Asked, SessionStore, StoredLife, needs_read
+from statemachines.drivers.persistent_sessions.sql import A, Asked, StoreRequest
+from statemachines.drivers.persistent_sessions.store import SessionStore, StoredLife, needs_read
 from statemachines.drivers.port import Feed
 from statemachines.drivers.sql.failure import StoreUnavailable
 from statemachines.kernel import Answer

@@ -28,7 +28,7 @@ from statemachines.drivers.persistent_sessions.node_messages import (
 )
 from statemachines.drivers.persistent_sessions.payloads import Payload, to_payload
 from statemachines.drivers.persistent_sessions.route_trie import Route, has_wildcard
-from statemachines.drivers.persistent_sessions.session_row import is_owned
+from statemachines.drivers.persistent_sessions.session_row import is_current
 from statemachines.drivers.persistent_sessions.sql import Sql, StoreRequest, Text, all_of, read_number, read_one
 from statemachines.persistent_sessions.fan_out import OpenRow
 from statemachines.persistent_sessions.message import Queued, unfold_row
@@ -47,7 +47,7 @@ class Subscribe(StoreRequest[Any], frozen=True):
 
     def answer(self, sql: Sql, routes: Any) -> Any:
         """A subscription that is there has this `qos` from now on."""
-        if not is_owned(sql, self.session, self.token):
+        if not is_current(sql, self):
             return False
         others = read_number(
             sql,
@@ -151,7 +151,7 @@ class Unsubscribe(StoreRequest[bool], frozen=True):
     filter: str
 
     def answer(self, sql: Sql, routes: Any) -> bool:
-        is_ours = is_owned(sql, self.session, self.token)
+        is_ours = is_current(sql, self)
         if is_ours:
             remove_route(sql, self.session, self.filter)
         return is_ours
@@ -194,6 +194,11 @@ class PutMessage(StoreRequest["Routes | RetainedFull | None"], frozen=True):
     """Append it to the stream of its topic, whether or not a group is there for it."""
 
     @property
+    def needs_room(self) -> bool:
+        """It is stored if there is room for it among the retained messages, and else not."""
+        return self.retain and bool(self.payload) and not self.will
+
+    @property
     def is_once(self) -> bool:
         """It comes to each subscription once."""
         return self.packet is not None or bool(self.will)
@@ -224,7 +229,7 @@ class ReleasePacket(StoreRequest[bool], frozen=True):
 
     def answer(self, sql: Sql, routes: Any) -> bool:
         session, _, packet = self.packet
-        is_ours = is_owned(sql, self.packet.session, self.packet.token)
+        is_ours = is_current(sql, self.packet)
         if is_ours:
             sql.run(
                 "DELETE FROM @received WHERE session = :session AND packet = :packet", session=session, packet=packet

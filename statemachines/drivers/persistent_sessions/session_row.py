@@ -6,7 +6,7 @@ State rows: a session's state as rows, of which a commit writes what has changed
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from statemachines.drivers.persistent_sessions.node_messages import FRONT_INSTANCE
 from statemachines.drivers.persistent_sessions.sql import (
@@ -71,6 +71,23 @@ TOKEN: Final = "SELECT token FROM @sessions WHERE session = :session"
 
 def is_there(sql: Sql, session: Text) -> bool:
     return read_one(sql, "SELECT 1 FROM @sessions WHERE session = :session", session=session) is not None
+
+
+class FencedRequest(Protocol):
+    """A request of an owner."""
+
+    @property
+    def session(self) -> str:
+        """Of which it is about."""
+
+    @property
+    def token(self) -> int:
+        """Under which it is asked."""
+
+
+def is_current(sql: Sql, asked: FencedRequest) -> bool:
+    """Whether its owner is still that of the session."""
+    return is_owned(sql, asked.session, asked.token)
 
 
 def is_owned(sql: Sql, session: Text, token: int) -> bool:

@@ -24,6 +24,7 @@ import msgspec
 
 from statemachines.drivers.clock import Clock, steady_ns
 from statemachines.drivers.sql import sqlite
+from statemachines.kernel import Request
 from statemachines.persistent_sessions.store_time import (
     ClockState,
     Steady,
@@ -223,6 +224,10 @@ class StoreRequest(msgspec.Struct, Generic[A], frozen=True):
     def answer(self, sql: Sql, routes: Any) -> A:
         """Carry it out in this transaction; `routes`: as the store knows them (`HostRequests`)."""
         raise NotImplementedError
+
+
+Asked = Request | StoreRequest[Any]
+"""Of a machine, or of a node or an operator."""
 
 
 class TurnNeeded(Exception):

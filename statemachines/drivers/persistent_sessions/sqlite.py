@@ -141,6 +141,9 @@ class SqliteSql(Sql):
             self._connection.execute(_of_rows(many, is_shared, len(piece)), values)
 
 
+SqliteTransaction = AbstractContextManager[Sql]
+
+
 @contextmanager
 def begin_sql(
     clock_ns: Clock,
@@ -179,12 +182,12 @@ class SqliteSessions:
 
     def writing(
         self, watch: TimeWatch | None = None, *, may_lose: bool = False, may_share: bool = False
-    ) -> AbstractContextManager[Sql]:
+    ) -> SqliteTransaction:
         """All or nothing, and alone."""
         self._database.set_flush(not may_lose)
         return begin_sql(self._database.clock_ns, self._database.transaction(), SqliteSql.writing, watch)
 
-    def reading(self, watch: TimeWatch | None = None, *, is_complete: bool = False) -> AbstractContextManager[Sql]:
+    def reading(self, watch: TimeWatch | None = None, *, is_complete: bool = False) -> SqliteTransaction:
         """One state."""
         return begin_sql(self._database.clock_ns, self._database.snapshot(), SqliteSql.reading, watch)
 

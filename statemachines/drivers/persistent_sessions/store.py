@@ -73,6 +73,7 @@ from statemachines.drivers.persistent_sessions.route_rows import (
 from statemachines.drivers.persistent_sessions.route_trie import is_for_session, is_for_stream
 from statemachines.drivers.persistent_sessions.sql import (
     A,
+    Asked,
     SessionDatabase,
     Sql,
     StoredBatch,
@@ -132,7 +133,6 @@ QUICK_ROWS_MAX: Final = 128
 """Requests, and rows of each, that are carried out without the worker.  As many rows as a client of ours receives at a
 time take less than the way to the worker and back (D-1121)."""
 
-Asked = Request | StoreRequest[Any]
 T = TypeVar("T")
 
 
