@@ -277,35 +277,29 @@ COUNTED_MAX: Final = 1_000
 """Rows that are counted for one page, and ..."""
 STEPS_MAX: Final = 100
 """... statements of a page: as long a page keeps others waiting."""
-# The tag is no value of the statement: with one SQLite plans it anew each time, as an index may be for that tag.
-DELETE_ROWS: Final = (
-    "DELETE FROM @session_rows AS found WHERE found.session = :session AND found.writer = :writer"
-    " AND found.epoch = :epoch AND found.number BETWEEN :number AND :last AND found.tag = {tag}"
-    " AND found.token = :token AND found.n = :n"
-)
 _UNDELIVERED_TWIN: Final = has_row(
     "SELECT 1 FROM @session_rows AS twin WHERE twin.session = found.session AND twin.writer = found.writer"
     f" AND twin.epoch = found.epoch AND twin.number = found.number AND twin.tag = {UNDELIVERED}"
 )
 _REST: Final = has_row("SELECT 1 FROM @session_rows AS rest WHERE rest.session = :session AND rest.writer > :writer")
-ROW_ONLY: Final = {
-    Only.ALWAYS: "",
-    Only.UNPAIRED: f" AND NOT {_UNDELIVERED_TWIN}",
-    Only.ALONE: f" AND NOT {_REST}",
-}
+# The tag is no value of the statement: with one SQLite plans it anew each time, as an index may be for that tag.
 DELETIONS: Final = {
-    (tag, only): DELETE_ROWS.format(tag=tag) + condition
+    (tag, only): "DELETE FROM @session_rows AS found WHERE found.session = :session AND found.writer = :writer"
+    f" AND found.epoch = :epoch AND found.number BETWEEN :number AND :last AND found.tag = {tag}"
+    f" AND found.token = :token AND found.n = :n{condition}"
     for tag in TAGS.values()
-    for only, condition in ROW_ONLY.items()
+    for only, condition in {
+        Only.ALWAYS: "",
+        Only.UNPAIRED: f" AND NOT {_UNDELIVERED_TWIN}",
+        Only.ALONE: f" AND NOT {_REST}",
+    }.items()
 }
 """By the tag of the rows, and on what they depend."""
 _REFERRED: Final = has_row(
     f"SELECT 1 FROM @session_rows AS found WHERE found.message = id AND found.tag = {UNDELIVERED}"
 )
-_IN_FLIGHT: Final = has_row("SELECT 1 FROM @packets AS packets WHERE packets.message = id")
-_QUEUED: Final = has_row("SELECT 1 FROM @queued AS queued WHERE queued.message = id")
-_TO_STORE: Final = has_row("SELECT 1 FROM @fan_out AS fan_out WHERE fan_out.message = id")
-_HELD: Final = f"({_IN_FLIGHT} OR {_QUEUED} OR {_TO_STORE})"
+_HOLDERS: Final = (f"SELECT 1 FROM @{it} AS {it} WHERE {it}.message = id" for it in ("packets", "queued", "fan_out"))
+_HELD: Final = f"({' OR '.join(map(has_row, _HOLDERS))})"
 # All rows of a message are over at one moment; one that is not ends the look at once.
 _LASTS: Final = has_row(
     f"SELECT 1 FROM @session_rows AS found WHERE found.message = id AND found.tag = {UNDELIVERED}"
@@ -324,14 +318,14 @@ IS_THERE: Final = (
     "SELECT 1 FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch AND number = :number"
     f" AND tag = {UNDELIVERED}"
 )
-MESSAGE_ONLY: Final = {
-    Only.ALWAYS: "",
-    Only.UNHELD: f" AND NOT {_HELD}",
-    Only.UNREFERENCED: f" AND NOT {_HELD} AND NOT {_REFERRED}",
-    Only.OVER: f" AND NOT {_HELD} AND {_OVER}",
-}
 DELETE_MESSAGE: Final = {
-    only: f"DELETE FROM @messages WHERE id = :id{condition}" for only, condition in MESSAGE_ONLY.items()
+    only: f"DELETE FROM @messages WHERE id = :id{condition}"
+    for only, condition in {
+        Only.ALWAYS: "",
+        Only.UNHELD: f" AND NOT {_HELD}",
+        Only.UNREFERENCED: f" AND NOT {_HELD} AND NOT {_REFERRED}",
+        Only.OVER: f" AND NOT {_HELD} AND {_OVER}",
+    }.items()
 }
 """On what it depends."""
 LOSES_NOTHING: Final = (Only.UNREFERENCED, Only.OVER)

@@ -22,7 +22,6 @@ import msgspec
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
-from statemachines.drivers.shared_subscriptions.node_commands import read_configuration
 from statemachines.drivers.shared_subscriptions.open_stores import path_of, split_store
 from statemachines.drivers.shared_subscriptions.shared_session import SharedSession
 from statemachines.drivers.sql.awaited import retry_while_unavailable
@@ -92,11 +91,6 @@ def is_one_database(sessions: str | Path, groups: str | Path) -> bool:
     if paths[0] is None or paths[1] is None:
         return paths == (None, None) and str(sessions) == str(groups)
     return paths[0].resolve() == paths[1].resolve()
-
-
-def read_groups(leader: str, store: str, config: Path | None, credentials: Credentials) -> Groups:
-    """As a command names them, the times in a file; raises `ConfigurationError` for what is wrong with that."""
-    return Groups(leader, store, read_configuration(config, "--group-config"), credentials)
 
 
 EXPIRY_S_MAX: Final = 2**32 - 1

@@ -274,12 +274,13 @@ def session_collector(
 
 
 def _groups(leader: str, store: str, config: Path | None, credentials: Credentials) -> Groups:
-    from statemachines.drivers.persistent_sessions.group_host import read_groups
+    from statemachines.drivers.persistent_sessions.group_host import Groups
+    from statemachines.drivers.shared_subscriptions.node_commands import read_configuration
 
     for option, value in (("--group-leader", leader), ("--group-store", store)):
         if not value:
             raise ConfigurationError(option, value, "is missing: groups need --group-leader and --group-store")
-    return read_groups(leader, store, config, credentials)
+    return Groups(leader, store, read_configuration(config, "--group-config"), credentials)
 
 
 def _graces(retention_ms: int | None) -> Graces:

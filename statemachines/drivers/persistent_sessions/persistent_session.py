@@ -124,9 +124,6 @@ class Received(msgspec.Struct, frozen=True, eq=False):
 
 logger = logging.getLogger("gapless")
 
-EXPIRY_MS: Final = 3_600_000
-RECEIVE_MAXIMUM: Final = 500
-PATIENCE_S: Final = 60.0
 
 QOS_0_MAX: Final = 10_000
 """Messages of QoS 0 that wait for the application; those beyond are dropped, as QoS 0 may be."""
@@ -195,9 +192,9 @@ class PersistentSession:
         node: SessionNode | None = None,
         nodes: Sequence[str] = (),
         clean_start: bool = False,
-        expiry_ms: int = EXPIRY_MS,
-        receive_maximum: int = RECEIVE_MAXIMUM,
-        patience_s: float = PATIENCE_S,
+        expiry_ms: int = 3_600_000,
+        receive_maximum: int = 500,
+        patience_s: float = 60.0,
         buffer_bytes: int = IN_HAND_MAX,
         name: str | None = None,
         credentials: Credentials = NONE,

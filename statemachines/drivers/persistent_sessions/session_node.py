@@ -89,8 +89,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("gapless")
 
-LEASE_MS: Final = 5_000
-LOOK_MS: Final = 1_000
 SWEEP_S: Final = 1.0
 
 SESSIONS_MAX: Final = 1_000_000
@@ -153,8 +151,8 @@ class SessionNode:
         times: Times | None = None,
         life_times: LifeTimes | None = None,
         graces: Graces | None = GRACES,
-        lease_ms: int = LEASE_MS,
-        look_ms: int = LOOK_MS,
+        lease_ms: int = 5_000,
+        look_ms: int = 1_000,
         max_sessions: int = SESSIONS_MAX,
         max_connections: int = CONNECTIONS_MAX,
         bounds: SessionBounds | None = None,

@@ -315,64 +315,6 @@ IS_HELD: Final = "length(connection) > 0 AND expiry_ms >= 0"
 """When a session is over that nobody has in hand, in ms; which sessions those are; and those that somebody has in hand,
 and that may be over if they are not heard of."""
 
-_FOUND_ALONE: Final = (
-    # Few rows among many: without an index of their own a look for them reads all the others.
-    f"CREATE INDEX markers ON @session_rows (session, writer, epoch, token, n) WHERE tag = {MARKER}",
-    f"CREATE INDEX marks ON @session_rows (session, writer, epoch, number) WHERE tag = {DELIVERED}",
-    "CREATE INDEX gone_routes ON @routes (version) WHERE gone = 1",
-    "CREATE INDEX nodes_by_end ON @nodes (until_ns)",
-    "CREATE INDEX retained_by_end ON @retained (until_ns) WHERE until_ns > 0",
-    f"CREATE INDEX sessions_left ON @sessions (({END_MS})) WHERE {IS_LEFT}",
-    f"CREATE INDEX sessions_held ON @sessions (client) WHERE {IS_HELD}",
-    "CREATE INDEX clients_alone ON @clients (client) WHERE session IS NULL",
-)
-
-_RETAINED: Final = (
-    "CREATE TABLE @retained (topic BYTES PRIMARY KEY, payload BYTES NOT NULL, qos NUMBER NOT NULL,"
-    " until_ns NUMBER NOT NULL, head BYTES)"
-)
-"""The last message of a topic that was published to be retained; the columns of `store` count them and their
-bytes."""
-
-_PUBLISHED_ONCE: Final = (
-    # A packet id of QoS 2 that the client of a session has published and not released; its message.
-    "CREATE TABLE @received (session BYTES NOT NULL, packet NUMBER NOT NULL, message BYTES NOT NULL,"
-    " PRIMARY KEY (session, packet))",
-    # A row that is still to be stored, of a message that comes to a subscription once; since when.  `topic` of a
-    # retained message, for which a newer one takes the place of the row.
-    "CREATE TABLE @fan_out (message BYTES NOT NULL, session BYTES NOT NULL, filter BYTES NOT NULL, qos NUMBER NOT NULL,"
-    " until_ns NUMBER NOT NULL, time_ns NUMBER NOT NULL, topic BYTES, PRIMARY KEY (message, session, filter))",
-    "CREATE INDEX fan_out_by_time ON @fan_out (time_ns, message)",
-    "CREATE INDEX fan_out_by_session ON @fan_out (session)",
-    "CREATE INDEX fan_out_by_topic ON @fan_out (topic)",
-)
-
-_WILLS: Final = (
-    # The will of a connection, at this `node` in this `life`; `due_ns`: when it is sent (0: its connection may live),
-    # `delay_ms` after the connection ended, or at the end of its session; `identity`: of its client, for permissions.
-    "CREATE TABLE @wills (connection BYTES PRIMARY KEY, session BYTES NOT NULL, client BYTES NOT NULL,"
-    " identity BYTES NOT NULL, topic BYTES NOT NULL, payload BYTES NOT NULL, qos NUMBER NOT NULL,"
-    " retain NUMBER NOT NULL, expiry_ms NUMBER, head BYTES, delay_ms NUMBER NOT NULL, due_ns NUMBER NOT NULL,"
-    " node BYTES NOT NULL, life NUMBER NOT NULL)",
-    "CREATE INDEX wills_by_session ON @wills (session)",
-    "CREATE INDEX wills_by_due ON @wills (due_ns, node, life)",
-)
-
-_SHARES: Final = (
-    # Groups that only SUBSCRIBE of a front declared; `idle_ns`: since when no session subscribes them (0: one does,
-    # -1: they are being destroyed).
-    "CREATE TABLE @declared_groups (filter BYTES PRIMARY KEY, idle_ns NUMBER NOT NULL)",
-    # Of a group and a stream: the offset behind the last message that was stored for a session.
-    "CREATE TABLE @carried (filter BYTES NOT NULL, stream BYTES NOT NULL, next NUMBER NOT NULL,"
-    " PRIMARY KEY (filter, stream))",
-    # Messages of a group that sessions which have ended never acknowledged.
-    "CREATE TABLE @returned (filter BYTES NOT NULL, time_ns NUMBER NOT NULL, part NUMBER NOT NULL,"
-    " message BYTES NOT NULL, topic BYTES NOT NULL, payload BYTES NOT NULL, head BYTES,"
-    " PRIMARY KEY (filter, time_ns, part))",
-    "CREATE UNIQUE INDEX returned_by_message ON @returned (message)",
-)
-"""Of groups whose streams are in the same database."""
-
 _TABLES: Final = (
     # One row.  `time_ns`: of the last commit; `identity`: of this store and no other; `routes`: how often routes have
     # changed, `forgotten`: up to which of these changes those that removed something are not kept any more; `tokens`:
@@ -429,11 +371,48 @@ _TABLES: Final = (
     "CREATE TABLE @messages (id BYTES PRIMARY KEY, topic BYTES NOT NULL, payload BYTES NOT NULL, qos NUMBER NOT NULL,"
     " time_ns NUMBER NOT NULL, head BYTES)",
     "CREATE INDEX messages_by_time ON @messages (time_ns, id)",
-    _RETAINED,
-    *_FOUND_ALONE,
-    *_PUBLISHED_ONCE,
-    *_WILLS,
-    *_SHARES,
+    # The last message of a topic that was published to be retained; the columns of `store` count them and their bytes.
+    "CREATE TABLE @retained (topic BYTES PRIMARY KEY, payload BYTES NOT NULL, qos NUMBER NOT NULL,"
+    " until_ns NUMBER NOT NULL, head BYTES)",
+    # Few rows among many: without an index of their own a look for them reads all the others.
+    f"CREATE INDEX markers ON @session_rows (session, writer, epoch, token, n) WHERE tag = {MARKER}",
+    f"CREATE INDEX marks ON @session_rows (session, writer, epoch, number) WHERE tag = {DELIVERED}",
+    "CREATE INDEX gone_routes ON @routes (version) WHERE gone = 1",
+    "CREATE INDEX nodes_by_end ON @nodes (until_ns)",
+    "CREATE INDEX retained_by_end ON @retained (until_ns) WHERE until_ns > 0",
+    f"CREATE INDEX sessions_left ON @sessions (({END_MS})) WHERE {IS_LEFT}",
+    f"CREATE INDEX sessions_held ON @sessions (client) WHERE {IS_HELD}",
+    "CREATE INDEX clients_alone ON @clients (client) WHERE session IS NULL",
+    # A packet id of QoS 2 that the client of a session has published and not released; its message.
+    "CREATE TABLE @received (session BYTES NOT NULL, packet NUMBER NOT NULL, message BYTES NOT NULL,"
+    " PRIMARY KEY (session, packet))",
+    # A row that is still to be stored, of a message that comes to a subscription once; since when.  `topic` of a
+    # retained message, for which a newer one takes the place of the row.
+    "CREATE TABLE @fan_out (message BYTES NOT NULL, session BYTES NOT NULL, filter BYTES NOT NULL, qos NUMBER NOT NULL,"
+    " until_ns NUMBER NOT NULL, time_ns NUMBER NOT NULL, topic BYTES, PRIMARY KEY (message, session, filter))",
+    "CREATE INDEX fan_out_by_time ON @fan_out (time_ns, message)",
+    "CREATE INDEX fan_out_by_session ON @fan_out (session)",
+    "CREATE INDEX fan_out_by_topic ON @fan_out (topic)",
+    # The will of a connection, at this `node` in this `life`; `due_ns`: when it is sent (0: its connection may live),
+    # `delay_ms` after the connection ended, or at the end of its session; `identity`: of its client, for permissions.
+    "CREATE TABLE @wills (connection BYTES PRIMARY KEY, session BYTES NOT NULL, client BYTES NOT NULL,"
+    " identity BYTES NOT NULL, topic BYTES NOT NULL, payload BYTES NOT NULL, qos NUMBER NOT NULL,"
+    " retain NUMBER NOT NULL, expiry_ms NUMBER, head BYTES, delay_ms NUMBER NOT NULL, due_ns NUMBER NOT NULL,"
+    " node BYTES NOT NULL, life NUMBER NOT NULL)",
+    "CREATE INDEX wills_by_session ON @wills (session)",
+    "CREATE INDEX wills_by_due ON @wills (due_ns, node, life)",
+    # Of groups whose streams are in the same database.
+    # Groups that only SUBSCRIBE of a front declared; `idle_ns`: since when no session subscribes them (0: one does,
+    # -1: they are being destroyed).
+    "CREATE TABLE @declared_groups (filter BYTES PRIMARY KEY, idle_ns NUMBER NOT NULL)",
+    # Of a group and a stream: the offset behind the last message that was stored for a session.
+    "CREATE TABLE @carried (filter BYTES NOT NULL, stream BYTES NOT NULL, next NUMBER NOT NULL,"
+    " PRIMARY KEY (filter, stream))",
+    # Messages of a group that sessions which have ended never acknowledged.
+    "CREATE TABLE @returned (filter BYTES NOT NULL, time_ns NUMBER NOT NULL, part NUMBER NOT NULL,"
+    " message BYTES NOT NULL, topic BYTES NOT NULL, payload BYTES NOT NULL, head BYTES,"
+    " PRIMARY KEY (filter, time_ns, part))",
+    "CREATE UNIQUE INDEX returned_by_message ON @returned (message)",
 )
 
 NAMES: Final = tuple(one.split("@")[1].split(" ")[0] for one in _TABLES if one.startswith("CREATE TABLE"))

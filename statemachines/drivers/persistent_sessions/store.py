@@ -231,8 +231,8 @@ class SessionStore:
         def work() -> StoredLife:
             with self._database.writing(self._watch) as sql:
                 number = begin_life(sql, node, lease_ms)
-                identity = self._identity(sql)
-            return StoredLife(node, number, identity)
+                ((identity,),) = sql.all("SELECT identity FROM @store")
+            return StoredLife(node, number, bytes(identity))
 
         return await self._database.run(work)
 
@@ -530,10 +530,6 @@ class SessionStore:
         if number < life.number:
             raise self._is_other(f"does not know life {life.number} of {life.node}")
         return int(batch)
-
-    def _identity(self, sql: Sql) -> bytes:
-        ((identity,),) = sql.all("SELECT identity FROM @store")
-        return bytes(identity)
 
     def _is_other(self, what: str) -> StoreDamaged:
         rule = "was it put back from a copy, or made anew, while nodes ran? Start all of them again"
