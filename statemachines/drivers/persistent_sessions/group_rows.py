@@ -30,14 +30,7 @@ from statemachines.drivers.persistent_sessions.route_trie import (
     Route,
     RouteTrie,
 )
-from statemachines.drivers.persistent_sessions.sql import (
-    UNDELIVERED,
-    Sql,
-    StoreRequest,
-    all_of,
-    read_number,
-    read_one,
-)
+from statemachines.drivers.persistent_sessions.sql import UNDELIVERED, Sql, StoreRequest, all_of, read_number, read_one
 from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.shared_subscriptions.guest_streams import Version, check_storable
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec

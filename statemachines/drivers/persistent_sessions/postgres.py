@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import psycopg
 from msgspec.structs import asdict, replace
@@ -25,14 +25,9 @@ from sqlalchemy import Connection, TextClause, text
 
 from statemachines.drivers.clock import Clock, steady_ns
 from statemachines.drivers.persistent_sessions.sql import (
-    ARGUMENTS,
     FENCE,
-    FRESH_NS,
     NAMES,
-    POSTGRES_STATEMENTS,
-    SCHEMA,
-    TURN,
-    TURN_LOCK,
+    TABLES,
     VERSION,
     Change,
     ManyRows,
@@ -44,18 +39,132 @@ from statemachines.drivers.persistent_sessions.sql import (
     TurnNeeded,
     cut_pieces,
     encode_text,
-    on_postgres,
+    name_columns,
 )
+from statemachines.drivers.shared_subscriptions.guest_streams import GuestStreams
 from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged
 from statemachines.drivers.sql.loop_connection import LoopConnection, Statement
 from statemachines.drivers.sql.pipeline import Pipeline, open_pipeline
 from statemachines.drivers.sql.postgres import CLOCK, PostgresDatabase, PostgresLayout
 from statemachines.kernel import ConfigurationError
-from statemachines.persistent_sessions.store_time import StoreTime, time_of_read
+from statemachines.persistent_sessions.store_time import (
+    StoreTime,
+    time_of_read,
+)
 
-if TYPE_CHECKING:
-    from statemachines.drivers.shared_subscriptions.guest_streams import GuestStreams
+SCHEMA: Final = "gapless_sessions"
+
+
+@cache
+def on_postgres(statement: str) -> str:
+    """The statement with our schema."""
+    return name_columns(statement).replace("@", f"{SCHEMA}.")
+
+
+TURN: Final = "turns"
+"""The sequence that numbers transactions on PostgreSQL: its last value is the highest store time that was given."""
+
+
+TURN_LOCK: Final = 0x67707332
+"""The advisory lock by which transactions of PostgreSQL take their turn."""
+
+
+FRESH_NS: Final = 200_000_000
+"""So far a number that was taken in a shared turn may lie behind the clock: ages are exact to this."""
+
+
+IS_EXPECTED: Final = {
+    "its node and its routes": (
+        f"SELECT nextval('@{TURN}'), coalesce(clock, CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)"
+        " * 1000) - store.ahead_ns FROM @store AS store, @nodes AS nodes WHERE nodes.name = node AND nodes.life = life_"
+        " AND nodes.batch = batch_ - 1 AND store.identity = identity_ AND store.stopped_ns = 0"
+        " AND store.routes = coalesce(routes_, store.routes)"
+    ),
+    "its writer": (
+        "SELECT count(*) FROM unnest(sessions_, epochs_, firsts) AS asked (session, epoch, first)"
+        " WHERE (SELECT 1 FROM @sessions AS there WHERE there.session = asked.session) = 1"
+        " AND (SELECT array_agg((found.epoch, found.last)) FROM @epochs AS found WHERE found.session = asked.session"
+        " AND found.writer = node) = ARRAY[(asked.epoch, asked.first - 1)]"
+    ),
+    "its messages": "SELECT count(*) FROM @messages WHERE id = ANY (needed)",
+}
+"""What a batch expects to find -> how that is looked for, as the function names its arguments."""
+
+
+IS_STORED: Final = (
+    "INSERT INTO @messages (id, topic, payload, qos, time_ns, head) SELECT id, topic, payload, qos, number, head"
+    " FROM unnest(ids, topics, payloads, qualities, heads) AS given (id, topic, payload, qos, head)"
+    " ON CONFLICT DO NOTHING",
+    "INSERT INTO @session_rows SELECT given.session, node, given.epoch, given.first + hand.place, 0, hand.message,"
+    " hand.filter, hand.qos, 0, 0, 0, number, hand.until_ns, hand.more"
+    " FROM unnest(sessions_, epochs_, firsts, kinds) AS given (session, epoch, first, kind)"
+    " JOIN unnest(hand_kinds, places, of_messages, filters, hand_qualities, untils, mores)"
+    " AS hand (kind, place, message, filter, qos, until_ns, more) ON hand.kind = given.kind",
+    "INSERT INTO @epochs SELECT given.session, node, given.epoch, given.last"
+    " FROM unnest(sessions_, epochs_, lasts) AS given (session, epoch, last)"
+    " ON CONFLICT (session, writer, epoch) DO UPDATE SET last = excluded.last",
+    "UPDATE @nodes SET batch = batch_ WHERE name = node",
+)
+"""How it is stored."""
+
+
+ARGUMENTS: Final = (
+    "clock NUMBER", "identity_ BYTES", "node BYTES", "life_ NUMBER", "batch_ NUMBER", "routes_ NUMBER",
+    "ids BYTES[]", "topics BYTES[]", "payloads BYTES[]", "qualities NUMBER[]", "heads BYTES[]", "needed BYTES[]",
+    "sessions_ BYTES[]", "epochs_ NUMBER[]", "firsts NUMBER[]", "lasts NUMBER[]", "kinds NUMBER[]",
+    "hand_kinds NUMBER[]", "places NUMBER[]", "of_messages BYTES[]", "filters BYTES[]", "hand_qualities NUMBER[]",
+    "untils NUMBER[]", "mores BYTES[]",
+)  # fmt: skip
+
+
+PLANNED_ONCE: Final = (
+    "SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_nestloop = off SET jit = off"
+)
+"""Planning cost as much as storing.  A plan that is made while tables are empty serves when they are full, so what is
+fast for few rows alone is forbidden; by that a plan counts as dear, and is not worth compiling for that (D-712)."""
+
+
+_NODE, _WRITER, _MESSAGES = IS_EXPECTED.values()
+
+
+BATCH_FUNCTION: Final = f"""
+CREATE FUNCTION @store_batch({", ".join(ARGUMENTS)}) RETURNS bigint LANGUAGE plpgsql
+{PLANNED_ONCE} AS $$
+#variable_conflict use_column
+DECLARE
+    number bigint;
+    shown_ns bigint;
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared({TURN_LOCK});
+    {_NODE.replace(" FROM @store", " INTO number, shown_ns FROM @store")};
+    IF number IS NULL OR shown_ns - number > {FRESH_NS}
+        OR ({_WRITER}) <> cardinality(sessions_)
+        OR ({_MESSAGES}) <> cardinality(needed)
+    THEN
+        RETURN NULL;
+    END IF;
+    {";".join(IS_STORED)};
+    RETURN number;
+END $$
+"""
+
+
+_TURNS: Final = (
+    f"CREATE SEQUENCE @{TURN} MINVALUE 0",
+    f"SELECT setval('@{TURN}', time_ns) FROM @store",
+    # Of a file alone.
+    "ALTER TABLE @store DROP COLUMN before_ns",
+    "ALTER TABLE @store ADD COLUMN oldest_reader integer NOT NULL DEFAULT 1",
+    BATCH_FUNCTION,
+)
+
+
+POSTGRES_STATEMENTS: Final = (
+    f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}",
+    *(on_postgres(one).replace("NUMBER", "bigint").replace("BYTES", "bytea") for one in (*TABLES, *_TURNS)),
+)
+
 
 BYTES: Final = 17
 NUMBER: Final = 20

@@ -9,12 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, Protocol
 
 from statemachines.drivers.persistent_sessions.node_messages import FRONT_INSTANCE
-from statemachines.drivers.persistent_sessions.sql import (
-    Sql,
-    Text,
-    read_number,
-    read_one,
-)
+from statemachines.drivers.persistent_sessions.sql import Sql, Text, read_number, read_one
 from statemachines.kernel import Map
 from statemachines.persistent_sessions.in_flight_record import InFlightRecord, InFlightStatus
 from statemachines.persistent_sessions.life_request import NEVER

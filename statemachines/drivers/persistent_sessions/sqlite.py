@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import cache, lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.persistent_sessions.sql import (
@@ -23,13 +23,11 @@ from statemachines.drivers.persistent_sessions.sql import (
     encode_text,
     name_columns,
 )
+from statemachines.drivers.shared_subscriptions.guest_streams import GuestStreams
 from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S
 from statemachines.drivers.sql.sqlite import SqliteDatabase
 from statemachines.persistent_sessions.store_time import StoreTime, next_time, time_of_read
-
-if TYPE_CHECKING:
-    from statemachines.drivers.shared_subscriptions.guest_streams import GuestStreams
 
 T = TypeVar("T")
 

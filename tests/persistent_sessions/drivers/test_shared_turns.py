@@ -15,10 +15,8 @@ from statemachines.drivers.persistent_sessions import store as store_module
 from statemachines.drivers.persistent_sessions.host_requests import ReadStoreTime
 from statemachines.drivers.persistent_sessions.machine_requests import StoreRows
 from statemachines.drivers.persistent_sessions.payloads import Payload
+from statemachines.drivers.persistent_sessions.postgres import FRESH_NS
 from statemachines.drivers.persistent_sessions.route_rows import PutMessage, Subscribe
-from statemachines.drivers.persistent_sessions.sql import (
-    FRESH_NS,
-)
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.drivers.sql.failure import OutcomeOpen, StoreUnavailable
 from statemachines.persistent_sessions.life_request import KeepAlive
