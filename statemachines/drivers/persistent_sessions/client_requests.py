@@ -1,13 +1,11 @@
-"""PublishRequests: what the clients of a node publish, until it is stored and they are answered.
+"""Client requests: what the clients of a node may do, publish and subscribe.
 
-SubscriptionRequests: what the clients of a node want to subscribe, or not any more.
+ClientRights: what one client may do, asked in the order in which it wants to do it.  What was allowed is not asked
+again until the client connects anew, or permissions are read again.  While a hook decides, later requests wait.
 
-ClientConnection: what a node knows of a client that is connected, and how it says something to it.
+ClientConnection: what a node knows of a client that is connected, and how it sends to it.
 
-ClientRights: what one client may do, asked in the order in which it wants to do it.
-
-What was allowed is not asked again until the client connects anew, or permissions are read again.  While a hook thinks,
-what the client wants next waits behind.
+ClientRequests: publishes until they are stored and answered, and changes of subscriptions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Group rows: what of a session came from streams of groups, and is in no client's hands yet.
+"""Group rows: what a store of sessions keeps of groups, and which messages are for them.
 
-Share rows: what of a group's messages is a session's, and what comes back of sessions that have ended.
+The requests tell which groups sessions declared, what of their messages waits, and what comes back of sessions that
+have ended.
 
-GroupMatcher: which declared groups a topic is for, as of the transaction that stores a message.
+GroupMatcher, GroupSharing: which declared groups a topic is for, as of the transaction that stores a message.
 """
 
 from __future__ import annotations

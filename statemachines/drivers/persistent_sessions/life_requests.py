@@ -1,10 +1,7 @@
-"""Life requests: everything in `persistent_sessions.life_request`, carried out in a transaction.
+"""Life requests: who has a session, from when to when; with the wills of its connections, and its end.
 
-Tokens are of the whole store, and are never given twice, whatever becomes of a client.  Time is that of the store.
-
-Will rows: the wills of connections, in the transactions that open, leave and end their sessions.
-
-Abandon: a session is over, and a row says so.
+Everything in `persistent_sessions.life_request` is carried out here in a transaction.  Tokens are of the whole store,
+and are never given twice, whatever becomes of a client.  Time is that of the store.
 """
 
 from __future__ import annotations

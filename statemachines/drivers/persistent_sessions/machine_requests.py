@@ -3,14 +3,9 @@
 Reads are of what is committed, so nothing is ever invisible here.  What is below the last number that a committed state
 has taken is not read any more, whether it is marked or not; a read of pending rows gives a page of each writer.
 
-Row hands: what rows of a message say that is the same for all sessions that get it.
-
-Row products: the same messages in the same order for many sessions, inserted by few statements.
-
-A message that 1 000 sessions have subscribed is 1 000 rows, which differ in the session, the epoch and the number.  The
-statement names each session once and each message once, and the database multiplies them.
-
-Row ranges: what writers store in one transaction, whatever sessions it is for, in few statements.
+Ranges of rows are stored in few statements, whatever sessions they are for.  A message that 1 000 sessions have
+subscribed is 1 000 rows, which differ in the session, the epoch and the number.  What they have in common is a hand.
+One statement names each session once and each hand once, and the database multiplies them (`RowProduct`).
 """
 
 from __future__ import annotations

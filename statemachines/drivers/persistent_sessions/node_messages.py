@@ -1,12 +1,13 @@
-"""What a front within the process says to its node beside `client_message`, and hears: it speaks for clients of another
-protocol, such as MQTT.  Nothing of it goes over the wire.
+"""Node messages: what nodes, clients and fronts say to each other beside the messages of the protocol.
+
+A front runs within the process of its node and speaks for clients of another protocol, such as MQTT.  Its messages
+never go over the wire.
 
 DirectMessages: messages of QoS 0 on their way to clients of fronts that are connected, past the database (MQ-192).
-
 The transaction that finds the routes of a message says which owner has each session.  To an owner of this node the
 message goes at once, to one of another node over the link between both.
 
-Roles: who a node of sessions and its clients are to each other.
+NODE, CLIENT: the roles on a connection, and which messages each of them takes.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Operator requests: everything in `operator_request`, carried out in a transaction.
+"""Operator requests: what an operator asks of a store of sessions, and what is answered.
 
 Running nodes need not know of it: whatever an owner of before asks is refused by its token, or because its client is
 not known any more, and what a writer stores for a session that is gone is dropped.
 
-Row spans: which rows wait for a session, found by their keys: however many wait, they are not counted one by one.
-
-What an operator asks of a store of sessions, beside the nodes that use it, and what is answered.
+Row spans say which rows wait for a session.  They are found by their keys: however many rows wait, they are not counted
+one by one.
 """
 
 from __future__ import annotations

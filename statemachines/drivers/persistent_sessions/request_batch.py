@@ -1,17 +1,16 @@
-"""Runs of requests: those that stand one behind the other and become few statements together.
+"""Request batch: which requests of a node become one transaction, and how.
 
-StoredBatch: a batch that only stores messages and rows, as one statement of PostgreSQL says it (PS-512).
+Runs are requests that stand one behind the other and become few statements together.
 
-The statement calls a function of the database, which checks what the batch expects: the life and the last batch of its
-node, the version of its routes, the epochs and numbers of its writer, and that the messages of its rows are there.
-Where all is so it stores the batch and gives its number; else it writes nothing, and the batch is carried out step by
-step.
+A batch may share its turn with others of its kind (PS-511) if it stores messages and rows of this node's writer, or
+what an owner has taken.  What it depends on is changed only by transactions that are alone: tokens, epochs that are
+fenced, routes, what is deleted.  A row that is marked may be deleted beside others (PS-660): nothing that shares its
+turn reads a row that the state has taken.
 
-SharedTurn: batches whose transactions may be committed beside others of their kind (PS-511).
-
-Such a batch stores messages and rows of this node's writer, or what an owner has taken.  What it depends on is changed
-only by transactions that are alone: tokens, epochs that are fenced, routes, what is deleted.  A row that is marked may
-be deleted beside others (PS-660): nothing that shares its turn reads a row that the state has taken.
+BatchReader: reads a batch that only stores messages and rows as one statement of PostgreSQL (PS-512).  The statement
+calls a function of the database, which checks what the batch expects: the life and the last batch of its node, the
+version of its routes, the epochs and numbers of its writer, and that the messages of its rows are there.  Where all is
+so it stores the batch and gives its number; else it writes nothing, and the batch is carried out step by step.
 """
 
 from __future__ import annotations

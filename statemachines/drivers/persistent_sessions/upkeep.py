@@ -1,17 +1,15 @@
-"""Collect: the collector of a store, run on an asyncio loop; one is enough, and several do no harm.
+"""Upkeep: what a node, or a collector alone, does again and again beside serving clients.
 
     await run_collector(open_session_store("sessions.db"))        # until it is cancelled
 
-It may be cancelled, or killed, at any moment: whatever it has asked is one transaction.
+The collector may be cancelled, or killed, at any moment: each of its requests is one transaction.  One is enough, and
+several do no harm.
 
-LagMonitor: what a node finds in the database that nobody has told it.
+LagMonitor: looks for rows of other writers that no live message has announced.  Live messages may be lost without a
+trace: a full buffer, a link that nobody made.  What follows from a find the host decides (`RowsSeen`).
 
-Live messages may be lost without a trace: a full buffer, a link that nobody made.  From time to time a node looks for
-rows of other writers behind those that its owners have taken.  What follows from that its process decides (`RowsSeen`).
-
-WillSender: publishes wills that are due, of whatever node their clients were at.
-
-Each node has one.  A will is deleted in the transaction that publishes it, so one node sends it.
+WillSender: publishes wills that are due, of whatever node their clients were at.  Each node has one.  A will is
+deleted in the transaction that publishes it, so one node sends it.
 """
 
 from __future__ import annotations
