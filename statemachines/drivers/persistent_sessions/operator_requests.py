@@ -118,20 +118,6 @@ def list_spans(sql: Sql, session: bytes) -> Iterator[RowSpan]:
                 yield RowSpan(bytes(writer), epoch, first, number)
 
 
-def count_stored(sql: Sql, session: bytes, span: RowSpan, most: int) -> int:
-    """How many of the first `most` rows of a span have a message that is still there."""
-    where = {"session": session, "writer": span.writer, "epoch": span.epoch}
-    return read_number(
-        sql,
-        f"SELECT count(*) FROM (SELECT message {_OF_EPOCH} AND number >= :number ORDER BY number LIMIT :looked)"
-        " AS ahead"
-        f" WHERE {_IS_STORED}",
-        number=span.first,
-        looked=most,
-        **where,
-    )
-
-
 def _count_dropped(sql: Sql, numbers: range, where: dict[str, Any]) -> int:
     """How many rows from the first on have no message: a look at a row for each halving."""
 
@@ -230,7 +216,12 @@ class DescribeSession(StoreRequest["SessionDetail | None"], frozen=True):
         summary = row.summarize(sql)
         waiting, left = 0, WAITING_MAX
         for span in list_spans(sql, session):
-            waiting += count_stored(sql, session, span, left)
+            waiting += read_number(
+                sql,
+                f"SELECT count(*) FROM (SELECT message {_OF_EPOCH} AND number >= :number ORDER BY number LIMIT :looked)"
+                f" AS ahead WHERE {_IS_STORED}",
+                session=session, writer=span.writer, epoch=span.epoch, number=span.first, looked=left,
+            )  # fmt: skip
             left = max(0, left - span.size)
         return SessionDetail(
             summary,

@@ -81,8 +81,6 @@ def _size(payload: Payload) -> int:
 TERMS: Final = "mqtt.shared"
 """The header in which a stream keeps the QoS of a message, and from when on it is over (0: never)."""
 
-QOS_MAX: Final = 2
-
 
 class SharedOrigin(NamedTuple):
     """Where a message of a group is from: a stream, or (stream "") a session that has ended."""
@@ -98,7 +96,7 @@ class SharedOrigin(NamedTuple):
 class SharedTerms(NamedTuple):
     """What a stream keeps of a publish beside topic, payload and head."""
 
-    qos: int = QOS_MAX
+    qos: int = 2
     until_ns: int = 0
 
 

@@ -152,11 +152,6 @@ def is_promise_free(request: Asked) -> bool:
     return isinstance(request, MarkDelivered) or (isinstance(request, PutMessage) and request.has_rows_alone)
 
 
-def keeps_routes(request: Asked) -> bool:
-    """It changes neither a route nor who may write."""
-    return isinstance(request, ROUTES_STAY) or is_read(request)
-
-
 def is_quick(requests: Sequence[Asked]) -> bool:
     """Few of those that touch few rows, with little payload."""
     return len(requests) <= QUICK_MAX and max(map(count_rows, requests), default=0) <= QUICK_ROWS_MAX
@@ -203,13 +198,11 @@ class SessionStore:
 
         Raises `StoreUnavailable` where nothing was written, `OutcomeOpen` where that is not known.
         """
-        found: tuple[Answer, ...] = await self._do(request)
-        return found
+        return cast("tuple[Answer, ...]", await self._do(request))
 
     async def do(self, request: StoreRequest[A]) -> A:
         """The same for a request of its own: what it is answered with."""
-        found: A = await self._do(request)
-        return found
+        return cast("A", await self._do(request))
 
     async def _do(self, request: Asked) -> Any:
         def work() -> Any:
@@ -421,7 +414,7 @@ class SessionStore:
 
     def _carry_out_in_turn(self, life: StoredLife, batch: int, requests: Sequence[Asked], is_shared: bool) -> list[Any]:
         may_lose = self._host.matcher is None and all(map(is_promise_free, requests))
-        if not all(map(keeps_routes, requests)):
+        if not all(isinstance(one, ROUTES_STAY) or is_read(one) for one in requests):
             self._looked_at = None
         self._machine.prepare(requests)
         with self._database.writing(self._watch, may_lose=may_lose, may_share=is_shared) as sql:

@@ -84,7 +84,10 @@ async def run_collector(
             await _drop(store, counts)
             effects = node.feed(answer, clock())
             continue
-        await asyncio.sleep(_wait_s(node, clock))
+        deadline = node.deadline()
+        assert deadline is not None, "a collector that waits for nobody waits for its next round"
+        # An event loop's clock may stand still meanwhile.
+        await asyncio.sleep(min(max(deadline - clock(), 0) / 1e9, LOOK_AGAIN_S))
         effects = node.fire(clock())
 
 
@@ -131,13 +134,6 @@ async def drop_rows(drops: Sequence[DropRows], do: Callable[[DropRows], Awaitabl
             what = "session %s has more waiting than it may (--session-messages, --session-bytes): "
             logger.warning(what + "its %d oldest messages are dropped", session, count)
     return counts.total()
-
-
-def _wait_s(node: Node[CollectorRecord], clock: Clock) -> float:
-    """Until the next round, as far as that is known: an event loop's clock may stand still meanwhile."""
-    deadline = node.deadline()
-    assert deadline is not None, "a collector that waits for nobody waits for its next round"
-    return min(max(deadline - clock(), 0) / 1e9, LOOK_AGAIN_S)
 
 
 LOOK_MAX: Final = 1_000
