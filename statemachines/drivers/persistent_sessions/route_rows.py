@@ -36,6 +36,11 @@ from statemachines.persistent_sessions.times import MS
 
 Routes = tuple[Route, ...]
 
+COUNT_OTHERS: Final = (
+    "SELECT count(*) FROM (SELECT 1 FROM @routes WHERE session = :session AND filter <> :filter AND gone = 0"
+    " LIMIT :most) AS others"
+)
+
 
 class Subscribe(StoreRequest[Any], frozen=True):
     """Answered with True; False: a higher token has been here; None: the session has as many filters as it may."""
@@ -51,8 +56,7 @@ class Subscribe(StoreRequest[Any], frozen=True):
             return False
         others = read_number(
             sql,
-            "SELECT count(*) FROM (SELECT 1 FROM @routes WHERE session = :session AND filter <> :filter AND gone = 0"
-            " LIMIT :most) AS others",
+            COUNT_OTHERS,
             session=self.session, filter=self.filter, most=FILTERS_MAX,
         )  # fmt: skip
         if others >= FILTERS_MAX:
