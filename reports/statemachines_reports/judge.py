@@ -18,10 +18,9 @@ from statemachines import catalogue, registry
 from statemachines.kernel import Protocol, node_of
 from statemachines_reports.columns import STEPS, Columns, Segment, Steps
 from statemachines_reports.lookup import Lookup
-from statemachines_reports.neutral.clock_check import CLOCKS
-from statemachines_reports.neutral.fault_check import faults_check
 from statemachines_reports.neutral.message_check import messages_check
 from statemachines_reports.neutral.replay_check import replay_check
+from statemachines_reports.neutral.run_checks import CLOCKS, faults_check
 from statemachines_reports.neutral.step_checks import CONTINUITY, ROWS
 from statemachines_reports.neutral.turn_check import turns_check
 from statemachines_reports.protocol import Check, CheckVerdict, Finding, ReportProtocol, reports_of

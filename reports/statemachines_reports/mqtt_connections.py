@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from statemachines_reports.columns import STEPS
-from statemachines_reports.protocol import Check, CheckVerdict, ReportProtocol, Segment, verdict
-from statemachines_reports.trace_roles import TraceRoles
+from statemachines_reports.protocol import Check, CheckVerdict, ReportProtocol, Segment, TraceRoles, verdict
 
 MACHINE = "mqtt_connections/mqtt_connection"
 

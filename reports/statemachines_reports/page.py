@@ -28,6 +28,7 @@ from statemachines_reports.columns import Columns, columns_of_run, read_run
 from statemachines_reports.comparison import Comparison, settings_of
 from statemachines_reports.coverage import RowCoverage, coverage_of, describe_line, list_takeable
 from statemachines_reports.draw_histogram import format_ns
+from statemachines_reports.draw_timeline import RunStory, read_story, time_of
 from statemachines_reports.judge import Judges
 from statemachines_reports.pipeline import (
     NO_DATA,
@@ -40,7 +41,6 @@ from statemachines_reports.pipeline import (
     own_tables,
 )
 from statemachines_reports.protocol import FaultColumns, Measure, PageDrawing, Section, Story, no_pictures
-from statemachines_reports.run_story import RunStory, read_story, time_of
 from statemachines_reports.tables import ALL, amounts_of
 
 MOST_NAMES: Final = 6

@@ -30,6 +30,8 @@ from statemachines_reports.columns import (
     Segment,
     check_order,
     columns_of_run,
+    find_run_begin,
+    has_data,
     join_columns,
     open_trace,
     read_tables,
@@ -49,11 +51,8 @@ from statemachines_reports.judge import (
     list_used_pairs,
     row_counts,
 )
-from statemachines_reports.protocol import Check, CheckVerdict, Joint
-from statemachines_reports.sealed_numbers import SealedNumbers
-from statemachines_reports.trace_footer import find_run_begin, has_data
-from statemachines_reports.trace_piece import TracePiece
-from statemachines_reports.trace_set import RunParameters, TraceSet
+from statemachines_reports.protocol import Check, CheckVerdict, Joint, SealedNumbers
+from statemachines_reports.trace_set import RunParameters, TracePiece, TraceSet
 
 T = TypeVar("T")
 

@@ -15,6 +15,10 @@ monitors said, coverage, faults.  A check of one's own is a function of a `Segme
 and `areas={"reports": "lock_service.reports:REPORTS"}` in its registration.  A segment is some whole runs, as columns
 of a trace: numbers are -1 and texts "" where a row says nothing.  It may hold runs of other protocols, so a check looks
 at rows of its own machines, or at events that nobody else has.
+
+SealedNumbers: a set of whole numbers as ranges; numbers of messages that are done with are mostly consecutive.
+
+TraceRoles: which rows of its traces are deliveries, acknowledgements and publications, as a protocol declares it.
 """
 
 from __future__ import annotations
@@ -27,29 +31,117 @@ import numpy as np
 
 from statemachines import registry
 from statemachines.kernel import ConfigurationError, Protocol
-from statemachines_reports.columns import Columns, Segment
-from statemachines_reports.sealed_numbers import SealedNumbers
-from statemachines_reports.trace_roles import NO_ROLES, TraceRoles
+from statemachines_reports.columns import Columns
+from statemachines_reports.columns import Segment as Segment
 
-__all__ = [
-    "Amount",
-    "AmountRatio",
-    "Chart",
-    "Check",
-    "CheckVerdict",
-    "FaultColumns",
-    "Finding",
-    "Latency",
-    "Measure",
-    "PageDrawing",
-    "ReportProtocol",
-    "Section",
-    "Segment",
-    "Story",
-    "Tally",
-    "TraceRoles",
-    "verdict",
-]  # fmt: skip
+
+class SealedNumbers:
+    """`first` and `last` of each range, sorted; no two ranges touch."""
+
+    def __init__(self, first: np.ndarray, last: np.ndarray) -> None:
+        self.first = first
+        self.last = last
+
+    @classmethod
+    def of(cls, numbers: np.ndarray) -> SealedNumbers:
+        """Of these numbers."""
+        found = np.unique(numbers)
+        begins = np.append(True, np.diff(found) != 1)[: len(found)]
+        ends = np.append(begins[1:], True)[: len(found)]
+        return cls(found[begins], found[ends])
+
+    def has(self, numbers: np.ndarray) -> np.ndarray:
+        """Which of these are in the set."""
+        if not len(self.first):
+            return np.zeros(len(numbers), bool)
+        place = np.searchsorted(self.first, numbers, "right") - 1
+        return np.asarray((place >= 0) & (numbers <= self.last[np.maximum(place, 0)]))
+
+    def has_common(self, other: SealedNumbers) -> bool:
+        """Some number is in both sets."""
+        before = np.searchsorted(other.first, self.last, "right") - 1
+        if not len(other.first) or not len(self.first):
+            return False
+        return bool(((before >= 0) & (other.last[np.maximum(before, 0)] >= self.first)).any())
+
+    def join(self, other: SealedNumbers) -> SealedNumbers:
+        """Both sets, which have no number in common."""
+        order = np.argsort(np.concatenate((self.first, other.first)), kind="stable")
+        first = np.concatenate((self.first, other.first))[order]
+        last = np.concatenate((self.last, other.last))[order]
+        begins = np.append(True, first[1:] != last[:-1] + 1)[: len(first)]
+        return SealedNumbers(first[begins], last[np.append(begins[1:], True)[: len(first)]])
+
+
+Rows = tuple[tuple[str, str], ...]
+"""(kind, event) of rows: (("tell", "deliver"),)."""
+
+
+class Companion(msgspec.Struct, frozen=True):
+    """A row `of` this (kind, event) comes behind one of those that it `needs`, at its node and time, equal in
+    `columns`."""
+
+    of: tuple[str, str]
+    needs: Rows
+    columns: tuple[str, ...]
+
+
+class TraceRoles(msgspec.Struct, frozen=True):
+    """What neutral code must know of a protocol's traces.
+
+    An acknowledgement belongs to the deliveries of the same key, and of the same number or range.
+    """
+
+    deliveries: Rows = ()
+    """What the application gets."""
+    acknowledgements: Rows = ()
+    """What says that the application has dealt with a delivery."""
+    publications: Rows = ()
+    """What is published, reserved or stamped."""
+    number: tuple[str, ...] = ("first", "last")
+    """The columns that number a delivery in its stream."""
+    key: str = "key"
+    """The column that names the stream."""
+    stream_end: str = ""
+    """What stands in the key behind the name of the stream ("": the key is the name)."""
+    epoch: str = "term"
+    """The column of its epochs ("": it has none)."""
+    grant: str = "grant"
+    """The column of its grants ("": it has none)."""
+    repeats: tuple[str, ...] = ()
+    """Events that a machine may take twice at one time, with nothing between."""
+    partial_answers: tuple[str, ...] = ()
+    """Answers of services that do not end their request."""
+    serial: tuple[str, ...] = ()
+    """Requests that an instance makes only when all that it asked before is answered."""
+    forwarded: tuple[str, ...] = ()
+    """Events that a machine gives to its children when it takes another one."""
+    requests: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
+    """(requests, the answers to them): each request is answered once.  What is named nowhere belongs together."""
+    answers: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
+    """(requests, answers that only these have), beside answers that several requests may have."""
+    services: dict[str, tuple[str, ...]] = {}
+    """Service -> the requests that go to it, and nowhere else."""
+    companions: tuple[Companion, ...] = ()
+    """Rows that come with others."""
+    unsent: tuple[str, ...] = ()
+    """Messages of machines that their host may deal with itself, without a row that says that they were sent."""
+    unstepped: tuple[str, ...] = ()
+    """Messages and tells of an instance that come of no step of its machine."""
+    envelopes: tuple[str, ...] = ()
+    """Messages in which nodes send what their machines, or others, have to say."""
+    lies: tuple[str, ...] = ()
+    """Faults that have a node say what is not so."""
+    planned_faults: tuple[str, ...] = ()
+    """Faults that are counted, and come to nothing where their process dies of something else before."""
+    silent_losses: bool = False
+    """Connections break, and no row says what was on its way."""
+    left_out: dict[str, str] = {}
+    """Kinds of damage that make no trace of this protocol wrong, each with the reason."""
+
+
+NO_ROLES: Final = TraceRoles()
+
 
 Parameters = Mapping[str, Any]
 """The parameters of a run, as its line of the table of runs has them."""

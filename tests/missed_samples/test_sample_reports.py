@@ -9,7 +9,7 @@ from short_trace import write_rows, write_run
 from statemachines import registry
 from statemachines_reports.columns import Segment, read_columns
 from statemachines_reports.judge import Judges
-from statemachines_reports.missed_samples.stream import HeldNumbers, NumberRange, SampleStream
+from statemachines_reports.missed_samples.report import HeldNumbers, NumberRange, SampleStream
 from statemachines_sim.fault import Fault
 from statemachines_sim.missed_samples.section import Beats, SampleSection
 from statemachines_sim.scenario import Phases, Scenario

@@ -10,10 +10,9 @@ import numpy as np
 
 from statemachines import catalogue, registry
 from statemachines.kernel import name_of
-from statemachines_reports.damage.damage_kind import DamageKind
-from statemachines_reports.damage.damaged_run import DamagedRun, Edit
+from statemachines_reports.damage.damage_kind import DamagedRun, DamageKind, Edit
 from statemachines_reports.judge import NO_FAULTS
-from statemachines_reports.neutral.simulated_run import DEATHS
+from statemachines_reports.neutral.run_checks import DEATHS
 
 S: Final = 1_000_000_000
 """Nanoseconds in a second."""

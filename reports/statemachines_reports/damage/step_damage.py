@@ -10,8 +10,7 @@ import numpy as np
 
 from statemachines.kernel import name_of
 from statemachines_reports.columns import STEPS, stable_order
-from statemachines_reports.damage.damage_kind import DamageKind
-from statemachines_reports.damage.damaged_run import DamagedRun, Edit, list_rows_of_cell
+from statemachines_reports.damage.damage_kind import DamagedRun, DamageKind, Edit, list_rows_of_cell
 
 
 def find_steps(run: DamagedRun) -> np.ndarray:

@@ -7,8 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from statemachines_reports.damage.damage_kind import DamageKind
-from statemachines_reports.damage.damaged_run import DamagedRun, Edit
+from statemachines_reports.damage.damage_kind import DamagedRun, DamageKind, Edit
 
 
 def find_deliveries(run: DamagedRun) -> np.ndarray:

@@ -26,18 +26,19 @@ from statemachines.trace.log_segments import RUN_END, parse_name
 from statemachines.trace.tables import join_fingerprints
 from statemachines.whole_file import check_folder, check_name
 from statemachines_reports.follow import log_piece
-from statemachines_reports.follow.batch_ledger import (
+from statemachines_reports.follow.log_piece import (
+    GROWS,
     BatchLedger,
     FileBatch,
+    JudgedPiece,
     LifeState,
+    LogPiece,
     PieceFinding,
     join_files,
     join_lives,
 )
-from statemachines_reports.follow.log_piece import GROWS, JudgedPiece, LogPiece
 from statemachines_reports.judge import Found, Judges
-from statemachines_reports.local_engine import duckdb_tables, join_results
-from statemachines_reports.pipeline import SPARK, Analysis, EngineChoice, judge
+from statemachines_reports.pipeline import SPARK, Analysis, EngineChoice, duckdb_tables, join_results, judge
 from statemachines_reports.protocol import Finding, Tables
 from statemachines_reports.session import Session
 from statemachines_reports.tables import Results, Shape

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from statemachines.kernel import ConfigurationError
 from statemachines.registry import make_unknown_error
+from statemachines_reports.foreign_log.log_file import RawRows
 from statemachines_reports.foreign_log.log_mapping import DeliveryKind, LogMapping, format_value, list_value_names
-from statemachines_reports.foreign_log.text_blocks import RawRows
 
 UNITS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 TEXT: Final = pa.dictionary(pa.int32(), pa.string())

@@ -24,10 +24,8 @@ import numpy as np
 from statemachines.kernel import node_of
 from statemachines_reports.columns import STEPS, Columns, Segment
 from statemachines_reports.neutral.row_groups import group_by_text, group_rows, is_of_last_time
-from statemachines_reports.neutral.simulated_run import is_simulated, longest_delay_ns, runs_where
-from statemachines_reports.protocol import Check, CheckVerdict, Joint, KeptRows, verdict
-from statemachines_reports.sealed_numbers import SealedNumbers
-from statemachines_reports.trace_roles import TraceRoles
+from statemachines_reports.neutral.run_checks import is_simulated, longest_delay_ns, runs_where
+from statemachines_reports.protocol import Check, CheckVerdict, Joint, KeptRows, SealedNumbers, TraceRoles, verdict
 
 NUMBERED: Final = 1 << 40
 """Numbers from here on are those of a node; smaller ones are of those who keep no log."""

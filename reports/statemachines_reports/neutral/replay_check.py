@@ -25,9 +25,8 @@ from statemachines.kernel import Ask, Fsm, Send, Step, Tell, name_of, node_of
 from statemachines.kernel.pmap import dec_hook, enc_hook
 from statemachines.trace.row import LOCAL, data_of
 from statemachines_reports.columns import STEPS, Columns, Segment
-from statemachines_reports.neutral.simulated_run import DEATHS
-from statemachines_reports.protocol import Check, CheckVerdict, verdict
-from statemachines_reports.trace_roles import TraceRoles
+from statemachines_reports.neutral.run_checks import DEATHS
+from statemachines_reports.protocol import Check, CheckVerdict, TraceRoles, verdict
 
 Read = Callable[[str], Any]
 

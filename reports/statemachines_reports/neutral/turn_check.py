@@ -23,9 +23,8 @@ from statemachines_reports.neutral.row_groups import (
     is_of_last_time,
     keep_group_ends,
 )
-from statemachines_reports.neutral.simulated_run import DEATHS, is_simulated, runs_where
-from statemachines_reports.protocol import Check, CheckVerdict, Joint, KeptRows, verdict
-from statemachines_reports.trace_roles import TraceRoles
+from statemachines_reports.neutral.run_checks import DEATHS, is_simulated, runs_where
+from statemachines_reports.protocol import Check, CheckVerdict, Joint, KeptRows, TraceRoles, verdict
 
 
 class RequestAnswers:

@@ -4,6 +4,8 @@ What a row says of whom: a writer is a party of a node, and its first request (`
 owner is a party, whose flows are PARTY:WRITER and whose session stands in `session_loaded`.
 
 Writing: a party that writes for a session: what it is about to store, and what waits behind it.
+
+Measured: what is told of resumes and takeovers, besides latencies.
 """
 
 from __future__ import annotations
@@ -18,12 +20,35 @@ import numpy as np
 
 from statemachines.kernel import life_of, node_of
 from statemachines_reports.columns import STEPS, Columns
-from statemachines_reports.persistent_sessions.findings import EPOCHS, GAP, Findings
-from statemachines_reports.persistent_sessions.measured import Resume, Takeover
-from statemachines_reports.persistent_sessions.session import SessionHistory
-from statemachines_reports.persistent_sessions.session_owner import OwnerHistory
-from statemachines_reports.persistent_sessions.written_rows import Position, PutRequest, WrittenRows
+from statemachines_reports.persistent_sessions.session import (
+    EPOCHS,
+    GAP,
+    Findings,
+    OwnerHistory,
+    Position,
+    PutRequest,
+    SessionHistory,
+    WrittenRows,
+)
 from statemachines_reports.protocol import Latency, Segment
+
+
+class Resume(msgspec.Struct, frozen=True):
+    """A resume that came to normal operation: how many messages were `pending` in the database, how many it `kept`
+    behind markers, and how long it took."""
+
+    run: int
+    pending: int
+    kept: int
+    took_ns: int
+
+
+class Takeover(msgspec.Struct, frozen=True):
+    """A takeover that is over, and `why`: handed, refused, silent."""
+
+    run: int
+    why: str
+
 
 RESUMING: Final = "resumes"
 CALM: Final = "calm"

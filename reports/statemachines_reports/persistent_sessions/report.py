@@ -14,9 +14,8 @@ import msgspec
 import numpy as np
 
 from statemachines_reports.draw_histogram import format_ns
-from statemachines_reports.persistent_sessions.findings import AGED, CUT, EPOCHS, GAP, ORDER, OWNER, TWICE
-from statemachines_reports.persistent_sessions.histories import DEATHS, FLOW, RESUME, histories_of
-from statemachines_reports.persistent_sessions.measured import Resume, Takeover
+from statemachines_reports.persistent_sessions.histories import DEATHS, FLOW, RESUME, Resume, Takeover, histories_of
+from statemachines_reports.persistent_sessions.session import AGED, CUT, EPOCHS, GAP, ORDER, OWNER, TWICE
 from statemachines_reports.protocol import (
     Amount,
     Check,
@@ -29,9 +28,9 @@ from statemachines_reports.protocol import (
     Story,
     Tables,
     Tally,
+    TraceRoles,
     verdict,
 )
-from statemachines_reports.trace_roles import TraceRoles
 
 
 def _judged(name: str, claim: str, *, whole: bool = True) -> Check:

@@ -24,6 +24,7 @@ from statemachines_reports.protocol import (
     Amount,
     Check,
     CheckVerdict,
+    Companion,
     PageDrawing,
     Parameters,
     Records,
@@ -33,11 +34,14 @@ from statemachines_reports.protocol import (
     Story,
     Tables,
     Tally,
+    TraceRoles,
     verdict,
 )
-from statemachines_reports.sequence_windows.network import LostPacket, PublisherSubject
-from statemachines_reports.sequence_windows.receiver_log import JudgedMessage, hearing_of, odd_clocks, read_hearing
-from statemachines_reports.sequence_windows.verdicts import (
+from statemachines_reports.sequence_windows.receiver_log import (
+    JudgedMessage,
+    LostPacket,
+    PublisherSubject,
+    hearing_of,
     judge_alarms,
     judge_crowds,
     judge_detected,
@@ -46,8 +50,9 @@ from statemachines_reports.sequence_windows.verdicts import (
     judge_limits,
     judge_numbers,
     judge_once,
+    odd_clocks,
+    read_hearing,
 )
-from statemachines_reports.trace_roles import Companion, TraceRoles
 
 S = 1_000_000_000
 TOLD, UNKNOWN, WRONG, MISSED = "told", "unknown", "wrong", "missed"

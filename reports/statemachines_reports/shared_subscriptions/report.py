@@ -43,32 +43,45 @@ from statemachines_reports.protocol import (
     AmountRatio,
     Check,
     CheckVerdict,
+    Companion,
     Latency,
     Measure,
     Parameters,
     ReportProtocol,
     Segment,
     Tally,
+    TraceRoles,
     verdict,
 )
 from statemachines_reports.shared_subscriptions.account import (
+    ASSIGNMENT,
+    BORROWER,
     DROPPED,
+    LEADER,
+    MEMBER,
     PARKED,
+    PROTOCOL,
+    SESSION,
     OffsetRanges,
     Stream,
     absent_publishers,
     account_for,
     judge_acknowledged,
+    judge_assignments,
+    judge_exclusivity,
     latest_before,
+    of_liars,
 )
-from statemachines_reports.shared_subscriptions.assignments import judge_assignments
-from statemachines_reports.shared_subscriptions.exclusivity import judge_exclusivity
-from statemachines_reports.shared_subscriptions.liars import of_liars
-from statemachines_reports.shared_subscriptions.names import ASSIGNMENT, BORROWER, LEADER, MEMBER, PROTOCOL, SESSION
-from statemachines_reports.shared_subscriptions.page import CHARTS, STORY, show_recovery, show_resends
-from statemachines_reports.shared_subscriptions.recovery import SILENCE, Recovery, follow
+from statemachines_reports.shared_subscriptions.recovery import (
+    CHARTS,
+    SILENCE,
+    STORY,
+    Recovery,
+    follow,
+    show_recovery,
+    show_resends,
+)
 from statemachines_reports.tables import SPREAD
-from statemachines_reports.trace_roles import Companion, TraceRoles
 
 EXCUSES = ("crash", "lost_disk", "leader_crash", "kill", "unsubscribe")
 """Faults after which what was not reported may be delivered again."""

@@ -38,8 +38,7 @@ from statemachines.testing.conformance.relation import (
     answered_values,
     match_answer,
 )
-from statemachines.testing.conformance.role import ConformanceRole, Start
-from statemachines.testing.conformance.services import PlayedWorld
+from statemachines.testing.conformance.role import ConformanceRole, PlayedWorld, Start
 
 STATES_MAX: Final = 64
 """More possible states than this are not carried: the run is inconclusive."""

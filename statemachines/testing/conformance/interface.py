@@ -20,8 +20,7 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, 
 import msgspec
 
 from statemachines import kernel
-from statemachines.testing.conformance.json_values import has_name, make_plain
-from statemachines.testing.conformance.relation import Output, key_field
+from statemachines.testing.conformance.relation import Output, has_name, key_field, make_plain
 
 INTERFACE: Final = 1
 """The version of the lines; an implementation may answer `init` with the one that it speaks."""

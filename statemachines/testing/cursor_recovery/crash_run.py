@@ -52,8 +52,7 @@ from statemachines.drivers.cursor_recovery import CircularQueue, Instruments, Ou
 from statemachines.drivers.cursor_recovery.operation_log import OperationLog
 from statemachines.kernel import Answer, InvariantViolated, ProtocolError, Request
 from statemachines.testing.cursor_recovery import crash_judge
-from statemachines.testing.cursor_recovery.crash_judge import CrashViolation
-from statemachines.testing.cursor_recovery.crash_plan import Plan, PlannedFate, draw_plan
+from statemachines.testing.cursor_recovery.crash_judge import CrashViolation, Plan, PlannedFate, draw_plan
 from statemachines.trace import COLUMNS, list_fingerprints
 from statemachines.trace.log import Log, merge, read_logs
 from statemachines.trace.row import Run as TracedRun

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 
 from statemachines.drivers.cursor_recovery import CircularQueue
-from statemachines.testing.cursor_recovery.crash_plan import PATIENCE_S
+from statemachines.testing.cursor_recovery.crash_judge import PATIENCE_S
 from statemachines.testing.cursor_recovery.crash_run import fork
 
 BLOCK = 256

@@ -24,11 +24,10 @@ from statemachines.kernel import Message
 from statemachines.persistent_sessions import message
 from statemachines.persistent_sessions.message import Delivered, Farewell, Puback, Pubcomp, Pubrec, Pubrel, Welcome
 from statemachines.testing.conformance.conformance_run import Cell, ConformanceViolation
-from statemachines.testing.conformance.wire_course import WireCourse
-from statemachines.testing.conformance.wire_judge import WireCoverage
-from statemachines.testing.conformance.wire_peer import WirePeer
-from statemachines.testing.conformance.wire_role import WireRole
-from statemachines.testing.conformance.wire_violation import words_of
+from statemachines.testing.conformance.role import WireRole
+from statemachines.testing.conformance.wire_judge import WireCoverage, words_of
+from statemachines.testing.conformance.wire_nodes import WirePeer
+from statemachines.testing.conformance.wire_verdict import WireCourse
 from statemachines.wire import Packet
 
 RULES: Final = {
