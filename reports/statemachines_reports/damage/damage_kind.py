@@ -78,11 +78,20 @@ class DamagedRun:
         texts = [*self.columns.texts[column], ""]
         return sorted({texts[code] for code in np.unique(self.columns[column][rows]).tolist()} - {""})
 
+    def with_number(self, rows: np.ndarray, column: str) -> np.ndarray:
+        """Those of the rows that have a number in the column."""
+        return np.asarray(rows[self.columns[column][rows] >= 0])
+
     # -- edits ------------------------------------------------------------------------------------------------------
 
     def change(self, row: int, /, **cells: Any) -> Edit:
         """These cells of a row are others."""
         return Edit(np.arange(self.rows), tuple((row, column, value) for column, value in cells.items()))
+
+    def change_to_other(self, row: int, column: str, values: list[Any], chance: Random) -> Edit | None:
+        """This cell has another of the values; None: there is none."""
+        found = self.pick_other(values, self.cell(column, row), chance)
+        return None if found is None else self.change(row, **{column: found})
 
     def remove(self, rows: np.ndarray | int) -> Edit:
         """These rows are missing."""

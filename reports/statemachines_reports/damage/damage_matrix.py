@@ -10,6 +10,7 @@ Damaged trace: a trace as files, of which one run is damaged.
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -29,7 +30,7 @@ from statemachines.trace.parquet import ROWS_PER_GROUP, SCHEMA, TEXTS, write_run
 from statemachines.trace.row import LOCAL
 from statemachines.whole_file import make_folder, whole_file
 from statemachines_reports.columns import STEPS, Columns, Segment, read_run
-from statemachines_reports.damage import ask_damage, cell_damage, message_damage, step_damage, tell_damage
+from statemachines_reports.damage import row_damage
 from statemachines_reports.damage.damage_kind import DamagedRun, DamageKind, DamageTally, Edit, damage_run
 from statemachines_reports.damage.damage_list import WITHOUT_DATA
 from statemachines_reports.judge import Absent, Found, Judges, Unjudged
@@ -46,7 +47,7 @@ class DamageTrial:
         self.runs = {number: self._read(number) for number in sorted(trace.runs)}
         self.has_data = any("record" in table.column("kind").unique().to_pylist() for table in self.runs.values())
         self.run = cache(self._read_run)
-        self.judge_undamaged = cache(self._judge_undamaged)
+        self.judge_undamaged = cache(lambda number: self.judge(self.runs[number]))
 
     def _read_run(self, number: int) -> DamagedRun:
         """One run, to be damaged."""
@@ -77,7 +78,7 @@ class DamageTrial:
 
     def try_kind(self, kind: DamageKind, seeds: Iterable[int]) -> DamageTally | None:
         """Do it once with each seed, in a run that the seed draws; None: it can hit nothing."""
-        counts: dict[str, int] = {}
+        counts: Counter[str] = Counter()
         tried = seen = 0
         unseen = []
         numbers = list(self.runs)
@@ -92,13 +93,8 @@ class DamageTrial:
             seen += bool(found)
             if not found:
                 unseen.append(damage.place)
-            for check in found:
-                counts[check] = counts.get(check, 0) + 1
+            counts.update(found)
         return DamageTally(kind.name, tried, seen, counts, unseen) if tried else None
-
-    def _judge_undamaged(self, number: int) -> dict[str, str]:
-        """The verdicts on a run as it is."""
-        return self.judge(self.runs[number])
 
     def _read(self, number: int) -> pa.Table:
         for path in self.trace.files:
@@ -118,16 +114,11 @@ def open_trial(directory: Path) -> Iterator[DamageTrial]:
 EFFECTS: Final = ("send", "ask", "tell")
 
 
-def has_data(run: DamagedRun) -> bool:
-    """Whether its rows have the fields of events."""
-    return len(run.columns.rows_of("record")) > 0
-
-
 def find_filled(*kinds: str) -> Any:
     """Rows of these kinds whose data has a number in it."""
 
     def find(run: DamagedRun) -> np.ndarray:
-        if not has_data(run):
+        if not len(run.columns.rows_of("record")):
             return np.zeros(0, np.int64)
         numbered = pc.match_substring_regex(run.table.column("data"), r'":-?\d')
         return np.intersect1d(run.columns.rows_of(*kinds), np.flatnonzero(numbered.fill_null(False).to_numpy()))
@@ -153,9 +144,9 @@ KINDS: Final = (
 
 
 ALL_KINDS: Final = (
-    *step_damage.KINDS, *message_damage.KINDS, *tell_damage.KINDS, *cell_damage.KINDS, *ask_damage.KINDS,
+    *row_damage.KINDS,
     *KINDS,
-)  # fmt: skip
+)
 BY_NAME: Final = {kind.name: kind for kind in ALL_KINDS}
 
 
