@@ -63,14 +63,15 @@ def make_plain(value: Any) -> Any:
     return value
 
 
+def words_of(event: Any) -> str:
+    """A message or another event for people."""
+    fields = ", ".join(f"{field}={getattr(event, field)!r}" for field in event.__struct_fields__)
+    return f"{name_of(type(event))}({fields})"
+
+
 def has_name(kind: type[Any]) -> bool:
     """Whether an object of it says which it is."""
-    return issubclass(kind, Event | Request) or is_tagged(kind)
-
-
-def is_tagged(kind: type[Any]) -> bool:
-    """Whether a Struct says its name in its own fields."""
-    return bool(kind.__struct_config__.tag)
+    return issubclass(kind, Event | Request) or bool(kind.__struct_config__.tag)
 
 
 @cache

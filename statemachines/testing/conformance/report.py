@@ -37,7 +37,7 @@ from statemachines.testing.conformance.conformance_run import (
     Wait,
 )
 from statemachines.testing.conformance.interface import twin_of
-from statemachines.testing.conformance.relation import Output, make_plain
+from statemachines.testing.conformance.relation import Output, make_plain, words_of
 from statemachines.testing.conformance.role import ConformanceRole
 from statemachines.whole_file import write_whole
 
@@ -221,9 +221,7 @@ def _words(move: Move) -> str:
         case Late(timer):
             return f"the timer {timer}, which was taken back, fires late"
     assert isinstance(move, FedInput)
-    event = move.event
-    fields = ", ".join(f"{field}={getattr(event, field)!r}" for field in event.__struct_fields__)
-    return f"{name_of(type(event))}({fields})"
+    return words_of(move.event)
 
 
 def _coverage(verdict: ConformanceVerdict, role: ConformanceRole) -> Iterator[str]:
@@ -256,5 +254,5 @@ def describe_cells(cells: tuple[Cell, ...], role: ConformanceRole) -> str:
 def describe_cell(cell: Cell, role: ConformanceRole) -> str:
     """A row by its machine, number, event, state and clause."""
     machine, row, status = cell
-    line = next(one for one in role.fsm.family() if one.full_name == machine).lines[row]
+    line = role.line_of(machine, row)
     return f"{machine.rpartition('/')[2]} {row} {name_of(line.event)} in {status} [{line.clause}]"

@@ -44,6 +44,7 @@ from statemachines.kernel import (
     Effect,
     Event,
     Fsm,
+    Line,
     Message,
     Request,
     Service,
@@ -62,8 +63,8 @@ KNOWN_MAX: Final = 10_000
 """So many states of services are not reckoned again."""
 
 
-def never(of: Any) -> tuple[()]:
-    """No request fails; nobody else asks."""
+def never(*of: Any) -> tuple[()]:
+    """No request fails, nobody else asks, no instance begins, and the application calls nothing unseen."""
     return ()
 
 
@@ -210,18 +211,6 @@ class BegunRecord(msgspec.Struct, frozen=True):
     """This is so only if the instance before it has not ended."""
 
 
-def begins_nothing(
-    to: str, message: Any, configuration: Any, earlier: tuple[EarlierInstance, ...]
-) -> tuple[BegunRecord, ...]:
-    """No instance begins."""
-    return ()
-
-
-def calls_nothing(record: Any, came: Output | None) -> Iterable[Event]:
-    """The application calls nothing unseen."""
-    return ()
-
-
 class WireParty(Protocol):
     """What the kit is in one run, where no table judges: its connections, its messages, its rules."""
 
@@ -260,11 +249,11 @@ class WireRole(msgspec.Struct, frozen=True):
     """The union of messages that the implementation may send."""
     configuration: Any = {}
     """The default times: short ones, since a run is real time."""
-    begin: Callable[[str, Any, Any, tuple[EarlierInstance, ...]], tuple[BegunRecord, ...]] = begins_nothing
+    begin: Callable[[str, Any, Any, tuple[EarlierInstance, ...]], tuple[BegunRecord, ...]] = never
     """(`to`, first message, configuration, earlier instances) -> records that a new instance may have before it."""
     opening: tuple[Call, ...] = ()
     """What an application calls first; the first message is an answer to it."""
-    unseen: Callable[[Any, Output | None], Iterable[Event]] = calls_nothing
+    unseen: Callable[[Any, Output | None], Iterable[Event]] = never
     """(record, message that has come) -> calls of the application that may have been before it (None: at any time)."""
     player: Callable[[str, Random], PeerPlayer] | None = None
     """(life of the kit, chance) -> the peers of one node."""
@@ -344,6 +333,10 @@ class ConformanceRole(msgspec.Struct, frozen=True, dict=True):
         fields = msgspec.structs.fields(self.fsm.record_type)
         given = self.given or tuple(one.name for one in fields if one.required)
         return Interface(self.fsm, self.alphabet or alphabet_of(self.fsm), given)
+
+    def line_of(self, machine: str, row: int) -> Line:
+        """A row of one of its machines, named in full."""
+        return next(one for one in self.fsm.family() if one.full_name == machine).lines[row]
 
 
 def roles_of(protocol: str) -> Mapping[str, ConformanceRole]:

@@ -26,10 +26,18 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Answer, Ask, CancelTimer, Fsm, ProtocolError, Request, SetTimer, name_of
+from statemachines.kernel import Answer, Ask, CancelTimer, Fsm, ProtocolError, Request, SetTimer
 from statemachines.kernel.pmap import enc_hook
 from statemachines.testing.conformance.conformance_run import Cell, ConformanceViolation, Inconclusive, Violated
-from statemachines.testing.conformance.relation import Binding, Output, OutputsOf, Relation, match_answer, table_values
+from statemachines.testing.conformance.relation import (
+    Binding,
+    Output,
+    OutputsOf,
+    Relation,
+    match_answer,
+    table_values,
+    words_of,
+)
 from statemachines.testing.conformance.role import BegunRecord, ConformanceRole, WireRole, no_answer
 
 Slot = tuple[str, Any]
@@ -384,7 +392,10 @@ class WireViolations:
         if late := [one for one in reached if isinstance(search.match(one, came, now_ns), CarriedState)]:
             found, wrong = self._describe_late(late[0], came, now_ns)
         elif (early := self._find_early(came, now_ns)) is not None:
-            found, wrong = [early], f"too early: {came} is not due for another {_wait_ms(early, now_ns):g} ms"
+            found, wrong = (
+                [early],
+                f"too early: {came} is not due for another {round((early.now_ns - now_ns) / MS, 3):g} ms",
+            )
         if not found:  # whatever has led to it: of all that was sent, nothing does
             found = [max(reached, key=lambda one: one.inputs)]
         return self._violation(found, (came,), now_ns, wrong or f"not expected: {came}")
@@ -429,27 +440,12 @@ class WireViolations:
         expected: dict[str, tuple[tuple[Output, ...], tuple[str, ...]]] = {}
         for one in found[: 10 * EXPECTED_MAX]:
             cells = one.pending_cells or tuple(dict.fromkeys(one.cells))
-            clauses = tuple(self._clause(cell) for cell in cells)
+            clauses = tuple(self._search.role.line_of(machine, row).clause for machine, row, _ in cells)
             expected.setdefault(" ".join(map(str, one.pending)), (one.pending, clauses))
         states = dict.fromkeys(str(state.record.status.value) for state in self._search.states)
         fed = words_of(self._search.sent[-1].message) if self._search.sent else "nothing since its last message"
         allowed = tuple(expected.values())[:EXPECTED_MAX] or (((), ()),)
         return ConformanceViolation(fed, now_ns, tuple(states), allowed, came, wrong)
-
-    def _clause(self, cell: Cell) -> str:
-        machine, row, _ = cell
-        fsm = next(one for one in self._search.role.fsm.family() if one.full_name == machine)
-        return fsm.lines[row].clause
-
-
-def _wait_ms(early: CarriedState, now_ns: int) -> float:
-    return round((early.now_ns - now_ns) / MS, 3)
-
-
-def words_of(message: Any) -> str:
-    """A message for people."""
-    fields = ", ".join(f"{field}={getattr(message, field)!r}" for field in message.__struct_fields__)
-    return f"{name_of(type(message))}({fields})"
 
 
 class WireCoverage(NamedTuple):

@@ -29,9 +29,9 @@ from statemachines.drivers.greeting import GREETING_MAX, NONCE_SIZE, Greeting, T
 from statemachines.drivers.tcp import HELLO_S, TELL_S
 from statemachines.kernel import Fsm, ProtocolError, Send, name_of
 from statemachines.testing.conformance.conformance_run import Cell, ConformanceViolation, Inconclusive, Violated
-from statemachines.testing.conformance.relation import OutputsOf, answered_values
+from statemachines.testing.conformance.relation import OutputsOf, answered_values, words_of
 from statemachines.testing.conformance.role import ConformanceRole, EarlierInstance, PeerPlayer, WireRole
-from statemachines.testing.conformance.wire_judge import SentInput, WireCoverage, WireJudge, words_of
+from statemachines.testing.conformance.wire_judge import SentInput, WireCoverage, WireJudge
 from statemachines.testing.conformance.wire_verdict import WireChoice, WireCourse
 from statemachines.wire import (
     FRAME_MAX,

@@ -6,8 +6,6 @@ The kit listens, and an implementation connects to it; or it dials one that list
 answers, proposes inputs of its own, steered to rows that were not taken, and loses, repeats, delays and reorders
 messages in both directions.
 
-StartedProcess: an implementation over the wire that the kit starts, and ends with all that it has begun.
-
 WireProcess: the command of an implementation over the wire: started, started again when it ends, ended for good.
 
 WireLink: how an implementation and the kit come together: the kit listens, or dials until somebody listens.
@@ -22,14 +20,10 @@ Time is real, so a run need not fail again.  An attempt counts when it does; wha
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import socket
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -40,57 +34,14 @@ from msgspec.structs import replace
 from statemachines.drivers.credentials import Credentials
 from statemachines.drivers.tcp import Address, describe_failure
 from statemachines.input_file import decode_input, read_input
-from statemachines.interrupts import defer_interrupts, not_interrupted
 from statemachines.kernel import ConfigurationError, incarnation
 from statemachines.testing.conformance.campaign import ConformanceOutcome
-from statemachines.testing.conformance.child_process import quote_stderr
+from statemachines.testing.conformance.child_process import StartedProcess
 from statemachines.testing.conformance.interface import InterfaceError
 from statemachines.testing.conformance.role import ConformanceRole, WireRole
 from statemachines.testing.conformance.wire_nodes import BEAT_S, WireNodes, WirePeer
 from statemachines.testing.conformance.wire_verdict import LeftOut, WireCourse, WireOptions, WireVerdict
 from statemachines.wire import Packet
-
-
-class StartedProcess:
-    """`command` with its arguments; its output goes nowhere, but for the last line that it writes to stderr.
-
-    Raises `ConfigurationError` for a command that cannot be started.
-    """
-
-    def __init__(self, command: tuple[str, ...]) -> None:
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
-        try:
-            with defer_interrupts(), not_interrupted():
-                self._process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=self._stderr,
-                    start_new_session=True,
-                )
-        except OSError as error:
-            self._stderr.close()
-            rule = f"cannot be started: {error.strerror}; after -- stands a command with its arguments"
-            raise ConfigurationError("command", command[0], rule) from None
-
-    @property
-    def exit_code(self) -> int | None:
-        """How it has ended; None: it runs."""
-        return self._process.poll()
-
-    def describe_end(self) -> str:
-        """How it has ended, with the last line that it wrote to stderr."""
-        code = self._process.wait()
-        said = quote_stderr(self._stderr)
-        return f"was ended by signal {-code}{said}" if code < 0 else f"has ended with exit code {code}{said}"
-
-    def close(self) -> None:
-        """Kill it with all that it has begun, and reap it."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        self._stderr.close()
-
 
 RESTART_S: Final = 0.2
 """A process that has ended is started again after so long."""

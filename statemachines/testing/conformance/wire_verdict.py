@@ -38,13 +38,9 @@ class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inputs_from: int | None = None
     faults_from: int | None = None
 
-    def has_input(self, number: int) -> bool:
-        """Whether this input is left out."""
-        return number in self.inputs or (self.inputs_from is not None and number >= self.inputs_from)
 
-    def has_fault(self, number: int) -> bool:
-        """Whether this fault is left out."""
-        return number in self.faults or (self.faults_from is not None and number >= self.faults_from)
+def _is_in(number: int, some: frozenset[int], and_from: int | None) -> bool:
+    return number in some or (and_from is not None and number >= and_from)
 
 
 class WireChoice:
@@ -64,7 +60,7 @@ class WireChoice:
         number = self._next_input
         self._next_input += 1
         chance = Random(f"{self._seed}/input/{number}")
-        if chance.random() >= share or self._without.has_input(number):
+        if chance.random() >= share or _is_in(number, self._without.inputs, self._without.inputs_from):
             return None
         return chance
 
@@ -77,7 +73,7 @@ class WireChoice:
         number = self._next_fault
         self._next_fault += 1
         chance = Random(f"{self._seed}/fault/{number}")
-        if chance.random() >= share or self._without.has_fault(number):
+        if chance.random() >= share or _is_in(number, self._without.faults, self._without.faults_from):
             return None
         self.faults.append(number)
         return chance
