@@ -39,7 +39,7 @@ def find_run_begin(file: Any, row: int) -> tuple[int, int]:
     for group in range(file.num_row_groups):
         about = file.metadata.row_group(group)
         rows = about.num_rows
-        if place + rows >= row and not _has_one_run(about, latest):
+        if place + rows >= row and (latest is None or _one_run(about) != latest):
             run = file.read_row_group(group, columns=["run"]).column("run").fill_null(-1).to_numpy()
             if latest is None:
                 latest = int(run[row - 1 - place])
@@ -48,11 +48,6 @@ def find_run_begin(file: Any, row: int) -> tuple[int, int]:
                 return max(row, place) + int(others[0]), latest
         place += rows
     return place, -1 if latest is None else latest
-
-
-def _has_one_run(about: Any, run: int | None) -> bool:
-    """The statistics of a row group say that all of its rows are of this run."""
-    return run is not None and _one_run(about) == run
 
 
 def _one_run(about: Any) -> int | None:
@@ -164,13 +159,20 @@ class Columns:
         begins = np.concatenate(([0], np.flatnonzero(run[1:] != run[:-1]) + 1))
         return list(zip(run[begins].tolist(), np.diff(begins, append=len(run)).tolist(), strict=True))
 
-    def rows_of(self, *kinds: str, event: tuple[str, ...] = ()) -> np.ndarray:
-        """The rows of these kinds (and events), in order.  They are in the order of (run, seq), so row numbers serve
-        as times within a run."""
+    def rows_of(self, *kinds: str, **texts: tuple[str, ...]) -> np.ndarray:
+        """The rows of these kinds, and with one of these texts in each column that is named (no text: any), in order.
+        They are in the order of (run, seq), so row numbers serve as times within a run."""
         found = self._rows_of.get(kinds)
         if found is None:
             found = self._rows_of[kinds] = np.flatnonzero(self.is_one_of("kind", kinds))
-        return found[self.is_one_of("event", event, found)] if event else found
+        for column, wanted in texts.items():
+            if wanted:
+                found = found[self.is_one_of(column, wanted, found)]
+        return found
+
+    def groups(self, column: str, rows: np.ndarray) -> np.ndarray:
+        """A number for each of these rows: the same for those of one run with one text in the column."""
+        return np.asarray(self["run"][rows] * (len(self.texts[column]) + 1) + self[column][rows])
 
     def __getstate__(self) -> dict[str, Any]:
         """What can be made again is not sent to another process."""

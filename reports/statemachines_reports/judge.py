@@ -246,18 +246,14 @@ class Judges:
 
     def _absent(self, segment: Segment) -> list[tuple[str, Absent]]:
         """Whose logs are missing, and for the checks of which protocol ("": of all)."""
-        silent = tuple(find_silent_nodes(segment.columns, self._unlogged))
-        cut = (one for one in find_lacking_logs(segment, self._unlogged) if (one[0], node_of(one[1])) not in silent)
+        silent = tuple(find_silent_nodes(segment.columns, self.unlogged))
+        cut = (one for one in find_lacking_logs(segment, self.unlogged) if (one[0], node_of(one[1])) not in silent)
         told = [(name, one) for name, report in self.reports.items() for one in report.absent(segment)]
         found = dict.fromkeys([*(("", one) for one in (*silent, *cut)), *told])
         return [(name, Absent(run, log)) for name, (run, log) in found]
 
-    def list_speakers(self, segment: Segment) -> np.ndarray:
-        """The rows of a run that say whose logs are there, and whose messages came."""
-        return find_speakers(segment.columns, self._unlogged)
-
     @property
-    def _unlogged(self) -> tuple[str, ...]:
+    def unlogged(self) -> tuple[str, ...]:
         """Messages of those who keep no log."""
         return tuple(event for report in self.reports.values() for event in report.unlogged)
 

@@ -48,6 +48,7 @@ from statemachines_reports.judge import (
     Used,
     count_events,
     count_rows,
+    find_speakers,
     list_used_pairs,
     row_counts,
 )
@@ -211,7 +212,7 @@ def summarize(judges: Judges, segment: Segment) -> RunSummary:
     joints = {key: JointSummary.of(joint, segment) for key, joint in _joints_of(judges)}
     needed = [check.rows(segment) for _, protocol, check in judges.checks if not protocol and not check.joints]
     needed += [report.rows(segment) for report in judges.reports.values()]
-    needed.append(judges.list_speakers(segment))
+    needed.append(find_speakers(segment.columns, judges.unlogged))
     totals = _add_up([*count_rows(segment), *row_counts(segment.columns)])
     pairs = _add_up(list_used_pairs(segment.steps, segment.lookup))
     rows = columns.select(np.unique(np.concatenate(needed)))

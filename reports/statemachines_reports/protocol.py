@@ -23,8 +23,9 @@ TraceRoles: which rows of its traces are deliveries, acknowledgements and public
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -33,6 +34,9 @@ from statemachines import registry
 from statemachines.kernel import ConfigurationError, Protocol
 from statemachines_reports.columns import Columns
 from statemachines_reports.columns import Segment as Segment
+
+Key = TypeVar("Key")
+T = TypeVar("T")
 
 
 class SealedNumbers:
@@ -146,6 +150,15 @@ NO_ROLES: Final = TraceRoles()
 Parameters = Mapping[str, Any]
 """The parameters of a run, as its line of the table of runs has them."""
 
+
+def find_setting(parameters: Parameters, *names: str) -> Any:
+    """What stands under these names, one within the other, in the parameters of a run; None: nothing does."""
+    found: Any = parameters
+    for name in names:
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
+
+
 Records = list[dict[str, Any]]
 Tables = dict[str, Records]
 
@@ -165,6 +178,38 @@ def verdict(columns: Columns, checked: int, rows: np.ndarray, describe: Callable
     return CheckVerdict(checked, columns["run"][rows], columns["seq"][rows], lambda place: describe(int(rows[place])))
 
 
+class MadeValues(dict[Key, T]):
+    """What `make` gives for each key that is asked for, made once."""
+
+    def __init__(self, make: Callable[[Key], T]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, key: Key) -> T:
+        made = self[key] = self._make(key)
+        return made
+
+
+class Findings:
+    """What several checks of a segment, which one reading of it judges together, have `looked` at and found `wrong`:
+    check -> row -> what, in words."""
+
+    def __init__(self) -> None:
+        self.wrong: defaultdict[str, dict[int, str]] = defaultdict(dict)
+        self.looked: Counter[str] = Counter()
+
+    def look(self, check: str, holds: bool, row: int, detail: str, count: int = 1) -> None:
+        """The check has looked at `count` things, of which this one must hold."""
+        self.looked[check] += count
+        if not holds:
+            self.wrong[check][row] = detail
+
+    def judge(self, columns: Columns, check: str) -> CheckVerdict:
+        """The verdict of one of the checks."""
+        wrong = self.wrong[check]
+        return verdict(columns, self.looked[check], np.array(sorted(wrong), np.int64), wrong.__getitem__)
+
+
 def always(parameters: Parameters) -> bool:
     """Every run promises it."""
     return True
@@ -176,6 +221,12 @@ class KeptRows(NamedTuple):
 
     open: np.ndarray
     context: np.ndarray
+
+
+def keep_nothing(segment: Segment) -> KeptRows:
+    """Each row is judged by itself."""
+    none = np.zeros(0, np.int64)
+    return KeptRows(none, none)
 
 
 def seal_nothing(segment: Segment) -> np.ndarray:
@@ -199,7 +250,7 @@ class Joint(NamedTuple):
     """
 
     judge: Callable[[Segment], CheckVerdict]
-    keep: Callable[[Segment], KeptRows]
+    keep: Callable[[Segment], KeptRows] = keep_nothing
     seal: Callable[[Segment], np.ndarray] = seal_nothing
     is_sealed: Callable[[Segment, SealedNumbers], bool] = can_forget
 
@@ -321,34 +372,13 @@ class Story(msgspec.Struct, frozen=True):
     title: str = "A finding about {key}"
 
 
-def find_nothing(segment: Segment) -> Iterable[msgspec.Struct]:
-    """Nothing is measured."""
+def find_nothing(*of: Any) -> tuple[()]:
+    """Nothing is measured, no log is missing, and the page has nothing of its own."""
     return ()
 
 
-def nobody(segment: Segment) -> Iterable[tuple[int, str]]:
-    """Every log is there."""
-    return ()
-
-
-def no_unit(parameters: Parameters) -> int | None:
-    """Nothing is known."""
-    return None
-
-
-def no_sections(tables: Tables) -> Iterable[Section]:
-    """No table of its own."""
-    return ()
-
-
-def no_pictures(columns: Columns, parameters: Parameters, seq: int | None) -> Iterable[PageDrawing]:
-    """No picture of its own."""
-    return ()
-
-
-def no_fault_columns(tables: Tables) -> FaultColumns | None:
-    """No more columns."""
-    return None
+def know_nothing(*of: Any) -> None:
+    """No unit is known, and no column of faults."""
 
 
 class ReportProtocol(msgspec.Struct, frozen=True):
@@ -370,16 +400,16 @@ class ReportProtocol(msgspec.Struct, frozen=True):
     ratios: tuple[AmountRatio, ...] = ()
     find: Callable[[Segment], Iterable[msgspec.Struct]] = find_nothing
     results: tuple[type[msgspec.Struct], ...] = ()
-    absent: Callable[[Segment], Iterable[tuple[int, str]]] = nobody
+    absent: Callable[[Segment], Iterable[tuple[int, str]]] = find_nothing
     unlogged: tuple[str, ...] = ()
     tables: dict[str, str] = {}
     short: tuple[str, ...] = ()
     """The own tables that are in `summary.json` too."""
-    unit_ns: Callable[[Parameters], int | None] = no_unit
+    unit_ns: Callable[[Parameters], int | None] = know_nothing
     unit: str = ""
-    sections: Callable[[Tables], Iterable[Section]] = no_sections
-    fault_columns: Callable[[Tables], FaultColumns | None] = no_fault_columns
-    pictures: Callable[[Columns, Parameters, int | None], Iterable[PageDrawing]] = no_pictures
+    sections: Callable[[Tables], Iterable[Section]] = find_nothing
+    fault_columns: Callable[[Tables], FaultColumns | None] = know_nothing
+    pictures: Callable[[Columns, Parameters, int | None], Iterable[PageDrawing]] = find_nothing
     """Drawings of the run that the page tells of: its columns and parameters, and the row it is about (None: none)."""
     charts: tuple[Chart, ...] = ()
     story: Story = Story()

@@ -17,12 +17,12 @@ was written (INTEG, KEPT).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from weakref import WeakKeyDictionary
+from typing import Any
 
 import numpy as np
 
 from statemachines_reports.columns import STEPS, Columns, find_overlaps
-from statemachines_reports.protocol import CheckVerdict, Segment, verdict
+from statemachines_reports.protocol import CheckVerdict, Parameters, Segment, find_setting, verdict
 
 WRITER, READER = "cursor_recovery/writer", "cursor_recovery/reader"
 MEMORY = "memory"
@@ -36,12 +36,10 @@ class Operations:
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
-        steps, asks = columns.rows_of(*STEPS), columns.rows_of("ask")
-        steps = steps[columns.is_one_of("machine", (WRITER, READER), steps)]
-        asks = asks[columns.is_one_of("peer", (MEMORY,), asks)]
+        steps, asks = columns.rows_of(*STEPS, machine=(WRITER, READER)), columns.rows_of("ask", peer=(MEMORY,))
         row = np.concatenate((steps, asks))
         is_ask = np.concatenate((np.zeros(len(steps), bool), np.ones(len(asks), bool)))
-        group = columns["run"][row] * (len(columns.texts["instance"]) + 1) + columns["instance"][row]
+        group = columns.groups("instance", row)
         order = np.lexsort((row, group))
         self.row, self.is_ask, self.group = row[order], is_ask[order], group[order]
         new = np.ones(len(row) + 1, bool)
@@ -68,15 +66,9 @@ class Operations:
         return tuple(text for text in self.columns.texts["key"] if text.endswith("/state"))
 
 
-_KNOWN: WeakKeyDictionary[Columns, Operations] = WeakKeyDictionary()
-
-
-def operations_of(segment: Segment) -> Operations:
-    """Those of a segment, put in order once."""
-    found = _KNOWN.get(segment.columns)
-    if found is None:
-        found = _KNOWN[segment.columns] = Operations(segment.columns)
-    return found
+def operations_of(columns: Columns) -> Operations:
+    """Those of these columns, put in order once."""
+    return columns.keep((Operations,), lambda: Operations(columns))
 
 
 class PositionRanges:
@@ -99,8 +91,7 @@ class PositionRanges:
 
 def tells_of(columns: Columns, *events: str) -> np.ndarray:
     """Rows in which operations told something."""
-    rows = columns.rows_of("tell", event=events)
-    return np.asarray(rows[columns.is_one_of("machine", (WRITER, READER), rows)])
+    return columns.rows_of("tell", event=events, machine=(WRITER, READER))
 
 
 def find_passed_ranges(segment: Segment, head: str, *events: str) -> PositionRanges:
@@ -109,7 +100,7 @@ def find_passed_ranges(segment: Segment, head: str, *events: str) -> PositionRan
     A swap that nobody answered was done if a block that somebody moved over begins where it ends, and none where it
     begins; or if nothing else reaches so far.
     """
-    columns, operations = segment.columns, operations_of(segment)
+    columns, operations = segment.columns, operations_of(segment.columns)
     told = tells_of(columns, *events)
     swaps = operations.swaps(head)
     open_ = operations.row[swaps[operations.read_swap_answers(swaps) < 0]]
@@ -219,7 +210,7 @@ def judge_distance(segment: Segment) -> CheckVerdict:
 
     The read head is at most where the swaps that were asked until then would have moved it.
     """
-    columns, operations = segment.columns, operations_of(segment)
+    columns, operations = segment.columns, operations_of(segment.columns)
     blocks = find_reserved_ranges(segment)
     blocks = blocks.only(blocks.sure)
     asked = np.sort(operations.row[operations.swaps(READ_HEAD)])
@@ -240,17 +231,19 @@ def judge_distance(segment: Segment) -> CheckVerdict:
     return CheckVerdict(len(blocks.run), blocks.run[wrong], columns["seq"][blocks.row[wrong]], describe)
 
 
+def find_in_plan(parameters: Parameters, name: str) -> Any:
+    """What the section of the scenario says, of a real run its plan; None: nothing."""
+    return find_setting(parameters.get("settings", parameters), name)
+
+
 def find_capacities(segment: Segment, runs: np.ndarray) -> np.ndarray:
     """The capacity of the queue of each of these runs, as its settings or its processes say; 0: nobody does."""
     columns = segment.columns
     attached = columns.rows_of("tell", event=("attached",))
-    known = dict(zip(columns["run"][attached].tolist(), columns["first"][attached].tolist(), strict=True))
-    for run in np.unique(runs).tolist():
-        parameters = segment.parameters(run)
-        settings = parameters.get("settings", parameters)
-        if isinstance(settings, dict) and isinstance(settings.get("capacity"), int):
-            known[run] = settings["capacity"]
-    return np.array([known.get(run, 0) for run in runs.tolist()], np.int64)
+    told = dict(zip(columns["run"][attached].tolist(), columns["first"][attached].tolist(), strict=True))
+    known = {run: find_in_plan(segment.parameters(run), "capacity") for run in np.unique(runs).tolist()}
+    found = [known[run] if isinstance(known[run], int) else told.get(run, 0) for run in runs.tolist()]
+    return np.array(found, np.int64)
 
 
 class Holds:
@@ -258,7 +251,7 @@ class Holds:
     `end`; `operation`: its place among the operations; `given`: it asked to give it back."""
 
     def __init__(self, segment: Segment) -> None:
-        columns, operations = segment.columns, operations_of(segment)
+        columns, operations = segment.columns, operations_of(segment.columns)
         swaps = operations.swaps(*operations.cursors)
         rows = operations.row[swaps]
         takes = swaps[(columns["last"][rows] != FREE) & (operations.read_swap_answers(swaps) == 1)]
@@ -302,8 +295,7 @@ DELIVERED, WRITTEN = ("delivered",), ("written",)
 
 def find_ended_rows(columns: Columns, event: str, outcomes: tuple[str, ...]) -> np.ndarray:
     """Rows of operations that were told so."""
-    rows = tells_of(columns, event)
-    return np.asarray(rows[columns.is_one_of("key", outcomes, rows)])
+    return columns.rows_of("tell", event=(event,), machine=(WRITER, READER), key=outcomes)
 
 
 def judge_acknowledged(segment: Segment) -> CheckVerdict:
@@ -373,12 +365,9 @@ def judge_contents(segment: Segment) -> CheckVerdict:
     at = np.minimum(np.searchsorted(place, wanted), max(len(place) - 1, 0))
     if not len(place):
         return verdict(columns, len(came), came, lambda row: f"nobody wrote at {columns['first'][row]}")
-    written = _content(columns, columns.rows_of(*STEPS, event=("write",)), WRITER)
-    copied = columns.rows_of(*STEPS, event=("copied",))
-    read = _content(columns, copied[columns.is_one_of("source", ("7_copy_data",), copied)], READER)
-    codes = len(columns.texts["instance"]) + 1
-    writer = columns["run"][blocks.row[at]] * codes + columns["instance"][blocks.row[at]]
-    reader = columns["run"][came] * codes + columns["instance"][came]
+    written = _content(columns, columns.rows_of(*STEPS, event=("write",), machine=(WRITER,)))
+    read = _content(columns, columns.rows_of(*STEPS, event=("copied",), source=("7_copy_data",), machine=(READER,)))
+    writer, reader = columns.groups("instance", blocks.row[at]), columns.groups("instance", came)
     there = place[at] == wanted
     same = np.array(
         [written.get(w, -2) == read.get(r, -3) for w, r in zip(writer.tolist(), reader.tolist(), strict=True)], bool
@@ -391,11 +380,9 @@ def judge_contents(segment: Segment) -> CheckVerdict:
     return verdict(columns, len(came), wrong, describe)
 
 
-def _content(columns: Columns, rows: np.ndarray, machine: str) -> dict[int, int]:
+def _content(columns: Columns, rows: np.ndarray) -> dict[int, int]:
     """Operation -> what it wrote or copied last, as a code of the column."""
-    rows = rows[columns.is_one_of("machine", (machine,), rows)]
-    group = columns["run"][rows] * (len(columns.texts["instance"]) + 1) + columns["instance"][rows]
-    return dict(zip(group.tolist(), columns["key"][rows].tolist(), strict=True))
+    return dict(zip(columns.groups("instance", rows).tolist(), columns["key"][rows].tolist(), strict=True))
 
 
 def _lift(columns: Columns) -> int:

@@ -30,6 +30,7 @@ from statemachines_reports.cursor_recovery.operations import (
     find_absent,
     find_consumed_ranges,
     find_ended_rows,
+    find_in_plan,
     find_reserved_ranges,
     judge_acknowledged,
     judge_contents,
@@ -74,7 +75,7 @@ class Death(msgspec.Struct, frozen=True):
 
 def find_deaths(segment: Segment) -> Iterator[msgspec.Struct]:
     """Every death, and how long the cursor of the dead stayed taken."""
-    columns, operations = segment.columns, operations_of(segment)
+    columns, operations = segment.columns, operations_of(segment.columns)
     if not len(operations.row):
         return
     faults, fates, holds = _faults(columns), Fates(segment), Holds(segment)
@@ -100,11 +101,9 @@ def find_deaths(segment: Segment) -> Iterator[msgspec.Struct]:
 
 def _is_open(segment: Segment, last: np.ndarray) -> np.ndarray:
     """Which operations had not ended when their last row was made."""
-    columns, operations = segment.columns, operations_of(segment)
+    columns, operations = segment.columns, operations_of(segment.columns)
     done = tells_of(columns, "write_done", "read_done")
-    codes = len(columns.texts["instance"]) + 1
-    groups = columns["run"][done] * codes + columns["instance"][done]
-    return ~np.isin(operations.group[last], groups)
+    return ~np.isin(operations.group[last], columns.groups("instance", done))
 
 
 def _faults(columns: Columns) -> dict[tuple[int, int], np.ndarray]:
@@ -115,7 +114,7 @@ def _faults(columns: Columns) -> dict[tuple[int, int], np.ndarray]:
 
 def _freed(segment: Segment) -> dict[tuple[int, int], np.ndarray]:
     """(run, cursor) -> the rows that learn that it was freed."""
-    columns, operations = segment.columns, operations_of(segment)
+    columns, operations = segment.columns, operations_of(segment.columns)
     swaps = operations.swaps(*operations.cursors)
     swaps = swaps[(columns["last"][operations.row[swaps]] == FREE) & (operations.read_swap_answers(swaps) == 1)]
     asked = operations.row[swaps]
@@ -182,8 +181,7 @@ class Fates:
 
 def _groups(columns: Columns, ranges: PositionRanges) -> list[int]:
     """The operation that each is of."""
-    codes = len(columns.texts["instance"]) + 1
-    groups: list[int] = (ranges.run * codes + columns["instance"][ranges.row]).tolist()
+    groups: list[int] = columns.groups("instance", ranges.row).tolist()
     return groups
 
 
@@ -259,39 +257,22 @@ def _leave(arc: Arc, dead: set[str]) -> Arc:
 
 
 def _capacity(columns: Columns, parameters: Parameters) -> int:
-    settings = parameters.get("settings", parameters)
-    if isinstance(settings, dict) and isinstance(settings.get("capacity"), int):
-        return int(settings["capacity"])
+    found = find_in_plan(parameters, "capacity")
+    if isinstance(found, int):
+        return found
     attached = columns.rows_of("tell", event=("attached",))
     return int(columns["first"][attached[0]]) if len(attached) else 0
 
 
 def _cursors(columns: Columns, row: int) -> tuple[tuple[str, str], ...]:
     """Who swapped each cursor's word last, if not to free it: as far as is known, since the answer may be later."""
-    asks = columns.rows_of("ask", event=("compare_and_swap",))
-    asks = asks[asks <= row]
+    operations = operations_of(columns)
+    swaps = operations.swaps(*operations.cursors)
+    done = np.sort(operations.row[swaps[operations.read_swap_answers(swaps) == 1]])
     found: dict[str, str] = {}
-    done = _done(columns, asks)
-    for at in asks[done].tolist():
-        key = columns.text("key", at)
-        if key.endswith("/state"):
-            found[key] = "" if columns["last"][at] == FREE else columns.text("instance", at)
+    for at in done[done <= row].tolist():
+        found[columns.text("key", at)] = "" if columns["last"][at] == FREE else columns.text("instance", at)
     return tuple(sorted((key.removesuffix("/state"), who) for key, who in found.items() if who))
-
-
-def _done(columns: Columns, asks: np.ndarray) -> np.ndarray:
-    """Whether the next step of the operation learnt that the swap was done."""
-    steps = columns.rows_of("step", event=("swapped",))
-    lift = columns.rows + 1
-    order = np.lexsort((steps, columns["instance"][steps]))
-    keys = columns["instance"][steps][order].astype(np.int64) * lift + steps[order]
-    wanted = columns["instance"][asks].astype(np.int64) * lift + asks
-    place = np.searchsorted(keys, wanted)
-    at = np.minimum(place, max(len(keys) - 1, 0))
-    if not len(keys):
-        return np.zeros(len(asks), bool)
-    same = (place < len(keys)) & (columns["instance"][steps[order][at]] == columns["instance"][asks])
-    return np.asarray(same & (columns["first"][steps[order][at]] == 1))
 
 
 def _when(columns: Columns, row: int) -> str:
@@ -423,20 +404,14 @@ COUNTED: Final = {
 }
 
 
-def settings_of(parameters: Parameters) -> Parameters:
-    """The section of the scenario; of a real run its plan."""
-    settings = parameters.get("settings", parameters)
-    return settings if isinstance(settings, dict) else {}
-
-
 def knows_the_dead(parameters: Parameters) -> bool:
     """By age alone a slow process is taken for dead, and may break what is promised otherwise (CR-D2)."""
-    return not settings_of(parameters).get("threshold_only", False)
+    return not find_in_plan(parameters, "threshold_only")
 
 
 def unit_ns(parameters: Parameters) -> int | None:
     """The threshold."""
-    threshold_ms = settings_of(parameters).get("threshold_ms")
+    threshold_ms = find_in_plan(parameters, "threshold_ms")
     return int(threshold_ms * MS) if isinstance(threshold_ms, int | float) else None
 
 
@@ -444,8 +419,7 @@ def find(segment: Segment) -> Iterator[msgspec.Struct]:
     """All that is measured."""
     columns = segment.columns
     for (event, outcome), name in COUNTED.items():
-        rows = tells_of(columns, event)
-        yield from _tallies(name, columns["run"][rows[columns.is_one_of("key", (outcome,), rows)]])
+        yield from _tallies(name, columns["run"][find_ended_rows(columns, event, (outcome,))])
     skipped = tells_of(columns, "skipped")
     for run in np.unique(columns["run"][skipped]).tolist():
         some = skipped[columns["run"][skipped] == run]

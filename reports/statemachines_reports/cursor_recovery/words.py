@@ -90,7 +90,7 @@ CHOICES = {"own": "1_load_cursor", "other": "3_check_cursor"}
 
 def judge_requests(segment: Segment) -> CheckVerdict:
     """What each operation asks for in each of its states."""
-    columns, operations = segment.columns, operations_of(segment)
+    columns, operations = segment.columns, operations_of(segment.columns)
     places = np.flatnonzero(operations.is_ask[1:] & ~operations.is_ask[:-1]) + 1
     places = places[operations.group[places] == operations.group[places - 1]]
     asks, steps, group = operations.row[places], operations.row[places - 1], operations.group[places]
@@ -140,8 +140,7 @@ def _is_what_it_writes(segment: Segment, asks: np.ndarray) -> np.ndarray:
     columns = segment.columns
     writes = columns.rows_of(*STEPS, event=("write",))
     is_copy = columns.is_one_of("event", ("copy_in",), asks)
-    codes = len(columns.texts["instance"]) + 1
-    called, wanted = (columns["run"][rows] * codes + columns["instance"][rows] for rows in (writes, asks))
+    called, wanted = columns.groups("instance", writes), columns.groups("instance", asks)
     content = dict(zip(called.tolist(), columns["key"][writes].tolist(), strict=True))
     data = columns["key"][asks].tolist()
     fits = [content.get(one, own) == own for one, own in zip(wanted.tolist(), data, strict=True)]
@@ -176,7 +175,7 @@ class WordHistory:
     ever written there."""
 
     def __init__(self, segment: Segment) -> None:
-        columns, operations = segment.columns, operations_of(segment)
+        columns, operations = segment.columns, operations_of(segment.columns)
         texts, codes = [*columns.texts["key"], ""], len(columns.texts["key"]) + 1
         judged = tuple(one for one in texts if not one.startswith(FOREIGN))
         asks = np.flatnonzero(operations.is_ask & columns.is_one_of("key", judged, operations.row))
@@ -185,7 +184,7 @@ class WordHistory:
         after = operations.row[np.where(is_open, asks, asks + 1)]
         end = np.where(is_open, columns.rows, after)
         answer, first, last = columns["first"][after], columns["first"][rows], columns["last"][rows]
-        word = columns["run"][rows] * codes + columns["key"][rows]
+        word = columns.groups("key", rows)
         is_a = partial(columns.is_one_of, "event", rows=rows)
         is_load, is_store, is_swap = is_a(("load",)), is_a(("store",)), is_a(("compare_and_swap",))
         is_done = is_swap & ~is_open & (answer == 1)
@@ -217,7 +216,7 @@ class WordHistory:
     def _find_copies(self, segment: Segment, texts: list[str]) -> tuple[Accesses, np.ndarray]:
         """The cells that are read as words, each time that a block was copied over them, without a value; and which
         reads are judged: not those of cells where nobody knows the capacity."""
-        columns, operations = segment.columns, operations_of(segment)
+        columns, operations = segment.columns, operations_of(segment.columns)
         run, cell = self.reads.word // len(texts), self.reads.word % len(texts)
         offsets = np.array([int(one[len(DATA) :]) if CELL_KEY.fullmatch(one) else -1 for one in texts])
         is_cell = offsets[cell] >= 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pickle
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
@@ -140,10 +141,9 @@ class BatchSink:
                 pieces.append(LogPiece(life, come, state))
         protocols, missing = find_installed(str(self._directory), join_fingerprints(str(self._directory), tables))
         found = self._judge_pieces(pieces, (protocols, tuple(missing))) if pieces else []
-        wrong: dict[str, int] = {}
+        wrong: Counter[str] = Counter()
         for one in found:
-            for check, count in one.wrong.items():
-                wrong[check] = wrong.get(check, 0) + count
+            wrong.update(one.wrong)
         findings = [finding for one in found for finding in one.findings]
         judged = {one.life: one.state for one in found}
         return msgspec.structs.replace(batch, wrong=wrong, findings=findings, lives=judged), None
@@ -311,10 +311,9 @@ def say_nothing(text: str) -> None:
 
 def count_wrong(batches: list[FileBatch]) -> dict[str, int]:
     """Check -> violations, over all batches."""
-    wrong: dict[str, int] = {}
+    wrong: Counter[str] = Counter()
     for batch in batches:
-        for check, count in batch.wrong.items():
-            wrong[check] = wrong.get(check, 0) + count
+        wrong.update(batch.wrong)
     return wrong
 
 

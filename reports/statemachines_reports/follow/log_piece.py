@@ -87,14 +87,11 @@ class BatchLedger:
 
     def _read_batch(self, number: int, path: Path) -> FileBatch:
         if number not in self._known:
-            self._known[number] = self._decode(path)
+            try:
+                self._known[number] = msgspec.json.decode(path.read_bytes(), type=FileBatch)
+            except msgspec.MsgspecError as error:
+                raise ConfigurationError("--out", str(path), f"is no batch: {error}; give another folder") from error
         return self._known[number]
-
-    def _decode(self, path: Path) -> FileBatch:
-        try:
-            return msgspec.json.decode(path.read_bytes(), type=FileBatch)
-        except msgspec.MsgspecError as error:
-            raise ConfigurationError("--out", str(path), f"is no batch: {error}; give another folder") from error
 
     def write_batch(self, batch: FileBatch, results: pa.Table | None) -> None:
         """Put a batch in its place; its results come first, so a batch that is there has them."""

@@ -106,8 +106,11 @@ def conclude(mapping: LogMapping, tallies: Mapping[str, LogTally], files: tuple[
     checks = [*judged, *_line_checks(mapping, tallies)]
     has_holes = lines.found > 0
     if has_holes and mapping.level == "deliveries":
+        doubt = {"verdict": INCONCLUSIVE, "why": "lines are missing (see lines), and may explain it"}
         checks = [
-            _doubt(one) if one.verdict == VIOLATED and one.name not in ("duplicates", "owners") else one
+            msgspec.structs.replace(one, **doubt)
+            if one.verdict == VIOLATED and one.name not in ("duplicates", "owners")
+            else one
             for one in checks
         ]
     if torn and mapping.complete:
@@ -119,10 +122,6 @@ def conclude(mapping: LogMapping, tallies: Mapping[str, LogTally], files: tuple[
         verdict = INCONCLUSIVE
     counts = {name.partition(" ")[2]: one.checked for name, one in tallies.items() if name.startswith("rows ")}
     return LogVerdict(mapping.level, verdict, files, lines.checked, torn, counts, tuple(checks))
-
-
-def _doubt(one: LogCheck) -> LogCheck:
-    return msgspec.structs.replace(one, verdict=INCONCLUSIVE, why="lines are missing (see lines), and may explain it")
 
 
 def _check(tally: LogTally, verdict: str, why: str = "") -> LogCheck:

@@ -22,7 +22,6 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
-from weakref import WeakKeyDictionary
 
 import msgspec
 import numpy as np
@@ -36,7 +35,9 @@ from statemachines_reports.protocol import (
     AmountRatio,
     Check,
     CheckVerdict,
+    Findings,
     Latency,
+    MadeValues,
     Measure,
     PageDrawing,
     Parameters,
@@ -47,6 +48,7 @@ from statemachines_reports.protocol import (
     Tables,
     Tally,
     TraceRoles,
+    find_setting,
     verdict,
 )
 
@@ -118,14 +120,6 @@ MET = ("appeared", "history_ended")
 """A source that is known by its token alone is asked for its newest samples."""
 
 
-class SampleFinding(NamedTuple):
-    """A row that is not as the check of this name has it."""
-
-    check: str
-    row: int
-    detail: str
-
-
 class Hole(NamedTuple):
     """Numbers that were missing: `size` of them from `first` on, since the row `since`, which was a `cause` (a sample
     or heartbeat ahead of them), until the row `until` (-1: to the end); `outcome`: recovered, missed, open."""
@@ -149,16 +143,15 @@ class KnownTop(NamedTuple):
 class SampleStream:
     """`pending`: so many numbers that are ahead of a hole are held at most; where there are more, the oldest hole gives
     way, asked for or not (None: nobody knows, and every sample may be one too many).  `next`: the first number that was
-    not told (-1: nothing is settled yet); `looked`: how much each check has looked at."""
+    not told (-1: nothing is settled yet)."""
 
-    def __init__(self, name: str, pending: int | None) -> None:
+    def __init__(self, name: str, pending: int | None, findings: Findings) -> None:
         self.name = name
         self.pending = pending
+        self.findings = findings
         self.next = -1
         self.delivered = self.again = self.queries = 0
         self.holes: list[Hole] = []
-        self.wrong: list[SampleFinding] = []
-        self.looked: Counter[str] = Counter()
         self._held = HeldNumbers()
         self._known: list[KnownTop] = []
         self._ended = -1
@@ -203,7 +196,7 @@ class SampleStream:
                 continue  # of a source that nothing has come of
             if self.next < 0:
                 self.next = first
-            self.looked["asked"] += 1
+            self.findings.looked["asked"] += 1
             if first < self.next or (first > self.next and (looks or begins)):
                 self._say("asked", row, f"asks from {first} on, and {self.next} is the first that was not told")
             elif not looks and (first >= self.top or first in self._held):
@@ -224,8 +217,8 @@ class SampleStream:
             del self._known[0]
 
     def _judge_order(self, row: int, event: str, first: int) -> None:
-        self.looked["once"] += 1
-        self.looked["reported"] += 1
+        self.findings.looked["once"] += 1
+        self.findings.looked["reported"] += 1
         if self.next < 0:
             return
         if first < self.next:
@@ -236,7 +229,7 @@ class SampleStream:
     def _deliver(self, row: int, first: int, last: int) -> None:
         count = last - first + 1
         self.delivered += count
-        self.looked["came"] += 1
+        self.findings.looked["came"] += 1
         parts = list(self._held.take(first, last))
         if sum(part.last - part.first + 1 for part in parts) < count:
             self._say("came", row, f"delivers {first}..{last}, and not all of it has come")
@@ -244,7 +237,7 @@ class SampleStream:
             self._note(part.first, part.last, row, RECOVERED, came=part.row)
 
     def _miss(self, row: int, first: int, last: int) -> None:
-        self.looked["given_up"] += 1
+        self.findings.looked["given_up"] += 1
         crowded = self._step == "sample" if self.pending is None else len(self._held) > self.pending
         if list(self._held.take(first, last)):
             self._say("given_up", row, f"reports {first}..{last} as missed, and some of it has come")
@@ -267,7 +260,7 @@ class SampleStream:
             first = end + 1
 
     def _say(self, check: str, row: int, detail: str) -> None:
-        self.wrong.append(SampleFinding(check, row, f"{self.name} {detail}"))
+        self.findings.wrong[check][row] = f"{self.name} {detail}"
 
     def end(self) -> None:
         """Nothing more of it comes: what is missing stays so."""
@@ -343,33 +336,33 @@ DOUBTS = frozenset(number for number, line in enumerate(source.SOURCE.lines) if 
 def pending_of(parameters: Parameters) -> int | None:
     """How many numbers a subscriber of the run holds, by its settings (`Recovery.pending`); None: nobody tells, as of a
     real run."""
-    settings = parameters.get("settings")
-    recovery = settings.get("recovery") if isinstance(settings, dict) else None
-    pending = recovery.get("pending") if isinstance(recovery, dict) else None
+    pending = find_setting(parameters, "settings", "recovery", "pending")
     return pending if isinstance(pending, int) else None
 
 
 class SampleStreams:
-    """`found`: (run, stream), in the order in which they end."""
+    """`found`: (run, stream), in the order in which they end; `findings` of all of them."""
 
     def __init__(self, columns: Columns, parameters: Callable[[int], Parameters]) -> None:
         self.columns = columns
         self._parameters = parameters
         self.found: list[tuple[int, SampleStream]] = []
+        self.findings = Findings()
         self._run = -1
         self._pending: int | None = None
-        self._open: dict[int, SampleStream] = {}
+        texts = [*columns.texts["instance"], ""]
+        self._open: MadeValues[int, SampleStream] = MadeValues(
+            lambda code: SampleStream(texts[code], self._pending, self.findings)
+        )
         self._codes = {text: code for code, text in enumerate(columns.texts["instance"])}
-        self._pairs: dict[tuple[int, int], int] = {}
+        self._pairs: MadeValues[tuple[int, int], int] = MadeValues(self._find_source)
         self._read()
 
     def _read(self) -> None:
         columns = self.columns
         self._rows_taken = columns["row"]
-        steps, tells, asks = columns.rows_of(*STEPS), columns.rows_of("tell"), columns.rows_of("ask", event=(QUERY,))
-        steps = steps[columns.is_one_of("machine", (SOURCE,), steps)]
-        tells = tells[columns.is_one_of("machine", (SUBSCRIBER,), tells)]
-        tells = tells[columns.is_one_of("event", (DELIVER, MISSED), tells)]
+        steps, asks = columns.rows_of(*STEPS, machine=(SOURCE,)), columns.rows_of("ask", event=(QUERY,))
+        tells = columns.rows_of("tell", event=(DELIVER, MISSED), machine=(SUBSCRIBER,))
         rows = np.sort(np.concatenate((steps, tells, asks)))
         wanted = ("run", "instance", "key", "first", "last")
         cells = (columns[name][rows].tolist() for name in wanted)
@@ -383,34 +376,26 @@ class SampleStreams:
     def _take(self, row: int, instance: int, key: int, first: int, last: int) -> None:
         kind, event = self.columns.text("kind", row), self.columns.text("event", row)
         if kind in STEPS:
-            stream = self._stream(instance)
+            stream = self._open[instance]
             if self._rows_taken[row] not in DOUBTS:
                 stream.step(row, event, first, last)
             if self.columns.text("dest", row) == GONE:
                 self._close(instance)
             return
-        code = self._code(instance, key)
+        code = self._pairs[instance, key]
         if code < 0:
             return  # a query about every source: what there is to know of it
         if kind == "ask":
-            self._stream(code).ask(row, first, last)
+            self._open[code].ask(row, first, last)
         else:
-            self._stream(code).tell_range(row, event, first, last)
+            self._open[code].tell_range(row, event, first, last)
 
-    def _code(self, party: int, key: int) -> int:
-        """Of the Source of this name at a subscriber; -1: it has none."""
-        code = self._pairs.get((party, key))
-        if code is None:
-            parties, keys = self.columns.texts["instance"], self.columns.texts["key"]
-            name = f"{parties[party]}:{keys[key]}" if party < len(parties) and key < len(keys) else ""
-            code = self._pairs[party, key] = self._codes.get(name, -1)
-        return code
-
-    def _stream(self, instance: int) -> SampleStream:
-        stream = self._open.get(instance)
-        if stream is None:
-            stream = self._open[instance] = SampleStream([*self.columns.texts["instance"], ""][instance], self._pending)
-        return stream
+    def _find_source(self, pair: tuple[int, int]) -> int:
+        """The code of the Source of this name (key) at a subscriber (party); -1: it has none."""
+        (party, key), keys = pair, self.columns.texts["key"]
+        parties = self.columns.texts["instance"]
+        name = f"{parties[party]}:{keys[key]}" if party < len(parties) and key < len(keys) else ""
+        return self._codes.get(name, -1)
 
     def _close(self, instance: int) -> None:
         stream = self._open.pop(instance)
@@ -422,9 +407,6 @@ class SampleStreams:
             self._close(instance)
 
 
-_KNOWN: WeakKeyDictionary[Columns, SampleStreams] = WeakKeyDictionary()
-
-
 def streams_of(segment: Segment) -> SampleStreams:
     """Those of a segment, read once."""
     return streams_in(segment.columns, segment.parameters)
@@ -432,10 +414,7 @@ def streams_of(segment: Segment) -> SampleStreams:
 
 def streams_in(columns: Columns, parameters: Callable[[int], Parameters]) -> SampleStreams:
     """Those of columns, read once; `parameters` of each run."""
-    found = _KNOWN.get(columns)
-    if found is None:
-        found = _KNOWN[columns] = SampleStreams(columns, parameters)
-    return found
+    return columns.keep((SampleStreams,), lambda: SampleStreams(columns, parameters))
 
 
 OUTCOMES = (RECOVERED, MISSED, OPEN)
@@ -479,8 +458,7 @@ PUBLISHER = "missed_samples/publisher"
 def judge_numbers(segment: Segment) -> CheckVerdict:
     """A life of a publisher numbers its samples without a gap."""
     columns = segment.columns
-    rows = columns.rows_of("tell", event=("stamped",))
-    rows = rows[columns.is_one_of("machine", (PUBLISHER,), rows)]
+    rows = columns.rows_of("tell", event=("stamped",), machine=(PUBLISHER,))
     rows = rows[stable_order(columns["instance"][rows], len(columns.texts["instance"]) + 1)]
     same = np.ones(max(len(rows) - 1, 0), bool)
     for name in ("run", "instance"):
@@ -498,13 +476,7 @@ def judge_numbers(segment: Segment) -> CheckVerdict:
 def _judged(name: str, claim: str) -> Check:
     """Of this name among what is wrong with the streams."""
 
-    def judge(segment: Segment) -> CheckVerdict:
-        streams = [stream for _, stream in streams_of(segment).found]
-        wrong = {one.row: one.detail for stream in streams for one in stream.wrong if one.check == name}
-        looked = sum(stream.looked[name] for stream in streams)
-        return verdict(segment.columns, looked, np.array(sorted(wrong), np.int64), lambda row: wrong[row])
-
-    return Check(name, claim, judge)
+    return Check(name, claim, lambda segment: streams_of(segment).findings.judge(segment.columns, name))
 
 
 CHECKS = (
@@ -557,8 +529,7 @@ def _latency(columns: Columns, run: int, hole: Hole) -> Latency:
 
 
 def _turned_away(columns: Columns) -> Iterator[tuple[int, int]]:
-    rows = columns.rows_of("tell", event=("turned_away",))
-    rows = rows[columns.is_one_of("machine", (SUBSCRIBER,), rows)]
+    rows = columns.rows_of("tell", event=("turned_away",), machine=(SUBSCRIBER,))
     for run in np.unique(columns["run"][rows]).tolist():
         some = rows[columns["run"][rows] == run]
         yield run, int((columns["last"][some] - columns["first"][some] + 1).sum())

@@ -364,12 +364,9 @@ def _find_faults(columns: Columns, run: int, events: tuple[str, ...]) -> dict[st
     return {columns.text("node", row): row for row in rows[columns["run"][rows] == run].tolist()}
 
 
-def _keep_none(segment: Segment) -> np.ndarray:
-    """A run whose rows have data is not cut: the record of a machine follows from all steps before."""
-    return segment.columns.rows_of("record")[:0]
-
-
 def replay_check(roles: Iterable[TraceRoles]) -> Check:
     """The check, for protocols with these roles."""
     claim = "the shipped machines take the same steps from the same events, and do the same"
-    return Check("replay", claim, partial(judge_replay, roles=tuple(roles)), LEVEL, rows=_keep_none)
+    judge = partial(judge_replay, roles=tuple(roles))
+    # a run whose rows have data is not cut: the record of a machine follows from all steps before
+    return Check("replay", claim, judge, LEVEL, rows=lambda segment: segment.columns.rows_of("record")[:0])

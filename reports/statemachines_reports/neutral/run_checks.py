@@ -12,12 +12,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from statemachines_reports.columns import Columns, Segment, stable_order
-from statemachines_reports.protocol import Check, CheckVerdict, Joint, KeptRows, Parameters, TraceRoles, verdict
+from statemachines_reports.columns import Columns, Segment
+from statemachines_reports.neutral.row_groups import group_by_text, keep_group_ends
+from statemachines_reports.protocol import (
+    Check,
+    CheckVerdict,
+    Joint,
+    KeptRows,
+    Parameters,
+    TraceRoles,
+    find_setting,
+    verdict,
+)
 
 MS = 1_000_000
 DEATHS: Final = ("crash", "kill", "lost_disk", "cut", "leader_crash", "poisoned", "store_crash")
@@ -43,10 +53,7 @@ def runs_where(segment: Segment, holds: Callable[[Parameters], bool]) -> list[in
 
 def longest_delay_ns(parameters: Parameters) -> int:
     """So long a message may be on its way, by the settings of the run and the faults that it had."""
-    settings: Any = parameters.get("settings")
-    network = settings.get("network") if isinstance(settings, dict) else None
-    if not isinstance(network, dict):
-        return HELD_BACK_NS
+    network = find_setting(parameters, "settings", "network")
     try:
         own_ms = max(network["delay_ms"]) + network["tail_ms"]
     except (KeyError, TypeError, ValueError):
@@ -60,8 +67,9 @@ def judge_clocks(segment: Segment) -> CheckVerdict:
     columns = segment.columns
     run = columns["run"]
     back = np.flatnonzero((columns["t_ns"][1:] < columns["t_ns"][:-1]) & (run[1:] == run[:-1])) + 1
-    order = stable_order(columns["node"], len(columns.texts["node"]) + 1) if len(back) else back
-    wrong = _find_back(columns, order, columns["node"][order])
+    nodes = group_by_text(columns, np.arange(columns.rows if len(back) else 0), "node")
+    t_ns = columns["t_ns"][nodes.rows]
+    wrong = nodes.rows[1:][nodes.same[1:] & (t_ns[1:] < t_ns[:-1])]
     simulated = runs_where(segment, is_simulated)
     wrong = np.union1d(wrong, back[np.isin(run[back], simulated)])
     timeless = np.flatnonzero(columns["t_ns"] < 0)
@@ -87,21 +95,11 @@ def _find_behind_hole(columns: Columns) -> np.ndarray:
     return np.flatnonzero(seq != expected)
 
 
-def _find_back(columns: Columns, order: np.ndarray, node: np.ndarray) -> np.ndarray:
-    """Of rows in this order those of a node that are before the last of that node."""
-    time, run = columns["t_ns"][order], columns["run"][order]
-    back = (time[1:] < time[:-1]) & (node[1:] == node[:-1]) & (run[1:] == run[:-1])
-    return np.asarray(order[1:][back])
-
-
 def keep_ends(segment: Segment) -> KeptRows:
     """The first row of each node is open, and stands behind the row before it; the last ones are context."""
     columns = segment.columns
-    order = stable_order(columns["node"], len(columns.texts["node"]) + 1)
-    node = columns["node"][order]
-    begins = np.append(True, node[1:] != node[:-1])[: len(node)]
-    first, last = order[begins], order[np.append(begins[1:], True)[: len(node)]]
-    return KeptRows(first, np.concatenate((last, np.maximum(first - 1, 0))))
+    kept = keep_group_ends(columns, np.arange(columns.rows), "node")
+    return KeptRows(kept.open, np.concatenate((kept.context, np.maximum(kept.open - 1, 0))))
 
 
 CLOCKS: Final = Check(
@@ -158,8 +156,7 @@ def judge_faults(segment: Segment, roles: Iterable[TraceRoles]) -> CheckVerdict:
 
 def _drawn_kinds(parameters: Parameters) -> Iterable[str]:
     """The kinds of which the scenario draws faults."""
-    settings = parameters.get("settings")
-    found = settings.get("faults") if isinstance(settings, dict) else None
+    found = find_setting(parameters, "settings", "faults")
     return found if isinstance(found, dict) else ()
 
 

@@ -1,7 +1,5 @@
 """Session: the history of one session in a run: who wrote for it, who owned it, what its client was sent.
 
-Findings: what is wrong in the histories of sessions, by check, and how much was looked at.
-
 Written rows: what one writer has stored for one session, and what became of each of its rows.
 
 A row stands at a position (epoch, number).  It is asked for, then stored; some owner takes it, commits that (and marks
@@ -12,10 +10,10 @@ Session owner: one owner of a session, from the first look at the database until
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import Final, NamedTuple
+from typing import Final
 
 from statemachines.kernel import node_of
+from statemachines_reports.protocol import Findings, MadeValues
 
 GAP: Final = "gap"
 TWICE: Final = "twice"
@@ -24,28 +22,6 @@ CUT: Final = "cut"
 OWNER: Final = "owner"
 EPOCHS: Final = "epochs"
 AGED: Final = "aged"
-
-
-class SessionFinding(NamedTuple):
-    """Something that is not as it must be: the `row` of the segment that shows it, and what, in words."""
-
-    check: str
-    row: int
-    detail: str
-
-
-class Findings:
-    """Of one segment: `wrong`; `looked`: check -> how many things it has looked at."""
-
-    def __init__(self) -> None:
-        self.wrong: list[SessionFinding] = []
-        self.looked: Counter[str] = Counter()
-
-    def look(self, check: str, holds: bool, row: int, detail: str, count: int = 1) -> None:
-        """The check has looked at `count` things, of which this one must hold."""
-        self.looked[check] += count
-        if not holds:
-            self.wrong.append(SessionFinding(check, row, detail))
 
 
 Position = tuple[int, int]
@@ -339,10 +315,6 @@ class OwnedFlow:
             kept, self.expects = self.expects, None
             self._look(CUT, False, row, f"has kept {kept[0]} to {kept[1]}, and does not take it")
 
-    def is_from_database(self) -> bool:
-        """Whether what is taken now was read, and did not come live."""
-        return self.event not in ("live", "settled")
-
     def _look(self, check: str, holds: bool, row: int, detail: str) -> None:
         self._findings.look(check, holds, row, f"{self._name} {detail}")
 
@@ -352,13 +324,15 @@ class OwnerHistory:
     asked for the state.  `pending` and `buffered`: how many rows it took from the database, and from behind markers,
     on its way to normal operation; `stale`: it asks for a commit, and somebody has loaded the state after it."""
 
-    def __init__(self, party: str, node: str, row: int) -> None:
+    def __init__(self, party: str, node: str, row: int, findings: Findings) -> None:
         self.party = party
         self.node = node
         self.begun = row
         self.loaded = row
         self.token = 0
-        self.flows: dict[str, OwnedFlow] = {}
+        self.flows: MadeValues[str, OwnedFlow] = MadeValues(
+            lambda writer: OwnedFlow(f"{party}, writer {writer},", findings)
+        )
         self.pending = self.buffered = 0
         self.stale = self.is_yielding = False
         self.committed_ns = 0
@@ -368,13 +342,6 @@ class OwnerHistory:
         """What this writer has stored is read when the client has room for it."""
         found = self.flows.get(writer)
         return found is not None and found.status in STARVED
-
-    def flow(self, writer: str, findings: Findings) -> OwnedFlow:
-        """That of a writer."""
-        found = self.flows.get(writer)
-        if found is None:
-            found = self.flows[writer] = OwnedFlow(f"{self.party}, writer {writer},", findings)
-        return found
 
 
 Kind = tuple[str, bool]
@@ -387,7 +354,7 @@ class SessionHistory:
 
     def __init__(self, name: str, findings: Findings) -> None:
         self.name = name
-        self.writers: dict[str, WrittenRows] = {}
+        self.writers: MadeValues[str, WrittenRows] = MadeValues(lambda name: WrittenRows(name, findings))
         self.resuming: set[str] = set()
         self.normal: OwnerHistory | None = None
         self.died = -1
@@ -404,13 +371,6 @@ class SessionHistory:
         self._packets: dict[int, str] = {}
         self._senders: dict[tuple[str, int], int] = {}
         """(message, packet) -> the highest token under which an owner has sent it so."""
-
-    def writer(self, name: str) -> WrittenRows:
-        """What a writer has stored for it."""
-        found = self.writers.get(name)
-        if found is None:
-            found = self.writers[name] = WrittenRows(name, self._findings)
-        return found
 
     def put(self, written: WrittenRows, put: PutRequest) -> None:
         """A row is asked for, or asked for again."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -287,9 +286,6 @@ def parts_of(instance: str, publisher: str) -> tuple[str, str]:
     return instance[:at], instance[at + 1 :].removesuffix(f"/{publisher}")
 
 
-_KNOWN: WeakKeyDictionary[Columns, ReceiverLog] = WeakKeyDictionary()
-
-
 def hearing_of(segment: Segment) -> ReceiverLog:
     """That of the segment."""
     return read_hearing(segment.columns)
@@ -297,10 +293,7 @@ def hearing_of(segment: Segment) -> ReceiverLog:
 
 def read_hearing(columns: Columns) -> ReceiverLog:
     """That of these columns, read once."""
-    found = _KNOWN.get(columns)
-    if found is None:
-        found = _KNOWN[columns] = ReceiverLog(columns)
-    return found
+    return columns.keep((ReceiverLog,), lambda: ReceiverLog(columns))
 
 
 def odd_clocks(columns: Columns) -> set[tuple[int, str]]:
@@ -435,8 +428,7 @@ def judge_joins(segment: Segment) -> CheckVerdict:
     receiver was told of last, and the publisher's clock was right."""
     columns, hearing = segment.columns, hearing_of(segment)
     odd, first = odd_clocks(columns), {said.row: said for said in hearing.said if said.verdict in FIRSTS}
-    rows = columns.rows_of("tell", event=("joining",))
-    verified = rows[columns.is_one_of("key", ("verified",), rows)].tolist()
+    verified = columns.rows_of("tell", event=("joining",), key=("verified",)).tolist()
     converged = _convergences(columns)
     wrong, checked = [], 0
     for row in verified:

@@ -87,9 +87,8 @@ class OffsetRanges:
         return columns.keep((cls, *events), lambda: cls(columns, *events))
 
     def __init__(self, columns: Columns, *events: str) -> None:
-        row = columns.rows_of("tell", event=events)
-        row = row[columns.is_one_of("machine", (SESSION, PUBLISHER, LEADER), row)]
-        group = columns["run"][row] * (len(columns.texts["key"]) + 1) + columns["key"][row]
+        row = columns.rows_of("tell", event=events, machine=(SESSION, PUBLISHER, LEADER))
+        group = columns.groups("key", row)
         order = np.argsort(group, kind="stable")
         self.row = row[order]
         self.group = group[order]
@@ -265,12 +264,10 @@ def judge_exclusivity(segment: Segment) -> CheckVerdict:
     have said that it let a stream go, and gone on.
     """
     columns = segment.columns
-    told = columns.rows_of("tell", event=("deliver",))
-    installed = columns.rows_of(*STEPS, event=("install",))
+    told = columns.rows_of("tell", event=("deliver",), machine=(SESSION,))
+    installed = columns.rows_of(*STEPS, event=("install",), machine=(SESSION,))
     index = np.concatenate((told, installed))
-    index = index[columns.is_one_of("machine", (SESSION,), index)]
-    keys = len(columns.texts["key"]) + 1
-    stream = columns["run"][index] * keys + columns["key"][index]
+    stream = columns.groups("key", index)
     instance = columns["instance"][index]
     order = np.lexsort((index, instance, stream))
     index, stream, instance = index[order], stream[order], instance[order]

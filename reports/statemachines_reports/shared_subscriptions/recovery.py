@@ -343,8 +343,7 @@ def _silences(columns: Columns, steps: Steps, lives: dict[int, Lives]) -> dict[i
 
 def _lapses(columns: Columns) -> dict[tuple[int, str], int]:
     """(run, life) -> the last row in which a member of its expired."""
-    rows = columns.rows_of(*STEPS, event=("expiry_timer",))
-    rows = rows[columns.is_one_of("machine", (MEMBER,), rows) & columns.is_one_of("dest", ("lapsed", "gone"), rows)]
+    rows = columns.rows_of(*STEPS, event=("expiry_timer",), machine=(MEMBER,), dest=("lapsed", "gone"))
     return {
         (int(columns["run"][row]), life_of(columns.text("instance", row).partition(":")[2])): row
         for row in rows.tolist()

@@ -113,18 +113,15 @@ def judge_duplicates(segment: Segment) -> CheckVerdict:
 
 def _excuses(columns: Columns) -> np.ndarray:
     """The rows of what may lead to a second delivery, in order."""
-    steps = columns.rows_of(*STEPS)
-    ended = columns.is_one_of("machine", (BORROWER,), steps) & columns.is_one_of("dest", ("destroyed",), steps)
-    ended |= columns.is_one_of("machine", (MEMBER,), steps) & columns.is_one_of("dest", ("lapsed", "gone"), steps)
-    ended |= columns.is_one_of("machine", (LEADER,), steps) & columns.is_one_of("dest", ("resigned",), steps)
-    return np.sort(np.concatenate((steps[ended], columns.rows_of("fault", event=EXCUSES))))
+    ends = {BORROWER: ("destroyed",), MEMBER: ("lapsed", "gone"), LEADER: ("resigned",)}
+    ended = [columns.rows_of(*STEPS, machine=(machine,), dest=states) for machine, states in ends.items()]
+    return np.sort(np.concatenate((*ended, columns.rows_of("fault", event=EXCUSES))))
 
 
 def _returned(columns: Columns) -> dict[int, list[tuple[int, int]]]:
     """Group -> (row, offset) of the messages of the stream that were given back, in order."""
-    rows = columns.rows_of("step", event=("nack",))
-    rows = rows[columns.is_one_of("machine", (SESSION,), rows)]
-    groups = columns["run"][rows] * (len(columns.texts["key"]) + 1) + columns["key"][rows]
+    rows = columns.rows_of("step", event=("nack",), machine=(SESSION,))
+    groups = columns.groups("key", rows)
     found: dict[int, list[tuple[int, int]]] = {}
     for group, row, offset in zip(groups.tolist(), rows.tolist(), columns["first"][rows].tolist(), strict=True):
         found.setdefault(group, []).append((row, offset))
@@ -179,12 +176,11 @@ def judge_order(segment: Segment) -> CheckVerdict:
     rows = np.sort(
         np.concatenate(
             (
-                columns.rows_of("step", event=("install", "nack")),
-                columns.rows_of("tell", event=("deliver", "acknowledged")),
+                columns.rows_of("step", event=("install", "nack"), machine=(SESSION,)),
+                columns.rows_of("tell", event=("deliver", "acknowledged"), machine=(SESSION,)),
             )
         )
     )
-    rows = rows[columns.is_one_of("machine", (SESSION,), rows)]
     rows = rows[np.isin(columns["run"][rows], columns["run"][columns.rows_of(*STEPS)])]
     groups = group_rows(columns, rows, ("key", "instance", "run"))
     rows = groups.rows
@@ -380,7 +376,6 @@ def keep_rows(segment: Segment) -> np.ndarray:
     """What is published, delivered and acknowledged; installs, grants and changes of assignments; the first and last
     step of each instance, and those that end it or send again; faults."""
     columns, steps = segment.columns, segment.steps
-    all_steps = columns.rows_of(*STEPS)
     ends = keep_ends(segment)
     changes = steps.index[steps.source != steps.dest]
     return np.concatenate(
@@ -390,7 +385,7 @@ def keep_rows(segment: Segment) -> np.ndarray:
             columns.rows_of("send", event=("grant",)),
             columns.rows_of("fault"),
             changes[columns.is_one_of("machine", (ASSIGNMENT,), changes)],
-            all_steps[columns.is_one_of("dest", ENDS, all_steps)],
+            columns.rows_of(*STEPS, dest=ENDS),
             steps.index[find_resends(segment)],
             ends.open,
             ends.context,
