@@ -25,7 +25,7 @@ from layers import name_layer
 
 from statemachines import catalogue
 from statemachines.kernel import Fsm, ProtocolError
-from statemachines.testing.fixed_draws import fix_draws
+from statemachines.testing.bug_search import fix_draws
 
 REPEATABLE = settings(
     derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=40

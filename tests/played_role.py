@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from statemachines.kernel import name_of
 from statemachines.testing.conformance.conformance_run import ConformanceRun, Violated
-from statemachines.testing.conformance.conformance_test import InProcess
+from statemachines.testing.conformance.conformance_test import InProcess, ShippedMachine
 from statemachines.testing.conformance.role import role_of
-from statemachines.testing.conformance.shipped_machine import ShippedMachine
 
 
 class Rearranged(ShippedMachine):

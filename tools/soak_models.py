@@ -13,16 +13,14 @@ from hypothesis.stateful import run_state_machine_as_test
 from soak_totals import OUT, Totals, empty_folder
 
 from statemachines import catalogue, registry
-from statemachines.testing.bug_search import find
-from statemachines.testing.fixed_draws import fix_draws
+from statemachines.testing.bug_search import find, fix_draws
 from statemachines.testing.frames import fuzz
 from statemachines.testing.shared_subscriptions.group import GROUP, GroupTest, PropertyBroken
 from statemachines.testing.shared_subscriptions.readers import READERS
 from statemachines.testing.system_test import CLOSED, SystemTest
 from statemachines.testing.system_test import PropertyBroken as SystemBroken
 from statemachines.testing.two_judges import list_disagreements
-from statemachines_reports.damage.damage_matrix import count_cells, try_all
-from statemachines_reports.damage.damage_trial import open_trial
+from statemachines_reports.damage.damage_matrix import count_cells, open_trial, try_all
 from statemachines_sim.campaign import campaign
 from statemachines_sim.scenario import find_scenario, list_shipped_with
 from statemachines_spec import certificates

@@ -201,8 +201,7 @@ def _judge_file(path: Path, lookup: Any) -> Counts:
     from statemachines_reports.columns import NEEDED, Segment, read_columns
     from statemachines_reports.neutral.message_check import judge_messages
     from statemachines_reports.neutral.step_checks import judge_continuity, judge_rows
-    from statemachines_reports.shared_subscriptions.assignments import judge_assignments
-    from statemachines_reports.shared_subscriptions.exclusivity import judge_exclusivity
+    from statemachines_reports.shared_subscriptions.account import judge_assignments, judge_exclusivity
 
     judges: dict[str, Callable[[Segment], Any]] = {
         "rows": judge_rows,

@@ -1,4 +1,9 @@
-"""Columns: a trace file in memory, its strings as integers; a segment of it is what checks and measures look at."""
+"""Columns: a trace file in memory, its strings as integers; a segment of it is what checks and measures look at.
+
+Trace footer: what the row groups of a Parquet file say of its runs, and of its data, before they are read.
+
+Intervals of rows, of which none may begin before an earlier one of its group has ended.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +22,74 @@ from statemachines.s3_path import file_system_of, show_path
 from statemachines.trace import COLUMNS
 from statemachines.trace.parquet import ROWS_PER_GROUP, TEXTS
 from statemachines_reports.lookup import Lookup, code_column
-from statemachines_reports.trace_footer import find_run_begin
+
+SMALL: Final = 4 * ROWS_PER_GROUP
+"""A file of no more rows is not cut within a run."""
+
+EMPTY_BYTES: Final = 256
+"""So much a column of a row group takes at most in which every row is null."""
+
+
+def find_run_begin(file: Any, row: int) -> tuple[int, int]:
+    """The first row from `row` on in which a run begins (the number of rows: in none), and the run before it (-1:
+    none).  It follows from the file and the row alone, so pieces of a file that are cut at any rows share its runs."""
+    if row <= 0 or row >= file.metadata.num_rows:
+        return max(0, min(row, file.metadata.num_rows)), -1
+    place, latest = 0, None
+    for group in range(file.num_row_groups):
+        about = file.metadata.row_group(group)
+        rows = about.num_rows
+        if place + rows >= row and (latest is None or _one_run(about) != latest):
+            run = file.read_row_group(group, columns=["run"]).column("run").fill_null(-1).to_numpy()
+            if latest is None:
+                latest = int(run[row - 1 - place])
+            others = np.flatnonzero(run[max(row - place, 0) :] != latest)
+            if len(others):
+                return max(row, place) + int(others[0]), latest
+        place += rows
+    return place, -1 if latest is None else latest
+
+
+def _one_run(about: Any) -> int | None:
+    """The run that all rows of a row group are of, by its statistics; None: there are several, or nobody says."""
+    names = [about.column(place).path_in_schema for place in range(about.num_columns)]
+    statistics = about.column(names.index("run")).statistics
+    known = statistics is not None and statistics.has_min_max and statistics.min == statistics.max
+    return statistics.min if known else None
+
+
+def find_long_runs(file: Any) -> list[tuple[int, int]]:
+    """Rows (first, behind the last) of whole row groups that are of one run."""
+    found: list[tuple[int, int]] = []
+    place, before = 0, None
+    for group in range(file.num_row_groups):
+        about = file.metadata.row_group(group)
+        run, end = _one_run(about), place + about.num_rows
+        if run is not None and run == before:
+            found[-1] = found[-1][0], end
+        elif run is not None:
+            found.append((place, end))
+        place, before = end, run
+    return found
+
+
+def has_data(file: Any) -> bool:
+    """Steps of the file have the fields of their events: level `replay` steps through a run from its begin to its end.
+    Faults alone may have data in any trace."""
+    metadata = file.metadata
+    if metadata.num_rows <= SMALL:
+        return True  # it is read as a whole
+    place = file.schema_arrow.names.index("data")
+    return any(_has_values(metadata.row_group(group).column(place)) for group in range(metadata.num_row_groups))
+
+
+def _has_values(chunk: Any) -> bool:
+    """Many rows have data: one in eight, or where no statistics say so, more than a byte a row."""
+    statistics = chunk.statistics
+    if statistics is not None and statistics.has_null_count:
+        return bool((chunk.num_values - statistics.null_count) * 8 > chunk.num_values)
+    return bool(chunk.total_uncompressed_size > EMPTY_BYTES + chunk.num_values)
+
 
 T = TypeVar("T")
 
@@ -87,13 +159,20 @@ class Columns:
         begins = np.concatenate(([0], np.flatnonzero(run[1:] != run[:-1]) + 1))
         return list(zip(run[begins].tolist(), np.diff(begins, append=len(run)).tolist(), strict=True))
 
-    def rows_of(self, *kinds: str, event: tuple[str, ...] = ()) -> np.ndarray:
-        """The rows of these kinds (and events), in order.  They are in the order of (run, seq), so row numbers serve
-        as times within a run."""
+    def rows_of(self, *kinds: str, **texts: tuple[str, ...]) -> np.ndarray:
+        """The rows of these kinds, and with one of these texts in each column that is named (no text: any), in order.
+        They are in the order of (run, seq), so row numbers serve as times within a run."""
         found = self._rows_of.get(kinds)
         if found is None:
             found = self._rows_of[kinds] = np.flatnonzero(self.is_one_of("kind", kinds))
-        return found[self.is_one_of("event", event, found)] if event else found
+        for column, wanted in texts.items():
+            if wanted:
+                found = found[self.is_one_of(column, wanted, found)]
+        return found
+
+    def groups(self, column: str, rows: np.ndarray) -> np.ndarray:
+        """A number for each of these rows: the same for those of one run with one text in the column."""
+        return np.asarray(self["run"][rows] * (len(self.texts[column]) + 1) + self[column][rows])
 
     def __getstate__(self) -> dict[str, Any]:
         """What can be made again is not sent to another process."""
@@ -356,3 +435,17 @@ def check_order(path: Path, columns: Columns, latest: int) -> None:
     if row >= 0:
         rule = f"is not sorted by (run, seq) at run {run[row]} seq {seq[row]}: sort it, then judge it"
         raise ConfigurationError("trace", show_path(path), rule)
+
+
+def find_overlaps(group: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Positions of intervals of rows that begin before an earlier one of their group has ended."""
+    if not len(group):
+        return group
+    order = np.lexsort((begin, group))
+    group, begin, end = group[order], begin[order], end[order]
+    new = np.concatenate(([True], group[1:] != group[:-1]))
+    # The latest end so far within the group: ends are lifted by group, so that one running maximum serves all.
+    lift = (np.cumsum(new) - 1) * (int(end.max()) + 1)
+    latest = np.maximum.accumulate(lift + end) - lift
+    before = np.concatenate(([-1], latest[:-1]))
+    return np.asarray(order[~new & (begin <= before)])

@@ -35,7 +35,7 @@ def coverage_of(used: Records, pairs: Records, family: list[Fsm[Any]]) -> list[R
         found.setdefault(line["machine"], set()).add((line["first"], line["second"]))
     covered = []
     for fsm in family:
-        possible = pairs_of(fsm)
+        possible = set(list_pairs(fsm))
         covered.append(
             RowCoverage(
                 fsm.full_name,
@@ -76,12 +76,8 @@ def list_takeable(fsm: Fsm[Any]) -> list[Line]:
     return [line for line in fsm.lines if line.kind != "refuse"]
 
 
-def pairs_of(fsm: Fsm[Any]) -> Pairs:
+def list_pairs(fsm: Fsm[Any]) -> Iterator[tuple[int, int]]:
     """The pairs of rows that the table lets follow each other."""
-    return set(_pairs(fsm))
-
-
-def _pairs(fsm: Fsm[Any]) -> Iterator[tuple[int, int]]:
     for first in list_takeable(fsm):
         ends = set(first.sources) if first.dest is None else {first.dest}
         for second in list_takeable(fsm):

@@ -18,10 +18,9 @@ from statemachines import catalogue, registry
 from statemachines.kernel import Protocol, node_of
 from statemachines_reports.columns import STEPS, Columns, Segment, Steps
 from statemachines_reports.lookup import Lookup
-from statemachines_reports.neutral.clock_check import CLOCKS
-from statemachines_reports.neutral.fault_check import faults_check
 from statemachines_reports.neutral.message_check import messages_check
 from statemachines_reports.neutral.replay_check import replay_check
+from statemachines_reports.neutral.run_checks import CLOCKS, faults_check
 from statemachines_reports.neutral.step_checks import CONTINUITY, ROWS
 from statemachines_reports.neutral.turn_check import turns_check
 from statemachines_reports.protocol import Check, CheckVerdict, Finding, ReportProtocol, reports_of
@@ -247,18 +246,14 @@ class Judges:
 
     def _absent(self, segment: Segment) -> list[tuple[str, Absent]]:
         """Whose logs are missing, and for the checks of which protocol ("": of all)."""
-        silent = tuple(find_silent_nodes(segment.columns, self._unlogged))
-        cut = (one for one in find_lacking_logs(segment, self._unlogged) if (one[0], node_of(one[1])) not in silent)
+        silent = tuple(find_silent_nodes(segment.columns, self.unlogged))
+        cut = (one for one in find_lacking_logs(segment, self.unlogged) if (one[0], node_of(one[1])) not in silent)
         told = [(name, one) for name, report in self.reports.items() for one in report.absent(segment)]
         found = dict.fromkeys([*(("", one) for one in (*silent, *cut)), *told])
         return [(name, Absent(run, log)) for name, (run, log) in found]
 
-    def list_speakers(self, segment: Segment) -> np.ndarray:
-        """The rows of a run that say whose logs are there, and whose messages came."""
-        return find_speakers(segment.columns, self._unlogged)
-
     @property
-    def _unlogged(self) -> tuple[str, ...]:
+    def unlogged(self) -> tuple[str, ...]:
         """Messages of those who keep no log."""
         return tuple(event for report in self.reports.values() for event in report.unlogged)
 

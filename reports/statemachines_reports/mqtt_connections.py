@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from statemachines_reports.columns import STEPS
-from statemachines_reports.protocol import Check, CheckVerdict, ReportProtocol, Segment, verdict
-from statemachines_reports.trace_roles import TraceRoles
+from statemachines_reports.protocol import Check, CheckVerdict, ReportProtocol, Segment, TraceRoles, verdict
 
 MACHINE = "mqtt_connections/mqtt_connection"
 
@@ -14,8 +13,7 @@ MACHINE = "mqtt_connections/mqtt_connection"
 def judge_owners(segment: Segment) -> CheckVerdict:
     """A connection is accepted only when the one before it, of the same client id, is closed (ONEOWNER)."""
     columns = segment.columns
-    rows = columns.rows_of(*STEPS)
-    rows = rows[columns.is_one_of("machine", (MACHINE,), rows)]
+    rows = columns.rows_of(*STEPS, machine=(MACHINE,))
     opens = columns.is_one_of("source", ("opening",), rows) & columns.is_one_of("dest", ("connected",), rows)
     ends = columns.is_one_of("source", ("connected",), rows) & columns.is_one_of("dest", ("closed",), rows)
     owners: dict[tuple[int, str, str], str] = {}

@@ -28,6 +28,7 @@ from statemachines_reports.columns import Columns, columns_of_run, read_run
 from statemachines_reports.comparison import Comparison, settings_of
 from statemachines_reports.coverage import RowCoverage, coverage_of, describe_line, list_takeable
 from statemachines_reports.draw_histogram import format_ns
+from statemachines_reports.draw_timeline import RunStory, read_story, time_of
 from statemachines_reports.judge import Judges
 from statemachines_reports.pipeline import (
     NO_DATA,
@@ -39,8 +40,7 @@ from statemachines_reports.pipeline import (
     CheckSummary,
     own_tables,
 )
-from statemachines_reports.protocol import FaultColumns, Measure, PageDrawing, Section, Story, no_pictures
-from statemachines_reports.run_story import RunStory, read_story, time_of
+from statemachines_reports.protocol import FaultColumns, Measure, PageDrawing, Section, Story
 from statemachines_reports.tables import ALL, amounts_of
 
 MOST_NAMES: Final = 6
@@ -247,8 +247,8 @@ def _timed(violations: list[dict[str, Any]], columns: Columns, told: RunStory) -
 def _drawings(analysis: Analysis, columns: Columns, number: int, seq: int | None) -> list[PageDrawing]:
     """What the protocols draw of a run, if any of them draws."""
     parameters = analysis.trace.parameters[number]
-    drawing = [report for report in analysis.judges.reports.values() if report.pictures is not no_pictures]
-    return [one for report in drawing for one in report.pictures(columns, parameters, seq)]
+    reports = analysis.judges.reports.values()
+    return [one for report in reports for one in report.pictures(columns, parameters, seq)]
 
 
 def _story(analysis: Analysis, protocol: str) -> Story:
@@ -329,7 +329,7 @@ def _groups(analysis: Analysis) -> list[tuple[str, list[CheckSummary]]]:
     """The checks, protocol by protocol where there are several."""
     if len(analysis.judges.reports) < 2:
         return [("", analysis.checks)]
-    owners = {shown: protocol for shown, protocol, _ in analysis.judges.checks}
+    owners = _owners(analysis)
     groups: dict[str, list[CheckSummary]] = {name: [] for name in ("", *analysis.judges.reports)}
     for check in analysis.checks:
         groups[owners.get(check.name, "")].append(check)

@@ -30,6 +30,8 @@ from statemachines_reports.columns import (
     Segment,
     check_order,
     columns_of_run,
+    find_run_begin,
+    has_data,
     join_columns,
     open_trace,
     read_tables,
@@ -46,14 +48,12 @@ from statemachines_reports.judge import (
     Used,
     count_events,
     count_rows,
+    find_speakers,
     list_used_pairs,
     row_counts,
 )
-from statemachines_reports.protocol import Check, CheckVerdict, Joint
-from statemachines_reports.sealed_numbers import SealedNumbers
-from statemachines_reports.trace_footer import find_run_begin, has_data
-from statemachines_reports.trace_piece import TracePiece
-from statemachines_reports.trace_set import RunParameters, TraceSet
+from statemachines_reports.protocol import Check, CheckVerdict, Joint, SealedNumbers
+from statemachines_reports.trace_set import RunParameters, TracePiece, TraceSet
 
 T = TypeVar("T")
 
@@ -212,7 +212,7 @@ def summarize(judges: Judges, segment: Segment) -> RunSummary:
     joints = {key: JointSummary.of(joint, segment) for key, joint in _joints_of(judges)}
     needed = [check.rows(segment) for _, protocol, check in judges.checks if not protocol and not check.joints]
     needed += [report.rows(segment) for report in judges.reports.values()]
-    needed.append(judges.list_speakers(segment))
+    needed.append(find_speakers(segment.columns, judges.unlogged))
     totals = _add_up([*count_rows(segment), *row_counts(segment.columns)])
     pairs = _add_up(list_used_pairs(segment.steps, segment.lookup))
     rows = columns.select(np.unique(np.concatenate(needed)))

@@ -15,44 +15,149 @@ monitors said, coverage, faults.  A check of one's own is a function of a `Segme
 and `areas={"reports": "lock_service.reports:REPORTS"}` in its registration.  A segment is some whole runs, as columns
 of a trace: numbers are -1 and texts "" where a row says nothing.  It may hold runs of other protocols, so a check looks
 at rows of its own machines, or at events that nobody else has.
+
+SealedNumbers: a set of whole numbers as ranges; numbers of messages that are done with are mostly consecutive.
+
+TraceRoles: which rows of its traces are deliveries, acknowledgements and publications, as a protocol declares it.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 
 from statemachines import registry
 from statemachines.kernel import ConfigurationError, Protocol
-from statemachines_reports.columns import Columns, Segment
-from statemachines_reports.sealed_numbers import SealedNumbers
-from statemachines_reports.trace_roles import NO_ROLES, TraceRoles
+from statemachines_reports.columns import Columns
+from statemachines_reports.columns import Segment as Segment
 
-__all__ = [
-    "Amount",
-    "AmountRatio",
-    "Chart",
-    "Check",
-    "CheckVerdict",
-    "FaultColumns",
-    "Finding",
-    "Latency",
-    "Measure",
-    "PageDrawing",
-    "ReportProtocol",
-    "Section",
-    "Segment",
-    "Story",
-    "Tally",
-    "TraceRoles",
-    "verdict",
-]  # fmt: skip
+Key = TypeVar("Key")
+T = TypeVar("T")
+
+
+class SealedNumbers:
+    """`first` and `last` of each range, sorted; no two ranges touch."""
+
+    def __init__(self, first: np.ndarray, last: np.ndarray) -> None:
+        self.first = first
+        self.last = last
+
+    @classmethod
+    def of(cls, numbers: np.ndarray) -> SealedNumbers:
+        """Of these numbers."""
+        found = np.unique(numbers)
+        begins = np.append(True, np.diff(found) != 1)[: len(found)]
+        ends = np.append(begins[1:], True)[: len(found)]
+        return cls(found[begins], found[ends])
+
+    def has(self, numbers: np.ndarray) -> np.ndarray:
+        """Which of these are in the set."""
+        if not len(self.first):
+            return np.zeros(len(numbers), bool)
+        place = np.searchsorted(self.first, numbers, "right") - 1
+        return np.asarray((place >= 0) & (numbers <= self.last[np.maximum(place, 0)]))
+
+    def has_common(self, other: SealedNumbers) -> bool:
+        """Some number is in both sets."""
+        before = np.searchsorted(other.first, self.last, "right") - 1
+        if not len(other.first) or not len(self.first):
+            return False
+        return bool(((before >= 0) & (other.last[np.maximum(before, 0)] >= self.first)).any())
+
+    def join(self, other: SealedNumbers) -> SealedNumbers:
+        """Both sets, which have no number in common."""
+        order = np.argsort(np.concatenate((self.first, other.first)), kind="stable")
+        first = np.concatenate((self.first, other.first))[order]
+        last = np.concatenate((self.last, other.last))[order]
+        begins = np.append(True, first[1:] != last[:-1] + 1)[: len(first)]
+        return SealedNumbers(first[begins], last[np.append(begins[1:], True)[: len(first)]])
+
+
+Rows = tuple[tuple[str, str], ...]
+"""(kind, event) of rows: (("tell", "deliver"),)."""
+
+
+class Companion(msgspec.Struct, frozen=True):
+    """A row `of` this (kind, event) comes behind one of those that it `needs`, at its node and time, equal in
+    `columns`."""
+
+    of: tuple[str, str]
+    needs: Rows
+    columns: tuple[str, ...]
+
+
+class TraceRoles(msgspec.Struct, frozen=True):
+    """What neutral code must know of a protocol's traces.
+
+    An acknowledgement belongs to the deliveries of the same key, and of the same number or range.
+    """
+
+    deliveries: Rows = ()
+    """What the application gets."""
+    acknowledgements: Rows = ()
+    """What says that the application has dealt with a delivery."""
+    publications: Rows = ()
+    """What is published, reserved or stamped."""
+    number: tuple[str, ...] = ("first", "last")
+    """The columns that number a delivery in its stream."""
+    key: str = "key"
+    """The column that names the stream."""
+    stream_end: str = ""
+    """What stands in the key behind the name of the stream ("": the key is the name)."""
+    epoch: str = "term"
+    """The column of its epochs ("": it has none)."""
+    grant: str = "grant"
+    """The column of its grants ("": it has none)."""
+    repeats: tuple[str, ...] = ()
+    """Events that a machine may take twice at one time, with nothing between."""
+    partial_answers: tuple[str, ...] = ()
+    """Answers of services that do not end their request."""
+    serial: tuple[str, ...] = ()
+    """Requests that an instance makes only when all that it asked before is answered."""
+    forwarded: tuple[str, ...] = ()
+    """Events that a machine gives to its children when it takes another one."""
+    requests: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
+    """(requests, the answers to them): each request is answered once.  What is named nowhere belongs together."""
+    answers: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
+    """(requests, answers that only these have), beside answers that several requests may have."""
+    services: dict[str, tuple[str, ...]] = {}
+    """Service -> the requests that go to it, and nowhere else."""
+    companions: tuple[Companion, ...] = ()
+    """Rows that come with others."""
+    unsent: tuple[str, ...] = ()
+    """Messages of machines that their host may deal with itself, without a row that says that they were sent."""
+    unstepped: tuple[str, ...] = ()
+    """Messages and tells of an instance that come of no step of its machine."""
+    envelopes: tuple[str, ...] = ()
+    """Messages in which nodes send what their machines, or others, have to say."""
+    lies: tuple[str, ...] = ()
+    """Faults that have a node say what is not so."""
+    planned_faults: tuple[str, ...] = ()
+    """Faults that are counted, and come to nothing where their process dies of something else before."""
+    silent_losses: bool = False
+    """Connections break, and no row says what was on its way."""
+    left_out: dict[str, str] = {}
+    """Kinds of damage that make no trace of this protocol wrong, each with the reason."""
+
+
+NO_ROLES: Final = TraceRoles()
+
 
 Parameters = Mapping[str, Any]
 """The parameters of a run, as its line of the table of runs has them."""
+
+
+def find_setting(parameters: Parameters, *names: str) -> Any:
+    """What stands under these names, one within the other, in the parameters of a run; None: nothing does."""
+    found: Any = parameters
+    for name in names:
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
+
 
 Records = list[dict[str, Any]]
 Tables = dict[str, Records]
@@ -73,6 +178,38 @@ def verdict(columns: Columns, checked: int, rows: np.ndarray, describe: Callable
     return CheckVerdict(checked, columns["run"][rows], columns["seq"][rows], lambda place: describe(int(rows[place])))
 
 
+class MadeValues(dict[Key, T]):
+    """What `make` gives for each key that is asked for, made once."""
+
+    def __init__(self, make: Callable[[Key], T]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, key: Key) -> T:
+        made = self[key] = self._make(key)
+        return made
+
+
+class Findings:
+    """What several checks of a segment, which one reading of it judges together, have `looked` at and found `wrong`:
+    check -> row -> what, in words."""
+
+    def __init__(self) -> None:
+        self.wrong: defaultdict[str, dict[int, str]] = defaultdict(dict)
+        self.looked: Counter[str] = Counter()
+
+    def look(self, check: str, holds: bool, row: int, detail: str, count: int = 1) -> None:
+        """The check has looked at `count` things, of which this one must hold."""
+        self.looked[check] += count
+        if not holds:
+            self.wrong[check][row] = detail
+
+    def judge(self, columns: Columns, check: str) -> CheckVerdict:
+        """The verdict of one of the checks."""
+        wrong = self.wrong[check]
+        return verdict(columns, self.looked[check], np.array(sorted(wrong), np.int64), wrong.__getitem__)
+
+
 def always(parameters: Parameters) -> bool:
     """Every run promises it."""
     return True
@@ -84,6 +221,12 @@ class KeptRows(NamedTuple):
 
     open: np.ndarray
     context: np.ndarray
+
+
+def keep_nothing(segment: Segment) -> KeptRows:
+    """Each row is judged by itself."""
+    none = np.zeros(0, np.int64)
+    return KeptRows(none, none)
 
 
 def seal_nothing(segment: Segment) -> np.ndarray:
@@ -107,7 +250,7 @@ class Joint(NamedTuple):
     """
 
     judge: Callable[[Segment], CheckVerdict]
-    keep: Callable[[Segment], KeptRows]
+    keep: Callable[[Segment], KeptRows] = keep_nothing
     seal: Callable[[Segment], np.ndarray] = seal_nothing
     is_sealed: Callable[[Segment, SealedNumbers], bool] = can_forget
 
@@ -229,34 +372,13 @@ class Story(msgspec.Struct, frozen=True):
     title: str = "A finding about {key}"
 
 
-def find_nothing(segment: Segment) -> Iterable[msgspec.Struct]:
-    """Nothing is measured."""
+def find_nothing(*of: Any) -> tuple[()]:
+    """Nothing is measured, no log is missing, and the page has nothing of its own."""
     return ()
 
 
-def nobody(segment: Segment) -> Iterable[tuple[int, str]]:
-    """Every log is there."""
-    return ()
-
-
-def no_unit(parameters: Parameters) -> int | None:
-    """Nothing is known."""
-    return None
-
-
-def no_sections(tables: Tables) -> Iterable[Section]:
-    """No table of its own."""
-    return ()
-
-
-def no_pictures(columns: Columns, parameters: Parameters, seq: int | None) -> Iterable[PageDrawing]:
-    """No picture of its own."""
-    return ()
-
-
-def no_fault_columns(tables: Tables) -> FaultColumns | None:
-    """No more columns."""
-    return None
+def know_nothing(*of: Any) -> None:
+    """No unit is known, and no column of faults."""
 
 
 class ReportProtocol(msgspec.Struct, frozen=True):
@@ -278,16 +400,16 @@ class ReportProtocol(msgspec.Struct, frozen=True):
     ratios: tuple[AmountRatio, ...] = ()
     find: Callable[[Segment], Iterable[msgspec.Struct]] = find_nothing
     results: tuple[type[msgspec.Struct], ...] = ()
-    absent: Callable[[Segment], Iterable[tuple[int, str]]] = nobody
+    absent: Callable[[Segment], Iterable[tuple[int, str]]] = find_nothing
     unlogged: tuple[str, ...] = ()
     tables: dict[str, str] = {}
     short: tuple[str, ...] = ()
     """The own tables that are in `summary.json` too."""
-    unit_ns: Callable[[Parameters], int | None] = no_unit
+    unit_ns: Callable[[Parameters], int | None] = know_nothing
     unit: str = ""
-    sections: Callable[[Tables], Iterable[Section]] = no_sections
-    fault_columns: Callable[[Tables], FaultColumns | None] = no_fault_columns
-    pictures: Callable[[Columns, Parameters, int | None], Iterable[PageDrawing]] = no_pictures
+    sections: Callable[[Tables], Iterable[Section]] = find_nothing
+    fault_columns: Callable[[Tables], FaultColumns | None] = know_nothing
+    pictures: Callable[[Columns, Parameters, int | None], Iterable[PageDrawing]] = find_nothing
     """Drawings of the run that the page tells of: its columns and parameters, and the row it is about (None: none)."""
     charts: tuple[Chart, ...] = ()
     story: Story = Story()

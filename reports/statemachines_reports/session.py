@@ -15,8 +15,15 @@ from statemachines_reports.judge import Judges, RunPart
 from statemachines_reports.piece_judge import give_judges, judge_parts, judge_piece, make_judges
 from statemachines_reports.protocol import Records, Tables
 from statemachines_reports.tables import Results, make_tables, settings_of
-from statemachines_reports.trace_piece import ROWS_PER_TASK, Pieces, count_task_rows, piece_of, plan_jobs, table_of
-from statemachines_reports.trace_set import TraceSet
+from statemachines_reports.trace_set import (
+    ROWS_PER_TASK,
+    Pieces,
+    TraceSet,
+    count_task_rows,
+    piece_of,
+    plan_jobs,
+    table_of,
+)
 
 TYPES: Final = {pa.int64(): "bigint", pa.string(): "string", pa.bool_(): "boolean", pa.binary(): "binary"}
 

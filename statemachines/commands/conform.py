@@ -70,7 +70,7 @@ def conform(
     if not command and address is None:
         rule = "is missing; put -- and what starts the implementation behind the role, or test over the wire: --listen "
         raise ConfigurationError("COMMAND", "", f"{rule}or --connect")
-    from statemachines.testing.conformance import report, script_file
+    from statemachines.testing.conformance import report
     from statemachines.testing.conformance.campaign import Campaign, ConformanceOutcome
     from statemachines.testing.conformance.child_process import ChildProcess
     from statemachines.testing.conformance.role import role_of
@@ -89,7 +89,7 @@ def conform(
         )  # fmt: skip
         plan = conform_wire.WirePlan(role, script, save or OUT / f"{found.fsm.name}-wire.json", shrink)
         raise typer.Exit(conform_wire.run(found, options, argv, plan, json=json))
-    moves = None if script is None else script_file.load(script, found)
+    moves = None if script is None else report.load(script, found)
     begin_work()
     campaign = Campaign(found, lambda: ChildProcess(argv, patience))
     verdict = campaign.judge(runs, seed, tour=not no_tour) if moves is None else campaign.replay(moves)
@@ -97,7 +97,7 @@ def conform(
     if verdict.outcome is ConformanceOutcome.FAIL:
         path = save or script or OUT / f"{found.fsm.name}.jsonl"
         if path != script:
-            script_file.save(path, verdict.moves)
+            report.save(path, verdict.moves)
         if not json:
             print(f"  repeat    {report.repeat_of(role, path, argv)}")
     end_if(

@@ -15,12 +15,12 @@ from statemachines.input_file import read_toml
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
 from statemachines.plain_text import plain_json
-from statemachines.testing.conformance import wire_report
+from statemachines.testing.conformance import wire_verdict
 from statemachines.testing.conformance.campaign import ConformanceOutcome
 from statemachines.testing.conformance.role import ConformanceRole
-from statemachines.testing.conformance.wire_run import WireRun
-from statemachines.testing.conformance.wire_shrink import (
+from statemachines.testing.conformance.wire_run import (
     ShrunkRun,
+    WireRun,
     load_script,
     replay_script,
     save_script,
@@ -72,7 +72,7 @@ def run(role: ConformanceRole, options: WireOptions, command: tuple[str, ...], p
         shrunk = asyncio.run(shrink_run(role, options, command, verdict, plan.shrink_s))
         before, verdict, options = verdict, shrunk.verdict, shrunk.options
         told = describe_shrinking(before, shrunk)
-    print(plain_json(wire_report.json_of(verdict, role)) if json else wire_report.text_of(verdict, role))
+    print(plain_json(wire_verdict.json_of(verdict, role)) if json else wire_verdict.text_of(verdict, role))
     if not json and told:
         print(told)
     if verdict.outcome is ConformanceOutcome.FAIL and command and plan.script is None:

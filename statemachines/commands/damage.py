@@ -15,7 +15,7 @@ from statemachines.plain_text import plain_json, plain_line
 
 if TYPE_CHECKING:
     from statemachines_reports.damage.damage_kind import DamageTally
-    from statemachines_reports.damage.damage_trial import DamageTrial
+    from statemachines_reports.damage.damage_matrix import DamageTrial
 
 LIST = "list"
 """In place of a trace: say which kinds there are."""
@@ -68,7 +68,7 @@ def damage(
 def _damage_one(trace: Path, kind: str, seed: int, out: Path) -> str:
     """Where it is damaged, in words."""
     from statemachines.whole_file import check_folder
-    from statemachines_reports.damage.damaged_trace import write_damaged
+    from statemachines_reports.damage.damage_matrix import write_damaged
     from statemachines_reports.damage.log_damage import ACTS, damage_logs
 
     check_folder(out, "--out")
@@ -78,8 +78,7 @@ def _damage_one(trace: Path, kind: str, seed: int, out: Path) -> str:
 
 
 def _show_all(directory: Path, seeds: range, json: bool) -> None:
-    from statemachines_reports.damage.damage_matrix import ALL_KINDS, list_left_out, try_all
-    from statemachines_reports.damage.damage_trial import open_trial
+    from statemachines_reports.damage.damage_matrix import ALL_KINDS, list_left_out, open_trial, try_all
 
     with open_trial(directory) as trial, bar("kinds") as advance:
         found = []

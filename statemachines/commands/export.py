@@ -37,10 +37,7 @@ def export(
     OpenTelemetry spans as JSON lines.
     """
     from statemachines.whole_file import check_name, whole_file
-    from statemachines_reports.export.exported_run import Write, read_exported
-    from statemachines_reports.export.otlp import write_otlp
-    from statemachines_reports.export.perfetto import write_perfetto
-    from statemachines_reports.export.shiviz import write_shiviz
+    from statemachines_reports.export.exported_run import Write, read_exported, write_otlp, write_perfetto, write_shiviz
 
     writers: dict[ExportFormat, Write] = {
         ExportFormat.PERFETTO: write_perfetto, ExportFormat.SHIVIZ: write_shiviz, ExportFormat.OTLP: write_otlp,

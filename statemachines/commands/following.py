@@ -15,7 +15,7 @@ from statemachines.plain_text import plain_json, plain_line
 from statemachines.spark.spark_settings import SparkSettings
 
 if TYPE_CHECKING:
-    from statemachines_reports.follow.batch_ledger import FileBatch
+    from statemachines_reports.follow.log_piece import FileBatch
     from statemachines_reports.pipeline import Analysis
 
 

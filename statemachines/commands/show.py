@@ -68,7 +68,7 @@ def show(
 def _write_page(path: Path, machine: str) -> None:
     from statemachines import catalogue
     from statemachines.step_page import write_step_page
-    from statemachines_reports.machine_page import make_page
+    from statemachines_reports.draw_machine import make_page
 
     if not machine:
         raise typer.BadParameter("a page needs a MACHINE; `gapless show` lists them")

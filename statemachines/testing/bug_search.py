@@ -3,25 +3,35 @@
 No method knows which bug it looks for: exploration of the protocol's small systems, one after the other, the same for
 every bug; simulation of its scenarios under one seed after the other; Hypothesis over whole groups, or over the closed
 systems where the protocol has no groups; and real processes that are killed, where the protocol has a harness for them.
+
+Fixed draws: what Hypothesis draws under a seed, whatever else the process has loaded.
+
+Hypothesis (since 6.131) now and then draws a constant that it has read in the source of a local module that is loaded.
+So `derandomize` and `seed` alone do not give the same run everywhere: in a suite the draws change with the tests that
+ran before, and with the worker.  A search that must find something, or a count that must be reached, runs in here.
+
+There is no setting for it; what is replaced is named here and nowhere else, and a test sees that it is the right thing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from itertools import count
 from resource import RUSAGE_CHILDREN, getrusage
 from time import process_time
 from typing import Any, Final
+from unittest.mock import patch
 
 import msgspec
 from hypothesis import Phase, seed, settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from statemachines import registry
 from statemachines.kernel import ConfigurationError
-from statemachines.testing.fixed_draws import fix_draws
-from statemachines.testing.property_broken import PropertyBroken
+from statemachines.testing.closed_run import PropertyBroken
 from statemachines.testing.protocol import testing_of
 from statemachines.testing.system_test import CLOSED, SystemTest
 from statemachines_sim.scenario import find_scenario, list_shipped_with
@@ -30,6 +40,24 @@ from statemachines_spec.bug import Bug, plant_bug
 from statemachines_spec.directed_system import explore_directed
 from statemachines_spec.explorer.shift import TellsTime
 from statemachines_spec.protocol import of_protocol
+
+NO_CONSTANTS = Constants()
+
+
+@contextmanager
+def fix_draws() -> Iterator[None]:
+    """In the block, draws rest on the strategies and the seed alone; blocks may be nested."""
+    with patch.object(providers, "_get_local_constants", lambda: NO_CONSTANTS):
+        _forget()  # what may be drawn is remembered by the bounds of a draw, and not by where constants came from
+        try:
+            yield
+        finally:
+            _forget()
+
+
+def _forget() -> None:
+    providers.CONSTANTS_CACHE.cache.clear()
+
 
 EXAMPLES: Final = 10
 """Runs under one seed of Hypothesis."""

@@ -30,9 +30,9 @@ from statemachines.testing.closed_run import (
     ClosedRun,
     MessageFate,
     SharedSystem,
+    broken_type,
     tell_story,
 )
-from statemachines.testing.property_broken import broken_type
 from statemachines_spec.explorer.actor import Envelope
 from statemachines_spec.explorer.system import System
 

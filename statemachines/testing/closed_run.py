@@ -2,13 +2,16 @@
 
 The moves are those of the explorer (`statemachines_spec.explorer.moves`): whatever can happen in a state, with its
 bounds, budgets and deadline orders.  So whatever a run comes to, an exploration of the same system has seen.
+
+PropertyBroken: what tests of whole systems raise, whichever way they drive them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from functools import cache
+from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
@@ -23,6 +26,19 @@ from statemachines_spec.explorer.moves import Kind, Moves, State, mix_edge
 from statemachines_spec.explorer.path import ExploredPath, ScriptLine, follow
 from statemachines_spec.explorer.property import NO_ERROR, Always
 from statemachines_spec.explorer.system import System
+
+
+class PropertyBroken(AssertionError):
+    """A property does not hold; each has a type of its own, so that none is shrunk to another.  `what` names it."""
+
+    what: ClassVar[str] = ""
+
+
+@cache
+def broken_type(name: str) -> type[PropertyBroken]:
+    """The error for one property."""
+    return type("PropertyBroken", (PropertyBroken,), {"what": name, "__module__": PropertyBroken.__module__})
+
 
 STATES_KEPT: Final = 20_000
 """What can happen is remembered for so many states."""

@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from statemachines.kernel import ConfigurationError
 
@@ -60,6 +60,8 @@ class FaultProxy:
     """`target`: where connections go on to (may be changed: it holds for new ones); `listen`: port 0 for any; `faults`
     counts what was done, by name; `forwarded` counts bytes by direction."""
 
+    held_max: int = CHUNKS_MAX
+
     def __init__(self, target: Address, *, listen: Address = ("127.0.0.1", 0), seed: int = 0) -> None:
         self.target = target
         self.faults: Counter[str] = Counter()
@@ -70,7 +72,7 @@ class FaultProxy:
         self._number = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def __aenter__(self) -> FaultProxy:
+    async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self.ways = {UP: ProxyDirection(), DOWN: ProxyDirection()}
@@ -101,19 +103,11 @@ class FaultProxy:
 
     def delay(self, way: str, ms: float, jitter_ms: float = 0.0) -> None:
         """Every chunk waits `ms`, and up to `jitter_ms` more; 0: no longer."""
-
-        def act(one: ProxyDirection) -> None:
-            one.delay_ms, one.jitter_ms = ms, jitter_ms
-
-        self._do("delay", way, act)
+        self._set("delay", way, delay_ms=ms, jitter_ms=jitter_ms)
 
     def throttle(self, way: str, bytes_per_s: int) -> None:
         """No more than that goes on; 0: no limit."""
-
-        def act(one: ProxyDirection) -> None:
-            one.bytes_per_s = bytes_per_s
-
-        self._do("throttle", way, act)
+        self._set("throttle", way, bytes_per_s=bytes_per_s)
 
     def block(self, way: str = BOTH) -> None:
         """A partition, one way or both: nothing goes on, not even the end of a connection; new ones wait."""
@@ -125,11 +119,7 @@ class FaultProxy:
 
     def cut_after(self, way: str, byte_count: int) -> None:
         """Cut the connection on which the next `byte_count` bytes have gone on: in the middle of a frame, say."""
-
-        def act(one: ProxyDirection) -> None:
-            one.cut_after = byte_count
-
-        self._do("cut_after", way, act)
+        self._set("cut_after", way, cut_after=byte_count)
 
     def corrupt(self, way: str, byte_count: int = 1) -> None:
         """Change that many of the next bytes, as no TCP does and a bad peer may."""
@@ -158,6 +148,9 @@ class FaultProxy:
             one.open.set()
 
         self._do("heal", BOTH, act)
+
+    def _set(self, name: str, way: str, **values: float) -> None:
+        self._do(name, way, lambda one: vars(one).update(values))
 
     def _do(self, name: str, way: str, act: Callable[[ProxyDirection], None]) -> None:
         if way not in WAYS:
@@ -207,6 +200,10 @@ class FaultProxy:
     def number(self) -> int:
         """Of the newest connection, from 1."""
         return self._number
+
+    async def read(self, reader: asyncio.StreamReader) -> bytes:
+        """The next chunk of a connection; none at its end."""
+        return await reader.read(CHUNK_MAX)
 
     def spoilt(self, way: ProxyDirection, data: bytes) -> bytes:
         """With some bytes changed, if that was asked for."""
@@ -263,7 +260,7 @@ class ProxyLink:
 
     async def _pump(self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Read as long as there is room, and send each chunk when its time has come."""
-        held: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(CHUNKS_MAX)
+        held: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(self._proxy.held_max)
         reading = asyncio.create_task(self._take_in(name, reader, held))
         try:
             await self._send_on(name, writer, held)
@@ -279,8 +276,8 @@ class ProxyLink:
         data = b"-"
         while data:
             try:
-                data = await reader.read(CHUNK_MAX)
-            except ConnectionError:
+                data = await proxy.read(reader)
+            except (ConnectionError, EOFError):
                 data = b""
             await held.put((loop.time() + proxy.pause_s(proxy.ways[name]), data))
 

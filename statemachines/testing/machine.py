@@ -37,8 +37,8 @@ from statemachines.kernel import (
     Tell,
 )
 from statemachines.testing import strategies
-from statemachines.testing.pool import Pool
 from statemachines.testing.protocol import Environment, Legal, Move, Values, environment_of
+from statemachines.testing.struct_values import Pool
 from statemachines.timer_registry import check_timers
 
 SHIFT_NS = 10**18

@@ -28,9 +28,8 @@ from hypothesis.strategies._internal import types  # the one place to be asked f
 from msgspec import inspect
 
 from statemachines.kernel import Answer, Call, ConfigurationError, Event, Fifo, Fsm, Map, Message, Request, TimerFired
-from statemachines.testing.pool import EMPTY, Pool
 from statemachines.testing.protocol import Values, home_of
-from statemachines.testing.struct_values import ValueDrawing, ValueRefused, type_of
+from statemachines.testing.struct_values import EMPTY, Pool, ValueDrawing, ValueRefused, type_of
 
 S = TypeVar("S", bound=msgspec.Struct)
 Draw = Callable[[st.SearchStrategy[Any]], Any]

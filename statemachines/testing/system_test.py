@@ -44,12 +44,12 @@ from statemachines.testing.closed_run import (
     MessageFate,
     Pair,
     SharedSystem,
+    broken_type,
     pair_digest,
     shorten,
     tell_story,
 )
-from statemachines.testing.property_broken import PropertyBroken as PropertyBroken
-from statemachines.testing.property_broken import broken_type
+from statemachines.testing.closed_run import PropertyBroken as PropertyBroken
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.entry_tables import CUT, WAITS
 from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore

@@ -13,8 +13,7 @@ from long_cases import mark_long
 
 from statemachines.cursor_recovery.memory import FREE, token
 from statemachines.drivers.cursor_recovery import CircularQueue
-from statemachines.testing.cursor_recovery.crash_judge import Evidence, HeldBlock, ReadMessage, judge, messages_in
-from statemachines.testing.cursor_recovery.crash_plan import Plan
+from statemachines.testing.cursor_recovery.crash_judge import Evidence, HeldBlock, Plan, ReadMessage, judge, messages_in
 from statemachines.testing.cursor_recovery.crash_run import check_that_cursors_become_free, run_seed
 
 AT_ONCE = 4

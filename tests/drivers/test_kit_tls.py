@@ -10,9 +10,8 @@ from certificates import Authority
 from statemachines.drivers.credentials import Credentials
 from statemachines.testing.conformance.campaign import ConformanceOutcome
 from statemachines.testing.conformance.role import role_of
-from statemachines.testing.conformance.wire_report import text_of
 from statemachines.testing.conformance.wire_run import WireRun
-from statemachines.testing.conformance.wire_verdict import WireOptions
+from statemachines.testing.conformance.wire_verdict import WireOptions, text_of
 
 BORROWER, LEADER = role_of("shared_subscriptions/borrower"), role_of("shared_subscriptions/leader")
 ME = "peer-1~1/1"

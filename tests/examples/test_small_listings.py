@@ -16,9 +16,9 @@ from statemachines.shared_subscriptions.borrower import BORROWER, CONNECTING, Bo
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.member import ExpiryTimer
 from statemachines.shared_subscriptions.message import Grant
-from statemachines.testing.pool import Pool
 from statemachines.testing.process_harness import free_port
 from statemachines.testing.strategies import of
+from statemachines.testing.struct_values import Pool
 from statemachines_spec import Eventually, FsmActor, Network, System
 from statemachines_spec.explorer.fsm_actor import RUNNING
 from statemachines_spec.explorer.system import Budget, Due

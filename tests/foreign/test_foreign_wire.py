@@ -14,10 +14,8 @@ from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.testing.conformance.campaign import ConformanceOutcome
 from statemachines.testing.conformance.role import role_of
-from statemachines.testing.conformance.wire_report import text_of
-from statemachines.testing.conformance.wire_run import WireRun
-from statemachines.testing.conformance.wire_shrink import load_script, save_script, shrink_run
-from statemachines.testing.conformance.wire_verdict import WireOptions
+from statemachines.testing.conformance.wire_run import WireRun, load_script, save_script, shrink_run
+from statemachines.testing.conformance.wire_verdict import WireOptions, text_of
 
 ROLE = role_of("shared_subscriptions/borrower")
 PASS_S, BUG_S = 3.0, 45.0

@@ -11,7 +11,7 @@ from node_mistakes import NODES, judge_node
 
 from statemachines.testing.conformance.campaign import ConformanceOutcome
 from statemachines.testing.conformance.role import role_of
-from statemachines.testing.conformance.wire_report import text_of
+from statemachines.testing.conformance.wire_verdict import text_of
 
 TESTED = {
     "a stream is handed over before the lease of its owner has ended",

@@ -9,7 +9,8 @@ from short_trace import write_rows, write_run
 from statemachines import registry
 from statemachines_reports.columns import Segment, read_columns
 from statemachines_reports.judge import Judges
-from statemachines_reports.missed_samples.stream import HeldNumbers, NumberRange, SampleStream
+from statemachines_reports.missed_samples.report import HeldNumbers, NumberRange, SampleStream
+from statemachines_reports.protocol import Findings
 from statemachines_sim.fault import Fault
 from statemachines_sim.missed_samples.section import Beats, SampleSection
 from statemachines_sim.scenario import Phases, Scenario
@@ -175,13 +176,14 @@ def test_what_comes_in_pieces_is_held_once():
 
 
 def test_what_was_never_heard_of_is_not_reported():
-    stream = SampleStream("s", 10)
+    findings = Findings()
+    stream = SampleStream("s", 10, findings)
     stream.step(1, "sample", 0, 0)
     stream.tell_range(2, "deliver", 0, 0)
     stream.step(3, "query_ended", -1, -1)
     stream.tell_range(4, "missed", 1, 1)
     stream.end()
-    assert [one.check for one in stream.wrong] == ["given_up"]
+    assert [(check, list(rows)) for check, rows in findings.wrong.items()] == [("given_up", [4])]
     assert stream.holes == []
 
 

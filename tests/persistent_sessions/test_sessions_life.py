@@ -6,7 +6,7 @@ from statemachines.kernel import Ask, Node
 from statemachines.persistent_sessions.life_record import Attach, Connect, Disconnect, LifeRecord
 from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.session_life import SESSION_LIFE
-from statemachines.testing.persistent_sessions.one_client import ClientTables, OneClient
+from statemachines.testing.persistent_sessions.garbage import ClientTables, OneClient
 
 EMPTY = ClientTables(lock="", session="", live="")
 

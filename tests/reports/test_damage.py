@@ -6,8 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from statemachines import cli
-from statemachines_reports.damage.damage_matrix import BY_NAME, count_cells, try_all
-from statemachines_reports.damage.damage_trial import open_trial
+from statemachines_reports.damage.damage_matrix import BY_NAME, count_cells, open_trial, try_all
 from statemachines_sim.campaign import campaign
 from statemachines_sim.override import override
 from statemachines_sim.scenario import find_scenario

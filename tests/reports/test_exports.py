@@ -7,8 +7,7 @@ import json
 import pytest
 
 from statemachines import cli
-from statemachines_reports.export.exported_run import read_exported
-from statemachines_reports.export.perfetto import write_perfetto
+from statemachines_reports.export.exported_run import read_exported, write_perfetto
 from statemachines_sim.campaign import campaign
 from statemachines_sim.scenario import find_scenario
 

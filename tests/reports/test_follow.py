@@ -25,7 +25,6 @@ from statemachines.trace import COLUMNS, list_fingerprints, step_rows
 from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines.trace.log_segments import LogSegments, end_run, list_logs
 from statemachines.trace.parquet import TraceWriter
-from statemachines_reports.follow.batch_ledger import BatchLedger, FileBatch, LifeState
 from statemachines_reports.follow.folder_follower import (
     FILES_PER_BATCH,
     BatchSink,
@@ -34,7 +33,7 @@ from statemachines_reports.follow.folder_follower import (
     count_wrong,
     follow,
 )
-from statemachines_reports.follow.log_piece import LogPiece, judge_piece
+from statemachines_reports.follow.log_piece import BatchLedger, FileBatch, LifeState, LogPiece, judge_piece
 from statemachines_reports.lookup import Lookup
 from statemachines_reports.pipeline import analyze
 from statemachines_reports.session import Session

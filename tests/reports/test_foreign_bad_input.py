@@ -9,7 +9,7 @@ from foreign_logs import DELIVERIES, consumed, mapping, row, write_logs
 
 from statemachines.cli import run
 from statemachines.kernel import ConfigurationError
-from statemachines_reports.foreign_log import judge_files, text_blocks
+from statemachines_reports.foreign_log import judge_files, log_file
 from statemachines_reports.foreign_log.log_mapping import parse_mapping, read_template
 
 MACHINE = {"level": "events", "machine": "shop:make_order", "columns": {"event": "what", "instance": "order"}}
@@ -150,8 +150,8 @@ def test_a_wrong_log_is_named_with_its_line_and_mend(tmp_path, name):
 
 
 def test_a_line_without_end_is_not_read_into_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(text_blocks, "LINE_MAX", 1_000)
-    monkeypatch.setattr(text_blocks, "BLOCK", 300)
+    monkeypatch.setattr(log_file, "LINE_MAX", 1_000)
+    monkeypatch.setattr(log_file, "BLOCK", 300)
     path = tmp_path / "log.ndjson"
     path.write_text(f"{LINE}\n" * 50 + "{" * 5_000)
     with pytest.raises(ConfigurationError, match="line 51 is longer than 1000 bytes; is it a log of lines"):

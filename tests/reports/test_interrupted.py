@@ -10,7 +10,7 @@ from msgspec import json
 from statemachines import cli
 from statemachines.commands.exits import Exit
 from statemachines.trace.parquet import TraceWriter
-from statemachines_reports import local_engine, session
+from statemachines_reports import pipeline, session
 from statemachines_reports.piece_judge import judge_piece
 from statemachines_reports.pipeline import analyze, analyze_all
 from statemachines_reports.session import Session
@@ -46,7 +46,7 @@ def stop_at(monkeypatch, number):
             raise KeyboardInterrupt
         return judge_piece(judges, piece, waived)
 
-    monkeypatch.setattr(local_engine, "judge_piece", judge)
+    monkeypatch.setattr(pipeline, "judge_piece", judge)
 
 
 def gapless(capsys, *arguments):

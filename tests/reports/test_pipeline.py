@@ -21,14 +21,13 @@ from statemachines.kernel import GaplessError
 from statemachines.spark import spark_session
 from statemachines.spark.spark_settings import SparkSettings
 from statemachines.trace.parquet import TraceWriter
-from statemachines_reports import session, trace_footer
+from statemachines_reports import columns, session
 from statemachines_reports.foreign_log import judge_files
 from statemachines_reports.foreign_log.log_mapping import parse_mapping
 from statemachines_reports.judge import NEUTRAL_CHECKS
 from statemachines_reports.page import part_of, write_page
 from statemachines_reports.pipeline import analyze
-from statemachines_reports.trace_piece import plan_jobs
-from statemachines_reports.trace_set import TraceSet
+from statemachines_reports.trace_set import TraceSet, plan_jobs
 from statemachines_sim.campaign import campaign, run_row
 from statemachines_sim.override import override
 from statemachines_sim.scenario import find_scenario
@@ -58,7 +57,7 @@ def simulated(spark_kept, tmp_path_factory):
     for path in directory.glob("trace-*"):
         pq.write_table(pq.read_table(path), path, row_group_size=500)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trace_footer, "SMALL", 0)
+        patch.setattr(columns, "SMALL", 0)
         patch.setattr(session, "count_task_rows", lambda *_: 2_500)
         tasks = [task for job in plan_jobs(TraceSet(directory, out), 2_500) for task in job]
         assert len([task for task in tasks if task[0].begins_amid]) > 4

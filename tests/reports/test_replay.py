@@ -13,8 +13,8 @@ from statemachines import registry
 from statemachines.trace import COLUMNS
 from statemachines.trace.parquet import SCHEMA, TEXTS, TraceWriter
 from statemachines_reports.columns import Columns, Segment, read_run
+from statemachines_reports.damage.damage_kind import DamagedRun
 from statemachines_reports.damage.damage_matrix import KINDS
-from statemachines_reports.damage.damaged_run import DamagedRun
 from statemachines_reports.judge import Judges
 from statemachines_sim.campaign import run_row
 from statemachines_sim.scenario import find_scenario

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from statemachines_reports.draw_histogram import format_ns
-from statemachines_reports.run_story import NO_FAULT, DeliveredRange, FaultMark, _repeated
+from statemachines_reports.draw_timeline import NO_FAULT, DeliveredRange, FaultMark, _repeated
 from statemachines_sim.override import override
 from statemachines_sim.scenario import find_scenario
 from statemachines_sim.world import World

@@ -17,8 +17,7 @@ from statemachines.whole_file import store_path
 from statemachines_reports.judge import Judges
 from statemachines_reports.piece_judge import give_judges
 from statemachines_reports.session import judge_units
-from statemachines_reports.trace_piece import cut_file, piece_of, table_of
-from statemachines_reports.trace_set import TraceSet
+from statemachines_reports.trace_set import TraceSet, cut_file, piece_of, table_of
 from statemachines_sim import campaign as campaigns
 from statemachines_sim.campaign import campaign
 from statemachines_sim.scenario import find_scenario

@@ -20,7 +20,7 @@ from statemachines.spark.spark_link import ConnectLink, set_value
 from statemachines.spark.spark_session import SharedSpark
 from statemachines.spark.spark_settings import NO_SETTINGS, SparkSettings, is_local, read_settings
 from statemachines_reports.pipeline import LOCAL, SPARK, SPARK_ROWS, choose_engine
-from statemachines_reports.trace_piece import count_task_rows
+from statemachines_reports.trace_set import count_task_rows
 
 
 def refuse_nothing(batches, given):

@@ -14,15 +14,14 @@ from msgspec.structs import replace
 
 from statemachines.kernel import ConfigurationError
 from statemachines.trace.parquet import DELTA, TEXTS
+from statemachines_reports import columns, piece_judge, pipeline
 from statemachines_reports import columns as columns_module
-from statemachines_reports import local_engine, piece_judge, trace_footer
 from statemachines_reports.columns import Segment, columns_of_run, read_columns
 from statemachines_reports.judge import Judges
-from statemachines_reports.local_engine import duckdb_tables, join_results
 from statemachines_reports.piece_judge import finish, judge_piece, merge, summarize
+from statemachines_reports.pipeline import duckdb_tables, join_results
 from statemachines_reports.tables import Results
-from statemachines_reports.trace_piece import TracePiece
-from statemachines_reports.trace_set import RunParameters, TraceSet
+from statemachines_reports.trace_set import RunParameters, TracePiece, TraceSet
 from statemachines_sim.campaign import campaign
 from statemachines_sim.override import override
 from statemachines_sim.scenario import find_scenario
@@ -207,7 +206,7 @@ def test_a_long_run_is_judged_by_parts_in_one_process_and_in_several(quiet, monk
     whole = judge_whole(quiet)
     read = []
     for module, name, value in (
-        (trace_footer, "SMALL", 0),
+        (columns, "SMALL", 0),
         (columns_module, "SEGMENT", 500),
         (piece_judge, "SEGMENT", 500),
     ):
@@ -216,10 +215,10 @@ def test_a_long_run_is_judged_by_parts_in_one_process_and_in_several(quiet, monk
     assert judge_whole(quiet) == whole
     assert len(read) > quiet.rows // 500 // 2
     cut = TraceSet(quiet.files[0].parent, quiet.files[0].parent / "out")
-    monkeypatch.setattr(local_engine, "PARALLEL_ROWS", 0)
-    monkeypatch.setattr(local_engine, "count_task_rows", lambda *_: 2_500)
-    monkeypatch.setattr(local_engine.os, "cpu_count", lambda: 2)
-    assert len([piece for piece in local_engine.list_pieces(cut, 2) if piece.begins_amid]) > 2
+    monkeypatch.setattr(pipeline, "PARALLEL_ROWS", 0)
+    monkeypatch.setattr(pipeline, "count_task_rows", lambda *_: 2_500)
+    monkeypatch.setattr(pipeline.os, "cpu_count", lambda: 2)
+    assert len([piece for piece in pipeline.list_pieces(cut, 2) if piece.begins_amid]) > 2
     assert judge_whole(cut) == whole
 
 

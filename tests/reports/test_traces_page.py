@@ -15,7 +15,7 @@ from statemachines.cli import run
 from statemachines.trace.row import TRACE
 from statemachines_reports import read_result, read_runs, read_trace
 from statemachines_reports.judge import Judges
-from statemachines_reports.local_engine import MACROS
+from statemachines_reports.pipeline import MACROS
 from statemachines_reports.session import Session
 from statemachines_reports.tables import Results, make_tables
 

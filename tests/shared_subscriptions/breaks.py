@@ -79,7 +79,7 @@ def after_the_end_of_nothing(stack):
 
 def from_anybody(stack):
     """Over the wire any party speaks for any other."""
-    from statemachines.testing.conformance.wire_peer import WirePeer
+    from statemachines.testing.conformance.wire_nodes import WirePeer
 
     swap(WirePeer, "_check_parties", lambda self, packet: None)(stack)
 

@@ -12,7 +12,7 @@ from toy_system import never_takes, toy
 
 from statemachines import catalogue, cli
 from statemachines.step_page import BEYOND, NOWHERE, write_step_page
-from statemachines_reports.machine_page import make_page as machine_page
+from statemachines_reports.draw_machine import make_page as machine_page
 from statemachines_spec import explore
 from statemachines_spec.state_page import make_page
 

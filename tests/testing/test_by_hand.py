@@ -11,7 +11,7 @@ import pytest
 from statemachines.kernel import ConfigurationError
 from statemachines.testing import by_hand
 from statemachines.testing.by_hand import ByHand, delay, drop
-from statemachines.testing.property_broken import PropertyBroken
+from statemachines.testing.closed_run import PropertyBroken
 from statemachines.testing.system_test import SystemTest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "spec"))

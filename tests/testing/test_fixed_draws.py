@@ -11,7 +11,7 @@ PROGRAM = """
 import sys
 from contextlib import nullcontext
 from hypothesis import HealthCheck, given, settings, strategies as st
-from statemachines.testing.fixed_draws import fix_draws
+from statemachines.testing.bug_search import fix_draws
 
 @settings(max_examples=200, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.text(max_size=20), st.integers(), st.floats())

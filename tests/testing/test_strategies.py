@@ -18,9 +18,9 @@ from statemachines import registry
 from statemachines.catalogue import machine, names
 from statemachines.kernel import ConfigurationError, Fifo, Map, Message, Node, TimerFired
 from statemachines.kernel.pmap import dec_hook, enc_hook
-from statemachines.testing.pool import Pool
 from statemachines.testing.protocol import Values
 from statemachines.testing.strategies import BASES, events, of, register, starting
+from statemachines.testing.struct_values import Pool
 
 FEW = settings(max_examples=4)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from statemachines.commands.simulation import simulate
 from statemachines_reports import draw_sequence
-from statemachines_reports.shared_subscriptions.page import STORY
+from statemachines_reports.shared_subscriptions.recovery import STORY
 
 SEED = 7
 SCENARIO = """

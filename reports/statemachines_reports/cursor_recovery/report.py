@@ -5,6 +5,8 @@ Ring: what the data area of a queue held at one row of its trace, and who had wh
 Drawing of a ring: the data area as a circle, its blocks as arcs, the heads as hands, as SVG.
 
 Page: what the page shows of cursor recovery besides what it shows of any protocol.
+
+Deaths: in which state of which operation a process died, what became of its block, and when its cursor was free.
 """
 
 from __future__ import annotations
@@ -18,17 +20,34 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from statemachines_reports.columns import Columns
-from statemachines_reports.cursor_recovery.cursors import judge_exclusive
-from statemachines_reports.cursor_recovery.deaths import DEATHS, Death, find_deaths
-from statemachines_reports.cursor_recovery.messages import judge_acknowledged, judge_contents, judge_deliveries
-from statemachines_reports.cursor_recovery.operations import FREE, READER, WRITER, tells_of
-from statemachines_reports.cursor_recovery.positions import find_absent, judge_distance, judge_passed, judge_reserved
-from statemachines_reports.cursor_recovery.requests import judge_requests
-from statemachines_reports.cursor_recovery.words import find_unwritten, judge_words
+from statemachines_reports.cursor_recovery.operations import (
+    DELIVERED,
+    FREE,
+    READER,
+    WRITER,
+    Holds,
+    PositionRanges,
+    find_absent,
+    find_consumed_ranges,
+    find_ended_rows,
+    find_in_plan,
+    find_reserved_ranges,
+    judge_acknowledged,
+    judge_contents,
+    judge_deliveries,
+    judge_distance,
+    judge_exclusive,
+    judge_passed,
+    judge_reserved,
+    operations_of,
+    tells_of,
+)
+from statemachines_reports.cursor_recovery.words import find_unwritten, judge_requests, judge_words
 from statemachines_reports.draw_histogram import format_ns
 from statemachines_reports.protocol import (
     Amount,
     Check,
+    Latency,
     Measure,
     PageDrawing,
     Parameters,
@@ -38,8 +57,133 @@ from statemachines_reports.protocol import (
     Story,
     Tables,
     Tally,
+    TraceRoles,
 )
-from statemachines_reports.trace_roles import TraceRoles
+
+DEATHS = ("crash", "cut", "kill", "lost_disk")
+
+
+class Death(msgspec.Struct, frozen=True):
+    """One process that died within an operation: the machine, the state (the access it was about to make), and what
+    became of its block: `nothing` (none was reserved or taken), `delivered`, `skipped`, `lost`, or `unread` so far."""
+
+    run: int
+    machine: str
+    state: str
+    outcome: str
+
+
+def find_deaths(segment: Segment) -> Iterator[msgspec.Struct]:
+    """Every death, and how long the cursor of the dead stayed taken."""
+    columns, operations = segment.columns, operations_of(segment.columns)
+    if not len(operations.row):
+        return
+    faults, fates, holds = _faults(columns), Fates(segment), Holds(segment)
+    held = {int(operations.group[at]): place for place, at in enumerate(holds.operation.tolist())}
+    freed = _freed(segment)
+    last = np.flatnonzero(operations.last)
+    steps = np.where(operations.is_ask[last], last - 1, last)
+    for place in np.flatnonzero(_is_open(segment, last)):
+        row, group = int(operations.row[steps[place]]), int(operations.group[last[place]])
+        run = int(columns["run"][row])
+        fault = _first_after(faults.get((run, int(columns["node"][row]))), row)
+        if fault is None:
+            continue  # it was amid an operation when the run ended
+        yield Death(run, columns.text("machine", row), columns.text("dest", row), fates.of(group))
+        hold = held.get(group)
+        if hold is None:
+            continue
+        free = _first_after(freed.get((run, int(holds.cursor[hold]))), fault)
+        if free is not None:
+            waited_ns = int(columns["t_ns"][free] - columns["t_ns"][fault])
+            yield Latency("reclaim", run, max(waited_ns, 0), columns.text("event", fault))
+
+
+def _is_open(segment: Segment, last: np.ndarray) -> np.ndarray:
+    """Which operations had not ended when their last row was made."""
+    columns, operations = segment.columns, operations_of(segment.columns)
+    done = tells_of(columns, "write_done", "read_done")
+    return ~np.isin(operations.group[last], columns.groups("instance", done))
+
+
+def _faults(columns: Columns) -> dict[tuple[int, int], np.ndarray]:
+    """(run, node) -> the rows in which it died."""
+    rows = columns.rows_of("fault", event=DEATHS)
+    return _grouped(columns["run"][rows], columns["node"][rows], rows)
+
+
+def _freed(segment: Segment) -> dict[tuple[int, int], np.ndarray]:
+    """(run, cursor) -> the rows that learn that it was freed."""
+    columns, operations = segment.columns, operations_of(segment.columns)
+    swaps = operations.swaps(*operations.cursors)
+    swaps = swaps[(columns["last"][operations.row[swaps]] == FREE) & (operations.read_swap_answers(swaps) == 1)]
+    asked = operations.row[swaps]
+    return _grouped(columns["run"][asked], columns["key"][asked], operations.row[swaps + 1])
+
+
+def _grouped(run: np.ndarray, code: np.ndarray, rows: np.ndarray) -> dict[tuple[int, int], np.ndarray]:
+    found: dict[tuple[int, int], list[int]] = {}
+    for key, row in zip(zip(run.tolist(), code.tolist(), strict=True), rows.tolist(), strict=True):
+        found.setdefault(key, []).append(row)
+    return {key: np.sort(np.array(some)) for key, some in found.items()}
+
+
+def _first_after(rows: np.ndarray | None, row: int) -> int | None:
+    if rows is None:
+        return None
+    place = int(np.searchsorted(rows, row, "right"))
+    return int(rows[place]) if place < len(rows) else None
+
+
+class Fates:
+    """What became of the block of each operation, by its number among the operations."""
+
+    def __init__(self, segment: Segment) -> None:
+        columns = segment.columns
+        came = find_ended_rows(columns, "read_done", DELIVERED)
+        delivered = set(zip(columns["run"][came].tolist(), columns["first"][came].tolist(), strict=True))
+        blocks, over = find_reserved_ranges(segment), find_consumed_ranges(segment)
+        skips = columns.is_one_of("event", ("skipped",), over.row)
+        self._of = dict.fromkeys(_groups(columns, blocks), "unread")
+        self._blocks = {
+            (run, first): group
+            for group, run, first in zip(
+                _groups(columns, blocks), blocks.run.tolist(), blocks.first.tolist(), strict=True
+            )
+        }
+        for place, group in zip(self._blocks, self._blocks.values(), strict=True):
+            if place in delivered:
+                self._of[group] = "delivered"
+        self._lose(columns, over.only(~skips), delivered)
+        self._skip(blocks, over.only(skips))
+
+    def of(self, group: int) -> str:
+        """Of an operation that died."""
+        return self._of.get(group, "nothing")
+
+    def _lose(self, columns: Columns, taken: PositionRanges, delivered: set[tuple[int, int]]) -> None:
+        """A block that was taken and never came: for who wrote it, and who took it."""
+        for group, run, first in zip(_groups(columns, taken), taken.run.tolist(), taken.first.tolist(), strict=True):
+            if (run, first) not in delivered:
+                self._of[group] = "lost"
+                if (run, first) in self._blocks:
+                    self._of[self._blocks[run, first]] = "lost"
+
+    def _skip(self, blocks: PositionRanges, skipped: PositionRanges) -> None:
+        """A skipped range may hold several blocks."""
+        lift = int(blocks.last.max(initial=0)) + 2
+        places = blocks.run * lift + blocks.first
+        for run, first, last in zip(skipped.run.tolist(), skipped.first.tolist(), skipped.last.tolist(), strict=True):
+            begin, end = np.searchsorted(places, (run * lift + first, run * lift + last + 1))
+            for place in range(int(begin), int(end)):
+                self._of[self._blocks[run, int(blocks.first[place])]] = "skipped"
+
+
+def _groups(columns: Columns, ranges: PositionRanges) -> list[int]:
+    """The operation that each is of."""
+    groups: list[int] = columns.groups("instance", ranges.row).tolist()
+    return groups
+
 
 BEING_WRITTEN, READABLE, BEING_READ, LEFT = "being written", "readable", "being read", "left by a dead writer"
 
@@ -113,39 +257,22 @@ def _leave(arc: Arc, dead: set[str]) -> Arc:
 
 
 def _capacity(columns: Columns, parameters: Parameters) -> int:
-    settings = parameters.get("settings", parameters)
-    if isinstance(settings, dict) and isinstance(settings.get("capacity"), int):
-        return int(settings["capacity"])
+    found = find_in_plan(parameters, "capacity")
+    if isinstance(found, int):
+        return found
     attached = columns.rows_of("tell", event=("attached",))
     return int(columns["first"][attached[0]]) if len(attached) else 0
 
 
 def _cursors(columns: Columns, row: int) -> tuple[tuple[str, str], ...]:
     """Who swapped each cursor's word last, if not to free it: as far as is known, since the answer may be later."""
-    asks = columns.rows_of("ask", event=("compare_and_swap",))
-    asks = asks[asks <= row]
+    operations = operations_of(columns)
+    swaps = operations.swaps(*operations.cursors)
+    done = np.sort(operations.row[swaps[operations.read_swap_answers(swaps) == 1]])
     found: dict[str, str] = {}
-    done = _done(columns, asks)
-    for at in asks[done].tolist():
-        key = columns.text("key", at)
-        if key.endswith("/state"):
-            found[key] = "" if columns["last"][at] == FREE else columns.text("instance", at)
+    for at in done[done <= row].tolist():
+        found[columns.text("key", at)] = "" if columns["last"][at] == FREE else columns.text("instance", at)
     return tuple(sorted((key.removesuffix("/state"), who) for key, who in found.items() if who))
-
-
-def _done(columns: Columns, asks: np.ndarray) -> np.ndarray:
-    """Whether the next step of the operation learnt that the swap was done."""
-    steps = columns.rows_of("step", event=("swapped",))
-    lift = columns.rows + 1
-    order = np.lexsort((steps, columns["instance"][steps]))
-    keys = columns["instance"][steps][order].astype(np.int64) * lift + steps[order]
-    wanted = columns["instance"][asks].astype(np.int64) * lift + asks
-    place = np.searchsorted(keys, wanted)
-    at = np.minimum(place, max(len(keys) - 1, 0))
-    if not len(keys):
-        return np.zeros(len(asks), bool)
-    same = (place < len(keys)) & (columns["instance"][steps[order][at]] == columns["instance"][asks])
-    return np.asarray(same & (columns["first"][steps[order][at]] == 1))
 
 
 def _when(columns: Columns, row: int) -> str:
@@ -277,20 +404,14 @@ COUNTED: Final = {
 }
 
 
-def settings_of(parameters: Parameters) -> Parameters:
-    """The section of the scenario; of a real run its plan."""
-    settings = parameters.get("settings", parameters)
-    return settings if isinstance(settings, dict) else {}
-
-
 def knows_the_dead(parameters: Parameters) -> bool:
     """By age alone a slow process is taken for dead, and may break what is promised otherwise (CR-D2)."""
-    return not settings_of(parameters).get("threshold_only", False)
+    return not find_in_plan(parameters, "threshold_only")
 
 
 def unit_ns(parameters: Parameters) -> int | None:
     """The threshold."""
-    threshold_ms = settings_of(parameters).get("threshold_ms")
+    threshold_ms = find_in_plan(parameters, "threshold_ms")
     return int(threshold_ms * MS) if isinstance(threshold_ms, int | float) else None
 
 
@@ -298,8 +419,7 @@ def find(segment: Segment) -> Iterator[msgspec.Struct]:
     """All that is measured."""
     columns = segment.columns
     for (event, outcome), name in COUNTED.items():
-        rows = tells_of(columns, event)
-        yield from _tallies(name, columns["run"][rows[columns.is_one_of("key", (outcome,), rows)]])
+        yield from _tallies(name, columns["run"][find_ended_rows(columns, event, (outcome,))])
     skipped = tells_of(columns, "skipped")
     for run in np.unique(columns["run"][skipped]).tolist():
         some = skipped[columns["run"][skipped] == run]

@@ -29,21 +29,11 @@ def _tear(lines: Lines) -> Lines:
     return [*lines[:middle], lines[middle][: len(lines[middle]) // 2]]
 
 
-def _change_head(change: Callable[[dict[str, Any]], None]) -> Callable[[Lines], Lines]:
-    def act(lines: Lines) -> Lines:
-        head = msgspec.json.decode(lines[0], type=dict[str, Any])
-        change(head)
-        return [msgspec.json.encode(head) + b"\n", *_without_checksum(lines[1:])]
-
-    return act
-
-
-def _name_run(head: dict[str, Any]) -> None:
-    head["run"] = OTHER_RUN
-
-
-def _name_own_run(head: dict[str, Any]) -> None:
-    head["run"] = head.get("run") or THIS_RUN
+def _name_run(lines: Lines, name: str = "") -> Lines:
+    """Its head names this run; "": its own, or one where it names none."""
+    head = msgspec.json.decode(lines[0], type=dict[str, Any])
+    head["run"] = name or head.get("run") or THIS_RUN
+    return [msgspec.json.encode(head) + b"\n", *_without_checksum(lines[1:])]
 
 
 def _move_to_other_store(lines: Lines) -> Lines:
@@ -71,7 +61,7 @@ ACTS: Final[dict[str, Callable[[Lines], Lines]]] = {
     "log-halved": _cut_half,
     "log-twice": lambda lines: lines,
     "log-torn": _tear,
-    "log-of-another-run": _change_head(_name_run),
+    "log-of-another-run": lambda lines: _name_run(lines, OTHER_RUN),
     "two-stores": _move_to_other_store,
 }
 """Kind -> the lines of the log that it hits, as they are then."""
@@ -89,9 +79,7 @@ def damage_logs(directory: Path, kind: str, seed: int, out: Path) -> str:
     path = Random(f"{kind}/{seed}").choice(over_store if kind == "two-stores" and over_store else paths)
     shutil.copytree(directory, out, dirs_exist_ok=True)
     for other in paths if kind == "log-of-another-run" else ():
-        (out / other.name).write_bytes(
-            b"".join(_change_head(_name_own_run)(other.read_bytes().splitlines(keepends=True)))
-        )
+        (out / other.name).write_bytes(b"".join(_name_run(other.read_bytes().splitlines(keepends=True))))
     lines = ACTS[kind](path.read_bytes().splitlines(keepends=True))
     to = out / (f"copy-of-{path.name}" if kind == "log-twice" else path.name)
     if lines:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pickle
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
@@ -26,18 +27,19 @@ from statemachines.trace.log_segments import RUN_END, parse_name
 from statemachines.trace.tables import join_fingerprints
 from statemachines.whole_file import check_folder, check_name
 from statemachines_reports.follow import log_piece
-from statemachines_reports.follow.batch_ledger import (
+from statemachines_reports.follow.log_piece import (
+    GROWS,
     BatchLedger,
     FileBatch,
+    JudgedPiece,
     LifeState,
+    LogPiece,
     PieceFinding,
     join_files,
     join_lives,
 )
-from statemachines_reports.follow.log_piece import GROWS, JudgedPiece, LogPiece
 from statemachines_reports.judge import Found, Judges
-from statemachines_reports.local_engine import duckdb_tables, join_results
-from statemachines_reports.pipeline import SPARK, Analysis, EngineChoice, judge
+from statemachines_reports.pipeline import SPARK, Analysis, EngineChoice, duckdb_tables, join_results, judge
 from statemachines_reports.protocol import Finding, Tables
 from statemachines_reports.session import Session
 from statemachines_reports.tables import Results, Shape
@@ -139,10 +141,9 @@ class BatchSink:
                 pieces.append(LogPiece(life, come, state))
         protocols, missing = find_installed(str(self._directory), join_fingerprints(str(self._directory), tables))
         found = self._judge_pieces(pieces, (protocols, tuple(missing))) if pieces else []
-        wrong: dict[str, int] = {}
+        wrong: Counter[str] = Counter()
         for one in found:
-            for check, count in one.wrong.items():
-                wrong[check] = wrong.get(check, 0) + count
+            wrong.update(one.wrong)
         findings = [finding for one in found for finding in one.findings]
         judged = {one.life: one.state for one in found}
         return msgspec.structs.replace(batch, wrong=wrong, findings=findings, lives=judged), None
@@ -310,10 +311,9 @@ def say_nothing(text: str) -> None:
 
 def count_wrong(batches: list[FileBatch]) -> dict[str, int]:
     """Check -> violations, over all batches."""
-    wrong: dict[str, int] = {}
+    wrong: Counter[str] = Counter()
     for batch in batches:
-        for check, count in batch.wrong.items():
-            wrong[check] = wrong.get(check, 0) + count
+        wrong.update(batch.wrong)
     return wrong
 
 

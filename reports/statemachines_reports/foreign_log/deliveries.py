@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from statemachines.kernel import ConfigurationError
+from statemachines_reports.columns import find_overlaps
 from statemachines_reports.foreign_log.log_mapping import DeliveryKind, LogMapping
 from statemachines_reports.foreign_log.log_rows import LogRows, code_rows, group_rows
-from statemachines_reports.foreign_log.log_tally import SHOWN, LogTally
-from statemachines_reports.intervals import find_overlaps
+from statemachines_reports.foreign_log.log_verdict import SHOWN, LogTally
 
 MESSAGE, STREAM = "message", "stream"
 PER: Final = ("consumer", "group")

@@ -25,14 +25,11 @@ from statemachines.kernel import ConfigurationError
 from statemachines.spark.spark_session import SharedSpark, raise_refusals
 from statemachines.spark.spark_settings import SparkSettings
 from statemachines_reports.foreign_log.deliveries import MESSAGE, PER, STREAM, judge_deliveries
-from statemachines_reports.foreign_log.event_sets import judge_events
-from statemachines_reports.foreign_log.instance_rows import InstanceRows
+from statemachines_reports.foreign_log.event_sets import InstanceRows, judge_events
 from statemachines_reports.foreign_log.log_file import check_columns, estimate_rows, find_format, read_rows
-from statemachines_reports.foreign_log.log_integrity import HOLES, check_lines
 from statemachines_reports.foreign_log.log_mapping import LogMapping
-from statemachines_reports.foreign_log.log_rows import LogRows
-from statemachines_reports.foreign_log.log_tally import SHOWN, LogTally, add_tallies
-from statemachines_reports.foreign_log.log_verdict import LogVerdict, conclude
+from statemachines_reports.foreign_log.log_rows import HOLES, LogRows, check_lines
+from statemachines_reports.foreign_log.log_verdict import SHOWN, LogTally, LogVerdict, add_tallies, conclude
 from statemachines_reports.foreign_log.machine_table import MachineTable, Symbol, load_machine
 from statemachines_reports.foreign_log.mapped_table import TableMapper
 

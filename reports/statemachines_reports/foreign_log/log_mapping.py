@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from enum import StrEnum, auto
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -175,75 +176,72 @@ def check_mapping(mapping: LogMapping, where: str) -> None:
         if mapping.level == "deliveries"
         else tuple(name for name in LogColumns.__struct_fields__ if name not in (*MACHINE_ROLES, *COMMON_ROLES))
     )
-    for role in roles:
-        if role in other:
-            raise _wrong(where, f"columns.{role} is not looked at on level {mapping.level}; leave it out")
+    _refuse(
+        where,
+        ((one in other, f"columns.{one} is not looked at on level {mapping.level}; leave it out") for one in roles),
+    )
     _check_double_use(mapping, where)
-    for role in mapping.values:
-        if role not in VALUED or (role not in roles and not (role == "state" and "source" in roles)):
-            raise _wrong(where, f"values.{role} is about no mapped column; there are event, state and kind")
+    told = {*roles, *(("state",) if "source" in roles else ())}
+    rule = "is about no mapped column; there are event, state and kind"
+    _refuse(where, ((one not in VALUED or one not in told, f"values.{one} {rule}") for one in mapping.values))
     for role in mapping.values:
         _ = list_value_names(mapping, role, where)
-    if "time" in roles and not mapping.time_unit:
-        raise _wrong(where, "columns.time is mapped, and time_unit is not there; say s, ms, us, ns or iso")
-    if mapping.clock_error_ms is not None and not 0 <= mapping.clock_error_ms < 1e9:
-        raise _wrong(where, "clock_error_ms must be at least 0, and less than 10^9")
-    if mapping.run and "run" not in roles:
-        raise _wrong(where, "run is chosen, and columns.run does not say where it stands")
-    if not 1 <= mapping.sets_max <= 65_536:
-        raise _wrong(where, "sets_max must be from 1 to 65536")
-    if mapping.level == "deliveries":
-        _check_deliveries(mapping, where)
-    else:
-        _check_machine(mapping, where)
+    error_ms = mapping.clock_error_ms
+    _refuse(where, (
+        ("time" in roles and not mapping.time_unit,
+         "columns.time is mapped, and time_unit is not there; say s, ms, us, ns or iso"),
+        (error_ms is not None and not 0 <= error_ms < 1e9, "clock_error_ms must be at least 0, and less than 10^9"),
+        (mapping.run and "run" not in roles, "run is chosen, and columns.run does not say where it stands"),
+        (not 1 <= mapping.sets_max <= 65_536, "sets_max must be from 1 to 65536"),
+    ))  # fmt: skip
+    _refuse(where, _deliveries_rules(mapping) if mapping.level == "deliveries" else _machine_rules(mapping))
 
 
-def _check_machine(mapping: LogMapping, where: str) -> None:
-    if not mapping.machine:
-        raise _wrong(where, f"level {mapping.level} needs machine: protocol/name, or module:ATTRIBUTE")
-    if mapping.deliveries is not None:
-        raise _wrong(where, "has [deliveries], which level deliveries alone looks at; leave it out")
-    needed = ("event", "state") if mapping.level == "states" else ("event",)
-    for role in needed:
-        if role not in mapping.roles:
-            raise _wrong(where, f"level {mapping.level} needs columns.{role}")
-    if mapping.level == "events" and "source" in mapping.roles:
-        raise _wrong(where, "columns.source is of level states; on level events only columns.state may be given")
-    if len(mapping.guards) > 8:
-        raise _wrong(where, "guards: at most 8 guards can be mapped")
+def _refuse(where: str, rules: Iterable[tuple[object, str]]) -> None:
+    """Raises for the first of (it is so, what is wrong then) that is so."""
+    for is_so, rule in rules:
+        if is_so:
+            raise _wrong(where, rule)
 
 
-def _check_deliveries(mapping: LogMapping, where: str) -> None:
+def _machine_rules(mapping: LogMapping) -> tuple[tuple[object, str], ...]:
+    level, roles = mapping.level, mapping.roles
+    return (
+        (not mapping.machine, f"level {level} needs machine: protocol/name, or module:ATTRIBUTE"),
+        (mapping.deliveries is not None, "has [deliveries], which level deliveries alone looks at; leave it out"),
+        ("event" not in roles, f"level {level} needs columns.event"),
+        (level == "states" and "state" not in roles, f"level {level} needs columns.state"),
+        (level == "events" and "source" in roles,
+         "columns.source is of level states; on level events only columns.state may be given"),
+        (len(mapping.guards) > 8, "guards: at most 8 guards can be mapped"),
+    )  # fmt: skip
+
+
+def _deliveries_rules(mapping: LogMapping) -> tuple[tuple[object, str], ...]:
     roles, rules = mapping.roles, mapping.deliveries
     if rules is None:
-        raise _wrong(where, "level deliveries needs [deliveries] with same and order")
-    if mapping.machine or mapping.guards:
-        raise _wrong(where, "machine and guards are not looked at on level deliveries; leave them out")
-    if not rules.every_line and "kind" not in roles:
-        raise _wrong(where, 'needs columns.kind, or every_line = "deliver" in [deliveries]')
-    if rules.every_line and "kind" in roles:
-        raise _wrong(where, "has both columns.kind and every_line; keep one of them")
+        return ((True, "level deliveries needs [deliveries] with same and order"),)
+    same = set(rules.same)
     unknown = [name for name in rules.same if name not in SAME]
-    if unknown or not rules.same:
-        said = f"has {unknown[0]!r}" if unknown else "is empty"
-        raise _wrong(where, f"deliveries.same {said}; it may list {', '.join(SAME)}")
-    if "key" not in rules.same and not {"stream", "id"} <= set(rules.same):
-        raise _wrong(
-            where, 'deliveries.same needs "stream" and "id", or "key": equal payloads are not the same message'
-        )
-    for role in rules.same:
-        if role not in roles:
-            raise _wrong(where, f"deliveries.same lists {role}, and columns.{role} is not mapped")
-    if rules.order != "none" and not {"stream", "id"} <= roles.keys():
-        raise _wrong(where, f'deliveries.order = "{rules.order}" needs columns.stream and columns.id')
-    if rules.dense and rules.order != "number":
-        raise _wrong(where, 'deliveries.dense needs order = "number": other ids have holes')
-    if rules.ordered and rules.order == "none":
-        raise _wrong(where, 'deliveries.ordered needs an order: "number" or "redis-id"')
-    if rules.copies and not {"consumer", "group"} & set(rules.same):
-        raise _wrong(where, 'deliveries.copies needs "consumer" or "group" in same: which of them gets a copy')
-    if "owner" in roles and "stream" not in roles:
-        raise _wrong(where, "columns.owner needs columns.stream: what is owned")
+    said = f"has {unknown[0]!r}" if unknown else "is empty"
+    return (
+        (mapping.machine or mapping.guards, "machine and guards are not looked at on level deliveries; leave them out"),
+        (not rules.every_line and "kind" not in roles,
+         'needs columns.kind, or every_line = "deliver" in [deliveries]'),
+        (rules.every_line and "kind" in roles, "has both columns.kind and every_line; keep one of them"),
+        (unknown or not same, f"deliveries.same {said}; it may list {', '.join(SAME)}"),
+        ("key" not in same and not {"stream", "id"} <= same,
+         'deliveries.same needs "stream" and "id", or "key": equal payloads are not the same message'),
+        *((role not in roles, f"deliveries.same lists {role}, and columns.{role} is not mapped")
+          for role in rules.same),
+        (rules.order != "none" and not {"stream", "id"} <= roles.keys(),
+         f'deliveries.order = "{rules.order}" needs columns.stream and columns.id'),
+        (rules.dense and rules.order != "number", 'deliveries.dense needs order = "number": other ids have holes'),
+        (rules.ordered and rules.order == "none", 'deliveries.ordered needs an order: "number" or "redis-id"'),
+        (rules.copies and not {"consumer", "group"} & same,
+         'deliveries.copies needs "consumer" or "group" in same: which of them gets a copy'),
+        ("owner" in roles and "stream" not in roles, "columns.owner needs columns.stream: what is owned"),
+    )  # fmt: skip
 
 
 def _check_double_use(mapping: LogMapping, where: str) -> None:

@@ -1,14 +1,42 @@
-"""Log verdict: what the tallies of a log come to, under what its mapping promises."""
+"""Log verdict: what the tallies of a log come to, under what its mapping promises.
+
+Log tally: what a check counted in some of the rows; tallies of all parts of a log are added up.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
 from statemachines_reports.foreign_log.log_mapping import DeliveryKind, LogMapping
-from statemachines_reports.foreign_log.log_tally import SHOWN, LogTally
+
+SHOWN: Final = 5
+"""Of each check so many places are described."""
+
+
+class LogTally(msgspec.Struct, frozen=True):
+    """`found` of the `checked` are against the claim; `certain`: those that no missing or doubled line explains."""
+
+    check: str
+    checked: int = 0
+    found: int = 0
+    certain: int = 0
+    details: tuple[str, ...] = ()
+
+
+def add_tallies(tallies: Iterable[LogTally]) -> dict[str, LogTally]:
+    """One tally a check."""
+    sums: dict[str, LogTally] = {}
+    for one in tallies:
+        was = sums.get(one.check, LogTally(one.check))
+        details = (*was.details, *one.details)
+        sums[one.check] = LogTally(
+            one.check, was.checked + one.checked, was.found + one.found, was.certain + one.certain, details
+        )
+    return sums
+
 
 HELD: Final = "held"
 VIOLATED: Final = "VIOLATED"
@@ -78,8 +106,11 @@ def conclude(mapping: LogMapping, tallies: Mapping[str, LogTally], files: tuple[
     checks = [*judged, *_line_checks(mapping, tallies)]
     has_holes = lines.found > 0
     if has_holes and mapping.level == "deliveries":
+        doubt = {"verdict": INCONCLUSIVE, "why": "lines are missing (see lines), and may explain it"}
         checks = [
-            _doubt(one) if one.verdict == VIOLATED and one.name not in ("duplicates", "owners") else one
+            msgspec.structs.replace(one, **doubt)
+            if one.verdict == VIOLATED and one.name not in ("duplicates", "owners")
+            else one
             for one in checks
         ]
     if torn and mapping.complete:
@@ -91,10 +122,6 @@ def conclude(mapping: LogMapping, tallies: Mapping[str, LogTally], files: tuple[
         verdict = INCONCLUSIVE
     counts = {name.partition(" ")[2]: one.checked for name, one in tallies.items() if name.startswith("rows ")}
     return LogVerdict(mapping.level, verdict, files, lines.checked, torn, counts, tuple(checks))
-
-
-def _doubt(one: LogCheck) -> LogCheck:
-    return msgspec.structs.replace(one, verdict=INCONCLUSIVE, why="lines are missing (see lines), and may explain it")
 
 
 def _check(tally: LogTally, verdict: str, why: str = "") -> LogCheck:

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from statemachines.kernel import ConfigurationError
 from statemachines.registry import make_unknown_error
+from statemachines_reports.foreign_log.log_file import RawRows
 from statemachines_reports.foreign_log.log_mapping import DeliveryKind, LogMapping, format_value, list_value_names
-from statemachines_reports.foreign_log.text_blocks import RawRows
 
 UNITS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 TEXT: Final = pa.dictionary(pa.int32(), pa.string())
@@ -60,33 +60,31 @@ class SourceColumns:
             raise self._wrong(name, None, f"is {kind}, and must be text: {_shorten(error)}") from error
         return text if join else text.dictionary_encode()
 
+    def _plain(self, name: str) -> Any:
+        """The column, its texts without a dictionary."""
+        column = self._table.column(name)
+        return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
+
     def read_whole(self, name: str) -> Any:
         """Whole numbers of 64 bits."""
-        column = self._table.column(name)
-        if pa.types.is_dictionary(column.type):
-            column = column.cast(pa.string())
-        try:
-            if pa.types.is_boolean(column.type):
-                raise pa.ArrowInvalid("truth values")
-            return column.cast(pa.int64())
-        except pa.ArrowException as error:
-            raise self._wrong(name, self._find(column, pa.int64()), "must be whole numbers of 64 bits") from error
+        return self._cast(name, pa.int64(), "must be whole numbers of 64 bits")
 
     def read_truth(self, name: str) -> Any:
         """1, 0, and -1 where there is none."""
-        column = self._table.column(name)
-        if pa.types.is_dictionary(column.type):
-            column = column.cast(pa.string())
+        return self._cast(name, pa.bool_(), "must be true, false or null").cast(pa.int8()).fill_null(-1)
+
+    def _cast(self, name: str, kind: Any, rule: str) -> Any:
+        column = self._plain(name)
         try:
-            return column.cast(pa.bool_()).cast(pa.int8()).fill_null(-1)
+            if pa.types.is_boolean(column.type) and pa.types.is_integer(kind):
+                raise pa.ArrowInvalid("truth values")
+            return column.cast(kind)
         except pa.ArrowException as error:
-            raise self._wrong(name, self._find(column, pa.bool_()), "must be true, false or null") from error
+            raise self._wrong(name, self._find(column, kind), rule) from error
 
     def read_time(self, name: str, unit: str) -> Any:
         """Nanoseconds since the beginning of 1970, UTC where the log says no zone."""
-        column = self._table.column(name)
-        if pa.types.is_dictionary(column.type):
-            column = column.cast(pa.string())
+        column = self._plain(name)
         if pa.types.is_timestamp(column.type):
             try:
                 return column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64())

@@ -14,7 +14,7 @@ the route.  So may one that hits the node before it takes anything again: what c
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import pairwise
 from typing import Final
@@ -24,10 +24,8 @@ import numpy as np
 from statemachines.kernel import node_of
 from statemachines_reports.columns import STEPS, Columns, Segment
 from statemachines_reports.neutral.row_groups import group_by_text, group_rows, is_of_last_time
-from statemachines_reports.neutral.simulated_run import is_simulated, longest_delay_ns, runs_where
-from statemachines_reports.protocol import Check, CheckVerdict, Joint, KeptRows, verdict
-from statemachines_reports.sealed_numbers import SealedNumbers
-from statemachines_reports.trace_roles import TraceRoles
+from statemachines_reports.neutral.run_checks import is_simulated, longest_delay_ns, runs_where
+from statemachines_reports.protocol import Check, CheckVerdict, Joint, KeptRows, SealedNumbers, TraceRoles, verdict
 
 NUMBERED: Final = 1 << 40
 """Numbers from here on are those of a node; smaller ones are of those who keep no log."""
@@ -105,9 +103,14 @@ def _is_old(segment: Segment, rows: np.ndarray) -> np.ndarray:
 
 def _list_nodes(columns: Columns, rows: np.ndarray, is_deliver: np.ndarray) -> np.ndarray:
     """The node that a message came to, or was dropped on the way to."""
+    return np.asarray(np.where(is_deliver, columns["node"][rows], _list_nodes_of_peers(columns, rows)))
+
+
+def _list_nodes_of_peers(columns: Columns, rows: np.ndarray) -> np.ndarray:
+    """The node that the peer of each row is at; -1: at none."""
     nodes = {text: code for code, text in enumerate(columns.texts["node"])}
     of_peer = np.array([*(nodes.get(node_of(text), -1) for text in columns.texts["peer"]), -1])
-    return np.asarray(np.where(is_deliver, columns["node"][rows], of_peer[columns["peer"][rows]]))
+    return np.asarray(of_peer[columns["peer"][rows]])
 
 
 def _find_holes(segment: Segment, order: np.ndarray, at: np.ndarray, node: np.ndarray) -> np.ndarray:
@@ -155,10 +158,7 @@ class _Faults:
 
     def __init__(self, columns: Columns) -> None:
         rows = columns.rows_of("fault")
-        nodes = {text: code for code, text in enumerate(columns.texts["node"])}
-        of_peer = np.array([*(nodes.get(node_of(text), -1) for text in columns.texts["peer"]), -1])[
-            columns["peer"][rows]
-        ]
+        of_peer = _list_nodes_of_peers(columns, rows)
         self._rows: dict[int, np.ndarray] = {}
         for who in np.unique(np.concatenate((columns["node"][rows], of_peer))).tolist():
             self._rows[who] = rows[(columns["node"][rows] == who) | (of_peer == who)]
@@ -175,8 +175,7 @@ class _Faults:
 def _is_excused(columns: Columns, sends: np.ndarray) -> np.ndarray:
     """Whether a fault hit the node of the receiver later in the run: what had come there, and waited, died with it."""
     faults = _Faults(columns)
-    nodes = {text: code for code, text in enumerate(columns.texts["node"])}
-    of_peer = np.array([*(nodes.get(node_of(text), -1) for text in columns.texts["peer"]), -1])[columns["peer"][sends]]
+    of_peer = _list_nodes_of_peers(columns, sends)
     run = columns["run"]
     ends = {one: int(np.searchsorted(run, one, "right")) for one in np.unique(run[sends]).tolist()}
     return np.array(
@@ -214,7 +213,7 @@ def judge_messages(segment: Segment, roles: Iterable[TraceRoles]) -> CheckVerdic
     """What is wrong with the messages of a segment; `roles` of its protocols."""
     columns = segment.columns
     rows, words = _find_wrong_traffic(segment, roles)
-    words |= dict.fromkeys(_find_undelivered(columns).tolist(), 8)
+    words |= dict.fromkeys(_find_undelivered(segment).tolist(), 8)
     words |= dict.fromkeys(_find_unnumbered(segment).tolist(), 9)
     return _verdict_on(columns, rows, words)
 
@@ -288,8 +287,9 @@ def _is_too_often(traffic: Traffic) -> np.ndarray:
     return excess
 
 
-def _find_undelivered(columns: Columns) -> np.ndarray:
+def _find_undelivered(segment: Segment) -> np.ndarray:
     """Steps that take a message which did not arrive at their node at that time."""
+    columns = segment.columns
     msg, t_ns = columns["msg"], columns["t_ns"]
     rows = columns.rows_of("deliver", *STEPS)
     groups = group_by_text(columns, rows[msg[rows] >= NUMBERED], "node")
@@ -308,8 +308,7 @@ def _find_undelivered(columns: Columns) -> np.ndarray:
 def _is_along_route(columns: Columns, traffic: Traffic) -> np.ndarray:
     """Which rows end a message at another node, or for another party, than it was sent to: it went along a route."""
     peer = columns["peer"]
-    nodes = {text: code for code, text in enumerate(columns.texts["node"])}
-    node_to = np.array([*(nodes.get(node_of(text), -1) for text in columns.texts["peer"]), -1])[peer[traffic.sent]]
+    node_to = _list_nodes_of_peers(columns, traffic.sent)
     other = np.where(
         traffic.is_deliver, columns["node"][traffic.rows] != node_to, peer[traffic.rows] != peer[traffic.sent]
     )
@@ -357,12 +356,11 @@ def _keep_undelivered(segment: Segment) -> KeptRows:
     """Steps whose message has not arrived so far, and deliveries of the last time of a node."""
     columns = segment.columns
     delivers = columns.rows_of("deliver")
-    return KeptRows(_find_undelivered(columns), delivers[is_of_last_time(columns, delivers)])
+    return KeptRows(_find_undelivered(segment), delivers[is_of_last_time(columns, delivers)])
 
 
-def _keep_unnumbered(segment: Segment) -> KeptRows:
-    """Each row is judged alone."""
-    return KeptRows(segment.columns.rows_of("send")[:0], segment.columns.rows_of("send")[:0])
+def _judge_one(segment: Segment, find: Callable[[Segment], np.ndarray], code: int) -> CheckVerdict:
+    return _verdict_on(segment.columns, 0, dict.fromkeys(find(segment).tolist(), code))
 
 
 def messages_check(roles: Iterable[TraceRoles]) -> Check:
@@ -370,19 +368,12 @@ def messages_check(roles: Iterable[TraceRoles]) -> Check:
     claim = "what arrives was sent before, as it was sent, and no more often; what is sent arrives or is dropped"
     roles = tuple(roles)
 
-    def judge_traffic(segment: Segment) -> CheckVerdict:
-        return _verdict_on(segment.columns, *_find_wrong_traffic(segment, roles))
-
-    def judge_steps(segment: Segment) -> CheckVerdict:
-        rows = _find_undelivered(segment.columns)
-        return _verdict_on(segment.columns, 0, dict.fromkeys(rows.tolist(), 8))
-
     traffic = Joint(
-        judge_traffic, partial(_keep_traffic, roles=roles), partial(_seal_messages, roles=roles), _is_sealed
+        lambda segment: _verdict_on(segment.columns, *_find_wrong_traffic(segment, roles)),
+        partial(_keep_traffic, roles=roles),
+        partial(_seal_messages, roles=roles),
+        _is_sealed,
     )
-
-    def judge_numbers(segment: Segment) -> CheckVerdict:
-        return _verdict_on(segment.columns, 0, dict.fromkeys(_find_unnumbered(segment).tolist(), 9))
-
-    joints = traffic, Joint(judge_steps, _keep_undelivered), Joint(judge_numbers, _keep_unnumbered)
+    steps = Joint(partial(_judge_one, find=_find_undelivered, code=8), _keep_undelivered)
+    joints = traffic, steps, Joint(partial(_judge_one, find=_find_unnumbered, code=9))
     return Check("messages", claim, partial(judge_messages, roles=roles), whole=True, joints=joints)

@@ -25,9 +25,8 @@ from statemachines.kernel import Ask, Fsm, Send, Step, Tell, name_of, node_of
 from statemachines.kernel.pmap import dec_hook, enc_hook
 from statemachines.trace.row import LOCAL, data_of
 from statemachines_reports.columns import STEPS, Columns, Segment
-from statemachines_reports.neutral.simulated_run import DEATHS
-from statemachines_reports.protocol import Check, CheckVerdict, verdict
-from statemachines_reports.trace_roles import TraceRoles
+from statemachines_reports.neutral.run_checks import DEATHS
+from statemachines_reports.protocol import Check, CheckVerdict, TraceRoles, verdict
 
 Read = Callable[[str], Any]
 
@@ -365,12 +364,9 @@ def _find_faults(columns: Columns, run: int, events: tuple[str, ...]) -> dict[st
     return {columns.text("node", row): row for row in rows[columns["run"][rows] == run].tolist()}
 
 
-def _keep_none(segment: Segment) -> np.ndarray:
-    """A run whose rows have data is not cut: the record of a machine follows from all steps before."""
-    return segment.columns.rows_of("record")[:0]
-
-
 def replay_check(roles: Iterable[TraceRoles]) -> Check:
     """The check, for protocols with these roles."""
     claim = "the shipped machines take the same steps from the same events, and do the same"
-    return Check("replay", claim, partial(judge_replay, roles=tuple(roles)), LEVEL, rows=_keep_none)
+    judge = partial(judge_replay, roles=tuple(roles))
+    # a run whose rows have data is not cut: the record of a machine follows from all steps before
+    return Check("replay", claim, judge, LEVEL, rows=lambda segment: segment.columns.rows_of("record")[:0])

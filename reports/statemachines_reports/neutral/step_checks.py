@@ -100,12 +100,6 @@ def _of_steps(steps: Steps, checked: int, wrong: np.ndarray, describe: Callable[
     return CheckVerdict(checked, steps.run[wrong], steps.seq[wrong], lambda place: describe(int(wrong[place])))
 
 
-def keep_none(segment: Segment) -> KeptRows:
-    """Each row is judged by itself."""
-    none = np.zeros(0, np.int64)
-    return KeptRows(none, none)
-
-
 def keep_ends(segment: Segment) -> KeptRows:
     """The first step of each instance is open, and the last one is that which a later step is judged against."""
     steps = segment.steps
@@ -119,7 +113,7 @@ ROWS: Final = Check(
     judge_rows,
     "rows",
     is_by_known_rules,
-    joints=(Joint(judge_rows, keep_none),),
+    joints=(Joint(judge_rows),),
 )
 CONTINUITY: Final = Check(
     "continuity",

@@ -23,9 +23,17 @@ from statemachines_reports.neutral.row_groups import (
     is_of_last_time,
     keep_group_ends,
 )
-from statemachines_reports.neutral.simulated_run import DEATHS, is_simulated, runs_where
-from statemachines_reports.protocol import Check, CheckVerdict, Joint, KeptRows, verdict
-from statemachines_reports.trace_roles import TraceRoles
+from statemachines_reports.neutral.run_checks import DEATHS, is_simulated, runs_where
+from statemachines_reports.protocol import (
+    Check,
+    CheckVerdict,
+    Joint,
+    KeptRows,
+    TraceRoles,
+    all_rows,
+    keep_nothing,
+    verdict,
+)
 
 
 class RequestAnswers:
@@ -49,11 +57,7 @@ class RequestAnswers:
         later[:-1] = np.where(lives.same[1:], behind[1:], later[:-1])
         self.unanswered = lives.rows[is_ask & (later >= balance)]
         follows = np.flatnonzero(is_ask[:-1] & ~is_ask[1:] & lives.same[1:])
-        _, first = np.unique(
-            columns["run"][lives.rows[follows]] * (len(columns.texts["instance"]) + 1)
-            + columns["instance"][lives.rows[follows]],
-            return_index=True,
-        )
+        _, first = np.unique(columns.groups("instance", lives.rows[follows]), return_index=True)
         self.pairs = np.concatenate((lives.rows[follows[first]], lives.rows[follows[first] + 1]))
 
 
@@ -203,10 +207,8 @@ def _lies_of(roles: tuple[TraceRoles, ...]) -> tuple[str, ...]:
 
 
 def _is_of_liar(columns: Columns, rows: np.ndarray, lies: tuple[str, ...]) -> np.ndarray:
-    faults = columns.rows_of("fault")
-    faults = faults[columns.is_one_of("event", lies, faults)]
-    liars = columns["run"][faults] * (len(columns.texts["node"]) + 1) + columns["node"][faults]
-    return np.isin(columns["run"][rows] * (len(columns.texts["node"]) + 1) + columns["node"][rows], liars)
+    liars = columns.groups("node", columns.rows_of("fault", event=lies)) if lies else ()
+    return np.isin(columns.groups("node", rows), liars)
 
 
 def _find_orphans(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarray:
@@ -224,11 +226,6 @@ def _find_orphans(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarray
     follows &= parents[instance[rows]] == parents[instance[before]]
     is_child = np.array([":" in name for name in names])[instance[rows]]
     return np.asarray(np.sort(rows[is_child & ~follows]))
-
-
-def _keep_node_steps(segment: Segment, roles: tuple[TraceRoles, ...]) -> KeptRows:
-    columns = segment.columns
-    return keep_group_ends(columns, columns.rows_of(*STEPS), "node")
 
 
 def _find_repeated(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarray:
@@ -258,19 +255,13 @@ def _find_repeated(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarra
     return np.asarray(found[~columns.is_one_of("event", tuple(event for one in roles for event in one.repeats), found)])
 
 
-def _keep_node_rows(segment: Segment, roles: tuple[TraceRoles, ...]) -> KeptRows:
-    columns = segment.columns
-    return keep_group_ends(columns, np.arange(columns.rows), "node")
-
-
 def _find_unasked(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarray:
     """Steps that take an answer where everything that the instance has asked is answered; one that never asks is not
     judged."""
     columns = segment.columns
     found = np.unique(np.concatenate([one.unasked for one in list_requests(segment, roles)]))
-    asks, codes = columns.rows_of("ask"), len(columns.texts["instance"]) + 1
-    asking = columns["run"][asks] * codes + columns["instance"][asks]
-    return np.asarray(found[np.isin(columns["run"][found] * codes + columns["instance"][found], asking)])
+    asking = columns.groups("instance", columns.rows_of("ask"))
+    return np.asarray(found[np.isin(columns.groups("instance", found), asking)])
 
 
 def _keep_requests(segment: Segment, roles: tuple[TraceRoles, ...]) -> KeptRows:
@@ -293,11 +284,6 @@ def _find_hasty(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarray:
     hasty[1:] &= groups.same[1:] & is_ask[:-1]
     hasty[:1] = False
     return np.asarray(np.sort(groups.rows[hasty]))
-
-
-def _keep_asking(segment: Segment, roles: tuple[TraceRoles, ...]) -> KeptRows:
-    columns = segment.columns
-    return keep_group_ends(columns, columns.rows_of(*STEPS, "ask"), "instance")
 
 
 def _find_changelings(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarray:
@@ -367,11 +353,6 @@ def _find_displaced(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarr
     return np.asarray(rows[(expected != -2) & (expected != columns["node"][rows])])
 
 
-def _keep_nothing(segment: Segment, roles: tuple[TraceRoles, ...]) -> KeptRows:
-    none = np.zeros(0, np.int64)
-    return KeptRows(none, none)
-
-
 def _find_undead(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarray:
     """Of each instance of a simulated run the first step or effect after a death of its node, where it has one before
     that death."""
@@ -420,24 +401,28 @@ def _find_misdirected(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.nda
     return np.sort(np.concatenate(found))
 
 
+def _keep_ends(by: str, *kinds: str) -> Callable[[Segment, tuple[TraceRoles, ...]], KeptRows]:
+    return lambda segment, roles: keep_group_ends(segment.columns, segment.columns.rows_of(*kinds), by)
+
+
 class TurnRule(NamedTuple):
     """One thing that may be wrong with turns: which rows are, and which a part of a run keeps."""
 
     find: Callable[[Segment, tuple[TraceRoles, ...]], np.ndarray]
-    keep: Callable[[Segment, tuple[TraceRoles, ...]], KeptRows]
+    keep: Callable[[Segment, tuple[TraceRoles, ...]], KeptRows] = lambda segment, roles: keep_nothing(segment)
 
 
 TURNS: Final = {
     1: TurnRule(_find_loose_effects, _keep_loose_effects),
-    2: TurnRule(_find_orphans, _keep_node_steps),
+    2: TurnRule(_find_orphans, _keep_ends("node", *STEPS)),
     7: TurnRule(_find_changelings, _keep_parents),
-    3: TurnRule(_find_repeated, _keep_node_rows),
+    3: TurnRule(_find_repeated, lambda segment, roles: keep_group_ends(segment.columns, all_rows(segment), "node")),
     4: TurnRule(_find_unasked, _keep_requests),
-    6: TurnRule(_find_hasty, _keep_asking),
+    6: TurnRule(_find_hasty, _keep_ends("instance", *STEPS, "ask")),
     5: TurnRule(_find_unaccompanied, _keep_companions),
-    8: TurnRule(_find_displaced, _keep_nothing),
+    8: TurnRule(_find_displaced),
     9: TurnRule(_find_undead, _keep_lives),
-    10: TurnRule(_find_misdirected, _keep_nothing),
+    10: TurnRule(_find_misdirected),
 }
 """By their words; of a row with which several things are wrong the last one is said."""
 

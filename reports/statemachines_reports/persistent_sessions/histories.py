@@ -4,6 +4,8 @@ What a row says of whom: a writer is a party of a node, and its first request (`
 owner is a party, whose flows are PARTY:WRITER and whose session stands in `session_loaded`.
 
 Writing: a party that writes for a session: what it is about to store, and what waits behind it.
+
+Measured: what is told of resumes and takeovers, besides latencies.
 """
 
 from __future__ import annotations
@@ -11,19 +13,40 @@ from __future__ import annotations
 from collections import Counter, deque
 from itertools import islice
 from typing import Final, NamedTuple
-from weakref import WeakKeyDictionary
 
 import msgspec
 import numpy as np
 
 from statemachines.kernel import life_of, node_of
 from statemachines_reports.columns import STEPS, Columns
-from statemachines_reports.persistent_sessions.findings import EPOCHS, GAP, Findings
-from statemachines_reports.persistent_sessions.measured import Resume, Takeover
-from statemachines_reports.persistent_sessions.session import SessionHistory
-from statemachines_reports.persistent_sessions.session_owner import OwnerHistory
-from statemachines_reports.persistent_sessions.written_rows import Position, PutRequest, WrittenRows
-from statemachines_reports.protocol import Latency, Segment
+from statemachines_reports.persistent_sessions.session import (
+    EPOCHS,
+    GAP,
+    OwnerHistory,
+    Position,
+    PutRequest,
+    SessionHistory,
+    WrittenRows,
+)
+from statemachines_reports.protocol import Findings, Latency, MadeValues, Segment
+
+
+class Resume(msgspec.Struct, frozen=True):
+    """A resume that came to normal operation: how many messages were `pending` in the database, how many it `kept`
+    behind markers, and how long it took."""
+
+    run: int
+    pending: int
+    kept: int
+    took_ns: int
+
+
+class Takeover(msgspec.Struct, frozen=True):
+    """A takeover that is over, and `why`: handed, refused, silent."""
+
+    run: int
+    why: str
+
 
 RESUMING: Final = "resumes"
 CALM: Final = "calm"
@@ -117,7 +140,7 @@ class Histories:
         self._read()
 
     def _begin(self) -> None:
-        self._sessions: dict[str, SessionHistory] = {}
+        self._sessions: MadeValues[str, SessionHistory] = MadeValues(lambda name: SessionHistory(name, self.findings))
         self._writing: dict[str, WriterHistory] = {}
         self._handed: dict[str, list[HandedMessage]] = {}
         """Messages that a writer was handed before it has said for which session it writes."""
@@ -134,8 +157,7 @@ class Histories:
 
     def _read(self) -> None:
         columns = self.columns
-        steps, asks = columns.rows_of(*STEPS), columns.rows_of("ask", event=ASKS)
-        steps = steps[columns.is_one_of("machine", MACHINES, steps)]
+        steps, asks = columns.rows_of(*STEPS, machine=MACHINES), columns.rows_of("ask", event=ASKS)
         parts = columns.rows_of("part", event=("hand",))
         sends, tells = columns.rows_of("send", event=("publish",)), columns.rows_of("tell", event=TOLD)
         faults = columns.rows_of("fault", event=DEATHS)
@@ -175,8 +197,8 @@ class Histories:
     def _ask(self, cells: SegmentRow) -> None:
         match cells.event:
             case "begin_epoch":
-                session = self._session(cells.key)
-                writing = self._writing[cells.instance] = WriterHistory(session, session.writer(cells.node))
+                session = self._sessions[cells.key]
+                writing = self._writing[cells.instance] = WriterHistory(session, session.writers[cells.node])
                 for message in self._handed.pop(cells.instance, ()):
                     writing.hand(message)
             case "put_rows":
@@ -249,12 +271,12 @@ class Histories:
         if owner is None or session is None:
             return
         if cells.event == "mark_delivered":
-            written = session.writer(cells.key)
+            written = session.writers[cells.key]
             for number in range(cells.first, max(cells.first, cells.last) + 1):
                 written.mark(cells.row, party, owner.token, (cells.term, number))
         elif cells.event == "fence":
             self.sums[self._run, "fences"] += 1
-            self._fences.setdefault((party, cells.key), cells.term or session.writer(cells.key).epoch)
+            self._fences.setdefault((party, cells.key), cells.term or session.writers[cells.key].epoch)
         else:
             if cells.event == "commit_state":
                 session.ask_state_commit(cells.row, owner, cells.term)
@@ -281,7 +303,7 @@ class Histories:
         owner = self._owner(cells)
         session = self._session_of.get(owner.party)
         if cells.event == "session_loaded" and cells.source == "loading":
-            session = self._session_of[owner.party] = self._session(cells.key)
+            session = self._session_of[owner.party] = self._sessions[cells.key]
             session.load(cells.row, owner, cells.first)
         if session is None:
             return
@@ -308,27 +330,27 @@ class Histories:
             session.died = -1
 
     def _step_of_flow(self, cells: SegmentRow, owner: OwnerHistory, session: SessionHistory, writer: str) -> None:
-        flow = owner.flow(writer, self.findings)
+        flow = owner.flows[writer]
         flow.step(cells.row, cells.event, cells.source, cells.dest, cells.term, cells.first)
         if cells.event == "fenced_rows":
             known = self._fences.pop((owner.party, writer), 0)
             what = f"fenced below {cells.term}, and epoch {known} was there, or wanted, when {owner.party} asked"
             self.findings.look(EPOCHS, cells.term >= known, cells.row, f"{writer}: {what}")
-            session.writer(writer).hear(cells.term)
+            session.writers[writer].hear(cells.term)
 
     def _take_rows(self, cells: SegmentRow, owner: OwnerHistory, session: SessionHistory) -> None:
-        flow = owner.flow(cells.key, self.findings)
+        flow = owner.flows[cells.key]
         if cells.event == "take" and flow.released < (cells.term, cells.last) <= flow.blocked:
             flow.released = cells.term, cells.last
             return  # these have waited for older rows of other writers
         if cells.event == "block_rows":
             flow.blocked = cells.term, cells.last
         flow.take(cells.row, cells.term, cells.first, cells.last)
-        written = session.writer(cells.key)
+        written = session.writers[cells.key]
         written.take(cells.row, owner.party, owner.token, cells.term, cells.first, cells.last, cells.grant)
         count = cells.last - cells.first + 1
         self.sums[self._run, "taken"] += count
-        owner.pending += count * flow.is_from_database()
+        owner.pending += count * (flow.event not in ("live", "settled"))
         owner.buffered += count * (flow.event == "settled")
 
     def _send(self, cells: SegmentRow) -> None:
@@ -355,16 +377,10 @@ class Histories:
 
     # -- who is who -------------------------------------------------------------------------------------------------
 
-    def _session(self, name: str) -> SessionHistory:
-        found = self._sessions.get(name)
-        if found is None:
-            found = self._sessions[name] = SessionHistory(name, self.findings)
-        return found
-
     def _owner(self, cells: SegmentRow) -> OwnerHistory:
         found = self._owned.get(cells.instance)
         if found is None:
-            found = self._owned[cells.instance] = OwnerHistory(cells.instance, cells.node, cells.row)
+            found = self._owned[cells.instance] = OwnerHistory(cells.instance, cells.node, cells.row, self.findings)
         return found
 
     def _between(self, since: int, until: int) -> int:
@@ -405,12 +421,6 @@ def _is_stored(cells: SegmentRow) -> bool:
     return cells.event == "row_stored" or (cells.event == "row_read" and cells.first == 1)
 
 
-_KNOWN: WeakKeyDictionary[Columns, Histories] = WeakKeyDictionary()
-
-
 def histories_of(segment: Segment) -> Histories:
     """Those of a segment, read once."""
-    found = _KNOWN.get(segment.columns)
-    if found is None:
-        found = _KNOWN[segment.columns] = Histories(segment.columns)
-    return found
+    return segment.columns.keep((Histories,), lambda: Histories(segment.columns))

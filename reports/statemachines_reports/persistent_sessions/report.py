@@ -11,16 +11,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
-import numpy as np
 
 from statemachines_reports.draw_histogram import format_ns
-from statemachines_reports.persistent_sessions.findings import AGED, CUT, EPOCHS, GAP, ORDER, OWNER, TWICE
-from statemachines_reports.persistent_sessions.histories import DEATHS, FLOW, RESUME, histories_of
-from statemachines_reports.persistent_sessions.measured import Resume, Takeover
+from statemachines_reports.persistent_sessions.histories import DEATHS, FLOW, RESUME, Resume, Takeover, histories_of
+from statemachines_reports.persistent_sessions.session import AGED, CUT, EPOCHS, GAP, ORDER, OWNER, TWICE
 from statemachines_reports.protocol import (
     Amount,
     Check,
-    CheckVerdict,
     Measure,
     Parameters,
     ReportProtocol,
@@ -29,21 +26,15 @@ from statemachines_reports.protocol import (
     Story,
     Tables,
     Tally,
-    verdict,
+    TraceRoles,
+    find_setting,
 )
-from statemachines_reports.trace_roles import TraceRoles
 
 
 def _judged(name: str, claim: str, *, whole: bool = True) -> Check:
     """Of this name among what is wrong with the histories."""
 
-    def judge(segment: Segment) -> CheckVerdict:
-        findings = histories_of(segment).findings
-        wrong = {one.row: one.detail for one in findings.wrong if one.check == name}
-        looked = findings.looked[name]
-        return verdict(segment.columns, looked, np.array(sorted(wrong), np.int64), lambda row: wrong[row])
-
-    return Check(name, claim, judge, whole=whole)
+    return Check(name, claim, lambda segment: histories_of(segment).findings.judge(segment.columns, name), whole=whole)
 
 
 CHECKS = (
@@ -144,9 +135,7 @@ def absent(segment: Segment) -> Iterable[tuple[int, str]]:
 
 def unit_ns(parameters: Parameters) -> int | None:
     """The time after which a silent writer is fenced."""
-    settings = parameters.get("settings")
-    times = settings.get("times") if isinstance(settings, dict) else None
-    marker_ms = times.get("marker_ms") if isinstance(times, dict) else None
+    marker_ms = find_setting(parameters, "settings", "times", "marker_ms")
     return marker_ms * MS if isinstance(marker_ms, int) else None
 
 

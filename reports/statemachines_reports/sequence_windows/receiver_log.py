@@ -2,25 +2,105 @@
 
 A receiver is one life; of each publisher and subject it hears a line.  No record of a machine is asked: what was
 delivered last, when something of a subject last came, and who unsubscribed follow from the rows.
+
+Network: the messages that a network lost, by its own rows, and when hosts were not there to miss any.
+
+A row of kind drop says which publisher's message it was (instance), on which subject (key), under which number (term,
+first), and to which node it was not brought (peer; "": to none).
+
+Verdicts: the checks of what receivers say (ONCE, EXACT, NOFALSE, DETECT), of its limits, of joins and of numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right, insort
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from statemachines_reports.columns import Columns
-from statemachines_reports.protocol import Segment
-from statemachines_reports.sequence_windows.network import (
-    BASE_BITS,
-    LostPacket,
-    NetworkLosses,
-    PublisherSubject,
-    number_at,
-)
+from statemachines_reports.protocol import CheckVerdict, Parameters, Segment, verdict
+
+BASE_BITS = 35
+DEATHS = ("crash", "lost_disk", "kill")
+COMINGS = ("join", "restart")
+LATE = 1 << 64
+"""More than any number."""
+
+
+class PublisherSubject(NamedTuple):
+    """What a publisher (its id) sends on a subject, in a run."""
+
+    run: int
+    publisher: str
+    subject: str
+
+
+class LostPacket(NamedTuple):
+    """A message that was lost; `number`: frame and base as one, so that numbers compare; `down`: its receiver was
+    dead."""
+
+    number: int
+    row: int
+    down: bool = False
+
+
+def number_at(columns: Columns, row: int) -> int:
+    """The number of the message of a row."""
+    return int(columns["term"][row]) << BASE_BITS | int(columns["first"][row])
+
+
+class NetworkLosses:
+    """All losses of a segment.  `dead`: (run, node) -> the rows in which it died."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        self.dead: dict[tuple[int, str], list[int]] = {}
+        self.lost: dict[tuple[PublisherSubject, str], list[LostPacket]] = {}
+        self.last_lost: dict[tuple[int, str], list[int]] = {}
+        down: set[tuple[int, str]] = set()
+        rows = columns.rows_of("drop", "fault")
+        for row in rows.tolist():
+            run = int(columns["run"][row])
+            if columns.text("kind", row) == "drop":
+                self._drop(run, row, down)
+                continue
+            who, event = (run, columns.text("node", row)), columns.text("event", row)
+            if event in DEATHS:
+                down.add(who)
+                self.dead.setdefault(who, []).append(row)
+            elif event in COMINGS:
+                down.discard(who)
+
+    def _drop(self, run: int, row: int, down: set[tuple[int, str]]) -> None:
+        columns = self.columns
+        node = columns.text("peer", row)
+        if columns["first"][row] < 1:
+            return  # no message of ours
+        is_down = (run, node) in down
+        place = PublisherSubject(run, columns.text("instance", row), columns.text("key", row))
+        insort(self.lost.setdefault((place, node), []), LostPacket(number_at(columns, row), row, is_down))
+        if not is_down:
+            self.last_lost.setdefault((run, node), []).append(row)
+
+    def between(self, place: PublisherSubject, node: str, after: int, before: int) -> list[LostPacket]:
+        """What was lost on the way to a node, with numbers greater than the one and lower than the other."""
+        found: list[LostPacket] = []
+        for to in (node, ""):
+            some = self.lost.get((place, to), [])
+            found += some[bisect_right(some, (after, LATE)) : bisect_right(some, (before, -1))]
+        return found
+
+    def loses_since(self, run: int, node: str, row: int, until: int) -> bool:
+        """Whether anything was lost on the way to a node between two rows."""
+        for to in (node, ""):
+            rows = self.last_lost.get((run, to), [])
+            place = bisect_right(rows, row)
+            if place < len(rows) and rows[place] < until:
+                return True
+        return False
+
 
 CAP = 32_767
 """More than so many missing messages are told as so many."""
@@ -206,9 +286,6 @@ def parts_of(instance: str, publisher: str) -> tuple[str, str]:
     return instance[:at], instance[at + 1 :].removesuffix(f"/{publisher}")
 
 
-_KNOWN: WeakKeyDictionary[Columns, ReceiverLog] = WeakKeyDictionary()
-
-
 def hearing_of(segment: Segment) -> ReceiverLog:
     """That of the segment."""
     return read_hearing(segment.columns)
@@ -216,10 +293,7 @@ def hearing_of(segment: Segment) -> ReceiverLog:
 
 def read_hearing(columns: Columns) -> ReceiverLog:
     """That of these columns, read once."""
-    found = _KNOWN.get(columns)
-    if found is None:
-        found = _KNOWN[columns] = ReceiverLog(columns)
-    return found
+    return columns.keep((ReceiverLog,), lambda: ReceiverLog(columns))
 
 
 def odd_clocks(columns: Columns) -> set[tuple[int, str]]:
@@ -233,3 +307,168 @@ def stamps_of(columns: Columns) -> Iterator[tuple[int, PublisherSubject, int]]:
     for row in columns.rows_of("tell", event=("stamped",)).tolist():
         life, subject = parts_of(columns.text("instance", row), "")
         yield row, PublisherSubject(int(columns["run"][row]), life, subject), number_at(columns, row)
+
+
+def _judge(
+    segment: Segment, which: Callable[[JudgedMessage], bool], wrong: Callable[[JudgedMessage], bool], what: str
+) -> CheckVerdict:
+    """Of what was said, `which` is looked at, and what is wrong with it."""
+    looked = [said for said in hearing_of(segment).said if which(said)]
+    found = {said.row: said for said in looked if wrong(said)}
+
+    def describe(row: int) -> str:
+        said = found[row]
+        last = f"{said.last >> BASE_BITS}.{said.last & (1 << BASE_BITS) - 1}" if said.heard else "none"
+        number = f"{said.number >> BASE_BITS}.{said.number & (1 << BASE_BITS) - 1}"
+        return (
+            f"{said.life}: {number} of {said.place.publisher} on {said.place.subject} is {said.verdict}, "
+            f"{said.told} told, {len(said.lost)} lost, last delivered {last}: {what}"
+        )
+
+    return verdict(segment.columns, len(looked), np.array(sorted(found), np.int64), describe)
+
+
+def judge_numbers(segment: Segment) -> CheckVerdict:
+    """MONO: the numbers of a publisher and subject increase."""
+    columns = segment.columns
+    highest: dict[PublisherSubject, int] = {}
+    wrong, checked = [], 0
+    for row, place, number in stamps_of(columns):
+        checked += 1
+        if number <= highest.get(place, 0):
+            wrong.append(row)
+        highest[place] = max(number, highest.get(place, 0))
+
+    def describe(row: int) -> str:
+        return f"{columns.text('instance', row)} numbers {columns['first'][row]} of frame {columns['term'][row]} again"
+
+    return verdict(columns, checked, np.array(wrong, np.int64), describe)
+
+
+def judge_once(segment: Segment) -> CheckVerdict:
+    """ONCE: what is delivered as known is later than what was delivered before, or a jump has passed over it, and a
+    repeat is not later."""
+
+    def wrong(said: JudgedMessage) -> bool:
+        return said.heard and not (said.fits if said.verdict in KNOWN else said.number <= said.last)
+
+    return _judge(segment, lambda said: said.verdict in (*KNOWN, "repeat"), wrong, "delivered twice, or not at all")
+
+
+def judge_exact(segment: Segment) -> CheckVerdict:
+    """EXACT: a known loss is how many the network lost."""
+
+    def wrong(said: JudgedMessage) -> bool:
+        return bool(said.lost) and not said.exact
+
+    return _judge(segment, lambda said: said.verdict == "skip", wrong, "another number was lost")
+
+
+def judge_alarms(segment: Segment) -> CheckVerdict:
+    """NOFALSE: where a loss is told the network lost something."""
+    told = ("skip", "skip unknown")
+    return _judge(segment, lambda said: said.verdict in told, lambda said: not said.lost, "nothing was lost")
+
+
+def judge_detected(segment: Segment) -> CheckVerdict:
+    """DETECT: where nothing is told nothing was lost."""
+    return _judge(segment, lambda said: said.verdict == "next", lambda said: bool(said.lost), "it is not told")
+
+
+def judge_crowds(segment: Segment) -> CheckVerdict:
+    """CROWD: a publisher counts as forgotten for others only where others have spoken since it last did."""
+    return _judge(
+        segment, lambda said: said.verdict == CROWDED_OUT, lambda said: not said.others, "no other has spoken since"
+    )
+
+
+def judge_limits(segment: Segment) -> CheckVerdict:
+    """DETECT: what claims nothing may do so: the receiver had been left alone for as long as its window takes to
+    forget, or had unsubscribed, or had forgotten the publisher for others, before whose first message there is none; or
+    the publisher had been silent for as long."""
+    columns = segment.columns
+    silence = _silences(segment)
+    odd = odd_clocks(columns)
+    displaced = columns.rows_of("step", event=("displace",))
+    crowded = set(columns["run"][displaced].tolist())  # receivers say so; applications have no rows of it
+    crowded |= {run for run, _ in columns.runs() if _places(segment.parameters(run))}
+
+    def wrong(said: JudgedMessage) -> bool:
+        run = said.place.run
+        if said.verdict == "first":
+            begins = said.others and said.number & (1 << BASE_BITS) - 1 == 1 and run in crowded
+            return said.heard and not said.forgettable and not begins and (run, said.node) not in odd
+        speaker = said.place.publisher.partition("~")[0]
+        since = silence.get((said.place, said.number), WINDOW_NS)
+        return bool(said.lost) and since < WINDOW_NS and (run, speaker) not in odd
+
+    return _judge(segment, lambda said: said.verdict in ("first", "cycle"), wrong, "nobody can have forgotten")
+
+
+def _places(parameters: Parameters) -> int:
+    """Of so many publishers a receiver of a simulated run knows where it stands (0: of all)."""
+    return int(parameters.get("settings", {}).get("places", 0))
+
+
+def _silences(segment: Segment) -> dict[tuple[PublisherSubject, int], int]:
+    """How long a publisher had been silent on a subject before each message with base 1, in nanoseconds."""
+    columns = segment.columns
+    found: dict[tuple[PublisherSubject, int], int] = {}
+    last: dict[PublisherSubject, int] = {}
+    for row, place, number in stamps_of(columns):
+        t_ns = int(columns["t_ns"][row])
+        if columns["first"][row] == 1 and place in last:
+            found[place, number] = t_ns - last[place]
+        last[place] = t_ns
+    return found
+
+
+def judge_joins(segment: Segment) -> CheckVerdict:
+    """JOIN: of a verified stream nothing was lost, where the network has lost nothing since the convergence that the
+    receiver was told of last, and the publisher's clock was right."""
+    columns, hearing = segment.columns, hearing_of(segment)
+    odd, first = odd_clocks(columns), {said.row: said for said in hearing.said if said.verdict in FIRSTS}
+    verified = columns.rows_of("tell", event=("joining",), key=("verified",)).tolist()
+    converged = _convergences(columns)
+    wrong, checked = [], 0
+    for row in verified:
+        run, node = int(columns["run"][row]), columns.text("node", row)
+        said = _said_before(first, row, columns.text("peer", row), node)
+        known = [at for told, at in converged.get((run, node), []) if told < row]
+        if said is None or (run, said.place.publisher.partition("~")[0]) in odd or not known:
+            continue
+        checked += 1
+        begin = said.number >> BASE_BITS << BASE_BITS
+        lost = hearing.network.between(said.place, node, begin, said.number)
+        missing = [one for one in lost if not one.down]
+        if missing and not hearing.network.loses_since(run, node, max(known), row):
+            wrong.append(row)
+
+    def describe(row: int) -> str:
+        return (
+            f"{columns.text('instance', row)} verifies a stream of {columns.text('peer', row)}, and some of it was lost"
+        )
+
+    return verdict(columns, checked, np.array(wrong, np.int64), describe)
+
+
+def _convergences(columns: Columns) -> dict[tuple[int, str], list[tuple[int, int]]]:
+    """(run, node) -> (row in which the node was told, row of the convergence that it was told of)."""
+    found: dict[tuple[int, str], list[tuple[int, int]]] = {}
+    at: dict[int, int] = {}
+    for row in columns.rows_of("fault", "step", event=("converged",)).tolist():
+        run, node = int(columns["run"][row]), columns.text("node", row)
+        if not node:
+            at[run] = row
+        elif run in at:
+            found.setdefault((run, node), []).append((row, at[run]))
+    return found
+
+
+def _said_before(first: dict[int, JudgedMessage], row: int, publisher: str, node: str) -> JudgedMessage | None:
+    """The first message that a join is told of: the last one before it, some rows of steps apart."""
+    for before in range(row - 1, max(-1, row - 9), -1):
+        said = first.get(before)
+        if said is not None and (said.place.publisher, said.node) == (publisher, node):
+            return said
+    return None

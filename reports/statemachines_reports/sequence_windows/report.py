@@ -24,6 +24,7 @@ from statemachines_reports.protocol import (
     Amount,
     Check,
     CheckVerdict,
+    Companion,
     PageDrawing,
     Parameters,
     Records,
@@ -33,11 +34,15 @@ from statemachines_reports.protocol import (
     Story,
     Tables,
     Tally,
+    TraceRoles,
+    find_setting,
     verdict,
 )
-from statemachines_reports.sequence_windows.network import LostPacket, PublisherSubject
-from statemachines_reports.sequence_windows.receiver_log import JudgedMessage, hearing_of, odd_clocks, read_hearing
-from statemachines_reports.sequence_windows.verdicts import (
+from statemachines_reports.sequence_windows.receiver_log import (
+    JudgedMessage,
+    LostPacket,
+    PublisherSubject,
+    hearing_of,
     judge_alarms,
     judge_crowds,
     judge_detected,
@@ -46,8 +51,9 @@ from statemachines_reports.sequence_windows.verdicts import (
     judge_limits,
     judge_numbers,
     judge_once,
+    odd_clocks,
+    read_hearing,
 )
-from statemachines_reports.trace_roles import Companion, TraceRoles
 
 S = 1_000_000_000
 TOLD, UNKNOWN, WRONG, MISSED = "told", "unknown", "wrong", "missed"
@@ -110,13 +116,8 @@ def is_right(said: JudgedMessage) -> bool:
     return True
 
 
-def find_losses(segment: Segment) -> Iterator[Loss]:
-    """What became of all that was lost."""
-    return losses_of(segment.columns)
-
-
 def losses_of(columns: Columns) -> Iterator[Loss]:
-    """The same of columns; seconds count from the first row of the run."""
+    """What became of all that was lost; seconds count from the first row of the run."""
     hearing = read_hearing(columns)
     began = {run: int(columns["t_ns"][columns["run"] == run].min()) // S for run, _ in columns.runs()}
     found: Counter[tuple[int, int, str, str, str]] = Counter()
@@ -326,9 +327,8 @@ class Order(msgspec.Struct, frozen=True):
 
 def keeps_order(parameters: Parameters) -> bool:
     """What the scenario says; a real run over one interface does."""
-    settings = parameters.get("settings", {})
-    network = settings.get("network", {}) if isinstance(settings, dict) else {}
-    return bool(network.get("fifo", True)) if isinstance(network, dict) else True
+    found = find_setting(parameters, "settings", "network", "fifo")
+    return True if found is None else bool(found)
 
 
 def find(segment: Segment) -> Iterator[msgspec.Struct]:
@@ -336,7 +336,7 @@ def find(segment: Segment) -> Iterator[msgspec.Struct]:
     for run, _ in segment.columns.runs():
         yield Order(run, keeps_order(segment.parameters(run)))
     sums: Counter[tuple[int, str]] = Counter()
-    for loss in find_losses(segment):
+    for loss in losses_of(segment.columns):
         sums[loss.run, "lost"] += loss.count
         sums[loss.run, "told" if loss.outcome in (TOLD, UNKNOWN) else "not_told"] += loss.count
         yield loss

@@ -1,19 +1,56 @@
 """Account: what became of every message of a stream: published, delivered (again), acknowledged (L5).
 
 Works on ranges of offsets: columns where everything was delivered once, a sweep over ranges where something was not.
+
+Names: the machines of shared subscriptions as traces name them.
+
+Liars: nodes that a fault had lie; what they say of streams that they were granted cannot be told from the truth.
+
+Assignments: a leader gives a stream to one borrower at a time (S2).
+
+Exclusivity: a stream is delivered by one session at a time (S5).
 """
 
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Final
 
 import msgspec
 import numpy as np
 
-from statemachines_reports.columns import Columns
-from statemachines_reports.protocol import CheckVerdict, Segment
-from statemachines_reports.shared_subscriptions.liars import of_liars
-from statemachines_reports.shared_subscriptions.names import LEADER, PUBLISHER, SESSION
+from statemachines.kernel import node_of
+from statemachines_reports.columns import STEPS, Columns, find_overlaps
+from statemachines_reports.protocol import CheckVerdict, Segment, verdict
+
+PROTOCOL: Final = "shared_subscriptions"
+ASSIGNMENT: Final = "shared_subscriptions/assignment"
+BORROWER: Final = "shared_subscriptions/borrower"
+LEADER: Final = "shared_subscriptions/leader"
+MEMBER: Final = "shared_subscriptions/member"
+SESSION: Final = "shared_subscriptions/session"
+PUBLISHER: Final = ""
+"""A publisher is no machine."""
+
+
+LIES = ("forge",)
+"""Faults that have a node say what is not so."""
+
+
+def of_liars(columns: Columns) -> np.ndarray:
+    """The streams, by run and key as `Ranges` has them, that a liar was granted in its run: nothing is promised of
+    them.  Those of all others are judged."""
+    told = columns.rows_of("fault", event=LIES)
+    if not len(told):
+        return np.zeros(0, np.int64)
+    liars = {(int(columns["run"][row]), columns.text("node", row)) for row in told.tolist()}
+    grants = columns.rows_of("send", event=("grant",))
+    lied = np.array(
+        [(int(columns["run"][row]), node_of(columns.text("peer", row))) in liars for row in grants.tolist()]
+    )
+    rows = grants[lied.astype(bool)]
+    return np.unique(columns["run"][rows] * (len(columns.texts["key"]) + 1) + columns["key"][rows])
+
 
 DROPPED = "message_dropped"
 """A leader acknowledges one message in the name of the group."""
@@ -50,9 +87,8 @@ class OffsetRanges:
         return columns.keep((cls, *events), lambda: cls(columns, *events))
 
     def __init__(self, columns: Columns, *events: str) -> None:
-        row = columns.rows_of("tell", event=events)
-        row = row[columns.is_one_of("machine", (SESSION, PUBLISHER, LEADER), row)]
-        group = columns["run"][row] * (len(columns.texts["key"]) + 1) + columns["key"][row]
+        row = columns.rows_of("tell", event=events, machine=(SESSION, PUBLISHER, LEADER))
+        group = columns.groups("key", row)
         order = np.argsort(group, kind="stable")
         self.row = row[order]
         self.group = group[order]
@@ -194,3 +230,71 @@ def _sums(group: np.ndarray, values: np.ndarray) -> dict[int, int]:
     sums = np.zeros(len(names), np.int64)
     np.add.at(sums, where, values)
     return {int(name): int(total) for name, total in zip(names, sums, strict=True)}
+
+
+def judge_assignments(segment: Segment) -> CheckVerdict:
+    """S2: of the assignments of a stream by a leader, one ends before the next begins."""
+    columns, steps = segment.columns, segment.steps
+    texts = columns.texts["instance"]
+    streams = [text.rpartition("#")[0] for text in texts]
+    names = {name: code for code, name in enumerate(dict.fromkeys(streams))}
+    stream_of = np.array([names[name] for name in streams] + [-1], np.int64)
+    is_assignment = columns.is_one_of("machine", (ASSIGNMENT,), steps.index)
+    order = steps.order[is_assignment[steps.order]]
+    if not len(order):
+        return verdict(columns, 0, order, str)
+    begins = np.flatnonzero(steps.first[is_assignment[steps.order]])
+    ends = np.concatenate((begins[1:] - 1, [len(order) - 1]))
+    begin, end = steps.index[order[begins]], steps.index[order[ends]]
+    end = np.where(columns.is_one_of("dest", ("none",), end), end, columns.rows)
+    owner = steps.run[order[begins]] * (len(names) + 1) + stream_of[steps.instance[order[begins]]]
+    overlapping = find_overlaps(owner, begin, end)
+    positions = order[begins][overlapping]
+
+    def describe(row: int) -> str:
+        return f"{columns.text('instance', row)} begins while another assignment of the stream stands"
+
+    return verdict(columns, len(begins), steps.index[positions], describe)
+
+
+def judge_exclusivity(segment: Segment) -> CheckVerdict:
+    """S5: the deliveries of a stream by one owner lie before or after those by another.
+
+    An owner is a session from one install of the stream to the next.  What a liar was granted is not judged: it may
+    have said that it let a stream go, and gone on.
+    """
+    columns = segment.columns
+    told = columns.rows_of("tell", event=("deliver",), machine=(SESSION,))
+    installed = columns.rows_of(*STEPS, event=("install",), machine=(SESSION,))
+    index = np.concatenate((told, installed))
+    stream = columns.groups("key", index)
+    instance = columns["instance"][index]
+    order = np.lexsort((index, instance, stream))
+    index, stream, instance = index[order], stream[order], instance[order]
+    deliveries = columns.is_one_of("kind", ("tell",), index)
+    changed = np.concatenate(([True], (stream[1:] != stream[:-1]) | (instance[1:] != instance[:-1])))[: len(index)]
+    owner = np.cumsum(changed | ~deliveries)[deliveries]
+    index, stream = index[deliveries], stream[deliveries]
+    if not len(index):
+        return verdict(columns, 0, index, str)
+    begins = np.flatnonzero(np.concatenate(([True], owner[1:] != owner[:-1])))
+    stream, first, last = stream[begins], index[begins], index[np.concatenate((begins[1:] - 1, [len(index) - 1]))]
+    amid = find_overlaps(stream, first, last)
+    amid = amid[~np.isin(stream[amid], of_liars(columns))]
+
+    def describe(place: int) -> str:
+        return _describe_overlap(columns, stream, first, last, int(amid[place]))
+
+    return CheckVerdict(len(index), columns["run"][first[amid]], columns["seq"][first[amid]], describe)
+
+
+def _describe_overlap(columns: Columns, stream: np.ndarray, first: np.ndarray, last: np.ndarray, place: int) -> str:
+    """Who delivers, and who else still does."""
+    row = first[place]
+    others = np.flatnonzero((stream == stream[place]) & (first < row) & (last >= row))
+    end = last[others[np.argmax(last[others])]]
+    names = [columns.text("instance", one) for one in (row, end)]
+    return (
+        f"{names[0]} delivers {columns['first'][row]} to {columns['last'][row]} of {columns.text('key', row)}"
+        f" amid {names[1]}, which goes on to deliver {columns['first'][end]} at seq {columns['seq'][end]}"
+    )

@@ -43,32 +43,45 @@ from statemachines_reports.protocol import (
     AmountRatio,
     Check,
     CheckVerdict,
+    Companion,
     Latency,
     Measure,
     Parameters,
     ReportProtocol,
     Segment,
     Tally,
+    TraceRoles,
     verdict,
 )
 from statemachines_reports.shared_subscriptions.account import (
+    ASSIGNMENT,
+    BORROWER,
     DROPPED,
+    LEADER,
+    MEMBER,
     PARKED,
+    PROTOCOL,
+    SESSION,
     OffsetRanges,
     Stream,
     absent_publishers,
     account_for,
     judge_acknowledged,
+    judge_assignments,
+    judge_exclusivity,
     latest_before,
+    of_liars,
 )
-from statemachines_reports.shared_subscriptions.assignments import judge_assignments
-from statemachines_reports.shared_subscriptions.exclusivity import judge_exclusivity
-from statemachines_reports.shared_subscriptions.liars import of_liars
-from statemachines_reports.shared_subscriptions.names import ASSIGNMENT, BORROWER, LEADER, MEMBER, PROTOCOL, SESSION
-from statemachines_reports.shared_subscriptions.page import CHARTS, STORY, show_recovery, show_resends
-from statemachines_reports.shared_subscriptions.recovery import SILENCE, Recovery, follow
+from statemachines_reports.shared_subscriptions.recovery import (
+    CHARTS,
+    SILENCE,
+    STORY,
+    Recovery,
+    follow,
+    show_recovery,
+    show_resends,
+)
 from statemachines_reports.tables import SPREAD
-from statemachines_reports.trace_roles import Companion, TraceRoles
 
 EXCUSES = ("crash", "lost_disk", "leader_crash", "kill", "unsubscribe")
 """Faults after which what was not reported may be delivered again."""
@@ -100,18 +113,15 @@ def judge_duplicates(segment: Segment) -> CheckVerdict:
 
 def _excuses(columns: Columns) -> np.ndarray:
     """The rows of what may lead to a second delivery, in order."""
-    steps = columns.rows_of(*STEPS)
-    ended = columns.is_one_of("machine", (BORROWER,), steps) & columns.is_one_of("dest", ("destroyed",), steps)
-    ended |= columns.is_one_of("machine", (MEMBER,), steps) & columns.is_one_of("dest", ("lapsed", "gone"), steps)
-    ended |= columns.is_one_of("machine", (LEADER,), steps) & columns.is_one_of("dest", ("resigned",), steps)
-    return np.sort(np.concatenate((steps[ended], columns.rows_of("fault", event=EXCUSES))))
+    ends = {BORROWER: ("destroyed",), MEMBER: ("lapsed", "gone"), LEADER: ("resigned",)}
+    ended = [columns.rows_of(*STEPS, machine=(machine,), dest=states) for machine, states in ends.items()]
+    return np.sort(np.concatenate((*ended, columns.rows_of("fault", event=EXCUSES))))
 
 
 def _returned(columns: Columns) -> dict[int, list[tuple[int, int]]]:
     """Group -> (row, offset) of the messages of the stream that were given back, in order."""
-    rows = columns.rows_of("step", event=("nack",))
-    rows = rows[columns.is_one_of("machine", (SESSION,), rows)]
-    groups = columns["run"][rows] * (len(columns.texts["key"]) + 1) + columns["key"][rows]
+    rows = columns.rows_of("step", event=("nack",), machine=(SESSION,))
+    groups = columns.groups("key", rows)
     found: dict[int, list[tuple[int, int]]] = {}
     for group, row, offset in zip(groups.tolist(), rows.tolist(), columns["first"][rows].tolist(), strict=True):
         found.setdefault(group, []).append((row, offset))
@@ -166,12 +176,11 @@ def judge_order(segment: Segment) -> CheckVerdict:
     rows = np.sort(
         np.concatenate(
             (
-                columns.rows_of("step", event=("install", "nack")),
-                columns.rows_of("tell", event=("deliver", "acknowledged")),
+                columns.rows_of("step", event=("install", "nack"), machine=(SESSION,)),
+                columns.rows_of("tell", event=("deliver", "acknowledged"), machine=(SESSION,)),
             )
         )
     )
-    rows = rows[columns.is_one_of("machine", (SESSION,), rows)]
     rows = rows[np.isin(columns["run"][rows], columns["run"][columns.rows_of(*STEPS)])]
     groups = group_rows(columns, rows, ("key", "instance", "run"))
     rows = groups.rows
@@ -367,7 +376,6 @@ def keep_rows(segment: Segment) -> np.ndarray:
     """What is published, delivered and acknowledged; installs, grants and changes of assignments; the first and last
     step of each instance, and those that end it or send again; faults."""
     columns, steps = segment.columns, segment.steps
-    all_steps = columns.rows_of(*STEPS)
     ends = keep_ends(segment)
     changes = steps.index[steps.source != steps.dest]
     return np.concatenate(
@@ -377,7 +385,7 @@ def keep_rows(segment: Segment) -> np.ndarray:
             columns.rows_of("send", event=("grant",)),
             columns.rows_of("fault"),
             changes[columns.is_one_of("machine", (ASSIGNMENT,), changes)],
-            all_steps[columns.is_one_of("dest", ENDS, all_steps)],
+            columns.rows_of(*STEPS, dest=ENDS),
             steps.index[find_resends(segment)],
             ends.open,
             ends.context,

@@ -36,9 +36,8 @@ from statemachines.testing.conformance.conformance_run import (
 from statemachines.testing.conformance.role import ConformanceRole
 from statemachines.testing.conformance.role_graph import RoleGraph
 from statemachines.testing.conformance.tour import Tour, tour_of
-from statemachines.testing.pool import Pool
 from statemachines.testing.protocol import environment_of
-from statemachines.testing.struct_values import ValueRefused, draw_example
+from statemachines.testing.struct_values import Pool, ValueRefused, draw_example
 from statemachines_sim.shrink import leave_out
 
 RUNS: Final = 200

@@ -74,6 +74,48 @@ class Implementation(Protocol):
         """The answer to the line that was said.  Raises `InterfaceError`."""
 
 
+class StartedProcess:
+    """`command` with its arguments; of what it writes to stderr the end is kept.
+
+    Raises `ConfigurationError` for a command that cannot be started.
+    """
+
+    def __init__(self, command: tuple[str, ...], pipes: int = subprocess.DEVNULL) -> None:
+        self.stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
+        try:
+            with defer_interrupts(), not_interrupted():
+                self.process = subprocess.Popen(
+                    command,
+                    stdin=pipes,
+                    stdout=pipes,
+                    stderr=self.stderr,
+                    start_new_session=True,
+                    bufsize=0,
+                )
+        except OSError as error:
+            self.stderr.close()
+            rule = f"cannot be started: {error.strerror}; after -- stands a command with its arguments"
+            raise ConfigurationError("command", command[0], rule) from None
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it has ended; None: it runs."""
+        return self.process.poll()
+
+    def describe_end(self) -> str:
+        """How it has ended, with the last line that it wrote to stderr."""
+        code = self.process.wait()
+        said = quote_stderr(self.stderr)
+        return f"was ended by signal {-code}{said}" if code < 0 else f"has ended with exit code {code}{said}"
+
+    def close(self) -> None:
+        """Kill it with all that it has begun, and reap it."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.stderr.close()
+
+
 class ChildProcess:
     """`command` with its arguments; `patience_s`: how long an answer is waited for.
 
@@ -85,21 +127,8 @@ class ChildProcess:
         self._command = command
         self._buffer = bytearray()
         self._lines = 0
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
-        try:
-            with defer_interrupts(), not_interrupted():
-                self._process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=self._stderr,
-                    start_new_session=True,
-                    bufsize=0,
-                )
-        except OSError as error:
-            self._stderr.close()
-            rule = f"cannot be started: {error.strerror}; after -- stands a command with its arguments"
-            raise ConfigurationError("command", command[0], rule) from None
+        self._started = StartedProcess(command, subprocess.PIPE)
+        self._process, self._stderr = self._started.process, self._started.stderr
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._in, self._out = self._process.stdin.fileno(), self._process.stdout.fileno()
@@ -184,14 +213,11 @@ class ChildProcess:
 
     def close(self) -> None:
         """Kill the command with all that it has begun, and reap it."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        self._started.close()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with suppress(OSError):
                     pipe.close()
-        self._stderr.close()
 
     def _trim_stderr(self) -> None:
         """Drop what the command has written to stderr, where that is too much."""

@@ -37,9 +37,9 @@ from statemachines.testing.conformance.relation import (
     OutputsOf,
     answered_values,
     match_answer,
+    words_of,
 )
-from statemachines.testing.conformance.role import ConformanceRole, Start
-from statemachines.testing.conformance.services import PlayedWorld
+from statemachines.testing.conformance.role import ConformanceRole, PlayedWorld, Start
 
 STATES_MAX: Final = 64
 """More possible states than this are not carried: the run is inconclusive."""
@@ -218,9 +218,8 @@ class ConformanceRun:
             except ProtocolError:
                 continue
         if not taken:
-            raise Inconclusive(
-                f"{name_of(type(event))} is refused by the table in {self._where()}: it is no input there"
-            )
+            where = " or ".join(self._list_states())
+            raise Inconclusive(f"{name_of(type(event))} is refused by the table in {where}: it is no input there")
         before = self.states
         came = self._hear(name_of(type(event)))
         self._judge(event, taken, came)
@@ -508,17 +507,14 @@ class ConformanceRun:
         return step.record == record and not step.effects
 
     def _fail(self, fed: Any, taken: list[AllowedAnswer], came: tuple[Output, ...], wrong: str) -> None:
-        expected = tuple((one.outputs, tuple(self._clause(cell) for cell in one.cells)) for one in taken)
-        states = tuple(dict.fromkeys(str(state.record.status.value) for state in self.states))
-        raise Violated(ConformanceViolation(_words(fed), self.now_ns, states, expected, came, wrong))
+        expected = tuple(
+            (one.outputs, tuple(self.role.line_of(machine, row).clause for machine, row, _ in one.cells))
+            for one in taken
+        )
+        raise Violated(ConformanceViolation(_words(fed), self.now_ns, self._list_states(), expected, came, wrong))
 
-    def _clause(self, cell: Cell) -> str:
-        machine, row, _ = cell
-        fsm = next(one for one in self.fsm.family() if one.full_name == machine)
-        return fsm.lines[row].clause
-
-    def _where(self) -> str:
-        return " or ".join(dict.fromkeys(str(state.record.status.value) for state in self.states))
+    def _list_states(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(str(state.record.status.value) for state in self.states))
 
 
 def _slot_of(timer: str) -> tuple[str, str]:
@@ -531,8 +527,7 @@ def _words(fed: Any) -> str:
     """An input for people."""
     if isinstance(fed, str):
         return fed
-    fields = ", ".join(f"{field}={getattr(fed, field)!r}" for field in fed.__struct_fields__)
-    return f"{name_of(type(fed))}({fields})" if fields else name_of(type(fed))
+    return words_of(fed) if fed.__struct_fields__ else name_of(type(fed))
 
 
 def _after(

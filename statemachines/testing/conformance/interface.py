@@ -20,8 +20,7 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, 
 import msgspec
 
 from statemachines import kernel
-from statemachines.testing.conformance.json_values import has_name, make_plain
-from statemachines.testing.conformance.relation import Output, key_field
+from statemachines.testing.conformance.relation import Output, has_name, key_field, make_plain
 
 INTERFACE: Final = 1
 """The version of the lines; an implementation may answer `init` with the one that it speaks."""
@@ -303,28 +302,19 @@ def _twins(kinds: tuple[type[Any], ...]) -> Any:
     return _union(twin_of(kind, True) for kind in kinds)
 
 
-@cache
-def _send_type(kinds: tuple[type[Any], ...]) -> Any:
-    return _carrier("Send", "Send a message to a party.", (("to", str), ("message", _twins(kinds))))
-
-
-@cache
-def _ask_type(kinds: tuple[type[Any], ...]) -> Any:
-    return _carrier("Ask", "Ask a service.", (("service", str), ("request", _twins(kinds))))
-
-
-@cache
-def _tell_type(kinds: tuple[type[Any], ...]) -> Any:
-    return _carrier("Tell", "Tell the application.", (("event", _twins(kinds)),))
+CARRIERS: Final = {
+    "Send": ("Send a message to a party.", "to", "message"),
+    "Ask": ("Ask a service.", "service", "request"),
+    "Tell": ("Tell the application.", "", "event"),
+}
+"""Effect that carries something -> what it does, whom it names, and what it carries."""
 
 
 def _effect_types(alphabet: Alphabet) -> Iterable[Any]:
-    if alphabet.sends:
-        yield _send_type(alphabet.sends)
-    if alphabet.asks:
-        yield _ask_type(alphabet.asks)
-    if alphabet.tells:
-        yield _tell_type(alphabet.tells)
+    carried = (alphabet.sends, alphabet.asks, alphabet.tells)
+    for (name, (document, to, field)), kinds in zip(CARRIERS.items(), carried, strict=True):
+        if kinds:
+            yield _carrier(name, document, (*(((to, str),) if to else ()), (field, _twins(kinds))))
     yield from (SetTimerEffect, CancelTimerEffect, StopEffect)
 
 

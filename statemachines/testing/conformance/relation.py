@@ -8,21 +8,83 @@
 Without anything declared the answer to an input has exactly the effects of the table.  Order binds within a destination
 only: a party that is sent to, a service that is asked, what the application is told about one key.  Timers are never
 compared, but by what they cause.
+
+JSON values: records, events and requests as objects with the names of their fields.
 """
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
+from enum import Enum
+from functools import cache, cached_property
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Ask, CancelTimer, Effect, Event, Send, SetTimer, Stop, Tell, name_of
+from statemachines.kernel import (
+    Ask,
+    CancelTimer,
+    Effect,
+    Event,
+    Map,
+    Request,
+    Send,
+    SetTimer,
+    Stop,
+    Tell,
+    in_order,
+    name_of,
+)
 from statemachines.kernel.event import column_fields
-from statemachines.testing.conformance.json_values import make_plain
+
+
+def make_plain(value: Any) -> Any:
+    """A value as JSON has it: objects, lists, texts, numbers; bytes are texts in Base64.  Events and tagged Structs
+    have their name as `type`."""
+    if isinstance(value, msgspec.Struct):
+        fields = {field: make_plain(getattr(value, field)) for field in value.__struct_fields__}
+        for field in _fields_of_pairs(type(value)):
+            fields[field] = fields[field] or []
+        return {"type": name_of(type(value)), **fields} if has_name(type(value)) else fields
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    if isinstance(value, Map):
+        items = [(make_plain(key), make_plain(one)) for key, one in in_order(value)]
+        return dict(items) if all(isinstance(key, str) for key, _ in items) else items
+    if isinstance(value, tuple):
+        return tuple([make_plain(one) for one in value])  # as `msgspec.to_builtins` has it: the two are compared
+    if isinstance(value, list):
+        return [make_plain(one) for one in value]
+    return value
+
+
+def words_of(event: Any) -> str:
+    """A message or another event for people."""
+    fields = ", ".join(f"{field}={getattr(event, field)!r}" for field in event.__struct_fields__)
+    return f"{name_of(type(event))}({fields})"
+
+
+def has_name(kind: type[Any]) -> bool:
+    """Whether an object of it says which it is."""
+    return issubclass(kind, Event | Request) or bool(kind.__struct_config__.tag)
+
+
+@cache
+def _fields_of_pairs(kind: type[Any]) -> tuple[str, ...]:
+    """The fields that hold maps whose keys are no texts: JSON has them as lists of pairs, empty ones, too."""
+    if not any(field.type is Map or get_origin(field.type) is Map for field in msgspec.structs.fields(kind)):
+        return ()
+    hints = get_type_hints(kind)
+    return tuple(
+        field
+        for field in kind.__struct_fields__
+        if get_origin(hints[field]) is Map and get_args(hints[field])[0] is not str
+    )
 
 
 class Before(msgspec.Struct, frozen=True):

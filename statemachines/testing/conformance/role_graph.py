@@ -20,8 +20,7 @@ from statemachines.kernel import Effects, Map, ProtocolError, in_order
 from statemachines.kernel.pmap import enc_hook
 from statemachines.testing.conformance.conformance_run import Begin, Cell, FedInput, Move, Wait
 from statemachines.testing.conformance.relation import STOPPED, Output, OutputsOf
-from statemachines.testing.conformance.role import ConformanceRole
-from statemachines.testing.conformance.services import PlayedWorld
+from statemachines.testing.conformance.role import ConformanceRole, PlayedWorld
 from statemachines_spec.explorer.actor import Watch
 from statemachines_spec.explorer.party import TimedParty, age_party, begin, list_due, step_party
 

@@ -52,8 +52,7 @@ from statemachines.drivers.cursor_recovery import CircularQueue, Instruments, Ou
 from statemachines.drivers.cursor_recovery.operation_log import OperationLog
 from statemachines.kernel import Answer, InvariantViolated, ProtocolError, Request
 from statemachines.testing.cursor_recovery import crash_judge
-from statemachines.testing.cursor_recovery.crash_judge import CrashViolation
-from statemachines.testing.cursor_recovery.crash_plan import Plan, PlannedFate, draw_plan
+from statemachines.testing.cursor_recovery.crash_judge import CrashViolation, Plan, PlannedFate, draw_plan
 from statemachines.trace import COLUMNS, list_fingerprints
 from statemachines.trace.log import Log, merge, read_logs
 from statemachines.trace.row import Run as TracedRun
@@ -61,7 +60,8 @@ from statemachines.trace.row import Run as TracedRun
 if TYPE_CHECKING:
     from statemachines.trace.parquet import TraceWriter
 
-_PLACE = {name: place - 2 for place, name in enumerate(COLUMNS)}
+_Row = dict[str, Any]
+"""A row by the names of its columns."""
 _CHANGES = ("store", "compare_and_swap", "copy_in")
 _MARKED = HEADER - 4
 """The cell with which a block is marked, from its beginning."""
@@ -97,7 +97,8 @@ def judge_accesses(queue: Queue, logs: Iterable[Log]) -> list[CrashViolation]:
 
 def _list_made(log: Log) -> Iterator[Made]:
     """What a life did, in its order."""
-    rows = [row for row in map(_Row, log.rows) if row["event"] not in ("pause", "resume")]
+    named = (dict(zip(COLUMNS[2:], row, strict=False)) for row in log.rows)
+    rows = [row for row in named if row["event"] not in ("pause", "resume")]
     owner = (-1, 0)
     for number, (row, after) in enumerate(pairwise([*rows, None])):
         assert row is not None
@@ -112,16 +113,6 @@ def _list_made(log: Log) -> Iterator[Made]:
             time_ns = row["t_ns"] if frees or ended is None else ended["t_ns"]
             source = row["event"] if ended is None else ended["source"]
             yield Made(time_ns, log.head.life, number, *owner, request, answer, source)
-
-
-class _Row:
-    """A row by the names of its columns."""
-
-    def __init__(self, row: tuple[Any, ...]) -> None:
-        self._row = row
-
-    def __getitem__(self, name: str) -> Any:
-        return self._row[_PLACE[name]]
 
 
 def _end_of(after: _Row | None) -> _Row | None:

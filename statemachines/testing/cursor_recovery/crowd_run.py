@@ -27,8 +27,16 @@ import msgspec
 from statemachines.cursor_recovery.memory import SLOTS
 from statemachines.drivers.cursor_recovery import CircularQueue, Instruments, Outcome, ReadOutcome
 from statemachines.testing.cursor_recovery import crash_run
-from statemachines.testing.cursor_recovery.crash_judge import CrashViolation, Evidence, HeldBlock, ReadMessage, judge
-from statemachines.testing.cursor_recovery.crash_plan import PATIENCE_S, Plan, message_of
+from statemachines.testing.cursor_recovery.crash_judge import (
+    PATIENCE_S,
+    CrashViolation,
+    Evidence,
+    HeldBlock,
+    Plan,
+    ReadMessage,
+    judge,
+    message_of,
+)
 
 CAPACITY = 4096
 THRESHOLD_MS = 20

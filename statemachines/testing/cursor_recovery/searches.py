@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from statemachines.drivers.cursor_recovery import CircularQueue, MissingQueue
 from statemachines.testing.bug_search import Searches
-from statemachines.testing.cursor_recovery.crash_plan import draw_plan
+from statemachines.testing.cursor_recovery.crash_judge import draw_plan
 from statemachines.testing.cursor_recovery.crash_run import fork, run_plan
 
 STUCK_S: Final = 5.0

@@ -13,10 +13,11 @@ replies publishes with a priority of its own: then they never share a batch.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
+
+from statemachines.testing.fault_proxy import BOTH, FaultProxy
 
 Address = tuple[str, int]
 
@@ -34,13 +35,12 @@ class BatchLoss:
     """`lost` and `passed` count batches of samples, `lost_replies` those of replies; `lose(batch)` and
     `lose_reply(batch)` decide."""
 
-    def __init__(self, target: Address) -> None:
+    def __init__(self) -> None:
         self.lost = 0
         self.passed = 0
         self.lost_replies = 0
         self.lose: Callable[[bytes], bool] = lambda batch: False
         self.lose_reply: Callable[[bytes], bool] = lambda batch: False
-        self._target = target
 
     def _loses(self, batch: bytes) -> bool:
         first = first_message(batch)
@@ -55,102 +55,50 @@ class BatchLoss:
         return False
 
 
-class LossyLink(BatchLoss):
+class LossyLink(BatchLoss, FaultProxy):
     """`target`: where connections go on to; each batch comes `delay_s` seconds later."""
 
+    held_max = UNDER_WAY_MAX
+
     def __init__(self, target: Address, *, delay_s: float = 0.0) -> None:
-        super().__init__(target)
+        BatchLoss.__init__(self)
+        FaultProxy.__init__(self, target)
         self._delay_s = delay_s
-        self._writers: set[asyncio.StreamWriter] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._up = asyncio.Event()
-        self._up.set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        await super().__aenter__()
+        self.delay(BOTH, self._delay_s * 1_000)
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self._server.close()
-        self._up.set()
-        self.cut()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     @property
     def endpoint(self) -> str:
         """Where the other session connects to."""
-        host, port = self._server.sockets[0].getsockname()[:2]
-        return f"tcp/{host}:{port}"
-
-    def cut(self) -> None:
-        """Every connection ends, now."""
-        for writer in list(self._writers):
-            writer.transport.abort()
+        return "tcp/{}:{}".format(*self.address)
 
     def down(self) -> None:
         """Cut, and no new connection goes on before `up`."""
-        self._up.clear()
+        self.block()
         self.cut()
 
     def up(self) -> None:
         """Connections go on again."""
-        self._up.set()
+        self.unblock()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        self._writers.add(writer)
-        far: asyncio.StreamWriter | None = None
-        try:
-            await self._up.wait()
-            far_reader, far = await asyncio.open_connection(*self._target)
-            self._writers.add(far)
-            await asyncio.wait(
-                [
-                    asyncio.ensure_future(self._pass_on(reader, far)),
-                    asyncio.ensure_future(self._pass_on(far_reader, writer)),
-                ],
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-        except (OSError, asyncio.CancelledError):
-            pass  # nobody is there: the connection ends, as one that is refused
-        finally:
-            for one in (writer, far):
-                if one is not None:
-                    one.transport.abort()
-                    self._writers.discard(one)
-            self._tasks.discard(task)
-
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Batch by batch, until either side has ended."""
-        under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(UNDER_WAY_MAX)
-        late = asyncio.ensure_future(_arrive(under_way, writer)) if self._delay_s else None
-        try:
-            while True:
-                length = await reader.readexactly(2)
-                batch = await reader.readexactly(int.from_bytes(length, "little"))
-                if self._loses(batch):
-                    continue
-                if late is None:
-                    writer.write(length + batch)
-                    await writer.drain()
-                else:
-                    await under_way.put((time.monotonic() + self._delay_s, length + batch))
-        except (asyncio.IncompleteReadError, OSError):
-            return
-        finally:
-            if late is not None:
-                late.cancel()
-                await asyncio.gather(late, return_exceptions=True)
+    async def read(self, reader: asyncio.StreamReader) -> bytes:
+        """The next batch that is not lost."""
+        while True:
+            length = await reader.readexactly(2)
+            batch = await reader.readexactly(int.from_bytes(length, "little"))
+            if not self._loses(batch):
+                return length + batch
 
 
 class LossyDatagrams(BatchLoss, asyncio.DatagramProtocol):
     """`target`: where datagrams go on to, for each peer from a port of its own."""
+
+    def __init__(self, target: Address) -> None:
+        super().__init__()
+        self._target = target
 
     async def __aenter__(self) -> Self:
         self._ways: dict[Address, asyncio.Task[asyncio.DatagramTransport]] = {}
@@ -191,15 +139,6 @@ class _Way(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, addr: Address) -> None:
         self._take(data)
-
-
-async def _arrive(under_way: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter) -> None:
-    """Each when it is due; a connection that has ended takes nothing more, and says so to who reads from it."""
-    while True:
-        due, data = await under_way.get()
-        await asyncio.sleep(max(0.0, due - time.monotonic()))
-        if not writer.is_closing():
-            writer.write(data)
 
 
 def first_message(batch: bytes) -> int | None:

@@ -30,9 +30,7 @@ from statemachines.persistent_sessions.takeover_record import FinishTakeover, St
 from statemachines.persistent_sessions.times import Times
 from statemachines.persistent_sessions.writer_flow_record import Begin, Take, WriterFlowRecord
 from statemachines.persistent_sessions.writer_record import LiveKnown, Start, WriterRecord
-from statemachines.testing.persistent_sessions.garbage import Garbage, of_every_kind
-from statemachines.testing.persistent_sessions.one_client import OneClient
-from statemachines.testing.persistent_sessions.one_group import OneGroup
+from statemachines.testing.persistent_sessions.garbage import Garbage, OneClient, OneGroup, of_every_kind
 from statemachines.testing.persistent_sessions.played_database import StoredSession, UnclearDatabase, two_rows
 from statemachines.testing.protocol import Environment, TestProtocol, Values
 

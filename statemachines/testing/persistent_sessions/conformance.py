@@ -41,8 +41,7 @@ from statemachines.persistent_sessions.writer_record import (
 from statemachines.testing.conformance import role
 from statemachines.testing.conformance.interface import Alphabet
 from statemachines.testing.conformance.relation import Relation, Repeated
-from statemachines.testing.conformance.role import ConformanceRole
-from statemachines.testing.conformance.services import PlayedService
+from statemachines.testing.conformance.role import ConformanceRole, PlayedService
 from statemachines.testing.persistent_sessions.conformance_session import SESSION_ROLE
 from statemachines.testing.persistent_sessions.played_database import (
     PlayedDatabase,

@@ -64,8 +64,7 @@ from statemachines.persistent_sessions.writer_flow_record import LinkLost, Write
 from statemachines.testing.conformance import role
 from statemachines.testing.conformance.interface import Alphabet
 from statemachines.testing.conformance.relation import Before, Ranged, Relation, Repeated, Unordered
-from statemachines.testing.conformance.role import ConformanceRole
-from statemachines.testing.conformance.services import PlayedService
+from statemachines.testing.conformance.role import ConformanceRole, PlayedService
 from statemachines.testing.persistent_sessions.played_database import (
     ExpireSession,
     PassTime,

@@ -24,11 +24,11 @@ from statemachines.kernel import Message
 from statemachines.persistent_sessions import message
 from statemachines.persistent_sessions.message import Delivered, Farewell, Puback, Pubcomp, Pubrec, Pubrel, Welcome
 from statemachines.testing.conformance.conformance_run import Cell, ConformanceViolation
-from statemachines.testing.conformance.wire_course import WireCourse
+from statemachines.testing.conformance.relation import words_of
+from statemachines.testing.conformance.role import WireRole
 from statemachines.testing.conformance.wire_judge import WireCoverage
-from statemachines.testing.conformance.wire_peer import WirePeer
-from statemachines.testing.conformance.wire_role import WireRole
-from statemachines.testing.conformance.wire_violation import words_of
+from statemachines.testing.conformance.wire_nodes import WirePeer
+from statemachines.testing.conformance.wire_verdict import WireCourse
 from statemachines.wire import Packet
 
 RULES: Final = {
@@ -134,13 +134,10 @@ class SessionRules:
             held.is_received = True
             self._owe("pubrel", packet, now_ns, "PS-52", f"pubrel(packet={packet})")
         else:
-            self._end(packet, now_ns)
+            self.complete(packet, now_ns)
 
     def complete(self, packet: int, now_ns: int) -> None:
-        """QoS 2: pubcomp."""
-        self._end(packet, now_ns)
-
-    def _end(self, packet: int, now_ns: int) -> None:
+        """QoS 2: pubcomp; QoS 1: it was acknowledged."""
         if len(self.flying) >= self._receive_maximum:
             self._room_ns = now_ns
         held = self.flying.pop(packet, None)
@@ -200,7 +197,7 @@ class SessionRules:
         if held is not None:
             self._take_again(came, held)
             return
-        self._check_done(number)
+        self._check(number not in self._done, "PS-51", f"delivered({number}) comes again; it was acknowledged")
         self._check(self._has_resumed or not came.dup, "PS-55", f"delivered({number}) is marked; it comes first")
         self._check(
             len(self.flying) < self._receive_maximum,
@@ -230,19 +227,15 @@ class SessionRules:
         for name in ("delivered", "pubrel"):
             self._owed.pop((name, packet), None)
 
-    def _check_done(self, number: int) -> None:
-        self._check(number not in self._done, "PS-51", f"delivered({number}) comes again; it was acknowledged")
-
-    def take_pubrel(self, packet: int) -> bool:
-        """A packet may be forgotten; whether it is answered."""
+    def take_pubrel(self, packet: int) -> None:
+        """A packet may be forgotten."""
         held = self.flying.get(packet)
         if held is None:
             self._check(self._has_resumed, "PS-52", f"pubrel(packet={packet}), which is not in flight")
-            return True
+            return
         self._check(held.is_received, "PS-52", f"pubrel(packet={packet}) before pubrec")
         held.is_released = True
         self._owed.pop(("pubrel", packet), None)
-        return True
 
     def take_farewell(self, came: Farewell) -> None:
         """The connection is over for the node."""
@@ -370,8 +363,8 @@ class SessionClients:
                 if packet:
                     self._act_late(peer, lambda: self._acknowledge(peer, packet, qos))
             case Pubrel(packet):
-                if rules.take_pubrel(packet):
-                    self._act_late(peer, lambda: self._complete(peer, packet))
+                rules.take_pubrel(packet)
+                self._act_late(peer, lambda: self._complete(peer, packet))
             case message.Farewell():
                 rules.take_farewell(said)
                 self._cut(peer)

@@ -11,6 +11,6 @@ TESTING = TestProtocol(
     values=VALUES,
     environments=ENVIRONMENTS,
     readers=READERS,
-    searches="statemachines.testing.shared_subscriptions.searches:SEARCHES",
+    searches="statemachines.testing.shared_subscriptions.group:SEARCHES",
     roles="statemachines.testing.shared_subscriptions.conformance:ROLES",
 )

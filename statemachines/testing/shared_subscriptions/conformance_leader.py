@@ -62,8 +62,7 @@ from statemachines.shared_subscriptions.stream_store import (
 from statemachines.testing.conformance import role
 from statemachines.testing.conformance.interface import Alphabet
 from statemachines.testing.conformance.relation import Chosen, Relation, Repeated, Unordered
-from statemachines.testing.conformance.role import ConformanceRole
-from statemachines.testing.conformance.services import PlayedService
+from statemachines.testing.conformance.role import ConformanceRole, PlayedService
 from statemachines.testing.shared_subscriptions.wire_leader import WIRE_LEADER
 from statemachines_spec.shared_subscriptions.timings import TICK_NS, of_leader
 from statemachines_spec.shared_subscriptions.timings import TIMES as SHORT

@@ -6,20 +6,22 @@ A run draws its swarm first: which faults there are in it and how likely each is
 and another about late messages.  Between faults the world makes some untroubled moves.  At the end everything heals,
 and what must come true does (`finish`).  A failing run is shortened (`script`), and says which moves break what, and
 how.
+
+Searches: the scenarios that are simulated, and the groups that Hypothesis drives, to find a planted bug.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from hypothesis import HealthCheck, Phase, Verbosity, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from statemachines import catalogue
-from statemachines.testing.fixed_draws import fix_draws
-from statemachines.testing.property_broken import PropertyBroken as PropertyBroken
-from statemachines.testing.property_broken import broken_type
+from statemachines.testing.bug_search import DrivenTest, Searches, fix_draws
+from statemachines.testing.closed_run import PropertyBroken as PropertyBroken
+from statemachines.testing.closed_run import broken_type
 from statemachines.testing.script import ScriptFailure, ScriptMove, make, shorten, tell_counterexample
 from statemachines.testing.shared_subscriptions.system import GroupSystem
 
@@ -147,3 +149,12 @@ GROUP = settings(
 """What a test of whole groups needs; a profile with more examples makes a soak of it."""
 
 GroupTest.TestCase.settings = settings(GROUP, max_examples=100, stateful_step_count=40)
+
+
+SEARCHES: Final = Searches(
+    scenarios=(
+        "quiet", "joins", "network", "kills", "pauses", "partitions", "storm", "generations", "queues", "leaving",
+        "halts", "kicks", "lossy", "busy_loops", "poison", "dead_letters",
+    ),
+    driven=(DrivenTest("groups", lambda: GroupTest, GROUP),),
+)  # fmt: skip

@@ -38,7 +38,7 @@ from statemachines.shared_subscriptions.registry import Registry
 from statemachines.shared_subscriptions.session import Acknowledged, Deliver, PollTimer, Ready
 from statemachines.shared_subscriptions.stream_store import Append, Appended, Fetched, FetchFailed, StreamStore
 from statemachines.shared_subscriptions.subscription import Subscription
-from statemachines.testing.story import ScriptStory
+from statemachines.testing.script import ScriptStory
 from statemachines_sim.judge import Violation
 from statemachines_sim.shared_subscriptions.watch import GroupWatch
 from statemachines_sim.units import S

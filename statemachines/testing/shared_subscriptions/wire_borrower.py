@@ -34,7 +34,7 @@ from statemachines.shared_subscriptions.message import (
 )
 from statemachines.shared_subscriptions.stream import StreamProgress, StreamStatus
 from statemachines.testing.conformance.relation import Output
-from statemachines.testing.conformance.wire_role import BegunRecord, EarlierInstance, WireRole
+from statemachines.testing.conformance.role import BegunRecord, EarlierInstance, WireRole
 
 TIMES: Final = Configuration(
     find_leader_ms=300,

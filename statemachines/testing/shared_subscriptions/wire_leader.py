@@ -47,7 +47,7 @@ from statemachines.shared_subscriptions.message import (
 )
 from statemachines.shared_subscriptions.stream_store import Append, Measure, StoredStreams, StreamStore
 from statemachines.testing.conformance.relation import Output
-from statemachines.testing.conformance.wire_role import BegunRecord, EarlierInstance, WireRole
+from statemachines.testing.conformance.role import BegunRecord, EarlierInstance, WireRole
 
 HOUR_MS: Final = 3_600_000
 

@@ -7,7 +7,7 @@ from hypothesis import seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 from long_cases import mark_long
 
-from statemachines.testing.property_broken import PropertyBroken
+from statemachines.testing.closed_run import PropertyBroken
 from statemachines.testing.system_test import CLOSED, SystemTest, count_entries
 from statemachines_spec.bug import plant_bug
 from statemachines_spec.explorer.property import NO_ERROR

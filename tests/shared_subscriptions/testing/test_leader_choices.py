@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from played_role import carried, play, twice
 
+from statemachines.testing.conformance.conformance_test import ShippedMachine
 from statemachines.testing.conformance.role import role_of
-from statemachines.testing.conformance.shipped_machine import ShippedMachine
 
 LEADER = "shared_subscriptions/leader"
 ROLE = role_of(LEADER)

@@ -15,8 +15,8 @@ from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.message import END_OF_STREAM, Grant
 from statemachines.shared_subscriptions.session import Ack
 from statemachines.shared_subscriptions.stream import StreamLink
-from statemachines.testing.pool import Pool
 from statemachines.testing.strategies import of, starting
+from statemachines.testing.struct_values import Pool
 
 PROGRAM = """
 from hypothesis import find, strategies as st

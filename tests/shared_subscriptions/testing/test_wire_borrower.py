@@ -19,9 +19,8 @@ from statemachines.shared_subscriptions.message import (
 )
 from statemachines.testing.conformance.conformance_run import Violated
 from statemachines.testing.conformance.relation import OutputsOf
-from statemachines.testing.conformance.role import role_of
+from statemachines.testing.conformance.role import BegunRecord, EarlierInstance, role_of
 from statemachines.testing.conformance.wire_judge import WireCoverage, WireJudge
-from statemachines.testing.conformance.wire_role import BegunRecord, EarlierInstance
 from statemachines.testing.shared_subscriptions import wire_borrower
 from statemachines.testing.shared_subscriptions.wire_borrower import TIMES
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from statemachines.kernel import ConfigurationError
-from statemachines.testing.conformance import report, script_file
+from statemachines.testing.conformance import report
 from statemachines.testing.conformance.campaign import Campaign, ConformanceOutcome
 from statemachines.testing.conformance.child_process import ChildProcess
 from statemachines.testing.conformance.conformance_run import (
@@ -108,8 +108,8 @@ def test_a_wrong_answer_says_what_was_fed_expected_and_came():
 
 def test_a_script_is_kept_read_and_repeats_the_run(tmp_path):
     moves = (Begin(), FedInput(Knock(2)), Wait(5), Late("close"))
-    script_file.save(tmp_path / "run" / "door.jsonl", moves)
-    assert script_file.load(tmp_path / "run" / "door.jsonl", role()) == moves
+    report.save(tmp_path / "run" / "door.jsonl", moves)
+    assert report.load(tmp_path / "run" / "door.jsonl", role()) == moves
     verdict = Campaign(role(), lambda: ChildProcess((sys.executable, str(IMPLEMENTATION)))).replay(moves[:3])
     assert verdict.outcome is ConformanceOutcome.PASS
 
@@ -130,7 +130,7 @@ def test_a_line_of_a_script_that_is_no_move_is_named(tmp_path, line, said):
     path = tmp_path / "bad.jsonl"
     path.write_text('{"begin": 0}\n' + line + "\n")
     with pytest.raises(ConfigurationError, match="line 2") as caught:
-        script_file.load(path, role())
+        report.load(path, role())
     assert said in str(caught.value)
 
 

@@ -16,11 +16,10 @@ from statemachines import registry
 from statemachines.kernel import ConfigurationError
 from statemachines.testing.conformance.campaign import ConformanceOutcome
 from statemachines.testing.conformance.conformance_run import ConformanceRun, FedInput
-from statemachines.testing.conformance.conformance_test import ConformanceTest, judge
+from statemachines.testing.conformance.conformance_test import ConformanceTest, ShippedMachine, judge
 from statemachines.testing.conformance.interface import InterfaceError
+from statemachines.testing.conformance.report import event_from
 from statemachines.testing.conformance.role import roles_of
-from statemachines.testing.conformance.script_file import event_from
-from statemachines.testing.conformance.shipped_machine import ShippedMachine
 
 sys.path.insert(0, str(Path(__file__).parent))
 from door_child import Door

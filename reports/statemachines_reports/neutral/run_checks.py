@@ -1,19 +1,114 @@
-"""Fault check: a simulated run has a row for every fault that took effect, at the time and the node that its schedule
-says, and as many rows as it wrote.  No row is later than its end.  Its parameters say all that."""
+"""Simulated runs: those whose network and clock the trace tells the whole of.
+
+Clock check: every row has a time, and no clock goes back in a node.  A simulated run has one time, and its rows are
+numbered from 0 on.
+
+Fault check: a simulated run has a row for every fault that took effect, at the time and the node that its schedule
+says, and as many rows as it wrote.  No row is later than its end.  Its parameters say all that.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Final
 
 import numpy as np
 
 from statemachines_reports.columns import Columns, Segment
-from statemachines_reports.neutral.simulated_run import DEATHS, is_simulated, runs_where
-from statemachines_reports.protocol import Check, CheckVerdict, Parameters
-from statemachines_reports.trace_roles import TraceRoles
+from statemachines_reports.neutral.row_groups import group_by_text, keep_group_ends
+from statemachines_reports.protocol import (
+    Check,
+    CheckVerdict,
+    Joint,
+    KeptRows,
+    Parameters,
+    TraceRoles,
+    find_setting,
+    verdict,
+)
+
+MS = 1_000_000
+DEATHS: Final = ("crash", "kill", "lost_disk", "cut", "leader_crash", "poisoned", "store_crash")
+"""Faults that end a process."""
+
+HELD_BACK_NS = 14_000 * MS
+"""So long the network may hold a message back under a fault, at most."""
+
+
+MARGIN_NS = 1_000 * MS
+"""What other faults may delay a message by, and a little more."""
+
+
+def is_simulated(parameters: Parameters) -> bool:
+    """The run says how many faults of each kind took effect, as the simulator does."""
+    return isinstance(parameters.get("faults"), dict)
+
+
+def runs_where(segment: Segment, holds: Callable[[Parameters], bool]) -> list[int]:
+    """The runs of a segment whose parameters are so."""
+    return [run for run, _ in segment.columns.runs() if holds(segment.parameters(run))]
+
+
+def longest_delay_ns(parameters: Parameters) -> int:
+    """So long a message may be on its way, by the settings of the run and the faults that it had."""
+    network = find_setting(parameters, "settings", "network")
+    try:
+        own_ms = max(network["delay_ms"]) + network["tail_ms"]
+    except (KeyError, TypeError, ValueError):
+        return HELD_BACK_NS
+    slows = {"hold_back", "slow_link"} & set(parameters["faults"])
+    return int(own_ms * MS) + (HELD_BACK_NS if slows else MARGIN_NS)
+
+
+def judge_clocks(segment: Segment) -> CheckVerdict:
+    """Rows whose time is before that of the row before, or before 0; and rows before which some are missing."""
+    columns = segment.columns
+    run = columns["run"]
+    back = np.flatnonzero((columns["t_ns"][1:] < columns["t_ns"][:-1]) & (run[1:] == run[:-1])) + 1
+    nodes = group_by_text(columns, np.arange(columns.rows if len(back) else 0), "node")
+    t_ns = columns["t_ns"][nodes.rows]
+    wrong = nodes.rows[1:][nodes.same[1:] & (t_ns[1:] < t_ns[:-1])]
+    simulated = runs_where(segment, is_simulated)
+    wrong = np.union1d(wrong, back[np.isin(run[back], simulated)])
+    timeless = np.flatnonzero(columns["t_ns"] < 0)
+    behind = _find_behind_hole(columns)
+    behind = behind[np.isin(run[behind], simulated)]
+    holes = set(behind.tolist())
+
+    def describe(row: int) -> str:
+        if row in holes:
+            return f"row {columns['seq'][row]} does not follow the row before: rows of the run are missing"
+        if columns["t_ns"][row] < 0:
+            return f"{columns.text('node', row)}: the row has no time, or one before 0"
+        return f"{columns.text('node', row)}: the time goes back to {columns['t_ns'][row]} ns"
+
+    return verdict(columns, columns.rows, np.unique(np.concatenate((wrong, timeless, behind))), describe)
+
+
+def _find_behind_hole(columns: Columns) -> np.ndarray:
+    """Rows whose number is not that of the row before and one; the first row of a run has 0."""
+    seq, run = columns["seq"], columns["run"]
+    expected = np.zeros(len(seq), np.int64)
+    expected[1:] = np.where(run[1:] == run[:-1], seq[:-1] + 1, 0)
+    return np.flatnonzero(seq != expected)
+
+
+def keep_ends(segment: Segment) -> KeptRows:
+    """The first row of each node is open, and stands behind the row before it; the last ones are context."""
+    columns = segment.columns
+    kept = keep_group_ends(columns, np.arange(columns.rows), "node")
+    return KeptRows(kept.open, np.concatenate((kept.context, np.maximum(kept.open - 1, 0))))
+
+
+CLOCKS: Final = Check(
+    "clocks",
+    "no clock goes back, and no number of a row is missing",
+    judge_clocks,
+    joints=(Joint(judge_clocks, keep_ends),),
+)
+
 
 RESTART: Final = "restart"
 DOWN: Final = (*DEATHS, "power_loss", "torn_write", "unsubscribe")
@@ -61,8 +156,7 @@ def judge_faults(segment: Segment, roles: Iterable[TraceRoles]) -> CheckVerdict:
 
 def _drawn_kinds(parameters: Parameters) -> Iterable[str]:
     """The kinds of which the scenario draws faults."""
-    settings = parameters.get("settings")
-    found = settings.get("faults") if isinstance(settings, dict) else None
+    found = find_setting(parameters, "settings", "faults")
     return found if isinstance(found, dict) else ()
 
 
