@@ -8,10 +8,9 @@ from functools import cache
 from msgspec.structs import replace
 
 from statemachines_spec.bug import plant_bug
-from statemachines_spec.explorer.entries import Entries
-from statemachines_spec.explorer.explore import explore
+from statemachines_spec.explorer.explore import along, explore
 from statemachines_spec.explorer.moves import Moves
-from statemachines_spec.explorer.path import along
+from statemachines_spec.explorer.purity import Entries
 from statemachines_spec.script.path_to_script import script_of
 from statemachines_spec.shared_subscriptions.systems import system
 

@@ -69,7 +69,7 @@ async def count_calls(rounds: int, under_way: int, *, collects: bool = True) -> 
     """Calls by function for `rounds * under_way` messages."""
     from statemachines.drivers.mqtt_connections import MqttNode
     from statemachines.drivers.persistent_sessions import SessionNode
-    from statemachines.persistent_sessions.graces import GRACES
+    from statemachines.persistent_sessions.collector import GRACES
 
     counter = CallCounter()
     with tempfile.TemporaryDirectory() as folder:

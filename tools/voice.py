@@ -4,7 +4,7 @@
     python tools/voice.py --write    lower each limit in tools/voice.toml to what there is now
     python tools/voice.py --verbless the public functions whose first word is not in tools/verbs.txt
 
-Limits only fall.  `tests/cli/test_voice.py` compares them with the tree.
+Limits only fall.  `tests/cli/test_repository.py` compares them with the tree.
 """
 
 from __future__ import annotations

@@ -13,11 +13,11 @@ import networkx as nx
 
 from statemachines_bench.harness import compare, open_folder
 from statemachines_bench.row import BenchRow, RatioKind, Size, TurnPair
-from statemachines_spec.explorer.direct import search
-from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.explore import COMPLETE, STATES_MAX, explore
 from statemachines_spec.explorer.promela import judge
 from statemachines_spec.explorer.property import Eventually, View
+from statemachines_spec.explorer.purity import Entries
+from statemachines_spec.explorer.service_actor import search
 from statemachines_spec.explorer.walker_compiled import CompiledWalker
 from statemachines_spec.liveness.judge import graph_of, judge_obligation, worst_parts
 from statemachines_spec.shared_subscriptions.systems import obligations_of, system

@@ -2,6 +2,8 @@
 
 A file appears when its runs are done, so a campaign that was broken off is resumed file by file.  A file counts as done
 if its table of runs is what these seeds would write now: same scenario, settings, versions and tables.
+
+Steered campaign: its seeds are chosen round by round, by what the rounds before have covered.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -24,10 +26,11 @@ from statemachines.trace.row import Run
 from statemachines.whole_file import store_path
 from statemachines.workers import open_workers
 from statemachines_sim.fault import Fault
-from statemachines_sim.keys import settings as settings_of
+from statemachines_sim.protocol import settings as settings_of
 from statemachines_sim.runfile import tables
 from statemachines_sim.scenario import Scenario
 from statemachines_sim.schedule import draw
+from statemachines_sim.steering import Item, SeedSteering, list_covered
 from statemachines_sim.swarm import draw_values
 from statemachines_sim.world import RunOutcome, World
 
@@ -213,3 +216,28 @@ def list_jobs(
         yield CampaignJob(
             scenario, part, first_run + begin, "" if out is None else show_path(out), settings, is_resumed
         )
+
+
+ROUND: Final = 2 * SEEDS_PER_FILE
+"""Seeds that are chosen together: however many processes there are, they are the same."""
+
+
+def steered_parts(
+    scenario: Scenario, seeds: range, *, out: Path | None = None, processes: int = 2, settings: tuple[str, ...] = ()
+) -> Iterator[list[RunOutcome]]:
+    """As `campaign_parts`, with as many seeds as these, from the first of them on, and others left out."""
+    steering = SeedSteering(scenario, seeds.start)
+    with open_workers(processes) if processes > 1 else nullcontext() as pool:
+        for begin in range(0, len(seeds), ROUND):
+            chosen = steering.choose(min(ROUND, len(seeds) - begin))
+            jobs = list(list_jobs(scenario, chosen, out, begin, settings))
+            check_sendable(jobs[0])
+            for found in map(run_covered, jobs) if pool is None else pool.map(run_covered, jobs):
+                for outcome, covered in found:
+                    steering.note(outcome.seed, covered)
+                yield [outcome for outcome, _ in found]
+
+
+def run_covered(job: CampaignJob) -> list[tuple[RunOutcome, frozenset[Item]]]:
+    """The outcomes of a job, each with what its run has covered."""
+    return [(outcome, list_covered(world.rows)) for world, outcome in run_worlds(job)]

@@ -17,9 +17,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from statemachines import registry
-from statemachines.drivers.environment import NodeEnvironment
 from statemachines.drivers.memory import MemoryTransport
-from statemachines.drivers.node import MachineNode, NodeHost
+from statemachines.drivers.node import MachineNode, NodeEnvironment, NodeHost
 from statemachines.drivers.port import Feed
 from statemachines.drivers.role import NodeRole
 from statemachines.kernel import Answer, ConfigurationError, Event, Message, Node, Request, Step, node_of

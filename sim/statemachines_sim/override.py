@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from statemachines.kernel import ConfigurationError
-from statemachines_sim.keys import put, values
+from statemachines_sim.protocol import put, values
 from statemachines_sim.scenario import Scenario, check_scenario
 
 

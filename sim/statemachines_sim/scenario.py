@@ -33,11 +33,11 @@ from statemachines import registry
 from statemachines.input_file import decode_input, read_input
 from statemachines.kernel import ConfigurationError
 from statemachines_sim.faults.fault_sampler import split_pair
-from statemachines_sim.keys import from_plain as from_plain
-from statemachines_sim.keys import put, values
-from statemachines_sim.keys import to_plain as to_plain
 from statemachines_sim.protocol import Scenario as Scenario
+from statemachines_sim.protocol import from_plain as from_plain
+from statemachines_sim.protocol import put, values
 from statemachines_sim.protocol import sim_of as sim_of
+from statemachines_sim.protocol import to_plain as to_plain
 from statemachines_sim.run_settings import Net as Net
 from statemachines_sim.run_settings import Phases as Phases
 from statemachines_sim.run_settings import Range as Range

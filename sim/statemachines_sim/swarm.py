@@ -12,8 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from statemachines_sim.keys import put, values
-from statemachines_sim.protocol import Scenario
+from statemachines_sim.protocol import Scenario, put, values
 from statemachines_sim.run_settings import Bounds
 
 

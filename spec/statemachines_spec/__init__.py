@@ -17,16 +17,18 @@ from statemachines_spec.explorer.actor import LoseDisk as LoseDisk
 from statemachines_spec.explorer.actor import Observer as Observer
 from statemachines_spec.explorer.actor import Pause as Pause
 from statemachines_spec.explorer.actor import Reaction as Reaction
+from statemachines_spec.explorer.actor import Stamp as Stamp
+from statemachines_spec.explorer.actor import Timing as Timing
 from statemachines_spec.explorer.actor import Watch as Watch
 from statemachines_spec.explorer.clock import Clock as Clock
 from statemachines_spec.explorer.explore import Result as Result
 from statemachines_spec.explorer.explore import explore as explore
 from statemachines_spec.explorer.fsm_actor import FsmActor as FsmActor
 from statemachines_spec.explorer.fsm_actor import FsmLocal as FsmLocal
-from statemachines_spec.explorer.message_set import MessageSet as MessageSet
 from statemachines_spec.explorer.network import Network as Network
 from statemachines_spec.explorer.order import Order as Order
 from statemachines_spec.explorer.order import deadline_order as deadline_order
+from statemachines_spec.explorer.post import MessageSet as MessageSet
 from statemachines_spec.explorer.post import Post as Post
 from statemachines_spec.explorer.property import Always as Always
 from statemachines_spec.explorer.property import Eventually as Eventually
@@ -43,6 +45,4 @@ from statemachines_spec.explorer.system import at_most as at_most
 from statemachines_spec.explorer.tick import Drift as Drift
 from statemachines_spec.explorer.tick import TickClock as TickClock
 from statemachines_spec.explorer.tick import drift_of as drift_of
-from statemachines_spec.explorer.timing import Stamp as Stamp
-from statemachines_spec.explorer.timing import Timing as Timing
 from statemachines_spec.protocol import CheckProtocol as CheckProtocol

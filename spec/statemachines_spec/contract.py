@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import CancelTimer, Event, Fsm, SetTimer, Stop, name_of
-from statemachines_spec.explorer.actor import Actor, Envelope, Passed, Reaction, Watch
+from statemachines_spec.explorer.actor import Actor, Envelope, Passed, Reaction, Timing, Watch
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.party import (
     Party,
@@ -31,7 +31,6 @@ from statemachines_spec.explorer.party import (
 )
 from statemachines_spec.explorer.property import Always, Property, Sometimes, View
 from statemachines_spec.explorer.system import System
-from statemachines_spec.explorer.timing import Timing
 
 MACHINE, COUNTERPART, TALLY = "machine", "counterpart", "tally"
 

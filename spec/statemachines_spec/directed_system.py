@@ -10,10 +10,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from statemachines_spec.explorer.entries import Entries
-from statemachines_spec.explorer.explore import explore
-from statemachines_spec.explorer.path import ExploredPath
+from statemachines_spec.explorer.explore import ExploredPath, explore
 from statemachines_spec.explorer.property import Eventually
+from statemachines_spec.explorer.purity import Entries
 from statemachines_spec.explorer.system import System
 
 

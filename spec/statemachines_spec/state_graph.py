@@ -11,8 +11,8 @@ import networkx as nx
 from statemachines.kernel import ConfigurationError
 from statemachines.whole_file import whole_file
 from statemachines_spec.explorer.counterexample import describe_event
-from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.moves import Moves, State
+from statemachines_spec.explorer.purity import Entries
 from statemachines_spec.explorer.system import System
 
 STATES_MAX: Final = 20_000

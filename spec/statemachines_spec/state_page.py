@@ -7,10 +7,10 @@ from typing import Final
 
 from statemachines.step_page import BEYOND, NOWHERE, EntryNumbers, PageMove, PageState, PageStep, StepPage
 from statemachines_spec.explorer.counterexample import describe_event
-from statemachines_spec.explorer.entries import Entries
+from statemachines_spec.explorer.explore import ExploredPath as Run
 from statemachines_spec.explorer.moves import Move, Moves, State
-from statemachines_spec.explorer.path import ExploredPath as Run
 from statemachines_spec.explorer.property import NO_ERROR, Always, combinations
+from statemachines_spec.explorer.purity import Entries
 from statemachines_spec.explorer.system import System
 from statemachines_spec.itf.state_values import StateValues
 

@@ -13,10 +13,9 @@ from typing import Any
 
 import msgspec
 
-from statemachines.adoption.model_factory import Factory
-from statemachines.adoption.model_property import Promise, read_properties
+from statemachines.adoption.expression import Promise, read_properties
 from statemachines.adoption.model_step import ModelStepper, name_action
-from statemachines.adoption.model_value import ModelValue
+from statemachines.adoption.model_value import Factory, ModelValue
 from statemachines.adoption.second_search import (
     PATIENCE_S,
     SearchRequest,

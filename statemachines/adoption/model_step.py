@@ -33,8 +33,16 @@ from statemachines.adoption.live_machine import (
     read_triggers,
     walk_states,
 )
-from statemachines.adoption.model_factory import Factory, ModelFactory, NotRepeatable
-from statemachines.adoption.model_value import Key, ModelValue, ValueReader, has_state_data, runner_of
+from statemachines.adoption.model_value import (
+    Factory,
+    Key,
+    ModelFactory,
+    ModelValue,
+    NotRepeatable,
+    ValueReader,
+    has_state_data,
+    runner_of,
+)
 from statemachines.adoption.port_recorder import PortCall
 from statemachines.adoption.sandbox import BlockedCall, Sandbox
 from statemachines.adoption.step_recorder import CrashPoint, StepRecorder

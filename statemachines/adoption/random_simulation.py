@@ -15,9 +15,9 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.adoption.adopted_machine import AdoptedMachine
-from statemachines.adoption.adopted_trace import RowMaker
 from statemachines.adoption.model_step import StepOutcome, name_action
 from statemachines.adoption.model_value import ModelValue
+from statemachines.adoption.production_log import RowMaker
 from statemachines.adoption.state_search import FoundViolation, SearchStep
 from statemachines.trace import TraceRow, fault_row
 

@@ -16,7 +16,7 @@ from typing import IO, Any, Final, NoReturn
 
 import msgspec
 
-from statemachines.adoption.model_property import Promise, read_properties
+from statemachines.adoption.expression import Promise, read_properties
 from statemachines.adoption.model_step import ModelAction, ModelStepper, StepOutcome
 from statemachines.adoption.model_value import Key
 from statemachines.adoption.state_search import Bounds, StateSearch, StepDigests

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from statemachines.adoption.model_property import ModelProperty
+from statemachines.adoption.expression import ModelProperty
 from statemachines.adoption.model_step import ModelAction, ModelStepper, StepOutcome
 from statemachines.adoption.model_value import ModelValue
 from statemachines.adoption.trigger_arguments import UnexploredTrigger

@@ -160,7 +160,7 @@ def _test(adopted: AdoptedMachine) -> None:
 
 
 def _simulate(adopted: AdoptedMachine, instances: int, seed: int, trace: Path | None, json: bool) -> None:
-    from statemachines.adoption.adopted_trace import write_runs
+    from statemachines.adoption.production_log import write_runs
     from statemachines.adoption.random_simulation import describe_simulation, list_simulation, simulate
 
     found = simulate(adopted, instances, seed=seed, traced=trace is not None)
@@ -179,7 +179,7 @@ def _simulate(adopted: AdoptedMachine, instances: int, seed: int, trace: Path | 
 
 def _trace_run(adopted: AdoptedMachine, verdict: AdoptionVerdict, trace: Path) -> None:
     """Write the counterexample."""
-    from statemachines.adoption.adopted_trace import RowMaker, write_runs
+    from statemachines.adoption.production_log import RowMaker, write_runs
 
     broken = verdict.found.broken
     if broken is None:

@@ -79,11 +79,10 @@ def campaign(
 
     Exit code 1 if a property is violated; 3 if interrupted: what was done by then is counted, and its trace kept.
     """
-    from statemachines_sim.campaign import campaign_parts
+    from statemachines_sim.campaign import campaign_parts, steered_parts
     from statemachines_sim.override import override
     from statemachines_sim.scenario import find_scenario
     from statemachines_sim.schedule import draw
-    from statemachines_sim.steered_campaign import steered_parts
 
     if scenario == LIST:
         show_scenarios()

@@ -13,7 +13,7 @@ from statemachines.plain_text import plain_json
 
 if TYPE_CHECKING:
     from statemachines_sim.replay_result import ReplayedScript
-    from statemachines_spec.explorer.path import ExploredPath as Run
+    from statemachines_spec.explorer.explore import ExploredPath as Run
     from statemachines_spec.explorer.system import System
     from statemachines_spec.script.script import Script
 

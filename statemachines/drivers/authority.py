@@ -21,9 +21,9 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from statemachines.drivers.clock import Clock, steady_ns
+from statemachines.drivers.complaint_log import RateLimitedLog
 from statemachines.drivers.identity import Identity
 from statemachines.drivers.permission_file import Action, PermissionFile
-from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.kernel import ConfigurationError
 from statemachines.wire import quote_for_log
 

@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import Any
 
 from statemachines.drivers.credentials import NONE, Credentials
-from statemachines.drivers.environment import NodeEnvironment
 from statemachines.drivers.greeting import check_store
+from statemachines.drivers.node import NodeEnvironment
 from statemachines.drivers.role import NodeRole
 from statemachines.drivers.tcp import BUFFER_MAX, Address
 from statemachines.kernel import ConfigurationError, life_of, node_of

@@ -28,8 +28,7 @@ from typing import Final, Literal
 import msgspec
 
 from statemachines.drivers.identity import Identity
-from statemachines.drivers.topic import check_filter, is_shared
-from statemachines.drivers.topic_filter import contains_filter
+from statemachines.drivers.topic import check_filter, contains_filter, is_shared
 from statemachines.input_file import read_input
 from statemachines.kernel import ConfigurationError
 

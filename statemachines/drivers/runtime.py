@@ -15,9 +15,9 @@ from functools import partial
 from typing import Any, Final
 
 from statemachines.drivers.clock import LOOK_AGAIN_S, Clock, steady_ns, wall_offset_ns
+from statemachines.drivers.complaint_log import RateLimitedLog
 from statemachines.drivers.loop_watchdog import LoopWatchdog
 from statemachines.drivers.port import Service, Transport
-from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.sql.failure import StoreDamaged
 from statemachines.kernel import (
     Answer,

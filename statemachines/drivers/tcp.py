@@ -21,12 +21,11 @@ from types import TracebackType
 from typing import Any, cast
 
 from statemachines.drivers.clock import steady_ns
-from statemachines.drivers.complaint_log import ComplaintLog
+from statemachines.drivers.complaint_log import ComplaintLog, RateLimitedLog
 from statemachines.drivers.credentials import NONE, Credentials, names_in, tls_reason, units_in
 from statemachines.drivers.greeting import GREETING_MAX, NONCE_SIZE, Greeting, Terms
-from statemachines.drivers.rate_limited_log import RateLimitedLog
+from statemachines.drivers.payload_buffer import UnfinishedFrames
 from statemachines.drivers.role import NodeRole
-from statemachines.drivers.unfinished_frames import UnfinishedFrames
 from statemachines.kernel import ConfigurationError, life_of, node_of
 from statemachines.wire import (
     FrameError,

@@ -7,11 +7,16 @@ it acknowledges; as a publisher it hands messages over, and hears of each when i
 between machines: `SessionHost` and those around it turn it into calls of them.
 
 Will: the message that is sent for a client when its connection has ended, and when it is due.
+
+Acknowledgements: what a client has said of the packets that it has, as a node takes it.
+
+Fan-out: rows of a message that comes to each subscription once, of which some node has still to store each.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Final, NamedTuple
+from collections.abc import Collection, Iterable, Sequence
+from typing import Annotated, ClassVar, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -339,3 +344,104 @@ def due_at_end(will: StoredWill, expiry_ms: int, ended_ns: int) -> int:
     """When the will is due whose connection, or session, ended then: no later than it was."""
     due_ns = due_after(will.delay_ms, expiry_ms, ended_ns)
     return min(due_ns, will.due_ns or due_ns)
+
+
+class FrontAcknowledged(Message, frozen=True, gc=False):
+    """From a front within the process: the client has acknowledged these packets of QoS 1, in this order."""
+
+    packets: tuple[int, ...]
+
+
+Acknowledgement = Puback | Pubrec | Pubcomp
+KINDS: Final = frozenset((Puback, Pubrec, Pubcomp, FrontAcknowledged))
+
+
+def fold_acknowledgements(asked: Iterable[Acknowledgement | FrontAcknowledged]) -> list[Acknowledgement]:
+    """The same, packets of QoS 1 that follow each other as one; how many a client says that it means is not heard."""
+    found: list[Acknowledgement] = []
+    packets: list[int] = []
+    for one in asked:
+        if isinstance(one, FrontAcknowledged):
+            packets += one.packets
+        elif isinstance(one, Puback):
+            packets.append(one.packet)
+        else:
+            found += _fold_packets(packets)
+            packets = []
+            found.append(one)
+    return found + _fold_packets(packets)
+
+
+def _fold_packets(packets: list[int]) -> list[Acknowledgement]:
+    runs: list[Acknowledgement] = []
+    place = 0
+    while place < len(packets):
+        first, begin = packets[place], place
+        while place < len(packets) and packets[place] == first + place - begin:
+            place += 1
+        runs.append(Puback(first, packets[place - 1] if place - begin > 1 else 0))
+    return runs
+
+
+def list_packets(asked: Iterable[Acknowledgement | FrontAcknowledged]) -> list[int]:
+    """The packets of messages that the client has."""
+    found: list[int] = []
+    for one in asked:
+        if isinstance(one, FrontAcknowledged):
+            found += one.packets
+        elif not isinstance(one, Pubcomp):
+            found.append(one.packet)
+    return found
+
+
+class MatchedRoute(Protocol):
+    """A subscription that a topic matches; `is_single`: of those of the session that are, one gets the message."""
+
+    @property
+    def session(self) -> str: ...
+    @property
+    def qos(self) -> int: ...
+    @property
+    def is_single(self) -> bool: ...
+
+
+R = TypeVar("R", bound=MatchedRoute)
+
+OpenRow = tuple[str, str]
+"""(message, filter): a row that is still to be stored for a session."""
+
+
+def rows_once(rows: Iterable[Queued], once: Collection[str]) -> list[Queued]:
+    """Those of these rows whose message comes to each subscription once."""
+    return [row for row in rows if row.message in once]
+
+
+def find_duplicates(rows: Iterable[Queued], open_rows: Collection[OpenRow]) -> tuple[int, ...]:
+    """Numbers of those of these rows that are not to be stored: they are, or stand twice among them."""
+    left = set(open_rows)
+    duplicates = []
+    for row in rows:
+        if (row.message, row.filter) in left:
+            left.remove((row.message, row.filter))
+        else:
+            duplicates.append(row.number)
+    return tuple(duplicates)
+
+
+def choose_routes(routes: Sequence[R]) -> tuple[R, ...]:
+    """Of the single ones of a session the one with the highest quality, and all others; in their order."""
+    best: dict[str, R] = {}
+    for one in routes:
+        if one.is_single and (one.session not in best or best[one.session].qos < one.qos):
+            best[one.session] = one
+    return tuple(one for one in routes if not one.is_single or best[one.session] is one)
+
+
+def find_volatile(routes: Iterable[R], qos: int) -> list[R]:
+    """The single ones by which a message of this QoS comes with QoS 0: it is for a connected client alone."""
+    return [one for one in routes if one.is_single and min(one.qos, qos) == 0]
+
+
+def leave_out_absent(routes: Iterable[R], absent: Collection[str]) -> tuple[R, ...]:
+    """The routes without the single ones of absent sessions."""
+    return tuple(one for one in routes if not (one.is_single and one.session in absent))

@@ -2,16 +2,110 @@
 
 Messages are numbered in the order of the calls, and go to the node as far as the window has room.  The others wait, in
 their order.  What is not answered when a connection ends goes to the next node, in order.
+
+PublicationRecord: what one publisher has handed over, and what of it is not answered.
 """
 
 from __future__ import annotations
 
+import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import STAY, Effect, Effects, Fsm, Ignore, Invariant, Row, Send, Tell, keys_in_order
-from statemachines.persistent_sessions import publication_record as own
+from statemachines.kernel import (
+    STAY,
+    Call,
+    Effect,
+    Effects,
+    Event,
+    Fsm,
+    Ignore,
+    Invariant,
+    Map,
+    Message,
+    Row,
+    Send,
+    Status,
+    Tell,
+    keys_in_order,
+)
 from statemachines.persistent_sessions.message import PublishStored, Refused
-from statemachines.persistent_sessions.publication_record import AWAY, CONNECTED, PublicationRecord
+
+
+class PublicationStatus(Status):
+    """Whether a node is connected."""
+
+    AWAY = "away"
+    CONNECTED = "connected"
+
+
+AWAY, CONNECTED = PublicationStatus
+
+
+class PublicationRecord(msgspec.Struct, frozen=True, gc=False):
+    """The window of a publisher."""
+
+    id: str
+    messages_max: int
+    """So many messages are under way at most."""
+    bytes_max: int
+    """So many bytes; a larger message is under way alone."""
+    count: int = 0
+    """Messages so far; they are numbered from 1."""
+    next: int = 1
+    """Number of the first message that never was in the window."""
+    sizes: Map[int, int] = Map()
+    """Number of a message that is not answered -> its bytes."""
+    under_way: int = 0
+    """Messages in the window: those of `sizes` below `next`."""
+    window_bytes: int = 0
+    """Their bytes."""
+    status: PublicationStatus = AWAY
+
+
+# -- what the application says --------------------------------------------------------------------------------------
+
+
+class PublishPayload(Call, frozen=True, gc=False):
+    """Publish a message of so many bytes; it has the next number."""
+
+    size_bytes: int
+
+
+class CancelPublish(Call, frozen=True, gc=False):
+    """The application waits for this message no more."""
+
+    n: int
+
+
+class NodeReached(Call, frozen=True, gc=False):
+    """A node is connected."""
+
+
+class NodeLost(Call, frozen=True, gc=False):
+    """The connection is over."""
+
+
+# -- what it hears, and what the node is sent -----------------------------------------------------------------------
+
+
+class MessageStored(Event, frozen=True, gc=False):
+    """Message `n` is stored."""
+
+    n: int
+
+
+class MessageRefused(Event, frozen=True, gc=False):
+    """Message `n` is not stored, and why."""
+
+    n: int
+    why: str
+
+
+class HandMessage(Message, frozen=True, gc=False):
+    """Message `n`, with its payload, which the driver has: it goes to the node as `PublishWanted`."""
+
+    n: int
+
 
 NODE = "node"
 """The node that is connected, whichever it is."""
@@ -25,32 +119,32 @@ def is_under_way(record: PublicationRecord, event: PublishStored | Refused) -> b
     return event.n in record.sizes and event.n < record.next
 
 
-def is_unanswered(record: PublicationRecord, event: own.CancelPublish) -> bool:
+def is_unanswered(record: PublicationRecord, event: CancelPublish) -> bool:
     return event.n in record.sizes
 
 
 # -- actions --------------------------------------------------------------------------------------------------------
 
 
-def publish(record: PublicationRecord, event: own.PublishPayload, now_ns: int) -> Done:
+def publish(record: PublicationRecord, event: PublishPayload, now_ns: int) -> Done:
     n = record.count + 1
     return fill_window(replace(record, count=n, sizes=record.sizes.set(n, event.size_bytes)))
 
 
-def hand_over_all(record: PublicationRecord, event: own.NodeReached, now_ns: int) -> Done:
+def hand_over_all(record: PublicationRecord, event: NodeReached, now_ns: int) -> Done:
     numbers = keys_in_order(record.sizes)
-    return record, tuple(Send(NODE, own.HandMessage(n)) for n in numbers if n < record.next)
+    return record, tuple(Send(NODE, HandMessage(n)) for n in numbers if n < record.next)
 
 
 def tell_stored(record: PublicationRecord, event: PublishStored, now_ns: int) -> Done:
-    return end_message(record, event.n, Tell(own.MessageStored(event.n)))
+    return end_message(record, event.n, Tell(MessageStored(event.n)))
 
 
 def tell_refused(record: PublicationRecord, event: Refused, now_ns: int) -> Done:
-    return end_message(record, event.n, Tell(own.MessageRefused(event.n, event.why)))
+    return end_message(record, event.n, Tell(MessageRefused(event.n, event.why)))
 
 
-def cancel(record: PublicationRecord, event: own.CancelPublish, now_ns: int) -> Done:
+def cancel(record: PublicationRecord, event: CancelPublish, now_ns: int) -> Done:
     return end_message(record, event.n)
 
 
@@ -74,7 +168,7 @@ def fill_window(record: PublicationRecord) -> Done:
             if under_way and (under_way >= record.messages_max or size + its > record.bytes_max):
                 break
             under_way, size = under_way + 1, size + its
-            taken.append(Send(NODE, own.HandMessage(first)))
+            taken.append(Send(NODE, HandMessage(first)))
         first += 1
     if first == record.next:
         return record, ()
@@ -87,16 +181,16 @@ ALWAYS = (AWAY, CONNECTED)
 # fmt: off
 ROWS = (
     #   on                  from       to         do             when           clause
-    Row(own.PublishPayload, ALWAYS,    STAY,      publish,       None,          "PS-760"),
-    Row(own.NodeReached,    AWAY,      CONNECTED, hand_over_all, None,          "PS-157"),
-    Row(own.NodeLost,       CONNECTED, AWAY,      None,          None,          "PS-157"),
+    Row(PublishPayload, ALWAYS,    STAY,      publish,       None,          "PS-760"),
+    Row(NodeReached,    AWAY,      CONNECTED, hand_over_all, None,          "PS-157"),
+    Row(NodeLost,       CONNECTED, AWAY,      None,          None,          "PS-157"),
     Row(PublishStored,      CONNECTED, STAY,      tell_stored,   is_under_way,  "PS-762"),
     Row(Refused,            CONNECTED, STAY,      tell_refused,  is_under_way,  "PS-763"),
-    Row(own.CancelPublish,  ALWAYS,    STAY,      cancel,        is_unanswered, "PS-764"),
-    Ignore((own.CancelPublish,),       ALWAYS,                                  "PS-764"),
+    Row(CancelPublish,  ALWAYS,    STAY,      cancel,        is_unanswered, "PS-764"),
+    Ignore((CancelPublish,),       ALWAYS,                                  "PS-764"),
     Ignore((PublishStored, Refused),   ALWAYS,                                  "PS-765"),
-    Ignore((own.NodeReached,),         CONNECTED,                               "PS-157"),
-    Ignore((own.NodeLost,),            AWAY,                                    "PS-157"),
+    Ignore((NodeReached,),         CONNECTED,                               "PS-157"),
+    Ignore((NodeLost,),            AWAY,                                    "PS-157"),
 )
 # fmt: on
 
@@ -118,7 +212,7 @@ PUBLICATION = Fsm(
     "publication",
     protocol="persistent_sessions",
     record=PublicationRecord,
-    states=own.PublicationStatus,
+    states=PublicationStatus,
     initial=AWAY,
     rows=ROWS,
     invariants=(

@@ -52,15 +52,23 @@ from statemachines.persistent_sessions.request import (
 from statemachines.persistent_sessions.resume_actions import (
     add_dead_writer,
     add_writer,
+    answer_begun,
     begin_flows,
     catch_up,
+    claims_anew,
+    comes_after,
+    count_held_rows,
     ends_with_catch_up,
     ends_with_commit,
     ends_with_writer,
     finish_with_catch_up,
     finish_with_commit,
     finish_with_writer,
+    hand_over,
+    has_claimed,
+    has_room,
     has_room_for_page,
+    hold_live,
     is_known,
     is_of_a_flow,
     is_reading,
@@ -70,6 +78,7 @@ from statemachines.persistent_sessions.resume_actions import (
     needs_no_writer,
     read_again,
     read_on_in_lull,
+    refuse,
     restore,
     settle,
     step_delivery,
@@ -78,6 +87,7 @@ from statemachines.persistent_sessions.resume_actions import (
     stop_discarded,
     stop_late,
     stop_lost,
+    stop_orphaned,
     stop_superseded,
     subscribe,
     take_acknowledgement,
@@ -85,6 +95,9 @@ from statemachines.persistent_sessions.resume_actions import (
     take_of_writer,
     take_timer,
     tell_resumed,
+    yield_session,
+    yield_to_next,
+    yield_unasked,
 )
 from statemachines.persistent_sessions.resume_record import (
     LOADING,
@@ -107,31 +120,28 @@ from statemachines.persistent_sessions.resume_record import (
     ResumeStatus,
     ResumeTimeout,
 )
-from statemachines.persistent_sessions.takeover import TAKEOVER
-from statemachines.persistent_sessions.takeover_actions import is_ours
-from statemachines.persistent_sessions.takeover_message import (
-    BeginTakeover,
-    EndTakeover,
-    TakeoverBegun,
-    TakeoverEnded,
-    TakeoverRefused,
-)
+from statemachines.persistent_sessions.takeover import TAKEOVER, is_ours
 from statemachines.persistent_sessions.takeover_record import (
     BEGINNING,
     BEGUN,
     OVER,
+    BeginTakeover,
     BeginTimeout,
+    EndTakeover,
     EndTimeout,
     FinishTakeover,
     HandedOver,
     SayAgain,
     StartTakeover,
+    TakeoverBegun,
+    TakeoverEnded,
     TakeoverRecord,
+    TakeoverRefused,
 )
 from statemachines.persistent_sessions.times import MS
-from statemachines.persistent_sessions.writer_flow import WRITER_FLOW
-from statemachines.persistent_sessions.writer_flow_record import (
+from statemachines.persistent_sessions.writer_flow import (
     FINALIZING,
+    WRITER_FLOW,
     AskAgain,
     Handed,
     LinkLost,
@@ -139,21 +149,6 @@ from statemachines.persistent_sessions.writer_flow_record import (
     PollDue,
     WriterDown,
     WriterUp,
-)
-from statemachines.persistent_sessions.yield_actions import (
-    answer_begun,
-    claims_anew,
-    comes_after,
-    count_held_rows,
-    hand_over,
-    has_claimed,
-    has_room,
-    hold_live,
-    refuse,
-    stop_orphaned,
-    yield_session,
-    yield_to_next,
-    yield_unasked,
 )
 
 OfTakeover = TakeoverBegun | TakeoverEnded | TakeoverRefused | RowsConfirmed | SayAgain | BeginTimeout | EndTimeout

@@ -9,8 +9,7 @@ from statemachines.kernel import (
     Effects,
     PartyKind,
 )
-from statemachines.persistent_sessions.collector import COLLECTOR
-from statemachines.persistent_sessions.collector_record import CollectorRecord
+from statemachines.persistent_sessions.collector import COLLECTOR, CollectorRecord
 from statemachines.persistent_sessions.resume import RESUME
 from statemachines.persistent_sessions.session_host_record import (
     SessionHostRecord,

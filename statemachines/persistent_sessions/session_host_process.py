@@ -12,9 +12,16 @@ client that is connected a session life and a resume.
     and a Collector    -> application: `RoundEnded`, `MessageLost`
 
 A writer is called by the name of its node, an owner by an id of its own, under which live messages come.
+
+SessionHost: the machines of one node of sessions.
+
+What it decides is the declared process `SESSION_HOST`; here are the calls of its driver, each an event of that process,
+and what may be read of it.  No input or output of its own: a driver, or a simulator, performs what comes out.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
 
 from statemachines.kernel import (
     ADDRESSEE,
@@ -25,56 +32,19 @@ from statemachines.kernel import (
     EventRoute,
     Fsm,
     Ignore,
+    Message,
+    Outgoing,
     Process,
+    ProcessRunner,
     Row,
 )
-from statemachines.persistent_sessions.life_record import (
-    Attach,
-    SessionClosed,
-    SessionOpened,
-)
-from statemachines.persistent_sessions.message import Live, LiveMarker, Written
-from statemachines.persistent_sessions.owner_request import OwnerFound
+from statemachines.kernel.node import Observer
+from statemachines.persistent_sessions.collector import Graces
+from statemachines.persistent_sessions.life_record import KEEP, Attach, Connect, SessionClosed, SessionOpened
+from statemachines.persistent_sessions.life_times import LifeTimes
+from statemachines.persistent_sessions.message import Live, LiveMarker, Puback, Pubcomp, Pubrec, Written
 from statemachines.persistent_sessions.request import NotOwner, StateCommitted
-from statemachines.persistent_sessions.resume_record import (
-    Resumed,
-    ResumeEnded,
-    Yielded,
-)
-from statemachines.persistent_sessions.session_host_owners import (
-    begin_and_tell,
-    begin_in_place,
-    begin_life,
-    begin_resume,
-    close_owner,
-    commit,
-    commit_all,
-    connect,
-    does_not_yield,
-    end_life,
-    end_resume,
-    end_superseded,
-    forget_ended,
-    forget_looked_at,
-    has_acknowledged,
-    has_resume,
-    has_state,
-    is_closed,
-    is_connected,
-    is_end_of_life,
-    is_known_client,
-    is_superseded,
-    leave,
-    look_at_earlier,
-    lose,
-    lose_and_commit,
-    note_rows,
-    overtake,
-    replaces_other,
-    replaces_own,
-    take_acknowledgements,
-    waits_for_lock,
-)
+from statemachines.persistent_sessions.resume_record import Resumed, ResumeEnded, ResumeRecord, Yielded
 from statemachines.persistent_sessions.session_host_parties import (
     COLLECTORS,
     LIVES,
@@ -84,8 +54,29 @@ from statemachines.persistent_sessions.session_host_parties import (
     owner_of,
 )
 from statemachines.persistent_sessions.session_host_peers import (
+    begin_and_tell,
+    begin_in_place,
+    begin_life,
+    begin_resume,
+    close_owner,
+    commit,
+    commit_all,
+    connect,
+    count_range,
+    count_row,
+    does_not_yield,
+    end_life,
+    end_resume,
+    end_superseded,
     follows,
+    forget_ended,
+    forget_looked_at,
+    forget_writer,
+    hand_over,
+    has_acknowledged,
     has_other_client,
+    has_resume,
+    has_state,
     hold_marker,
     hold_replaced,
     hold_takeover,
@@ -93,36 +84,59 @@ from statemachines.persistent_sessions.session_host_peers import (
     is_asked_here,
     is_asked_of_nobody,
     is_believed,
+    is_closed,
+    is_connected,
+    is_end_of_life,
     is_from_elsewhere,
+    is_idle,
+    is_known_client,
     is_live_there,
     is_marker,
     is_marker_of_known,
     is_new_to,
+    is_not_last,
     is_of_its_session,
     is_own_marker,
     is_replaced,
     is_strange,
+    is_superseded,
     is_takeover,
+    is_turn,
     judge,
+    leave,
+    list_followed,
     look_at_answered,
     look_at_asked,
+    look_at_earlier,
     look_at_followers,
     look_at_writer,
+    look_for_owner,
+    look_on,
+    lose,
+    lose_and_commit,
     mark_own,
     meet,
+    note_rows,
+    overtake,
     pass_on,
     refuse_speaker,
     refuse_strange,
     refuse_takeover,
     refuse_undelivered,
+    replaces_other,
+    replaces_own,
     speaks_for_other,
+    take_acknowledgements,
     tell_follower,
+    waits_for_lock,
 )
 from statemachines.persistent_sessions.session_host_record import (
     UP,
+    WRITERS_MAX,
     CommitAcknowledged,
     CommitOf,
     ConnectClient,
+    ConnectedOwner,
     EndResume,
     FollowerOf,
     ForgetIdle,
@@ -137,6 +151,7 @@ from statemachines.persistent_sessions.session_host_record import (
     OwnerClosed,
     OwnerEnded,
     OwnerOpened,
+    RoutedMessage,
     RowsSeen,
     SessionHostRecord,
     SessionHostStatus,
@@ -145,18 +160,9 @@ from statemachines.persistent_sessions.session_host_record import (
     TakeoverAsked,
     Undelivered,
 )
-from statemachines.persistent_sessions.session_host_writers import (
-    count_range,
-    count_row,
-    forget_writer,
-    hand_over,
-    is_idle,
-    is_not_last,
-    is_turn,
-    look_for_owner,
-    look_on,
-)
-from statemachines.persistent_sessions.writer_flow_record import LinkLost, WriterDown
+from statemachines.persistent_sessions.takeover_record import OwnerFound
+from statemachines.persistent_sessions.times import Times
+from statemachines.persistent_sessions.writer_flow import LinkLost, WriterDown
 from statemachines.persistent_sessions.writer_record import RangeWritten
 
 # fmt: off
@@ -284,3 +290,104 @@ SESSION_HOST = Process(
     ),
 )
 # fmt: on
+
+
+class SessionHost(ProcessRunner):
+    """`life` of the node; `times`, `life_times`: how long its parties wait; `graces`: those of its collector (None: it
+    has none), and `now_ns`, when it begins; `writers_max`: sessions that it has a writer for; `sessions_max`: beyond so
+    many that the store keeps it opens none for a client without one (0: any number).
+
+    The application is told `Accepted` and `SessionClosed` by the session life of an owner (see `owner_of`), and
+    `Written` once a message, when its last row is stored.
+    """
+
+    def __init__(
+        self, life: str, times: Times | None = None, life_times: LifeTimes | None = None, *,
+        graces: Graces | None = None, now_ns: int = 0, observe: Observer | None = None,
+        observe_own: Observer | None = None, writers_max: int = WRITERS_MAX, sessions_max: int = 0, check: bool = False,
+    ) -> None:  # fmt: skip
+        record = SessionHostRecord(life, times or Times(), life_times or LifeTimes(), graces, writers_max, sessions_max)
+        super().__init__(SESSION_HOST, record, now_ns=now_ns, observe=observe, observe_own=observe_own, check=check)
+
+    # -- clients --------------------------------------------------------------------------------------------------
+
+    @property
+    def next_owner(self) -> str:
+        """The owner that the next `connect` makes."""
+        return RESUMES.id_of(self.id, self.record.number + 1)
+
+    def connect(
+        self, client: str, receive_maximum: int, *, clean: bool, expiry_ms: int, now_ns: int, instance: str = "",
+        attempt: int = 0,
+    ) -> list[Outgoing]:  # fmt: skip
+        """Connect a `client` that receives so many messages at a time, as `next_owner`."""
+        connect = Connect(clean, expiry_ms, instance, attempt)
+        return self.call(ConnectClient(client, receive_maximum, connect), now_ns)
+
+    def leave(self, owner: str, now_ns: int, expiry_ms: int = KEEP) -> list[Outgoing]:
+        """The client says good-bye; its session outlives that by `expiry_ms`, if it may.  What it has acknowledged
+        since the last commit is committed, and does not come again."""
+        return self.call(LeaveClient(owner, expiry_ms), now_ns)
+
+    def lose(self, owner: str, now_ns: int) -> list[Outgoing]:
+        """The client is gone without a word, or has to go.  What it has acknowledged does not come again either."""
+        return self.call(LoseClient(owner), now_ns)
+
+    def acknowledge(self, owner: str, messages: Iterable[Puback | Pubrec | Pubcomp], now_ns: int) -> list[Outgoing]:
+        """The client has messages, or has done with them."""
+        return self.call(TakeAcknowledgements(owner, tuple(messages)), now_ns)
+
+    def commit_acknowledged(self, now_ns: int) -> list[Outgoing]:
+        """What was acknowledged since this was called last: nobody knows when the next commit comes."""
+        return self.call(CommitAcknowledged(), now_ns)
+
+    # -- messages and other nodes ---------------------------------------------------------------------------------
+
+    def publish(self, messages: Iterable[RoutedMessage], now_ns: int) -> list[Outgoing]:
+        """Hand messages that are stored to the writer of each session that they are for."""
+        return self.call(HandMessages(tuple(messages)), now_ns)
+
+    def lose_link(self, writer: str, now_ns: int) -> list[Outgoing]:
+        """What was on its way from this node is lost."""
+        return self.call(LinkLost(writer), now_ns)
+
+    def lose_writer(self, writer: str, now_ns: int) -> list[Outgoing]:
+        """The node is dead: its rows are read from the database."""
+        return self.call(WriterDown(writer), now_ns)
+
+    def fail_to_send(self, party: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
+        """There is no link to the party that this one has sent a message to."""
+        return self.call(Undelivered(party, to, message), now_ns)
+
+    def take_look(self, seen: RowsSeen, now_ns: int) -> list[Outgoing]:
+        """What the database has of the session of an owner."""
+        return self.call(seen, now_ns)
+
+    def list_followed(self, owner: str) -> tuple[tuple[str, int, int], ...]:
+        """What the owner follows of writers of other nodes: (writer, epoch, number of the last row taken)."""
+        resume = self.resume_of(owner)
+        return () if resume is None else list_followed(resume, self.node)
+
+    # -- what may be read -----------------------------------------------------------------------------------------
+
+    @property
+    def node(self) -> str:
+        """The name of the node."""
+        name: str = self.record.node
+        return name
+
+    @property
+    def owners(self) -> Mapping[str, ConnectedOwner]:
+        """Owners whose clients are connected."""
+        owners: Mapping[str, ConnectedOwner] = self.record.owners
+        return owners
+
+    @property
+    def writers(self) -> Mapping[str, str]:
+        """Session -> the party that is its writer."""
+        writers: Mapping[str, str] = self.record.writers
+        return writers
+
+    def resume_of(self, owner: str) -> ResumeRecord | None:
+        """What the owner has in its hands; None: nothing yet, or nothing any more."""
+        return self.nodes[owner].record if self.kind_of(owner) == RESUMES.name else None

@@ -17,8 +17,8 @@ PROTOCOL = Protocol(
         "member": f"{_HERE}.member:MEMBER",
         "assignment": f"{_HERE}.assignment:ASSIGNMENT",
         "group": f"{_HERE}.group:GROUP",
-        "witness": f"{_HERE}.witness:WITNESS",
-        "standby": f"{_HERE}.standby:STANDBY",
+        "witness": f"{_HERE}.configuration:WITNESS",
+        "standby": f"{_HERE}.listing:STANDBY",
     },
     processes={
         "registry": f"{_HERE}.registry:REGISTRY",

@@ -35,7 +35,40 @@ from statemachines.kernel import (
     fresh,
     life_of,
 )
-from statemachines.shared_subscriptions.agent_record import (
+from statemachines.shared_subscriptions.borrower import (
+    BORROWER,
+    BorrowerRecord,
+    Destroyed,
+    OnDisconnect,
+    OnUnsubscribe,
+    Start,
+)
+from statemachines.shared_subscriptions.configuration import (
+    WITNESS,
+    ClaimRead,
+    Doubt,
+    WitnessRecord,
+    is_believed,
+    is_detoured,
+    is_misled,
+)
+from statemachines.shared_subscriptions.group import GROUP, DeclarationRefused, Declare, GroupDeclared, GroupRecord
+from statemachines.shared_subscriptions.message import (
+    Disconnect,
+    Grant,
+    Invalidate,
+    LeaderConnectResponse,
+    LeaderMessage,
+    PingResponse,
+    RelayedToBorrower,
+    RelayedToLeader,
+    Revoke,
+    Revoked,
+    ToConsumer,
+    Undeclared,
+)
+from statemachines.shared_subscriptions.names import check_filter, check_group
+from statemachines.shared_subscriptions.private_subscription import (
     OPEN,
     SUBSCRIPTIONS_MAX,
     AgentRecord,
@@ -54,33 +87,7 @@ from statemachines.shared_subscriptions.agent_record import (
     SubscribeShared,
     Undeclarable,
 )
-from statemachines.shared_subscriptions.borrower import (
-    BORROWER,
-    BorrowerRecord,
-    Destroyed,
-    OnDisconnect,
-    OnUnsubscribe,
-    Start,
-)
-from statemachines.shared_subscriptions.configuration import is_detoured
-from statemachines.shared_subscriptions.group import GROUP, DeclarationRefused, Declare, GroupDeclared, GroupRecord
-from statemachines.shared_subscriptions.message import (
-    Disconnect,
-    Grant,
-    Invalidate,
-    LeaderConnectResponse,
-    LeaderMessage,
-    PingResponse,
-    RelayedToBorrower,
-    RelayedToLeader,
-    Revoke,
-    Revoked,
-    ToConsumer,
-    Undeclared,
-)
-from statemachines.shared_subscriptions.names import check_filter, check_group
 from statemachines.shared_subscriptions.stream import StreamLink
-from statemachines.shared_subscriptions.witness import WITNESS, ClaimRead, Doubt, WitnessRecord, is_believed, is_misled
 
 ENDING: Final = 1
 """One that ends lives until what follows it has begun."""

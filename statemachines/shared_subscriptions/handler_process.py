@@ -42,19 +42,21 @@ from statemachines.shared_subscriptions.agent_process import (
     is_full,
     refuse_more,
 )
-from statemachines.shared_subscriptions.agent_record import (
+from statemachines.shared_subscriptions.borrower import Destroyed, GiveBack, LeaseBegan, LeaseEnded, Start
+from statemachines.shared_subscriptions.configuration import MS
+from statemachines.shared_subscriptions.listing import STANDBY, DeliveriesRevoked, Resume, StandbyRecord
+from statemachines.shared_subscriptions.private_subscription import (
     OPEN,
+    PRIVATE,
     SUBSCRIPTIONS_MAX,
     AgentRecord,
     AgentStatus,
     GroupReady,
     Private,
+    PrivateRecord,
     ServedSubscription,
     SubscribeAlone,
 )
-from statemachines.shared_subscriptions.borrower import Destroyed, GiveBack, LeaseBegan, LeaseEnded, Start
-from statemachines.shared_subscriptions.configuration import MS
-from statemachines.shared_subscriptions.private_subscription import PRIVATE, PrivateRecord
 from statemachines.shared_subscriptions.session import (
     SESSION,
     AcknowledgementLate,
@@ -66,7 +68,6 @@ from statemachines.shared_subscriptions.session import (
     ReadsSucceed,
     SessionRecord,
 )
-from statemachines.shared_subscriptions.standby import STANDBY, DeliveriesRevoked, Resume, StandbyRecord
 from statemachines.shared_subscriptions.stream import Finish, Install, StreamProgress, Uninstall
 from statemachines.shared_subscriptions.stream_store import check_filter
 

@@ -9,31 +9,47 @@ Group listing: the groups of a store, one request after the other.
 
 A group has a few records, and two for each of its streams.  Those of streams lie between its claim and its root, so a
 listing finds the first record of a group, reads the few, and goes on behind the root.
+
+Standby: what is in the place of a borrower while its session cannot read the stream store, or keeps a message for
+too long.
+
+    waiting -> over
+
+The subscription goes on, and asks no leader for streams: one that were granted to it would stand still.  When a read of
+the session succeeds the next borrower begins.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import (
+    STAY,
     Answer,
     Ask,
+    Call,
     ConfigurationError,
     Effects,
     Event,
+    Fsm,
     Map,
+    Row,
     SetTimer,
+    Status,
+    Stop,
     Tell,
     TimerFired,
+    TraceColumns,
     in_order,
     keys_in_order,
     node_of,
 )
 from statemachines.shared_subscriptions.acknowledged_ranges import find_reach
 from statemachines.shared_subscriptions.assignment import Vanish
+from statemachines.shared_subscriptions.borrower import Destroyed, OnDisconnect, OnUnsubscribe, Start
 from statemachines.shared_subscriptions.claim import PAGE, can_commit, idle_later, keep_page, look_later, stage
 from statemachines.shared_subscriptions.configuration import MS
 from statemachines.shared_subscriptions.dead_letter_queue import look_and_ask
@@ -411,3 +427,91 @@ def show_group(key: str, answer: ReadDone) -> ListedGroup | None:
         held.epoch,
         properties.destroyed,
     )
+
+
+class Resume(Call, frozen=True, gc=False):
+    """From the Handler: the session can read again."""
+
+
+class Suspended(Event, frozen=True, gc=False):
+    """To the application: the streams of `subscription` were given back, since `stream`, and others with it, could not
+    be read, or (`is_late`) since a message of `stream` was not acknowledged in time."""
+
+    columns: ClassVar = TraceColumns(key="stream")
+
+    subscription: str
+    stream: str
+    is_late: bool = False
+
+
+class Resumed(Event, frozen=True, gc=False):
+    """To the application: `subscription` takes part again, since `stream` was read, or since the application asks for
+    messages."""
+
+    columns: ClassVar = TraceColumns(key="stream")
+
+    subscription: str
+    stream: str
+    is_late: bool = False
+
+
+class DeliveriesRevoked(Event, frozen=True, gc=False):
+    """To the application: what was delivered for `owner` is not its any more, since a message was not acknowledged in
+    time."""
+
+    owner: str
+
+
+class StandbyStatus(Status):
+    """Whether the session cannot read yet."""
+
+    WAITING = "waiting"
+    OVER = "over"
+
+
+WAITING, OVER = StandbyStatus
+
+
+class StandbyRecord(msgspec.Struct, frozen=True, gc=False):
+    """One subscription.  `stream`: one that could not be read; `epoch`: the highest that the borrower has seen."""
+
+    id: str
+    subscription: str
+    stream: str
+    epoch: int = 0
+    status: StandbyStatus = WAITING
+    is_late: bool = False
+
+
+def tell_suspended(record: StandbyRecord, event: Start, now_ns: int) -> tuple[StandbyRecord, Effects]:
+    return record, (Tell(Suspended(record.subscription, record.stream, record.is_late)),)
+
+
+def resume(record: StandbyRecord, event: Resume, now_ns: int) -> tuple[StandbyRecord, Effects]:
+    told = Resumed(record.subscription, record.stream, record.is_late)
+    return record, (Tell(told), Tell(Destroyed(record.id, True, record.epoch)), Stop())
+
+
+def go(record: StandbyRecord, event: Event, now_ns: int) -> tuple[StandbyRecord, Effects]:
+    return record, (Tell(Destroyed(record.id, False, record.epoch)), Stop())
+
+
+# fmt: off
+ROWS = (
+    #   on             from     to    do              when  clause
+    Row(Start,         WAITING, STAY, tell_suspended, None, "SS-293"),
+    Row(Resume,        WAITING, OVER, resume,         None, "SS-294"),
+    Row(OnUnsubscribe, WAITING, OVER, go,             None, "SS-295"),
+    Row(OnDisconnect,  WAITING, OVER, go,             None, "SS-295"),
+)
+# fmt: on
+
+STANDBY = Fsm(
+    "standby",
+    protocol="shared_subscriptions",
+    record=StandbyRecord,
+    states=StandbyStatus,
+    initial=WAITING,
+    final=(OVER,),
+    rows=ROWS,
+)

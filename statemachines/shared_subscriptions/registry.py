@@ -58,6 +58,7 @@ from statemachines.shared_subscriptions.configuration import MS, Configuration, 
 from statemachines.shared_subscriptions.leader import LEADER, Resigned
 from statemachines.shared_subscriptions.leader_record import LeaderRecord
 from statemachines.shared_subscriptions.message import (
+    ANSWERS,
     Disconnect,
     Invalidate,
     LeaderWanted,
@@ -68,7 +69,6 @@ from statemachines.shared_subscriptions.message import (
     UpdateProgress,
 )
 from statemachines.shared_subscriptions.names import check_filter, check_group
-from statemachines.shared_subscriptions.relay import ANSWERS
 
 LEADERS_MAX: Final = 10_000
 """A process leads no more groups than this; who asks for another is not answered."""

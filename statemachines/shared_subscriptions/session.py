@@ -61,15 +61,23 @@ from statemachines.shared_subscriptions.returned_messages import (
     count_failures,
     find_handed,
     find_reason,
+    give_up_open_read,
+    give_up_reads,
     go_back,
     is_delayed,
+    is_failing,
     is_in_hand,
     is_in_use,
     is_lone_over,
+    is_unreadable,
     last_in_row,
     mark_failed,
+    note_failure,
+    note_success,
     pass_acknowledged,
+    slice_of,
     time_delay,
+    try_read,
     was_handed_behind,
 )
 from statemachines.shared_subscriptions.session_record import (
@@ -108,16 +116,6 @@ from statemachines.shared_subscriptions.session_record import Take as Take
 from statemachines.shared_subscriptions.session_record import UnreadableTimer as UnreadableTimer
 from statemachines.shared_subscriptions.stream import Finish, Install, Uninstall
 from statemachines.shared_subscriptions.stream_store import SERVICE, Fetch, Fetched, FetchFailed, MessageBatch, Slice
-from statemachines.shared_subscriptions.unreadable_session import (
-    give_up_open_read,
-    give_up_reads,
-    is_failing,
-    is_unreadable,
-    note_failure,
-    note_success,
-    slice_of,
-    try_read,
-)
 
 SLICES_PER_FETCH = 32
 """A fetch asks for at most so many streams."""

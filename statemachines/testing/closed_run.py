@@ -19,12 +19,12 @@ from statemachines.kernel import TimerFired
 from statemachines_sim.shrink import leave_out
 from statemachines_spec.explorer import counterexample
 from statemachines_spec.explorer.actor import Crash, Hear, PassAll, PassLease, Pause, Restart, Wake
-from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.entry_tables import FREE, WAITS, digest
+from statemachines_spec.explorer.explore import ExploredPath, ScriptLine, follow
 from statemachines_spec.explorer.fsm_actor import Pass
 from statemachines_spec.explorer.moves import Kind, Moves, State, mix_edge
-from statemachines_spec.explorer.path import ExploredPath, ScriptLine, follow
 from statemachines_spec.explorer.property import NO_ERROR, Always
+from statemachines_spec.explorer.purity import Entries
 from statemachines_spec.explorer.system import System
 
 

@@ -50,9 +50,9 @@ from statemachines.testing.closed_run import (
     tell_story,
 )
 from statemachines.testing.closed_run import PropertyBroken as PropertyBroken
-from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.entry_tables import CUT, WAITS
 from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore
+from statemachines_spec.explorer.purity import Entries
 from statemachines_spec.explorer.system import System
 
 COUNTS: dict[str, EntryCount] = {}

@@ -26,10 +26,9 @@ from zlib import crc32
 import msgspec
 
 from statemachines.kernel import ConfigurationError, GaplessError, life_number, life_of, node_of
-from statemachines.trace.append_whole import append_whole
 from statemachines.trace.log_segments import LogSegments, SegmentName, check_complete, list_logs, read_lines
 from statemachines.trace.row import COLUMNS, ROW, Column, TraceRow, fault_row
-from statemachines.trace.tables import join_fingerprints
+from statemachines.trace.tables import append_whole, join_fingerprints
 from statemachines.whole_file import make_folder, name_file
 
 FORMAT: Final = 3

@@ -1,13 +1,18 @@
-"""Tables: the fingerprints of the tables that a trace is made with, one a protocol."""
+"""Tables: the fingerprints of the tables that a trace is made with, one a protocol.
+
+Append whole lines: to files that may be on a disk that becomes full.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from statemachines import catalogue
-from statemachines.kernel import ConfigurationError, Fsm, name_of
+from statemachines.kernel import ConfigurationError, Fsm, GaplessError, name_of
 
 
 def fingerprint(machines: tuple[Fsm[Any], ...]) -> str:
@@ -61,3 +66,16 @@ def check_tables(where: str, theirs: dict[str, str]) -> None:
                 "judge it with the version that made it"
             )
             raise ConfigurationError("trace", where, rule)
+
+
+def append_whole(file: int, path: Path, data: bytes) -> None:
+    """All of `data` is the operating system's when this returns; `file` is the open descriptor of `path`.
+
+    Raises `GaplessError` where the disk is full or broken: then some of it may be there, and its last line be cut,
+    which whoever reads such a file leaves out.
+    """
+    while data:
+        try:
+            data = data[os.write(file, data) :]
+        except OSError as error:
+            raise GaplessError(f"{path}: {error.strerror}; what was written before is there") from error

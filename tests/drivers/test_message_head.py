@@ -1,8 +1,16 @@
-"""The head of a message: what of it is taken, and the bytes that stores and wire carry."""
+"""The head of a message: what of it is taken, and the bytes that stores and wire carry.
+
+What is opened, declared or closed in a thread while whoever waits for it is cancelled.
+
+Short pieces of work on a SQLite file: done in the loop's thread, and never where they would wait.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
@@ -19,6 +27,11 @@ from statemachines.drivers.message_head import (
     encode_head,
     make_head,
 )
+from statemachines.drivers.missed_samples.layout import Declarations
+from statemachines.drivers.opening import finish_in_thread, open_in_thread
+from statemachines.drivers.persistent_sessions.sql import SQLITE
+from statemachines.drivers.sql.durability import Durability
+from statemachines.drivers.sql.sqlite import SqliteDatabase
 from statemachines.kernel import ConfigurationError
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
@@ -96,3 +109,90 @@ def test_SS_382_each_bound_itself_is_allowed_and_all_of_them_together_are_bounde
 def test_SS_382_bytes_that_are_no_head_are_refused(encoded):
     with pytest.raises(ConfigurationError):
         decode_head(encoded)
+
+
+class Entity:
+    def __init__(self):
+        self.undeclared = 0
+
+    def undeclare(self):
+        self.undeclared += 1
+
+
+async def cancelled_amid(work, begun):
+    """Cancel it once `begun` is set."""
+    task = asyncio.ensure_future(work)
+    await asyncio.to_thread(begun.wait, 10)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_what_nobody_waits_for_any_more_is_closed_once_it_is_open():
+    begun, go_on, closed = threading.Event(), threading.Event(), asyncio.Event()
+
+    def make():
+        begun.set()
+        go_on.wait(10)
+        return "opened"
+
+    got = []
+    await cancelled_amid(open_in_thread(make, lambda made: (got.append(made), closed.set())), begun)
+    assert got == []
+    go_on.set()
+    await asyncio.wait_for(closed.wait(), 10)
+    assert got == ["opened"]
+
+
+async def test_a_call_is_made_though_its_task_is_cancelled_before_a_thread_takes_it_up():
+    """Of a pool whose only thread is busy: `to_thread` drops the call then."""
+    loop, go_on, calls = asyncio.get_running_loop(), threading.Event(), []
+    loop.set_default_executor(ThreadPoolExecutor(max_workers=1))
+    busy = asyncio.ensure_future(asyncio.to_thread(go_on.wait, 10))
+    call = asyncio.ensure_future(finish_in_thread(lambda: calls.append("called")))
+    for _ in range(2):
+        await asyncio.sleep(0)
+        call.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert calls == ["called"]
+    await busy
+
+
+async def test_what_a_thread_declares_after_that_is_undeclared_at_once():
+    declared = Declarations()
+    await declared.close()
+    assert declared.add(Entity()).undeclared == 1
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "s.db"
+
+
+def play(path, body, **given):
+    async def main():
+        database = SqliteDatabase(path, SQLITE, **given)
+        try:
+            return await body(database)
+        finally:
+            await database.close()
+
+    return asyncio.run(main())
+
+
+def at_once(database):
+    """Whether this piece of work is done in the thread that asks."""
+
+    def work():
+        with database.transaction() as connection:
+            connection.execute("UPDATE store SET time_ns = time_ns + 1")
+        return threading.current_thread() is threading.main_thread()
+
+    return database.run(work, is_short=True)
+
+
+def test_PS_515_with_power_the_worker_waits_for_the_disk(path):
+    assert play(path, at_once, durability=Durability.POWER) is False

@@ -1,22 +1,51 @@
-"""The TCP transport: packets arrive, connections come back, bad peers are cut off and nobody else notices."""
+"""The TCP transport: packets arrive, connections come back, bad peers are cut off and nobody else notices.
+
+The network in memory: the rules of TCP without a socket.
+
+MachineNode: a protocol that nobody here knows, in one process over a network in memory, and as real processes.
+
+A pure service in a file: what it answered is there, for every process, whoever is killed.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
+import subprocess
+import sys
+import textwrap
+import time
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
 import pytest
+from made_up.machines import (
+    DISPENSER,
+    JOURNAL,
+    TAKER,
+    Begin,
+    DispenserRecord,
+    Given,
+    Got,
+    Journal,
+    Next,
+    Take,
+    TakerRecord,
+)
+from made_up.nodes import DISPENSER_ROLE, TAKER_ROLE
+from made_up_protocol import environment
 
-from statemachines.drivers import complaint_log, tcp
+from statemachines.drivers import Credentials, complaint_log, tcp
+from statemachines.drivers.files import FileDamaged, FileService, MemoryService
+from statemachines.drivers.memory import MemoryNetwork
+from statemachines.drivers.node import MachineNode, NodeEnvironment, one_machine
+from statemachines.drivers.payload_buffer import UnfinishedFrames
+from statemachines.drivers.role import NodeRole
 from statemachines.drivers.shared_subscriptions.roles import CONSUMER, LEADER
 from statemachines.drivers.tcp import TcpTransport, parse_address
-from statemachines.drivers.unfinished_frames import UnfinishedFrames
 from statemachines.kernel import ConfigurationError
-from statemachines.shared_subscriptions.message import (
-    LeaderWanted,
-    Undeclared,
-)
+from statemachines.shared_subscriptions.message import LeaderWanted, Undeclared
 from statemachines.wire import Packet, encode_hello, frame
 
 LOCAL = ("127.0.0.1", 0)
@@ -190,3 +219,314 @@ async def test_a_port_in_use_is_named():
 def test_a_malformed_address_is_named(text):
     with pytest.raises(ConfigurationError, match=r"must be HOST:PORT \(a port is 0 to 65535\)"):
         parse_address(text)
+
+
+PLACE = ("memory", 7411)
+MEMORY_WANTED = Packet("consumer-1~1/1", "leader", 5, LeaderWanted("consumer-1~1/1", "g", "#"))
+
+
+class Pair:
+    """A leader host and a consumer, connected; what each has received."""
+
+    def __init__(self, network):
+        self.at_leader, self.at_consumer = [], []
+        self.leader = network.transport(life="leader-1~1", role=LEADER, receive=self.at_leader.append, listen=PLACE)
+        self.consumer = network.transport(
+            life="consumer-1~1",
+            role=CONSUMER,
+            receive=self.at_consumer.append,
+            dial={"leader": PLACE},
+        )
+
+
+def run(test, network=None):
+    """`test(pair)` between two open transports."""
+
+    async def main():
+        pair = Pair(network or MemoryNetwork())
+        async with pair.leader, pair.consumer:
+            await test(pair)
+
+    asyncio.run(main())
+
+
+async def turn():
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+def test_SS_236_who_works_on_another_store_is_not_connected_and_it_is_said_once(caplog):
+    async def test(pair):
+        network = pair.leader._network
+        dial = {"leader": PLACE}
+        astray = network.transport(life="consumer-2~1", role=CONSUMER, receive=print, dial=dial, store="other")
+        async with astray:
+            for _ in range(2):
+                astray.send(Packet("consumer-2~1/1", "leader", 1, LeaderWanted("consumer-2~1/1", "g", "#")))
+            await turn()
+            assert (astray.dropped, pair.at_leader) == (2, [])
+            assert not pair.leader.is_peer_of("consumer", "consumer-2~1/1")
+
+    run(test)
+    assert caplog.text.count("works on another store") == 1
+
+
+@pytest.mark.parametrize("other", ["consumer-2~1/1", "consumer-1~2/1", "consumer-1~11/1"])
+def test_nobody_speaks_with_anothers_voice(caplog, other):
+    async def test(pair):
+        pair.consumer.send(Packet(other, "leader", 1, LeaderWanted(other, "g", "#")))
+        assert not pair.leader.is_peer_of("consumer", other)
+        assert pair.leader.is_peer_of("consumer", "consumer-1~1/1")
+        pair.leader.send(Packet("leader-1~1/1", "consumer-1~1/1", 1, MEMORY_WANTED.message))
+        await turn()
+        assert pair.at_leader == pair.at_consumer == []
+
+    with caplog.at_level(logging.WARNING, "gapless"):
+        run(test)
+    assert f"sent a message as {other}, which does not live on it" in caplog.text
+    assert "a message that is not taken here" in caplog.text
+
+
+def test_a_packet_too_large_is_dropped_where_it_is_sent(caplog):
+    async def test(pair):
+        pair.consumer.send(
+            Packet(MEMORY_WANTED.sender, "leader", 1, LeaderWanted(MEMORY_WANTED.sender, "g" * 2**20, "#"))
+        )
+        await turn()
+        assert (pair.at_leader, pair.consumer.dropped) == ([], 1)
+
+    with caplog.at_level(logging.WARNING, "gapless"):
+        run(test)
+    assert "at most" in caplog.text
+
+
+def test_two_lives_at_once_are_told():
+    network = MemoryNetwork()
+
+    async def test(pair):
+        again = network.transport(life="consumer-1~2", role=CONSUMER, receive=print)
+        async with again:
+            pass
+
+    with pytest.MonkeyPatch.context() as patch:
+        said = []
+        patch.setattr(logging.getLogger("gapless"), "warning", lambda text, *words: said.append(text % words))
+        run(test, network)
+    assert said == ["consumer-1~2 has connected again, its connection from before is closed"]
+
+
+def test_an_address_that_is_in_use_and_credentials_are_refused():
+    network = MemoryNetwork()
+
+    async def test(pair):
+        options = {"role": LEADER, "receive": print}
+        with pytest.raises(ConfigurationError, match=r"memory:7411.*in use"):
+            async with network.transport(life="leader-2~1", listen=PLACE, **options):
+                pass
+        async with network.transport(life="leader-3~1", listen=("memory", 0), **options) as other:
+            assert other.address[1] != 0
+        with pytest.raises(ConfigurationError, match="takes none"):
+            network.transport(life="leader-2~1", credentials=Credentials(secret=b"x" * 16), **options)
+
+    run(test, network)
+
+
+MACHINE_NODE_PLACE = ("memory", 7500)
+PATIENCE_S = 120
+
+
+def dispenser(state, network, journal=None, **given):
+    services = {JOURNAL: journal or MemoryService(Journal())}
+    make = one_machine(DISPENSER, DispenserRecord)
+    given = {"node": "dispenser-1", "listen": MACHINE_NODE_PLACE, "environment": network.environment, **given}
+    return MachineNode(DISPENSER_ROLE, make, state=state, services=services, **given)
+
+
+def taker(state, network, goal, tell, **given):
+    make = one_machine(TAKER, lambda life: TakerRecord(life, "dispenser", goal))
+    given = {"node": "taker-1", "dial": {"dispenser": MACHINE_NODE_PLACE}, "environment": network.environment, **given}
+    return MachineNode(TAKER_ROLE, make, state=state, tell=tell, **given)
+
+
+class Numbers(list):
+    """What a taker tells, and when there are enough."""
+
+    def __init__(self, wanted):
+        super().__init__()
+        self.wanted = wanted
+        self.enough = asyncio.Event()
+
+    def __call__(self, event):
+        assert isinstance(event, Got)
+        self.append(event.number)
+        if len(self) == self.wanted:
+            self.enough.set()
+
+    async def wait(self):
+        async with asyncio.timeout(PATIENCE_S):
+            await self.enough.wait()
+
+
+async def test_two_machines_talk_over_a_network_in_memory(tmp_path):
+    network, got = MemoryNetwork(), Numbers(20)
+    async with dispenser(tmp_path, network), taker(tmp_path, network, 20, got) as node:
+        node.feed(Begin())
+        await got.wait()
+        assert got == list(range(1, 21))
+        assert node.life == "taker-1~1"
+
+
+async def test_a_service_that_fails_stops_the_node_and_says_why(tmp_path):
+    async def broken(party, request, feed):
+        raise OSError("the disk is gone")
+
+    network, got = MemoryNetwork(), Numbers(1)
+    async with (
+        dispenser(tmp_path, network, broken) as node,
+        taker(tmp_path, network, 1, got, begin=(Begin(),)),
+    ):
+        async with asyncio.timeout(PATIENCE_S):
+            with pytest.raises(OSError, match="the disk is gone"):
+                await node.run()
+
+
+async def test_nobody_speaks_for_another(tmp_path):
+    network, refused = MemoryNetwork(), []
+    watching = NodeEnvironment(transport=network.transport, refused=refused.append)
+    journal = MemoryService(Journal())
+    async with dispenser(tmp_path, network, journal, environment=watching):
+        stranger = network.transport(
+            life="evil~1", role=TAKER_ROLE, receive=print, dial={"dispenser": MACHINE_NODE_PLACE}
+        )
+        async with stranger:
+            stranger.send(Packet("evil~1", "dispenser", 1, Take("taker-1~1", 1)))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+    assert [str(error) for error in refused] == [
+        "made_up/dispenser in state - got take: it is of another taker, taker-1~1"
+    ]
+    assert journal.state == Journal().initial()
+
+
+async def test_a_service_may_answer_later_and_often(tmp_path):
+    async def thrice(party, request, feed):
+        for number in range(3):
+            await asyncio.sleep(0)
+            feed(party, Journal().apply(Journal().initial(), Next(request.taker, request.n), number)[1][0])
+
+    network, got = MemoryNetwork(), Numbers(2)
+    async with dispenser(tmp_path, network, thrice), taker(tmp_path, network, 2, got, begin=(Begin(),)):
+        await got.wait()
+    assert got == [1, 1]
+
+
+def test_a_role_that_talks_to_nobody_is_refused():
+    with pytest.raises(ConfigurationError, match=r"made_up/x.*talks to nobody; give it `dials` or `dialled_by`"):
+        NodeRole("made_up", "x", takes=Take)
+
+
+# -- processes ------------------------------------------------------------------------------------------------------
+
+
+class Process:
+    """`gapless node ...`, and what it printed; on leaving it is ended."""
+
+    def __init__(self, folder, name, *arguments):
+        self.path = folder / f"{name}.out"
+        command = [sys.executable, "-m", "statemachines", "node", *map(str, arguments)]
+        command += ["--name", name, "--state", str(folder), "--trace", str(folder / "trace")]
+        with self.path.open("ab") as out:
+            self.begin = out.tell()
+            self.process = subprocess.Popen(command, stdout=out, stderr=out, env=environment())
+
+    def said(self):
+        return self.path.read_bytes()[self.begin :].decode().splitlines()
+
+    def numbers(self):
+        return [int(line) for line in self.said() if line.isdigit()]
+
+    def until(self, holds):
+        end = time.monotonic() + PATIENCE_S
+        while not holds():
+            assert self.process.poll() is None, self.said()
+            assert time.monotonic() < end, self.said()
+            time.sleep(0.02)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def start(tmp_path):
+    running = []
+
+    def begin(name, *arguments):
+        running.append(Process(tmp_path, name, *arguments))
+        return running[-1]
+
+    yield begin
+    for one in running:
+        with contextlib.suppress(ProcessLookupError):
+            one.kill()
+
+
+def ask(service, *requests):
+    """What is fed for each."""
+    fed = []
+
+    async def main():
+        for request in requests:
+            work = service("p", request, lambda party, answer: fed.append((party, answer)))
+            if work is not None:
+                await work
+
+    asyncio.run(main())
+    return fed
+
+
+ASKED = (Next("a", 1), Next("b", 1), Next("a", 1), Next("a", 2))
+ANSWERED = [("p", Given("a", 1, 1)), ("p", Given("b", 1, 2)), ("p", Given("a", 1, 1)), ("p", Given("a", 2, 3))]
+
+
+@pytest.mark.parametrize("where", ["memory", "file"])
+def test_it_answers_as_the_pure_one_does(where, tmp_path):
+    service = MemoryService(Journal()) if where == "memory" else FileService(Journal(), tmp_path / "j.json")
+    assert ask(service, *ASKED) == ANSWERED
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"service": "journal"}', '{"service": "journal", "state": {"next": "x"}}']
+)
+def test_a_damaged_file_is_named_with_what_to_do(content, tmp_path):
+    path = tmp_path / "j.json"
+    path.write_text(content)
+    with pytest.raises(FileDamaged, match=r"j\.json: is no state of journal .*restore it from a copy"):
+        ask(FileService(Journal(), path), Next("a", 1))
+    assert path.read_text() == content
+
+
+def test_another_services_file_is_refused(tmp_path):
+    path = tmp_path / "j.json"
+    path.write_text('{"service": "vault", "state": {}}')
+    with pytest.raises(FileDamaged, match="is of the service 'vault'; give journal another file"):
+        FileService(Journal(), path).read()
+
+
+PROGRAM = textwrap.dedent(
+    """
+    import sys
+    from pathlib import Path
+    from made_up.machines import Journal, Next
+    from statemachines.drivers.files import FileService
+    service = FileService(Journal(), Path(sys.argv[1]))
+    for n in range(1, int(sys.argv[3]) + 1):
+        (given,) = service.carry_out(Next(sys.argv[2], n))
+        print(given.number, flush=True)
+    """
+)
+
+
+def process(path, name, count):
+    command = [sys.executable, "-c", PROGRAM, str(path), name, str(count)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from statemachines_spec import explore
-from statemachines_spec.explorer.direct import search
+from statemachines_spec.explorer.service_actor import search
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

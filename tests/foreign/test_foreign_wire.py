@@ -1,18 +1,28 @@
-"""Borrowers of others over the wire: they pass, mistakes in them are found, and our real leader serves them."""
+"""Borrowers of others over the wire: they pass, mistakes in them are found, and our real leader serves them.
+
+Leaders and owners of sessions over the wire: mistakes in the shipped nodes are found.  (docs/wire.md: they pass.)
+
+Programs that others could have written: they pass, every row is taken, and each mistake in them is found.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import importlib.util
+import re
 import sys
+from pathlib import Path
 
 import pytest
-from foreign_programs import BORROWER, HERE, plant
+from foreign_programs import BORROWER, FOREIGN, HERE, plant
+from long_cases import mark_long
+from node_mistakes import NODES, judge_node
 
 from statemachines.drivers.credentials import Credentials
 from statemachines.drivers.shared_subscriptions import Publisher, declare
 from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines.testing.conformance.campaign import ConformanceOutcome
+from statemachines.testing.conformance.campaign import RUNS, ConformanceOutcome
 from statemachines.testing.conformance.role import role_of
 from statemachines.testing.conformance.wire_run import WireRun, load_script, save_script, shrink_run
 from statemachines.testing.conformance.wire_verdict import WireOptions, text_of
@@ -86,3 +96,70 @@ async def prepare(store, times: Configuration):
     async with Publisher(store) as publisher:
         await publisher.publish("a", [b"x"] * 3)
         await publisher.publish("b", [b"y"] * 7)
+
+
+TESTED = {
+    "a stream is handed over before the lease of its owner has ended",
+    "a registration that is over is served",
+    "a message that is sent again is not marked",
+    "a clean start has the session of before",
+}
+"""All of them are found by `make soak`."""
+NODE_WIRE_MISTAKES = [(role, name) for role, node in NODES.items() for name in node.mistakes]
+
+LONGEST_S = 240.0
+"""A run ends when the mistake is found, in some seconds; on a busy machine fewer inputs are drawn in each."""
+
+
+@pytest.mark.parametrize(("role", "name"), NODE_WIRE_MISTAKES)
+def test_a_mistake_changes_a_piece_of_text_that_is_there_once(role, name):
+    """`make soak` puts all of them in."""
+    module, piece, _ = NODES[role].mistakes[name]
+    spec = importlib.util.find_spec(module)
+    assert Path(spec.origin).read_text().count(piece) == 1
+
+
+@pytest.mark.parametrize(("role", "name"), [one for one in NODE_WIRE_MISTAKES if one[1] in TESTED])
+def test_a_mistake_in_a_shipped_node_is_found_over_the_wire(role, name):
+    """A run over sockets whose answers cross leaves more states possible than are followed, and says so: then another
+    is played."""
+    for seed in range(1, 6):
+        verdict = judge_node(role, name, seconds=LONGEST_S, seed=seed)
+        if verdict.outcome is not ConformanceOutcome.INCONCLUSIVE:
+            break
+    assert verdict.outcome is ConformanceOutcome.FAIL
+    shown = text_of(verdict, role_of(role)) if verdict.violation else verdict.why
+    assert re.search(NODES[role].said, shown)
+
+
+FOREIGN_PROGRAMS_MISTAKES = [
+    pytest.param(one, name, id=f"{one.file}: {name}", marks=[pytest.mark.long] * (name in one.slow))
+    for one in FOREIGN
+    for name in one.mistakes
+]
+LONG_TOURS = ("borrower.py", "borrower.js", "session.py")
+"""They take ten seconds and more; drawn runs take some three."""
+
+
+@pytest.mark.parametrize("program", FOREIGN, ids=lambda one: one.file)
+def test_a_foreign_program_passes_drawn_runs(program):
+    verdict = program.campaign(program.quick).judge(RUNS, tour=False)
+    assert verdict.outcome is ConformanceOutcome.PASS, verdict
+
+
+@pytest.mark.parametrize("program", mark_long(FOREIGN, *LONG_TOURS, name=lambda one: one.file))
+def test_a_foreign_program_passes_the_tour_and_takes_every_row(program):
+    verdict = program.campaign().judge(0)
+    assert verdict.outcome is ConformanceOutcome.PASS, verdict
+    assert verdict.coverage.is_whole
+    assert verdict.coverage.missed == ()
+
+
+@pytest.mark.parametrize(("program", "name"), FOREIGN_PROGRAMS_MISTAKES)
+def test_a_planted_mistake_is_found_and_its_run_is_short(tmp_path, program, name):
+    campaign = program.plant(name, tmp_path)
+    verdict = campaign.judge(2 * RUNS)
+    assert verdict.outcome is ConformanceOutcome.FAIL
+    assert 2 <= len(verdict.moves) <= program.longest
+    again = campaign.replay(verdict.moves)
+    assert (again.outcome, again.why) == (ConformanceOutcome.FAIL, verdict.why)

@@ -1,16 +1,39 @@
 """The scenarios that must be played (spec/missed_samples/scenarios.md), with all parties: publishers, caches, a
-subscriber, and whatever happens on the way."""
+subscriber, and whatever happens on the way.
+
+Strangers: sources and queues for which there is no place (spec/missed_samples/clauses.md).
+
+All parties under Hypothesis: two publishers, caches that hold everything, a subscriber, and any moves.
+
+Attacked: whoever can speak to a subscriber says what it likes; what is told stays in order, once, without a gap.
+"""
 
 from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
-from samples_world import World, newest, window
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from samples_world import KEY, World, newest, window
 
-from statemachines.missed_samples.message import Deliver, Missed, Query, QueryEnded, Sample, Unnumbered
+from statemachines.kernel import ConfigurationError, Node, Tell
+from statemachines.missed_samples.cache import CACHE, CacheRecord, CrowdedOver, Published
+from statemachines.missed_samples.message import (
+    Deliver,
+    Heartbeat,
+    Missed,
+    Query,
+    QueryEnded,
+    QueryGoesOn,
+    Sample,
+    Unnumbered,
+)
 from statemachines.missed_samples.publisher import Beats
-from statemachines.missed_samples.recovery import MS
+from statemachines.missed_samples.recovery import MS, Recovery
+from statemachines.missed_samples.serial_number import wrap_number
 from statemachines.missed_samples.source_record import Appeared, Disappeared, SourceStatus
 from statemachines.missed_samples.subscriber_record import History
 
@@ -360,3 +383,181 @@ def test_MS_11_after_a_query_that_does_not_end_there_is_a_pause_also_for_what_no
     assert len(made.asked) == 2
     made.wait(1)
     assert [(one.n, one.first) for one in made.asked][2:] == [(3, 5)]
+
+
+# -- subscriber -----------------------------------------------------------------------------------------------------
+
+
+def test_MS_64_a_heartbeat_or_token_of_a_stranger_is_counted_and_nothing_else():
+    world = World(sources=1, past=True)
+    world.tell(Sample("p", 0, 0))
+    before = world.node.record
+    assert world.tell(Heartbeat("q", 7)) == []
+    assert world.tell(Appeared("q", True)) == []
+    assert world.node.record == msgspec.structs.replace(before, turned_away=2)
+    assert world.open == []
+    assert world.clauses.count("MS-64") == 2
+    assert world.tell(Heartbeat("p", 2)) == [], "of who is known it counts"
+    assert len(world.open) == 1
+
+
+def test_MS_63_a_limit_that_cannot_be_is_refused_by_name():
+    with pytest.raises(ConfigurationError, match="sources = 0: at least 1"):
+        Recovery(sources=0)
+
+
+# -- cache ----------------------------------------------------------------------------------------------------------
+
+
+class Host:
+    """A cache with two places, beside whoever publishes; `told` is what it told."""
+
+    def __init__(self, **given):
+        self.now = 0
+        self.node = Node(CACHE, CacheRecord(places=2, retention_ms=1_000, **given), name="c", now_ns=0, check=True)
+
+    def publish(self, source, first=0, last=None, key=KEY):
+        last = first if last is None else last
+        return [one.event for one in self.node.feed(Published(key, source, first, last), self.now)]
+
+    def fire(self):
+        self.now = self.node.deadline()
+        return [one.event for one in self.node.fire(self.now) if isinstance(one, Tell)]
+
+    @property
+    def places(self):
+        return sorted(self.node.record.queues)
+
+
+def test_MS_48_a_limit_that_cannot_be_is_refused_by_name():
+    with pytest.raises(ConfigurationError, match="places = 0: at least 1"):
+        CacheRecord(places=0)
+    with pytest.raises(ConfigurationError, match="retention_ms = 0: at least 1"):
+        CacheRecord(retention_ms=0)
+
+
+def test_MS_49_a_late_timer_changes_nothing():
+    host = Host()
+    host.publish("p")
+    before = host.node.record
+    assert not host.node.feed(CrowdedOver(), 0)
+    assert host.node.record == before
+
+
+SOURCES = st.sampled_from(("p", "q"))
+
+
+class Parties(RuleBasedStateMachine):
+    """Queries that bring nothing, or never end, are so few that attempts last: whatever the caches have must come."""
+
+    @initialize(width=st.sampled_from((64, 4)), history=st.sampled_from((None, History())))
+    def begin(self, width, history):
+        self.world = World(width=width, history=history, past=True, retries=40, pending=500, retention_ms=10**9)
+        for name in ("p", "q"):
+            self.world.publisher(name)
+            self.world.cache(name, owner=name, history=500 if width == 64 else 7)
+
+    @rule(name=SOURCES, count=st.integers(1, 2), lost=st.booleans())
+    def publish(self, name, count, lost):
+        if self.world.width == 4 and self.behind(name) + count > 6:
+            return  # more than half of the wire's numbers would be in question
+        self.world.publish(name, count, lost=lost)
+
+    @precondition(lambda self: self.world.open)
+    @rule(at=st.integers(0, 3))
+    def answer(self, at):
+        self.world.answer(at % len(self.world.open))
+
+    @precondition(lambda self: self.world.open)
+    @rule(at=st.integers(0, 3))
+    def end_empty(self, at):
+        self.world.end_empty(at % len(self.world.open))
+
+    @rule()
+    def tick(self):
+        """To the next timer, but for those that wait for a source to be silent: then it is forgotten, and met anew."""
+        deadline = self.world.node.deadline()
+        if deadline is not None and deadline - self.world.now < 10_000 * MS:
+            self.world.tick()
+
+    def behind(self, name):
+        """How many numbers of the source are not settled."""
+        told = [one for one in self.world.told if one.source == name]
+        settled = sum(one.last - one.first + 1 for one in told)
+        return self.world.publishers[name].record.next - settled
+
+    def told(self, name):
+        return [number for one in self.world.told if one.source == name for number in range(one.first, one.last + 1)]
+
+    @invariant()
+    def ORDER_ONCE_REPORT_what_is_told_has_no_gap(self):
+        assert not hasattr(self, "world") or self.world.broken == []
+
+    def teardown(self):
+        """The network heals: every number is said, every query answered; everything is told, and nothing missed."""
+        if not hasattr(self, "world"):
+            return
+        world = self.world
+        while world.open:
+            world.answer()
+        for name in ("p", "q"):
+            node = world.publishers[name]
+            if node.record.next:
+                world.tell(Heartbeat(name, wrap_number(node.record.next - 1, world.width)))
+            while name in world.node.record.sources and world.source(name).status in (
+                SourceStatus.RECOVERING,
+                SourceStatus.RESTING,
+            ):
+                world.answer() if world.open else world.tick()
+        for name in ("p", "q"):
+            told = self.told(name)
+            last = world.publishers[name].record.next - 1
+            assert not told or told[-1] % (1 << world.width) == wrap_number(last, world.width)
+            if world.width == 64:
+                assert world.numbers(Missed, name) == []
+                assert world.numbers(Deliver, name) == told
+
+
+TestParties = Parties.TestCase
+TestParties.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+
+
+FAR = (1 << 62) + 1
+RETENTION_NS = Recovery().retention_ms * MS
+
+
+def told(world, name="p"):
+    """Every number of a source that was delivered or reported, as ranges, in the order in which it was."""
+    return [(one.first, one.last) for one in world.told if isinstance(one, Deliver | Missed) and one.source == name]
+
+
+NUMBERS = st.one_of(st.integers(0, 12), st.sampled_from((FAR, FAR + 1, 2**64 - 9)))
+WORDS = st.one_of(
+    st.tuples(NUMBERS, st.integers(0, 3)).map(lambda one: Sample("p", one[0], one[0] + one[1])),
+    NUMBERS.map(lambda number: Heartbeat("p", number)),
+    st.builds(QueryEnded, st.sampled_from(("p", "*", "x")), st.integers(-1, 9), st.integers(0, 300)),
+    st.builds(QueryGoesOn, st.sampled_from(("p", "*", "x")), st.integers(-1, 9)),
+    st.builds(Appeared, st.just("p"), st.booleans()),
+    st.just(Disappeared("p")),
+    st.just("tick"),
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.lists(WORDS, max_size=40),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from((0, 2, 10_000)),
+    st.sampled_from((1, 256)),
+)
+def test_ORDER_ONCE_REPORT_BOUND_whatever_a_stranger_says(words, past, reliable, pending, window):
+    world = World(past=past, reliable=reliable, pending=pending, retries=1, window=window, jump=4)
+    for word in words:
+        if word != "tick":
+            world.tell(word)
+        elif (deadline := world.node.deadline()) is not None and deadline - world.now < RETENTION_NS:
+            world.tick()  # a source that is forgotten begins anew
+        for source in world.node.record.sources.values():
+            assert source.held_count <= pending
+    assert world.broken == []

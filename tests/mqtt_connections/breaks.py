@@ -1,17 +1,21 @@
-"""How the clauses of MQTT connections that are no rows are broken (tools/clauses.py)."""
+"""How the clauses of MQTT connections that are no rows are broken (tools/clauses.py).
+
+How the clauses of the listener for MQTT that are no rows are broken (tools/clauses.py).
+"""
 
 from __future__ import annotations
 
-from mutants import swap
+from mutants import swap, wrap
 
 from statemachines.drivers import password_file
-from statemachines.drivers.mqtt_connections import client_stream, mqtt_node, mqtt_session, packet_budget, web_socket
+from statemachines.drivers.mqtt_connections import client_stream, mqtt_node, mqtt_session, web_socket
 from statemachines.drivers.mqtt_connections.dead_letters import DeadLetters
 from statemachines.drivers.mqtt_connections.mqtt_node import MqttNode
 from statemachines.drivers.mqtt_connections.mqtt_session import MqttSession
 from statemachines.drivers.mqtt_connections.tls_gate import TlsGate
-from statemachines.drivers.mqtt_connections.web_socket import ConnectionPool
+from statemachines.drivers.mqtt_connections.web_socket import ConnectionPool, WebSocketPipe
 from statemachines.drivers.password_file import PasswordFile
+from statemachines.drivers.payload_buffer import UnfinishedFrames
 from statemachines.drivers.persistent_sessions import (
     group_membership,
     group_rows,
@@ -26,7 +30,7 @@ from statemachines.drivers.persistent_sessions.route_rows import PacketsFound, R
 from statemachines.mqtt_codec import byte_field, packet_rule, topic_rule
 from statemachines.mqtt_connections import connection_actions
 from statemachines.mqtt_connections.takeover_limit import TakeoverLimit
-from statemachines.persistent_sessions import session_host_owners, session_host_peers
+from statemachines.persistent_sessions import session_host_peers
 
 BREAKS = {
     "MQ-100": swap(GroupMatcher, "match", lambda self, topic: []),
@@ -57,7 +61,7 @@ BREAKS = {
     "MQ-191": swap(host_requests, "find_volatile", lambda routes, qos: []),
     "MQ-192": swap(HostRequests, "_find_owners", lambda self, sql, volatile: ()),
     "MQ-193": swap(session_server, "HELD_MAX", 0),
-    "MQ-196": swap(packet_budget, "PACKETS_MAX", 2**30),
+    "MQ-196": swap(client_stream, "PACKETS_MAX", 2**30),
     "MQ-210": swap(MqttSession, "_answer_all", lambda self, packet_ids: None),
     "MQ-220": swap(client_stream, "ALIASED_MAX", 2**30),
     "MQ-223": swap(PasswordFile, "is_kept", lambda self, user: True),
@@ -74,9 +78,27 @@ BREAKS = {
     "MQ-205": swap(mqtt_node, "TlsGate", lambda tls, limit_s, most: TlsGate(tls, 3_600, 10**6)),
     "MQ-180": swap(byte_field, "TEXTS_MAX", 2**30),
     "MQ-181": swap(mqtt_node, "ACCEPTED_MAX", 1_024),
-    "MQ-182": swap(session_host_owners, "discard", lambda owner: ()),
+    "MQ-182": swap(session_host_peers, "discard", lambda owner: ()),
     "MQ-200": swap(GroupSharing, "_find_connected", lambda self, topic_filter: ()),
     "MQ-201": swap(session_host_peers, "discard", lambda owner: ()),
     "MQ-172": swap(mqtt_node, "TURNS_TO_READ", 0),
     "MQ-125": swap(host_requests, "has_room_retained", lambda sql, asked: True),
+}
+
+
+async def read_any_frame(self, size):
+    """A text is taken as bytes."""
+    data = await self._connection.recv()
+    return data.encode() if isinstance(data, str) else data
+
+
+NODE_BREAKS_BREAKS = {
+    "MQ-140": swap(WebSocketPipe, "read", read_any_frame),
+    "MQ-141": swap(web_socket, "is_own_origin", lambda origin, host: True),
+    "MQ-142": swap(web_socket, "FIRST_MAX", 2**30),
+    "MQ-143": swap(mqtt_node, "is_loopback", lambda host: True),
+    "MQ-245": swap(life_requests, "sessions_kept", lambda sql: 0),
+    "MQ-243": wrap(MqttSession, "_publish", lambda plain: lambda self, packet: plain(self, packet) or True),
+    "MQ-246": swap(UnfinishedFrames, "note", lambda self, one, size, is_new: None),
+    "MQ-144": wrap(MqttNode, "read_counters", lambda plain: lambda self: plain(self) | {"version": "none"}),
 }

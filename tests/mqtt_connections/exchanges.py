@@ -27,6 +27,8 @@ them are as behind `<`.  Further steps of the client stand behind `; `.
 In a word `{ab*3}` is `ababab`.  A line with `{1..3}` or `{a b}` is played
 for each number or word.  At the end nothing else may
 have come to any client.  All other lines begin with a method of `Scene`.
+
+A client of raw bytes, nodes that it connects to, and members of quick groups, for tests.
 """
 
 from __future__ import annotations
@@ -36,23 +38,113 @@ import contextlib
 import re
 import sqlite3
 from ast import literal_eval
+from contextlib import asynccontextmanager
 from importlib import import_module
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from mqtt_socket import TIMES, MqttSocket, count_streams, linked_nodes, mqtt_node
 from msgspec.structs import fields, replace
 
+from statemachines import mqtt_codec
 from statemachines import mqtt_codec as codec
-from statemachines.drivers.mqtt_connections import PasswordFile
+from statemachines.drivers.mqtt_connections import MqttNode, PasswordFile
 from statemachines.drivers.password_file import hash_password
 from statemachines.drivers.permission_file import PermissionFile
+from statemachines.drivers.persistent_sessions import SessionNode
 from statemachines.drivers.persistent_sessions.group_host import GroupHost
 from statemachines.drivers.shared_subscriptions.open_stores import open_stores
+from statemachines.mqtt_codec import ConnackPacket, ConnectPacket, Decoder, MqttVersion, encode
 from statemachines.mqtt_connections.connection_record import MqttSettings
-from statemachines.shared_subscriptions.stream_store import stream_id
+from statemachines.persistent_sessions.times import Times
+from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.shared_subscriptions.stream_store import ListStreams, stream_id
+from statemachines.testing.process_harness import free_port
+
+QUICK = {"lease_ms": 10_000, "look_ms": 100, "times": Times(marker_ms=400, repeat_ms=100)}
+"""A loop that stands still on a busy machine keeps its lease."""
+MQTT_SOCKET_KEPT = mqtt_codec.PacketProperties(session_expiry=100)
+TIMES = Configuration(
+    find_leader_ms=50, ping_interval_ms=100, ping_timeout_ms=1_000, validity_ms=1_800, max_delay_ms=200,
+    unsubscribe_timeout_ms=1_000, resend_interval_ms=100, renew_streams_ms=50, revoke_timeout_ms=2_000,
+    claim_ttl_ms=1_500, claim_heartbeat_ms=400, commit_interval_ms=50, idle_stop_ms=10_000,
+)  # fmt: skip
+
+
+@asynccontextmanager
+async def mqtt_node(store, name="a", node_options=None, **given):
+    async with (
+        SessionNode(store, name=name, **(QUICK | (node_options or {}))) as node,
+        MqttNode(node, **{"listen": ("127.0.0.1", 0), **given}) as mqtt,
+    ):
+        yield mqtt
+
+
+@asynccontextmanager
+async def linked_nodes(store, options, **given):
+    """Two nodes that have dialled each other, with these options of nodes of sessions."""
+    places = {name: ("127.0.0.1", free_port()) for name in "ab"}
+    async with contextlib.AsyncExitStack() as stack:
+        nodes = []
+        for name, place in places.items():
+            own = {"listen": place, "peers": [*{*places.values()} - {place}], **options}
+            nodes.append(await stack.enter_async_context(mqtt_node(store, name, own, **given)))
+        while not all(len(one._node._transport._peers) == 2 for one in nodes):
+            await asyncio.sleep(0.01)
+        yield nodes
+
+
+class MqttSocket:
+    """Packets of either side, over TCP."""
+
+    def __init__(self, address, version=5):
+        self.address = address
+        self.version = MqttVersion(version)
+        self._decoder = Decoder(version)
+        self._packets = []
+
+    async def __aenter__(self):
+        self.reader, self.writer = await asyncio.open_connection(*self.address)
+        return self
+
+    async def __aexit__(self, *_):
+        self.writer.close()
+        with contextlib.suppress(OSError):
+            await self.writer.wait_closed()
+
+    def send(self, packet):
+        self.writer.write(encode(packet, self.version))
+
+    async def read(self):
+        """The next packet; None: the server has closed the connection."""
+        while not self._packets:
+            data = await self.reader.read(65_536)
+            if not data:
+                return None
+            self._packets += self._decoder.feed(data)
+        return self._packets.pop(0)
+
+    async def ask(self, packet):
+        self.send(packet)
+        return await self.read()
+
+    async def connect(self, client_id="c", **fields):
+        connack = await self.ask(ConnectPacket(client_id, self.version, **fields))
+        assert isinstance(connack, ConnackPacket)
+        return connack
+
+
+async def count_streams(store):
+    """Topic -> how many messages its stream has."""
+    groups, streams = open_stores(store)
+    try:
+        (listed,) = await streams.ask(ListStreams(1, "#", 0, "", 1_000))
+        return {one.stream.partition("/")[2]: one.count for one in listed.streams}
+    finally:
+        await groups.close()
+        await streams.close()
+
 
 CLIENT = re.compile(r"([a-z]\w*)((?:'\w*)?)(\.4)?(?:@(\w))?$")
 KINDS = {name[:-6].upper(): kind for name, kind in vars(codec).items() if name.endswith("Packet") and "Mal" not in name}

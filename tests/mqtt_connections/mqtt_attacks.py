@@ -8,8 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
-from exchanges import open_scene, read_blocks
-from mqtt_socket import KEPT, MqttSocket
+from exchanges import MQTT_SOCKET_KEPT, MqttSocket, open_scene, read_blocks
 
 from statemachines import mqtt_codec
 
@@ -50,7 +49,7 @@ async def send_slowly(address, count):
 async def subscribe_many(address, count):
     """So many filters in one SUBSCRIBE; no more than a session may have are granted."""
     async with MqttSocket(address) as client:
-        await client.connect("many", properties=KEPT, clean_start=False)
+        await client.connect("many", properties=MQTT_SOCKET_KEPT, clean_start=False)
         filters = tuple(mqtt_codec.TopicSubscription(f"f/{number}", 1) for number in range(count))
         answer = await client.ask(mqtt_codec.SubscribePacket(1, filters))
     codes = answer.reason_codes
@@ -63,9 +62,9 @@ async def take_each_other_over(address, count):
     refused (MQ-124)."""
     for _ in range(count):
         async with MqttSocket(address) as one:
-            older = (await one.connect("twin", properties=KEPT, clean_start=False)).reason_code
+            older = (await one.connect("twin", properties=MQTT_SOCKET_KEPT, clean_start=False)).reason_code
             async with MqttSocket(address) as two:
-                newer = (await two.connect("twin", properties=KEPT, clean_start=False)).reason_code
+                newer = (await two.connect("twin", properties=MQTT_SOCKET_KEPT, clean_start=False)).reason_code
                 if not {older, newer} <= {0, 0x97}:
                     return [f"two of one id: {older}, {newer}"]
                 if not older and not newer and await one.read() != mqtt_codec.DisconnectPacket(0x8E):

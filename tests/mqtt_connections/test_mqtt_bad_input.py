@@ -1,38 +1,55 @@
-"""What clients do that costs a node much, or that it must not answer: it stays up for others, and says one line."""
+"""What clients do that costs a node much, or that it must not answer: it stays up for others, and says one line.
+
+TLS handshakes of strangers are bounded in number and in time, and keep nobody out.
+
+A node that is attacked stays up for others, in bounded memory, and with few lines in its log.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import random
+import resource
 import socket
 import ssl
+import sys
+from asyncio.subprocess import PIPE
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
-from exchanges import open_scene
-from mqtt_socket import MqttSocket, mqtt_node
+import trustme
+from exchanges import MqttSocket, mqtt_node, open_scene
+from mqtt_attacks import ATTACKS
+from websockets.asyncio.client import connect
 
 from statemachines.drivers import password_file
-from statemachines.drivers.mqtt_connections import MqttNode, PasswordFile, mqtt_session, packet_budget
+from statemachines.drivers.mqtt_connections import MqttNode, PasswordFile, client_stream, mqtt_session
+from statemachines.drivers.mqtt_connections import mqtt_node as listener
+from statemachines.drivers.mqtt_connections.client_stream import PACKETS_MAX
 from statemachines.drivers.mqtt_connections.mqtt_node import ACCEPTED_MAX
-from statemachines.drivers.mqtt_connections.packet_budget import PACKETS_MAX
+from statemachines.drivers.password_file import hash_password
+from statemachines.drivers.payload_buffer import UnfinishedFrames
 from statemachines.drivers.persistent_sessions import SessionNode, host_requests, route_rows
 from statemachines.drivers.persistent_sessions import store as store_module
 from statemachines.drivers.persistent_sessions.route_rows import FrontSubscribed
-from statemachines.drivers.unfinished_frames import UnfinishedFrames
 from statemachines.kernel import ConfigurationError
 from statemachines.mqtt_codec import (
+    ConnackPacket,
     ConnectPacket,
+    Decoder,
     PingreqPacket,
     PingrespPacket,
+    PubackPacket,
     PublishPacket,
     SubackPacket,
     SubscribePacket,
     TopicSubscription,
     encode,
 )
+from statemachines.mqtt_connections.connection_record import MqttSettings
 from statemachines.mqtt_connections.takeover_limit import CLIENTS_MAX, PERIOD_NS, TAKEOVERS_MAX, TakeoverLimit
 from statemachines.persistent_sessions.message import Farewell, Refused
 
@@ -86,8 +103,8 @@ async def test_MQ_196_many_messages_at_once_are_handled_in_many_turns_of_the_loo
 
 
 async def test_a_client_that_waits_for_its_turn_and_goes_takes_none(monkeypatch):
-    monkeypatch.setattr(packet_budget, "PACKETS_MAX", packet_budget.SHARE_MAX)
-    budget = packet_budget.PacketBudget()
+    monkeypatch.setattr(client_stream, "PACKETS_MAX", client_stream.SHARE_MAX)
+    budget = client_stream.PacketBudget()
     assert budget.count_left() == 50
     budget.take(49)
     assert budget.count_left() == 1
@@ -281,3 +298,243 @@ async def test_PS_675_a_subscription_reads_none_of_the_others(tmp_path, monkeypa
     async with open_scene(tmp_path) as scene:
         await scene.play("c PUBLISH r/1 x retain -> 0x10", "c SUBSCRIBE r/+ retain_handling=1; < r/1 x retain")
         await scene.play("c SUBSCRIBE r/+ retain_handling=1; SUBSCRIBE r/+; < r/1 x retain")
+
+
+PLACE = ("127.0.0.1", 0)
+
+
+class TlsSocket(MqttSocket):
+    """A client that sends CONNECT together with the last bytes of its handshake."""
+
+    def __init__(self, address, context):
+        super().__init__(address)
+        self._context = context
+
+    async def __aenter__(self):
+        self.reader, self.writer = await asyncio.open_connection(*self.address, ssl=self._context)
+        return self
+
+
+@pytest.fixture
+def contexts():
+    """(of a server, of its clients)."""
+    authority, server, client = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority.issue_cert("127.0.0.1").configure_cert(server)
+    authority.configure_trust(client)
+    return server, client
+
+
+async def serve_both(node, context):
+    """A client of each listener is served."""
+    async with TlsSocket(node.address, context) as client:
+        assert (await client.connect("tcp")).reason_code == 0
+        assert await client.ask(PingreqPacket()) == PingrespPacket()
+    async with connect("wss://{}:{}".format(*node.ws_address), subprotocols=["mqtt"], ssl=context) as client:
+        await client.send(encode(ConnectPacket("web"), 5))
+        (answer,) = Decoder(5).feed(await client.recv())
+        assert isinstance(answer, ConnackPacket)
+
+
+async def wait_for_end(reader):
+    with contextlib.suppress(ConnectionError):
+        assert await reader.read() == b""
+
+
+@pytest.mark.parametrize("limit_s", [1, 3_600])
+async def test_MQ_205_handshakes_are_bounded_in_number_and_in_time(store, monkeypatch, contexts, limit_s):
+    """The oldest one makes room, over both listeners."""
+    monkeypatch.setattr(listener, "CONNECTING_MAX", 6)
+    settings = MqttSettings(connect_timeout_s=limit_s)
+    async with mqtt_node(store, tls=contexts[0], listen=PLACE, ws_listen=PLACE, settings=settings) as node:
+        await serve_both(node, contexts[1])
+        silent = [await asyncio.open_connection(*place) for place in [node.address, node.ws_address] * 5]
+        for reader, _ in silent[: 10 if limit_s == 1 else 4]:
+            await wait_for_end(reader)
+        await serve_both(node, contexts[1])
+        reader, writer = await asyncio.open_connection(*node.address)
+        writer.write(b"\x10\x00" * 100)  # no handshake
+        await wait_for_end(reader)
+        for _, other in (*silent, (reader, writer)):
+            other.close()
+        while node._gate._open:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_node_that_stops_ends_handshakes(store, contexts):
+    async with mqtt_node(store, tls=contexts[0]) as node:
+        reader, writer = await asyncio.open_connection(*node.address)
+        while not node._gate._open:
+            await asyncio.sleep(0.01)
+    await wait_for_end(reader)
+    writer.close()
+
+
+class NodeFiles:
+    """Certificates and users of a node in `folder`; `trusting` is TLS of a client, and `certified` with a certificate
+    for `tablet`; that of the node has these names, and is for a leader host."""
+
+    def __init__(self, folder, names=("a",)):
+        authority, issued = trustme.CA(), trustme.CA.issue_cert
+        self.ca, self.cert, self.key, self.users = (folder / name for name in ("ca", "cert", "key", "users"))
+        authority.cert_pem.write_to_path(str(self.ca))
+        server = issued(authority, *names, "127.0.0.1", organization_unit_name="leader")
+        client = issued(authority, "tablet")
+        self.cert.write_bytes(server.cert_chain_pems[0].bytes())
+        server.private_key_pem.write_to_path(str(self.key))
+        self.users.write_text(hash_password("ann", "secret"))
+        self.key.chmod(0o600)
+        self.users.chmod(0o600)
+        self.trusting, self.certified = ssl.create_default_context(), ssl.create_default_context()
+        for context in (self.trusting, self.certified):
+            authority.configure_trust(context)
+        client.configure_cert(self.certified)
+        self.tls = ("--tls-cert", str(self.cert), "--tls-key", str(self.key))
+
+
+@pytest.fixture
+def files(tmp_path):
+    return NodeFiles(tmp_path)
+
+
+@contextlib.asynccontextmanager
+async def run_command(store, *options, refusal=""):
+    """`gapless node mqtt`; its address.  `refusal`: what it says in the end about a certificate."""
+    said = b""
+    command = (sys.executable, "-m", "statemachines", "node", "mqtt", "--store", str(store), "--name", "a")
+    child = await asyncio.create_subprocess_exec(
+        *command, "--listen", "127.0.0.1:0", *options, stdout=PIPE, stderr=PIPE
+    )
+    try:
+        line = await child.stdout.readline()
+        assert line.startswith(b"listening on "), await child.stderr.read()
+        host, _, port = line.split()[-1].decode().rpartition(":")
+        yield host, int(port)
+        while refusal and b"its certificate is for" not in said:
+            said += await child.stderr.readline()
+    finally:
+        child.terminate()
+        said += (await child.communicate())[1]
+    refused = [line for line in said.splitlines() if b"its certificate is for" in line]
+    assert bool(refused) is bool(refusal), said
+    assert refusal.encode() in b"".join(refused)
+
+
+async def connack_without_certificate(address, context):
+    """None: the handshake, or the connection behind it, was ended."""
+    with contextlib.suppress(ssl.SSLError, ConnectionError):
+        async with TlsSocket(address, context) as client:
+            return await client.ask(ConnectPacket("tablet"))
+    return None
+
+
+SHARED = SubscribePacket(1, (TopicSubscription("$share/g/jobs/#"),))
+
+
+async def test_a_node_with_an_authority_and_without_users_lets_nobody_in_without_a_certificate(store, files):
+    async with run_command(store, *files.tls, "--tls-ca", str(files.ca)) as address:
+        assert await connack_without_certificate(address, files.trusting) is None
+        async with TlsSocket(address, files.certified) as client:
+            assert (await client.connect("tablet")).reason_code == 0
+            assert await client.ask(SHARED) == SubackPacket(1, (0,))
+
+
+@pytest.mark.parametrize("with_authority", [False, True])
+async def test_users_prove_by_passwords_over_tls_and_share_topics(store, files, with_authority):
+    authority = ("--tls-ca", str(files.ca)) if with_authority else ()
+    async with run_command(store, *files.tls, *authority, "--users", str(files.users)) as address:
+        async with TlsSocket(address, files.trusting) as client:
+            given = ConnectPacket("tablet", user_name="ann", password=b"secret")
+            assert (await client.ask(given)).reason_code == 0
+            assert await client.ask(SHARED) == SubackPacket(1, (0,))
+        async with TlsSocket(address, files.trusting) as client:
+            assert (await client.connect("tablet")).reason_code != 0
+
+
+@pytest.mark.parametrize("names", [("a", "a-leader", "a-member"), ("a", "a-leader")])
+async def test_leader_host_and_members_of_a_node_have_the_names_that_the_page_says(store, tmp_path, names):
+    files = NodeFiles(tmp_path, names)
+    options = (*files.tls, "--tls-ca", str(files.ca), "--users", str(files.users), "--group-listen", "127.0.0.1:0")
+    has_all = "a-member" in names
+    refusal = "" if has_all else "says it is a-member, and its certificate is for a, a-leader; give it one for a-member"
+    async with (
+        run_command(store, *options, refusal=refusal) as address,
+        TlsSocket(address, files.trusting) as client,
+    ):
+        given = ConnectPacket("tablet", user_name="ann", password=b"secret")
+        assert (await client.ask(given)).reason_code == 0
+        assert await client.ask(SHARED) == SubackPacket(1, (0,))
+        if has_all:
+            client.send(PublishPacket("jobs/1", b"the fence", 1, packet_id=7))
+            assert {type(await client.read()) for _ in range(2)} == {PubackPacket, PublishPacket}
+
+
+async def test_a_tls_client_at_a_listener_without_tls_is_named_in_the_log(store, caplog, contexts):
+    """Once a minute, as every other client that is cut off."""
+    async with mqtt_node(store) as node:
+        for _ in range(3):
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                await asyncio.open_connection(*node.address, ssl=contexts[1])
+    (line,) = [one.message for one in caplog.records if "was cut off" in one.message]
+    assert "it begins with a TLS handshake, and this listener has no TLS; give the node --tls-cert" in line
+
+
+GROWTH_MIB = 150
+"""An attack may leave a node no larger than by so much."""
+
+LINES = 3
+"""Lines in the log for each attack."""
+
+
+@contextlib.asynccontextmanager
+async def node_process(folder):
+    """(address, process) of a node."""
+    command = [sys.executable, "-m", "statemachines", "node", "mqtt", "--store", str(folder / "s.db"), "--name", "a"]
+    command += ["--listen", "127.0.0.1:0", "--connect-timeout-s", "2", "--receive-maximum", "100"]
+    with (folder / "a.log").open("w") as log:
+        child = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=log)
+        try:
+            line = await asyncio.wait_for(child.stdout.readline(), 120)
+            host, _, port = line.decode().split()[-1].rpartition(":")
+            yield (host, int(port)), child
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                child.terminate()
+            await child.wait()
+
+
+def read_rss_mib(pid):
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return int(fields["VmRSS"].split()[0]) / 1_024
+
+
+async def attack(folder, column):
+    """What is wrong after each attack."""
+    async with node_process(folder) as (address, child), MqttSocket(address) as good:
+        await good.connect("good")
+        wrong, lines = [], 0
+        begin_mib = read_rss_mib(child.pid)
+        for one in ATTACKS:
+            found = await one[0](address, one[column])
+            if await good.ask(PingreqPacket()) != PingrespPacket():
+                found.append("others are not served any more")
+            before, lines = lines, len((folder / "a.log").read_text().splitlines())
+            if lines - before > LINES:
+                found.append(f"{lines - before} lines in the log")
+            growth = read_rss_mib(child.pid) - begin_mib
+            if growth > GROWTH_MIB:
+                found.append(f"{growth:.0f} MiB more")
+            wrong += [f"{one[0].__name__}: {what}" for what in found]
+        child.terminate()
+        assert await asyncio.wait_for(child.wait(), 60) == 0
+    return wrong
+
+
+@pytest.mark.parametrize("column", [1, pytest.param(2, marks=pytest.mark.long)], ids=["few", "many"])
+def test_a_node_under_attack_serves_others_in_bounded_memory(tmp_path, column):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65_536), hard))
+    try:
+        wrong = asyncio.run(asyncio.wait_for(attack(tmp_path, column), 900))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert wrong == []

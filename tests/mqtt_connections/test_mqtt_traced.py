@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from exchanges import open_scene
-from mqtt_socket import QUICK, MqttSocket
+from exchanges import QUICK, MqttSocket, open_scene
 
 from statemachines.drivers.mqtt_connections import MqttNode
 from statemachines.drivers.persistent_sessions import SessionNode

@@ -6,8 +6,7 @@ from msgspec.structs import replace
 from session_world import queued
 
 from statemachines.kernel import Map
-from statemachines.persistent_sessions.blocked_queue import BlockedQueue, BlockedRow
-from statemachines.persistent_sessions.waiting_messages import release_rows
+from statemachines.persistent_sessions.resume_record import BlockedQueue, BlockedRow, release_rows
 
 
 def row(number, stored_ns, qos=1):

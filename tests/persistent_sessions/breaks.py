@@ -8,7 +8,7 @@ from msgspec import structs
 from mutants import swap, wrap
 
 from statemachines import wire
-from statemachines.drivers import complaint_log, metrics_endpoint, rate_limited_log, tcp, topic, topic_filter
+from statemachines.drivers import complaint_log, metrics_endpoint, tcp, topic
 from statemachines.drivers.authority import Authority
 from statemachines.drivers.loop_watchdog import LoopWatchdog
 from statemachines.drivers.message_head import EMPTY
@@ -55,7 +55,7 @@ from statemachines.drivers.persistent_sessions.session_server import SessionServ
 from statemachines.drivers.persistent_sessions.sql import TimeWatch
 from statemachines.drivers.persistent_sessions.store import SessionStore
 from statemachines.drivers.shared_subscriptions.shared_session import Deliveries, SharedSession
-from statemachines.drivers.sql import loop_connection, postgres_address, store_version
+from statemachines.drivers.sql import database_url, loop_connection, store_version
 from statemachines.drivers.sql import postgres as sql_postgres
 from statemachines.drivers.sql.loop_connection import LoopConnection
 from statemachines.drivers.sql.silent_server import ServerConnections
@@ -64,32 +64,29 @@ from statemachines.drivers.tcp import Connection, TcpTransport
 from statemachines.kernel import Ask
 from statemachines.kernel.process import begin_nothing
 from statemachines.persistent_sessions import (
-    claims,
-    collector_actions,
-    delivery_actions,
-    graces,
+    collector,
+    delivery,
     group_member_record,
     in_flight,
-    life_actions,
     life_times,
     resume,
     resume_actions,
-    store_time,
+    resume_record,
+    session_host_record,
+    session_life,
     takeover,
+    takeover_record,
     times,
-    waiting_messages,
     writer_actions,
 )
-from statemachines.persistent_sessions.collector_record import CollectorRecord
-from statemachines.persistent_sessions.graces import Graces
+from statemachines.persistent_sessions.collector import CollectorRecord, Graces
 from statemachines.persistent_sessions.group_member_record import TimeRead
 from statemachines.persistent_sessions.in_flight_record import RECEIVED
 from statemachines.persistent_sessions.life_request import LockClient, UnlockClient
 from statemachines.persistent_sessions.message import Subscribed, unfold_row
 from statemachines.persistent_sessions.request import DATABASE, MarkDelivered
 from statemachines.persistent_sessions.session_host_process import SESSION_HOST
-from statemachines.persistent_sessions.session_host_record import MatchedMessage
-from statemachines.persistent_sessions.store_time import ClockState, StoreTime
+from statemachines.persistent_sessions.session_host_record import ClockState, MatchedMessage, StoreTime
 
 
 def as_if_it_were_direct(dialect, record, given, arguments):
@@ -176,7 +173,7 @@ def goes_on_after(failure):
 
 def as_if_nothing_expired(garbage):
     """A message is not looked at for its age."""
-    return lambda one, graces: garbage(structs.replace(one, over=False), graces)
+    return lambda one, graces: garbage(structs.replace(one, over=False), collector)
 
 
 def of_what_it_has_heard(record):
@@ -223,11 +220,11 @@ BREAKS = {
     "PS-341": without_choice("PS-341", "writer"),
     **{clause: without_choice(clause, "session") for clause in ("PS-343", "PS-344", "PS-345", "PS-346")},
     "PS-75": swap(times, "ConfigurationError", KeyError),
-    "PS-89": swap(graces, "ConfigurationError", KeyError),
+    "PS-89": swap(collector, "ConfigurationError", KeyError),
     "PS-187": swap(times, "ConfigurationError", KeyError),
     "PS-115": swap(life_times, "ConfigurationError", KeyError),
     "PS-116": swap(
-        life_actions, "LockClient", lambda client, owner, lease_ms, aged, *which: LockClient(client, owner, lease_ms)
+        session_life, "LockClient", lambda client, owner, lease_ms, aged, *which: LockClient(client, owner, lease_ms)
     ),
     "PS-280": swap(life_requests, "LAST", life_requests.LAST.replace("attempt", "0")),
     "PS-420": swap(life_requests, "LAST", life_requests.LAST.replace("instance", "NULL")),
@@ -247,27 +244,27 @@ BREAKS = {
     "PS-432": swap(session_publisher, "PublishWanted", lambda *given: session_publisher.PublishWithHead(*given, b"")),
     "PS-434": swap(persistent_session, "size_of", lambda message: 0),
     "PS-211": swap(host_requests, "over_at", lambda now_ns, expiry_ms: 0),
-    "PS-240": wrap(collector_actions, "message_garbage", as_if_nothing_expired),
+    "PS-240": wrap(collector, "message_garbage", as_if_nothing_expired),
     "PS-241": swap(machine_requests, "without_message", lambda queued, now_ns: structs.replace(queued, message="")),
     "PS-242": swap(SessionServer, "_miss", lambda self, owner, message: None),
     "PS-200": swap(resume_actions, "is_crowded", lambda record: False),
     "PS-197": swap(
-        delivery_actions,
+        delivery,
         "MarkDelivered",
         lambda session, writer, epoch, first, last: MarkDelivered(session, writer, epoch, first),
     ),
     # A node together.
     "PS-149": swap(SESSION_HOST, "begin", begin_nothing),
     # A node and its clients.
-    "PS-550": swap(delivery_actions, "unfold_row", lambda row: unfold_row(row)[:1]),
+    "PS-550": swap(delivery, "unfold_row", lambda row: unfold_row(row)[:1]),
     "PS-551": swap(machine_requests, "limit_copies", lambda rows, most: rows),
     "PS-150": wrap(RequestQueue, "_carry_out", goes_on_after),
     "PS-151": swap(client_requests, "check_topic_text", lambda topic: topic),
     "PS-167": swap(SessionServer, "_take_acknowledged", each_alone),
     "PS-168": swap(session_row, "STATUS", dict.fromkeys(session_row.STATUS, RECEIVED.value.encode())),
     "PS-169": swap(host_requests, "READ", 10**9),
-    "PS-490": wrap(delivery_actions, "change_of", without_ended),
-    "PS-191": swap(delivery_actions, "packets_of", the_first_alone),
+    "PS-490": wrap(delivery, "change_of", without_ended),
+    "PS-191": swap(delivery, "packets_of", the_first_alone),
     "PS-198": swap(PayloadBound, "share", lambda self, rows: 2**60),
     "PS-192": swap(request_queue, "joins", lambda one, other: False),
     "PS-620": swap(SessionNode, "_bring", bring_each),
@@ -278,12 +275,12 @@ BREAKS = {
     "PS-159": swap(SessionServer, "_forget", lambda self, life: None),
     "PS-190": swap(SessionServer, "_give_up", SessionServer._forget),
     "PS-162": swap(UnstoredMessages, "with_message", lambda self, request: request),
-    "PS-164": swap(claims, "is_true", lambda said, found: True),
-    "PS-680": swap(claims, "is_older", lambda said, held: False),
-    "PS-630": swap(claims.Claims, "without", lambda self, found: claims.Claims()),
+    "PS-164": swap(takeover_record, "is_true", lambda said, found: True),
+    "PS-680": swap(takeover_record, "is_older", lambda said, held: False),
+    "PS-630": swap(takeover_record.Claims, "without", lambda self, found: takeover_record.Claims()),
     "PS-166": swap(LoopWatchdog, "note_turn", lambda self: None),
     "PS-165": swap(session_node, "NODE", structs.replace(NODE, proved=())),
-    "PS-202": swap(life_actions, "unlock", of_what_it_has_heard),
+    "PS-202": swap(session_life, "unlock", of_what_it_has_heard),
     "PS-204": swap(machine_requests, "LEAVE_EPOCHS", f"{machine_requests.LEAVE_EPOCHS} AND 1 = 0"),
     "PS-205": wrap(Connection, "_cut", lambda cut: lambda self, why: cut(self, "no")),
     "PS-206": swap(session_server, "check_name", lambda key, name: name),
@@ -314,13 +311,13 @@ BREAKS = {
     "PS-601": swap(route_trie, "TOPIC_MAX", 2**30),
     "PS-600": swap(collector_requests, "ALONE", collector_requests.ALONE.replace("session IS NULL AND ", "")),
     "PS-289": swap(machine_requests, "MARKERS", machine_requests.MARKERS.replace("AND tag =", "AND 0 + tag =")),
-    "PS-291": swap(store_time, "SLACK_NS", 10**18),
+    "PS-291": swap(session_host_record, "SLACK_NS", 10**18),
     "PS-292": swap(StoreTime, "age_limit_ns", lambda self, now_ns: now_ns),
-    "PS-293": swap(store_time, "has_come_back", lambda known, clock_ns, expected_ns: False),
-    "PS-290": swap(postgres_address, "_connect", as_if_it_were_direct),
+    "PS-293": swap(session_host_record, "has_come_back", lambda known, clock_ns, expected_ns: False),
+    "PS-290": swap(database_url, "_connect", as_if_it_were_direct),
     "PS-773": swap(ServerConnections, "is_working", AsyncMock(return_value=False)),
     "PS-701": swap(store, "StoreDamaged", IndexError),
-    "PS-702": swap(store_time, "APART_NS", 10**20),
+    "PS-702": swap(session_host_record, "APART_NS", 10**20),
     "PS-331": swap(SessionServer, "watch_store", lambda self: False),
     "PS-332": swap(GroupMembership, "give_up", lambda self: None),
     "PS-333": swap(node_link, "Farewell", Subscribed),
@@ -330,13 +327,13 @@ BREAKS = {
     "PS-443": swap(route_rows, "put_options", lambda sql, session, topic_filter, options: None),
     "PS-450": swap(PermissionFile, "is_allowed", lambda self, identity, action, client_id, topic: True),
     "PS-451": swap(Authority, "_take", lambda self, is_allowed, asked, take: take(True)),
-    "PS-452": swap(topic_filter, "_contains_levels", lambda outer, inner: True),
+    "PS-452": swap(topic, "_contains_levels", lambda outer, inner: True),
     "PS-453": swap(Authority, "_is_certified", staticmethod(lambda identity, action, client_id: True)),
     "PS-454": swap(PermissionFile, "reload", lambda self: True),
     "PS-774": swap(ClientRights, "is_stranger", False),
     "PS-455": swap(SessionServer, "_withhold", lambda self, life, visitor, message: visitor.say(message)),
     "PS-456": swap(ClientRights, "close", lambda self: None),
-    "PS-457": swap(rate_limited_log, "SAY_NS", 0),
+    "PS-457": swap(complaint_log, "SAY_NS", 0),
     "PS-458": swap(PasswordHash, "is_of", lambda self, password: True),
     "PS-460": swap(upkeep, "CollectorRecord", lambda graces: CollectorRecord(Graces(retention_ms=3_600_000))),
     "PS-690": swap(sql_postgres, "OPENINGS", 1),
@@ -371,7 +368,7 @@ BREAKS = {
     "PS-403": wrap(store, "put_ranges", stores_the_first),
     "PS-404": swap(route_rows, "COUNT_OTHERS", route_rows.COUNT_OTHERS.replace("count(*)", "0 * count(*)")),
     "PS-481": wrap(
-        waiting_messages, "_bound", lambda bound: lambda row, since_ns: bound(row, since_ns) if since_ns is None else 0
+        resume_record, "_bound", lambda bound: lambda row, since_ns: bound(row, since_ns) if since_ns is None else 0
     ),
     "PS-510": swap(postgres, "PASS_ON", "SELECT 1"),
     "PS-511": swap(postgres, "SHARED", postgres.ALONE),

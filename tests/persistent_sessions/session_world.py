@@ -6,9 +6,9 @@ from statemachines.kernel import Map
 from statemachines.persistent_sessions.in_flight_record import SENT, InFlightRecord
 from statemachines.persistent_sessions.message import Live, LiveMarker, Queued
 from statemachines.persistent_sessions.request import EpochRows, Polled, SessionState
-from statemachines.persistent_sessions.takeover_message import TakeoverEnded
+from statemachines.persistent_sessions.takeover_record import TakeoverEnded
 from statemachines.persistent_sessions.times import Times
-from statemachines.persistent_sessions.writer_flow_record import WriterFlowRecord
+from statemachines.persistent_sessions.writer_flow import WriterFlowRecord
 
 TIMES = Times(resume_buffer=3, receive_maximum=2)
 

@@ -1,17 +1,25 @@
-"""Who judges simulated sessions: every property is broken by hand, or by a mistake in what a node runs."""
+"""Who judges simulated sessions: every property is broken by hand, or by a mistake in what a node runs.
+
+What the explorer finds in sessions, followed by real nodes: in the simulator, and on the asyncio runtime over
+SQLite (`gapless check persistent_sessions --system NAME --variant as_written --script F`, `gapless replay F`).
+"""
 
 from __future__ import annotations
 
+import json
+from functools import cache
 from pathlib import Path
 
 import pytest
+from counterexamples import random_walk
 from msgspec.structs import replace
 
+from statemachines import cli
 from statemachines.drivers.persistent_sessions import client_requests, life_requests, machine_requests
 from statemachines.drivers.persistent_sessions.outbox import Outbox
-from statemachines.kernel import in_order
-from statemachines.persistent_sessions import delivery_actions, store_time, writer_actions
-from statemachines.persistent_sessions.collector_request import (
+from statemachines.kernel import ConfigurationError, in_order
+from statemachines.persistent_sessions import delivery, session_host_record, writer_actions
+from statemachines.persistent_sessions.collector import (
     DeletePage,
     MessageDeletion,
     Only,
@@ -25,16 +33,24 @@ from statemachines.persistent_sessions.message import Delivered, Farewell, Pong,
 from statemachines.persistent_sessions.request import CommitState, StateChange, StateCommitted
 from statemachines.persistent_sessions.resume_record import SYNCING, YIELDING, ResumeRecord
 from statemachines.persistent_sessions.session_host_record import LeaveClient, OwnerOpened, TakeAcknowledgements
-from statemachines.persistent_sessions.takeover_message import TakeoverBegun
-from statemachines.persistent_sessions.writer_flow_record import WAITING
+from statemachines.persistent_sessions.takeover_record import TakeoverBegun
+from statemachines.persistent_sessions.writer_flow import WAITING
 from statemachines_sim.fault import Fault
 from statemachines_sim.judge import Violation
-from statemachines_sim.persistent_sessions import SIM
+from statemachines_sim.persistent_sessions import SIM, script_world
+from statemachines_sim.persistent_sessions.asyncio_stage import run_live
 from statemachines_sim.persistent_sessions.section import SessionSection
 from statemachines_sim.persistent_sessions.watch import PROPERTIES
 from statemachines_sim.scenario import Net, Phases, Scenario
 from statemachines_sim.units import MS, S
 from statemachines_sim.world import World
+from statemachines_spec.bug import plant_bug
+from statemachines_spec.explorer.explore import explore
+from statemachines_spec.liveness.judge import live
+from statemachines_spec.persistent_sessions.counterexamples import ASIDE
+from statemachines_spec.protocol import choose_systems
+from statemachines_spec.script import script as scripts
+from statemachines_spec.script.path_to_script import script_of
 
 OWN = SessionSection(subscribers=2, publishers=1, stay_s=(0, 0), ack_ms=(1, 5), receive_maximum=(10,))
 
@@ -416,16 +432,22 @@ def without_until(*given):
     [
         (Outbox, "bring", no_marks, "TWICE", {**MOVES, "ack_ms": (300, 800)}),
         (machine_requests, "is_owned", lambda sql, session, token: True, "STOLEN", {**PAUSED, "ack_ms": (1, 900)}),
-        (delivery_actions, "has_room", lambda record, packets: True, "InvariantViolated", SLOW),
-        (delivery_actions, "is_over", lambda queued, now_ns: False, "AGED", AGING),
-        (delivery_actions, "is_over", lambda queued, now_ns: queued.until_ns > 0, "GAP", AGING),
+        (delivery, "has_room", lambda record, packets: True, "InvariantViolated", SLOW),
+        (delivery, "is_over", lambda queued, now_ns: False, "AGED", AGING),
+        (delivery, "is_over", lambda queued, now_ns: queued.until_ns > 0, "GAP", AGING),
         (writer_actions, "number_rows", without_until, "AGED", AGING),
         (machine_requests, "without_message", lambda row, now_ns: replace(row, message=""), "COUNTED", SHORT),
         (Outbox, "bring", None, "COMPLETE", {}),
         (client_requests.ClientRequests, "_answer", None, "CONNECTS", {}),
         (life_requests, "abandon", lambda sql, session: None, "VANISH", {**MOVES, "clean": 1.0}),
-        (store_time, "has_leapt", lambda shown_ns, expected_ns: False, "FORGOTTEN", {**LEAPS, **AWAY}),
-        (store_time, "has_leapt", lambda shown_ns, expected_ns: False, "KEPT", {**LEAPS, **SLOW, "expiry_ms": -1}),
+        (session_host_record, "has_leapt", lambda shown_ns, expected_ns: False, "FORGOTTEN", {**LEAPS, **AWAY}),
+        (
+            session_host_record,
+            "has_leapt",
+            lambda shown_ns, expected_ns: False,
+            "KEPT",
+            {**LEAPS, **SLOW, "expiry_ms": -1},
+        ),
     ],
     ids=[
         "unmarked",
@@ -455,3 +477,130 @@ def test_PS_291_nothing_is_gone_early_where_the_clock_of_the_database_leaps():
 def test_every_property_is_broken_here():
     text = Path(__file__).read_text()
     assert [one for one in PROPERTIES if one not in text] == []
+
+
+PS = "persistent_sessions"
+SETTLED = "settled"
+
+
+def simulate(script, variant=""):
+    return script_world.simulate(script, variant).replayed
+
+
+@pytest.fixture(params=[simulate, run_live], ids=["simulated", "runtime"])
+def follow(request):
+    return request.param
+
+
+@cache
+def script_to(name):
+    """The shortest run to what breaks there."""
+    return found_in(name, ASIDE[name].rules)
+
+
+def found_in(name, variant, bug=""):
+    (made,) = choose_systems(PS, (name,), variant=variant).systems
+    alone = replace(made, origin=None)  # no other process has the bug
+    path = explore(alone, engine="plain", hashing=False).path
+    return script_of(made, path, protocol=PS, variant=variant, bug=bug)
+
+
+def test_a_file_has_no_replica_that_shows_entries_later():
+    (made,) = choose_systems(PS, ("buffer",)).systems
+    script = script_of(made, random_walk(made, 0, 30), protocol=PS, variant=SETTLED)
+    replayed = run_live(script)
+    assert (replayed.broken, replayed.followed.steps) == ({}, [one.what for one in script.steps].index("appear"))
+    assert "a file has no replica that shows entries later" in replayed.followed.stopped
+
+
+@pytest.mark.parametrize("seed", [1, 2, 4])
+def test_takeovers_are_for_the_simulator(seed):
+    (made,) = choose_systems(PS, ("old-dies",)).systems
+    script = script_of(made, random_walk(made, seed, 24), protocol=PS, variant=SETTLED)
+    replayed = simulate(script)
+    assert (replayed.broken, replayed.followed.stopped, replayed.followed.missing) == ({}, "", ())
+    with pytest.raises(ConfigurationError, match=r"old-dies.*has takeovers.*leave --runtime out"):
+        run_live(script)
+
+
+def test_what_cannot_happen_ends_the_run_and_is_named(follow):
+    """Nothing was published, so nothing is on the path that is to break."""
+    script = script_to("path-broken")
+    assert (script.steps[-2].what, script.steps[-1].what) == ("publish_to", "break")
+    less = replace(script, steps=(*script.steps[:-2], script.steps[-1])).check()
+    replayed = follow(less)
+    assert (replayed.broken, replayed.followed.steps) == ({}, len(less.steps) - 1)
+    assert "cannot happen to cluster now" in replayed.followed.stopped
+
+
+PLANTED = {
+    "live-kept-before-the-marker": "overtaking",
+    "link-is-not-watched": "break",
+    "fenced-row-dropped": "silence",
+    "redelivery-not-marked": "at-least-once",
+    "dead-writers-left-out": "range",
+}
+"""Bug -> a system that finds it."""
+
+
+@cache
+def script_of_bug(bug):
+    with plant_bug(f"{PS}/{bug}"):
+        return found_in(PLANTED[bug], SETTLED, f"{PS}/{bug}")
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_breaks_the_same_and_nothing_breaks_without_it(bug, follow):
+    script = script_of_bug(bug)
+    replayed = follow(script)
+    assert (replayed.reached, replayed.followed.stopped) == (True, "")
+    assert follow(script, SETTLED).broken == {}
+
+
+def test_a_run_of_what_is_never_met_comes_as_a_script_too():
+    """The explorer gives a silent writer no timeout; nodes have one, and are done."""
+    bug = f"{PS}/marker-not-shown"
+    (made,) = choose_systems(PS, ("marked",)).systems
+    with plant_bug(bug):
+        judged = live(replace(made, origin=None), made.obligations, engine="plain")
+        script = script_of(made, next(one.run for one in judged if not one.is_held), protocol=PS, bug=bug)
+    assert script.breaks.startswith("ENDS")
+    assert simulate(script).broken == {}
+
+
+LAGGING = ("silence", "buffer")
+WALKED = ("overtaking", "break", "marked", "leaving", "receive-maximum", "exactly-once", "slow-fence", "writer-begins")
+WALKS = 3
+
+
+@pytest.mark.parametrize("name", [*LAGGING, *WALKED])
+def test_what_the_explorer_walks_real_nodes_walk_too(name):
+    """Random runs of the shipped machines, with all that a system has: what is sent is the same, and nothing breaks; on
+    a file, too, where no replica lags."""
+    (made,) = choose_systems(PS, (name,)).systems
+    for seed in range(WALKS):
+        script = script_of(made, random_walk(made, seed, 30), protocol=PS, variant=SETTLED)
+        assert len(script.steps) > 8
+        for follow in (simulate,) if name in LAGGING else (simulate, run_live):
+            replayed = follow(script)
+            assert (replayed.broken, replayed.followed.stopped, replayed.followed.missing) == ({}, "", ()), seed
+
+
+def test_a_script_is_kept_and_followed_by_the_command(tmp_path, capsys):
+    """Exit code 1: it breaks, 0: it does not."""
+    file = str(tmp_path / "path.json")
+    checked = ["check", PS, "--system", "path-broken", "--variant", "as_written", "--engine", "plain"]
+    assert cli.run([*checked, "--script", file]) == 1
+    assert scripts.read(Path(file)) == script_to("path-broken")
+    assert "replay" in capsys.readouterr().err
+    assert cli.run(["replay", file, "--runtime"]) == 1
+    assert "VIOLATED COMPLETE" in capsys.readouterr().out
+    assert cli.run(["replay", file, "--runtime", "--variant", SETTLED]) == 0
+
+
+def test_what_breaks_is_listed_apart_and_no_part_of_a_whole_check(capsys):
+    assert cli.run(["check", "list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)[PS]
+    assert set(listed["aside"]) == set(ASIDE)
+    assert not set(listed["aside"]) & set(listed["systems"])
+    assert cli.run(["check", PS, "--system", "path-brokens"]) == 2

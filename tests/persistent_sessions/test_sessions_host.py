@@ -7,13 +7,11 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from session_cluster import Cluster
+from session_host_world import Cluster
 
 from statemachines.drivers.persistent_sessions.host_requests import ReadPayloads
 from statemachines.kernel import Map, RemoteProtocolError
-from statemachines.persistent_sessions.claims import Claims, SessionClaim
-from statemachines.persistent_sessions.collector_record import RoundEnded
-from statemachines.persistent_sessions.graces import Graces
+from statemachines.persistent_sessions.collector import Graces, RoundEnded
 from statemachines.persistent_sessions.life_record import Accepted, SessionClosed
 from statemachines.persistent_sessions.life_request import LeaveSession
 from statemachines.persistent_sessions.message import (
@@ -24,19 +22,22 @@ from statemachines.persistent_sessions.message import (
     Queued,
     Written,
 )
-from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
 from statemachines.persistent_sessions.request import (
     LoadSession,
     SessionAbsent,
 )
 from statemachines.persistent_sessions.resume_record import YIELDING
-from statemachines.persistent_sessions.session_host import SessionHost
+from statemachines.persistent_sessions.session_host_peers import FILTER_BYTES_MAX, fold_routes
+from statemachines.persistent_sessions.session_host_process import SessionHost
 from statemachines.persistent_sessions.session_host_record import MatchedMessage, RoutedMessage, RowsSeen
-from statemachines.persistent_sessions.session_host_writers import FILTER_BYTES_MAX, fold_routes
-from statemachines.persistent_sessions.takeover_message import (
+from statemachines.persistent_sessions.takeover_record import (
     BeginTakeover,
+    Claims,
     EndTakeover,
+    FindOwner,
+    OwnerFound,
     OwnerReplaced,
+    SessionClaim,
 )
 from statemachines.persistent_sessions.times import Times
 
@@ -263,7 +264,7 @@ def test_PS_680_of_the_claims_of_a_node_the_latest_waits_in_whatever_order_they_
 
 
 def test_PS_164_sessions_that_are_looked_for_are_bounded(monkeypatch):
-    monkeypatch.setattr("statemachines.persistent_sessions.claims.SESSIONS_MAX", 2)
+    monkeypatch.setattr("statemachines.persistent_sessions.takeover_record.SESSIONS_MAX", 2)
     claims = Claims()
     for session in ("s1", "s2", "s3"):
         claims = held(claims, MarkerWanted(session, "n~1/1", 1, 1), session=session)

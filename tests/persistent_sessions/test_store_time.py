@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from watched_clock import DAY, S, WatchedClock
 
-from statemachines.persistent_sessions.store_time import RATE, SLACK_NS
+from statemachines.persistent_sessions.session_host_record import RATE, SLACK_NS
 
 MOVES = st.lists(
     st.tuples(st.integers(0, 20 * S), st.sampled_from([0, 0, 0, S, -S, 9 * S, 11 * S, DAY, -DAY, 3_600 * S])),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statemachines.persistent_sessions.store_time import Steady, StoreTime, next_time
+from statemachines.persistent_sessions.session_host_record import Steady, StoreTime, next_time
 
 S = 1_000_000_000
 DAY = 86_400 * S

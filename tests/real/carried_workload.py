@@ -4,6 +4,10 @@ Storms and calm take turns.  In a storm somebody is killed (SIGKILL) or stopped 
 or stands still.  In the calm nobody is, but clients go on to leave, to vanish, to take their sessions over and to
 subscribe anew, and nodes are ended in good order: then nothing may come twice.  `carried_judge` says what came of it,
 and knows what clients and publishers know.
+
+A group and its messages, in the store before the processes of a test begin.
+
+This process stores them: a command would take a quarter of a second to begin, and it is not what these tests are about.
 """
 
 from __future__ import annotations
@@ -14,10 +18,9 @@ import logging
 from typing import ClassVar
 
 from carried_judge import Acked, Ended, Got, Handed, Hurt, Run, judge, tally
-from faults import hurt
 from node_processes import PATIENCE_S, nodes_of
+from outside import hurt
 from sessions_workload import choose_node
-from stored_group import TENTH, write_times
 from workload import Workload, run_beside
 
 from statemachines.drivers.persistent_sessions import (
@@ -27,7 +30,39 @@ from statemachines.drivers.persistent_sessions import (
     SubscribeRefused,
 )
 from statemachines.drivers.shared_subscriptions import Publisher
+from statemachines.drivers.shared_subscriptions.groups import declare
+from statemachines.drivers.shared_subscriptions.node_commands import read_configuration
 from statemachines.drivers.sql.failure import StoreUnavailable
+from statemachines.shared_subscriptions.configuration import Configuration
+
+TENTH = {
+    field: getattr(Configuration(), field) // 10 for field in Configuration.__struct_fields__ if field.endswith("_ms")
+}
+"""Times of a group: a tenth of the defaults."""
+
+
+def write_times(folder, times):
+    """The file of them."""
+    path = folder / "group.toml"
+    path.write_text("".join(f"{key} = {value}\n" for key, value in times.items()))
+    return path
+
+
+def declare_group(store, subscription="$shared/g/#", *, config=None, start="beginning", order=None):
+    """Declare the group; `config`: the file of its times."""
+    times = read_configuration(config)
+    asyncio.run(declare(subscription, store=store, start=start, order=order, configuration=times))
+
+
+def publish_lines(store, lines, topic="lines"):
+    """Store the lines in one topic, in one transaction."""
+
+    async def publish():
+        async with Publisher(store) as publisher:
+            await publisher.publish(topic, [line.encode() for line in lines])
+
+    asyncio.run(publish())
+
 
 TIMES = {**TENTH, "ping_timeout_ms": 1_500, "validity_ms": 2_000, "claim_ttl_ms": 6_000, "revoke_timeout_ms": 30_000}
 """Leases of 1.6 s; and time to store what a member has in hand, on however busy a machine."""

@@ -15,12 +15,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-from fake_leader import END, Pretender
-from faults import FAULTS, HOLDS_S, hurt, reach_by_proxy
-from groups_judge import Blow, acknowledged, judge, twice
+from carried_judge import Blow, acknowledged, judge_of_groups_judge, twice
+from carried_workload import TENTH, declare_group, write_times
 from node_processes import until
-from outside import Stranger, identity_of
-from stored_group import TENTH, declare_group, write_times
+from outside import END, FAULTS, HOLDS_S, Pretender, Stranger, hurt, identity_of, reach_by_proxy
 from workload import Workload
 
 from statemachines.testing.fault_proxy import run_in_thread
@@ -128,7 +126,7 @@ class GroupRun(ProcessHarness):
     def judge(self):
         """What is wrong, in words, and how many messages came again."""
         lines = self.all_lines()
-        return [*self.wrong, *judge(self.topics, lines, self.blows)], twice(lines)
+        return [*self.wrong, *judge_of_groups_judge(self.topics, lines, self.blows)], twice(lines)
 
 
 def begin(run):

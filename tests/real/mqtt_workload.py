@@ -12,9 +12,15 @@ import contextlib
 import time
 from typing import ClassVar
 
-from faults import FAULTS
-from mqtt_clients import OncePublisher, PahoPublisher, TopicPublisher
-from mqtt_judge import (
+from carried_workload import TENTH, write_times
+from mqtt_subscribers import (
+    CLIENT_ID,
+    WRITER_ID,
+    GroupMember,
+    OncePublisher,
+    PahoPublisher,
+    PahoSubscriber,
+    TopicPublisher,
     count_moved,
     find_repeated,
     judge,
@@ -23,10 +29,10 @@ from mqtt_judge import (
     judge_trace,
     list_new,
     list_repeats,
+    make_subscriber,
 )
-from mqtt_subscribers import CLIENT_ID, WRITER_ID, GroupMember, PahoSubscriber, make_subscriber
 from node_processes import mqtt_nodes, until
-from stored_group import TENTH, write_times
+from outside import FAULTS
 from workload import Workload
 
 from statemachines.drivers.lives import begin_log

@@ -2,20 +2,41 @@
 
 Nothing of `statemachines.testing` is used, nor a codec of ours: what is shared with what is judged would be wrong in
 both.
+
+Fake leaders: whoever listens where a consumer looks for a leader, and says what it likes.
+
+A PostgreSQL that stands still: its machine sleeps, or its disk does not answer.  Connections stay; none answers.
+
+Faults of real processes, of their store and of the network between them: how each hurts, and how it heals.
+
+    async with FAULTS["kill"](node):      # it is dead in the block, and lives again behind it
+        await asyncio.sleep(1)
+
+A process that may be hurt is a `NodeProcess`, or has its methods; a store is a file or an URL of PostgreSQL; a way
+is a `FaultProxy`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import os
+import random
 import signal
 import socket
 import sqlite3
 import struct
 import subprocess
 import sys
+import threading
 import time
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
+import psycopg
+
+from statemachines.testing import fault_proxy
 
 PROGRAM = (sys.executable, "-m", "statemachines")
 LEADER, CONSUMER = "shared_subscriptions/leader", "shared_subscriptions/consumer"
@@ -175,3 +196,218 @@ def read_all(folder, store, port, count, *options, program=PROGRAM):
             acknowledged = {said[3] for said in map(msgspec.json.decode, lines) if said[0] == "ack"}
         assert consumer.stop() == 0, consumer.said
     return acknowledged
+
+
+HIGH = 2**62
+END = 2**63 - 1
+
+
+class FakeLeader(threading.Thread):
+    """Answers every leader_wanted as a leader of an epoch that nobody will ever reach, and says nothing else."""
+
+    life = "fake~1"
+
+    def __init__(self, store, port=0):
+        super().__init__()
+        self.identity = identity_of(store)
+        self.listening = socket.create_server(("127.0.0.1", port))
+        self.port = self.listening.getsockname()[1]
+        self.answered = 0
+        self.wires, self.serving = [], []
+
+    def run(self):
+        with contextlib.suppress(OSError):
+            while True:
+                self.wires.append(self.listening.accept()[0])
+                self.serving.append(threading.Thread(target=self.answer, args=self.wires[-1:]))
+                self.serving[-1].start()
+
+    def answer(self, wire):
+        read = b""
+        with contextlib.suppress(OSError):
+            self.send(wire, ["gapless", 4, LEADER, self.life, b"", False, self.identity])
+            while data := wire.recv(65_536):
+                read += data
+                while len(read) >= 4 and len(read) >= 4 + (size := struct.unpack(">I", read[:4])[0]):
+                    body, read = msgspec.msgpack.decode(read[4 : 4 + size]), read[4 + size :]
+                    if len(body) == 4 and body[3][0] == "leader_wanted":
+                        for lie in self.lies(body[0]):
+                            self.answered += 1
+                            self.send(wire, [f"{self.life}/1", body[0], self.answered, lie])
+
+    def lies(self, borrower):
+        """What it answers one that looks for a leader."""
+        return [["leader_connect_response", borrower, f"{self.life}/1", HIGH, 1]]
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        """Who is still connected is cut off; nothing of this is left for the test after it."""
+        self.listening.shutdown(socket.SHUT_RDWR)
+        self.listening.close()
+        self.join()
+        for wire, thread in zip(self.wires, self.serving, strict=True):
+            with contextlib.suppress(OSError):
+                wire.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            wire.close()
+
+    @staticmethod
+    def send(wire, body):
+        data = msgspec.msgpack.encode(body)
+        wire.sendall(struct.pack(">I", len(data)) + data)
+
+
+class Pretender(FakeLeader):
+    """Says whatever a leader may, of epochs, grants and streams that are or are not."""
+
+    def __init__(self, store, port, chance, streams):
+        super().__init__(store, port)
+        self.chance = random.Random(chance.random())
+        self.life = f"fake-{self.chance.getrandbits(32)}~{self.chance.choice([1, 5, HIGH])}"
+        self.streams = streams
+
+    def number(self):
+        return self.chance.choice([0, 1, 2, 5, HIGH, END])
+
+    def lies(self, borrower):
+        about = [borrower, self.number(), self.number()]
+        grant = [self.chance.choice(self.streams), self.number()]
+        leader = self.chance.choice([f"{self.life}/1", "leader-1~1/1", "leader-2~2/1"])
+        words = [
+            ["leader_connect_response", borrower, leader, self.number(), self.number()],
+            ["undeclared", borrower],
+            ["ping_response", *about, self.number()],
+            ["grant", *about, *grant, self.number()],
+            ["revoke", *about, *grant],
+            ["revoked", *about, *grant],
+            ["invalidate", *about],
+        ]
+        return self.chance.choices(words, k=4)
+
+
+def servers_of(url):
+    """All processes of the server, which is on this machine: the one that began it first."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        ((pid,),) = connection.execute("SELECT pg_backend_pid()").fetchall()
+        first = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    children = Path(f"/proc/{first}/task/{first}/children").read_text().split()
+    return [first, *map(int, children)]
+
+
+@contextlib.contextmanager
+def standing_still(url):
+    """In the block none of them runs."""
+    stopped = servers_of(url)
+    _send(stopped, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        _send(stopped, signal.SIGCONT)
+
+
+def _send(pids, number):
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):  # a connection that has ended meanwhile
+            os.kill(pid, number)
+
+
+@contextlib.asynccontextmanager
+async def kill(process):
+    """SIGKILL, and another life."""
+    await process.end(signal.SIGKILL)
+    yield
+    await process.start()
+
+
+@contextlib.asynccontextmanager
+async def stop(*processes):
+    """SIGSTOP, and SIGCONT."""
+    for process in processes:
+        process.stop()
+    yield
+    for process in processes:
+        process.resume()
+
+
+@contextlib.asynccontextmanager
+async def lock(store, timeout_s=0.5):
+    """Somebody keeps a file locked; PostgreSQL stands still."""
+    if store.startswith("postgresql"):
+        with standing_still(store):
+            yield
+        return
+    with contextlib.closing(sqlite3.connect(store, timeout=timeout_s, isolation_level=None)) as connection:
+        with contextlib.suppress(sqlite3.OperationalError):
+            connection.execute("BEGIN IMMEDIATE")
+        yield
+
+
+@contextlib.asynccontextmanager
+async def lock_tables(store):
+    """Somebody stops inside a transaction that has those of groups locked."""
+    with psycopg.connect(store) as connection:
+        connection.execute("SET lock_timeout = '3s'")
+        with contextlib.suppress(psycopg.errors.LockNotAvailable):
+            connection.execute("LOCK TABLE gapless.group_records, gapless.messages IN ACCESS EXCLUSIVE MODE")
+        yield
+
+
+@contextlib.asynccontextmanager
+async def cut(way):
+    """Every connection is gone; others may be made."""
+    way.cut()
+    yield
+
+
+@contextlib.asynccontextmanager
+async def silence(way, direction="both"):
+    """Nothing arrives, in a direction or in both."""
+    way.block(direction)
+    yield
+    way.heal()
+
+
+@contextlib.asynccontextmanager
+async def busy(processes):
+    """So many processes compute all the time."""
+    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for one in spinning:
+            one.kill()
+            one.wait()
+
+
+FAULTS = {
+    "kill": kill,
+    "stop": stop,
+    "lock": lock,
+    "lock tables": lock_tables,
+    "cut": cut,
+    "silence": silence,
+    "busy": busy,
+}
+HOLDS_S = {"kill": (0, 0.1, 0.6), "stop": (0.1, 0.5, 1.5, 4.0), "cut": (0,)}
+STORE_S = (0.2, 1.0, 2.5)
+"""How long each lasts: below and beyond a node's lease."""
+
+
+async def hurt(kind, chance, *victims, holds_s=None):
+    """Hurt them, and heal them after a while."""
+    async with FAULTS[kind](*victims):
+        await asyncio.sleep(chance.choice(holds_s or HOLDS_S.get(kind, STORE_S)))
+
+
+@contextlib.contextmanager
+def reach_by_proxy(store):
+    """(The URL of the same store behind a proxy, the proxy); a file has none."""
+    if not store.startswith("postgresql"):
+        yield store, None
+        return
+    port = urlsplit(store).port
+    with fault_proxy.run_in_thread(("127.0.0.1", port)) as way:
+        yield store.replace(f":{port}/", f":{way.address[1]}/"), way

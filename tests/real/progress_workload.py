@@ -7,6 +7,13 @@
 Two leader hosts, three members and a publisher of eight topics work over one SQLite file with the default times.
 Members reach each host by a proxy, and the hosts reach each other by two more.  Each round says what was done, the
 longest time without any delivery, the longest time without one of a topic, and how often a host took the claim.
+
+A crowd under one client id: so many clean starts at once over two nodes, from one process, and its judge.
+
+    python tests/real/run.py clean_starts --clients 2000
+
+Every client hears how it ended: it was connected (and perhaps superseded by the next), or superseded while it waited;
+one has the session at the end, and it is the only one in the tables.
 """
 
 from __future__ import annotations
@@ -14,15 +21,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from itertools import pairwise
 from typing import ClassVar, NamedTuple
 
-from faults import hurt
 from groups_workload import CONSUMERS, LEADERS, GroupProcess, GroupRun, begin
-from node_processes import until
+from node_processes import PATIENCE_S, nodes_of, until
+from outside import hurt
+from sessions_workload import read
 from workload import Workload, run_beside
 
+from statemachines.drivers.persistent_sessions import PersistentSession
+from statemachines.drivers.persistent_sessions.persistent_session import SessionTaken
 from statemachines.drivers.shared_subscriptions.publisher import Publisher
 from statemachines.drivers.sql.failure import StoreUnavailable
 from statemachines.kernel import GaplessError
@@ -35,7 +45,7 @@ HOLD_S = 20.0
 """A fault lasts longer than every period of the group."""
 SETTLED_S = 1.5
 """Every topic has had a delivery within this time: the group has settled."""
-PATIENCE_S = 90.0
+PROGRESS_WORKLOAD_PATIENCE_S = 90.0
 
 
 class ProgressRun(GroupRun):
@@ -115,8 +125,8 @@ class ProgressWorkload(Workload):
             times = self.list_deliveries()
             return all(times.get(topic, [0])[-1] > since_ns for topic in TOPICS)
 
-        if not await until(has_settled, PATIENCE_S, every_s=0.2):
-            raise GaplessError(f"some topic gets nothing for {PATIENCE_S:g} s; see {self.folder}")
+        if not await until(has_settled, PROGRESS_WORKLOAD_PATIENCE_S, every_s=0.2):
+            raise GaplessError(f"some topic gets nothing for {PROGRESS_WORKLOAD_PATIENCE_S:g} s; see {self.folder}")
 
     # -- what is done -------------------------------------------------------------------------------------------
 
@@ -200,3 +210,62 @@ def longest_gap_s(moments, since_ns):
     """Between two deliveries one after the other, of which the later came after `since_ns`."""
     gaps = [later - earlier for earlier, later in pairwise(sorted(moments)) if later > since_ns]
     return max(gaps, default=0) / 1e9
+
+
+CLIENT = "crowd"
+SETTLE_S = 30
+"""So long the last of the crowd may take to learn that it is the last."""
+
+
+class CleanStartsWorkload(Workload):
+    """What became of each: `ended` says how; `connected` are those that are, as far as they know."""
+
+    options: ClassVar = {"clients": 2_000}
+    schemas = ("gapless_sessions",)
+
+    @contextlib.asynccontextmanager
+    async def open(self):
+        self.ended, self.connected, self.over = Counter(), {}, asyncio.Event()
+        async with nodes_of(self.folder, self.store) as nodes, run_beside() as self.begin:
+            self.addresses = [node.address for node in nodes]
+            yield
+
+    async def come(self, number):
+        """Start clean, and stay until somebody else has the client id, or all is over."""
+        nodes = self.addresses[number % 2 :] + self.addresses[: number % 2]
+        session = PersistentSession(CLIENT, nodes=nodes, clean_start=True, patience_s=120)
+        try:
+            async with session:
+                self.connected[number] = session
+                waits = asyncio.ensure_future(anext(session))
+                gone = asyncio.ensure_future(self.over.wait())
+                await asyncio.wait((waits, gone), return_when=asyncio.FIRST_COMPLETED)
+                gone.cancel()
+                if waits.done():
+                    waits.result()
+                else:
+                    waits.cancel()
+            self.ended["stayed"] += 1
+        except SessionTaken:
+            self.ended["superseded" if number in self.connected else "superseded before it was connected"] += 1
+        except GaplessError as error:
+            self.ended[f"{type(error).__name__}: {error}"] += 1
+        finally:
+            self.connected.pop(number, None)
+
+    async def finish(self):
+        tasks = [self.begin(self.come(number)) for number in range(self.clients)]
+        await until(lambda: self.ended.total() >= self.clients - 1, 2 * PATIENCE_S, every_s=0.05)
+        await until(lambda: self.connected, SETTLE_S, every_s=0.05)
+        stored = [bytes(one).decode() for (one,) in read(self.store, "SELECT session FROM @sessions")]
+        self.last = [one.session for one in self.connected.values()]
+        if len(self.last) != 1 or stored != self.last:
+            self.wrong.append(f"in the tables are {stored}, and {self.last} is connected")
+        self.over.set()
+        await asyncio.gather(*tasks)
+
+    def judge(self):
+        return self.wrong + [f"{count} times {how}" for how, count in self.ended.items() if ":" in how]
+
+    def tally(self):
+        return dict(self.ended)

@@ -13,9 +13,9 @@ import contextlib
 import sqlite3
 from collections import defaultdict
 
-from faults import hurt, reach_by_proxy
+from carried_judge import SessionsJudgeGot, count_moves, expiry_of, judge_of_sessions_judge, must_come
 from node_processes import PATIENCE_S, nodes_of, until
-from sessions_judge import Got, count_moves, expiry_of, judge, must_come
+from outside import hurt, reach_by_proxy
 from workload import Workload, run_beside
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
@@ -47,7 +47,7 @@ class Subscriber:
             kept = []
             async for message in session:
                 publisher, _, number = message.payload.decode().partition(":")
-                self.got.append(Got((publisher, int(number)), message.packet, message.dup, message.expiry))
+                self.got.append(SessionsJudgeGot((publisher, int(number)), message.packet, message.dup, message.expiry))
                 kept.append(message)
                 if self.chance.random() < 0.7 or len(kept) > 5:
                     for one in kept:
@@ -232,8 +232,8 @@ class SessionsWorkload(Workload):
         stored = self.copies.read()
         self.done["moved"] = count_moves(stored)
         one, two = (each.got for each in self.subscribers)
-        wrong = [f"one: {what}" for what in judge(stored, self.answered, one)]
-        return wrong + [f"two: {what}" for what in judge(stored, self.answered, two, exactly=True)]
+        wrong = [f"one: {what}" for what in judge_of_sessions_judge(stored, self.answered, one)]
+        return wrong + [f"two: {what}" for what in judge_of_sessions_judge(stored, self.answered, two, exactly=True)]
 
     def tally(self):
         return {"messages": len(self.answered)}

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from itertools import pairwise
 
-from stored_group import TENTH, write_times
+from carried_workload import TENTH, write_times
 
 from statemachines.demo.shared_subscriptions import account
 from statemachines.drivers.lives import begin_log

@@ -8,10 +8,9 @@ from contextlib import ExitStack
 
 import msgspec
 import pytest
-from outside import LeaderHost, Process
+from carried_workload import declare_group
+from outside import LeaderHost, Process, standing_still
 from stage import TENTH
-from still import standing_still
-from stored_group import declare_group
 
 from statemachines.drivers.signals import GAVE_UP
 from statemachines.testing.postgres import PostgresServer

@@ -9,8 +9,8 @@ from contextlib import closing
 import msgspec
 import pytest
 
+from tests.real.carried_workload import declare_group, publish_lines
 from tests.real.outside import LeaderHost, Stranger, read_all
-from tests.real.stored_group import declare_group, publish_lines
 
 LINES = [f"line {number}" for number in range(20)]
 END = 2**63 - 1

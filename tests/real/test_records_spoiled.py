@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from stage import TENTH
 
+from tests.real.carried_workload import declare_group, publish_lines
 from tests.real.outside import LeaderHost, Process
-from tests.real.stored_group import declare_group, publish_lines
 
 LINES = 10
 HUGE = 2**64 - 1

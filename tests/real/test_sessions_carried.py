@@ -1,15 +1,22 @@
 """Groups in sessions, over processes: nodes that carry are killed and stopped, and nothing of a group is missing.
 
 The judge knows what was published, what the applications were given, and what lies in the tables, where the id of a
-message says which life of which node has stored it; it shares nothing with what it judges."""
+message says which life of which node has stored it; it shares nothing with what it judges.
+
+An application that computes in its loop for most of a lease, message by message, against a real leader host.
+
+A dead letter that does not fit on the disk of a real leader host: it keeps the message, and goes on later.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import re
+import resource
 import signal
 import sqlite3
+import time
 from collections import Counter, defaultdict
 from contextlib import closing, contextmanager
 
@@ -17,17 +24,26 @@ import pytest
 from node_processes import PATIENCE_S, nodes_of
 from outside import Process
 from sessions_workload import holder_of
+from stage import CALM, TENTH, Stage
 
 from statemachines.drivers.persistent_sessions import PersistentSession
-from statemachines.drivers.shared_subscriptions import Publisher
+from statemachines.drivers.shared_subscriptions import Publisher, SharedSubscription
 from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.shared_subscriptions.dead_letter import read_dead_letter
 from statemachines.testing.process_harness import free_port
+from tests.real.outside import LeaderHost
 
 GROUP = "$share/g/jobs/#"
-TENTH = {
+SESSIONS_CARRIED_TENTH = {
     field: getattr(Configuration(), field) // 10 for field in Configuration.__struct_fields__ if field.endswith("_ms")
 }
-TIMES = {**TENTH, "ping_timeout_ms": 1_500, "validity_ms": 2_000, "claim_ttl_ms": 6_000, "revoke_timeout_ms": 5_000}
+TIMES = {
+    **SESSIONS_CARRIED_TENTH,
+    "ping_timeout_ms": 1_500,
+    "validity_ms": 2_000,
+    "claim_ttl_ms": 6_000,
+    "revoke_timeout_ms": 5_000,
+}
 """Leases of 1.6 s."""
 TOPICS = ("jobs/a", "jobs/b", "jobs/c", "jobs/d")
 
@@ -210,3 +226,103 @@ def test_PS_261_nothing_of_a_group_is_missing_where_nodes_that_carry_it_are_kill
     assert judge(published, clients, stored, hurt) == []
     assert hurt
     assert all(client.got for client in clients)
+
+
+LONG = {"ping_interval_ms": 2_000, "ping_timeout_ms": 10_000, "validity_ms": 15_000, "revoke_timeout_ms": 20_000}
+"""A lease lasts 12 s, and a ping is due long before a quarter of that."""
+
+BLOCKED_HANDLER_PATIENCE_S = 120
+MESSAGES = 8
+
+
+def member(stage, times):
+    """The one member of the group."""
+    return SharedSubscription(
+        "$shared/g/#",
+        leader=stage.leader,
+        store=stage.nodes.store,
+        trace=stage.trace,
+        configuration=times,
+        start="beginning",
+    )
+
+
+async def publish(stage):
+    """The messages, in one stream."""
+    await stage._publish(["orders"], MESSAGES)
+    stage.stream = "0.0/orders"
+
+
+def test_SS_183_before_it_gets_more_what_it_acknowledged_is_told_and_pings_are_answered(tmp_path):
+    times = Configuration(**LONG).check()
+
+    async def test(stage):
+        async with asyncio.timeout(BLOCKED_HANDLER_PATIENCE_S), member(stage, times) as messages:
+            handed = pinged = 0
+            async for batch in messages.batches(1):
+                borrower = messages.machines.nodes[batch[0].owner].record
+                if 0 < handed < 4:
+                    assert borrower.ping_n > pinged, "one was due"
+                    assert not borrower.outstanding, "whatever it asked is answered"
+                    assert borrower.streams[stage.stream].progress == handed
+                handed, pinged = handed + 1, borrower.ping_n
+                if handed < 4:
+                    time.sleep(1.05 * times.lease_ms / 4 / 1000)
+                await batch.ack()
+                if handed == MESSAGES:
+                    break
+            assert messages.machines.record.recreated == 0
+
+    with Stage(tmp_path, **{field: getattr(times, field) for field in TENTH}) as stage:
+        asyncio.run(publish(stage))
+        stage.lead()
+        asyncio.run(test(stage))
+
+
+LARGE, ROOM = b"x" * 900_000, 300_000
+"""Bytes of the message, and those that every file of the store may still grow by: enough for renewals of a claim."""
+GIVEN = {**TENTH, **CALM, "max_deliver": 1, "dead_letter_topic": "$dead/g"}
+
+
+async def until_said(host, words):
+    async with asyncio.timeout(60):
+        while words not in host.said:
+            await asyncio.sleep(0.02)
+
+
+def limit_files(pid, size):
+    """No file of the process may be larger, as on a disk that is full; None: there is room again."""
+    most = resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (most if size is None else size, most))
+
+
+def test_SS_348_a_letter_for_which_the_disk_has_no_room_keeps_its_message_until_there_is_room(tmp_path):
+    store, config = tmp_path / "messages.db", tmp_path / "group.toml"
+    config.write_text("".join(f"{key} = {value!r}\n" for key, value in GIVEN.items()))
+
+    async def play(host):
+        options = {"leader": f"127.0.0.1:{host.port}", "store": store, "configuration": Configuration(**GIVEN)}
+        async with Publisher(store) as publisher:
+            await publisher.publish("orders", [LARGE, b"small"])
+        async with SharedSubscription("$shared/g/#", start="beginning", **options) as messages:
+            reading = aiter(messages)
+            message = await anext(reading)
+            largest = max(path.stat().st_size for path in tmp_path.glob("messages.db*"))
+            limit_files(host.child.pid, largest + ROOM)
+            await message.nack(reason="too large")
+            await until_said(host, "cannot be stored in $dead/g (2 failures in a row)")
+            limit_files(host.child.pid, None)
+            async with asyncio.timeout(60):
+                assert (await anext(reading)).payload == b"small"
+            dead = SharedSubscription("$shared/h/$dead/#", start="beginning", **options)
+            async with asyncio.timeout(60), dead as letters:
+                letter = await anext(aiter(letters))
+        said = read_dead_letter(letter.headers)
+        assert (letter.payload, said.offset, said.reason) == (LARGE, 0, "too large")
+
+    with LeaderHost(tmp_path, store, "--config", config) as host:
+        asyncio.run(play(host))
+        assert host.stop() == 0, host.said
+    assert "disk" in host.said
+    assert "until its dead letter is stored, or somebody says" in host.said
+    assert host.said.count("leads it, under epoch") == 2, "the claims of both groups were kept"

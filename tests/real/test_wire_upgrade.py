@@ -6,10 +6,10 @@ import asyncio
 import random
 
 import pytest
-from next_version import NEXT, make_next_version
+from carried_judge import judge_of_sessions_judge, must_come
+from mqtt_subscribers import NEXT, make_next_version
 from node_processes import PATIENCE_S, nodes_of
 from outside import PROGRAM
-from sessions_judge import judge, must_come
 from sessions_workload import Publisher, Subscriber, copies_in
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
@@ -81,7 +81,7 @@ def test_PS_720_nodes_of_sessions_are_replaced_one_by_one_beside_a_client(tmp_pa
                 await asyncio.sleep(0.01)
             tasks[0].cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            assert judge(copies_in(store), publisher.answered, subscriber.got) == []
+            assert judge_of_sessions_judge(copies_in(store), publisher.answered, subscriber.got) == []
             said = a.said() + b.said()
             assert SPOKEN.format(NEXT) in said
             assert SPOKEN.format(VERSION) in said

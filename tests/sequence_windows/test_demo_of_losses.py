@@ -10,7 +10,7 @@ from statemachines.demo.protocol import DemoStage, sum_accounts
 from statemachines.demo.sequence_windows import DEMO, real
 from statemachines.demo.sequence_windows.forwarder import ForwardedMessage
 from statemachines.demo.show import DemoResult, judge_step
-from statemachines.drivers.sequence_windows.loss_source import read_losses
+from statemachines.drivers.sequence_windows.loss_report import read_losses
 from statemachines.trace.log import find_unended, find_unlogged, read_logs
 
 PASSED = [

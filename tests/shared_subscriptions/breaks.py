@@ -11,21 +11,20 @@ from mutants import swap, without_choice, wrap
 from statemachines.drivers import greeting, loop_watchdog, message_head, shared_subscriptions, tcp
 from statemachines.drivers.greeting import Greeting
 from statemachines.drivers.message_head import EMPTY
-from statemachines.drivers.shared_subscriptions import durable_progress, sql_stores
+from statemachines.drivers.shared_subscriptions import deliveries, sql_stores
 from statemachines.drivers.shared_subscriptions import groups as group_filters
 from statemachines.drivers.shared_subscriptions import leader_node as leader_nodes
-from statemachines.drivers.shared_subscriptions.bytes_in_hand import BytesInHand
-from statemachines.drivers.shared_subscriptions.durable_progress import DurableProgress
+from statemachines.drivers.shared_subscriptions.deliveries import DurableProgress
 from statemachines.drivers.shared_subscriptions.leader_node import LeaderStarts
 from statemachines.drivers.shared_subscriptions.milestones import Milestones
-from statemachines.drivers.shared_subscriptions.node_life import TakenName
+from statemachines.drivers.shared_subscriptions.node_life import BytesInHand, TakenName
 from statemachines.drivers.shared_subscriptions.rebalance_callbacks import RebalanceCallbacks
-from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
 from statemachines.drivers.shared_subscriptions.shared_session import SharedSession
+from statemachines.drivers.shared_subscriptions.sql_stores import RecordCodec
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore, stream_append
 from statemachines.drivers.shared_subscriptions.sqlite import stream_store as sqlite_streams
 from statemachines.drivers.shared_subscriptions.stalled_streams import StalledStreams
-from statemachines.drivers.sql import postgres_address, sqlite
+from statemachines.drivers.sql import database_url, sqlite
 from statemachines.drivers.sql.silent_server import ServerConnections
 from statemachines.drivers.tcp import Connection
 from statemachines.kernel import STAY, Feed, Node, ProcessRunner, SetTimer, in_order, keys_in_order
@@ -40,17 +39,16 @@ from statemachines.shared_subscriptions import (
     handler_process,
     listing,
     membership,
+    message,
     names,
     plan,
     registry,
-    relay,
     returned_messages,
     session,
     session_record,
     stream_store,
 )
 from statemachines.shared_subscriptions.agent_process import AGENT_MACHINE
-from statemachines.shared_subscriptions.agent_record import AgentRecord
 from statemachines.shared_subscriptions.assignment import GRANTING
 from statemachines.shared_subscriptions.borrower import Start
 from statemachines.shared_subscriptions.configuration import Configuration
@@ -59,6 +57,7 @@ from statemachines.shared_subscriptions.handler import Agent, Handler
 from statemachines.shared_subscriptions.handler_process import HANDLER, HANDLER_MACHINE
 from statemachines.shared_subscriptions.message import END_OF_STREAM, Undeclared
 from statemachines.shared_subscriptions.plan import Draft
+from statemachines.shared_subscriptions.private_subscription import AgentRecord
 from statemachines.shared_subscriptions.registry import REGISTRY_MACHINE
 from statemachines.shared_subscriptions.session import Admit
 from statemachines.shared_subscriptions.stream_store import MessageBatch, StreamSize, StreamStore
@@ -376,7 +375,7 @@ BREAKS = {
     "SS-409": swap(listing, "find_reach", lambda progress, acked: progress),
     "SS-410": swap(returned_messages, "back_off_ns", lambda failed: 0),
     "SS-414": swap(sql_stores, "check_read", lambda oldest, groups, streams: oldest),
-    "SS-412": swap(durable_progress, "find_awaited", lambda reading, offset: None),
+    "SS-412": swap(deliveries, "find_awaited", lambda reading, offset: None),
     "SS-413": swap(SharedSession, "check_ack", lambda session, messages: None),
     "SS-411": swap(session, "find_reason", lambda reading, offset: ""),
     "SS-344": swap(Configuration, "_check_max_deliver", lambda self, most: None),
@@ -405,7 +404,7 @@ BREAKS = {
     "SS-236": swap(greeting, "check_store", lambda ours, theirs: None),
     "SS-225": wrap(RecordCodec, "read_all", unreadable_ends_it),
     "SS-163": swap(listing, "is_behind", lambda known: False),
-    "SS-305": swap(postgres_address, "is_pooled", lambda connection: False),
+    "SS-305": swap(database_url, "is_pooled", lambda connection: False),
     "SS-304": swap(sqlite_streams, "SIZE", "SELECT count, ended FROM @streams WHERE +id = ?"),
     "SS-226": swap(stream_store, "StreamSize", sizeless),
     "SS-215": wrap(GroupStore, "apply", expects_nothing),
@@ -429,7 +428,7 @@ BREAKS = {
     "SS-262": swap(leader_nodes, "check_sender", lambda sender, to, message, is_leader_host: None),
     "SS-275": bug.change_rows(REGISTRY_MACHINE, "hear_around", do=heard_directly),
     "SS-276": bug.combine(in_sessions("hear_around", do=agent_process.hear), swap(agent_process, "WAYS", ())),
-    "SS-277": swap(relay, "check_relay", lambda sender, message, is_leader_host: None),
+    "SS-277": swap(message, "check_relay", lambda sender, message, is_leader_host: None),
     "SS-278": swap(configuration, "DETOURS_MAX", 2**31),
     "SS-279": swap(membership, "hear_by", lambda record, now_ns: SetTimer("idle", 2**60)),
     "SS-281": bug.change_rows(REGISTRY_MACHINE, "hold_back", do=registry.forget_leader),

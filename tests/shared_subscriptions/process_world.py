@@ -13,7 +13,12 @@ from process_twins import Twins
 
 from statemachines.kernel import Ask, Map, Send, Tell, fresh, is_fresh, node_of
 from statemachines.kernel.pmap import in_order
-from statemachines.shared_subscriptions.agent_record import (
+from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
+from statemachines.shared_subscriptions.group_store import Claim, GroupStore, StoreFailed
+from statemachines.shared_subscriptions.handler import Agent, Handler
+from statemachines.shared_subscriptions.message import Invalidate, LeaderWanted, RelayedToLeader
+from statemachines.shared_subscriptions.private_subscription import (
     EndSubscription,
     LeaveSubscription,
     Private,
@@ -21,11 +26,6 @@ from statemachines.shared_subscriptions.agent_record import (
     SubscribeAlone,
     SubscribeShared,
 )
-from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
-from statemachines.shared_subscriptions.group_store import Claim, GroupStore, StoreFailed
-from statemachines.shared_subscriptions.handler import Agent, Handler
-from statemachines.shared_subscriptions.message import Invalidate, LeaderWanted, RelayedToLeader
 from statemachines.shared_subscriptions.registry import Close, HaltAll, Registry
 from statemachines.shared_subscriptions.session import Ack, Deliver, Take
 from statemachines.shared_subscriptions.stream_store import SERVICE as STREAM_STORE

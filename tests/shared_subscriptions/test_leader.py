@@ -1,15 +1,34 @@
-"""The Leader, clause by clause (spec/shared_subscriptions/clauses.md SS-120 to SS-162), over the pure stores."""
+"""The Leader, clause by clause (spec/shared_subscriptions/clauses.md SS-120 to SS-162), over the pure stores.
+
+SS-264 to SS-267: a member has a window of unanswered grants and of streams that are taken back, and a member that
+goes frees many streams a part at a time.
+
+Configuration relations: each broken one names both values and the rule.
+
+The group store as a pure function: batches are all or nothing.
+
+The stream store's meaning, and the filters.
+"""
 
 from __future__ import annotations
 
-from statemachines.kernel import Ask, Map, Node, Send, Stop, Tell
-from statemachines.shared_subscriptions import group_store, stream_store
+from fractions import Fraction
+
+import pytest
+from msgspec.structs import replace
+
+from statemachines.kernel import Ask, ConfigurationError, Map, Node, Send, Stop, Tell
+from statemachines.shared_subscriptions import group_store, member, membership, plan, stream_store
 from statemachines.shared_subscriptions.claim import StartLeader
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group_store import (
     Commit,
+    Committed,
     GroupStore,
     Properties,
+    Read,
+    ReadDone,
+    Refused,
     StoredRecord,
     StoreFailed,
 )
@@ -20,11 +39,23 @@ from statemachines.shared_subscriptions.message import (
     Grant,
     LeaderWanted,
     Ping,
+    Revoke,
     Revoked,
     RevokeFinished,
     UpdateProgress,
 )
-from statemachines.shared_subscriptions.stream_store import Append, FetchFailed, StreamStore
+from statemachines.shared_subscriptions.stream_store import (
+    Append,
+    Appended,
+    FetchFailed,
+    ListStreams,
+    StreamInfo,
+    StreamStore,
+    matches,
+    parse_filter,
+    shard_of,
+    stream_id,
+)
 
 CONFIGURATION = Configuration(
     claim_ttl_ms=15_000, claim_heartbeat_ms=5_000, commit_interval_ms=1_000, count_deliveries=False
@@ -237,3 +268,190 @@ class Failing(Bench):
     def answer(self, effect):
         self.down = self.how if len(self.requests) == self.number else ""
         return super().answer(effect)
+
+
+def bench_of(topics, window, **times):
+    return Bench(topics, configuration=replace(CONFIGURATION, grant_window=window, **times).check()).start()
+
+
+def wanted(bench, name):
+    """A borrower registers: what it is sent."""
+    return bench.feed(LeaderWanted(f"{name}~1/1", "g", "#"))
+
+
+def answer_all(bench, sent):
+    """Every grant that is sent is answered, until none comes any more: the grants."""
+    grants = only(Grant, sent)
+    for one in grants:
+        grants += only(Grant, bench.progress(one))
+    return grants
+
+
+def test_SS_266_the_latest_of_many_streams_are_sorted_out_once_for_many(monkeypatch):
+    monkeypatch.setattr(plan, "LATEST_MAX", 4)
+    bench = bench_of(12, 2)
+    grants = answer_all(bench, wanted(bench, "a"))
+    waiting = only(Revoke, wanted(bench, "b"))
+    assert [one.stream for one in waiting] == [one.stream for one in grants[:-3:-1]]
+    assert len(bench.record.members["a~1/1"].latest) == 2
+    taken = []
+    while waiting:
+        taken.append(waiting[0].stream)
+        sent = bench.finish(waiting.pop(0))
+        waiting += only(Revoke, sent)
+        answer_all(bench, sent)
+    assert taken == [one.stream for one in grants[:-7:-1]]
+
+
+def free_four_at_a_time(monkeypatch):
+    for module in (member, membership):
+        monkeypatch.setattr(module, "FREED_MAX", 4)
+
+
+def left(bench, name, end):
+    """A member with many streams goes in this way: what is sent."""
+    record = bench.record
+    if end == "disconnect":
+        return bench.feed(Disconnect(f"{name}~1/1", record.epoch, record.members[f"{name}~1/1"].link.registration, ()))
+    return bench.at(bench.now + 5_000)  # it is not heard any more
+
+
+@pytest.mark.parametrize("exclusive", [True, False])
+@pytest.mark.parametrize("end", ["disconnect", "expiry"])
+def test_SS_267_many_streams_become_free_a_part_at_a_time(monkeypatch, end, exclusive):
+    free_four_at_a_time(monkeypatch)
+    bench = bench_of(10, 10, exclusive=exclusive)
+    answer_all(bench, wanted(bench, "a"))
+    left(bench, "a", end)
+    if end == "disconnect":
+        assert (len(bench.record.free), len(bench.record.members)) == (0, 1)
+        bench.at(bench.now + 1)
+        assert (len(bench.record.free), len(bench.record.members)) == (4, 1)
+    bench.at(bench.now + 10)
+    record = bench.record
+    assert (len(record.free), len(record.members), len(record.assignments)) == (10, 0, 0)
+    assert len(answer_all(bench, wanted(bench, "b"))) == 10
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"max_delay_ms": 500}, r"4 \* max_delay = 2000: must be less than ping_timeout = 2000"),
+        ({"validity_ms": 3000}, r"clock_drift\) \+ 2 \* max_delay = 3830.0: must be less than validity"),
+        ({"claim_heartbeat_ms": 1500}, r"2 \* claim_heartbeat = 3000: must be less than claim_ttl = 3000"),
+        ({"commit_interval_ms": 501}, r"commit_interval - 1 = 500: must be less than claim_heartbeat = 500"),
+        ({"unsubscribe_timeout_ms": 10000}, r"unsubscribe_timeout = 10000: must be less than revoke_timeout = 10000"),
+        (
+            {"idle_stop_ms": 1000},
+            r"find_leader \* \(1 \+ clock_drift\) \+ 2 \* max_delay = 1810.0: must be less than idle_stop",
+        ),
+        ({"ping_interval_ms": 0}, "ping_interval_ms = 0: a time in milliseconds must lie between"),
+        ({"clock_drift": 0.5}, r"clock_drift = 0.5: must lie in \[0, 0.5\)"),
+    ],
+)
+def test_SS_210_a_broken_relation_is_named(change, message):
+    with pytest.raises(ConfigurationError, match=message):
+        Configuration(**change).check()
+
+
+@pytest.mark.parametrize("drift", ["0.01", "0.4000004", "0.4000006", "3e-07", "0.499999"])
+def test_SS_211_no_margin_is_shorter_than_the_drift_asks_however_finely_that_is_given(drift):
+    d, ours = Fraction(drift), Configuration(clock_drift=float(drift))
+    assert 0 <= ours.lease_by_other_clock_ns() - ours.lease_ms * MS * (1 + d) / (1 - d) < 1
+    assert 0 <= ours.claim_ttl_ms * MS * (1 - d) / (1 + d) - ours.claim_by_own_clock_ns() < 1
+
+
+STORE = GroupStore()
+
+
+def committed(*requests):
+    state = STORE.initial()
+    for at, request in enumerate(requests, 1):
+        state, answers = STORE.apply(state, request, at)
+        assert isinstance(answers[0], Committed)
+    return state
+
+
+def test_SS_215_a_batch_is_all_or_nothing():
+    state = committed(Commit(1, (), (("a", 1),)))
+    after, answers = STORE.apply(
+        state, Commit(2, (("a", StoredRecord(1, 1)), ("b", StoredRecord(2, 1))), (("a", 5), ("b", 6))), 2
+    )
+    assert (after, answers) == (state, (Refused(2, "b"),))
+
+
+def test_SS_216_a_read_comes_with_the_stores_time():
+    state = committed(Commit(1, (), (("a", 1),)))
+    assert STORE.apply(state, Read(2, ("a", "b")), 77)[1] == (ReadDone(2, (StoredRecord(1, 1), None), 77),)
+
+
+def test_an_unknown_request_is_an_error():
+    with pytest.raises(TypeError, match="group_store does not take"):
+        STORE.apply(Map(), object(), 0)
+
+
+STREAM_STORE_STORE = StreamStore(shards=4)
+
+
+def filled(*topics):
+    state = STREAM_STORE_STORE.initial()
+    for number, topic in enumerate(topics):
+        state, _ = STREAM_STORE_STORE.apply(state, Append(number, topic, 3), number + 1)
+    return state
+
+
+def test_SS_217_offsets_of_a_stream_have_no_holes():
+    state = filled("a")
+    state, (answer,) = STREAM_STORE_STORE.apply(state, Append(9, "a", 2), 5)
+    assert answer == Appended(9, stream_id("a", 4, 0), 3, 4)
+
+
+def test_SS_218_a_listing_comes_in_pages_by_id_and_from_the_start_time():
+    state = filled("a", "b", "c")
+    ids = sorted(stream_id(topic, 4, 0) for topic in "abc")
+    _, (first,) = STREAM_STORE_STORE.apply(state, ListStreams(1, "#", 0, "", 2), 9)
+    _, (second,) = STREAM_STORE_STORE.apply(state, ListStreams(2, "#", 0, first.streams[-1].stream, 2), 9)
+    assert [info.stream for info in (*first.streams, *second.streams)] == ids
+    assert (first.more, second.more) == (True, False)
+    _, (late,) = STREAM_STORE_STORE.apply(state, ListStreams(3, "a", 2, "", 9), 9)
+    assert late.streams == (StreamInfo(stream_id("a", 4, 0), shard_of("a", 4), 0, 3, 3),)
+
+
+@pytest.mark.parametrize(
+    ("topic_filter", "topic", "expected"),
+    [
+        ("#", "a/b", True),
+        ("a/#", "a", True),
+        ("a/+", "a/b", True),
+        ("a/+", "a/b/c", False),
+        ("a/+/c", "a//c", True),
+        ("+", "$SYS", False),
+        ("#", "$SYS/x", False),
+        ("$SYS/#", "$SYS/x", True),
+        ("a/b", "a", False),
+    ],
+)
+def test_filters_match_as_in_mqtt(topic_filter, topic, expected):
+    assert matches(topic_filter, topic) is expected
+
+
+@pytest.mark.parametrize(
+    "subscription",
+    [
+        "a/b",
+        "$shared/",
+        "$shared//a",
+        "$shared/g",
+        "$shared/g/",
+        "$shared/g+/a",
+        "$queue/a",
+        "$queue/q/",
+        "$share/g/$queue/a",
+        "$share/g/a#",
+        "$share/g/#/b",
+        "$share/g/a+",
+    ],
+)
+def test_SS_212_a_malformed_subscription_is_refused_with_the_rule(subscription):
+    with pytest.raises(ConfigurationError, match="must "):
+        parse_filter(subscription)

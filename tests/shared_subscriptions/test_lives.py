@@ -1,20 +1,29 @@
-"""Lives of one name: counted in the group store, the newest wins (SS-230 to SS-233)."""
+"""Lives of one name: counted in the group store, the newest wins (SS-230 to SS-233).
+
+What the log of a leader host tells of its groups (SS-257), over the pure stores.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 
 import pytest
+from test_leader import Bench
 
 from statemachines.drivers.role import NodeRole
-from statemachines.drivers.shared_subscriptions import node_life
+from statemachines.drivers.shared_subscriptions import milestones, node_life
+from statemachines.drivers.shared_subscriptions.milestones import Milestones
 from statemachines.drivers.shared_subscriptions.node_life import TakenName
 from statemachines.drivers.tcp import TcpTransport
-from statemachines.kernel import Map
+from statemachines.kernel import Ask, Map, Node
+from statemachines.shared_subscriptions import group_store
+from statemachines.shared_subscriptions.claim import Halt
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group_store import Commit, GroupStore, StoreFailed
-from statemachines.shared_subscriptions.message import BorrowerMessage, LeaderMessage, LeaderWanted
+from statemachines.shared_subscriptions.leader import LEADER
+from statemachines.shared_subscriptions.message import BorrowerMessage, Disconnect, LeaderMessage, LeaderWanted
 from statemachines.wire import Packet
 
 C = Configuration()
@@ -127,7 +136,7 @@ def test_SS_232_a_clock_of_the_store_that_was_set_back_is_waited_for_no_longer_t
 
 # -- on the wire ----------------------------------------------------------------------------------------------------
 
-LEADER = NodeRole("p", "leader", takes=BorrowerMessage, dialled_by=("consumer",))
+LIVES_LEADER = NodeRole("p", "leader", takes=BorrowerMessage, dialled_by=("consumer",))
 CONSUMER = NodeRole("p", "consumer", takes=LeaderMessage, dials=("leader",))
 
 
@@ -158,7 +167,7 @@ async def speak(ours, sender, until):
 def test_SS_233_who_speaks_as_another_life_of_its_name_is_cut_off(sender, takes, caplog):
     async def run():
         heard = []
-        leader = TcpTransport(life="l~1", role=LEADER, receive=heard.append, listen=("127.0.0.1", 0))
+        leader = TcpTransport(life="l~1", role=LIVES_LEADER, receive=heard.append, listen=("127.0.0.1", 0))
         async with leader:
             ours = await connected(leader, "c1~5.00000000000000ff")
             async with asyncio.timeout(30):
@@ -168,3 +177,70 @@ def test_SS_233_who_speaks_as_another_life_of_its_name_is_cut_off(sender, takes,
 
     assert asyncio.run(run()) is takes
     assert ("which does not live on it" in caplog.text) is not takes
+
+
+SAYS = "leader-1: group g, #: "
+
+
+class Told(Bench):
+    """A leader whose milestones are logged."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        observe = Milestones("leader-1", self.saw).observe
+        self.node = Node(LEADER, self.before, name=self.before.id, now_ns=0, check=True, observe=observe)
+
+    def renew(self, ms):
+        """The heartbeat asks the store, which answers at that time."""
+        self.down = "deaf"
+        self.at(5_000)
+        self.down = ""
+        for answer in self.apply(Ask(group_store.SERVICE, self.lost.pop())):
+            self.feed(answer, ms)
+
+
+@pytest.fixture
+def said(caplog):
+    """What was logged since it was asked last."""
+    caplog.set_level(logging.INFO, logger="gapless")
+
+    def new():
+        lines = [record.getMessage() for record in caplog.records]
+        assert all(line.startswith(SAYS) for line in lines)
+        assert {record.levelname for record in caplog.records} <= {"INFO"}
+        caplog.clear()
+        return [line.removeprefix(SAYS) for line in lines]
+
+    return new
+
+
+def test_SS_257_who_goes_without_a_word_is_named_and_so_is_the_end_of_its_lease(said):
+    bench = Told().start()
+    bench.join("a")
+    bench.ping("a")
+    said()
+    bench.at(bench.now + 5_000)
+    waits = "; its streams wait for the end of its lease"
+    gone = [f"a~1/1 is no member any more: it expired, since nothing was heard of it{waits}"]
+    assert said() == [*gone, "the lease of a~1/1 has ended; its streams are free"]
+
+
+def test_SS_257_who_comes_and_goes_without_end_fills_no_log(caplog, monkeypatch):
+    """And what a leader says of its claim is not left out for it."""
+    monkeypatch.setattr(milestones, "LINES_MAX", 4)
+    monkeypatch.setattr(milestones, "WINDOW_NS", 1_000 * MS)
+    caplog.set_level(logging.INFO, logger="gapless")
+    bench = Told().start()
+    caplog.clear()
+    for number in range(4):
+        bench.feed(LeaderWanted("a~1/1", "g", "#"))
+        bench.feed(Disconnect("a~1/1", 1, number + 1, ()))
+    members = [one for one in caplog.messages if "member" in one or "streams" in one]
+    assert len(members) == 4, members
+    caplog.clear()
+    bench.feed(LeaderWanted("b~1/1", "g", "#"), bench.now + 1_000)
+    bench.feed(Halt())
+    left_out, member, *others = caplog.messages
+    assert "lines about members were left out; somebody comes and goes without end" in left_out
+    assert member.endswith("b~1/1 is a member")
+    assert others[-1].endswith("does not lead it any more: released")

@@ -1,8 +1,15 @@
-"""Faults: each kind takes effect, the trace says so, and stores come back with what is durable, whole or not at all."""
+"""Faults: each kind takes effect, the trace says so, and stores come back with what is durable, whole or not at all.
+
+Clocks: exact local time, and hand-over that holds as long as no clock is wrong by more than clock_drift.
+
+Scenario and run files: what is wrong in them is named.
+"""
 
 from __future__ import annotations
 
 import json
+import pickle
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from statemachines.kernel import Map
+from statemachines.kernel import ConfigurationError, Map
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group_store import (
     Claim,
@@ -23,11 +30,13 @@ from statemachines.shared_subscriptions.group_store import (
     StoredRecord,
     StoreFailed,
 )
+from statemachines_sim import runfile
+from statemachines_sim.campaign import campaign
 from statemachines_sim.clock import SimulatedClock
 from statemachines_sim.devices.remote_store import RemoteStore
 from statemachines_sim.fault import Fault
-from statemachines_sim.local_clock import LocalClock
-from statemachines_sim.scenario import Net, Phases, find_scenario, list_shipped_with
+from statemachines_sim.local_clock import PPM, LocalClock
+from statemachines_sim.scenario import Net, Phases, check_scenario, find_scenario, list_shipped, list_shipped_with, read
 from statemachines_sim.schedule import draw
 from statemachines_sim.shared_subscriptions import SIM, GroupLoad, Members, scenario
 from statemachines_sim.shared_subscriptions.sim import Batch, make_failed_answer
@@ -328,3 +337,243 @@ def test_a_store_has_a_clock_of_its_own():
     (answer,) = ask(clock, store, BATCH)
     assert answer.stamp > 1_000 * S
     assert store.state == Map({name: StoredRecord(value, answer.stamp) for name, value in BATCH.put})
+
+
+D_PPM = round(Configuration().clock_drift * PPM)
+
+CHANGES = st.lists(
+    st.tuples(st.sampled_from(("jump", "drift")), st.integers(0, 10**12), st.integers(-900_000, 3_000_000)), max_size=6
+)
+
+
+def changed(changes):
+    """A clock after some changes, and the true time of the last."""
+    clock, now = LocalClock(), 0
+    for kind, later, amount in changes:
+        now += later
+        if kind == "jump":
+            clock.jump(now, abs(amount))
+        else:
+            clock.drift(now, amount)
+    return clock, now
+
+
+@given(CHANGES, st.integers(1, 10**12))
+def test_a_deadline_is_met_at_the_first_moment_at_which_the_clock_shows_it(changes, ahead):
+    clock, now = changed(changes)
+    deadline = clock.local(now) + ahead
+    when = clock.true(deadline)
+    assert when >= now
+    assert clock.local(when) >= deadline > clock.local(when - 1)
+
+
+@given(CHANGES, st.lists(st.integers(0, 10**10), max_size=8))
+def test_no_clock_ever_goes_back(changes, steps):
+    clock, now = changed(changes)
+    shown = [clock.local(now)]
+    for step in steps:
+        now += step
+        shown.append(clock.local(now))
+    assert shown == sorted(shown)
+
+
+def test_a_clock_of_its_own_counts_in_millionths():
+    clock = LocalClock()
+    clock.jump(5 * S, 2 * S)
+    clock.drift(5 * S, 10_000)
+    assert clock.local(15 * S) == 7 * S + 10_100_000_000
+    clock.drift(15 * S, 0)
+    assert clock.local(16 * S) == 18_100_000_000
+
+
+def test_the_trace_is_in_true_time_whatever_the_clocks_show():
+    far = 10_000 * S
+    nodes = ("leader-1", "consumer-1", "consumer-2", "group_store")
+    schedule = tuple(Fault("skew", 0, S, node, amount=far) for node in nodes)
+    world = World(find_scenario("quiet"), 1, schedule=schedule)
+    outcome = world.run()
+    assert outcome.is_held, outcome
+    times = [row[0] for row in world.rows]
+    assert times == sorted(times)
+    assert times[-1] <= outcome.lasted_ns < 100 * S
+
+
+@pytest.mark.long
+def test_a_shift_of_all_clocks_of_a_node_changes_nothing_but_times_it_tells_nobody():
+    plain = World(find_scenario("quiet"), 1, schedule=())
+    shifted = World(find_scenario("quiet"), 1, schedule=(Fault("skew", 0, S, "consumer-1", amount=77 * S),))
+    assert replace(plain.run(), faults={}, rows=0) == replace(shifted.run(), faults={}, rows=0)
+    assert [row for row in shifted.rows if row[4] != "fault"] == [row for row in plain.rows if row[4] != "fault"]
+
+
+# -- exclusive hand-over --------------------------------------------------------------------------------------------
+
+KICKED = scenario(
+    "kicked",
+    load=GroupLoad(topics=3, messages=1_200, batch=10),
+    members=Members(consumers=1, join_s=(5.0,)),
+    network=Net(tail=0.0),
+    phases=Phases(safety_s=20.0),
+)
+"""consumer-1 has everything, consumer-2 joins at 5 s; consumer-1 is too slow to finish what is revoked, and is kicked
+about 10 s later, when nothing reaches it any more: from then on only its lease stops it."""
+
+
+def kick(leader_ppm, consumer_ppm):
+    kicked = 5 * S + 10 * S * PPM // (PPM + leader_ppm)
+    return (
+        Fault("drift", S, 60 * S, "leader-1", amount=leader_ppm),
+        Fault("drift", S, 60 * S, "consumer-1", amount=consumer_ppm),
+        Fault("slow_consumer", 4 * S, 30 * S, "consumer-1", amount=1_000),
+        Fault("partition", kicked - 150 * MS, 8 * S, "leader-1", "consumer-1"),
+    )
+
+
+def broken(leader_ppm, consumer_ppm):
+    """What broke in the runs in which consumer-1 was kicked: what it has in hand is not always what is revoked."""
+    runs = [World(KICKED, seed, schedule=kick(leader_ppm, consumer_ppm)) for seed in (1, 8, 9)]
+    outcomes = [world.run() for world in runs]
+    kicked = [any(row[5] == "revoke_timeout" and row[4] == "timer" for row in world.rows) for world in runs]
+    assert any(kicked)
+    return {outcome.monitor for outcome, kick in zip(outcomes, kicked, strict=True) if kick}
+
+
+@pytest.mark.parametrize(
+    ("leader_ppm", "consumer_ppm"), [(D_PPM, -D_PPM), pytest.param(-D_PPM, D_PPM, marks=pytest.mark.long)]
+)
+def test_one_consumer_at_a_time_while_clocks_are_wrong_by_no_more_than_the_drift(leader_ppm, consumer_ppm):
+    assert broken(leader_ppm, consumer_ppm) == {""}
+
+
+@pytest.mark.long
+def test_two_at_a_time_when_the_leader_does_not_reckon_with_the_drift(monkeypatch):
+    monkeypatch.setattr(Configuration, "lease_by_other_clock_ns", lambda self: self.lease_ms * MS)
+    assert "S5" in broken(D_PPM, -D_PPM)
+    assert broken(0, 0) == {""}
+
+
+@pytest.mark.parametrize(
+    ("leader_ppm", "consumer_ppm"), [(10 * D_PPM, -10 * D_PPM), pytest.param(0, -30 * D_PPM, marks=pytest.mark.long)]
+)
+def test_two_at_a_time_when_clocks_are_wrong_by_far_more_than_the_drift(leader_ppm, consumer_ppm):
+    assert broken(leader_ppm, consumer_ppm) == {"S5"}
+
+
+def test_the_rule_of_the_source_lets_two_deliver_at_a_time_though_no_clock_is_wrong():
+    """Hand-over at once: the kicked consumer may go on until its lease ends."""
+    source = replace(KICKED, own=replace(KICKED.own, configuration=Configuration(exclusive=False)))
+    found = set()
+    for seed in (1, 4, 5):
+        world = World(source, seed, schedule=kick(0, 0))
+        world.watch.deliveries._exclusive = True  # judged by the rule that it does not follow
+        found.add(world.run().monitor)
+    assert "S5" in found
+
+
+def test_the_shipped_scenarios_are_named_like_their_files():
+    assert {name.partition("/")[2] for name in list_shipped()} >= {"quiet", "storm", "kills", "network", "source"}
+    for name in list_shipped():
+        scenario = find_scenario(name)
+        assert name == f"{scenario.sim.name}/{scenario.name}"
+        assert scenario.about
+
+
+OWN = "shared_subscriptions"
+HEAD = f'name = "x"\nprotocol = "{OWN}"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", "name"),
+        ('name = "x"', "protocol"),
+        ('name = "x"\nprotocol = "shared_subscription"', "did you mean 'shared_subscriptions'"),
+        (f"{HEAD}speed = 3", "'speed'"),
+        (f"{HEAD}[load]\nmessages = 3", "stand in [shared_subscriptions]"),
+        (f"{HEAD}[missed_samples]\nload = 3", "section of another protocol"),
+        (f"{HEAD}[shared_subscriptions]\nspeed = 3", "speed"),
+        (f'{HEAD}[{OWN}.load]\nmessages = "many"', "messages"),
+        (f"{HEAD}[{OWN}.load]\nmessages = -1", "load.messages"),
+        (f"{HEAD}[faults]\ncrash = [3, 1]", "faults.crash"),
+        (f"{HEAD}[faults]\npause = [1, 2]\ncrash = 3", "faults.crash = 3: expected [int, int]"),
+        (f'{HEAD}[faults]\ncrash = [1, "2"]', "faults.crash[1] = '2': expected `int`, got `str`"),
+        (f'{HEAD}[phases]\nsafety_s = "x"', "phases.safety_s = 'x': expected `float`, got `str`"),
+        (f"{HEAD}[faults]\ncrashes = [1, 3]", "did you mean 'crash'"),
+        (f"{HEAD}[network]\ntail = 2.0", "network.tail"),
+        (f"{HEAD}[{OWN}.members]\njoin_s = [99.0]", "members.join_s"),
+        (f'{HEAD}[{OWN}]\nsubscription = "a/b"', "subscription"),
+        (f"{HEAD}[{OWN}.load]\nstray = 5", "subscription"),
+        (f'{HEAD}out_of_scope = ["S99"]', "out_of_scope"),
+        (f"{HEAD}rates = [0.0]", "rates"),
+        (f"{HEAD}[swarm]\nshare = 1.5", "swarm.share"),
+        (f'{HEAD}[swarm.draw]\n"load.take" = [0, 3]', "swarm.draw.load.take = [0.0, 3.0]: at 0: load.take must lie"),
+        (f'{HEAD}[swarm.draw]\n"load.takes" = [1, 3]', "did you mean 'load.take'"),
+        (f"{HEAD}[swarm.draw]\nsubscription = [1, 3]", "is of a key that is no number"),
+        (f'{HEAD}[swarm.draw]\n"network.tail" = [0.5, 0.1]', "swarm.draw.network.tail"),
+        (f'{HEAD}[swarm.draw]\n"members.consumers" = [0, 3]\n[faults]\ncrash = [1, 1]', "faults.crash hits nobody"),
+        (f"{HEAD}[{OWN}.configuration]\nping_timeout_ms = 4900", "ping_interval"),
+        ("name = ", "is not a scenario"),
+    ],
+)
+def test_what_is_wrong_in_a_scenario_is_named(tmp_path, text, names):
+    path = tmp_path / "x.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match=re.escape(names)):
+        read(path)
+
+
+def test_an_error_of_a_process_of_a_campaign_comes_back_whole():
+    wrong = scenario("wrong", members=Members(leaders=0), phases=Phases(safety_s=2.0))
+    error = ConfigurationError("members.leaders", 0, "must lie between 1 and 9")
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.key, again.value, again.rule) == (str(error), error.key, error.value, error.rule)
+    with pytest.raises(ConfigurationError, match=r"members\.leaders"):
+        check_scenario(wrong)
+
+
+def test_an_unknown_or_missing_scenario_is_named(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"did you mean .storm.\? there are \d+, such as storm"):
+        find_scenario("strom")
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        find_scenario(str(tmp_path / "none.toml"))
+
+
+def test_a_run_file_repeats_its_run(tmp_path):
+    scenario = find_scenario("storm")
+    world = World(scenario, 4)
+    outcome = world.run()
+    path = tmp_path / "deep" / "run.json"
+    runfile.write(
+        path,
+        runfile.RunFile(
+            scenario, 4, draw(scenario, 4), outcome.monitor, outcome.detail, runfile.tables("shared_subscriptions")
+        ),
+    )
+    kept = runfile.read(path)
+    again = World(kept.scenario, kept.seed, schedule=kept.schedule)
+    assert again.run() == outcome
+    assert again.rows == world.rows
+    assert kept.fingerprints == runfile.tables("shared_subscriptions")
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"scenario": {"name": "x"}, "seed": 1, "schedule": 7}'])
+def test_what_is_no_run_file_is_refused(tmp_path, text):
+    path = tmp_path / "run.json"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match="is not a run file"):
+        runfile.read(path)
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        runfile.read(tmp_path / "none.json")
+
+
+@pytest.mark.long
+def test_a_campaign_over_processes_gives_the_same_outcomes_and_whole_runs_in_its_files(tmp_path):
+    short = scenario("quiet", load=GroupLoad(messages=50), members=Members(consumers=1), phases=Phases(safety_s=5.0))
+    there = campaign(short, range(22), out=tmp_path, processes=2)
+    assert there == campaign(short, range(22), processes=1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "runs-quiet-000000.parquet",
+        "runs-quiet-000020.parquet",
+        "trace-quiet-000000.parquet",
+        "trace-quiet-000020.parquet",
+    ]

@@ -1,4 +1,9 @@
-"""A protocol from outside the tree: scenarios, faults of every kind, campaigns, run files and swarms, as anybody's."""
+"""A protocol from outside the tree: scenarios, faults of every kind, campaigns, run files and swarms, as anybody's.
+
+Steered campaigns: the seeds of a swarm are chosen by what its runs have covered.
+
+A campaign that was broken off is resumed file by file: what is there is kept if these seeds would write it again.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +15,16 @@ import sys
 from pathlib import Path
 
 import counting
+import pyarrow.parquet as pq
 import pytest
 from counting import PROTOCOL, SIM, Section
 from msgspec.structs import replace
 
-from statemachines import registry
+from statemachines import cli, registry
 from statemachines.kernel import ConfigurationError
+from statemachines_sim import campaign as campaigns
 from statemachines_sim import runfile
-from statemachines_sim.campaign import campaign, run_row
+from statemachines_sim.campaign import campaign, campaign_parts, read_outcome, run_row, steered_parts
 from statemachines_sim.faults import NEUTRAL
 from statemachines_sim.override import override
 from statemachines_sim.scenario import (
@@ -33,6 +40,7 @@ from statemachines_sim.scenario import (
 )
 from statemachines_sim.schedule import draw
 from statemachines_sim.shrink import shrink
+from statemachines_sim.steering import SeedSteering, list_covered, list_traits
 from statemachines_sim.swarm import draw_values, settle
 from statemachines_sim.world import World
 
@@ -250,3 +258,173 @@ def test_the_kinds_have_their_words():
         assert kind.name
         assert kind.about
         assert kind.hits
+
+
+SWARM = "cursor_recovery/any_queue"
+
+
+@pytest.fixture(scope="module")
+def swarm():
+    return override(find_scenario(SWARM), ("phases.safety_s=3",))
+
+
+def test_D_601_seeds_that_draw_what_covers_rare_rows_come_first(swarm):
+    """Of forty runs those with crashes and without cuts have covered rows that no other has."""
+    steering, plain = SeedSteering(swarm), SeedSteering(swarm)
+    first = steering.choose(40)
+    assert first == plain.choose(40) == tuple(range(40))
+    rare = ("crash", True), ("cut", False)
+    for seed in first:
+        is_rare = set(rare) <= set(list_traits(swarm, seed))
+        common = {("machine", "0")}
+        steering.note(seed, frozenset(common | {("machine", f"rare-{number}") for number in range(9 * is_rare)}))
+    chosen, uniform = steering.choose(40), plain.choose(40)
+    assert len(set(chosen)) == 40
+    assert not set(chosen) & set(first)
+    assert uniform == tuple(range(40, 80))
+
+    def count(seeds):
+        return sum(set(rare) <= set(list_traits(swarm, seed)) for seed in seeds)
+
+    assert count(chosen[:20]) > 2 * count(uniform[:20])
+    assert chosen[20:] == tuple(seed for seed in range(40, 200) if seed not in chosen[:20])[:20]
+
+
+def test_D_601_a_run_covers_rows_pairs_and_faults_in_states(swarm):
+    world = World(swarm, 1)
+    world.run()
+    covered = list_covered(world.rows)
+    assert any(len(item) == 2 for item in covered)
+    assert any(len(item) == 3 and item[0].startswith("cursor_recovery/") for item in covered)
+    assert {item[0] for item in covered if not item[0].startswith("cursor_recovery/")} & {"long_pause"}
+
+
+def test_D_601_a_steered_campaign_is_the_same_every_time(swarm, tmp_path, monkeypatch):
+    monkeypatch.setattr("statemachines_sim.campaign.ROUND", 2)
+    again = [steered_parts(swarm, range(4), out=tmp_path / str(number), processes=1) for number in range(2)]
+    first, second = ([one for part in parts for one in part] for parts in again)
+    assert first == second
+    assert len({one.seed for one in first}) == 4
+    names = [sorted(path.name for path in (tmp_path / str(number)).iterdir()) for number in range(2)]
+    assert names[0] == names[1] == sorted(f"{kind}-any_queue-{run:06}.parquet" for run in (0, 2)
+                                          for kind in ("runs", "trace"))  # fmt: skip
+
+
+def test_only_a_swarm_is_steered():
+    with pytest.raises(ConfigurationError, match="is no swarm, so every seed draws the same mixture"):
+        SeedSteering(find_scenario("storm"))
+
+
+def test_the_command_steers_and_refuses_what_it_cannot(capsys, tmp_path):
+    """Its runs end when faults begin."""
+    arguments = ["campaign", SWARM, "--set", "phases.safety_s=1", "--seeds", "3", "--processes", "1", "--steer"]
+    assert cli.run([*arguments, "--json"]) == cli.Exit.HELD
+    assert [one["seed"] for one in json.loads(capsys.readouterr().out)] == [0, 1, 2]
+    for other in (["--resume", "--trace", str(tmp_path)], ["--engine", "spark"]):
+        assert cli.run([*arguments, *other]) == cli.Exit.USAGE
+        assert f"has no {' '.join(other[: 1 + (other[0] == '--engine')])}: leave one out" in capsys.readouterr().err
+
+
+SEEDS = range(3, 9)
+
+
+@pytest.fixture(scope="module")
+def scenario():
+    return override(find_scenario("quiet"), ("shared_subscriptions.load.messages=20",))
+
+
+@pytest.fixture(scope="module")
+def whole(scenario, tmp_path_factory):
+    """A folder with all files, two runs a file, and all outcomes."""
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(campaigns, "SEEDS_PER_FILE", 2)
+        return folder, list(campaign_parts(scenario, SEEDS, out=folder, processes=1))
+
+
+@pytest.mark.long
+def test_a_campaign_without_files_hands_over_each_run_as_it_ends(scenario, whole):
+    parts = list(campaign_parts(scenario, SEEDS, processes=1))
+    assert parts == [[outcome] for part in whole[1] for outcome in part]
+
+
+@pytest.fixture
+def resumed(scenario, whole, tmp_path, monkeypatch):
+    """Resumes a copy of the folder to which something was done: its outcomes, and the seeds that were run."""
+    seeds = []
+
+    class CountedWorld(World):
+        def __init__(self, scenario, seed):
+            seeds.append(seed)
+            super().__init__(scenario, seed)
+
+    def resume(change=lambda folder: None, of=scenario, settings=()):
+        seeds.clear()
+        folder = tmp_path / f"copy-{len(list(tmp_path.iterdir()))}"
+        shutil.copytree(whole[0], folder)
+        change(folder)
+        options = {"out": folder, "processes": 1, "settings": settings, "is_resumed": True}
+        return list(campaign_parts(of, SEEDS, **options)), list(seeds), contents(folder)
+
+    monkeypatch.setattr(campaigns, "SEEDS_PER_FILE", 2)
+    monkeypatch.setattr(campaigns, "World", CountedWorld)
+    return resume
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("*.parquet"))}
+
+
+def test_what_is_there_is_not_run_again(whole, resumed):
+    folder, outcomes = whole
+    assert len(contents(folder)) == 6
+    assert resumed() == (outcomes, [], contents(folder))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda folder: (folder / "trace-quiet-000002.parquet").unlink(),
+        lambda folder: (folder / "runs-quiet-000002.parquet").unlink(),
+        lambda folder: (folder / "trace-quiet-000002.parquet").write_bytes(b"PAR1"),
+        lambda folder: shutil.copy(folder / "trace-quiet-000000.parquet", folder / "trace-quiet-000002.parquet"),
+        lambda folder: shutil.copy(folder / "runs-quiet-000000.parquet", folder / "runs-quiet-000002.parquet"),
+        lambda folder: spoil(folder / "runs-quiet-000002.parquet", "versions", '{"gapless": "0.0"}'),
+        lambda folder: spoil(folder / "runs-quiet-000002.parquet", "parameters", "[]"),
+        lambda folder: spoil(folder / "runs-quiet-000002.parquet", "parameters", '{"protocol": 7}'),
+    ],
+)
+def test_a_file_that_is_missing_damaged_or_another_s_is_made_again(whole, resumed, change):
+    folder, outcomes = whole
+    assert resumed(change) == (outcomes, [5, 6], contents(folder))
+
+
+def spoil(path, column, text):
+    table = pq.read_table(path)
+    place = table.column_names.index(column)
+    pq.write_table(table.set_column(place, column, [[text] * len(table)]), path)
+
+
+def test_under_another_setting_everything_is_run(scenario, resumed):
+    settings = ("shared_subscriptions.load.messages=21",)
+    _, seeds, _ = resumed(of=override(scenario, settings), settings=settings)
+    assert seeds == list(SEEDS)
+
+
+@pytest.mark.parametrize("name", ["quiet", "undisturbed", "calm_sessions", "nothing_follows", "in_order"])
+def test_an_outcome_is_read_back_from_the_table_of_runs(name):
+    """Whatever the watch of a protocol counts."""
+    few = "shared_subscriptions.load.messages=50" if name == "quiet" else "phases.safety_s=3"
+    scenario = override(find_scenario(name), [few])
+    outcome = World(scenario, 1).run()
+    assert outcome.tally
+    assert read_outcome(run_row(scenario, outcome, 0)) == outcome
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [(("--resume",), "give --trace"), (("--master", "local[1]"), "give --engine spark")],
+)
+def test_options_that_do_not_fit_are_named(capsys, options, says):
+    assert cli.run(["campaign", "quiet", "--seeds", "1", *options]) == cli.Exit.USAGE
+    assert says in capsys.readouterr().err

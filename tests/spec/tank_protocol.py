@@ -1,20 +1,37 @@
 """A protocol from outside the tree: a tank that is filled and drained, cup by cup, and a meter that is told.
 
 Its mutants come to every verdict there is, so it shows what the tool says of each.
+
+A protocol from outside the tree, whose mutants eat all the memory there is, or end their process.
+
+Machines of a state or two: one with two timers, one that stamps with the time it is told.
+
+A process of one party, for comparisons: whatever arrives goes to it, and it does nothing else.
 """
 
 from __future__ import annotations
+
+import os
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import (
+    OUTSIDE,
     STAY,
+    Arrived,
+    Begin,
     Call,
+    CancelTimer,
     Event,
+    EventRoute,
     Fsm,
     Ignore,
     Invariant,
+    Message,
+    PartyKind,
+    Process,
     Protocol,
     Refuse,
     Row,
@@ -24,7 +41,9 @@ from statemachines.kernel import (
     Timer,
     TimerFired,
 )
+from statemachines.kernel import Fsm as Machine
 from statemachines_spec import Always, CheckProtocol, Eventually, FsmActor, Network, Sometimes, System
+from statemachines_spec.explorer.process_actor import ProcessActor
 
 CUPS = 2
 
@@ -162,3 +181,223 @@ def at_most(cups):
 
 
 SPEC = CheckProtocol(systems={"filling": "a tank is filled and drained"}, build=system)
+
+
+PORTION = 1 << 24
+MEALS_MAX = 2
+
+
+class Eat(Call, frozen=True):
+    """A meal of three portions."""
+
+
+class Bite(Call, frozen=True):
+    """Only who has had all meals."""
+
+
+class GluttonStatus(Status):
+    HUNGRY = "hungry"
+    SATED = "sated"
+
+
+HUNGRY, SATED = GluttonStatus
+
+
+class GluttonRecord(msgspec.Struct, frozen=True):
+    """`meals` so far."""
+
+    meals: int = 0
+    status: GluttonStatus = HUNGRY
+
+
+def is_last_of_glutton_protocol(record, event):
+    return record.meals + 1 == MEALS_MAX
+
+
+def eat(record, event, now_ns):
+    portions, left = [], 3
+    while left != 0:
+        portions.append(bytes(PORTION))
+        left = left - 1
+    return replace(record, meals=record.meals + 1), ()
+
+
+def bite(record, event, now_ns):
+    if record.meals < MEALS_MAX:
+        os._exit(7)
+    return record, ()
+
+
+GLUTTON_PROTOCOL_ROWS = (
+    Row(Eat, HUNGRY, SATED, eat, is_last_of_glutton_protocol, "GL-1"),
+    Row(Eat, HUNGRY, STAY, eat, None, "GL-1"),
+    Row(Bite, (HUNGRY, SATED), STAY, bite, None, "GL-2"),
+    Ignore((Eat,), SATED, "GL-1"),
+)
+
+GLUTTON = Fsm(
+    "glutton",
+    protocol="glutton",
+    record=GluttonRecord,
+    states=GluttonStatus,
+    initial=HUNGRY,
+    rows=GLUTTON_PROTOCOL_ROWS,
+)
+
+GLUTTON_PROTOCOL_PROTOCOL = Protocol(
+    name="glutton",
+    prefix="GL",
+    about="a glutton",
+    machines={"glutton": "glutton_protocol:GLUTTON"},
+    areas={"spec": "glutton_protocol:SPEC"},
+)
+
+
+def system_of_glutton_protocol(name="feast", size="small", variant="settled", without=()):
+    """A glutton, and what is on the table."""
+    glutton = FsmActor(
+        "glutton", GLUTTON, GluttonRecord(), calls=lambda record: (Bite(),) if record.status is SATED else (Eat(),)
+    )
+    fed = Always("FED", "who is sated has eaten", (glutton.view(is_fed),), bool)
+    return System(name, "a feast", (glutton,), Network(1), (fed,))
+
+
+def is_fed(record):
+    return record.status is HUNGRY or record.meals > 0
+
+
+GLUTTON_PROTOCOL_SPEC = CheckProtocol(systems={"feast": "a glutton eats"}, build=system_of_glutton_protocol)
+
+
+class One(TimerFired, frozen=True):
+    pass
+
+
+class Two(TimerFired, frozen=True):
+    pass
+
+
+class End(Call, frozen=True):
+    pass
+
+
+class Stamp(Call, frozen=True):
+    pass
+
+
+class Phase(Status):
+    ON = "on"
+    OVER = "over"
+
+
+ON, OVER = Phase
+
+
+class TwoRecord(msgspec.Struct, frozen=True):
+    status: Phase = ON
+    fired: str = ""
+    id: str = ""
+
+
+class StampRecord(msgspec.Struct, frozen=True):
+    status: Phase = ON
+    at: int = 0
+
+
+def note_one(record, event, now_ns):
+    return replace(record, fired=record.fired + "1"), ()
+
+
+def note_two(record, event, now_ns):
+    one = SetTimer("one", now_ns + 1) if record.fired.startswith("again") else CancelTimer("one")
+    return replace(record, fired=record.fired + "2"), (one, SetTimer("two", now_ns + 2))
+
+
+def stamp(record, event, now_ns):
+    return replace(record, at=now_ns), ()
+
+
+TWO_TIMERS = Fsm(
+    "two",
+    record=TwoRecord,
+    states=Phase,
+    initial=ON,
+    rows=(
+        Row(One, ON, STAY, note_one, None, "T-01"),
+        Row(Two, ON, STAY, note_two, None, "T-02"),
+        Row(End, ON, OVER, None, None, "T-03"),
+    ),
+    final=(OVER,),
+    timers=(
+        Timer("one", One, (ON,), lambda record: 1, once=True),
+        Timer("two", Two, (ON,), lambda record: 2, once=True),
+    ),
+)
+
+STAMPER = Fsm(
+    "stamper",
+    record=StampRecord,
+    states=Phase,
+    initial=ON,
+    rows=(Row(Stamp, ON, STAY, stamp, None, "T-10"), Row(End, ON, OVER, None, None, "T-11")),
+    final=(OVER,),
+)
+
+
+class ShellStatus(Status):
+    OPEN = "open"
+
+
+class ShellRecord(msgspec.Struct, frozen=True):
+    id: str
+    status: ShellStatus = ShellStatus.OPEN
+
+
+def make_shell(record):
+    """A machine that drops all that arrives."""
+    rows = (Ignore((Arrived,), ShellStatus.OPEN, "T-1"),)
+    return Machine("shell", record=record, states=ShellStatus, initial=ShellStatus.OPEN, rows=rows)
+
+
+SHELL = make_shell(ShellRecord)
+
+
+def with_id(record: Any, party: str) -> Any:
+    """The record, and the id of who has it."""
+    kind = type(record)
+    if "id" in kind.__struct_fields__:
+        return replace(record, id=party)
+    named = msgspec.defstruct(kind.__name__, [("id", str, "")], bases=(kind,), frozen=True)
+    values = {field: getattr(record, field) for field in kind.__struct_fields__}
+    return named(id=party, **values)
+
+
+def wrap(fsm: Machine) -> Process:
+    """A process that hands all that arrives to its one party; `first` in its record is what that begins with."""
+    first = ("first", fsm.record_type)
+    record = msgspec.defstruct("WrapRecord", [first], bases=(ShellRecord,), frozen=True, kw_only=True)
+    messages = tuple(one for one in fsm.alphabet if issubclass(one, Message))
+    routes = (EventRoute(messages, (OUTSIDE,), "one", "T-1"),) if messages else ()
+    kinds = (PartyKind("one", fsm, most=1, number=1),)
+    return Process("shell", make_shell(record), kinds=kinds, routes=routes,
+                   begin=lambda record: (Begin(f"{record.id}/1", "one", record.first),))  # fmt: skip
+
+
+def make_single(name, fsm, record, *, calls=None, timing=None, bound=None, disk=None, **options):
+    """What `FsmActor(name, fsm, record, ...)` is, as a process."""
+    process = wrap(fsm)
+    return ProcessActor(
+        name,
+        process,
+        lambda life: process.fsm.record_type(life, first=with_id(record, f"{life}/1")),
+        inputs_of={} if calls is None else {"one": calls},
+        timings={} if timing is None else {"one": timing},
+        bound=None if bound is None else lambda parts: bound(party_of(parts)),
+        disk=None if disk is None else lambda crashed, fresh: fresh,
+        **options,
+    )
+
+
+def party_of(parts):
+    """The record of its party."""
+    return parts.of_kind("one").record

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from lock_by_hand import lock_by_hand
 from lock_toy import (
     HELD,
     HOLDER,
@@ -18,12 +17,13 @@ from lock_toy import (
     Want,
     Written,
     Wrote,
+    lock_by_hand,
     lock_system,
     wrote_system,
 )
 from msgspec.structs import replace
-from small_machines import OVER, STAMPER, TWO_TIMERS, End, Stamp, StampRecord, Two, TwoRecord
-from toy_system import toy
+from symmetric_system import toy
+from tank_protocol import OVER, STAMPER, TWO_TIMERS, End, Stamp, StampRecord, Two, TwoRecord
 
 from statemachines.kernel import ConfigurationError, Fsm, GaplessError, Ignore, Timer
 from statemachines_spec import (
@@ -45,9 +45,9 @@ from statemachines_spec import (
 from statemachines_spec.coverage import machines_in
 from statemachines_spec.explorer import counterexample
 from statemachines_spec.explorer.actor import Envelope, Hear, Restart, Wake
-from statemachines_spec.explorer.direct import search
+from statemachines_spec.explorer.explore import follow
 from statemachines_spec.explorer.fsm_actor import DOWN, ENDED, HEARING, PAUSED, RUNNING, Pass
-from statemachines_spec.explorer.path import follow
+from statemachines_spec.explorer.service_actor import search
 from statemachines_spec.protocol import system_at
 
 PLAIN = {"engine": "plain", "hashing": False}

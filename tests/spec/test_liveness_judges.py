@@ -1,5 +1,10 @@
 """Three judges of liveness agree on small systems that Hypothesis makes up: the compiled search, the plain one, and a
-third that shares no code with them: worlds of plain tuples, and parts by networkx."""
+third that shares no code with them: worlds of plain tuples, and parts by networkx.
+
+Events with a budget that are no fault once nobody speaks for whom they are about, such as the expiry of the dead.
+
+Obligations under weak fairness: what must be met at last, and what is never met.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +15,17 @@ import networkx as nx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lock_toy import WAITING, lock_system
+from symmetric_system import Count, Hush, Listener, Note, Talker, toy
 
-from statemachines.kernel import Event, Message, TimerFired
+from statemachines.kernel import ConfigurationError, Event, Message, TimerFired
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction
-from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.explore import COMPLETE, FULL, explore
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Eventually, View
+from statemachines_spec.explorer.purity import Entries
 from statemachines_spec.explorer.system import Budget, Due, System
-from statemachines_spec.liveness.faultless_moves import ANSWERS_MAX
+from statemachines_spec.liveness.faultless_moves import ANSWERS_MAX, Tail
 from statemachines_spec.liveness.judge import graph_of, live
 
 NAMES = ("left", "right")
@@ -325,3 +332,184 @@ def test_systems_that_are_made_up_are_no_empty_ones(engine):
 
     look()
     assert found >= {(True, True, True), (True, False, True), (True, False, False)}
+
+
+GAVE_UP = 99
+
+
+class GiveUp(TimerFired, frozen=True):
+    """The listener gives the talker up."""
+
+
+class Brief(Talker):
+    """A talker that has nothing more to say after `last`."""
+
+    def inputs(self, local):
+        return (Hush(),) if local.n == self.last else super().inputs(local)
+
+
+class Patient(Listener):
+    """A listener with a timer that is set until it fires."""
+
+    def inputs(self, local):
+        return () if local.n == GAVE_UP else (GiveUp("talker"),)
+
+    def react(self, local, envelope, watch=None):
+        if local.n == GAVE_UP:
+            return Reaction(local)
+        if isinstance(envelope.event, GiveUp):
+            return Reaction(Count(GAVE_UP, 0))
+        return super().react(local, envelope)
+
+
+def is_talking(actor, local):
+    return ("talker",) if actor == "talker" and local.n >= 0 else ()
+
+
+DUE = Due(lambda actor, local, event: event.key, is_talking)
+CARRIED = Due(DUE.about, DUE.kept, lambda envelope: ("talker",) if isinstance(envelope.event, Note) else ())
+
+
+def patience(due, *, limit=1, hushes=1):
+    budgets = (
+        Budget("hush", hushes, lambda actor, event: isinstance(event, Hush)),
+        Budget("give up", limit, lambda actor, event: isinstance(event, GiveUp), due),
+    )
+    return System("toy", "", (Brief(1), Patient()), Network(1), (), budgets)
+
+
+HUSHED = View("talker", 2, lambda local: int(local.n < 0))
+WAITS = View("listener", 2, lambda local: int(local.n != GAVE_UP))
+LEFT = Eventually("left", "a talker that is gone is given up", (HUSHED, WAITS), lambda hushed, waits: hushed and waits)
+BORED = Eventually("bored", "whoever talks is given up", (WAITS,), bool)
+
+
+def test_of_a_timer_with_a_budget_nothing_is_known():
+    (result,) = live(patience(None), [LEFT])
+    assert (result.is_held, result.bounded > 0) == (True, True)
+
+
+@pytest.mark.parametrize("limit", [0, 1], ids=["limit 0", "limit 1"])
+@pytest.mark.parametrize("due", [DUE, CARRIED], ids=["kept", "carried"])
+def test_once_it_is_due_it_happens_whatever_is_left_of_the_budget(due, limit):
+    (result,) = live(patience(due, limit=limit), [LEFT])
+    assert result.open_states > 0
+    assert (result.is_held, result.bounded) == (True, 0)
+
+
+def test_as_long_as_it_is_not_due_it_is_a_fault():
+    (result,) = live(patience(DUE), [BORED])
+    assert not result.is_held
+    assert {type(leg.envelope.event) for leg in result.then.legs + result.round.legs} <= {Note}
+
+
+def test_what_never_happens_in_a_system_never_does_unless_it_is_due():
+    (result,) = live(patience(None, limit=0), [LEFT])
+    assert (result.is_held, result.bounded) == (False, 0)
+
+
+def test_the_way_may_lead_over_what_is_due():
+    """The talker is given up, and then nothing more comes."""
+    silent = Eventually("silent", "", (View("talker", 2, lambda local: int(local.n < 0)),), bool)
+    (result,) = live(patience(DUE, limit=0), [silent])
+    events = [type(leg.envelope.event) for leg in result.then.legs]
+    assert not result.is_held
+    assert events[-1] is GiveUp
+    assert result.then.last["listener"].n == GAVE_UP
+
+
+def test_a_message_on_its_way_speaks_for_its_sender():
+    entries = Entries(patience(CARRIED))
+    tail = Tail(entries)
+    note = entries.envelope(Envelope("talker", "listener", Note(10)))
+    hushed = entries.local(0, Count(-1))
+    quiet = tail.calm((hushed, entries.start[1], 0, 0, 0))
+    assert [type(entries.envelopes[move.action.event].event) for move in tail.of(quiet)] == [GiveUp]
+    spoken = tail.calm((hushed, entries.start[1], 0, 0, note))
+    assert [type(entries.envelopes[move.action.event].event) for move in tail.of(spoken)] == [Note]
+
+
+def test_too_many_subjects_are_refused():
+    system = patience(Due(DUE.about, lambda actor, local: range(100)))
+    with pytest.raises(ConfigurationError, match="coarser"):
+        live(system, [LEFT])
+
+
+def silent_until(number):
+    """Open until the listener took `number`."""
+    return Eventually("taken", "", (View("listener", 100, lambda local: local.n),), lambda n: n != number)
+
+
+def test_an_obligation_that_everything_leads_to_is_met():
+    (result,) = live(toy({"in_flight": 1, "lossy": False, "duplicating": False}, last=1), [silent_until(10)])
+    assert result.is_held
+    assert result.open_states == 2
+
+
+def test_a_message_that_was_lost_and_is_never_sent_again():
+    (result,) = live(toy({"in_flight": 1, "duplicating": False}, last=1), [silent_until(10)])
+    # At the bound the talker may say no more: nothing is claimed of a talker that might say more beyond it.
+    assert result.is_held
+    assert result.bounded == 1
+
+
+def test_standing_still_for_ever_is_found():
+    system = toy({"in_flight": 1, "duplicating": False}, last=1, hushes=1)
+    (result,) = live(system, [silent_until(10)])
+    assert not result.is_held
+    assert result.way.last["talker"].n == -1
+    assert result.then.legs == result.round.legs == ()
+    longer = msgspec.structs.replace(result, then=result.way)
+    assert (result.run.broken, result.run.legs) == (result.name, result.way.legs)
+    assert longer.run.legs == 2 * result.way.legs
+    assert msgspec.structs.replace(result, way=None, then=None).run is None
+
+
+def test_going_round_for_ever_is_found():
+    """The talker talks on; the listener takes 10 to 30 again and again and never 99."""
+    from symmetric_system import Talker
+
+    from statemachines_spec.explorer.actor import Reaction
+
+    class Chattering(Talker):
+        def react(self, local, envelope, watch=None):
+            reaction = super().react(local, envelope, watch)
+            if reaction is None or reaction.local.n < self.last:
+                return reaction
+            return Reaction(self.initial(), reaction.sends)
+
+    one = toy({"in_flight": 2}, last=2)
+    one = msgspec.structs.replace(one, actors=(Chattering(2), one.actors[1]))
+    (result,) = live(one, [silent_until(99)])
+    assert not result.is_held
+    assert len(result.round.legs) >= 4  # two words, and both are taken: nothing that stays possible is left out
+    taken = {leg.envelope.event for leg in result.round.legs}
+    assert {getattr(event, "n", 0) for event in taken} >= {10, 20}
+
+
+@pytest.mark.parametrize("engine", ["auto", "plain", "compiled"])
+def test_a_system_that_is_too_large_is_refused(engine):
+    with pytest.raises(ConfigurationError, match="smaller size"):
+        live(toy({"in_flight": 4}, last=20), [silent_until(10)], states_max=100, engine=engine)
+
+
+def test_an_unknown_engine_is_refused():
+    with pytest.raises(ConfigurationError, match="auto, compiled, plain"):
+        live(toy({}), [], engine="fast")
+
+
+def waiting_ends(system):
+    """Whoever waits for the lock waits no longer, sooner or later."""
+    holder = next(actor for actor in system.actors if actor.name == "holder-1")
+    return Eventually("waits", "who waits gets the lock, or gives up", (holder.is_in(WAITING),), lambda on: on)
+
+
+def test_a_declared_machine_meets_its_obligations_and_not_without_the_timer_that_it_rests_on():
+    system = lock_system(asks=1)
+    assert live(system, [waiting_ends(system)])[0].is_held
+    silent = lock_system(asks=1)
+    for actor in silent.actors:
+        actor.silent = frozenset({"lease"})
+    (result,) = live(silent, [waiting_ends(silent)])
+    assert not result.is_held
+    assert result.then is not None

@@ -14,7 +14,7 @@ from statemachines import catalogue, registry
 from statemachines.cli import run
 from statemachines.kernel import ConfigurationError, GaplessError
 from statemachines.testing import mutant_queue
-from statemachines_spec.explorer.entries import Entries
+from statemachines_spec.explorer.purity import Entries
 from statemachines_spec.mutants import apart, campaign
 from statemachines_spec.mutants.account import account_of, page, text
 from statemachines_spec.mutants.campaign import (

@@ -1,4 +1,15 @@
-"""Replays: a counterexample of the explorer leads real hosts to the same violation."""
+"""Replays: a counterexample of the explorer leads real hosts to the same violation.
+
+Planted bugs: simulation and Hypothesis find them where the tables of `planted_bugs.md` say.
+
+After a change of a machine, a scenario or a system: `python tools/planted.py --protocol P --write`, as the pages say.
+Exploration's column is repeated in `tests/spec/test_replays.py`.
+
+Planted bugs of all protocols: exploration finds each in the system, and after the states, that the table says.
+
+After a change of a machine or a system: `python tools/planted.py --protocol P --method exploration --write`, as the
+pages say.  Those of shared subscriptions, whose runs are replayed, too: `tests/shared_subscriptions/testing/`.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +22,17 @@ import pytest
 from counterexamples import PLANTED, of_bug, random_walk, stale_grant
 from long_cases import mark_long
 from msgspec.structs import replace
+from planted_cells import PAGES, STATES_MAX, read_found, read_rows
 
 from statemachines import cli
+from statemachines.testing.bug_search import driven_run, simulation_run
+from statemachines_sim.scenario import find_scenario
 from statemachines_sim.shared_subscriptions.asyncio_stage import run_live, simulate
-from statemachines_spec.explorer.entries import Entries
+from statemachines_sim.world import World
+from statemachines_spec.bug import plant_bug
+from statemachines_spec.directed_system import explore_directed
+from statemachines_spec.explorer.purity import Entries
+from statemachines_spec.protocol import all_parts, of_protocol
 from statemachines_spec.script import script as scripts
 from statemachines_spec.script.path_to_script import Unscriptable, script_of
 from statemachines_spec.shared_subscriptions.systems import SYSTEMS, system
@@ -334,3 +352,115 @@ def test_a_schedule_that_stops_early_decides_nothing(gapless, tmp_path):
     code, out, _ = gapless("replay", tmp_path / "early.json")
     assert code == 3
     assert "followed 2 of 23 steps; step 1 (fire" in out
+
+
+LEAST = {
+    ("missed_samples", "simulation"): 60,
+    ("missed_samples", "hypothesis"): 40,
+    ("persistent_sessions", "hypothesis"): 38,
+}
+"""How many bugs of a protocol the first runs of a method find; to repeat the rest as well would take long."""
+RUN = {"simulation": simulation_run, "hypothesis": driven_run}
+AT_ONCE = {
+    (protocol, method): {
+        bug: said for bug, said in read_found(protocol)[method].items() if said["where"].endswith(", seed 0")
+    }
+    for protocol, method in LEAST
+}
+
+
+def is_explored(protocol, bug):
+    """Whether `make test` finds the bug by exploration."""
+    said = read_found(protocol)["exploration"].get(bug)
+    return said is not None and int(said["states"]) <= STATES_MAX
+
+
+@pytest.mark.parametrize(("protocol", "method"), LEAST)
+def test_so_many_are_found_by_it(protocol, method):
+    assert None not in read_found(protocol)[method].values()
+    assert len(AT_ONCE[protocol, method]) >= LEAST[protocol, method]
+
+
+EVERY = 12
+CELLS = [
+    pytest.param(*of, bug, marks=[pytest.mark.long] * (number % EVERY != 0 and is_explored(of[0], bug)))
+    for of, found in AT_ONCE.items()
+    for number, bug in enumerate(found)
+]
+"""`make test` repeats every twelfth, and those that exploration does not find there; `make soak` repeats the rest."""
+
+
+@pytest.mark.parametrize(("protocol", "method", "bug"), CELLS)
+def test_a_planted_bug_is_found_where_the_table_says(protocol, method, bug):
+    said = AT_ONCE[protocol, method][bug]
+    with plant_bug(f"{protocol}/{bug}"):
+        assert RUN[method](protocol, said["where"]).what == said["what"]
+
+
+@pytest.mark.parametrize("every", [12, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("protocol", "method"), LEAST)
+def test_nothing_breaks_there_where_nothing_is_planted(protocol, method, every):
+    places = sorted({said["where"] for said in AT_ONCE[protocol, method].values()})
+    assert len(places) > 5
+    assert [(one, RUN[method](protocol, one).what) for one in places[::every]] == [(one, "") for one in places[::every]]
+
+
+@pytest.mark.parametrize(
+    ("bug", "scenario"),
+    [
+        ("all-but-the-newest", "answers_for_the_dead"),
+        ("history-of-one", "late_with_history"),
+        ("newest-is-oldest", "short_history_only"),
+    ],
+)
+def test_NOGAP_what_a_cache_has_and_nobody_gets_is_seen_by_who_looks_into_the_cache_alone(bug, scenario):
+    made = find_scenario(f"missed_samples/{scenario}")
+    with plant_bug(f"missed_samples/{bug}"):
+        assert World(made, 0, trace=False).run().monitor == "NOGAP"
+        blind = World(replace(made, out_of_scope=("NOGAP",)), 0, trace=False)
+        outcome = blind.run()
+    assert (outcome.monitor, blind.watch.judge.noted.keys()) == ("", {"NOGAP"})
+
+
+PROTOCOLS = ("cursor_recovery", "missed_samples", "mqtt_connections", "persistent_sessions", "sequence_windows")
+NOT_EXPLORED = {
+    "missed_samples": {"dead-are-not-asked"},
+    "persistent_sessions": {"leap-is-believed", "lead-is-forgotten"},
+}
+"""The page of the protocol says why."""
+FOUND = {
+    f"{protocol}/{bug}": said for protocol in PROTOCOLS for bug, said in read_found(protocol)["exploration"].items()
+}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_bug_is_in_the_table_and_found(protocol):
+    rows = read_rows(PAGES / protocol / "planted_bugs.md")
+    assert list(rows) == [bug.name for bug in of_protocol(protocol).bugs]
+    found = read_found(protocol)["exploration"]
+    assert None not in found.values()
+    assert set(rows) - set(found) == NOT_EXPLORED.get(protocol, set())
+
+
+@pytest.mark.parametrize("bug", mark_long(FOUND, *(bug for bug in FOUND if int(FOUND[bug]["states"]) > STATES_MAX)))
+def test_planted_bugs_a_planted_bug_is_found_where_the_table_says(bug):
+    """Found anew in the one system that found it first (`tools/planted.py` goes through all)."""
+    said, protocol = FOUND[bug], bug.partition("/")[0]
+    directed = next(one for one in of_protocol(protocol).list_directed() if one.name == said["where"])
+    with plant_bug(bug):
+        found = explore_directed(directed, twice=protocol == "missed_samples")  # some raise in the second step alone
+    assert (found.what, found.steps, found.states) == (said["what"], int(said["steps"]), int(said["states"]))
+
+
+@pytest.mark.parametrize("bug", sorted(NOT_EXPLORED["persistent_sessions"]))
+def test_a_planted_bug_of_a_clock_is_found_by_the_simulation_that_the_table_names(bug):
+    said = read_found("persistent_sessions")["simulation"][bug]
+    assert simulation_run("persistent_sessions", said["where"]).what == ""
+    with plant_bug(bug):
+        assert simulation_run("persistent_sessions", said["where"]).what == said["what"]
+
+
+def test_no_two_planted_bugs_have_one_name():
+    """Of all protocols of ours: a table, a report and `tools/planted.py` name them by it alone."""
+    names = [bug.name for part in all_parts().values() for bug in part.bugs]
+    assert len(names) == len(set(names)) > 100

@@ -1,4 +1,9 @@
-"""Of states that differ only in who is who one is explored: the orbits of the full search, with the same verdicts."""
+"""Of states that differ only in who is who one is explored: the orbits of the full search, with the same verdicts.
+
+Canonical names: states that differ only in names are one, and nothing that can be seen is lost.
+
+Packing of states: Hypothesis over widths and values.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +12,23 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from projected_states import projected
 from symmetric_system import KINDS, NUMBERS, PeerLocal, Rule, Sending, Step, peers
 
-from statemachines.kernel import ConfigurationError, Map
-from statemachines_spec.explorer.actor import Envelope
-from statemachines_spec.explorer.direct import search
-from statemachines_spec.explorer.entries import Entries
-from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore
+from statemachines.kernel import ConfigurationError, Event, Fifo, Map, Message
+from statemachines_spec.explorer.actor import Actor, Envelope, Reaction
+from statemachines_spec.explorer.entry_tables import Nondeterministic
+from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore, follow
+from statemachines_spec.explorer.layout import StateLayout
 from statemachines_spec.explorer.moves import Moves
+from statemachines_spec.explorer.naming import by_first_use, rebase_queue
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.order import Order
-from statemachines_spec.explorer.path import follow
 from statemachines_spec.explorer.property import Always, Stepwise, View
+from statemachines_spec.explorer.purity import Entries
+from statemachines_spec.explorer.service_actor import search
 from statemachines_spec.explorer.symmetry import Asymmetric, Symmetry, one_after_another, rename_value, renamings
+from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.walker_plain import PlainWalker
 
 STATES_MAX = 3_000
@@ -313,3 +322,158 @@ def test_renamings_are_all_permutations_and_closed():
     assert len({tuple(one.names.items()) for one in them}) == 6
     assert after[0] == tuple(range(6)) == tuple(row[0] for row in after)
     assert all(sorted(row) == list(range(6)) for row in after)
+
+
+PLAIN = {"engine": "plain"}
+
+
+class Take(Event, frozen=True):
+    pass
+
+
+class Give(Event, frozen=True):
+    pass
+
+
+class Given(Message, frozen=True):
+    waiting: int
+
+
+class Queue(msgspec.Struct, frozen=True):
+    """Tickets that wait, in their order; `last`: the number that was given out last."""
+
+    tickets: tuple[int, ...] = ()
+    last: int = 0
+
+
+class Counter(Actor):
+    """Gives out tickets with running numbers: without canonical names, up to `last_max`."""
+
+    def __init__(self, last_max=50):
+        super().__init__("counter")
+        self.last_max = last_max
+
+    def initial(self):
+        return Queue()
+
+    def inputs(self, local):
+        return (Take(), Give())
+
+    def react(self, local, envelope, watch=None):
+        if isinstance(envelope.event, Take):
+            return Reaction(Queue((*local.tickets, local.last + 1), local.last + 1)) if len(local.tickets) < 3 else None
+        if isinstance(envelope.event, Give) and local.tickets:
+            given = Envelope("counter", "sink", Given(len(local.tickets) - 1))
+            return Reaction(Queue(local.tickets[1:], local.last), (given,))
+        return None
+
+    def within(self, local):
+        return local.last <= self.last_max
+
+
+class ByFirstUse(Counter):
+    def canonical(self, local):
+        numbers = by_first_use(local.tickets)
+        return Queue(tuple(numbers.values()), len(numbers))
+
+
+class Downwards(Counter):
+    """Not canonical: what it gives depends on what was there."""
+
+    def canonical(self, local):
+        return Queue(local.tickets, (local.last + 1) % 3)
+
+
+class Sink(Counter):
+    def __init__(self):
+        super().__init__()
+        self.name = "sink"
+
+    def inputs(self, local):
+        return ()
+
+    def react(self, local, envelope, watch=None):
+        return Reaction(Queue((), envelope.event.waiting))
+
+
+def of(counter):
+    return System("tickets", "", (counter, Sink()), Network(1, duplicating=False))
+
+
+NAMES = {Counter: ByFirstUse.canonical}
+
+
+def test_what_grows_only_in_names_becomes_finite_and_small():
+    named, counted = explore(of(ByFirstUse()), **PLAIN), explore(of(Counter()), **PLAIN)
+    assert named.cuts == 0
+    assert counted.cuts > 0
+    assert named.states < 100 < counted.states
+
+
+def test_the_plainest_search_uses_the_same_names():
+    one = of(ByFirstUse())
+    result, plainest = explore(one, **PLAIN), search(one, 10**4)
+    assert (plainest.states, plainest.transitions) == (result.states, result.transitions)
+
+
+def test_nothing_is_lost_and_nothing_is_added():
+    named, counted = (projected(Entries(of(one)), NAMES)[1] for one in (ByFirstUse(), Counter()))
+    assert named == counted
+
+
+def test_names_that_change_when_given_twice_are_refused():
+    with pytest.raises(Nondeterministic, match="given once more"):
+        explore(of(Downwards()), **PLAIN)
+
+
+def test_a_queue_is_numbered_from_its_head():
+    queue = Fifo().push("a").push("b").push("c")
+    _, later = queue.pop()
+    assert (later.head, rebase_queue(later)) == (1, Fifo().push("b").push("c"))
+    assert rebase_queue(queue) is queue
+
+
+def test_numbers_go_by_first_use():
+    assert by_first_use((7, 3, 7, 9)) == {7: 1, 3: 2, 9: 3}
+    assert by_first_use("", first=0) == {}
+
+
+WIDTHS = st.lists(st.integers(1, 24), min_size=1, max_size=8).filter(lambda widths: sum(widths) <= 100)
+
+
+@given(WIDTHS, st.data())
+def test_what_is_packed_is_unpacked(widths, data):
+    layout = StateLayout(widths)
+    state = tuple(data.draw(st.integers(0, (1 << bits) - 1)) for bits in widths)
+    words = layout.pack(state)
+    assert len(words) == layout.words <= 2
+    assert all(0 <= word < 1 << 64 for word in words)
+    assert layout.unpack(words) == state
+
+
+def test_one_word_where_it_fits():
+    assert StateLayout([32, 32]).words == 1
+    assert StateLayout([32, 32, 1]).words == 2
+
+
+def test_fields_only_grow():
+    layout = StateLayout([4, 4])
+    assert layout.widen([15, 3]) is layout
+    assert layout.widen([16, 3]).bits == (6, 4)
+
+
+def test_what_grows_gets_a_bit_to_spare_only_within_one_word():
+    assert StateLayout([32, 31]).widen([1 << 32, 1]).bits == (33, 31)
+    assert StateLayout([32, 31]).widen([1 << 32, 1]).words == 1
+    assert StateLayout([32, 30]).widen([1 << 32, 1]).bits == (34, 30)
+    assert StateLayout([32, 32]).widen([1 << 32, (1 << 32) - 1]).bits == (33, 32)
+
+
+def test_bits_to_spare_are_given_back_before_a_second_word_is_taken():
+    assert StateLayout([32, 32]).widen([1 << 32, 1 << 30]).bits == (33, 31)
+    assert StateLayout([32, 32]).widen([1 << 32, 1 << 30]).words == 1
+
+
+def test_beyond_two_words_is_refused():
+    with pytest.raises(ConfigurationError, match="two words"):
+        StateLayout([60, 60, 60])

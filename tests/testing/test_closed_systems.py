@@ -12,12 +12,11 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from statemachines.kernel import ConfigurationError
 from statemachines.testing.system_test import CLOSED, EntryCount, PropertyBroken, SystemTest, format_entries
-from statemachines_spec.explorer.explore import explore
-from statemachines_spec.explorer.path import follow
+from statemachines_spec.explorer.explore import explore, follow
 from statemachines_spec.explorer.property import NO_ERROR
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "spec"))
-from toy_system import backwards, never_takes, toy
+from symmetric_system import backwards, never_takes, toy
 
 sys.path.pop(0)
 

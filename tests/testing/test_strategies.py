@@ -1,26 +1,43 @@
-"""Strategies by type: valid by construction, aimed, hostile; known to Hypothesis, which loads no protocol."""
+"""Strategies by type: valid by construction, aimed, hostile; known to Hypothesis, which loads no protocol.
+
+Every catalogued machine under any events: see `statemachines.testing.machine` for what is compared and checked.
+
+The process harness: processes of any program start, are waited for, killed, stopped, and none outlives it.
+
+Fuzzed frames: nothing but FrameErrors comes of them, whichever protocol's roles read them.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
 import subprocess
 import sys
 from importlib import import_module
+from itertools import count
 from pkgutil import iter_modules
 from typing import Annotated, Literal
 
 import msgspec
 import pytest
-from hypothesis import find, given, settings
+from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
+from hypothesis.stateful import run_state_machine_as_test
+from msgspec.structs import replace
 
-from statemachines import registry
+from statemachines import catalogue, kernel, registry
 from statemachines.catalogue import machine, names
 from statemachines.kernel import ConfigurationError, Fifo, Map, Message, Node, TimerFired
 from statemachines.kernel.pmap import dec_hook, enc_hook
-from statemachines.testing.protocol import Values
+from statemachines.testing import frames, process_harness
+from statemachines.testing.frames import KINDS, EscapedError, fuzz, make_inputs, sides_of
+from statemachines.testing.machine import MachineTest
+from statemachines.testing.process_harness import HarnessError, ProcessHarness, free_port
+from statemachines.testing.protocol import Reader, Values, environment_of, part_of
 from statemachines.testing.strategies import BASES, events, of, register, starting
 from statemachines.testing.struct_values import Pool
+from statemachines.wire import PacketCodec
 
 FEW = settings(max_examples=4)
 
@@ -241,3 +258,268 @@ def test_any_record_can_be_kept_and_restored(name):
         assert Node.restore(fsm, node.snapshot()).record == record
 
     check()
+
+
+BOUNDS = settings(max_examples=60, stateful_step_count=30, suppress_health_check=list(HealthCheck))
+
+
+def run(kind, examples=40):
+    run_state_machine_as_test(kind, settings=settings(BOUNDS, max_examples=examples))
+
+
+@pytest.mark.parametrize("examples", [8, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", catalogue.names())
+def test_every_machine_keeps_its_promises_and_asks_for_what_is_there(name, examples):
+    """Else its tests would wait for answers that nobody gives, and say nothing about what follows."""
+    fsm = catalogue.machine(name)
+    kind = MachineTest.of(fsm)
+    asked = set()
+    kind.watch = [
+        lambda node, event, step: asked.update(one.service for one in step.effects if isinstance(one, kernel.Ask))
+    ]
+    run(kind, examples)
+    assert asked <= set(environment_of(fsm).services)
+
+
+# -- what such a test finds -----------------------------------------------------------------------------------------
+
+
+class Lamp(kernel.Status):
+    OFF = "off"
+    ON = "on"
+    BROKEN = "broken"
+
+
+class Press(kernel.Call, frozen=True):
+    force: int
+
+
+class Dim(kernel.TimerFired, frozen=True):
+    pass
+
+
+class LampRecord(msgspec.Struct, frozen=True):
+    name: str
+    status: Lamp = Lamp.OFF
+    presses: int = 0
+    seen: kernel.Map[str, int] = kernel.Map()
+
+
+def press(record, event, now_ns):
+    return replace(record, presses=record.presses + 1), (kernel.SetTimer("dim", now_ns + 5 * event.force),)
+
+
+def lamp(do=press, few=lambda record: True):
+    """A lamp whose switch does `do`, and that promises `few`."""
+    rows = (
+        kernel.Row(Press, Lamp.OFF, Lamp.ON, do, None, "T-1"),
+        kernel.Row(Press, Lamp.ON, kernel.STAY, do, lambda record, event: event.force < 3, "T-1"),
+        kernel.Row(Press, Lamp.ON, Lamp.BROKEN, None, None, "T-1"),
+        kernel.Row(Dim, Lamp.ON, Lamp.OFF, None, None, "T-1"),
+        kernel.Ignore((Dim,), Lamp.OFF, "T-1"),
+    )
+    return kernel.Fsm(
+        "lamp",
+        record=LampRecord,
+        states=Lamp,
+        initial=Lamp.OFF,
+        final=(Lamp.BROKEN,),
+        rows=rows,
+        timers=(kernel.Timer("dim", Dim, (Lamp.ON,), lambda record: 5),),
+        invariants=(kernel.Invariant("few", "T-1", few),),
+    )
+
+
+def looks_at_the_clock(record, event, now_ns):
+    return press(record, event, now_ns) if now_ns < 10**15 else (record, ())
+
+
+def throws_a_coin(record, event, now_ns, coin=count()):  # noqa: B008 (one coin for all steps is the mistake)
+    return replace(record, presses=next(coin)), ()
+
+
+def forgets_what_it_cannot_write_down(record, event, now_ns):
+    return replace(record, presses=str(record.presses)), ()
+
+
+@pytest.mark.parametrize(
+    ("broken", "error"),
+    [
+        (lamp(looks_at_the_clock), AssertionError),
+        (lamp(throws_a_coin), AssertionError),
+        (lamp(forgets_what_it_cannot_write_down), (AssertionError, msgspec.ValidationError)),
+        (lamp(few=lambda record: record.presses < 3), kernel.InvariantViolated),
+    ],
+)
+def test_a_machine_that_breaks_a_promise_is_found(broken, error):
+    with pytest.raises(error):
+        run_state_machine_as_test(MachineTest.of(broken), settings=settings(BOUNDS, phases=[Phase.generate]))
+
+
+# -- the order of maps ----------------------------------------------------------------------------------------------
+
+DIGEST = """
+import hashlib
+import msgspec
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+from statemachines import catalogue
+from statemachines.kernel.pmap import enc_hook
+from statemachines.testing.machine import MachineTest
+def written(row, event, effects):
+    names = [type(one).__name__ for one in (event, *effects)]
+    return msgspec.json.encode((row, names, event, effects), enc_hook=enc_hook)  # repr shows maps in no order
+digest = hashlib.sha256()
+for name in {names!r}:
+    kind = MachineTest.of(catalogue.machine(name))
+    kind.watch = [lambda node, event, step: digest.update(written(step.row, event, step.effects))]
+    run_state_machine_as_test(kind, settings=settings(
+        max_examples={examples}, stateful_step_count=30, derandomize=True, database=None, deadline=None,
+        suppress_health_check=list(HealthCheck),
+    ))
+print(digest.hexdigest())
+"""
+
+
+@pytest.mark.parametrize("examples", [1, pytest.param(5, marks=pytest.mark.long)])
+def test_no_step_depends_on_the_order_of_a_map(examples):
+    """The same examples under two hash seeds take the same rows with the same effects."""
+    digests = set()
+    for hash_seed in ("1", "4242"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        program = DIGEST.format(names=catalogue.names(), examples=examples)
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+        )
+        digests.add(done.stdout)
+    assert len(digests) == 1
+    assert digests != {hashlib.sha256().hexdigest() + "\n"}
+
+
+PROGRAM = """
+import pathlib, signal, sys
+role, *more = sys.argv[1:]
+name, state = (more[more.index(option) + 1] for option in ("--name", "--state"))
+if "--broken" in more:
+    sys.exit("no such thing as --broken")
+signal.signal(signal.SIGTERM, lambda *_: (print("goodbye", flush=True), sys.exit(0)))
+pathlib.Path(state, f"{name}.life").open("a").write("1")
+print(f"{role}: here at {name}:7", flush=True)
+while "--once" not in more:
+    signal.pause()
+"""
+
+
+@pytest.fixture
+def nodes(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    with ProcessHarness(tmp_path / "nodes", program=(sys.executable, str(program)), common=("--x", "1")) as harness:
+        yield harness
+
+
+def test_a_process_is_waited_for_until_it_has_said_its_line(nodes):
+    node = nodes.start("server", "server-1", says="here at ")
+    assert (node.role, node.name, node.address) == ("server", "server-1", "server-1:7")
+    assert node.read_output() == "server: here at server-1:7\n"
+    with pytest.raises(ConfigurationError, match="a process of this name runs"):
+        nodes.start("server", "server-1")
+
+
+def test_who_ends_by_itself_is_named_with_what_it_said(nodes):
+    bad = nodes.start("server", "server-1", "--broken")
+    assert bad.wait() == 1
+    with pytest.raises(HarnessError, match="server-1 ended with 1; it said: no such thing as --broken"):
+        nodes.until(lambda: False, "nothing")
+    assert len(nodes.close()) == 1
+
+
+def test_what_never_comes_is_named(nodes):
+    nodes.start("server", "server-1", says="here at ")
+    with pytest.raises(HarnessError, match=r"waited 0\.05 s for a miracle; server-1 said: nothing"):
+        nodes.until(lambda: False, "a miracle", patience_s=0.05)
+
+
+def test_who_does_not_stop_is_killed_and_named(nodes, monkeypatch):
+    monkeypatch.setattr(process_harness, "STOP_S", 0.2)
+    node = nodes.start("server", "server-1", says="here at ")
+    monkeypatch.setattr(node, "resume", lambda: None)
+    node.stop()
+    assert nodes.close() == ["server-1 did not stop on SIGTERM"]
+    assert not lives(node.pid)
+
+
+def test_a_port_is_given_to_one_alone_here_and_in_other_processes(monkeypatch):
+    mine = [free_port() for _ in range(5)]
+    assert len(set(mine)) == 5
+    monkeypatch.setattr(process_harness, "PORTS", (mine[0], mine[0] + 1))
+    with pytest.raises(HarnessError, match="100 of them were taken"):
+        free_port()
+    program = (
+        f"from statemachines.testing import process_harness as p; p.PORTS = ({mine[0]}, {mine[0] + 1}); p.free_port()"
+    )
+    other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "100 of them were taken" in other.stderr
+
+
+def lives(pid):
+    """Whether there is such a process (a zombie, too)."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+class Order(Message, frozen=True):
+    dish: str
+    guests: int
+    extras: tuple[str, ...] = ()
+
+
+class Pay(Message, frozen=True):
+    amount: float
+
+
+class Serve(Message, frozen=True):
+    dish: str
+    first: int
+    last: int
+    prices: tuple[int, ...] = ()
+
+
+PUB = {
+    "kitchen": Reader("guest", Order | Pay, "kitchen-1~1"),
+    "guest": Reader("kitchen", Serve, "guest-1~1", dials=True),
+}
+SPOKEN_TO = {"kitchen": Reader("guest", Order | Pay, "kitchen-1~1")}
+PROTOCOLS = [PUB, *(part_of(one).readers for one in registry.protocols() if part_of(one).readers)]
+BY_NAME = pytest.mark.parametrize("readers", PROTOCOLS, ids=lambda readers: " and ".join(readers))
+
+
+def test_a_role_that_alone_reads_is_fuzzed_too():
+    came = fuzz(SPOKEN_TO, 1, 1_000)
+    assert came.refused > 500
+    assert came.taken > 50
+
+
+@pytest.mark.parametrize("kind", ["whole", "wrong role", "oversize", "wrong proof"])
+@BY_NAME
+def test_each_kind_is_what_its_name_says(readers, kind):
+    """All that is whole is taken, nothing of the others is."""
+    sides = sides_of(readers)
+    for one in make_inputs(readers, 5, 40 * len(KINDS)):
+        if one.kind == kind == "whole":
+            assert frames.read(sides[one.reader], one, frames.random.Random(0)) == 1
+        elif one.kind == kind:
+            with pytest.raises(frames.FrameError):
+                frames.read(sides[one.reader], one, frames.random.Random(0))
+
+
+def test_what_escapes_is_shown_with_what_repeats_it(monkeypatch):
+    def broken(codec, body):
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr(PacketCodec, "decode", broken)
+    with pytest.raises(EscapedError, match=r"ZeroDivisionError: planted, by input \d+ of fuzz\(seed=9\), a .* bytes: "):
+        fuzz(PUB, 9, 1_000)

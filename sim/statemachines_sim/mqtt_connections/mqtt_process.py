@@ -70,7 +70,7 @@ from statemachines.persistent_sessions.message import (
     UnsubscribeWanted,
     Welcome,
 )
-from statemachines.persistent_sessions.publication_record import CancelPublish
+from statemachines.persistent_sessions.publication import CancelPublish
 from statemachines_sim.cluster import SimCluster
 from statemachines_sim.mqtt_connections.section import MqttSection
 from statemachines_sim.persistent_sessions.client_process import ClientProcess

@@ -76,10 +76,9 @@ from statemachines_sim.replay_result import ReplayedScript, carry_out
 from statemachines_spec.explorer.actor import Crash, Envelope, Restart
 from statemachines_spec.explorer.fsm_actor import DOWN, RUNNING, FsmActor, FsmLocal
 from statemachines_spec.explorer.system import System
-from statemachines_spec.persistent_sessions.client import CLIENT
+from statemachines_spec.persistent_sessions.client import CLIENT, PUBLISHER, SessionPublisherActor
 from statemachines_spec.persistent_sessions.clients import AttachedActor
 from statemachines_spec.persistent_sessions.database import CarryOut, DatabaseLocal, DatabaseService, Lives, OpenRequest
-from statemachines_spec.persistent_sessions.publisher import PUBLISHER, SessionPublisherActor
 from statemachines_spec.persistent_sessions.takeover_systems import HostedOwner
 from statemachines_spec.script.origin import system_of
 from statemachines_spec.script.script import Script

@@ -25,7 +25,7 @@ from statemachines.drivers.persistent_sessions.store import SessionStore, Stored
 from statemachines.drivers.sql.sqlite import Transaction
 from statemachines.kernel import Answer, GaplessError, Request
 from statemachines.persistent_sessions.request import DATABASE, ReadPending
-from statemachines.persistent_sessions.store_time import StoreTime
+from statemachines.persistent_sessions.session_host_record import StoreTime
 from statemachines_sim.cluster import OF_STORES, Fixture, SimCluster, Tolerance
 from statemachines_sim.devices.remote_store import RemoteStore
 from statemachines_sim.persistent_sessions.section import SessionSection

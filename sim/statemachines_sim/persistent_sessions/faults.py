@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from statemachines.kernel import Message
 from statemachines.persistent_sessions.message import MarkerWanted, Queued
 from statemachines.persistent_sessions.request import EpochRows
-from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover, TakeoverEnded
+from statemachines.persistent_sessions.takeover_record import BeginTakeover, EndTakeover, TakeoverEnded
 from statemachines_sim.cluster import SimCluster
 from statemachines_sim.fault import Fault
 from statemachines_sim.faults.fault_sampler import FaultSampler

@@ -39,15 +39,15 @@ from statemachines.kernel import (
 from statemachines.persistent_sessions.life_record import SessionClosed
 from statemachines.persistent_sessions.message import Publish, Pubrel
 from statemachines.persistent_sessions.request import DATABASE
-from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.session_host_parties import owner_of
+from statemachines.persistent_sessions.session_host_process import SessionHost
 from statemachines.persistent_sessions.session_host_record import (
     LeaveClient,
     LoseClient,
     OwnerOpened,
     TakeAcknowledgements,
 )
-from statemachines.persistent_sessions.takeover_message import ANSWERED
+from statemachines.persistent_sessions.takeover_record import ANSWERED
 from statemachines_sim.cluster import SimCluster
 from statemachines_sim.network import Packet
 from statemachines_sim.node_life import NodeLife

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from statemachines.kernel import Event, Message, Node, Send, Tell
 from statemachines.persistent_sessions.message import Farewell, PublishStored, PublishWanted, Refused
-from statemachines.persistent_sessions.publication import PUBLICATION
-from statemachines.persistent_sessions.publication_record import (
+from statemachines.persistent_sessions.publication import (
+    PUBLICATION,
     HandMessage,
     MessageRefused,
     MessageStored,

@@ -17,7 +17,7 @@ from statemachines_sim.machine_stage import StageJudge
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction
 from statemachines_spec.explorer.fsm_actor import FsmActor
 from statemachines_spec.explorer.system import System
-from statemachines_spec.persistent_sessions.publisher import PublishTo
+from statemachines_spec.persistent_sessions.client import PublishTo
 from statemachines_spec.persistent_sessions.script import FAULTS, HAPPENINGS
 from statemachines_spec.script.script import ScriptStep
 from statemachines_spec.script.stage import CannotFollow

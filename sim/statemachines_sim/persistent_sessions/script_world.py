@@ -12,8 +12,7 @@ from functools import partial
 from typing import Any
 
 from statemachines.kernel import Answer, Event, Message, Request, node_of
-from statemachines_sim.machine_stage import StageJudge
-from statemachines_sim.machine_world import MachineWorld, ScriptMachineProcess
+from statemachines_sim.machine_stage import MachineWorld, ScriptMachineProcess, StageJudge
 from statemachines_sim.persistent_sessions.script_board import SERVE_NS, SERVES, BoardJudge, ScriptBoard
 from statemachines_sim.replay_result import SimulatedReplay, carry_out, parameters_of
 from statemachines_sim.script_world import ScriptProcess

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from statemachines.kernel import ConfigurationError
-from statemachines.persistent_sessions.graces import Graces
+from statemachines.persistent_sessions.collector import Graces
 from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.times import Times
 from statemachines_sim.scenario import Range, Scenario, check_bounds, check_ranges, check_times

@@ -9,7 +9,7 @@ from statemachines.drivers.persistent_sessions.machine_requests import Page, Rea
 from statemachines.drivers.persistent_sessions.route_rows import PutMessage
 from statemachines.drivers.persistent_sessions.sql import UNDELIVERED
 from statemachines.kernel import Answer, BrokenProperty
-from statemachines.persistent_sessions.collector_request import (
+from statemachines.persistent_sessions.collector import (
     ClientForgotten,
     DeletePage,
     ForgetClient,

@@ -39,7 +39,7 @@ from statemachines.persistent_sessions.properties.session_owners import (
 from statemachines.persistent_sessions.request import DATABASE
 from statemachines.persistent_sessions.resume_record import ResumeRecord
 from statemachines.persistent_sessions.session_host_record import OwnerOpened
-from statemachines.persistent_sessions.takeover_message import TakeoverBegun, TakeoverEnded
+from statemachines.persistent_sessions.takeover_record import TakeoverBegun, TakeoverEnded
 from statemachines_sim import cluster
 from statemachines_sim.cluster import Missing, SimCluster
 from statemachines_sim.judge import Judge

@@ -19,8 +19,8 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from statemachines.drivers.environment import NodeEnvironment
 from statemachines.drivers.lives import begin_life
+from statemachines.drivers.node import NodeEnvironment
 from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
 from statemachines.drivers.shared_subscriptions.open_stores import OpenStores
 from statemachines.drivers.shared_subscriptions.shared_session import Deliveries, SharedSubscription
@@ -28,13 +28,13 @@ from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore, 
 from statemachines.kernel import Answer, Event, Message, Node, Outgoing, Request, Step
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.group_store import GroupStore
+from statemachines.shared_subscriptions.handler import Subscription
 from statemachines.shared_subscriptions.leader_record import LEADING
 from statemachines.shared_subscriptions.properties import PROPERTIES
 from statemachines.shared_subscriptions.properties.settled_group import find_leaderless
 from statemachines.shared_subscriptions.registry import Registry
 from statemachines.shared_subscriptions.session import SESSION, Acknowledged, Deliver
 from statemachines.shared_subscriptions.stream_store import Append, Appended, Published, StreamStore
-from statemachines.shared_subscriptions.subscription import Subscription
 from statemachines.trace import event_row
 from statemachines_sim.asyncio_stage import AsyncioNode, AsyncioStage
 from statemachines_sim.held_store import HeldStore

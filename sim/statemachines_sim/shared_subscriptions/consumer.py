@@ -8,6 +8,7 @@ from typing import get_args
 
 from statemachines.kernel import Event, Message, Outgoing, RemoteProtocolError, Send, in_order
 from statemachines.shared_subscriptions.group import start_of
+from statemachines.shared_subscriptions.handler import Subscription
 from statemachines.shared_subscriptions.message import (
     END_OF_STREAM,
     Grant,
@@ -16,12 +17,11 @@ from statemachines.shared_subscriptions.message import (
     LeaderMessage,
     RelayedToBorrower,
     UpdateProgress,
+    check_relay,
 )
-from statemachines.shared_subscriptions.relay import check_relay
 from statemachines.shared_subscriptions.returned_messages import find_objection
 from statemachines.shared_subscriptions.session import SESSION, Acknowledged, Deliver, Nack, Ready
 from statemachines.shared_subscriptions.stream import ABSENT
-from statemachines.shared_subscriptions.subscription import Subscription
 from statemachines_sim.cluster import SimCluster
 from statemachines_sim.forged_message import Forger
 from statemachines_sim.node_life import NodeLife

@@ -6,8 +6,8 @@ from statemachines.kernel import Event, Message, Outgoing, RemoteProtocolError, 
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.failed_deliveries import MessageDropped, StreamParked
 from statemachines.shared_subscriptions.leader import LEADER
+from statemachines.shared_subscriptions.message import check_sender
 from statemachines.shared_subscriptions.registry import Registry
-from statemachines.shared_subscriptions.relay import check_sender
 from statemachines_sim.cluster import SimCluster
 from statemachines_sim.node_life import NodeLife
 

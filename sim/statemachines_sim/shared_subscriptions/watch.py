@@ -19,6 +19,7 @@ from statemachines.shared_subscriptions import group_store
 from statemachines.shared_subscriptions.assignment import Assign
 from statemachines.shared_subscriptions.borrower import CONNECTED, DESTROYED, Start
 from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.shared_subscriptions.handler import Subscription
 from statemachines.shared_subscriptions.leader_record import LEADING, RESIGNED, LeaderRecord
 from statemachines.shared_subscriptions.member import REGISTERED
 from statemachines.shared_subscriptions.message import (
@@ -50,7 +51,6 @@ from statemachines.shared_subscriptions.registry import Registry
 from statemachines.shared_subscriptions.session import Acknowledged, Deliver, Nack
 from statemachines.shared_subscriptions.stream import StreamLink
 from statemachines.shared_subscriptions.stream_store import Fetched, FetchFailed
-from statemachines.shared_subscriptions.subscription import Subscription
 from statemachines_sim import cluster
 from statemachines_sim.cluster import Missing
 from statemachines_sim.judge import Judge

@@ -19,8 +19,7 @@ from msgspec.structs import replace
 from statemachines.cursor_recovery.properties import delivered_blocks
 from statemachines_spec.cursor_recovery.systems import EMPTY, LATER, A, QueueSetting, build
 from statemachines_spec.explorer.actor import At
-from statemachines_spec.explorer.explore import Result, explore
-from statemachines_spec.explorer.path import Leg
+from statemachines_spec.explorer.explore import Leg, Result, explore
 from statemachines_spec.explorer.system import System
 
 NAME = "slow-writer"

@@ -6,8 +6,8 @@ import msgspec
 
 from statemachines.kernel import TimerFired, name_of
 from statemachines_spec.explorer.actor import Envelope
+from statemachines_spec.explorer.explore import ExploredPath, Leg, Turn, node_of
 from statemachines_spec.explorer.moves import Kind
-from statemachines_spec.explorer.path import ExploredPath, Leg, Turn, node_of
 from statemachines_spec.explorer.service_actor import Asked
 from statemachines_spec.explorer.system import System
 
@@ -61,7 +61,7 @@ def pytest_function(system: System, path: ExploredPath) -> str:
     lines = [
         f"from {module} import {function}",
         "",
-        "from statemachines_spec.explorer.path import follow",
+        "from statemachines_spec.explorer.explore import follow",
         "from statemachines_spec.explorer.replay import replay",
         "",
         "SCRIPT = (",

@@ -8,10 +8,10 @@ import numpy as np
 
 from statemachines.kernel import ConfigurationError
 from statemachines_spec.explorer import moves, walker_numba
-from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.layout import StateLayout
 from statemachines_spec.explorer.orbits import Orbits
 from statemachines_spec.explorer.property import Always, combinations
+from statemachines_spec.explorer.purity import Entries
 
 EVENTS_MAX, ENTRIES_MAX, CELLS_MAX = 1 << 16, 1 << 26, 1 << 28
 """Events, entries, and (message or call, local state) pairs with or without an entry; the last bounds memory: 1 GiB."""

@@ -50,6 +50,7 @@ from statemachines_spec.explorer.actor import (
     Pause,
     Reaction,
     Restart,
+    Timing,
     Wake,
     Watch,
     words_of,
@@ -71,7 +72,6 @@ from statemachines_spec.explorer.party import (
     waits,
 )
 from statemachines_spec.explorer.property import View
-from statemachines_spec.explorer.timing import Timing
 
 
 class Pass(Event, frozen=True, gc=False):

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
-from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.entry_tables import CUT, FAILED, FREE, WAITS
 from statemachines_spec.explorer.network import Network
+from statemachines_spec.explorer.purity import Entries
 
 State = tuple[int, ...]
 

@@ -14,9 +14,8 @@ from msgspec.structs import replace
 
 from statemachines.kernel import CancelTimer, Effect, Effects, Event, Fsm, SetTimer, TimerFired, name_of
 from statemachines.kernel.pmap import enc_hook
-from statemachines_spec.explorer.actor import Reaction, SeenStep, Watch
+from statemachines_spec.explorer.actor import Reaction, SeenStep, Timing, Watch
 from statemachines_spec.explorer.symmetry import Names, rename_value
-from statemachines_spec.explorer.timing import Timing
 
 Timer = tuple[str, str]
 """(name, key of the child instance)"""

@@ -32,7 +32,7 @@ from statemachines.kernel import (
 )
 from statemachines.kernel.process import PROCESS
 from statemachines.kernel.turn import Leaving, ProcessTurn
-from statemachines_spec.explorer.actor import SeenStep, Watch
+from statemachines_spec.explorer.actor import SeenStep, Timing, Watch
 from statemachines_spec.explorer.entry_tables import Nondeterministic, encode_value
 from statemachines_spec.explorer.party import (
     DueRank,
@@ -50,7 +50,6 @@ from statemachines_spec.explorer.party import (
     timer_of,
 )
 from statemachines_spec.explorer.symmetry import Names, rename_value
-from statemachines_spec.explorer.timing import Timing
 
 
 class ProcessPart(msgspec.Struct, frozen=True, gc=False):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from statemachines.kernel import GaplessError
-from statemachines_spec.explorer.entries import Entries
+from statemachines_spec.explorer.purity import Entries
 
 SUCCESSORS_MAX = 256
 

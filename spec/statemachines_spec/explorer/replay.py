@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from statemachines.kernel import GaplessError, Node
 from statemachines_spec.explorer.actor import SeenStep
+from statemachines_spec.explorer.explore import ExploredPath
 from statemachines_spec.explorer.invariants import RecordCheck, machine_invariants
 from statemachines_spec.explorer.party import InternedParty
-from statemachines_spec.explorer.path import ExploredPath
 from statemachines_spec.explorer.property import NO_ERROR, Always
 from statemachines_spec.explorer.system import System
 

@@ -13,9 +13,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from statemachines.kernel import GaplessError
-from statemachines_spec.explorer.actor import Actor, Envelope, Passed, Reaction
+from statemachines_spec.explorer.actor import Actor, Envelope, Passed, Reaction, Timing
 from statemachines_spec.explorer.party import TimedParty, age_party
-from statemachines_spec.explorer.timing import Timing
 
 
 class TellsTime(GaplessError):

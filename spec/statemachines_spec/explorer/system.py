@@ -15,10 +15,9 @@ from statemachines_spec.explorer import symmetry
 from statemachines_spec.explorer.actor import EVERYBODY, Actor, Envelope, Observer, Reaction
 from statemachines_spec.explorer.clock import Clock
 from statemachines_spec.explorer.invariants import MachineInvariant, machine_invariants
-from statemachines_spec.explorer.message_set import MessageSet
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.order import Order
-from statemachines_spec.explorer.post import MessageTransport
+from statemachines_spec.explorer.post import MessageSet, MessageTransport
 from statemachines_spec.explorer.property import (
     COMBINATIONS_MAX,
     Always,

@@ -12,10 +12,10 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 from statemachines.kernel import ConfigurationError
-from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.entry_arrays import EntryArrays
 from statemachines_spec.explorer.layout import StateLayout
 from statemachines_spec.explorer.moves import Moves, State
+from statemachines_spec.explorer.purity import Entries
 from statemachines_spec.explorer.shard import Candidate, Shard
 from statemachines_spec.explorer.walker_numba import (
     CROWDED,

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.entry_tables import CUT, FAILED, FREE, WAITS
 from statemachines_spec.explorer.moves import BUDGET_DIGEST, CALLS_MAX, WORD, Moves, State, make_endless_error, mix_edge
 from statemachines_spec.explorer.property import Always, Sometimes, combinations
+from statemachines_spec.explorer.purity import Entries
 
 NET_BITS, BUDGET_BITS, LOCAL_BITS = 32, 8, 24
 NET_MASK, BUDGET_MASK, LOCAL_MASK = (1 << NET_BITS) - 1, (1 << BUDGET_BITS) - 1, (1 << LOCAL_BITS) - 1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from statemachines.trace.itf import write_itf
 from statemachines_spec.explorer.counterexample import describe_event
-from statemachines_spec.explorer.path import ExploredPath as Run
+from statemachines_spec.explorer.explore import ExploredPath as Run
 from statemachines_spec.explorer.system import System
 from statemachines_spec.itf.state_values import StateValues
 

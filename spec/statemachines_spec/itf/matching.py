@@ -15,9 +15,9 @@ import msgspec
 
 from statemachines.kernel import ConfigurationError
 from statemachines.trace.itf import ItfTrace, Value, encode_itf, entries_of, has_part
+from statemachines_spec.explorer.explore import ExploredPath as Run
+from statemachines_spec.explorer.explore import along
 from statemachines_spec.explorer.moves import State
-from statemachines_spec.explorer.path import ExploredPath as Run
-from statemachines_spec.explorer.path import along
 from statemachines_spec.explorer.system import System
 from statemachines_spec.itf.state_values import NETWORK, StateValues
 

@@ -8,9 +8,9 @@ from typing import Any
 from statemachines.kernel import GaplessError, name_of
 from statemachines.trace.itf import Value, encode_itf
 from statemachines_spec.explorer.actor import Envelope
-from statemachines_spec.explorer.entries import Entries
+from statemachines_spec.explorer.explore import ScriptLine
 from statemachines_spec.explorer.moves import Moves, State
-from statemachines_spec.explorer.path import ScriptLine
+from statemachines_spec.explorer.purity import Entries
 from statemachines_spec.explorer.system import System
 
 NETWORK = "network"

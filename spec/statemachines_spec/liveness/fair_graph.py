@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
 from statemachines.kernel import ConfigurationError
-from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.moves import State
 from statemachines_spec.explorer.property import Eventually
+from statemachines_spec.explorer.purity import Entries
 from statemachines_spec.explorer.walker_plain import PlainWalker
 from statemachines_spec.liveness.components import plainly
 from statemachines_spec.liveness.faultless_moves import Tail

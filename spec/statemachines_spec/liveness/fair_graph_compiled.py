@@ -13,9 +13,9 @@ import numpy as np
 
 from statemachines.kernel import ConfigurationError
 from statemachines_spec.explorer import moves
-from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.moves import State
 from statemachines_spec.explorer.property import Eventually
+from statemachines_spec.explorer.purity import Entries
 from statemachines_spec.explorer.walker_compiled import CompiledWalker
 from statemachines_spec.liveness import fair_graph_numba as loops
 from statemachines_spec.liveness.fair_graph import CompleteWalker, FairGraph, Opening, R, TooLarge

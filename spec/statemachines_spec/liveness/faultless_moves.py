@@ -13,9 +13,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from statemachines.kernel import ConfigurationError, TimerFired
-from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.entry_tables import FREE
 from statemachines_spec.explorer.moves import Kind, Move, Moves, ReplayedAction, State
+from statemachines_spec.explorer.purity import Entries
 from statemachines_spec.explorer.system import Budget
 
 SUBJECTS_MAX = 63

@@ -22,11 +22,10 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import ConfigurationError
-from statemachines_spec.explorer.entries import Entries
-from statemachines_spec.explorer.explore import ENGINES, Walker
+from statemachines_spec.explorer.explore import ENGINES, ExploredPath, Walker, along
 from statemachines_spec.explorer.moves import State
-from statemachines_spec.explorer.path import ExploredPath, along
 from statemachines_spec.explorer.property import Eventually, check_views
+from statemachines_spec.explorer.purity import Entries
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.walker_plain import PlainWalker
 from statemachines_spec.liveness import components

@@ -27,9 +27,9 @@ from statemachines.missed_samples.cache import (
 )
 from statemachines.missed_samples.message import EVERY_SOURCE
 from statemachines_spec.contract import Machine, contract
+from statemachines_spec.explorer.actor import Timing
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock
-from statemachines_spec.explorer.timing import Timing
 from statemachines_spec.table_contract import Duty, PhaseClock, TableContract, TableFacts
 
 P, Q, R = "p", "q", "r"

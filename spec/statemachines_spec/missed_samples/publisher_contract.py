@@ -19,9 +19,9 @@ from statemachines.missed_samples.publisher import (
     Undeclare,
 )
 from statemachines_spec.contract import Machine, contract
+from statemachines_spec.explorer.actor import Timing
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock
-from statemachines_spec.explorer.timing import Timing
 from statemachines_spec.table_contract import Duty, PhaseClock, TableContract, TableFacts
 
 ID: Final = "p"

@@ -19,8 +19,8 @@ from typing import Any
 
 import msgspec
 
-from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.entry_tables import Component, Nondeterministic, encode_value
+from statemachines_spec.explorer.purity import Entries
 from statemachines_spec.liveness.fair_graph import TooLarge
 from statemachines_spec.liveness.judge import graph_of, worst_parts
 from statemachines_spec.mutants.mutant import Mutant, Unmade, plant

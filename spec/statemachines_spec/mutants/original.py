@@ -19,10 +19,10 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Fsm
 from statemachines_spec.directed_system import DirectedSystem
-from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.explore import PLAIN_FIRST, Walker
-from statemachines_spec.explorer.process_component import ProcessComponent
+from statemachines_spec.explorer.process_actor import ProcessComponent
 from statemachines_spec.explorer.property import NO_ERROR, Always, Eventually, Sometimes
+from statemachines_spec.explorer.purity import Entries
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.walker_plain import PlainWalker
 from statemachines_spec.mutants.mutant import Site

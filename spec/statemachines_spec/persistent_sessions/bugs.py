@@ -1,4 +1,8 @@
-"""Bugs: mistakes that can be planted in the machines of persistent sessions; each is found by exploring."""
+"""Bugs: mistakes that can be planted in the machines of persistent sessions; each is found by exploring.
+
+Bugs of the time of a store: mistakes that can be planted in it.  No explored system has a clock that leaps; scenario
+`leaping_clock` has one.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +11,21 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from statemachines.drivers.persistent_sessions import sql
 from statemachines.kernel import STAY, Ask, Event, Map, Send, SetTimer, keys_in_order
 from statemachines.kernel.row import Delegate
 from statemachines.persistent_sessions import (
-    delivery_actions,
+    delivery,
     in_flight,
     request,
     resume_actions,
+    resume_record,
+    session_host_record,
     session_tables,
-    waiting_messages,
     writer_actions,
-    writer_flow_actions,
+    writer_flow,
 )
-from statemachines.persistent_sessions.delivery import DELIVERY
-from statemachines.persistent_sessions.delivery_record import Change
+from statemachines.persistent_sessions.delivery import DELIVERY, Change
 from statemachines.persistent_sessions.in_flight import IN_FLIGHT, Resend
 from statemachines.persistent_sessions.in_flight_record import DONE as SETTLED
 from statemachines.persistent_sessions.in_flight_record import SENT
@@ -37,14 +42,14 @@ from statemachines.persistent_sessions.request import (
 from statemachines.persistent_sessions.resume import RESUME
 from statemachines.persistent_sessions.times import MS
 from statemachines.persistent_sessions.writer import WRITER
-from statemachines.persistent_sessions.writer_flow import WRITER_FLOW
-from statemachines.persistent_sessions.writer_flow_record import (
+from statemachines.persistent_sessions.writer_flow import (
     DONE,
     DRAINING,
     FENCING,
     FINALIZING,
     SYNCING,
     WAITING,
+    WRITER_FLOW,
     LinkLost,
     MarkerTimeout,
     PollDue,
@@ -55,17 +60,24 @@ from statemachines.persistent_sessions.writer_flow_record import (
 )
 from statemachines.persistent_sessions.writer_record import IDLE, READING, STORING
 from statemachines_spec.bug import Bug, change_rows, combine, replace_call, wrap_call
-from statemachines_spec.persistent_sessions import (
-    client_inbox_bugs,
-    clock_bugs,
-    collector_bugs,
-    group_bugs,
-    life_bugs,
-    node_bugs,
-    publication_bugs,
-    takeover_bugs,
-)
+from statemachines_spec.persistent_sessions import client_inbox_bugs, group_bugs, publication_bugs, takeover_bugs
 from statemachines_spec.persistent_sessions.clients import on
+
+
+def without_lead(next_time: Any) -> Any:
+    """What is kept of a leap is that ages stand still, and not how far it went."""
+    return lambda known, clock_ns, expected_ns: replace(next_time(known, clock_ns, expected_ns), ahead_ns=0)
+
+
+CLOCK_BUGS = (
+    Bug("leap-is-believed", "a clock of the database that is set ahead counts at once", "PS-291",
+        "the look at the steady clock",
+        replace_call(session_host_record, "has_leapt", lambda shown_ns, expected_ns: False)),
+    Bug("lead-is-forgotten", "how far a clock has leapt is not kept, so a clock that is accepted leaps again", "PS-293",
+        "the lead", wrap_call(sql, "next_time", without_lead)),
+)  # fmt: skip
+"""Each with a sentence of its own."""
+
 
 # -- what is done instead -------------------------------------------------------------------------------------------
 
@@ -85,12 +97,12 @@ def keep_still(record: Any, event: Any, now_ns: int) -> Any:
 def whatever_is_visible(record: Any, found: Any) -> Any:
     """Rows from the marker on are taken as well."""
     rows = (row for one in found if one.epoch == record.epoch for row in one.rows)
-    return writer_flow_actions.select_contiguous(rows, record.taken)
+    return writer_flow.select_contiguous(rows, record.taken)
 
 
 def with_the_marker(record: Any, found: Any) -> Any:
     rows = (row for one in found if one.epoch == record.epoch for row in one.rows if row.number <= record.k)
-    return writer_flow_actions.select_contiguous(rows, record.taken)
+    return writer_flow.select_contiguous(rows, record.taken)
 
 
 def whatever_follows(rows: Any, taken: int) -> Any:
@@ -99,7 +111,7 @@ def whatever_follows(rows: Any, taken: int) -> Any:
 
 
 def marker_was_seen(record: Any, event: Any) -> bool:
-    return bool(record.seen or writer_flow_actions.shows_marker(record, event))
+    return bool(record.seen or writer_flow.shows_marker(record, event))
 
 
 def drop_buffer(record: Any, event: Any, now_ns: int) -> Any:
@@ -112,7 +124,7 @@ def keep_buffer(record: Any, event: Any, now_ns: int) -> Any:
     return replace(after, buffer=record.buffer), effects
 
 
-ask_fresh = writer_flow_actions.ask_fresh
+ask_fresh = writer_flow.ask_fresh
 
 
 def raise_nothing(fence: Any) -> Any:
@@ -131,7 +143,7 @@ def forget_rows(record: Any, event: Any, now_ns: int) -> Any:
 
 
 def just_above(record: Any, event: Any, now_ns: int) -> Any:
-    return writer_flow_actions.fence(record, record.epoch + 1, True)
+    return writer_flow.fence(record, record.epoch + 1, True)
 
 
 def show_in_database_alone(record: Any, event: Any, now_ns: int) -> Any:
@@ -199,7 +211,7 @@ def send_at_once(commit: Any) -> Any:
 
     def changed(record: Any, changes: Any, now_ns: int) -> Any:
         record, asked, seen = commit(record, changes, now_ns)
-        record, effects, more = delivery_actions.send_committed(record, StateCommitted(), now_ns)
+        record, effects, more = delivery.send_committed(record, StateCommitted(), now_ns)
         return record, (*effects, *asked), (*seen, *more)
 
     return changed
@@ -243,7 +255,7 @@ def resend_nothing(record: Any, event: Any, now_ns: int) -> Any:
 
 
 def release_and_commit(record: Any, event: Any, now_ns: int) -> Any:
-    after, effects, seen = delivery_actions.commit(record, (Change(received=event),), now_ns)
+    after, effects, seen = delivery.commit(record, (Change(received=event),), now_ns)
     return after, (Send(record.client, Pubrel(event.packet)), *effects), seen
 
 
@@ -334,12 +346,12 @@ def for_nothing_older(bound: Any) -> Any:
 def find_newest(record: Any, places: Any) -> Any:
     queues = ((writer, record.blocked_rows[writer], place) for writer, place in places.items())
     heads = {writer: queue.row_at(place) for writer, queue, place in queues if place < len(queue)}
-    free = (writer for writer, row in heads.items() if waiting_messages.is_complete(record, writer, row.bound_ns))
+    free = (writer for writer, row in heads.items() if resume_record.is_complete(record, writer, row.bound_ns))
     return max(free, key=lambda writer: heads[writer].queued.stored_ns, default=None)
 
 
 def passes_blocked_rows(record: Any, event: Any, cause: Any) -> bool:
-    return event.writer not in record.blocked_rows and waiting_messages.has_nothing_missing(record, event, cause)
+    return event.writer not in record.blocked_rows and resume_record.has_nothing_missing(record, event, cause)
 
 
 def settle_in_one_round(before: Any, done: Any, now_ns: int) -> Any:
@@ -352,7 +364,7 @@ def settle_in_one_round(before: Any, done: Any, now_ns: int) -> Any:
         event: Event | None = None
         if flow.status is FINALIZING and resume_actions.is_committed(record):
             is_crowded = resume_actions.is_crowded_for(record, flow)
-            event = resume_actions.cut_at(flow, writer_flow_actions.next_live(flow)) if is_crowded else Settled()
+            event = resume_actions.cut_at(flow, writer_flow.next_live(flow)) if is_crowded else Settled()
         elif resume_actions.is_starved(record, flow) and resume_actions.has_room_for_page(record):
             event = Room(record.times.page)
         if event is not None:
@@ -386,17 +398,17 @@ W, F, D, P, R = WRITER, WRITER_FLOW, DELIVERY, IN_FLIGHT, RESUME
 
 BUGS = (
     Bug("cut-is-not-made", "what the database has from the marker on is taken, too", "PS-25", "the cut",
-        replace_call(writer_flow_actions, "rows_below", whatever_is_visible)),
+        replace_call(writer_flow, "rows_below", whatever_is_visible)),
     Bug("cut-with-the-marker", "the number of the marker counts as below it", "PS-25", "below the marker",
-        replace_call(writer_flow_actions, "rows_below", with_the_marker)),
+        replace_call(writer_flow, "rows_below", with_the_marker)),
     Bug("hole-is-stepped-over", "a row that is not visible yet is left out", "PS-25", "without a hole",
-        replace_call(writer_flow_actions, "select_contiguous", whatever_follows)),
+        replace_call(writer_flow, "select_contiguous", whatever_follows)),
     Bug("marker-is-enough", "the marker in the database is taken for everything before it", "PS-25", "every number",
         change_rows(F, "take_below", when=marker_was_seen)),
     Bug("live-kept-before-the-marker", "what comes before the marker counts as behind it", "PS-21", "what is dropped",
         on(F, Live, WAITING, do=keep_still)),
     Bug("stale-marker-believed", "a marker is believed though what is behind it came and was dropped", "PS-23",
-        "the look at what was heard", change_rows(F, "start_sync", when=writer_flow_actions.is_mine)),
+        "the look at what was heard", change_rows(F, "start_sync", when=writer_flow.is_mine)),
     Bug("buffer-is-dropped", "what was kept behind the marker is not sent", "PS-26", "the buffer",
         change_rows(F, "take_buffer", do=drop_buffer)),
     Bug("buffer-outlives-its-marker", "a fresh marker begins with what was kept for another",
@@ -413,7 +425,7 @@ BUGS = (
         combine(on(F, LinkLost, DONE, to=STAY, do=keep_still),
              on(F, LinkLost, WAITING, to=STAY, do=keep_still))),
     Bug("fence-raises-nothing", "a writer that is read as fenced goes on under its epoch", "PS-30", "the raised epoch",
-        wrap_call(writer_flow_actions, "fence", raise_nothing)),
+        wrap_call(writer_flow, "fence", raise_nothing)),
     Bug("fenced-rows-forgotten", "what a fenced writer has stored is not taken", "PS-32", "its rows",
         change_rows(F, "take_fenced", do=forget_rows)),
     Bug("fence-just-above", "a silent writer is fenced above the epoch that is known, not above its own", "PS-30",
@@ -453,35 +465,35 @@ BUGS = (
     Bug("answered-before-stored", "the publisher is answered before the row is stored", "PS-04", "stored first",
         on(W, RowUnclear, STORING, to=IDLE, do=early)),
     Bug("sent-before-committed", "what is taken is sent at once, and committed then", "PS-44", "the commit",
-        wrap_call(delivery_actions, "commit", send_at_once)),
+        wrap_call(delivery, "commit", send_at_once)),
     Bug("marked-before-committed", "rows are marked before the state has them", "PS-44", "the commit",
-        wrap_call(delivery_actions, "commit", mark_at_once)),
+        wrap_call(delivery, "commit", mark_at_once)),
     Bug("over-is-sent", "what is over is sent though the database has left it out", "PS-208", "the look at its time",
         combine(change_rows(D, "pass_over", when=never), change_rows(D, "pass_over_and_commit", when=never))),
     Bug("over-a-moment-later", "a message is over behind its last moment, for the machine alone", "PS-208",
-        "the very moment", replace_call(delivery_actions, "is_over", over_later)),
+        "the very moment", replace_call(delivery, "is_over", over_later)),
     Bug("over-by-what-is-next", "with what is over what is committed with it is left out", "PS-208", "each alone",
-        wrap_call(delivery_actions, "finish_delivered", pass_over_all)),
+        wrap_call(delivery, "finish_delivered", pass_over_all)),
     Bug("over-keeps-its-packet", "what is over keeps its packet, and nobody will acknowledge it", "PS-208",
-        "the free packet", wrap_call(delivery_actions, "finish_delivered", keep_packets)),
+        "the free packet", wrap_call(delivery, "finish_delivered", keep_packets)),
     Bug("over-leaves-no-room", "what waits behind what is over waits for another to be acknowledged", "PS-208",
         "the room", change_rows(D, "pass_over_and_commit", when=lambda record, event: bool(
-            delivery_actions.has_over(record, event) and record.inbox))),
+            delivery.has_over(record, event) and record.inbox))),
     Bug("over-where-it-is-kept", "what is over is passed over by the machine alone, and committed", "PS-208",
         "left out", replace_call(request, "is_over", lambda queued, now_ns: False)),
     Bug("in-flight-left-out", "what was in flight and is over is committed no more", "PS-209", "it goes on",
         replace_call(request, "begins", lambda one: True)),
     Bug("over-by-its-own-clock", "a message is over when its writer or owner thinks so", "PS-208",
         "the clock of the database",
-        replace_call(delivery_actions, "is_over", lambda queued, now_ns: queued.until_ns > 0)),
+        replace_call(delivery, "is_over", lambda queued, now_ns: queued.until_ns > 0)),
     Bug("sent-and-then-over", "what was sent and is over does not come again", "PS-209", "it goes on",
         on(P, Resend, SENT, to=SETTLED, when=lambda record, event: is_over(record.queued, event.time_ns))),
     Bug("expiry-not-kept", "a writer forgets when a message is over", "PS-211", "its moment",
         wrap_call(writer_actions, "number_rows", without_until)),
     Bug("first-copy-alone", "of a row the copy of its first filter is taken alone", "PS-550", "the other copies",
-        replace_call(delivery_actions, "unfold_row", lambda row: unfold_row(row)[:1])),
+        replace_call(delivery, "unfold_row", lambda row: unfold_row(row)[:1])),
     Bug("positions-not-kept", "the state does not hold up to where it has taken", "PS-42", "the last number",
-        wrap_call(delivery_actions, "take_rows", positions_not_kept)),
+        wrap_call(delivery, "take_rows", positions_not_kept)),
     Bug("taken-meanwhile-lost", "what is taken while a commit is open is forgotten", "PS-43", "the inbox",
         change_rows(D, "queue_take", do=lose_inbox)),
     Bug("in-flight-not-sent-again", "what is in flight is not sent to a client that connects anew",
@@ -490,15 +502,15 @@ BUGS = (
     Bug("redelivery-not-marked", "what is sent again is not marked as such", "PS-55", "dup",
         change_rows(P, "send_again", do=resend_new)),
     Bug("packet-id-in-use", "a packet id is given to a message while another has it", "PS-49", "a free id",
-        replace_call(delivery_actions, "free_packet", lambda packets, places: 1)),
+        replace_call(delivery, "free_packet", lambda packets, places: 1)),
     Bug("receive-maximum-passed", "more goes out than the client receives", "PS-49", "the receive maximum",
-        replace_call(delivery_actions, "has_room", any_number)),
+        replace_call(delivery, "has_room", any_number)),
     Bug("keeps-and-waits", "room for less than a page is never looked at while the client is still", "PS-286",
         "the lull", replace_call(resume_actions, "waits_with_room", lambda record: False)),
     Bug("released-before-committed", "a packet is released before that is committed", "PS-52", "the commit",
         change_rows(D, "commit_received", do=Delegate(release_and_commit))),
     Bug("acknowledged-too-early", "a message of QoS 2 is done when it is received", "PS-52", "the release",
-        combine(on(P, Pubrec, SENT, to=SETTLED), wrap_call(delivery_actions, "receive", without_settled))),
+        combine(on(P, Pubrec, SENT, to=SETTLED), wrap_call(delivery, "receive", without_settled))),
     Bug("prefix-not-taken", "what was pending counts as taken, and is not", "PS-64", "the prefix",
         wrap_call(resume_actions, "take_prefix", skip_prefix)),
     Bug("state-not-read", "a resume does not look up to where the state has taken", "PS-64", "the last number",
@@ -512,27 +524,27 @@ BUGS = (
     Bug("taken-as-it-comes", "rows go into the session state as they come, whatever is missing of other writers",
         "PS-480", "the merge", replace_call(resume_actions, "may_pass", lambda record, event, cause: True)),
     Bug("move-is-not-seen", "a live row does not wait for what its publisher has stored elsewhere", "PS-481",
-        "the bound of a live row", wrap_call(waiting_messages, "_bound", for_nothing_older)),
+        "the bound of a live row", wrap_call(resume_record, "_bound", for_nothing_older)),
     Bug("open-numbers-read-past", "a read says that rows are there whose transaction has a number and is not committed",
         "PS-514", "the first open number", replace_call(session_tables, "first_open", lambda local: local.commits + 1)),
     Bug("merged-by-writer", "rows of several writers go into the session state one writer after the other", "PS-480",
         "the order of commits", replace_call(resume_actions, "release_rows", release_by_writer)),
     Bug("merged-newest-first", "of blocked rows that are complete the newest goes first", "PS-480", "the oldest",
-        replace_call(waiting_messages, "find_free", find_newest)),
+        replace_call(resume_record, "find_free", find_newest)),
     Bug("blocked-rows-are-passed", "a row whose own bound is met passes rows that are blocked", "PS-520",
         "the blocked rows", replace_call(resume_actions, "may_pass", passes_blocked_rows)),
     Bug("fenced-writer-not-waited-for", "what a writer has stored that is being fenced blocks nothing", "PS-480",
-        "every writer", wrap_call(waiting_messages, "is_complete", without_writers_in(FENCING))),
+        "every writer", wrap_call(resume_record, "is_complete", without_writers_in(FENCING))),
     Bug("draining-writer-not-waited-for", "what a fenced writer has stored that there is no room for blocks nothing",
-        "PS-480", "every writer", wrap_call(waiting_messages, "is_complete", without_writers_in(DRAINING))),
+        "PS-480", "every writer", wrap_call(resume_record, "is_complete", without_writers_in(DRAINING))),
     Bug("released-and-waiting", "a writer does not read on when rows of another release its own and leave room",
         "PS-196", "the second look", replace_call(resume_actions, "settle", settle_in_one_round)),
-    *collector_bugs.BUGS,
-    *life_bugs.BUGS,
+    *takeover_bugs.COLLECTOR_BUGS,
+    *publication_bugs.LIFE_BUGS,
     *group_bugs.BUGS,
-    *node_bugs.BUGS,
+    *takeover_bugs.NODE_BUGS,
     *takeover_bugs.BUGS,
-    *clock_bugs.BUGS,
+    *CLOCK_BUGS,
     *publication_bugs.BUGS,
     *client_inbox_bugs.BUGS,
 )  # fmt: skip

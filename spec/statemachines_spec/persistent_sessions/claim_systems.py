@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from statemachines.persistent_sessions.owner_request import FindOwner
+from statemachines.persistent_sessions.takeover_record import FindOwner
 from statemachines_spec.explorer.system import System, at_most
 from statemachines_spec.persistent_sessions.node_database import LookOut
 from statemachines_spec.persistent_sessions.node_systems import NodeSetting, build

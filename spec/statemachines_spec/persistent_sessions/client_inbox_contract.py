@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import Send, Tell
-from statemachines.persistent_sessions import client_inbox_record as own
+from statemachines.persistent_sessions import client_inbox as own
 from statemachines.persistent_sessions.client_inbox import CLIENT_INBOX, NODE
 from statemachines.persistent_sessions.message import Delivered, Puback, Pubcomp, Pubrec, Pubrel
 from statemachines_spec.contract import Machine, contract

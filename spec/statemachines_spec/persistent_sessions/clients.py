@@ -19,8 +19,7 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Answer, BrokenProperty, Event, Fsm, Request, Row, name_of
 from statemachines.kernel.row import AnyRow
-from statemachines.persistent_sessions.client_store import LastLock, is_left, is_superseded, refuse_lock, refuse_session
-from statemachines.persistent_sessions.collector_request import (
+from statemachines.persistent_sessions.collector import (
     ClientForgotten,
     ClientsRead,
     CollectFailed,
@@ -55,6 +54,13 @@ from statemachines.persistent_sessions.properties.opened_sessions import (
     judge_welcome,
 )
 from statemachines.persistent_sessions.request import DATABASE, NotOwner
+from statemachines.persistent_sessions.session_tables import (
+    LastLock,
+    is_left,
+    is_superseded,
+    refuse_lock,
+    refuse_session,
+)
 from statemachines_spec.bug import Apply, redeclare
 from statemachines_spec.explorer.actor import Crash, Envelope, Observer, Reaction, Watch
 from statemachines_spec.explorer.fsm_actor import ENDED, FsmActor, FsmLocal

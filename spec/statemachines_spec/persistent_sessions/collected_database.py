@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from statemachines.kernel import Answer, BrokenProperty, Event, Request
-from statemachines.persistent_sessions.collector_request import (
+from statemachines.persistent_sessions.collector import (
     ClientsRead,
     DeletePage,
     MessageDeletion,
@@ -52,12 +52,12 @@ from statemachines.persistent_sessions.request import (
     without_message,
 )
 from statemachines.persistent_sessions.session_tables import SESSION, StoredEntry, StoredRows
-from statemachines.persistent_sessions.writer_flow_record import BEHIND, SYNCING, WAITING
+from statemachines.persistent_sessions.writer_flow import BEHIND, SYNCING, WAITING
 from statemachines.persistent_sessions.writer_record import LiveGone
 from statemachines_spec.explorer.actor import Envelope, Reaction, Watch
 from statemachines_spec.explorer.property import View
+from statemachines_spec.persistent_sessions.client import PUBLISHER, PublishTo
 from statemachines_spec.persistent_sessions.database import CarryOut, DatabaseLocal, DatabaseService
-from statemachines_spec.persistent_sessions.publisher import PUBLISHER, PublishTo
 
 OLD_MS = 300_000
 """Older than every grace, and younger than the retention."""

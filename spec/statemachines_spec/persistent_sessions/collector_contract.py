@@ -7,16 +7,15 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from statemachines.kernel import Ask, Tell
-from statemachines.persistent_sessions import collector_record as collector
-from statemachines.persistent_sessions import collector_request as asked
-from statemachines.persistent_sessions.collector import COLLECTOR
-from statemachines.persistent_sessions.graces import Graces
+from statemachines.persistent_sessions import collector as asked
+from statemachines.persistent_sessions import collector as collector
+from statemachines.persistent_sessions.collector import COLLECTOR, Graces
 from statemachines.persistent_sessions.request import DATABASE
 from statemachines.persistent_sessions.times import MS
 from statemachines_spec.contract import Machine, contract
+from statemachines_spec.explorer.actor import Timing
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock
-from statemachines_spec.explorer.timing import Timing
 from statemachines_spec.table_contract import Duty, PhaseClock, TableContract, TableFacts
 
 TICK_MS: Final = 4

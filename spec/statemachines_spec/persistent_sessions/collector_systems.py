@@ -5,10 +5,15 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.persistent_sessions.collector import COLLECTOR
-from statemachines.persistent_sessions.collector_record import CollectorRecord
-from statemachines.persistent_sessions.collector_request import DeletePage, ReadMessages, RowKey, Tag
-from statemachines.persistent_sessions.graces import Graces
+from statemachines.persistent_sessions.collector import (
+    COLLECTOR,
+    CollectorRecord,
+    DeletePage,
+    Graces,
+    ReadMessages,
+    RowKey,
+    Tag,
+)
 from statemachines.persistent_sessions.properties.session_owners import judge_losses
 from statemachines.persistent_sessions.request import CommitState, Fence, PutMarker, PutRows, ReadPending, ReadRow
 from statemachines.persistent_sessions.session_tables import SESSION

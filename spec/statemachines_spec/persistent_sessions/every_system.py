@@ -6,7 +6,6 @@ from statemachines_spec.explorer.system import System
 from statemachines_spec.persistent_sessions import (
     collector_systems,
     connection_systems,
-    forgetting,
     node_systems,
     systems,
     takeover_systems,
@@ -18,7 +17,7 @@ SYSTEMS: dict[str, str] = {
     **{name: about for name, (about, _) in systems.SYSTEMS.items()},
     **{name: about for name, (about, _) in collector_systems.SYSTEMS.items()},
     **{name: about for name, (about, _) in connection_systems.SYSTEMS.items()},
-    **{name: about for name, (about, _) in forgetting.SYSTEMS.items()},
+    **{name: about for name, (about, _) in connection_systems.FORGETTING_SYSTEMS.items()},
     **{name: about for name, (about, _) in node_systems.SYSTEMS.items()},
     **{name: about for name, (about, _) in takeover_systems.SYSTEMS.items()},
     **unreachable.SYSTEMS,
@@ -34,8 +33,8 @@ def system(name: str, size: str = "small", variant: str = "settled", without: tu
         return collector_systems.collecting(name, *collector_systems.SYSTEMS[name])
     if name in connection_systems.SYSTEMS:
         return connection_systems.living(name, *connection_systems.SYSTEMS[name])
-    if name in forgetting.SYSTEMS:
-        return forgetting.forgetting(name, *forgetting.SYSTEMS[name])
+    if name in connection_systems.FORGETTING_SYSTEMS:
+        return connection_systems.forgetting(name, *connection_systems.FORGETTING_SYSTEMS[name])
     if name in node_systems.SYSTEMS:
         return node_systems.system(name)
     if name in takeover_systems.SYSTEMS:

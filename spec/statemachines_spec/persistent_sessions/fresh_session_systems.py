@@ -11,10 +11,9 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Answer, Request
 from statemachines.persistent_sessions.life_request import ClientFound, OpenSession
-from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
 from statemachines.persistent_sessions.request import SessionLoaded, SessionState
 from statemachines.persistent_sessions.session_tables import SESSION
-from statemachines.persistent_sessions.takeover_message import OwnerReplaced
+from statemachines.persistent_sessions.takeover_record import FindOwner, OwnerFound, OwnerReplaced
 from statemachines_spec.explorer.actor import Envelope
 from statemachines_spec.explorer.process_steps import ProcessParts
 from statemachines_spec.explorer.property import Eventually

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from statemachines.kernel import Ask
-from statemachines.persistent_sessions import group_member_actions, session_host_writers, shared_group
+from statemachines.persistent_sessions import group_member_actions, session_host_peers
 from statemachines.persistent_sessions.group_member import GROUP_MEMBER
 from statemachines.persistent_sessions.group_member_record import (
     GONE,
@@ -51,13 +51,13 @@ BUGS = (
     Bug("ends-without-answer", "a member that ends while it stores acknowledges at once, and leaves", "PS-641",
         "the wait for the answer", on(M, EndMember, STORING, to=GONE, do=acknowledge_given)),
     Bug("in-flight-comes-back", "of a session that ends QoS 2 in flight goes back to the group", "PS-471",
-        "the look at the QoS", replace_call(shared_group, "goes_back", lambda status, qos: status is not DONE)),
+        "the look at the QoS", replace_call(group_member_actions, "goes_back", lambda status, qos: status is not DONE)),
     Bug("nothing-comes-back", "of a session that ends nothing that was in flight goes back to the group", "PS-471",
-        "the messages of QoS 1", replace_call(shared_group, "goes_back", lambda status, qos: False)),
+        "the messages of QoS 1", replace_call(group_member_actions, "goes_back", lambda status, qos: False)),
     Bug("stored-again", "what another session has of the group is stored once more", "PS-470", "the note of the group",
-        replace_call(shared_group, "is_first_time", lambda progress, offset: True)),
+        replace_call(group_member_actions, "is_first_time", lambda progress, offset: True)),
     Bug("since-forgotten", "a node stores a message of a group as if nothing was stored elsewhere before it", "PS-287",
-        "the store time of the member", replace_call(session_host_writers, "hands_of",
-                                                     without_since(session_host_writers.hands_of))),
+        "the store time of the member", replace_call(session_host_peers, "hands_of",
+                                                     without_since(session_host_peers.hands_of))),
 )  # fmt: skip
 """Each with a sentence of its own."""

@@ -9,12 +9,11 @@ from msgspec.structs import replace
 from statemachines.kernel import Ask, Request, Stop, Tell
 from statemachines.persistent_sessions import group_member_record as member
 from statemachines.persistent_sessions.group_member import GROUP_MEMBER
-from statemachines.persistent_sessions.group_member_actions import LOOK_NS
-from statemachines.persistent_sessions.shared_group import WAIT_FOR_END
+from statemachines.persistent_sessions.group_member_actions import LOOK_NS, WAIT_FOR_END
 from statemachines_spec.contract import Machine, contract
+from statemachines_spec.explorer.actor import Timing
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock
-from statemachines_spec.explorer.timing import Timing
 from statemachines_spec.table_contract import Duty, PhaseClock, TableContract, TableFacts
 
 ID: Final = "1 $share/g/jobs"

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import Answer, Event, Request, Send, name_of
-from statemachines.persistent_sessions import shared_group
+from statemachines.persistent_sessions import group_member_actions
 from statemachines.persistent_sessions.group_member_record import (
     GROUPS,
     AcknowledgePiece,
@@ -225,7 +225,11 @@ class GroupSessions(Observer):
             if seat.asked is not None or seat.piece is not None:
                 found.append(CarryOutRequest(member))
             if seat.kind in OF_GROUP:
-                reasons = (NO_GROUP, shared_group.WAIT_FOR_END) if seat.kind == "declare_member_group" else (NO_GROUP,)
+                reasons = (
+                    (NO_GROUP, group_member_actions.WAIT_FOR_END)
+                    if seat.kind == "declare_member_group"
+                    else (NO_GROUP,)
+                )
                 found += [DeclineMember(member, why) for why in reasons]
             if not seat.is_in:
                 continue
@@ -334,7 +338,7 @@ class GroupSessions(Observer):
             if one.is_back:
                 is_new = message.place is BACK
             else:
-                is_new = shared_group.is_first_time(local.noted, one.offset)
+                is_new = group_member_actions.is_first_time(local.noted, one.offset)
                 local = replace(local, noted=max(local.noted, one.offset + 1))
             if not is_new:
                 continue
@@ -468,7 +472,7 @@ def end_session(local: GroupsLocal, session: int) -> GroupsLocal:
     for offset, one in enumerate(local.messages):
         if one.session != session or one.place not in (ROWS, FLYING):
             continue
-        is_back = one.flight is None or shared_group.goes_back(one.flight.status, one.qos)
+        is_back = one.flight is None or group_member_actions.goes_back(one.flight.status, one.qos)
         message = replace(one, place=BACK if is_back else DROPPED, session=-1, flight=None, was_back=is_back)
         local = replace(local, messages=put(local.messages, offset, message))
     return local

@@ -16,7 +16,6 @@ from statemachines.kernel import Event, name_of
 from statemachines.persistent_sessions.life_record import LOCKING, SessionClosed
 from statemachines.persistent_sessions.life_request import LockClient
 from statemachines.persistent_sessions.message import Live, MarkerWanted, Publish, Pubrel, Queued, Written
-from statemachines.persistent_sessions.owner_request import FindOwner
 from statemachines.persistent_sessions.properties.acknowledged_messages import AcknowledgedMessages
 from statemachines.persistent_sessions.properties.delivered_messages import Copy, DeliveredMessages
 from statemachines.persistent_sessions.request import DATABASE, LoadSession
@@ -28,13 +27,22 @@ from statemachines.persistent_sessions.session_host_record import (
     TakeAcknowledgements,
 )
 from statemachines.persistent_sessions.session_tables import SESSION
-from statemachines.persistent_sessions.takeover_message import BeginTakeover, TakeoverRefused
+from statemachines.persistent_sessions.takeover_record import BeginTakeover, FindOwner, TakeoverRefused
 from statemachines.persistent_sessions.writer_record import IDLE, Hand, HandRange
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
 from statemachines_spec.explorer.process_steps import ProcessParts
 from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, Stepwise, View
 from statemachines_spec.explorer.system import System, at_most
-from statemachines_spec.persistent_sessions.client import CLIENT, Acknowledge, Changed, Connected, copy_of, note_broken
+from statemachines_spec.persistent_sessions.client import (
+    CLIENT,
+    PUBLISHER,
+    Acknowledge,
+    Changed,
+    Connected,
+    PublishTo,
+    copy_of,
+    note_broken,
+)
 from statemachines_spec.persistent_sessions.node_database import BESIDE, LookOut
 from statemachines_spec.persistent_sessions.node_systems import (
     LIAR,
@@ -50,7 +58,6 @@ from statemachines_spec.persistent_sessions.node_systems import (
     SessionNodeActor,
     build,
 )
-from statemachines_spec.persistent_sessions.publisher import PUBLISHER, PublishTo
 
 
 class StoredBeside(Event, frozen=True, gc=False):

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Event, Map, node_of
 from statemachines.persistent_sessions.resume import LIVE
-from statemachines.persistent_sessions.session_host_owners import list_followed
 from statemachines.persistent_sessions.session_host_parties import RESUMES
+from statemachines.persistent_sessions.session_host_peers import list_followed
 from statemachines.persistent_sessions.session_host_record import RowsSeen
 from statemachines_spec.explorer.actor import Crash, Envelope, Reaction, Watch
 from statemachines_spec.explorer.process_actor import ProcessActorLocal

@@ -31,13 +31,13 @@ from statemachines.persistent_sessions.life_request import (
     UnlockClient,
 )
 from statemachines.persistent_sessions.message import Live
-from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
 from statemachines.persistent_sessions.request import BeginEpoch, EpochBegun, NotOwner, PutRows, RowStored
 from statemachines.persistent_sessions.resume import LIVE
 from statemachines.persistent_sessions.session_host_parties import RESUMES
 from statemachines.persistent_sessions.session_host_record import MeetWriter
 from statemachines.persistent_sessions.session_tables import SESSION
-from statemachines.persistent_sessions.writer_flow_record import LinkLost, WriterDown, WriterUp
+from statemachines.persistent_sessions.takeover_record import FindOwner, OwnerFound
+from statemachines.persistent_sessions.writer_flow import LinkLost, WriterDown, WriterUp
 from statemachines_spec.explorer.actor import Crash, Envelope, Observer, Reaction, Restart, Watch
 from statemachines_spec.explorer.property import View
 from statemachines_spec.persistent_sessions.clients import Carried

@@ -27,7 +27,6 @@ from statemachines.persistent_sessions.message import (
     Pubrel,
     Written,
 )
-from statemachines.persistent_sessions.owner_request import FindOwner
 from statemachines.persistent_sessions.properties.delivered_messages import MessageProperty
 from statemachines.persistent_sessions.properties.session_owners import SendingOwners, is_resuming, judge_end
 from statemachines.persistent_sessions.request import CommitState
@@ -47,9 +46,9 @@ from statemachines.persistent_sessions.session_host_record import (
     Undelivered,
 )
 from statemachines.persistent_sessions.session_tables import SESSION
-from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover
+from statemachines.persistent_sessions.takeover_record import BeginTakeover, EndTakeover, FindOwner
 from statemachines.persistent_sessions.times import Times
-from statemachines.persistent_sessions.writer_flow_record import LinkLost, WriterDown
+from statemachines.persistent_sessions.writer_flow import LinkLost, WriterDown
 from statemachines.persistent_sessions.writer_record import IDLE, Hand, HandRange
 from statemachines_spec.explorer.actor import Actor, Crash, Envelope, Reaction, Watch
 from statemachines_spec.explorer.network import Network
@@ -62,11 +61,11 @@ from statemachines_spec.persistent_sessions.client import (
     Connected,
     ReconnectingClient,
     ReconnectingClientLocal,
+    SessionPublisherActor,
     note_broken,
 )
 from statemachines_spec.persistent_sessions.clients import Carried
 from statemachines_spec.persistent_sessions.node_database import CLUSTER, Break, Cluster, Lose, NodeDatabase
-from statemachines_spec.persistent_sessions.publisher import SessionPublisherActor
 from statemachines_spec.persistent_sessions.systems import has_settled
 
 HOUR_MS = 3_600_000

@@ -7,7 +7,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from statemachines.kernel import Send, Tell
-from statemachines.persistent_sessions import publication_record as own
+from statemachines.persistent_sessions import publication as own
 from statemachines.persistent_sessions.message import PublishStored, Refused
 from statemachines.persistent_sessions.publication import NODE, PUBLICATION
 from statemachines_spec.contract import Machine, contract

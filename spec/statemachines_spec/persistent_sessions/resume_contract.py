@@ -12,15 +12,15 @@ from msgspec.structs import replace
 from statemachines.kernel import Ask, Map, Send, Stop, Tell
 from statemachines.persistent_sessions import message, request
 from statemachines.persistent_sessions import resume_record as resume
-from statemachines.persistent_sessions import takeover_message as over
+from statemachines.persistent_sessions import takeover_record as over
 from statemachines.persistent_sessions import takeover_record as takeover
-from statemachines.persistent_sessions import writer_flow_record as flow
+from statemachines.persistent_sessions import writer_flow as flow
 from statemachines.persistent_sessions.resume import RESUME
 from statemachines.persistent_sessions.times import MS
 from statemachines_spec.contract import Counterpart, Machine, Rule, contract
+from statemachines_spec.explorer.actor import Timing
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock
-from statemachines_spec.explorer.timing import Timing
 from statemachines_spec.persistent_sessions import writer_flow_contract as flows
 from statemachines_spec.persistent_sessions.writer_flow_contract import OWNER, SESSION, TOKEN, WRITER, FlowFacts
 

@@ -17,10 +17,9 @@ from statemachines.kernel import Event, name_of
 from statemachines.persistent_sessions.resume_record import ConnectionLost, Discarded
 from statemachines_spec.bug import plant_bug
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction
-from statemachines_spec.persistent_sessions.client import Acknowledge, AcknowledgeTogether, AcknowledgeTwice
+from statemachines_spec.persistent_sessions.client import Acknowledge, AcknowledgeTogether, AcknowledgeTwice, PublishTo
 from statemachines_spec.persistent_sessions.database import Appear, Blur, CarryOut, Fail, Reply, Spread
 from statemachines_spec.persistent_sessions.node_database import Break, HandOver, Lose, Report
-from statemachines_spec.persistent_sessions.publisher import PublishTo
 from statemachines_spec.script.path_to_script import PathToScript, ToldEvent
 from statemachines_spec.script.protocol import ScriptProtocol
 from statemachines_spec.script.script import Script

@@ -15,9 +15,9 @@ from statemachines.persistent_sessions.resume_record import ConnectionLost, Disc
 from statemachines.persistent_sessions.session_life import SESSION_LIFE
 from statemachines.persistent_sessions.times import MS
 from statemachines_spec.contract import Machine, contract
+from statemachines_spec.explorer.actor import Move, Stamp, Timing
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock
-from statemachines_spec.explorer.timing import Move, Stamp, Timing
 from statemachines_spec.table_contract import Duty, PhaseClock, TableContract, TableFacts, say_nothing
 
 ID: Final = "connection"

@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import STAY, Fsm, Request, Row, incarnation
-from statemachines.persistent_sessions.delivery_record import READY
+from statemachines.persistent_sessions.delivery import READY
 from statemachines.persistent_sessions.message import Live, LiveMarker, MessageExpired, Publish, Pubrel, Written
 from statemachines.persistent_sessions.properties.delivered_messages import MessageProperty
 from statemachines.persistent_sessions.properties.session_owners import list_unfinished
@@ -34,7 +34,7 @@ from statemachines.persistent_sessions.resume_record import (
 from statemachines.persistent_sessions.session_tables import SESSION
 from statemachines.persistent_sessions.times import Times
 from statemachines.persistent_sessions.writer import WRITER
-from statemachines.persistent_sessions.writer_flow_record import BEHIND, DONE, DRAINING, LinkLost, MarkerTimeout
+from statemachines.persistent_sessions.writer_flow import BEHIND, DONE, DRAINING, LinkLost, MarkerTimeout
 from statemachines.persistent_sessions.writer_record import (
     BEGINNING,
     BUSY,
@@ -50,11 +50,16 @@ from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, Stepwise, View
 from statemachines_spec.explorer.system import System, at_most
 from statemachines_spec.explorer.variant import substitute_rows
-from statemachines_spec.persistent_sessions.client import CLIENT, AcknowledgeTwice, ReconnectingClient
+from statemachines_spec.persistent_sessions.client import (
+    CLIENT,
+    AcknowledgeTwice,
+    MovingPublisher,
+    ReconnectingClient,
+    SessionPublisherActor,
+)
 from statemachines_spec.persistent_sessions.clients import AttachedActor
 from statemachines_spec.persistent_sessions.database import Blur, DatabaseService, Fail
 from statemachines_spec.persistent_sessions.node_database import CLUSTER, Break, Cluster, Lose
-from statemachines_spec.persistent_sessions.publisher import MovingPublisher, SessionPublisherActor
 
 OWNER = "owner"
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any, Final
 
 from statemachines.kernel import Ask, Send, Stop, Tell
-from statemachines.persistent_sessions import takeover_message as message
+from statemachines.persistent_sessions import takeover_record as message
 from statemachines.persistent_sessions import takeover_record as takeover
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import DATABASE, ConfirmRows, EpochRows, RowsConfirmed
 from statemachines.persistent_sessions.takeover import TAKEOVER
 from statemachines.persistent_sessions.times import MS, Times
 from statemachines_spec.contract import Machine, contract
+from statemachines_spec.explorer.actor import Timing
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock
-from statemachines_spec.explorer.timing import Timing
 from statemachines_spec.table_contract import Duty, PhaseClock, TableContract, say_nothing
 
 SESSION: Final = "session"

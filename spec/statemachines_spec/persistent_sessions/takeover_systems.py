@@ -15,14 +15,16 @@ from statemachines.persistent_sessions.message import Publish, Pubrel, Queued
 from statemachines.persistent_sessions.properties.session_owners import SendingOwners, is_taking
 from statemachines.persistent_sessions.request import CommitState, ConfirmRows, EpochRows
 from statemachines.persistent_sessions.resume_record import NORMAL, YIELDING, ResumeRecord, ResumeSession
-from statemachines.persistent_sessions.takeover_message import (
+from statemachines.persistent_sessions.takeover_record import (
+    CONFIRMING,
     BeginTakeover,
+    BeginTimeout,
     EndTakeover,
+    EndTimeout,
     TakeoverBegun,
     TakeoverEnded,
     TakeoverRefused,
 )
-from statemachines.persistent_sessions.takeover_record import CONFIRMING, BeginTimeout, EndTimeout
 from statemachines_spec.explorer.actor import Actor, Crash, Envelope, Reaction, Watch
 from statemachines_spec.explorer.environment import Environment
 from statemachines_spec.explorer.fsm_actor import ENDED, FsmLocal

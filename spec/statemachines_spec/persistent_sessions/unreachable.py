@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from statemachines.kernel import Answer, Event, Request
 from statemachines.persistent_sessions.message import Live
 from statemachines.persistent_sessions.request import CommitState
-from statemachines.persistent_sessions.writer_flow_record import LinkLost
+from statemachines.persistent_sessions.writer_flow import LinkLost
 from statemachines_spec.explorer.actor import Envelope, Reaction, Watch
 from statemachines_spec.explorer.property import Sometimes, View
 from statemachines_spec.explorer.system import System

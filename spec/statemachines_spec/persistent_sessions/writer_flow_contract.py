@@ -10,15 +10,15 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import Ask, Send, Tell
-from statemachines.persistent_sessions import writer_flow_record as flow
+from statemachines.persistent_sessions import writer_flow as flow
 from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWanted, Queued
 from statemachines.persistent_sessions.request import DATABASE, EpochRows, Fence, FencedRows, Polled, ReadPending
 from statemachines.persistent_sessions.times import MS, Times
 from statemachines.persistent_sessions.writer_flow import WRITER_FLOW
 from statemachines_spec.contract import Machine, contract
+from statemachines_spec.explorer.actor import Timing
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock
-from statemachines_spec.explorer.timing import Timing
 from statemachines_spec.table_contract import Duty, PhaseClock, TableContract, TableFacts
 
 SESSION: Final = "session"

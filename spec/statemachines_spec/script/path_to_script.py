@@ -41,11 +41,11 @@ from statemachines_spec.explorer.actor import (
     Wake,
 )
 from statemachines_spec.explorer.clock import Clock
+from statemachines_spec.explorer.explore import ExploredPath, Leg, follow
 from statemachines_spec.explorer.fsm_actor import FsmActor, Pass
 from statemachines_spec.explorer.moves import Kind
 from statemachines_spec.explorer.party import InternedParty, Party
-from statemachines_spec.explorer.path import ExploredPath, Leg, follow
-from statemachines_spec.explorer.process_component import ProcessComponent
+from statemachines_spec.explorer.process_actor import ProcessComponent
 from statemachines_spec.explorer.process_steps import ProcessParts, change_machines
 from statemachines_spec.explorer.service_actor import Asked, ServiceActor
 from statemachines_spec.explorer.system import System

@@ -83,7 +83,7 @@ class ScriptProtocol(msgspec.Struct, frozen=True, kw_only=True):
     players: tuple[str, ...] = ()
     lives: bool = False
     path: str = "statemachines_spec.script.path_to_script:PathToScript"
-    simulator: str = "statemachines_sim.machine_world:simulate"
+    simulator: str = "statemachines_sim.machine_stage:simulate"
     asyncio: str = "statemachines_sim.machine_runtime:run_live"
     rules: Callable[[Any, str], AbstractContextManager[Any]] = no_rules
 

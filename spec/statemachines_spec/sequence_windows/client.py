@@ -20,10 +20,9 @@ from statemachines.sequence_windows.loss_notifier import (
 )
 from statemachines.sequence_windows.properties.advised_losses import AdvisedLosses
 from statemachines.sequence_windows.properties.names import CONTENT
-from statemachines_spec.explorer.actor import Actor, Envelope, Passed, Reaction, Watch
+from statemachines_spec.explorer.actor import Actor, Envelope, Passed, Reaction, Timing, Watch
 from statemachines_spec.explorer.party import Party, begin, list_firings, pass_time, step_party, timer_words, waits
 from statemachines_spec.explorer.property import View
-from statemachines_spec.explorer.timing import Timing
 
 LOSSES = (Lost((("a", 1),)), Lost((("b", 2),)))
 SECOND = 2

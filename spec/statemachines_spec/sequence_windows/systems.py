@@ -24,13 +24,12 @@ from statemachines.sequence_windows.properties.names import CONTENT, NOTIFY, THR
 from statemachines.sequence_windows.rotation import ROTATION, RotationRecord, Tick, Window
 from statemachines.sequence_windows.sequence import BASE_MAX, FRAME_MAX, number_of, start_of
 from statemachines.sequence_windows.subscriber_window import Subscribe, Unsubscribe
-from statemachines_spec.explorer.actor import Actor, At, Envelope, Reaction, Restart, Watch
+from statemachines_spec.explorer.actor import Actor, At, Envelope, Reaction, Restart, Timing, Watch
 from statemachines_spec.explorer.clock import Clock
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Always, Property, Sometimes, View
 from statemachines_spec.explorer.system import Budget, System, at_most
 from statemachines_spec.explorer.tick import TickClock
-from statemachines_spec.explorer.timing import Timing
 from statemachines_spec.sequence_windows.client import PROMPT, SECOND, AdvisedClient
 from statemachines_spec.sequence_windows.inbox import inbox
 from statemachines_spec.sequence_windows.machine_step import step

@@ -11,7 +11,23 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Arrived, Map, Message, Process
 from statemachines.shared_subscriptions.agent_process import AGENT, BORROWERS, DECLARERS, WITNESSES
-from statemachines.shared_subscriptions.agent_record import (
+from statemachines.shared_subscriptions.borrower import Destroyed, PingTimer
+from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.shared_subscriptions.group import DeclarationRefused
+from statemachines.shared_subscriptions.group_store import Claim, Properties, Read, ReadDone, StoredRecord
+from statemachines.shared_subscriptions.handler_process import HANDLER, PRIVATES
+from statemachines.shared_subscriptions.listing import DeliveriesRevoked, Resumed, Suspended
+from statemachines.shared_subscriptions.message import (
+    Disconnect,
+    LeaderConnectResponse,
+    LeaderWanted,
+    Ping,
+    PingResponse,
+    RelayedToBorrower,
+    RelayedToLeader,
+    Undeclared,
+)
+from statemachines.shared_subscriptions.private_subscription import (
     SUBSCRIPTIONS_MAX,
     AgentRecord,
     EndSubscription,
@@ -23,21 +39,6 @@ from statemachines.shared_subscriptions.agent_record import (
     SubscribeAlone,
     SubscribeShared,
 )
-from statemachines.shared_subscriptions.borrower import Destroyed, PingTimer
-from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines.shared_subscriptions.group import DeclarationRefused
-from statemachines.shared_subscriptions.group_store import Claim, Properties, Read, ReadDone, StoredRecord
-from statemachines.shared_subscriptions.handler_process import HANDLER, PRIVATES
-from statemachines.shared_subscriptions.message import (
-    Disconnect,
-    LeaderConnectResponse,
-    LeaderWanted,
-    Ping,
-    PingResponse,
-    RelayedToBorrower,
-    RelayedToLeader,
-    Undeclared,
-)
 from statemachines.shared_subscriptions.session_record import (
     AcknowledgementLate,
     ApplicationReturned,
@@ -45,7 +46,6 @@ from statemachines.shared_subscriptions.session_record import (
     ReadsFailed,
     ReadsSucceed,
 )
-from statemachines.shared_subscriptions.standby import DeliveriesRevoked, Resumed, Suspended
 from statemachines.shared_subscriptions.stream_store import ListStreams
 from statemachines_spec.contract import Rule
 from statemachines_spec.explorer.party import PartyInput

@@ -37,7 +37,7 @@ from statemachines_spec.shared_subscriptions.borrower_contract import (
     leader_of,
 )
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP
-from statemachines_spec.shared_subscriptions.timings import TICK_NS, TIMES, of_borrower
+from statemachines_spec.shared_subscriptions.succession import TICK_NS, TIMES, of_borrower
 
 PINGS: Final = 3
 OURS: Final = replace(

@@ -20,6 +20,7 @@ from statemachines.shared_subscriptions import (
     claim,
     dead_letter_queue,
     failed_deliveries,
+    handler,
     leader,
     listing,
     member,
@@ -29,7 +30,6 @@ from statemachines.shared_subscriptions import (
     session,
     stream,
     stream_store,
-    subscription,
 )
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.handler_process import HANDLER, HANDLER_MACHINE
@@ -473,7 +473,7 @@ BUGS: Final = (
         "SS-101",
         "Subscription.told",
         combine(
-            wrap_call(subscription.Subscription, "route_tell", keep_told),
+            wrap_call(handler.Subscription, "route_tell", keep_told),
             drop_route(HANDLER, borrower.LeaseEnded),
         ),
     ),

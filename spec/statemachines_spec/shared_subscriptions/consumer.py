@@ -8,6 +8,16 @@ final progress may come at any time.
 
 A process may stand still (`Pause`) while time passes.  When it goes on (`Wake`), its lease ends before anything else,
 and whatever has patience fires; or it hears before that what waited (`Hear`).
+
+ByzantineConsumer: a Consumer that reports what nobody stored: more than a stream has, and the end of one that goes
+on.
+
+Silent consumer: a Consumer that takes part in everything, and never answers a grant.
+
+Reader: a Consumer whose streams end.
+
+It reports the end of a stream of the first generation whenever it has read all `offsets` of it.  Those that are there
+at the beginning have ended; of one that the script begins before it rotates it may be a lie, and is refused (S16).
 """
 
 from __future__ import annotations
@@ -20,13 +30,6 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Ask, Event, Fsm, Process, Send, Status, fresh, in_order, incarnation
 from statemachines.shared_subscriptions.agent_process import AGENT, BORROWERS
-from statemachines.shared_subscriptions.agent_record import (
-    AgentRecord,
-    EndSubscription,
-    GroupReady,
-    SharedFilter,
-    SubscribeShared,
-)
 from statemachines.shared_subscriptions.borrower import (
     BORROWER,
     CONNECTED,
@@ -37,7 +40,16 @@ from statemachines.shared_subscriptions.borrower import (
     PingTimeout,
 )
 from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.shared_subscriptions.message import END_OF_STREAM, Grant
+from statemachines.shared_subscriptions.private_subscription import (
+    AgentRecord,
+    EndSubscription,
+    GroupReady,
+    SharedFilter,
+    SubscribeShared,
+)
 from statemachines.shared_subscriptions.stream import ABSENT, GRANTED, REVOKING, StreamProgress
+from statemachines.shared_subscriptions.stream_store import rank_of
 from statemachines_spec.explorer.actor import (
     Crash,
     Envelope,
@@ -47,14 +59,14 @@ from statemachines_spec.explorer.actor import (
     PassLease,
     Pause,
     Reaction,
+    Timing,
     Wake,
     Watch,
 )
 from statemachines_spec.explorer.environment import Environment
 from statemachines_spec.explorer.party import InternedParty, LateFiring
-from statemachines_spec.explorer.process_component import ProcessComponent
+from statemachines_spec.explorer.process_actor import ProcessComponent
 from statemachines_spec.explorer.process_steps import PartsTurn, ProcessParts, ProcessSteps, use_machine
-from statemachines_spec.explorer.timing import Timing
 from statemachines_spec.shared_subscriptions.variants import NAMED_SPEAKERS, leave_out_witness
 
 GROUP, FILTER = "g", "#"
@@ -359,3 +371,38 @@ def is_armed(party: InternedParty | None, timer: str) -> bool:
 
 
 _MODES = {Pause: PAUSED, PassLease: LATE, PassAll: LATER}
+
+
+BEYOND = 3
+"""More messages than any stream of its systems has."""
+
+
+class ByzantineConsumer(Consumer):
+    """Acknowledges as others do, and lies about every stream it is granted whenever it likes."""
+
+    def _progress(self, record: Any) -> Iterator[Event]:
+        yield from super()._progress(record)
+        for stream, child in in_order(record.streams):
+            if child.status is GRANTED and child.progress <= self.offsets:
+                yield StreamProgress(stream, child.grant, BEYOND)
+                yield StreamProgress(stream, child.grant, END_OF_STREAM)
+
+
+class SilentConsumer(Consumer):
+    """Registers, pings, and begins anew as others do."""
+
+    def react(self, local: ConsumerLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+        if local.mode in GOING_ON and isinstance(envelope.event, Grant):
+            return Reaction(local)
+        return super().react(local, envelope, watch)
+
+
+class ReadingConsumer(Consumer):
+    """Acknowledges one by one up to `offsets`, and then the end."""
+
+    def _progress(self, record: Any) -> Iterator[Event]:
+        yield from super()._progress(record)
+        for stream, child in in_order(record.streams):
+            has_ended = rank_of(stream)[1] == 0
+            if child.status is GRANTED and has_ended and child.progress == self.offsets:
+                yield StreamProgress(stream, child.grant, END_OF_STREAM)

@@ -24,8 +24,8 @@ from statemachines_spec.explorer.system import Budget, System
 from statemachines_spec.shared_subscriptions import deliveries
 from statemachines_spec.shared_subscriptions.account import DeliveryAccount
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP, Consumer
-from statemachines_spec.shared_subscriptions.group_setting import GroupSetting
 from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
+from statemachines_spec.shared_subscriptions.script import GroupSetting
 from statemachines_spec.shared_subscriptions.session_consumer import SessionConsumer, Unheard
 from statemachines_spec.shared_subscriptions.stores import Store, make_declared_store, streams
 from statemachines_spec.shared_subscriptions.variants import configuration

@@ -35,6 +35,7 @@ from statemachines.shared_subscriptions.group_store import (
     Value,
 )
 from statemachines_spec.directed_system import DirectedSystem
+from statemachines_spec.explorer.actor import Move, Stamp, Timing
 from statemachines_spec.explorer.clock import Clock
 from statemachines_spec.explorer.fsm_actor import ENDED, FsmActor, FsmLocal
 from statemachines_spec.explorer.network import Network
@@ -42,11 +43,10 @@ from statemachines_spec.explorer.post import Post
 from statemachines_spec.explorer.property import Always, Property, Sometimes, Stepwise, View
 from statemachines_spec.explorer.system import Budget, System, at_most
 from statemachines_spec.explorer.tick import TickClock
-from statemachines_spec.explorer.timing import Move, Stamp, Timing
 from statemachines_spec.shared_subscriptions import declaration_systems, stray_messages
 from statemachines_spec.shared_subscriptions.declaration_systems import EPOCH, START, Hears
-from statemachines_spec.shared_subscriptions.leader_steps import ECHO
-from statemachines_spec.shared_subscriptions.leader_stores import (
+from statemachines_spec.shared_subscriptions.leader_steps import (
+    ECHO,
     Again,
     ConcurrentlyModifiedStore,
     Echo,
@@ -54,10 +54,18 @@ from statemachines_spec.shared_subscriptions.leader_stores import (
     Meddle,
     ReplayingStore,
 )
-from statemachines_spec.shared_subscriptions.pace import BEGIN, END, HIT, NOTHING, Pace, PaceBeat
-from statemachines_spec.shared_subscriptions.pace_systems import COMMIT, TIMES_PACED
+from statemachines_spec.shared_subscriptions.pace_systems import (
+    BEGIN,
+    COMMIT,
+    END,
+    HIT,
+    NOTHING,
+    TIMES_PACED,
+    Pace,
+    PaceBeat,
+)
 from statemachines_spec.shared_subscriptions.stores import OPEN, REFUSED, Fail, FailingStore, StoreLocal
-from statemachines_spec.shared_subscriptions.timings import TICK_NS
+from statemachines_spec.shared_subscriptions.succession import TICK_NS
 from statemachines_spec.shared_subscriptions.variants import configuration
 
 NOW: Final = 7

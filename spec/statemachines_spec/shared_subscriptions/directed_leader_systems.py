@@ -23,12 +23,10 @@ from statemachines_spec.explorer.actor import Actor, Envelope, Observer, Reactio
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, View
 from statemachines_spec.explorer.system import System, at_most
-from statemachines_spec.shared_subscriptions import claims, leader_progress, leader_steps, properties, step_properties
+from statemachines_spec.shared_subscriptions import claims, leader_steps, properties, step_properties
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP, Consumer
-from statemachines_spec.shared_subscriptions.election import CandidateHost
-from statemachines_spec.shared_subscriptions.group_setting import GroupSetting
 from statemachines_spec.shared_subscriptions.leader_host import QUIET_TIMERS, LeaderHost, LeaderHostLocal
-from statemachines_spec.shared_subscriptions.leader_stores import (
+from statemachines_spec.shared_subscriptions.leader_steps import (
     Again,
     ConcurrentlyModifiedStore,
     HauntedCandidate,
@@ -37,6 +35,7 @@ from statemachines_spec.shared_subscriptions.leader_stores import (
     PagedStore,
     ReplayingStore,
 )
+from statemachines_spec.shared_subscriptions.script import GroupSetting
 from statemachines_spec.shared_subscriptions.stores import (
     OPEN,
     REFUSED,
@@ -48,6 +47,7 @@ from statemachines_spec.shared_subscriptions.stores import (
     make_declared_store,
     streams,
 )
+from statemachines_spec.shared_subscriptions.succession import CandidateHost
 from statemachines_spec.shared_subscriptions.systems import build, obligations_of
 from statemachines_spec.shared_subscriptions.variants import configuration
 
@@ -80,7 +80,7 @@ def build_system(one: LeaderCase) -> System:
         *(each for each in step_properties.STEPWISE if one.renews or each.name != "L6 renewal"),
         *step_properties.make_confirmed(consumers, hosts, STREAM),
         *step_properties.begins_behind_nothing(hosts, STREAM),
-        *leader_progress.promises(hosts),
+        *leader_steps.promises(hosts),
     )
     return replace(system, properties=(*system.properties, *promises))
 
@@ -293,7 +293,7 @@ def unclean(system: System) -> System:
     """The last leader has given its claim up while somebody might hold a lease."""
     state = make_declared_store(configuration("settled")).set(CLAIM, StoredRecord(Claim("", 1), 0))
     system = with_actor(system, Store(GroupStore(), state=state))
-    return without_samples(system, leader_progress.waits_in_grace(("leader-1",)))
+    return without_samples(system, leader_steps.waits_in_grace(("leader-1",)))
 
 
 # -- stores that are not as usual -----------------------------------------------------------------------------------
@@ -359,7 +359,7 @@ def build_repeated_look(name: str, hosts: int, fires: tuple[str, ...], **more: A
         (
             *claims.knows_store(names),
             *(one for one in properties.STEPWISE if one.name != "S4"),
-            *leader_progress.promises(names),
+            *leader_steps.promises(names),
             leader_steps.ECHO,
             _led(names),
         ),
@@ -397,7 +397,7 @@ def _of_hosts() -> tuple[Property, ...]:
     names = ("leader-1",)
     return (
         *(one for one in properties.STEPWISE if one.name != "S4"),
-        *leader_progress.promises(names),
+        *leader_steps.promises(names),
         _led(names),
     )
 

@@ -39,13 +39,12 @@ from statemachines.shared_subscriptions.leader import LEADER
 from statemachines.shared_subscriptions.leader_record import CANDIDATE, HOLDING, LOOKING, LeaderRecord
 from statemachines.shared_subscriptions.message import LeaderWanted, PingResponse, RelayedToLeader
 from statemachines.shared_subscriptions.registry import LEADERS, REGISTRY, RegistryRecord
-from statemachines_spec.explorer.actor import Crash, Envelope, Passed, PassLease, Pause, Reaction, Wake, Watch
+from statemachines_spec.explorer.actor import Crash, Envelope, Passed, PassLease, Pause, Reaction, Timing, Wake, Watch
 from statemachines_spec.explorer.naming import rebase_queue
 from statemachines_spec.explorer.party import InternedParty, LateFiring
-from statemachines_spec.explorer.process_component import ProcessComponent
+from statemachines_spec.explorer.process_actor import ProcessComponent
 from statemachines_spec.explorer.process_steps import PartsTurn, ProcessParts, use_machine
 from statemachines_spec.explorer.system import System
-from statemachines_spec.explorer.timing import Timing
 from statemachines_spec.shared_subscriptions.consumer import Promised
 
 STORE_TIMERS = ("heartbeat", "commit", "renew", "idle", "claim_end", "recheck", "measure")

@@ -15,7 +15,7 @@ from statemachines.kernel import ConfigurationError, SetTimer
 from statemachines.shared_subscriptions import borrower, claim, member
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines_spec.bug import Apply, Bug, change_rows, wrap_call
-from statemachines_spec.shared_subscriptions.timings import TICK_NS
+from statemachines_spec.shared_subscriptions.succession import TICK_NS
 
 
 def move_deadline(action: Any, timer: str, by_ns: Any) -> Any:

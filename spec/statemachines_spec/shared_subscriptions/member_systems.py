@@ -49,11 +49,21 @@ from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Property, Sometimes, View
 from statemachines_spec.explorer.system import System, at_most
 from statemachines_spec.explorer.tick import TickClock
-from statemachines_spec.shared_subscriptions import leader_progress, pace_systems, properties, quiescent_properties
+from statemachines_spec.shared_subscriptions import leader_steps, pace_systems, properties, quiescent_properties
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP
 from statemachines_spec.shared_subscriptions.leader_host import LeaderHost, LeaderHostLocal
-from statemachines_spec.shared_subscriptions.pace import BEAT, BEGIN, END, ENDLESS, HIT, NOTHING, Pace, PaceBeat
-from statemachines_spec.shared_subscriptions.pace_systems import HOST, TIMES_PACED
+from statemachines_spec.shared_subscriptions.pace_systems import (
+    BEAT,
+    BEGIN,
+    END,
+    ENDLESS,
+    HIT,
+    HOST,
+    NOTHING,
+    TIMES_PACED,
+    Pace,
+    PaceBeat,
+)
 from statemachines_spec.shared_subscriptions.step_properties import STEPWISE, leader_of
 from statemachines_spec.shared_subscriptions.stores import (
     REFUSED,
@@ -63,7 +73,7 @@ from statemachines_spec.shared_subscriptions.stores import (
     make_declared_store,
     streams,
 )
-from statemachines_spec.shared_subscriptions.timings import TICK_NS, of_leader
+from statemachines_spec.shared_subscriptions.succession import TICK_NS, of_leader
 from statemachines_spec.shared_subscriptions.variants import configuration
 
 Words = Callable[["ToldMembers", str, int], Iterator[Any]]
@@ -451,7 +461,7 @@ def _promises() -> tuple[Property, ...]:
     return (
         *(one for one in properties.STEPWISE if one.name != "S4"),
         *STEPWISE,
-        *leader_progress.promises((HOST,)),
+        *leader_steps.promises((HOST,)),
     )
 
 

@@ -27,10 +27,10 @@ from statemachines.shared_subscriptions.stream_store import (
     StreamsListed,
 )
 from statemachines_spec.contract import Counterpart, Machine, Rule, contract
+from statemachines_spec.explorer.actor import Timing
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock
-from statemachines_spec.explorer.timing import Timing
-from statemachines_spec.shared_subscriptions.timings import TICK_NS
+from statemachines_spec.shared_subscriptions.succession import TICK_NS
 
 ID: Final = "consumer-1~1/1"
 FILTER: Final = "a"

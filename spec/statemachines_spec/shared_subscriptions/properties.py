@@ -1,4 +1,7 @@
-"""Properties of shared subscriptions (S1 to S7 of its properties.md), over local states of the components."""
+"""Properties of shared subscriptions (S1 to S7 of its properties.md), over local states of the components.
+
+Last words: what a leader says and keeps as it, or a member, goes (S5, S7).
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ from typing import Any
 
 from statemachines.kernel import in_order
 from statemachines.shared_subscriptions.borrower import UNSUBSCRIBING, BorrowerRecord
+from statemachines.shared_subscriptions.group_store import SERVICE, Claim, Commit, FailingMessage
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
-from statemachines.shared_subscriptions.group_store import Claim, Commit
-from statemachines.shared_subscriptions.leader_record import CANDIDATE, SERVING
+from statemachines.shared_subscriptions.leader_record import CANDIDATE, SERVING, LeaderRecord
 from statemachines.shared_subscriptions.message import UpdateProgress
 from statemachines.shared_subscriptions.names import CLAIM, ROOT, record_name
 from statemachines.shared_subscriptions.properties.committed_claim import CommittedClaim, check_unclaimed, find_claim
@@ -235,10 +238,39 @@ def _party(local: Any) -> Any:
     return None if party is None else party.record
 
 
-__all__ = [
-    "STEPWISE",
-    "exclusive",
-    "obligations",
-    "one_leader",
-    "sometimes_served",
-]
+def clean(consumers: Iterable[str], stream: str) -> Always:
+    """S5: a claim that was given up as clean says that nobody holds a lease."""
+    views = tuple(View(name, 2, may_deliver((stream,))) for name in consumers)
+    text = "nobody may deliver under a claim that was given up as clean"
+    return Always(
+        "S5 clean", text, (View(SERVICE, 2, _is_clean), *views), lambda clean, *delivers: not (clean and any(delivers))
+    )
+
+
+def _is_clean(local: StoreLocal) -> int:
+    claims = (stored.value for _, stored in in_order(local.state) if isinstance(stored.value, Claim))
+    return int(any(claim.leader == "" and claim.clean for claim in claims))
+
+
+def stages(actor: str, before: Any, event: Any, after: Any) -> bool:
+    """S7: progress that a serving leader comes to go by is staged in the same step, whoever said it: the next leader
+    would grant from less."""
+    old, new = _serving(before), _serving(after)
+    if old is None or new is None or old.id != new.id:
+        return True
+    for stream, known in in_order(new.streams):
+        earlier, staged = old.streams.get(stream), new.staged.get(stream) or 0
+        staged = staged.progress if isinstance(staged, FailingMessage) else staged
+        if earlier is not None and earlier.progress < known.progress > staged:
+            return False
+    return True
+
+
+STAGES = Stepwise("S7 staged", "progress that a leader goes by is about to be durable", stages)
+
+
+def _serving(local: Any) -> LeaderRecord | None:
+    if not isinstance(local, LeaderHostLocal) or local.party is None:
+        return None
+    record: LeaderRecord = local.party.record
+    return record if record.status in SERVING else None

@@ -35,11 +35,11 @@ from statemachines.shared_subscriptions.registry import (
 )
 from statemachines.shared_subscriptions.stream_store import StreamsListed, StreamStore
 from statemachines_spec.contract import Rule
+from statemachines_spec.explorer.actor import Move, Stamp, Timing
 from statemachines_spec.explorer.party import PartyInput
 from statemachines_spec.explorer.process_steps import ProcessParts
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock
-from statemachines_spec.explorer.timing import Move, Stamp, Timing
 from statemachines_spec.process_contract import (
     ProcessCounterpart,
     RefusedCall,
@@ -51,7 +51,7 @@ from statemachines_spec.process_contract import (
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP
 from statemachines_spec.shared_subscriptions.leader_host import STORE_TIMERS
 from statemachines_spec.shared_subscriptions.stores import make_declared_store
-from statemachines_spec.shared_subscriptions.timings import TICK_NS, TIMES, of_leader
+from statemachines_spec.shared_subscriptions.succession import TICK_NS, TIMES, of_leader
 
 HOST: Final = "leader-1"
 LIFE: Final = f"{HOST}~1"

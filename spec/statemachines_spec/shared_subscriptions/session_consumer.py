@@ -17,13 +17,13 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Answer, Ask, Event, Fsm, Process, Tell, in_order
 from statemachines.shared_subscriptions.agent_process import BORROWERS
-from statemachines.shared_subscriptions.agent_record import AgentRecord, LeaveAll
 from statemachines.shared_subscriptions.borrower import (
     BorrowerRecord,
     OnDisconnect,
 )
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.handler_process import HANDLER, SESSIONS
+from statemachines.shared_subscriptions.private_subscription import AgentRecord, LeaveAll
 from statemachines.shared_subscriptions.session import Ack, PollTimer, Take
 from statemachines.shared_subscriptions.session_record import WAITING, Acknowledged, Deliver, SessionRecord
 from statemachines.shared_subscriptions.stream_store import SERVICE as STREAM_STORE

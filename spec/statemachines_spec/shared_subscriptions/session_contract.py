@@ -32,12 +32,12 @@ from statemachines.shared_subscriptions.session import (
 from statemachines.shared_subscriptions.stream import Finish, Install, Uninstall
 from statemachines.shared_subscriptions.stream_store import SERVICE, Fetch, Fetched, FetchFailed, MessageBatch, Slice
 from statemachines_spec.contract import COUNTERPART, Counterpart, Machine, Rule, contract
+from statemachines_spec.explorer.actor import Timing
 from statemachines_spec.explorer.property import Eventually, View
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock
-from statemachines_spec.explorer.timing import Timing
 from statemachines_spec.shared_subscriptions.session_consumer import renumber_session
-from statemachines_spec.shared_subscriptions.timings import TICK_NS
+from statemachines_spec.shared_subscriptions.succession import TICK_NS
 
 Said = tuple[Any, ...]
 QUEUED: Final = 2

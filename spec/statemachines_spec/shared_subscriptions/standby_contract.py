@@ -9,7 +9,7 @@ import msgspec
 
 from statemachines.kernel import Stop, Tell
 from statemachines.shared_subscriptions.borrower import Destroyed, OnDisconnect, OnUnsubscribe, Start
-from statemachines.shared_subscriptions.standby import STANDBY, Resume, Resumed, StandbyRecord, Suspended
+from statemachines.shared_subscriptions.listing import STANDBY, Resume, Resumed, StandbyRecord, Suspended
 from statemachines_spec.contract import Counterpart, Machine, Rule, contract
 from statemachines_spec.explorer.system import System
 

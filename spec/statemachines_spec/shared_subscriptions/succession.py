@@ -4,6 +4,17 @@ A member that has lost its leader hears of it within L by its own clock, and ask
 then on, one each `find_leader`, whether they live or not.  Others may ask a host at any time, or never.  Counted are
 ticks of the common clock, from the moment when the leader that held the claim is gone or its claim has ended by its
 own clock, whichever is first, until somebody holds it again.
+
+Timings: the times of shared subscriptions in systems with a tick: few ticks long, with every relation kept.
+
+A tick is 4 ms and clocks err by a quarter, so that what is reckoned comes out in whole ticks: a lease lasts 3 ticks,
+and has surely ended after 5 of another clock; a claim of 5 ticks ends after 3 of its owner's.
+
+Election: leader hosts race for the claim of one group, stand still, crash, and lose it to each other.
+
+Of borrowers there is no more than that somebody asks each host for a leader whenever it has none: what a leader does
+for them stands in the other systems.  So the hosts do the same things, and are interchangeable; the group store keeps
+their names, and is renamed with them.
 """
 
 from __future__ import annotations
@@ -17,17 +28,202 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import Event, Message
+from statemachines.shared_subscriptions.borrower import BorrowerRecord
 from statemachines.shared_subscriptions.configuration import MS, Configuration
-from statemachines.shared_subscriptions.leader_record import CLAIMED
+from statemachines.shared_subscriptions.group_store import GroupStore
+from statemachines.shared_subscriptions.leader_record import CLAIMED, LOOKING, LeaderRecord
+from statemachines.shared_subscriptions.member import REGISTERED
 from statemachines.shared_subscriptions.message import LeaderWanted
-from statemachines_spec.explorer.actor import Actor, Envelope, Observer, Passed, Reaction, Watch
+from statemachines.shared_subscriptions.stream_store import StreamStore
+from statemachines_spec.explorer.actor import (
+    Actor,
+    Crash,
+    Envelope,
+    Move,
+    Observer,
+    Passed,
+    Pause,
+    Reaction,
+    Stamp,
+    Timing,
+    Watch,
+)
+from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.party import is_due
 from statemachines_spec.explorer.property import Always, Property, Sometimes, View
-from statemachines_spec.explorer.system import System
-from statemachines_spec.explorer.timing import Timing
-from statemachines_spec.shared_subscriptions.election import WANTED, CandidateHost
-from statemachines_spec.shared_subscriptions.leader_host import RUNNING, LeaderHostLocal
-from statemachines_spec.shared_subscriptions.timings import TICK_NS
+from statemachines_spec.explorer.symmetry import Symmetry
+from statemachines_spec.explorer.system import Budget, System
+from statemachines_spec.shared_subscriptions import leader_host, properties
+from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP
+from statemachines_spec.shared_subscriptions.leader_host import RUNNING, STORE_TIMERS, LeaderHost, LeaderHostLocal
+from statemachines_spec.shared_subscriptions.orders import CLAIM_END_BEFORE_AGE
+from statemachines_spec.shared_subscriptions.stores import Store, make_declared_store, streams
+from statemachines_spec.shared_subscriptions.variants import configuration
+
+NAME = "election"
+ABOUT = "three hosts race for the claim, which they lose by standing still and by crashing"
+WANTED = LeaderWanted("somebody~1/1", GROUP, FILTER)
+
+
+class Election(msgspec.Struct, frozen=True):
+    """How many of what: `hosts`, the `network` between them and the stores (which loses and doubles no request),
+    `epochs` of the claim and `renewals` (all together), `host_lives` of a host and `leaders` it starts in each; faults:
+    how often all together."""
+
+    hosts: int = 3
+    network: Network = Network(3, lossy=False, duplicating=False)
+    epochs: int = 2
+    renewals: int = 0
+    host_lives: int = 1
+    leaders: int = 1
+    crashes: int = 0
+    pauses: int = 0
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "small": {"network": Network(2, lossy=False, duplicating=False), "crashes": 1},
+    "ci": {"crashes": 1, "host_lives": 2},
+    "large": {"crashes": 1, "host_lives": 2, "pauses": 1, "renewals": 1},
+}
+"""Size -> what differs from the default."""
+
+
+class CandidateHost(LeaderHost):
+    """A leader host that somebody asks for a leader as long as it has none.  A crash ends its last life for good."""
+
+    def inputs(self, local: LeaderHostLocal) -> tuple[Any, ...]:
+        if local.party is None and local.mode is leader_host.RUNNING:
+            return (WANTED,) if local.life <= self.lives else ()
+        return super().inputs(local)
+
+    def within(self, local: LeaderHostLocal) -> bool:
+        return local.life == self.lives + 1 or super().within(local)
+
+
+def build(setting: Election, variant: str = "settled", without: tuple[str, ...] = ()) -> System:
+    """The closed system; `without` these deadline orders."""
+    hosts = tuple(_host(number, setting, variant) for number in range(setting.hosts))
+    names = tuple(one.name for one in hosts)
+    stores = (
+        Store(GroupStore(), at_once=False, state=make_declared_store(configuration(variant)), roots=setting.renewals),
+        Store(StreamStore(1), at_once=False, state=streams(("a",), 1)),
+    )
+    return System(
+        NAME,
+        ABOUT,
+        (*hosts, *stores),
+        setting.network,
+        (
+            properties.one_leader(names),
+            *properties.sometimes_elected(names),
+            *(one for one in properties.STEPWISE if one.name != "S4"),
+        ),
+        (
+            Budget("crash of a leader host", setting.crashes, lambda actor, event: isinstance(event, Crash)),
+            Budget("pause of a leader host", setting.pauses, lambda actor, event: isinstance(event, Pause)),
+        ),
+        tuple(order for order in (CLAIM_END_BEFORE_AGE,) if order.name not in without),
+        _bounds(setting, variant),
+        symmetries=(Symmetry(names),),
+    )
+
+
+def system(size: str, variant: str, without: tuple[str, ...]) -> System:
+    """The system in one of its sizes."""
+    return build(replace(Election(), **SIZES[size]), variant, without)
+
+
+def _host(number: int, setting: Election, variant: str) -> CandidateHost:
+    faults = (*((Crash,) if setting.crashes else ()), *((Pause,) if setting.pauses else ()))
+    fires = {"claim_end", *(("heartbeat",) if setting.renewals else ())}
+    return CandidateHost(
+        f"leader-{number + 1}",
+        configuration(variant),
+        at_once=False,
+        lives=setting.host_lives,
+        leaders=setting.leaders,
+        epochs=setting.epochs,
+        faults=faults,
+        silent=tuple(timer for timer in STORE_TIMERS if timer not in fires),
+        ages=True,
+    )
+
+
+def _bounds(setting: Election, variant: str) -> dict[str, str]:
+    return {
+        "variant": variant,
+        "borrowers": "none; somebody asks each host for a leader while it has none",
+        "leaders": f"{setting.epochs} epochs; {setting.leaders} in each of {setting.host_lives} lives of a host",
+        "stores": "requests and answers travel",
+        "commits": f"{setting.renewals} renewals of the claim",
+    }
+
+
+TICK_NS = 4 * MS
+
+TIMES = Configuration(
+    find_leader_ms=4,
+    ping_interval_ms=4,
+    ping_timeout_ms=8,
+    validity_ms=24,
+    max_delay_ms=1,
+    clock_drift=0.25,
+    unsubscribe_timeout_ms=8,
+    resend_interval_ms=4,
+    renew_streams_ms=4,
+    revoke_timeout_ms=12,
+    claim_ttl_ms=20,
+    claim_heartbeat_ms=8,
+    commit_interval_ms=4,
+    idle_stop_ms=12,
+    count_deliveries=False,
+)
+
+
+def of_borrower(ours: Configuration, timers: tuple[str, ...], slack: int = 0) -> Timing:
+    """Of a consumer with these timed timers.  The sending time of a ping is read when it is answered.  `slack`: ticks
+    by which mistaken machines may reckon further than they should."""
+
+    def ping_at(record: BorrowerRecord, live: Move, dead: Move) -> Any:
+        move = live if record.outstanding and "lease" in timers else dead
+        return replace(record, ping_at_ns=move(record.ping_at_ns))
+
+    return Timing(TICK_NS, timers, (Stamp("ping_at_ns", ours.lease_ms * MS + slack * TICK_NS, ping_at),))
+
+
+def of_leader(ours: Configuration, timers: tuple[str, ...], slack: int = 0) -> Timing:
+    """Of a leader host with these timed timers.  When the last ping was answered is read when a member lapses, when a
+    commit was sent once it is known to have happened, when a claim was found by who looks at it.  `slack`: as of a
+    borrower."""
+
+    def answered_at(record: LeaderRecord, live: Move, dead: Move) -> Any:
+        members = record.members
+        for borrower, one in members.items():
+            read = one.answered and one.status is REGISTERED and "hand_over" in timers
+            moved = (live if read else dead)(one.answered_at_ns)
+            if moved != one.answered_at_ns:
+                members = members.set(borrower, replace(one, answered_at_ns=moved))
+        return replace(record, members=members)
+
+    def sent_at(record: LeaderRecord, live: Move, dead: Move) -> Any:
+        trial = record.trial
+        if trial is None:
+            return record
+        read = not trial.release and ("claim_end" in timers or "heartbeat" in timers)
+        return replace(record, trial=replace(trial, sent_at_ns=(live if read else dead)(trial.sent_at_ns)))
+
+    def found_at(record: LeaderRecord, live: Move, dead: Move) -> Any:
+        read = record.found is not None and record.status in LOOKING
+        return replace(record, found_at_ns=(live if read else dead)(record.found_at_ns))
+
+    claim_ns = max(ours.claim_by_own_clock_ns(), ours.claim_heartbeat_ms * MS)
+    stamps = (
+        Stamp("answered_at_ns", ours.lease_by_other_clock_ns() + slack * TICK_NS, answered_at),
+        Stamp("sent_at_ns", claim_ns + slack * TICK_NS, sent_at),
+        Stamp("found_at_ns", ours.claim_ttl_ms * MS, found_at),
+    )
+    return Timing(TICK_NS, timers, stamps)
+
 
 ASKER, VACANCY = "somebody", "vacancy"
 

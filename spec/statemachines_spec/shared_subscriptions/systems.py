@@ -24,26 +24,27 @@ from statemachines_spec.explorer.property import Eventually, Property
 from statemachines_spec.explorer.system import Budget, System
 from statemachines_spec.shared_subscriptions import (
     agreement,
-    answers,
     claims,
-    election,
-    generations,
+    deliveries,
     leader_belief,
-    named_leader,
     properties,
     quiescent_properties,
     stores,
+    succession,
+    witness_consumer,
 )
-from statemachines_spec.shared_subscriptions.byzantine_consumer import ByzantineConsumer, SilentConsumer
-from statemachines_spec.shared_subscriptions.consumer import Consumer
+from statemachines_spec.shared_subscriptions.agreement import DUE
+from statemachines_spec.shared_subscriptions.consumer import (
+    ByzantineConsumer,
+    Consumer,
+    ReadingConsumer,
+    SilentConsumer,
+)
 from statemachines_spec.shared_subscriptions.delivery_systems import SYSTEMS as DELIVERING
 from statemachines_spec.shared_subscriptions.delivery_systems import acknowledging, with_sessions
-from statemachines_spec.shared_subscriptions.due_timeouts import DUE
-from statemachines_spec.shared_subscriptions.election import CandidateHost
-from statemachines_spec.shared_subscriptions.group_setting import WINDOW, GroupSetting
 from statemachines_spec.shared_subscriptions.leader_host import QUIET_TIMERS, LeaderHost, Lose, losing
 from statemachines_spec.shared_subscriptions.orders import ORDERS, is_kept
-from statemachines_spec.shared_subscriptions.reader import ReadingConsumer
+from statemachines_spec.shared_subscriptions.script import WINDOW, GroupSetting
 from statemachines_spec.shared_subscriptions.stores import (
     DROPPED,
     OPEN,
@@ -58,6 +59,7 @@ from statemachines_spec.shared_subscriptions.stores import (
     make_declared_store,
     streams,
 )
+from statemachines_spec.shared_subscriptions.succession import CandidateHost
 from statemachines_spec.shared_subscriptions.variants import borrower, configuration
 from statemachines_spec.shared_subscriptions.witness_consumer import Failing, Lie, Pretender, WitnessedConsumer
 
@@ -103,8 +105,8 @@ def system(name: str, size: str = "ci", variant: str = "settled", without: tuple
     for order in without:
         if order not in (known := [order.name for order in ORDERS]):
             raise ConfigurationError("deadline order", order, f"unknown; there are: {', '.join(known)}")
-    if name == election.NAME:
-        made = election.system(size, variant, without)
+    if name == succession.NAME:
+        made = succession.system(size, variant, without)
     else:
         made = build(name, about, msgspec.structs.replace(GroupSetting(), **sizes[size]), variant, without)
     arguments: dict[str, Any] = {"name": name, "size": size, "variant": variant}
@@ -121,7 +123,7 @@ def obligations_of(made: System) -> tuple[Eventually, ...]:
     consumers = tuple(actor for actor in made.actors if isinstance(actor, Consumer))
     hosts = tuple(actor.name for actor in made.actors if isinstance(actor, LeaderHost))
     obligations = properties.obligations([one.name for one in consumers], hosts)
-    answered = answers.make_granting_ends(hosts) if any(isinstance(one, SilentConsumer) for one in consumers) else ()
+    answered = agreement.make_granting_ends(hosts) if any(isinstance(one, SilentConsumer) for one in consumers) else ()
     return (*obligations, *answered, *quiescent_properties.obligations(consumers, hosts), *acknowledging(made))
 
 
@@ -131,7 +133,7 @@ def build(
     """A closed system by its setting."""
     topics = tuple("abcdefgh"[: setting.topics])
     held = tuple(f"0.0/{topic}" for topic in topics)
-    held = tuple(dict.fromkeys((*held, *generations.streams_of(topics, setting.script))))
+    held = tuple(dict.fromkeys((*held, *deliveries.streams_of(topics, setting.script))))
     consumers = tuple(_consumer(number, setting, variant) for number in range(setting.consumers))
     hosts = tuple(_host(number, setting, variant) for number in range(setting.hosts))
     names, leaders = tuple(one.name for one in consumers), tuple(one.name for one in hosts)
@@ -144,16 +146,16 @@ def build(
             properties.exclusive(names, held),
             *((properties.one_leader(leaders),) if setting.hosts > 1 else ()),
             *properties.sometimes_served(names[setting.mutes :], held),
-            *(generations.in_generations(leaders, held) if setting.script else ()),
+            *(deliveries.in_generations(leaders, held) if setting.script else ()),
             *(claims.knows_store(leaders) if setting.epochs > 1 else ()),
             *((claims.goes_on(leaders),) if setting.epochs > 1 else ()),
             *(claims.doubts(leaders) if setting.store_failures else ()),
-            *(generations.make_vanished(leaders) if "drop" in setting.script else ()),
+            *(deliveries.make_vanished(leaders) if "drop" in setting.script else ()),
             *(leader_belief.believes(leaders, held) if setting.script or setting.lies else ()),
             *((leader_belief.make_refusal(leaders),) if setting.lies else ()),
-            *((answers.gives_up(leaders),) if setting.mutes else ()),
-            *(answers.within_window(leaders, setting.grant_window) if setting.grant_window < WINDOW else ()),
-            *(named_leader.believes(names[:1]) if _is_witnessed(setting) else ()),
+            *((agreement.gives_up(leaders),) if setting.mutes else ()),
+            *(agreement.within_window(leaders, setting.grant_window) if setting.grant_window < WINDOW else ()),
+            *(witness_consumer.believes(names[:1]) if _is_witnessed(setting) else ()),
             quiescent_properties.make_balanced(leaders),
             quiescent_properties.at_rest(leaders),
             *_resets(setting, consumers),
@@ -220,7 +222,7 @@ def _known_to_both(
         *agreement.agreement(consumers, hosts, streams),
         agreement.make_agreement(consumers[mutes:], hosts, streams),
         agreement.deadlines(leaders),
-        answers.waits_no_longer(leaders),
+        agreement.waits_no_longer(leaders),
         agreement.timers_bounded(names, leaders),
         agreement.make_other_timer(leaders),
         agreement.LET_GO,
@@ -319,7 +321,7 @@ def _budget(field: str, setting: GroupSetting) -> Budget:
     kinds: tuple[type[Event], ...] = (kind, ExpiryTimer) if kind is PingTimeout else (kind,)
     due = DUE if kind in (PingTimeout, RevokeTimeout) else None
     if kind is GrantTimeout:
-        due = answers.make_due(tuple(f"consumer-{number + 1}" for number in range(setting.mutes)))
+        due = agreement.make_due(tuple(f"consumer-{number + 1}" for number in range(setting.mutes)))
     limit = getattr(setting, field)
     return Budget(text, limit, lambda actor, event: actor.startswith(whom) and type(event) in kinds, due)
 
@@ -558,7 +560,7 @@ SYSTEMS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
             {"offsets": 1},
         ),
     ),
-    election.NAME: (election.ABOUT, election.SIZES),
+    succession.NAME: (succession.ABOUT, succession.SIZES),
     **{name: (about, _sizes(*sizes)) for name, (about, sizes) in DELIVERING.items()},
 }  # fmt: skip
 """Name -> (about, size -> what differs from the default setting; for `election`, from its own)."""

@@ -27,23 +27,21 @@ from statemachines_spec.shared_subscriptions import (
     claims,
     contracts,
     declaration_systems,
-    election,
     private_systems,
     succession,
     systems,
 )
 from statemachines_spec.shared_subscriptions.consumer import Consumer
-from statemachines_spec.shared_subscriptions.election import Election
-from statemachines_spec.shared_subscriptions.group_setting import GroupSetting
 from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
 from statemachines_spec.shared_subscriptions.orders import (
     CLAIM_END_BEFORE_AGE,
     LEASE_BEFORE_GRACE,
     LEASE_BEFORE_HAND_OVER,
 )
+from statemachines_spec.shared_subscriptions.script import GroupSetting
 from statemachines_spec.shared_subscriptions.stores import Store, make_declared_store
+from statemachines_spec.shared_subscriptions.succession import TICK_NS, TIMES, Election, of_borrower, of_leader
 from statemachines_spec.shared_subscriptions.systems import SIZES
-from statemachines_spec.shared_subscriptions.timings import TICK_NS, TIMES, of_borrower, of_leader
 from statemachines_spec.shared_subscriptions.variants import configuration
 
 OTHERS = (*declaration_systems.BUILDS, *private_systems.ABOUT, *contracts.BUILDS)
@@ -152,7 +150,7 @@ def build(
 def _untimed(name: str, about: str, setting: GroupSetting | Election, variant: str, without: tuple[str, ...]) -> System:
     if isinstance(setting, GroupSetting):
         return systems.build(name, about, setting, variant, without)
-    made = election.build(setting, variant, without)
+    made = succession.build(setting, variant, without)
     hosts = tuple(actor.name for actor in made.actors if isinstance(actor, LeaderHost))
     sometimes = () if setting.hosts > 1 else ("a race", "a later leader")
     kept = tuple(one for one in made.properties if one.name not in sometimes)

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from statemachines.kernel import Arrived, Begin, ConfigurationError, Delegate, Event, Fsm, Map, Process, Row, in_order
 from statemachines.kernel.fsm import Step
 from statemachines.shared_subscriptions.agent_process import WITNESSES, is_for_living, place_of, said_in, speaker_of
-from statemachines.shared_subscriptions.agent_record import AgentRecord
 from statemachines.shared_subscriptions.borrower import BORROWER, Destroyed
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.message import Undeclared
+from statemachines.shared_subscriptions.private_subscription import AgentRecord
 from statemachines.shared_subscriptions.stream import ABSENT
 from statemachines_spec.bug import redeclare
 from statemachines_spec.explorer.environment import Environment

@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import Ask, Tell
+from statemachines.shared_subscriptions.configuration import WITNESS, ClaimRead, Doubt, RestTimer, WitnessRecord
 from statemachines.shared_subscriptions.group_store import (
     SERVICE,
     Claim,
@@ -19,14 +20,13 @@ from statemachines.shared_subscriptions.group_store import (
     record_key,
 )
 from statemachines.shared_subscriptions.names import CLAIM
-from statemachines.shared_subscriptions.witness import WITNESS, ClaimRead, Doubt, RestTimer, WitnessRecord
 from statemachines_spec.contract import Counterpart, Machine, Rule, contract
+from statemachines_spec.explorer.actor import Timing
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock
-from statemachines_spec.explorer.timing import Timing
 from statemachines_spec.shared_subscriptions.borrower_times import OURS, TICK_MS
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP
-from statemachines_spec.shared_subscriptions.timings import TICK_NS
+from statemachines_spec.shared_subscriptions.succession import TICK_NS
 
 READS: Final = 3
 REST: Final = OURS.find_leader_ms // TICK_MS

@@ -12,7 +12,7 @@ import msgspec
 from statemachines.demo.protocol import DemoStage, Figures, sum_accounts
 from statemachines.demo.real_run import RealRun
 from statemachines.demo.sequence_windows.forwarder import ForwardedMessage, Forwarder
-from statemachines.drivers.sequence_windows.loss_source import ask_node
+from statemachines.drivers.sequence_windows.loss_report import ask_node
 from statemachines.drivers.sequence_windows.multicast import Group, by_chance
 from statemachines.testing.process_harness import ProcessHarness
 

@@ -15,11 +15,10 @@ import zenoh
 
 from statemachines.drivers.lives import Life, begin_life
 from statemachines.drivers.missed_samples.attachment import MalformedAttachment
-from statemachines.drivers.missed_samples.declaration import Declarations
-from statemachines.drivers.missed_samples.layout import layout_of
+from statemachines.drivers.missed_samples.layout import Declarations, layout_of
 from statemachines.drivers.missed_samples.mailbox import Item, Mailbox
 from statemachines.drivers.missed_samples.publisher import PROTOCOL, check_options
-from statemachines.drivers.missed_samples.query_queue import QueryQueue, at_once, stop
+from statemachines.drivers.missed_samples.query_sender import QueryQueue, at_once, stop
 from statemachines.drivers.missed_samples.received_sample import OVERHEAD, ReceivedSample
 from statemachines.drivers.missed_samples.sample_store import CacheStatistics, SampleStore
 from statemachines.drivers.missed_samples.zenoh_thread import direct

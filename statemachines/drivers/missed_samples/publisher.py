@@ -17,10 +17,9 @@ import msgspec
 import zenoh
 
 from statemachines.drivers.lives import Life, begin_life
-from statemachines.drivers.missed_samples.declaration import Declarations
-from statemachines.drivers.missed_samples.layout import layout_of
-from statemachines.drivers.missed_samples.party import SampleParty
-from statemachines.drivers.missed_samples.query_queue import QueryQueue
+from statemachines.drivers.missed_samples.arrivals import SampleParty
+from statemachines.drivers.missed_samples.layout import Declarations, layout_of
+from statemachines.drivers.missed_samples.query_sender import QueryQueue
 from statemachines.drivers.missed_samples.received_sample import OwnSample, ReceivedSample
 from statemachines.drivers.missed_samples.sample_store import CacheStatistics, SampleStore
 from statemachines.drivers.missed_samples.session import is_matched

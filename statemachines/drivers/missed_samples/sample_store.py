@@ -21,9 +21,9 @@ import msgspec
 import zenoh
 
 from statemachines.drivers.lives import Life
+from statemachines.drivers.missed_samples.arrivals import SampleParty
 from statemachines.drivers.missed_samples.attachment import EndAttachment, SampleAttachment, encode
 from statemachines.drivers.missed_samples.layout import KeyLayout
-from statemachines.drivers.missed_samples.party import SampleParty
 from statemachines.drivers.missed_samples.received_sample import ReceivedSample
 from statemachines.drivers.opening import finish_in_thread
 from statemachines.kernel import Event

@@ -28,16 +28,12 @@ import zenoh
 from msgspec.structs import replace
 
 from statemachines.drivers.lives import Life, begin_life
-from statemachines.drivers.missed_samples.arrivals import Arrivals
+from statemachines.drivers.missed_samples.arrivals import Arrivals, SampleParty
 from statemachines.drivers.missed_samples.attachment import MalformedAttachment
-from statemachines.drivers.missed_samples.declaration import Declarations
-from statemachines.drivers.missed_samples.layout import layout_of
-from statemachines.drivers.missed_samples.mailbox import Item, Mailbox
-from statemachines.drivers.missed_samples.outlet import Outlet
-from statemachines.drivers.missed_samples.party import SampleParty
+from statemachines.drivers.missed_samples.layout import Declarations, layout_of
+from statemachines.drivers.missed_samples.mailbox import Item, Mailbox, Outlet
 from statemachines.drivers.missed_samples.publisher import PROTOCOL, check_options
-from statemachines.drivers.missed_samples.query_queue import stop
-from statemachines.drivers.missed_samples.query_sender import QuerySender
+from statemachines.drivers.missed_samples.query_sender import QuerySender, stop
 from statemachines.drivers.missed_samples.received_sample import OVERHEAD, ReceivedSample
 from statemachines.drivers.missed_samples.zenoh_thread import direct
 from statemachines.drivers.opening import closed_on_failure, finish_in_thread

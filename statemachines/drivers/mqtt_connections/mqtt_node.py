@@ -28,17 +28,16 @@ from msgspec.structs import replace
 
 from statemachines import __version__
 from statemachines.drivers.clock import steady_ns
-from statemachines.drivers.mqtt_connections.client_stream import ClientStream
+from statemachines.drivers.complaint_log import RateLimitedLog
+from statemachines.drivers.mqtt_connections.client_stream import ClientStream, PacketBudget
 from statemachines.drivers.mqtt_connections.mqtt_session import MqttSession
-from statemachines.drivers.mqtt_connections.packet_budget import PacketBudget
 from statemachines.drivers.mqtt_connections.tls_gate import GatedStream, TlsGate
 from statemachines.drivers.password_file import PasswordFile
+from statemachines.drivers.payload_buffer import UnfinishedFrames
 from statemachines.drivers.persistent_sessions.node_link import NodeLink
 from statemachines.drivers.persistent_sessions.node_messages import FrontPublish
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
-from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.tcp import Address
-from statemachines.drivers.unfinished_frames import UnfinishedFrames
 from statemachines.kernel import ConfigurationError
 from statemachines.mqtt_codec.codec_error import ReasonCode
 from statemachines.mqtt_connections.connection import MQTT_CONNECTION

@@ -51,10 +51,10 @@ from statemachines.mqtt_codec.packet import MqttVersion, PublishPacket, WillMess
 from statemachines.mqtt_connections import session_event as s
 from statemachines.mqtt_connections.connection_record import OPENING, IncomingStage
 from statemachines.mqtt_connections.takeover_limit import TakeoverLimit
-from statemachines.persistent_sessions.acknowledgements import FrontAcknowledged
 from statemachines.persistent_sessions.message import (
     Delivered,
     Farewell,
+    FrontAcknowledged,
     LeaveWanted,
     Ping,
     Puback,

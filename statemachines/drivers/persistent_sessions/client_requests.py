@@ -55,10 +55,11 @@ from statemachines.drivers.persistent_sessions.route_rows import (
 from statemachines.drivers.persistent_sessions.route_trie import check_private, is_for_owner, is_for_session
 from statemachines.drivers.topic import check_filter, check_topic_text, is_shared
 from statemachines.kernel import ConfigurationError, Message
-from statemachines.persistent_sessions.acknowledgements import Acknowledgement, FrontAcknowledged
 from statemachines.persistent_sessions.life_record import CONNECTED, LifeRecord
 from statemachines.persistent_sessions.message import (
+    Acknowledgement,
     Delivered,
+    FrontAcknowledged,
     PublishStored,
     PublishWanted,
     PublishWithHead,
@@ -68,8 +69,8 @@ from statemachines.persistent_sessions.message import (
     SubscribeWanted,
     UnsubscribeWanted,
 )
-from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.session_host_parties import life_of_owner
+from statemachines.persistent_sessions.session_host_process import SessionHost
 from statemachines.persistent_sessions.session_host_record import MatchedMessage
 
 if TYPE_CHECKING:

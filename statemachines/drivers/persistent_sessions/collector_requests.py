@@ -34,7 +34,7 @@ from statemachines.drivers.persistent_sessions.sql import (
     read_one,
 )
 from statemachines.kernel import Answer, ConfigurationError, Request
-from statemachines.persistent_sessions.collector_request import (
+from statemachines.persistent_sessions.collector import (
     ClientForgotten,
     ClientsRead,
     DeletePage,
@@ -53,8 +53,7 @@ from statemachines.persistent_sessions.collector_request import (
     StoredRow,
     Tag,
 )
-from statemachines.persistent_sessions.times import MS
-from statemachines.persistent_sessions.waiting_messages import (
+from statemachines.persistent_sessions.resume_record import (
     Firsts,
     MessageRun,
     Piece,
@@ -66,6 +65,7 @@ from statemachines.persistent_sessions.waiting_messages import (
     list_others,
     list_within,
 )
+from statemachines.persistent_sessions.times import MS
 
 PIECES: Final = 100
 """In so many pieces the bound is divided: rows are dropped by whole pieces."""

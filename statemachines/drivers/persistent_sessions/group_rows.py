@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from statemachines.drivers.clock import steady_ns
+from statemachines.drivers.complaint_log import RateLimitedLog
 from statemachines.drivers.persistent_sessions.payloads import (
     Payload,
     SharedOrigin,
@@ -32,16 +33,12 @@ from statemachines.drivers.persistent_sessions.route_trie import (
     RouteTrie,
 )
 from statemachines.drivers.persistent_sessions.sql import UNDELIVERED, Sql, StoreRequest, all_of, read_number, read_one
-from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.shared_subscriptions.guest_streams import Version, check_storable
-from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
+from statemachines.drivers.shared_subscriptions.sql_stores import RecordCodec
 from statemachines.drivers.shared_subscriptions.store import StoredPayload
-from statemachines.drivers.topic import is_shared
-from statemachines.drivers.topic_filter import GROUP_PREFIXES
+from statemachines.drivers.topic import GROUP_PREFIXES, is_shared
 from statemachines.kernel import ConfigurationError
-from statemachines.persistent_sessions.in_flight_record import InFlightStatus
-from statemachines.persistent_sessions.request import PutRows
-from statemachines.persistent_sessions.shared_group import (
+from statemachines.persistent_sessions.group_member_actions import (
     IS_ENDING,
     PublishWay,
     age_group,
@@ -53,6 +50,8 @@ from statemachines.persistent_sessions.shared_group import (
     is_stored_now,
     refuse_declaration,
 )
+from statemachines.persistent_sessions.in_flight_record import InFlightStatus
+from statemachines.persistent_sessions.request import PutRows
 from statemachines.shared_subscriptions.group_store import Properties
 from statemachines.shared_subscriptions.names import record_name
 from statemachines.shared_subscriptions.stream_store import parse_filter

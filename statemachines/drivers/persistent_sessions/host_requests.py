@@ -34,8 +34,7 @@ from statemachines.drivers.persistent_sessions.route_trie import Route, RouteTri
 from statemachines.drivers.persistent_sessions.session_row import is_current
 from statemachines.drivers.persistent_sessions.sql import UNDELIVERED, Sql, StoreRequest, all_of, read_one
 from statemachines.kernel import life_of
-from statemachines.persistent_sessions.fan_out import choose_routes, find_volatile, leave_out_absent
-from statemachines.persistent_sessions.message import Queued
+from statemachines.persistent_sessions.message import Queued, choose_routes, find_volatile, leave_out_absent
 from statemachines.persistent_sessions.times import MS
 
 LOOK: Final = 1_000

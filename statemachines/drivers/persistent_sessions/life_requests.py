@@ -24,14 +24,6 @@ from statemachines.drivers.persistent_sessions.session_row import (
 )
 from statemachines.drivers.persistent_sessions.sql import ABANDONED, Sql, StoreRequest, read_number, read_one
 from statemachines.kernel import Answer, Request, life_number, life_of, node_of
-from statemachines.persistent_sessions.client_store import (
-    LastLock,
-    find_abandoned,
-    is_left,
-    is_superseded,
-    refuse_lock,
-    refuse_session,
-)
 from statemachines.persistent_sessions.life_request import (
     ClientFound,
     ClientLocked,
@@ -46,6 +38,14 @@ from statemachines.persistent_sessions.life_request import (
 )
 from statemachines.persistent_sessions.message import StoredWill, due_after, due_at_end
 from statemachines.persistent_sessions.request import NotOwner
+from statemachines.persistent_sessions.session_tables import (
+    LastLock,
+    find_abandoned,
+    is_left,
+    is_superseded,
+    refuse_lock,
+    refuse_session,
+)
 from statemachines.persistent_sessions.times import MS
 
 

@@ -43,9 +43,7 @@ from statemachines.drivers.persistent_sessions.sql import (
 )
 from statemachines.drivers.sql.failure import StoreDamaged
 from statemachines.kernel import Answer, Request
-from statemachines.persistent_sessions.fan_out import find_duplicates, rows_once
-from statemachines.persistent_sessions.message import Queued
-from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
+from statemachines.persistent_sessions.message import Queued, find_duplicates, rows_once
 from statemachines.persistent_sessions.request import (
     BeginEpoch,
     CommitState,
@@ -76,6 +74,7 @@ from statemachines.persistent_sessions.request import (
     UnsubscribeLive,
     without_message,
 )
+from statemachines.persistent_sessions.takeover_record import FindOwner, OwnerFound
 
 
 class Page(msgspec.Struct, frozen=True):

@@ -25,7 +25,7 @@ from statemachines.kernel import ConfigurationError
 if TYPE_CHECKING:
     from statemachines.drivers.credentials import Credentials
     from statemachines.drivers.persistent_sessions.group_host import Groups
-    from statemachines.persistent_sessions.graces import Graces
+    from statemachines.persistent_sessions.collector import Graces
     from statemachines.persistent_sessions.times import Times
 
 
@@ -250,7 +250,7 @@ def session_collector(
     from statemachines.drivers.persistent_sessions.upkeep import CollectorCounts, run_collector, watch_collector
     from statemachines.drivers.signals import run_until_signal
     from statemachines.drivers.sql.awaited import retry_while_unavailable
-    from statemachines.persistent_sessions.collector_record import RoundEnded
+    from statemachines.persistent_sessions.collector import RoundEnded
 
     graces = replace(_graces(retention), round_ms=every)
 
@@ -284,7 +284,7 @@ def _groups(leader: str, store: str, config: Path | None, credentials: Credentia
 
 
 def _graces(retention_ms: int | None) -> Graces:
-    from statemachines.persistent_sessions.graces import GRACES, Graces
+    from statemachines.persistent_sessions.collector import GRACES, Graces
 
     if retention_ms is None:
         return GRACES

@@ -21,10 +21,10 @@ from typing import Final
 import msgspec
 
 from statemachines.drivers.clock import Clock
+from statemachines.drivers.complaint_log import RateLimitedLog
 from statemachines.drivers.identity import Identity
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.route_trie import Route
-from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.role import NodeRole
 from statemachines.kernel import Message, life_of
 from statemachines.persistent_sessions.message import (
@@ -54,7 +54,7 @@ from statemachines.persistent_sessions.message import (
     UnsubscribeWanted,
     Welcome,
 )
-from statemachines.persistent_sessions.takeover_message import (
+from statemachines.persistent_sessions.takeover_record import (
     BeginTakeover,
     EndTakeover,
     OwnerReplaced,

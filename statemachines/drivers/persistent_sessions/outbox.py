@@ -30,7 +30,7 @@ from statemachines.drivers.persistent_sessions.route_trie import of_sessions
 from statemachines.drivers.runtime import Runtime
 from statemachines.persistent_sessions.message import Delivered, Publish, Pubrel
 from statemachines.persistent_sessions.request import PutRows
-from statemachines.persistent_sessions.session_host import SessionHost
+from statemachines.persistent_sessions.session_host_process import SessionHost
 from statemachines.persistent_sessions.session_host_record import MatchedMessage, RoutedMessage
 from statemachines.persistent_sessions.times import MS
 

@@ -31,8 +31,8 @@ from statemachines.drivers.persistent_sessions.node_link import NodeGuide, NodeU
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.topic import check_filter, check_name
 from statemachines.kernel import ConfigurationError, Event, GaplessError, LocalProtocolError, Message, Node, Send, Tell
-from statemachines.persistent_sessions.client_inbox import CLIENT_INBOX
-from statemachines.persistent_sessions.client_inbox_record import (
+from statemachines.persistent_sessions.client_inbox import (
+    CLIENT_INBOX,
     AcknowledgeMessage,
     ClientInboxRecord,
     ConnectionBegun,

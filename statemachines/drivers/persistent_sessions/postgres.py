@@ -44,11 +44,10 @@ from statemachines.drivers.persistent_sessions.sql import (
 from statemachines.drivers.shared_subscriptions.guest_streams import GuestStreams
 from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged
-from statemachines.drivers.sql.loop_connection import LoopConnection, Statement
-from statemachines.drivers.sql.pipeline import Pipeline, open_pipeline
+from statemachines.drivers.sql.loop_connection import LoopConnection, Pipeline, Statement, open_pipeline
 from statemachines.drivers.sql.postgres import CLOCK, PostgresDatabase, PostgresLayout
 from statemachines.kernel import ConfigurationError
-from statemachines.persistent_sessions.store_time import (
+from statemachines.persistent_sessions.session_host_record import (
     StoreTime,
     time_of_read,
 )

@@ -47,10 +47,9 @@ from statemachines.drivers.persistent_sessions.sql import (
     StoredBatch,
     expect_all_of,
 )
-from statemachines.persistent_sessions.collector_request import DeletePage
-from statemachines.persistent_sessions.fan_out import find_volatile
+from statemachines.persistent_sessions.collector import DeletePage
 from statemachines.persistent_sessions.life_request import KeepAlive
-from statemachines.persistent_sessions.message import Queued
+from statemachines.persistent_sessions.message import Queued, find_volatile
 from statemachines.persistent_sessions.request import CommitState, MarkDelivered, PutRows, RowStored
 
 T = TypeVar("T")

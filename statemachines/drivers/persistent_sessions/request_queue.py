@@ -27,7 +27,7 @@ from statemachines.drivers.persistent_sessions.store import SessionStore, Stored
 from statemachines.drivers.port import Feed
 from statemachines.drivers.sql.failure import StoreUnavailable
 from statemachines.kernel import Answer
-from statemachines.persistent_sessions.collector_request import DeletePage
+from statemachines.persistent_sessions.collector import DeletePage
 from statemachines.persistent_sessions.request import MarkDelivered, PutRows
 
 logger = logging.getLogger("gapless")

@@ -30,8 +30,7 @@ from statemachines.drivers.persistent_sessions.payloads import Payload, to_paylo
 from statemachines.drivers.persistent_sessions.route_trie import Route, has_wildcard
 from statemachines.drivers.persistent_sessions.session_row import is_current
 from statemachines.drivers.persistent_sessions.sql import Sql, StoreRequest, Text, all_of, read_number, read_one
-from statemachines.persistent_sessions.fan_out import OpenRow
-from statemachines.persistent_sessions.message import Queued, unfold_row
+from statemachines.persistent_sessions.message import OpenRow, Queued, unfold_row
 from statemachines.persistent_sessions.times import MS
 
 Routes = tuple[Route, ...]

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from statemachines.drivers.topic import check_filter, is_shared
 from statemachines.kernel import ConfigurationError
-from statemachines.persistent_sessions.fan_out import choose_routes
+from statemachines.persistent_sessions.message import choose_routes
 
 REMEMBERED_MAX: Final = 100_000
 """Routes that are remembered for the topics of messages; beyond it all are forgotten."""

@@ -23,7 +23,7 @@ from statemachines.plain_text import plain_json, plain_line
 
 if TYPE_CHECKING:
     from statemachines.drivers.persistent_sessions.store import SessionStore
-    from statemachines.persistent_sessions.store_time import ClockState
+    from statemachines.persistent_sessions.session_host_record import ClockState
 
 T = TypeVar("T")
 

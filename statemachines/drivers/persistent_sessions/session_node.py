@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from statemachines.drivers.authority import AUTHORIZE_S, Authority, Authorize
 from statemachines.drivers.clock import steady_ns
+from statemachines.drivers.complaint_log import RateLimitedLog
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.identity import Identity
 from statemachines.drivers.lives import begin_log, chance_bits, node_number
@@ -44,7 +45,6 @@ from statemachines.drivers.persistent_sessions.upkeep import (
     serve_metrics,
 )
 from statemachines.drivers.port import Feed
-from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.runtime import Runtime, TraceStep
 from statemachines.drivers.sql.awaited import retry_while_unavailable
 from statemachines.drivers.sql.durability import Durability
@@ -62,8 +62,7 @@ from statemachines.kernel import (
     node_of,
 )
 from statemachines.kernel.node import Observer
-from statemachines.persistent_sessions.collector_record import MessageLost
-from statemachines.persistent_sessions.graces import GRACES, Graces
+from statemachines.persistent_sessions.collector import GRACES, Graces, MessageLost
 from statemachines.persistent_sessions.life_record import SessionClosed
 from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.message import (
@@ -76,9 +75,9 @@ from statemachines.persistent_sessions.message import (
     Pubrel,
 )
 from statemachines.persistent_sessions.request import DATABASE
-from statemachines.persistent_sessions.session_host import SessionHost
+from statemachines.persistent_sessions.session_host_process import SessionHost
 from statemachines.persistent_sessions.session_tables import measure_load
-from statemachines.persistent_sessions.takeover_message import ANSWERED
+from statemachines.persistent_sessions.takeover_record import ANSWERED
 from statemachines.persistent_sessions.times import MS, Times
 from statemachines.trace.log import TraceLog
 from statemachines.wire import FRAME_MAX, Hello, Packet, PacketCodec

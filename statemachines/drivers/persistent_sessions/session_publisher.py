@@ -26,8 +26,8 @@ from statemachines.persistent_sessions.message import (
     PublishWithHead,
     Refused,
 )
-from statemachines.persistent_sessions.publication import PUBLICATION
-from statemachines.persistent_sessions.publication_record import (
+from statemachines.persistent_sessions.publication import (
+    PUBLICATION,
     CancelPublish,
     HandMessage,
     MessageRefused,

@@ -18,6 +18,7 @@ import msgspec
 
 from statemachines.drivers.authority import Authority
 from statemachines.drivers.clock import Clock
+from statemachines.drivers.complaint_log import RateLimitedLog
 from statemachines.drivers.identity import Identity
 from statemachines.drivers.message_head import decode_head
 from statemachines.drivers.persistent_sessions.client_requests import (
@@ -49,7 +50,6 @@ from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.route_rows import ReadFilters
 from statemachines.drivers.persistent_sessions.route_trie import unknown_group
 from statemachines.drivers.persistent_sessions.sql import StoreRequest
-from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.topic import check_name, is_shared
 from statemachines.kernel import (
@@ -62,19 +62,15 @@ from statemachines.kernel import (
     life_of,
     name_of,
 )
-from statemachines.persistent_sessions.acknowledgements import (
-    KINDS,
-    Acknowledgement,
-    FrontAcknowledged,
-    fold_acknowledgements,
-    list_packets,
-)
 from statemachines.persistent_sessions.life_record import CONNECTED, Accepted, SessionClosed
 from statemachines.persistent_sessions.life_request import OpenSession
 from statemachines.persistent_sessions.message import (
+    KINDS,
+    Acknowledgement,
     ConnectWanted,
     Delivered,
     Farewell,
+    FrontAcknowledged,
     GroupRefused,
     LeaveWanted,
     MessageExpired,
@@ -92,10 +88,12 @@ from statemachines.persistent_sessions.message import (
     UnsubscribeWanted,
     Welcome,
     Written,
+    fold_acknowledgements,
+    list_packets,
 )
 from statemachines.persistent_sessions.request import Fence, PutRows, ReadPending
-from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.session_host_parties import life_of_owner, owner_of
+from statemachines.persistent_sessions.session_host_process import SessionHost
 from statemachines.persistent_sessions.times import MS
 
 if TYPE_CHECKING:

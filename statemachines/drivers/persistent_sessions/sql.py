@@ -26,7 +26,7 @@ from statemachines.drivers.clock import Clock, steady_ns
 from statemachines.drivers.shared_subscriptions.guest_streams import GuestStreams
 from statemachines.drivers.sql import sqlite
 from statemachines.kernel import Request
-from statemachines.persistent_sessions.store_time import (
+from statemachines.persistent_sessions.session_host_record import (
     ClockState,
     Steady,
     StoreTime,

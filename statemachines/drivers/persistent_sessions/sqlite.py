@@ -27,7 +27,7 @@ from statemachines.drivers.shared_subscriptions.guest_streams import GuestStream
 from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S
 from statemachines.drivers.sql.sqlite import SqliteDatabase
-from statemachines.persistent_sessions.store_time import StoreTime, next_time, time_of_read
+from statemachines.persistent_sessions.session_host_record import StoreTime, next_time, time_of_read
 
 T = TypeVar("T")
 

@@ -88,11 +88,9 @@ from statemachines.drivers.sql.database_url import find_path, with_extra
 from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged
 from statemachines.kernel import Answer, Request, Superseded
-from statemachines.persistent_sessions.collector_request import DeletePage, ReadClients, ReadMessages, ReadRows
-from statemachines.persistent_sessions.fan_out import find_volatile
-from statemachines.persistent_sessions.graces import NEVER_MS
+from statemachines.persistent_sessions.collector import NEVER_MS, DeletePage, ReadClients, ReadMessages, ReadRows
 from statemachines.persistent_sessions.life_request import KeepAlive
-from statemachines.persistent_sessions.owner_request import FindOwner
+from statemachines.persistent_sessions.message import find_volatile
 from statemachines.persistent_sessions.request import (
     CommitState,
     ConfirmRows,
@@ -102,9 +100,10 @@ from statemachines.persistent_sessions.request import (
     ReadRow,
     RowStored,
 )
-from statemachines.persistent_sessions.store_time import ClockState
+from statemachines.persistent_sessions.resume_record import WaitingMessages
+from statemachines.persistent_sessions.session_host_record import ClockState
+from statemachines.persistent_sessions.takeover_record import FindOwner
 from statemachines.persistent_sessions.times import MS
-from statemachines.persistent_sessions.waiting_messages import WaitingMessages
 
 CHECK: Final = (
     "SELECT store.identity, coalesce(nodes.life, 0), coalesce(nodes.batch, 0) FROM @store AS store"

@@ -26,6 +26,7 @@ import msgspec
 
 from statemachines.drivers.authority import Authority
 from statemachines.drivers.clock import LOOK_AGAIN_S, Clock, steady_ns
+from statemachines.drivers.complaint_log import RateLimitedLog
 from statemachines.drivers.metrics_endpoint import Metric, MetricsEndpoint
 from statemachines.drivers.persistent_sessions.collector_requests import Backlog, SessionBounds
 from statemachines.drivers.persistent_sessions.host_requests import DropRows, LagAnswer, ReadStoreTime, WatchedSession
@@ -34,15 +35,19 @@ from statemachines.drivers.persistent_sessions.node_messages import RetainedPubl
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.session_server import SessionServer
 from statemachines.drivers.persistent_sessions.store import SessionStore
-from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.sql.failure import StoreUnavailable
 from statemachines.drivers.tcp import parse_address
 from statemachines.kernel import Answer, Ask, Effect, Event, Map, Node, Outgoing, Tell
-from statemachines.persistent_sessions.collector import COLLECTOR
-from statemachines.persistent_sessions.collector_record import Collect, CollectorRecord, MessageLost
-from statemachines.persistent_sessions.collector_request import CollectFailed
-from statemachines.persistent_sessions.graces import GRACES, Graces
-from statemachines.persistent_sessions.session_host import SessionHost
+from statemachines.persistent_sessions.collector import (
+    COLLECTOR,
+    GRACES,
+    Collect,
+    CollectFailed,
+    CollectorRecord,
+    Graces,
+    MessageLost,
+)
+from statemachines.persistent_sessions.session_host_process import SessionHost
 from statemachines.persistent_sessions.session_host_record import Position, RowsSeen
 
 logger = logging.getLogger("gapless")

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from statemachines.drivers.lives import Life
-from statemachines.drivers.sequence_windows.loss_source import MACHINE
+from statemachines.drivers.sequence_windows.loss_report import MACHINE
 from statemachines.drivers.sequence_windows.multicast import MulticastReceiver
 from statemachines.drivers.sequence_windows.publisher import SequencedPublisher
 from statemachines.drivers.sequence_windows.subscriber import Delivery, SequencedSubscriber

@@ -24,12 +24,10 @@ import msgspec
 import zenoh
 
 from statemachines.drivers.clock import steady_ns
-from statemachines.drivers.missed_samples.declaration import Declarations
-from statemachines.drivers.missed_samples.layout import PLAIN
-from statemachines.drivers.missed_samples.mailbox import Item, Mailbox
-from statemachines.drivers.missed_samples.outlet import Outlet
+from statemachines.drivers.missed_samples.layout import PLAIN, Declarations
+from statemachines.drivers.missed_samples.mailbox import Item, Mailbox, Outlet
 from statemachines.drivers.missed_samples.publisher import check_options
-from statemachines.drivers.missed_samples.query_queue import stop
+from statemachines.drivers.missed_samples.query_sender import stop
 from statemachines.drivers.missed_samples.received_sample import OVERHEAD
 from statemachines.drivers.missed_samples.session import is_matched
 from statemachines.drivers.missed_samples.zenoh_thread import direct

@@ -11,11 +11,11 @@ from statemachines.drivers.lazy_import import import_lazily
 from statemachines.drivers.protocol import DriverProtocol
 
 if TYPE_CHECKING:
-    from statemachines.drivers.shared_subscriptions.deliveries import Delivered as Delivered
-    from statemachines.drivers.shared_subscriptions.deliveries import Deliveries as Deliveries
-    from statemachines.drivers.shared_subscriptions.durable_progress import (
+    from statemachines.drivers.shared_subscriptions.deliveries import (
         AcknowledgementUncertain as AcknowledgementUncertain,
     )
+    from statemachines.drivers.shared_subscriptions.deliveries import Delivered as Delivered
+    from statemachines.drivers.shared_subscriptions.deliveries import Deliveries as Deliveries
     from statemachines.drivers.shared_subscriptions.groups import declare as declare
     from statemachines.drivers.shared_subscriptions.groups import destroy as destroy
     from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode as LeaderNode
@@ -36,8 +36,7 @@ DRIVERS: Final = DriverProtocol(
 __getattr__ = import_lazily(
     __name__,
     {
-        f"{__name__}.deliveries": ("Deliveries", "Delivered"),
-        f"{__name__}.durable_progress": ("AcknowledgementUncertain",),
+        f"{__name__}.deliveries": ("AcknowledgementUncertain", "Deliveries", "Delivered"),
         f"{__name__}.groups": ("declare", "destroy"),
         f"{__name__}.leader_node": ("LeaderNode",),
         f"{__name__}.publisher": ("Publisher",),

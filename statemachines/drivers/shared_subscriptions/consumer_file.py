@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from statemachines.trace.append_whole import append_whole
+from statemachines.trace.tables import append_whole
 
 GOT, ACK = "got", "ack"
 

@@ -21,8 +21,8 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, TypeGuard
 
 from statemachines.drivers.credentials import NONE, Credentials
-from statemachines.drivers.environment import REAL, NodeEnvironment
 from statemachines.drivers.loop_watchdog import LoopWatchdog
+from statemachines.drivers.node import REAL, NodeEnvironment
 from statemachines.drivers.opening import closed_on_failure
 from statemachines.drivers.port import Feed, serve_replies
 from statemachines.drivers.runtime import Runtime
@@ -42,10 +42,9 @@ from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.dead_letter import DeadLettersRefused, LetterUnwritten
 from statemachines.shared_subscriptions.failed_deliveries import MessageDropped, StreamParked
-from statemachines.shared_subscriptions.message import END_OF_STREAM, LeaderWanted, ToLeaderHost
+from statemachines.shared_subscriptions.message import END_OF_STREAM, LeaderWanted, ToLeaderHost, check_sender
 from statemachines.shared_subscriptions.progress_cover import ProgressRefused, StreamBehind
 from statemachines.shared_subscriptions.registry import Registry, find_malformed
-from statemachines.shared_subscriptions.relay import check_sender
 from statemachines.trace.log import TraceLog
 from statemachines.wire import quote_for_log
 

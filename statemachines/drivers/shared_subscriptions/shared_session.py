@@ -29,20 +29,17 @@ from weakref import WeakSet
 from msgspec.structs import replace
 
 from statemachines.drivers.credentials import NONE, Credentials
-from statemachines.drivers.environment import REAL, NodeEnvironment
 from statemachines.drivers.loop_watchdog import LoopWatchdog
+from statemachines.drivers.node import REAL, NodeEnvironment
 from statemachines.drivers.opening import closed_on_failure
 from statemachines.drivers.payload_buffer import PayloadBuffer
 from statemachines.drivers.port import Feed, serve_replies
 from statemachines.drivers.runtime import Runtime
-from statemachines.drivers.shared_subscriptions.bytes_in_hand import IN_HAND_MAX, BytesInHand
+from statemachines.drivers.shared_subscriptions.deliveries import AcknowledgementUncertain, DurableProgress, check_size
 from statemachines.drivers.shared_subscriptions.deliveries import Delivered as Delivered
 from statemachines.drivers.shared_subscriptions.deliveries import Deliveries as Deliveries
 from statemachines.drivers.shared_subscriptions.deliveries import DeliveryRevoked as DeliveryRevoked
-from statemachines.drivers.shared_subscriptions.deliveries import check_size
-from statemachines.drivers.shared_subscriptions.durable_progress import AcknowledgementUncertain, DurableProgress
-from statemachines.drivers.shared_subscriptions.leaderless_groups import LeaderlessGroups, name_first
-from statemachines.drivers.shared_subscriptions.node_life import begin_node_life
+from statemachines.drivers.shared_subscriptions.node_life import IN_HAND_MAX, BytesInHand, begin_node_life
 from statemachines.drivers.shared_subscriptions.open_stores import (
     OpenStores,
     directory_of,
@@ -57,7 +54,7 @@ from statemachines.drivers.shared_subscriptions.rebalance_callbacks import (
     RebalanceCallbacks,
 )
 from statemachines.drivers.shared_subscriptions.roles import CONSUMER, LEADER
-from statemachines.drivers.shared_subscriptions.stalled_streams import StalledStreams
+from statemachines.drivers.shared_subscriptions.stalled_streams import LeaderlessGroups, StalledStreams, name_first
 from statemachines.drivers.shared_subscriptions.store import ANSWER_MAX, Payloads, StoredPayload
 from statemachines.drivers.tcp import Address, parse_address
 from statemachines.drivers.topic import is_shared
@@ -74,19 +71,17 @@ from statemachines.kernel import (
 )
 from statemachines.kernel.node import Observer
 from statemachines.shared_subscriptions import group_store, stream_store
-from statemachines.shared_subscriptions.agent_record import Private, SharedFilter
 from statemachines.shared_subscriptions.borrower import BorrowerStatus
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group import DeclarationRefused, make_difference_error, start_of
 from statemachines.shared_subscriptions.handler import Handler
-from statemachines.shared_subscriptions.message import ToConsumer
+from statemachines.shared_subscriptions.listing import DeliveriesRevoked, Resumed, Suspended
+from statemachines.shared_subscriptions.message import ToConsumer, check_relay
 from statemachines.shared_subscriptions.names import FAILING, PROGRESS
-from statemachines.shared_subscriptions.private_subscription import NOW, ReadTo
-from statemachines.shared_subscriptions.relay import check_relay
+from statemachines.shared_subscriptions.private_subscription import NOW, Private, ReadTo, SharedFilter
 from statemachines.shared_subscriptions.returned_messages import check_reason, find_granted
 from statemachines.shared_subscriptions.session import Deliver, Ended, Nack, Ready
 from statemachines.shared_subscriptions.session_record import StreamReading, reading_key
-from statemachines.shared_subscriptions.standby import DeliveriesRevoked, Resumed, Suspended
 from statemachines.shared_subscriptions.stream_store import (
     Fetch,
     Fetched,

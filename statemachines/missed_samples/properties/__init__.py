@@ -6,7 +6,13 @@ seen by one method alone: the observers take it as an argument.
 
 from __future__ import annotations
 
-from statemachines.missed_samples.properties.observed_cache import ObservedCache, judge_replies, judge_room
+from statemachines.missed_samples.properties.observed_cache import (
+    ObservedCache,
+    ObservedStrangers,
+    judge_places,
+    judge_replies,
+    judge_room,
+)
 from statemachines.missed_samples.properties.observed_source import (
     AskedNumbers,
     ObservedSource,
@@ -17,7 +23,6 @@ from statemachines.missed_samples.properties.observed_source import (
     judge_whole,
     owes_tail,
 )
-from statemachines.missed_samples.properties.observed_strangers import ObservedStrangers, judge_places
 from statemachines.missed_samples.properties.settled_numbers import Broken, SettledNumbers, judge_publication
 
 PROPERTIES: tuple[str, ...] = (

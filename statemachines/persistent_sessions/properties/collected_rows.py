@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from statemachines.kernel import BrokenProperty
-from statemachines.persistent_sessions.collector_request import RowKey, Tag
+from statemachines.persistent_sessions.collector import RowKey, Tag
 
 
 class RowNeeds(msgspec.Struct, frozen=True, gc=False):

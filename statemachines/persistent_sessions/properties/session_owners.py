@@ -12,10 +12,10 @@ from typing import Any, Final
 import msgspec
 
 from statemachines.kernel import BrokenProperty, Map, in_order
-from statemachines.persistent_sessions.delivery_record import DeliveryRecord
+from statemachines.persistent_sessions.delivery import DeliveryRecord
 from statemachines.persistent_sessions.resume import RESUMING
 from statemachines.persistent_sessions.resume_record import NORMAL, YIELDING, ResumeRecord
-from statemachines.persistent_sessions.writer_flow_record import DONE
+from statemachines.persistent_sessions.writer_flow import DONE
 
 SUPERSEDED: Final = "superseded"
 SUPERSEDING: Final = (SUPERSEDED, "discarded")

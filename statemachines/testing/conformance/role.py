@@ -54,7 +54,7 @@ from statemachines.testing.conformance.interface import Alphabet, Interface, alp
 from statemachines.testing.conformance.relation import Output, Relation
 from statemachines.testing.protocol import Legal, environment_of, testing_of
 from statemachines.testing.struct_values import Pool, draw_example
-from statemachines_spec.explorer.timing import Timing
+from statemachines_spec.explorer.actor import Timing
 
 POSSIBLE_MAX: Final = 32
 """So many states of one service are gone on with at a time."""

@@ -53,7 +53,7 @@ from statemachines.kernel import Ask, Event, Fsm, Map, Request
 from statemachines.testing.conformance.interface import Alphabet
 from statemachines.testing.conformance.relation import Ranged, Relation
 from statemachines.testing.conformance.role import ConformanceRole, Start
-from statemachines_spec.explorer.timing import Timing
+from statemachines_spec.explorer.actor import Timing
 
 Words = Map[str, int]
 

@@ -57,7 +57,7 @@ from statemachines.missed_samples.subscriber_record import History, Subscribe, S
 from statemachines.testing.conformance.interface import Alphabet
 from statemachines.testing.conformance.relation import AnyOrder, Before, Chosen, Free, Ranged, Relation
 from statemachines.testing.conformance.role import ConformanceRole, Start
-from statemachines_spec.explorer.timing import Move, Stamp, Timing
+from statemachines_spec.explorer.actor import Move, Stamp, Timing
 
 ROUND: Final = 1 << 32
 """Where the numbers of zenoh come round; those of 64 bits that are told are far below."""

@@ -7,9 +7,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from statemachines.kernel import Event, Request
-from statemachines.persistent_sessions.collector_record import Collect, CollectorRecord
-from statemachines.persistent_sessions.delivery_record import DeliveryRecord
-from statemachines.persistent_sessions.graces import Graces
+from statemachines.persistent_sessions.collector import Collect, CollectorRecord, Graces
+from statemachines.persistent_sessions.delivery import DeliveryRecord
 from statemachines.persistent_sessions.group_member_record import (
     GROUPS,
     GroupMemberRecord,
@@ -25,10 +24,15 @@ from statemachines.persistent_sessions.request import DATABASE, EpochRows, PutMa
 from statemachines.persistent_sessions.resume_record import ResumeRecord, ResumeSession
 from statemachines.persistent_sessions.session_host_record import Undelivered
 from statemachines.persistent_sessions.session_tables import SESSION
-from statemachines.persistent_sessions.takeover_message import TakeoverBegun, TakeoverEnded
-from statemachines.persistent_sessions.takeover_record import FinishTakeover, StartTakeover, TakeoverRecord
+from statemachines.persistent_sessions.takeover_record import (
+    FinishTakeover,
+    StartTakeover,
+    TakeoverBegun,
+    TakeoverEnded,
+    TakeoverRecord,
+)
 from statemachines.persistent_sessions.times import Times
-from statemachines.persistent_sessions.writer_flow_record import Begin, Take, WriterFlowRecord
+from statemachines.persistent_sessions.writer_flow import Begin, Take, WriterFlowRecord
 from statemachines.persistent_sessions.writer_record import LiveKnown, Start, WriterRecord
 from statemachines.testing.persistent_sessions.garbage import Garbage, OneClient, OneGroup, of_every_kind
 from statemachines.testing.persistent_sessions.played_database import StoredSession, UnclearDatabase, two_rows

@@ -49,7 +49,7 @@ from statemachines.testing.persistent_sessions.played_database import (
     StrikeOff,
     fail_unclear,
 )
-from statemachines_spec.explorer.timing import Timing
+from statemachines_spec.explorer.actor import Timing
 
 NAME: Final = "w1"
 OWNERS: Final = {1: "owner-1~1/1", 2: "owner-2~1/1"}

@@ -51,16 +51,16 @@ from statemachines.persistent_sessions.resume_record import (
     Yielded,
 )
 from statemachines.persistent_sessions.session_tables import SESSION
-from statemachines.persistent_sessions.takeover_message import (
+from statemachines.persistent_sessions.takeover_record import (
     BeginTakeover,
     EndTakeover,
+    TakenOver,
     TakeoverBegun,
     TakeoverEnded,
     TakeoverRefused,
 )
-from statemachines.persistent_sessions.takeover_record import TakenOver
 from statemachines.persistent_sessions.times import Times
-from statemachines.persistent_sessions.writer_flow_record import LinkLost, WriterDown, WriterUp
+from statemachines.persistent_sessions.writer_flow import LinkLost, WriterDown, WriterUp
 from statemachines.testing.conformance import role
 from statemachines.testing.conformance.interface import Alphabet
 from statemachines.testing.conformance.relation import Before, Ranged, Relation, Repeated, Unordered
@@ -74,7 +74,7 @@ from statemachines.testing.persistent_sessions.played_database import (
     store_rows,
 )
 from statemachines.testing.persistent_sessions.wire_session import WIRE_SESSION
-from statemachines_spec.explorer.timing import Timing
+from statemachines_spec.explorer.actor import Timing
 
 OWNER: Final = "owner-1~1/1"
 CLIENT: Final = "c1"

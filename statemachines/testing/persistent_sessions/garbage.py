@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from statemachines.kernel import Answer, Map, Request, in_order
 from statemachines.persistent_sessions import group_member_record as m
 from statemachines.persistent_sessions import life_request
-from statemachines.persistent_sessions.collector_request import (
+from statemachines.persistent_sessions.collector import (
     ClientForgotten,
     ClientsRead,
     CollectFailed,
@@ -36,8 +36,8 @@ from statemachines.persistent_sessions.collector_request import (
     StoredRow,
     Tag,
 )
+from statemachines.persistent_sessions.group_member_actions import WAIT_FOR_END
 from statemachines.persistent_sessions.request import DATABASE, NotOwner, Position
-from statemachines.persistent_sessions.shared_group import WAIT_FOR_END
 
 RANKS: Final = {tag: rank for rank, tag in enumerate(Tag)}
 

@@ -37,7 +37,7 @@ from statemachines.sequence_windows.subscriber_window import (
 from statemachines.testing.conformance.interface import Alphabet
 from statemachines.testing.conformance.relation import Ranged, Relation
 from statemachines.testing.conformance.role import ConformanceRole, Start
-from statemachines_spec.explorer.timing import Timing
+from statemachines_spec.explorer.actor import Timing
 
 NO_TIMERS: Final = Timing(1)
 FRAME: Final = 193_148_344

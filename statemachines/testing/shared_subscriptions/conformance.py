@@ -17,8 +17,8 @@ from statemachines.testing.conformance.relation import Before, Chosen, Relation,
 from statemachines.testing.conformance.role import ConformanceRole
 from statemachines.testing.shared_subscriptions.conformance_leader import LEADER_ROLE
 from statemachines.testing.shared_subscriptions.wire_borrower import WIRE_BORROWER
-from statemachines_spec.explorer.timing import Timing
-from statemachines_spec.shared_subscriptions.timings import of_borrower
+from statemachines_spec.explorer.actor import Timing
+from statemachines_spec.shared_subscriptions.succession import of_borrower
 
 ID: Final = "consumer-1~1/1"
 REGISTRIES: Final = ("leader-1", "leader-2")

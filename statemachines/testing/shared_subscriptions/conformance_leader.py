@@ -64,8 +64,8 @@ from statemachines.testing.conformance.interface import Alphabet
 from statemachines.testing.conformance.relation import Chosen, Relation, Repeated, Unordered
 from statemachines.testing.conformance.role import ConformanceRole, PlayedService
 from statemachines.testing.shared_subscriptions.wire_leader import WIRE_LEADER
-from statemachines_spec.shared_subscriptions.timings import TICK_NS, of_leader
-from statemachines_spec.shared_subscriptions.timings import TIMES as SHORT
+from statemachines_spec.shared_subscriptions.succession import TICK_NS, of_leader
+from statemachines_spec.shared_subscriptions.succession import TIMES as SHORT
 
 ID: Final = "leader-1~1/2"
 GROUP: Final = "g"

@@ -12,10 +12,9 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Map
 from statemachines.shared_subscriptions import group_store, message, stream_store
-from statemachines.shared_subscriptions.agent_record import CheckLink
 from statemachines.shared_subscriptions.borrower import LeaseBegan, OnUnsubscribe, Start
 from statemachines.shared_subscriptions.claim import StartLeader
-from statemachines.shared_subscriptions.configuration import MS, Configuration
+from statemachines.shared_subscriptions.configuration import MS, Configuration, Doubt
 from statemachines.shared_subscriptions.group_store import (
     Claim,
     Commit,
@@ -28,9 +27,9 @@ from statemachines.shared_subscriptions.group_store import (
 from statemachines.shared_subscriptions.listing import RenewTimer
 from statemachines.shared_subscriptions.member import Kick, MemberRecord
 from statemachines.shared_subscriptions.message import END_OF_STREAM
+from statemachines.shared_subscriptions.private_subscription import CheckLink
 from statemachines.shared_subscriptions.stream import Install, StreamLink, StreamProgress
 from statemachines.shared_subscriptions.stream_store import Append, FetchFailed, StreamStore
-from statemachines.shared_subscriptions.witness import Doubt
 from statemachines.testing.protocol import Environment, Values
 from statemachines.testing.struct_values import SMALL
 

@@ -32,12 +32,12 @@ from statemachines.kernel import (
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import GroupStore, StoreFailed
+from statemachines.shared_subscriptions.handler import Subscription
 from statemachines.shared_subscriptions.leader_record import LEADING, LeaderRecord
 from statemachines.shared_subscriptions.properties.settled_group import find_uncommitted, find_unended
 from statemachines.shared_subscriptions.registry import Registry
 from statemachines.shared_subscriptions.session import Acknowledged, Deliver, PollTimer, Ready
 from statemachines.shared_subscriptions.stream_store import Append, Appended, Fetched, FetchFailed, StreamStore
-from statemachines.shared_subscriptions.subscription import Subscription
 from statemachines.testing.script import ScriptStory
 from statemachines_sim.judge import Violation
 from statemachines_sim.shared_subscriptions.watch import GroupWatch

@@ -8,22 +8,22 @@ import sys
 import time
 
 import pytest
-from session_databases import MS, connect, run
-from state_changes import change_to
+from session_databases import MS, change_to, connect, run
 
 from statemachines.drivers.persistent_sessions.operator_requests import ListSessions
 from statemachines.drivers.persistent_sessions.route_rows import PutMessage, Subscribe
 from statemachines.drivers.persistent_sessions.upkeep import run_collector
 from statemachines.drivers.sql.failure import StoreUnavailable
 from statemachines.kernel import Map
-from statemachines.persistent_sessions.collector_record import MessageLost, RoundEnded
-from statemachines.persistent_sessions.collector_request import (
+from statemachines.persistent_sessions.collector import (
     DeletePage,
+    Graces,
+    MessageLost,
     ReadClients,
     ReadMessages,
     ReadRows,
+    RoundEnded,
 )
-from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.life_request import LeaveSession, LockClient, UnlockClient
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import (
@@ -190,7 +190,7 @@ ROW_BY_ROW = """
 import asyncio, sys
 from statemachines.drivers.persistent_sessions.upkeep import run_collector
 from statemachines.drivers.persistent_sessions.store import open_session_store
-from statemachines.persistent_sessions.graces import Graces
+from statemachines.persistent_sessions.collector import Graces
 
 async def main():
     await run_collector(open_session_store(sys.argv[1]), Graces(page=1))

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from session_databases import MESSAGES, MS, NUMBERS, WRITERS, Clock, Real, connect, tidy, wipe
-from session_moves import MOVES, Player, S, queued
+from session_databases import MESSAGES, MOVES, MS, NUMBERS, WRITERS, Clock, Player, Real, S, connect, queued, tidy, wipe
 
 from statemachines.drivers.persistent_sessions import collector_requests
 from statemachines.drivers.persistent_sessions.collector_requests import MESSAGES as MESSAGES_READ
@@ -20,24 +19,26 @@ from statemachines.drivers.persistent_sessions.postgres import PostgresSql
 from statemachines.drivers.persistent_sessions.sqlite import SqliteSql
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import Ask, Map, Node, Request, Tell
-from statemachines.persistent_sessions import collector_request as requests
-from statemachines.persistent_sessions.collector import COLLECTOR
-from statemachines.persistent_sessions.collector_record import Collect, CollectorRecord, RoundEnded
-from statemachines.persistent_sessions.collector_request import (
+from statemachines.persistent_sessions import collector as requests
+from statemachines.persistent_sessions.collector import (
+    COLLECTOR,
     ClientForgotten,
+    Collect,
+    CollectorRecord,
     DeletePage,
     ForgetClient,
+    Graces,
     MessageDeletion,
     Only,
     PageDeleted,
     ReadClients,
     ReadMessages,
     ReadRows,
+    RoundEnded,
     RowDeletion,
     RowKey,
     Tag,
 )
-from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.request import (
     BeginEpoch,
     CommitState,

@@ -1,26 +1,39 @@
-"""Every database answers connections as the explorer's does: equal answers to equal requests, whatever has passed."""
+"""Every database answers connections as the explorer's does: equal answers to equal requests, whatever has passed.
+
+A round passes over messages that wait, and finds those that do not, whatever sessions have taken meanwhile.
+
+What connections ask of a real database: locks by lease, tokens, who is live, expiry, what is replaced.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import patch
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from session_databases import MS, NUMBERS, Clock, new_url
+from session_databases import MS, NUMBERS, Clock, connect, new_url, run, wipe
+from test_collector_contract import LATER, NOW
 
+from statemachines.drivers.persistent_sessions.collector_requests import SessionBounds
+from statemachines.drivers.persistent_sessions.machine_requests import PUT_ROW
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import Request
 from statemachines.persistent_sessions import life_request as requests
-from statemachines.persistent_sessions.collector_request import (
+from statemachines.persistent_sessions import resume_record
+from statemachines.persistent_sessions.collector import (
+    NEVER_MS,
     ClientForgotten,
     ClientsRead,
     ForgetClient,
     ReadClients,
+    ReadMessages,
     StoredClient,
 )
 from statemachines.persistent_sessions.life_request import (
+    NEVER,
     ClientBusy,
     ClientFound,
     ClientLocked,
@@ -33,7 +46,7 @@ from statemachines.persistent_sessions.life_request import (
     SessionOpen,
     UnlockClient,
 )
-from statemachines.persistent_sessions.request import NotOwner
+from statemachines.persistent_sessions.request import LoadSession, NotOwner, SessionAbsent, SessionLoaded
 from statemachines_spec.explorer.actor import Envelope
 from statemachines_spec.persistent_sessions.clients import CLIENT, Clients, Ended, Expire, LeaseEnds
 
@@ -370,3 +383,214 @@ async def compare(url, moves):
 @given(moves=MOVES)
 def test_random_connections_are_answered_as_the_model_answers(shared_url, moves):
     asyncio.run(compare(shared_url, moves))
+
+
+GRACE_MS = 60_000
+OLDEST_NS = NOW - 100 * GRACE_MS * MS
+UNTIL_NS = {"lasts": 0, "ends later": LATER, "has ended": NOW}
+
+
+class Backlog:
+    """A database in which messages wait, as a collector that remembers and one that does not see it."""
+
+    def __init__(self, url, retention_ms=NEVER_MS):
+        self.store, self._other = (open_session_store(url, clock=lambda: NOW) for _ in range(2))
+        self.store.bound_sessions(SessionBounds(), retention_ms)
+        self._messages = 0
+        self._rows = {}
+
+    async def write(self, work):
+        def carry_out():
+            with self.store._database.writing() as sql:
+                work(sql)
+
+        await self.store._database.run(carry_out)
+
+    async def begin(self):
+        def work(sql):
+            wipe(sql)
+            sql.run("UPDATE @store SET time_ns = :now", now=NOW)
+
+        await self.write(work)
+
+    async def publish(self, count, sessions, ends="lasts"):
+        """Messages that are old, with a row for each of these sessions."""
+
+        def work(sql):
+            for _ in range(count):
+                self._messages += 1
+                message = b"m%d" % self._messages
+                sql.run("INSERT INTO @messages VALUES (:id, :none, :none, 1, :at, NULL)",
+                        id=message, none=b"", at=OLDEST_NS + self._messages)  # fmt: skip
+                for session in sessions:
+                    number = self._rows[session] = self._rows.get(session, 0) + 1
+                    row = (
+                        session.encode(),
+                        b"w",
+                        1,
+                        number,
+                        0,
+                        message,
+                        b"",
+                        1,
+                        0,
+                        0,
+                        0,
+                        OLDEST_NS,
+                        UNTIL_NS[ends],
+                        None,
+                    )
+                    sql.put_many(PUT_ROW, [row])
+
+        await self.write(work)
+
+    async def take(self, session, share):
+        """So much of what was ever stored for the session goes, from the front."""
+        last = int(self._rows.get(session, 0) * share)
+        statement = "DELETE FROM @session_rows WHERE session = :session AND number <= :last"
+        await self.write(lambda sql: sql.run(statement, session=session.encode(), last=last))
+
+    async def delete(self, messages):
+        await self.write(
+            lambda sql: [sql.run("DELETE FROM @messages WHERE id = :id", id=one.encode()) for one in messages]
+        )
+
+    async def walk(self, page, *, remembers=True):
+        """The messages that nobody waits for any more, as a round finds them, and how many pages it reads."""
+        after, found, pages = "", [], 0
+        while True:
+            (read,) = await (self.store if remembers else self._other).ask(ReadMessages(after, page, GRACE_MS))
+            pages += 1
+            if not read.messages:
+                return found, pages
+            assert read.place > after
+            found += [one.message for one in read.messages if one.over or not one.referenced]
+            after = read.place
+
+    async def close(self):
+        for store in (self.store, self._other):
+            await store.close()
+
+
+def on(url, body, **options):
+    async def main():
+        backlog = Backlog(url, **options)
+        try:
+            await backlog.begin()
+            return await body(backlog)
+        finally:
+            await backlog.close()
+
+    return asyncio.run(main())
+
+
+SESSIONS = st.lists(st.sampled_from("abc"), unique=True)
+PUBLISHES = st.lists(st.tuples(st.integers(1, 7), SESSIONS, st.sampled_from(sorted(UNTIL_NS))), max_size=3)
+TAKES = st.dictionaries(st.sampled_from("abc"), st.sampled_from((0.2, 0.5, 0.9, 1.0)))
+ROUNDS = st.lists(st.tuples(PUBLISHES, TAKES, st.booleans()), min_size=2, max_size=5)
+
+
+@settings(max_examples=20)
+@given(rounds=ROUNDS, page=st.integers(1, 4), run_max=st.integers(1, 9), asked_max=st.integers(1, 3))
+def test_PS_710_a_round_that_passes_over_messages_finds_what_one_finds_that_reads_all(
+    shared_url, rounds, page, run_max, asked_max
+):
+    async def body(backlog):
+        for publishes, takes, is_deleted in rounds:
+            for one in publishes:
+                await backlog.publish(*one)
+            for session, share in takes.items():
+                await backlog.take(session, share)
+            found, _ = await backlog.walk(page)
+            assert found == (await backlog.walk(page, remembers=False))[0]
+            if is_deleted:
+                await backlog.delete(found)
+
+    with (
+        patch.object(resume_record, "RUN_MAX", run_max),
+        patch.object(resume_record, "ASKED_MAX", asked_max),
+        patch.object(resume_record, "SHARE", 1),
+    ):
+        on(shared_url, body)
+
+
+LIFE_REQUESTS_DEAD_MS = 1_000
+
+
+async def asked(store, request):
+    (answer,) = await store.ask(request)
+    return answer
+
+
+async def look_up(store, token, client="c"):
+    return await asked(store, LookUp(client, token, LIFE_REQUESTS_DEAD_MS))
+
+
+async def lock(store, owner="h", client="c", lease_ms=500):
+    return await asked(store, LockClient(client, owner, lease_ms))
+
+
+@pytest.mark.parametrize("ends", ["another life", "its lease", "not at all"])
+def test_PS_421_a_node_that_has_ended_holds_no_lock_and_has_no_session(url, ends):
+    """Long before the lease of the lock, and before its session counts as silent."""
+
+    async def play(store, clock):
+        life = await store.begin_life("n2", 100)
+        owner = f"n2~{life.number}.00f3a1c29e8d4b67/1"
+        one = await connect(store, "s1", owner=owner, lock_ms=LIFE_REQUESTS_DEAD_MS)
+        if ends == "another life":
+            await store.begin_life("n2", 100)
+        clock.now += (101 if ends == "its lease" else 99) * MS
+        found = await look_up(store, one.token)
+        return found.live == owner, found.session, type(await lock(store, "other"))
+
+    has_ended = ends != "not at all"
+    assert run(url, play) == (not has_ended, "s1", ClientLocked if has_ended else ClientBusy)
+
+
+@pytest.mark.parametrize(
+    ("expiry_ms", "gone_ms", "is_over"), [(500, 499, False), (500, 500, True), (NEVER, 10**9, False)]
+)
+def test_a_session_expires_after_it_was_left(url, expiry_ms, gone_ms, is_over):
+    async def play(store, clock):
+        one = await connect(store, "s1", expiry_ms=10)
+        clock.now += 10**6 * MS
+        await store.ask(LeaveSession("c", "s1", one.token, expiry_ms))
+        clock.now += gone_ms * MS
+        loaded = await asked(store, LoadSession("c", "o", one.token))
+        return loaded, await look_up(store, one.token), await connect(store, "s2")
+
+    loaded, found, again = run(url, play)
+    assert isinstance(loaded, SessionAbsent if is_over else SessionLoaded)
+    assert found == ClientFound("s1", is_over, "")
+    assert (again.present, again.session) == (not is_over, "s2" if is_over else "s1")
+
+
+@pytest.mark.parametrize(("expiry_ms", "passed_ms", "is_over"), [(0, 999, False), (0, 1_000, True),
+                                                                (1_500, 1_499, False), (1_500, 1_500, True),
+                                                                (NEVER, 10**9, False)])  # fmt: skip
+def test_of_an_owner_that_died_the_expiry_counts_from_when_it_was_heard_of_last(url, expiry_ms, passed_ms, is_over):
+    async def play(store, clock):
+        one = await connect(store, "s1", expiry_ms=expiry_ms)
+        clock.now += 10**6 * MS
+        await store.ask(KeepAlive("c", "s1", one.token))
+        clock.now += passed_ms * MS
+        found = await look_up(store, one.token)
+        clock.now -= 10**5 * MS  # the clock steps back: the time of the store does not
+        return found, await look_up(store, one.token)
+
+    found, again = run(url, play)
+    assert found.expired is is_over
+    assert again.expired is is_over
+
+
+def test_of_whoever_opens_a_session_of_another_client_nothing_is_touched(url):
+    async def play(store, clock):
+        await connect(store, "s1", "c")
+        locked = await lock(store, client="d")
+        found = await asked(store, OpenSession("d", "h", locked.token, "s1", "", NEVER))
+        return found, await connect(store, "s9", "c")
+
+    found, again = run(url, play)
+    assert found == NotOwner()
+    assert (again.session, again.present) == ("s1", True)

@@ -6,10 +6,9 @@ import asyncio
 import math
 
 import pytest
-from session_databases import SECOND, connect, new_url, run
+from session_databases import SECOND, change_to, connect, new_url, run
 from session_nodes import node_of, where
 from session_nodes import run as run_nodes
-from state_changes import change_to
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
 from statemachines.drivers.persistent_sessions.route_rows import PutMessage, Subscribe

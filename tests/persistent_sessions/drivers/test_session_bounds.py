@@ -1,4 +1,7 @@
-"""How much may wait for a session, and for how long: nothing goes while a session wants it, unless it has too much."""
+"""How much may wait for a session, and for how long: nothing goes while a session wants it, unless it has too much.
+
+What is stored together is answered together: each message once, and a client that cannot be told is given up.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,8 @@ from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
-from session_databases import SECOND, Clock, connect
+from session_databases import SECOND, Clock, change_to, connect
 from session_nodes import node_of, run, take, until, where
-from state_changes import change_to
 
 from statemachines.drivers.persistent_sessions import (
     PersistentSession,
@@ -34,9 +36,8 @@ from statemachines.drivers.persistent_sessions.upkeep import (
     run_collector,
 )
 from statemachines.kernel import Map
-from statemachines.persistent_sessions import request
-from statemachines.persistent_sessions.collector_record import MessageLost, RoundEnded
-from statemachines.persistent_sessions.graces import GRACES, Graces
+from statemachines.persistent_sessions import message, request
+from statemachines.persistent_sessions.collector import GRACES, Graces, MessageLost, RoundEnded
 from statemachines.persistent_sessions.life_request import NEVER
 from statemachines.persistent_sessions.message import Queued
 
@@ -276,3 +277,13 @@ async def test_PS_461_a_session_with_too_much_goes_on_behind_what_was_dropped(st
             assert len(numbers) == 60 - node.messages_dropped
             assert numbers[-1] == 59
     assert "oldest messages are dropped" in caplog.text
+
+
+SENT = range(1, 41)
+
+
+async def test_an_answer_for_which_there_is_no_room_ends_the_connection_and_a_message_of_qos_0_is_dropped(store):
+    async with node_of(store) as node:
+        with patch.object(node._transport, "send_all", lambda packets: 0):
+            assert not node._say_all("x~1", [message.PublishStored(1)])
+            assert node._say_all("x~1", [message.Delivered(0, "t", b"x", "t", 0, False)])

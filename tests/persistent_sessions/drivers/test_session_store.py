@@ -1,26 +1,51 @@
-"""The database of sessions beside its machines: client ids, expiry, routes, lives of nodes, outcomes that are open."""
+"""The database of sessions beside its machines: client ids, expiry, routes, lives of nodes, outcomes that are open.
+
+What has expired does not stay stored: in the tables, and over real nodes (clauses PS-240 to PS-242).
+
+A copy of a store that is made while its node runs, and put in its place.
+
+Headers, key and timestamp of messages of sessions, through publisher, database, wire and client.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from contextlib import closing, contextmanager
 from functools import partial
 
 import pytest
 from msgspec.structs import replace
-from session_databases import connect, run
-from state_changes import change_to
+from session_databases import change_to, connect, run
+from session_nodes import Stranger, node_of, take, until, where
+from session_nodes import run as run_nodes
+from test_carrier import GROUP, played
 
-from statemachines.drivers.persistent_sessions import route_rows
-from statemachines.drivers.persistent_sessions.host_requests import Beat, LagAnswer, Look, ReadPayloads, WatchedSession
+from statemachines.drivers.message_head import encode_head, make_head
+from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher, route_rows
+from statemachines.drivers.persistent_sessions.host_requests import Beat, LagAnswer, Look, WatchedSession
+from statemachines.drivers.persistent_sessions.host_requests import ReadPayloads as ReadPayloads
 from statemachines.drivers.persistent_sessions.machine_requests import ReadPage
+from statemachines.drivers.persistent_sessions.payloads import Payloads
+from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.route_rows import PutMessage, Subscribe, Unsubscribe
 from statemachines.drivers.persistent_sessions.store import open_session_store
+from statemachines.drivers.shared_subscriptions.publisher import Publisher
 from statemachines.drivers.sql.failure import StoreDamaged
 from statemachines.kernel import ConfigurationError, Map
-from statemachines.persistent_sessions.collector_request import ReadRows, Tag
+from statemachines.persistent_sessions import message
+from statemachines.persistent_sessions.collector import (
+    DeletePage,
+    MessageDeletion,
+    Only,
+    PageDeleted,
+    ReadMessages,
+    ReadRows,
+    Tag,
+)
 from statemachines.persistent_sessions.in_flight_record import RECEIVED, TAKEN, InFlightRecord
 from statemachines.persistent_sessions.message import Queued
+from statemachines.persistent_sessions.publication import NodeReached
 from statemachines.persistent_sessions.request import (
     BeginEpoch,
     CommitState,
@@ -39,7 +64,7 @@ from statemachines.persistent_sessions.request import (
 from statemachines.testing.postgres import run_sql
 
 
-def message(number, topic="a/b"):
+def message_of_session_store(number, topic="a/b"):
     return PutMessage(f"m{number}", topic, b"payload", 1)
 
 
@@ -139,7 +164,7 @@ def test_a_look_finds_what_others_have_stored_and_who_is_superseded(url):
     async def play(store, clock):
         one = await connect(store, "s1")
         await store.do(Subscribe("s1", one.token, "a/+", 1))
-        await store.do(message(1))
+        await store.do(message_of_session_store(1))
         await store.ask(BeginEpoch("s1", "n1"))
         await store.ask(row("s1", 1))
         await store.ask(row("s1", 2))
@@ -159,7 +184,7 @@ def test_pages_of_one_writer_are_read_one_after_the_other(url):
     async def play(store, clock):
         one = await connect(store, "s1")
         await store.do(Subscribe("s1", one.token, "a/+", 1))
-        await store.do(message(1))
+        await store.do(message_of_session_store(1))
         await store.ask(BeginEpoch("s1", "n1"))
         for number in range(1, 6):
             await store.ask(row("s1", number))
@@ -336,3 +361,221 @@ def test_PS_660_a_row_that_the_state_has_taken_goes_when_it_is_marked(url):
     marks = [("w1", 4, Tag.DELIVERED), ("w2", 1, Tag.DELIVERED)]
     assert set(rows) == {*((*one, Tag.UNDELIVERED) for one in undelivered), *marks}
     assert waiting == [("w1", [5]), ("w2", [2, 3, 4, 5])]
+
+
+EXPIRY_MS = 100_000
+"""Longer than the grace of messages."""
+OVER = DeletePage(messages=(MessageDeletion("m1", Only.OVER),))
+DONE, NOT_DONE = (PageDeleted(messages=(("m1", 0),)),), (PageDeleted(),)
+
+# -- in the tables ----------------------------------------------------------------------------------------------------
+
+
+async def stored(store, *sessions):
+    """Two messages, the first of which expires, and the rows of both for each of these sessions, which are given."""
+    given = [await connect(store, session, f"of-{session}") for session in sessions]
+    for one in given:
+        await store.do(Subscribe(one.session, one.token, "a", 1))
+        await store.ask(BeginEpoch(one.session, "n1"))
+    rows = []
+    for number, expiry_ms in ((1, EXPIRY_MS), (2, None)):
+        routes = await store.do(PutMessage(f"m{number}", "a", b"x", 1, expiry_ms))
+        rows.append(Queued(number, f"m{number}", "a", 1, routes[0].until_ns))
+        for one in given:
+            await store.ask(PutRows(one.session, "n1", 1, (rows[-1],)))
+    return given, rows
+
+
+async def pending(store, session="s1"):
+    (read,) = await store.ask(ReadPending(session, "n1"))
+    return [row for one in read.found for row in one.rows]
+
+
+async def messages(store):
+    (read,) = await store.ask(ReadMessages("", 99))
+    return [one.message for one in read.messages]
+
+
+def test_PS_241_a_row_whose_message_went_before_it_was_over_is_read_without_its_name(url):
+    """Retention has removed it: it counts as lost."""
+
+    async def play(store, clock):
+        (one,), rows = await stored(store, "s1")
+        gone = await store.ask(DeletePage(messages=(MessageDeletion("m1", Only.UNHELD),)))
+        read = await pending(store)
+        (fenced,) = await store.ask(Fence("s1", "n1", (0, 0), 2, one.token, 1))
+        return rows, gone, read, list(fenced.found[0].rows)
+
+    rows, gone, read, fenced = run(url, play)
+    assert gone == (PageDeleted(messages=(("m1", 1),)),)
+    assert read == fenced == [replace(rows[0], message=""), rows[1]]
+
+
+# -- over nodes -------------------------------------------------------------------------------------------------------
+
+
+async def publish_all(nodes, *given):
+    async with SessionPublisher(nodes=nodes) as publisher:
+        for payload, expiry in given:
+            await publisher.publish("t", payload, expiry=expiry)
+
+
+@pytest.mark.parametrize(("qos", "expired"), [(0, 1), (1, 0)])
+def test_PS_242_a_message_of_QoS_0_that_is_gone_at_its_node_counts_as_expired(store, monkeypatch, qos, expired):
+    """It was deleted between its commit and its client; one that does not expire was not deleted for its age.  Of QoS 1
+    a state holds it: it is missed, and makes room for the next."""
+    give = RequestQueue.give
+
+    def delete_and_give(self, request, take):
+        if isinstance(request, ReadPayloads):
+            with closing(sqlite3.connect(store)) as connection, connection:
+                connection.execute("DELETE FROM messages WHERE payload IN (?, ?)", (b"1", b"2"))
+        give(self, request, take)
+
+    monkeypatch.setattr(RequestQueue, "give", delete_and_give)
+
+    async def body():
+        async with node_of(store) as node:
+            node.reception.messages.payloads = Payloads(bytes_max=0)
+            nodes = where(node)
+            async with PersistentSession("c", nodes=nodes, receive_maximum=1) as session:
+                await session.subscribe("t", qos=qos)
+                await publish_all(nodes, (b"1", 3_600), (b"2", None), (b"3", None))
+                assert await take(session, 1) == ["3"]
+            assert node.reception.expired == expired
+
+    run_nodes(body())
+
+
+def copy_store(source, target):
+    """As `sqlite3 SOURCE ".backup TARGET"` does."""
+    with closing(sqlite3.connect(source)) as store, closing(sqlite3.connect(target)) as copy:
+        store.backup(copy)
+
+
+async def publish(node, *payloads, qos=1):
+    async with SessionPublisher(nodes=where(node)) as publisher:
+        for payload in payloads:
+            await publisher.publish("t", payload.encode(), qos)
+
+
+@pytest.mark.parametrize("acknowledge", [False, True])
+async def test_PS_700_a_client_that_is_ahead_of_a_copy_gets_what_is_sent_under_a_packet_that_it_knows(
+    tmp_path, acknowledge
+):
+    store, copy = tmp_path / "s.db", tmp_path / "copy.db"
+    async with node_of(str(store), "a") as node:
+        address = node.address
+        session = await PersistentSession("c", nodes=where(node)).__aenter__()
+        await session.subscribe("t", qos=2)
+        copy_store(store, copy)
+        await publish(node, "lost", qos=2)
+        before = await anext(session)
+    if acknowledge:
+        before.acknowledge()
+    async with node_of(str(copy), "a", listen=address) as node:
+        await publish(node, "1", "2", qos=2)
+        assert await take(session, 2) == ["1", "2"]
+        before.acknowledge()
+        await publish(node, "3", qos=2)
+        assert await take(session, 1) == ["3"]
+    await session.abort()
+
+
+HEAD = make_head([("trace", b"\0\xff"), ("trace", b"")], b"customer-7", 1_764_000_000.25)
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["tcp", "inside"])
+async def test_PS_430_a_client_gets_what_the_publisher_gave_though_the_node_has_to_read_it(store, inside):
+    async with node_of(store) as node:
+        given = {"node": node} if inside else {"nodes": where(node)}
+        async with PersistentSession("tablet", **given) as session, SessionPublisher(**given) as publisher:
+            await session.subscribe("t", 2)
+            for _ in range(2):
+                headers, key, timestamp = HEAD.headers, HEAD.key, HEAD.timestamp
+                await publisher.publish("t", b"1", 1, headers=headers, key=key, timestamp=timestamp)
+                await publisher.publish("t", b"2", 2, key=b"")
+                await publisher.publish("t", b"3")
+                found = [await anext(session) for _ in range(3)]
+                assert [one.payload for one in found] == [b"1", b"2", b"3"]
+                assert (found[0].headers, found[0].key, found[0].timestamp) == (headers, key, timestamp)
+                assert [(one.headers, one.key, one.timestamp) for one in found[1:]] == [
+                    ((), b"", None),
+                    ((), None, None),
+                ]
+                for one in found:
+                    one.acknowledge()
+                node.reception.messages.payloads = Payloads(bytes_max=0)
+
+
+async def test_PS_430_what_another_node_has_stored_comes_with_its_head(store):
+    async with node_of(store) as node, SessionPublisher(node=node) as publisher:
+        async with PersistentSession("tablet", node=node) as session:
+            await session.subscribe("t")
+        for size in (1, 500_000, 500_000, 500_000):  # those beyond a page's share are read one by one
+            await publisher.publish("t", b"x" * size, key=b"k%d" % size)
+    async with node_of(store, "b") as node, PersistentSession("tablet", node=node) as session:
+        for size in (1, 500_000, 500_000, 500_000):
+            message = await anext(session)
+            assert (len(message.payload), message.key) == (size, b"k%d" % size)
+            message.acknowledge()
+
+
+async def test_PS_431_a_node_believes_no_client_that_a_head_is_one(store):
+    async with node_of(store) as node, Stranger(node.address) as stranger:
+        stranger.say(message.PublishWithHead(1, "t", b"x", 1, None, b"\xc1"))
+        assert "is not the head of a message" in (await stranger.hears(message.Refused)).why
+        stranger.say(message.PublishWithHead(2, "t", b"x", 1, None, encode_head(HEAD)))
+        assert (await stranger.hears(message.PublishStored)).n == 2
+
+
+async def test_PS_432_a_message_without_a_head_is_published_as_before():
+    said = []
+    async with SessionPublisher(nodes=["127.0.0.1:1"]) as publisher:
+        publisher._guide.say = said.append
+        publisher._feed(NodeReached())
+        published = [asyncio.ensure_future(publisher.publish("t", b"x", key=key)) for key in (None, b"k")]
+        await until(lambda: len(said) == 2)
+        for one in published:
+            one.cancel()
+    assert said == [
+        message.PublishWanted(1, "t", b"x", 1, None),
+        message.PublishWithHead(2, "t", b"x", 1, None, encode_head(make_head(key=b"k"))),
+    ]
+
+
+async def test_PS_430_a_message_of_a_group_keeps_its_head_in_the_session(tmp_path):
+    async with (
+        played(tmp_path, str(tmp_path / "sessions.db")) as (place, (node,)),
+        PersistentSession("tablet", nodes=where(node)) as session,
+    ):
+        await session.subscribe(GROUP)
+        async with Publisher(place.store, node="p") as publisher:
+            await publisher.publish("jobs/a", [b"1"], headers=HEAD.headers, key=HEAD.key)
+        async with asyncio.timeout(60):
+            message = await anext(session)
+        assert (message.payload, message.headers, message.key) == (b"1", HEAD.headers, HEAD.key)
+
+
+async def test_PS_434_messages_of_qos_0_that_wait_for_the_application_are_bounded_in_bytes(store):
+    async with (
+        node_of(store) as node,
+        SessionPublisher(node=node) as publisher,
+        PersistentSession("tablet", node=node, buffer_bytes=3_000) as session,
+    ):
+        await session.subscribe("t", 1)
+        for number in range(6):
+            await publisher.publish("t", b"%d" % number + b"x" * 899, qos=0, headers={"h": b"y" * 90})
+        await publisher.publish("t", b"last", qos=1)
+        await until(lambda: session._waiting and session._waiting[-1].payload == b"last")
+        found = [await anext(session) for _ in range(4)]
+        assert [one.payload[:1] for one in found] == [b"0", b"1", b"2", b"l"]
+        await publisher.publish("t", b"x" * 10_000, qos=0)
+        assert len((await anext(session)).payload) == 10_000
+        assert session._waiting_bytes == 0
+
+
+@pytest.mark.parametrize("most", [0, True, 1.5])
+def test_PS_434_a_bound_that_is_none_is_refused(most):
+    with pytest.raises(ConfigurationError, match=r"must be a number of bytes, at least 1"):
+        PersistentSession("tablet", nodes=["127.0.0.1:1"], buffer_bytes=most)

@@ -31,7 +31,7 @@ from statemachines.persistent_sessions.request import DATABASE, CommitState, Put
 from statemachines.persistent_sessions.resume import RESUME
 from statemachines.persistent_sessions.resume_record import STOPPED, ResumeRecord, ResumeSession
 from statemachines.persistent_sessions.session_tables import SESSION
-from statemachines.persistent_sessions.takeover_message import (
+from statemachines.persistent_sessions.takeover_record import (
     BeginTakeover,
     EndTakeover,
     TakeoverEnded,

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
-from test_nodes import Place, run
+from test_sessions import NodesPlace, run
 
 from statemachines import cli
 from statemachines.drivers.shared_subscriptions.node_commands import deal_with
 
 
 def test_SS_380_a_publisher_gives_a_head_and_a_consumer_prints_it(tmp_path, capsys):
-    place, lines = Place(tmp_path), tmp_path / "orders"
+    place, lines = NodesPlace(tmp_path), tmp_path / "orders"
     lines.write_text("one\n")
     publish = ("node", "publisher", "--store", str(place.store), "--input", str(lines))
     assert cli.run((*publish, "--header", "trace=4f\t0c", "--header", "a=b=c", "--key", "ada")) == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from test_nodes import PATIENT, read
+from test_sessions import PATIENT, read_of_nodes
 
 from statemachines.drivers.shared_subscriptions import LeaderNode, Publisher, SharedSubscription
 from statemachines.drivers.shared_subscriptions.leader_node import REQUESTS_MAX, WAITING_MAX
@@ -61,4 +61,4 @@ async def test_SS_435_questions_for_leaders_of_undeclared_groups_keep_nobody_wai
         await until(lambda: not host._starts._waiting and not host.machines.nodes)
         await place.publish("a", b"1")
         async with place.consumer(1, leader=0) as one:
-            assert [message.payload for message in await read(one, 1)] == [b"1"]
+            assert [message.payload for message in await read_of_nodes(one, 1)] == [b"1"]

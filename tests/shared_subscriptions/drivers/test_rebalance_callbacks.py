@@ -7,7 +7,7 @@ import logging
 
 import pytest
 from msgspec.structs import replace
-from test_nodes import CALM, Place, read, run
+from test_sessions import CALM, NodesPlace, read_of_nodes, run
 
 from statemachines.drivers.shared_subscriptions.rebalance_callbacks import GRANTED, LOST, REVOKED, RebalanceCallbacks
 from statemachines.kernel import Node
@@ -117,11 +117,11 @@ def test_SS_386_all_streams_flow_while_a_callback_hangs_again_and_again(tmp_path
             hangs.append(streams)
             await asyncio.Event().wait()
 
-        place = Place(tmp_path, replace(CALM, revoke_timeout_ms=600))
+        place = NodesPlace(tmp_path, replace(CALM, revoke_timeout_ms=600))
         for topic in ("a", "b", "c"):
             await place.publish(topic, b"1")
         async with place.leading(), place.consumer("consumer-1", **{name: hang}) as messages:
-            assert {one.topic for one in await read(messages, 3)} == {"a", "b", "c"}
+            assert {one.topic for one in await read_of_nodes(messages, 3)} == {"a", "b", "c"}
             async with place.consumer("consumer-2"), asyncio.timeout(60):
                 while not hangs:
                     await asyncio.sleep(0.01)
@@ -129,7 +129,7 @@ def test_SS_386_all_streams_flow_while_a_callback_hangs_again_and_again(tmp_path
                         messages._rebalance._say(LOST, "0.0/a")
             for topic in ("a", "b", "c"):
                 await place.publish(topic, b"2")
-            assert {one.topic for one in await read(messages, 3)} == {"a", "b", "c"}
+            assert {one.topic for one in await read_of_nodes(messages, 3)} == {"a", "b", "c"}
 
     run(test())
     assert f"consumer-1: {name} for stream" in caplog.text
@@ -153,11 +153,11 @@ def test_SS_384_no_message_of_a_stream_is_handed_over_before_its_callback_has_re
             return slow if is_async else sync
 
         given = {name: note(name) for name in (GRANTED, REVOKED, LOST)}
-        place = Place(tmp_path)
+        place = NodesPlace(tmp_path)
         for topic in ("a", "b"):
             await place.publish(topic, b"1")
         async with place.leading(), place.consumer("consumer-1", **given) as messages:
-            for one in await read(messages, 2):
+            for one in await read_of_nodes(messages, 2):
                 said.append(("message", one.topic))
             granted = [name for name, _ in said[:2]]
             assert granted == [GRANTED, GRANTED]

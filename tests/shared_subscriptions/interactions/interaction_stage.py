@@ -36,11 +36,11 @@ from statemachines.kernel.loop import Act, Feed
 from statemachines.shared_subscriptions import group_store, message, stream_store
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group_store import GroupStore
+from statemachines.shared_subscriptions.handler import Subscription
 from statemachines.shared_subscriptions.message import BorrowerMessage, LeaderMessage, Report
 from statemachines.shared_subscriptions.registry import Registry
 from statemachines.shared_subscriptions.session import Acknowledged, Deliver
 from statemachines.shared_subscriptions.stream_store import Append, StreamStore
-from statemachines.shared_subscriptions.subscription import Subscription
 
 LEADER_HOST = "leader-1"
 MESSAGES = {

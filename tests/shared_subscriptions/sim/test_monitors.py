@@ -1,16 +1,31 @@
-"""Every monitor catches a bug that is planted for it, and is silent without the bug."""
+"""Every monitor catches a bug that is planted for it, and is silent without the bug.
+
+Consumers that lie in any field of any message, in the simulator: what they say of their own is not held against the
+protocol, and what becomes of others is.
+
+False fail-overs: in a quiet hour, and while a leader host stands still for 2 s, nobody else takes the lead.
+
+A member that has lost the stream store alone, in the simulator: its streams go to members that can read.
+
+Lives that come twice, in the simulator: whichever process hears what is for either, no two of a name deliver one
+stream; where an Agent speaks for the other life, S15 breaks, and where ids do not tell the two apart, S1 does.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from contextlib import ExitStack
 from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
+from long_cases import mark_long
 from msgspec.structs import replace
 
-from statemachines.kernel import Fsm, Ignore, Map, Row, Send, SetTimer
+from statemachines.kernel import Fsm, Ignore, Map, RemoteProtocolError, Row, Send, SetTimer
 from statemachines.kernel.turn import ProcessTurn
 from statemachines.shared_subscriptions import (
+    agent_process,
     assignment,
     borrower,
     claim,
@@ -27,17 +42,22 @@ from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group_store import Commit, Committed, Properties, StoredRecord
 from statemachines.shared_subscriptions.handler_process import HANDLER
 from statemachines.shared_subscriptions.message import END_OF_STREAM, LeaderWanted, RevokeFinished, UpdateProgress
+from statemachines.shared_subscriptions.registry import REGISTRY_MACHINE
 from statemachines.shared_subscriptions.session import Dismiss
 from statemachines.shared_subscriptions.stream import Uninstall
 from statemachines_sim.devices import remote_store as store
 from statemachines_sim.fault import Fault
 from statemachines_sim.judge import Judge, Violation
-from statemachines_sim.scenario import Net, Phases
-from statemachines_sim.shared_subscriptions import GroupLoad, GroupWatch, Members
+from statemachines_sim.scenario import Net, Phases, find_scenario
+from statemachines_sim.shared_subscriptions import GroupLoad, leader_host, scenario
 from statemachines_sim.shared_subscriptions import scenario as scenario_of
+from statemachines_sim.shared_subscriptions.monitors.progress import Progress
 from statemachines_sim.shared_subscriptions.monitors.statuses import Statuses
+from statemachines_sim.shared_subscriptions.section import Members
+from statemachines_sim.shared_subscriptions.watch import GroupWatch, list_leaders
 from statemachines_sim.units import S
 from statemachines_sim.world import World
+from statemachines_spec.bug import change_rows, plant_bug
 
 SHORT = scenario_of(
     "short",
@@ -329,3 +349,256 @@ def test_S1_a_borrower_that_is_called_as_a_stream_is_judged_by_its_own_machine()
             record = SimpleNamespace(status=dest)
             step = SimpleNamespace(fsm=fsm, instance="0.0/a", row=row, source=source, dest=dest, record=record)
             statuses.observe_child("leader-1~1/1", step)
+
+
+SCENARIO = find_scenario("shared_subscriptions/forgers")
+LIARS = tuple(Fault("forge", at * S, 9 * S, f"consumer-{at % 2 + 1}", rate=0.5) for at in range(3, 34, 5))
+"""Consumers 1 and 2 lie, 3 and those who join do not."""
+
+
+def run_of_forgers(seed=1, schedule=LIARS):
+    return World(SCENARIO, seed, schedule=schedule).run()
+
+
+@pytest.fixture
+def lies(monkeypatch):
+    """How many lies were told, by the kind of the message."""
+    told, hit = Counter(), GroupWatch.hit
+
+    def counted(watch, kind, node, sender, to, message, now_ns):
+        told[type(message).__name__] += kind == "forge"
+        hit(watch, kind, node, sender, to, message, now_ns)
+
+    monkeypatch.setattr(GroupWatch, "hit", counted)
+    return told
+
+
+@pytest.mark.parametrize("seed", mark_long(range(3), "1", "2"))
+def test_liars_cost_nobody_else_a_message(seed, lies):
+    outcome = run_of_forgers(seed)
+    assert outcome.is_held, outcome
+    assert outcome.faults == {"forge": len(LIARS)}
+    assert sum(lies.values()) > 100
+    assert {"LeaderWanted", "Ping", "UpdateProgress"} <= set(lies)
+
+
+def test_the_same_seed_lies_the_same():
+    worlds = [World(SCENARIO, 2, schedule=LIARS[:3], data=True) for _ in range(2)]
+    for world in worlds:
+        world.run(until_ns=12 * S)
+    assert worlds[0].rows == worlds[1].rows
+
+
+def test_who_stops_lying_says_what_is_so(lies):
+    world = World(SCENARIO, 3, schedule=(Fault("forge", 3 * S, 2 * S, "consumer-1", rate=1.0),))
+    world.run(until_ns=5 * S + 1)
+    told = sum(lies.values())
+    world.run(until_ns=20 * S)
+    assert sum(lies.values()) == told > 0
+    assert world.watch.liars
+
+
+def test_S16_breaks_where_the_progress_of_a_liar_is_believed():
+    with plant_bug("shared_subscriptions/progress-believed"):
+        assert run_of_forgers().monitor == "S16"
+
+
+def test_who_speaks_for_others_is_not_heard_and_others_suffer_where_it_is(monkeypatch):
+    monkeypatch.setattr(leader_host, "check_sender", lambda sender, to, message, is_leader_host: None)
+    outcome = run_of_forgers(3)
+    assert (outcome.monitor, "[SS-277]" in outcome.detail) == ("RemoteProtocolError", True)
+
+
+def test_what_another_owns_is_not_a_liar_s_to_speak_of(monkeypatch):
+    def owns(record, borrower, stream, grant):
+        return stream in record.assignments
+
+    monkeypatch.setattr(membership, "owns", owns)
+    assert run_of_forgers().monitor
+
+
+def test_a_message_that_is_none_of_an_honest_one_ends_the_run():
+    """What the protocol does not take is dropped where a liar said it, and an error where somebody else did."""
+    with ExitStack() as stack:
+        change_rows(REGISTRY_MACHINE, "start_leader", do=refuse)(stack)
+        assert run_of_forgers(schedule=()).monitor == "RemoteProtocolError"
+
+
+def refuse(record, event, now_ns):
+    raise RemoteProtocolError("registry", "-", "leader_wanted", "", "nobody")
+
+
+@pytest.mark.long
+def test_S6_is_judged_of_all_but_what_a_liar_was_granted():
+    """Without its word a loss that a liar has brought about would be held against the protocol."""
+    held = Progress.say
+    try:
+        Progress.say = lambda self, stream, progress: None
+        found = {run_of_forgers(seed).monitor for seed in range(4)}
+    finally:
+        Progress.say = held
+    assert "S6" in found
+
+
+def test_S17_breaks_where_any_word_of_a_stranger_is_believed(monkeypatch):
+    monkeypatch.setattr(
+        agent_process, "is_believed", lambda record, sender, message: message.__class__.__name__ != "Grant"
+    )
+    pretends = tuple(Fault("pretend", at * S, 0, "consumer-1") for at in range(5, 30, 5))
+    assert World(find_scenario("shared_subscriptions/pretenders"), 4, schedule=pretends).run().monitor == "S17"
+
+
+HOUR = scenario(
+    "hour",
+    load=GroupLoad(messages=0),
+    members=Members(consumers=2, leaders=2),
+    configuration=Configuration(),
+    phases=Phases(safety_s=3_600, liveness_s=10),
+)
+"""With the default times, over the default network: some messages are late."""
+
+
+def count_leaders(seconds, schedule=()):
+    """How many leaders had the claim of the group, one after the other."""
+    world = World(HOUR, 3, schedule=schedule)
+    outcome = world.run(until_ns=seconds * S)
+    assert not outcome.monitor, outcome
+    return len(world.watch.commits.named)
+
+
+def stand_still(seconds, for_ns):
+    """Both leader hosts stand still, one after the other, again and again, each time later within a second."""
+    return tuple(
+        Fault("pause", at * S + at * S // 970 % S, for_ns, f"leader-{1 + at // 10 % 2}")
+        for at in range(30, seconds, 10)
+    )
+
+
+@pytest.mark.long
+def test_SS_127_a_quiet_hour_has_no_false_fail_over():
+    assert count_leaders(3_600) == 1
+
+
+@pytest.mark.parametrize("tenths", mark_long((20, 24), "24"))
+def test_SS_127_a_leader_that_stands_still_for_two_seconds_leads_on(tenths):
+    """More than 200 times, at any moment between two heartbeats."""
+    pauses = stand_still(2_200, tenths * S // 10)
+    assert len(pauses) > 200
+    assert count_leaders(2_200, pauses) == 1
+
+
+def test_one_that_stands_still_for_longer_than_its_claim_is_followed():
+    assert count_leaders(120, stand_still(120, 9 * S)) > 1
+
+
+MEMBERS_WITHOUT_STORE_SCENARIO = find_scenario("shared_subscriptions/unreadable")
+LASTING = replace(MEMBERS_WITHOUT_STORE_SCENARIO, faults={}, phases=Phases(safety_s=60.0, liveness_s=60.0))
+CONSUMERS = tuple(f"consumer-{number}" for number in range(1, 6))
+
+
+def cut(*consumers):
+    """From the sixth second until everything heals these read nothing."""
+    return World(LASTING, 4, schedule=tuple(Fault("unreadable", 6 * S, 1_000 * S, one) for one in consumers))
+
+
+def owners(world):
+    """Who is granted streams, and the leader."""
+    (leader,) = list_leaders(world.processes)
+    return {one.link.borrower.partition("~")[0] for one in leader.assignments.values()}, leader
+
+
+@pytest.mark.parametrize("unread", [CONSUMERS[:1], CONSUMERS[:4]])
+def test_SS_292_streams_go_to_those_that_can_read_for_as_long_as_it_lasts(unread):
+    world = cut(*unread)
+    for second in (25, 40, 55):
+        world.run(until_ns=second * S)
+        assert owners(world)[0] == set(CONSUMERS) - set(unread)
+    assert not world.watch.list_unacknowledged()
+    assert world.run().is_held
+    assert owners(world)[0] == set(CONSUMERS)
+
+
+def test_SS_293_where_no_member_can_read_nobody_asks_for_streams():
+    world = cut(*CONSUMERS)
+    world.run(until_ns=25 * S)
+    before = len(world.rows)
+    world.run(until_ns=35 * S)
+    said = [row[5] for row in world.rows[before:]]
+    assert not {"leader_wanted", "grant", "ping"} & set(said)
+    assert said.count("fetch_failed") in range(12, 19)
+    assert world.run().is_held
+
+
+def test_L2_breaks_where_a_member_that_cannot_read_keeps_its_streams():
+    with plant_bug("shared_subscriptions/unreadable-streams-kept"):
+        outcome = cut("consumer-1").run()
+    assert outcome.monitor == "L2", outcome
+
+
+SHIPPED = find_scenario("shared_subscriptions/twins")
+ALONE = replace(SHIPPED, own=replace(SHIPPED.own, members=Members(consumers=1)))
+"""Of two sessions that deliver one stream here both are of one name."""
+TWINS = tuple(Fault("twin", at * S, 8 * S, "consumer-1") for at in range(5, 30, 10))
+
+
+def fault_rows(world):
+    return [(row[5], row[1]) for row in world.rows if row[4] == "fault"]
+
+
+@pytest.mark.parametrize("scenario", [SHIPPED, ALONE], ids=("shipped", "alone"))
+@pytest.mark.parametrize("seed", mark_long(range(3), "1", "2"))
+def test_S15_lives_that_come_twice_cost_no_message(scenario, seed):
+    outcome = World(scenario, seed).run()
+    assert outcome.is_held, outcome
+    assert outcome.faults["twin"] > 3
+
+
+def test_both_go_on_under_one_number_until_the_first_has_learnt_of_the_second():
+    world = World(ALONE, 1, schedule=TWINS[:1])
+    world.run(until_ns=6 * S)
+    (first,), second = world.earlier_lives["consumer-1"], world.processes["consumer-1"]
+    assert first.life == "consumer-1~1" != second.life
+    assert second.life.startswith("consumer-1~1.")
+    assert first.alive
+    world.run(until_ns=14 * S)
+    assert not world.earlier_lives
+    assert (first.alive, second.alive) == (False, True)
+    assert {first.life, second.life} <= {row[3].partition("/")[0] for row in world.rows if row[5] == "deliver"}
+
+
+def test_who_is_a_twin_already_gets_no_other():
+    world = World(ALONE, 1, schedule=(TWINS[0], replace(TWINS[0], at_ns=6 * S)))
+    assert world.run().faults == {"twin": 1}
+
+
+def test_what_is_for_the_first_reaches_either_and_what_is_for_the_second_that_one_alone():
+    world = World(ALONE, 1, schedule=TWINS[:1])
+    world.run(until_ns=5 * S + 1)
+    (first,), second = world.earlier_lives["consumer-1"], world.processes["consumer-1"]
+    heard = []
+    for process in (first, second):
+        process.receive = lambda packet, process=process: heard.append((process.life, packet[4], packet[5] % 2))
+    world.run(until_ns=9 * S)
+    of_first = {(life, odd) for life, to, odd in heard if to.startswith(f"{first.life}/")}
+    assert of_first == {(first.life, 1), (second.life, 0)}
+    assert {life for life, to, _ in heard if to.startswith(f"{second.life}/")} == {second.life}
+
+
+def test_a_twin_that_the_run_leaves_behind_ends_when_everything_heals():
+    late = (Fault("twin", 39 * S, 60 * S, "consumer-1"), Fault("twin", 39 * S, 60 * S, "leader-1"))
+    world = World(ALONE, 2, schedule=late)
+    outcome = world.run()
+    assert outcome.is_held, outcome
+    assert not world.earlier_lives
+    assert {("end_twin", "consumer-1"), ("end_twin", "leader-1")} <= {*fault_rows(world)}
+
+
+def test_S15_breaks_where_one_life_says_of_the_other_that_it_is_gone():
+    with plant_bug("shared_subscriptions/speaks-for-other-life"):
+        found = [World(ALONE, seed, schedule=TWINS).run().monitor for seed in range(3)]
+    assert "S15" in found, found
+
+
+def test_S1_breaks_where_ids_do_not_tell_the_two_apart():
+    with plant_bug("shared_subscriptions/lives-not-told-apart"):
+        assert World(ALONE, 1, schedule=TWINS).run().monitor == "S1"

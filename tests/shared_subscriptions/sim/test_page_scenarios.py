@@ -1,4 +1,15 @@
-"""The scenarios of the protocol page that one leader host and one borrower a filter can play, by their numbers."""
+"""The scenarios of the protocol page that one leader host and one borrower a filter can play, by their numbers.
+
+Ways that nothing heals: what the fault `unreachable` does, and what comes true all the same.
+
+A node that does not reach a store which all others reach.
+
+Strangers that speak as leaders in the simulator: nobody follows them, and where one is believed S17 breaks.
+
+Runs in which messages fail: dead letters (S21), and handlers that keep a message for too long.
+
+Messages that kill whoever deals with them: they are set aside, no innocent is, and other streams go on.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +18,17 @@ from group_play import Group
 from long_cases import mark_long
 from msgspec.structs import replace
 
-from statemachines.kernel import node_of
+from statemachines.kernel import ConfigurationError, node_of
+from statemachines.shared_subscriptions import agent_process
 from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines_sim.scenario import Phases, find_scenario
+from statemachines_sim.fault import Fault
+from statemachines_sim.override import override
+from statemachines_sim.scenario import Phases, check_scenario, find_scenario
+from statemachines_sim.schedule import draw
 from statemachines_sim.shared_subscriptions import SIM
+from statemachines_sim.units import MS, S
 from statemachines_sim.world import World
+from statemachines_spec.bug import plant_bug
 
 TOPICS = ("a", "b", "c", "d")
 
@@ -306,3 +323,233 @@ def test_35_a_long_mix_of_everything(seed):
     outcome = World(everything, seed).run()
     assert outcome.is_held, outcome
     assert len(outcome.faults) >= 16
+
+
+LEADERS, STORES = find_scenario("unreachable_leaders"), find_scenario("unreachable_stores")
+UNHEARD, STREAMS = find_scenario("unheard_leaders"), find_scenario("unreachable_streams")
+
+
+def lasting(*ways, at_s=6):
+    return tuple(Fault("unreachable", at_s * S, 0, one, other) for one, other in ways)
+
+
+def elections(world):
+    """Who took the claim, and when, in seconds."""
+    return [
+        (row[1], row[0] / S)
+        for row in world.rows
+        if row[2].endswith("/leader") and row[6:8] == ("candidate", "loading")
+    ]
+
+
+def test_one_end_of_each_way_is_a_single_node_or_a_store():
+    ends = {(fault.target, fault.peer) for seed in range(80) for fault in draw(LEADERS, seed)}
+    assert all(sum(end in ("consumer", "leader") for end in pair) <= 1 for pair in ends)
+    assert {pair for pair in ends if "consumer" in pair} >= {("consumer", "leader-1"), ("leader-1", "consumer")}
+    stores = {(fault.target, fault.peer) for seed in range(60) for fault in draw(STORES, seed)}
+    assert {("leader-1", "stream_store"), ("group_store", "leader-1"), ("consumer-1", "group_store")} <= stores
+    assert not [pair for pair in stores if {"leader", "consumer"} & {*pair}]
+    streams = {(fault.target, fault.peer) for seed in range(60) for fault in draw(STREAMS, seed)}
+    assert {("consumer-1", "stream_store"), ("stream_store", "consumer-2"), ("leader-1", "stream_store")} <= streams
+
+
+@pytest.mark.parametrize(
+    "pair", ["consumer", "consumer -> nobody", "group_store -> stream_store", "leader-1 -> leader-1"]
+)
+def test_a_pair_that_nobody_could_be_is_refused(pair):
+    with pytest.raises(ConfigurationError, match="unreachable"):
+        check_scenario(replace(LEADERS, unreachable=(pair,)))
+
+
+@pytest.mark.parametrize("way", [("consumer", "leader-1"), ("leader-1", "consumer")])
+def test_members_that_do_not_reach_the_leader_are_served_through_the_other_host(way):
+    world = World(LEADERS, 1, schedule=lasting(way))
+    outcome = world.run()
+    assert outcome.is_held, outcome
+    assert set(world.network.cuts) == {
+        tuple(f"consumer-{number}" if end == "consumer" else end for end in way) for number in range(1, 5)
+    }
+    assert [node for node, _ in elections(world)] == ["leader-1"], "it need not go"
+    assert {"relayed_to_leader", "relayed_to_borrower"} <= {row[5] for row in world.rows if row[4] == "deliver"}
+
+
+@pytest.mark.parametrize("seed", mark_long(range(3), "1", "2"))
+def test_a_leader_that_nobody_hears_lets_the_claim_go_to_a_host_that_is_heard(seed):
+    """What leader-1 says reaches neither the members nor the other host; what they say reaches it."""
+    world = World(LEADERS, seed, schedule=lasting(("leader-1", "consumer"), ("leader-1", "leader-2")))
+    outcome = world.run()
+    assert outcome.is_held, outcome
+    (first, _), *others, (last, at_s) = elections(world)
+    assert (first, last) == ("leader-1", "leader-2")
+    assert len(others) <= 1
+    assert at_s < 30
+
+
+@pytest.mark.parametrize("seed", mark_long((1, 3, 11), "3", "11"))
+def test_SS_279_a_leader_that_hears_and_is_not_heard_costs_a_group_two_validities_and_two_leases(seed):
+    """What docs/consumer_group.md says of it, in simulated time: from the cut until another host's members deliver."""
+    load, times = UNHEARD.own.load, UNHEARD.own.configuration
+    scenario = replace(UNHEARD, own=replace(UNHEARD.own, load=replace(load, messages=4_000)))
+    scenario = replace(scenario, phases=replace(scenario.phases, safety_s=25.0))
+    cut_ns = 8 * S
+    ways = (("leader-1", "consumer"), ("leader-1", "leader-2"))
+    world = World(scenario, seed, schedule=lasting(*ways, at_s=8))
+    assert world.run().is_held
+    (_, led_s) = elections(world)[-1]
+    delivered = [row[0] for row in world.rows if row[4:6] == ("tell", "deliver") and row[0] > led_s * S]
+    waited_ms = (delivered[0] - cut_ns) // MS
+    least = 2 * times.validity_ms + times.ping_interval_ms
+    looks = 2 * times.commit_interval_ms
+    assert least < waited_ms < 2 * times.validity_ms + looks + 2 * times.lease_ms + times.find_leader_ms
+
+
+@pytest.mark.parametrize("way", [("leader-1", "stream_store"), ("stream_store", "leader-1")])
+def test_a_leader_that_does_not_reach_the_stream_store_lets_the_claim_go(way):
+    world = World(STORES, 0, schedule=lasting(way))
+    outcome = world.run()
+    assert outcome.is_held, outcome
+    assert [node for node, _ in elections(world)] == ["leader-1", "leader-2"]
+
+
+@pytest.mark.parametrize("way", [("consumer-1", "stream_store"), ("stream_store", "consumer-1")])
+def test_a_member_that_does_not_reach_the_stream_store_alone_gives_its_streams_to_others(way):
+    """It reaches the group store and its leader, so nobody takes it for dead."""
+    world = World(STREAMS, 2, schedule=lasting(way))
+    outcome = world.run()
+    assert outcome.is_held, outcome
+    late = {row[1] for row in world.rows if row[4:6] == ("tell", "deliver") and row[0] > 14 * S}
+    assert late
+    assert "consumer-1" not in late
+
+
+SHORT = replace(find_scenario("cut_off"), faults={}, phases=Phases(safety_s=20.0, liveness_s=60.0))
+
+
+def steps(world, party, name):
+    """How often a life of the node took such an event while it was cut off, from the moment when it may know."""
+    return sum(row[3].startswith(party) and row[5] == name and 8 * S <= row[0] < 18 * S for row in world.rows)
+
+
+def test_consumers_and_leader_hosts_are_cut_from_both_stores():
+    ends = {(one.target, one.peer) for seed in range(20) for one in draw(find_scenario("cut_off"), seed) if one.peer}
+    stores = {"group_store", "stream_store"}
+    assert {one for pair in ends for one in pair} >= {"leader-1", "consumer-1", "consumer-2", *stores}
+    assert {one in stores for one, _ in ends} == {True, False}
+
+
+@pytest.mark.parametrize(
+    "ends", [("consumer-1", "stream_store"), pytest.param(("stream_store", "consumer-1"), marks=pytest.mark.long)]
+)
+def test_a_consumer_that_is_cut_off_reads_nothing_and_others_read(ends):
+    cut, whole = (World(SHORT, 4, schedule=schedule) for schedule in ((Fault("store_cut", 6 * S, 12 * S, *ends),), ()))
+    for world in (cut, whole):
+        outcome = world.run()
+        assert outcome.is_held, outcome
+    assert steps(cut, "consumer-1", "fetched") == 0 < steps(whole, "consumer-1", "fetched")
+    assert steps(cut, "consumer-1", "fetch_failed") > 0 == steps(cut, "consumer-2", "fetch_failed")
+    assert steps(cut, "consumer-2", "fetched") > 0
+
+
+LIES = tuple(Fault("pretend", at * S, 0, f"consumer-{at % 3 + 1}") for at in range(5, 30, 5))
+
+
+def run(seed=4):
+    return World(find_scenario("shared_subscriptions/pretenders"), seed, schedule=LIES).run()
+
+
+def test_S17_pretenders_change_nothing():
+    outcome = run()
+    assert outcome.is_held, outcome
+    assert outcome.faults["pretend"] == len(LIES)
+
+
+@pytest.mark.parametrize("seed", mark_long(range(3), "1", "2"))
+def test_S17_pretenders_beside_other_faults_change_nothing(seed):
+    outcome = World(find_scenario("shared_subscriptions/pretenders"), seed).run()
+    assert outcome.is_held, outcome
+    assert outcome.faults["pretend"] > 0
+
+
+def test_S17_breaks_where_a_pretender_is_believed(monkeypatch):
+    monkeypatch.setattr(agent_process, "is_believed", lambda record, sender, message: True)
+    outcome = run()
+    assert outcome.monitor == "S17", outcome
+
+
+LETTERS = find_scenario("shared_subscriptions/dead_letters")
+LATE = find_scenario("shared_subscriptions/late_handlers")
+
+
+def run_of_failing_runs(scenario, seed=0):
+    world = World(scenario, seed)
+    return world, world.run()
+
+
+@pytest.mark.parametrize("seed", mark_long((0, 6), "6"))
+def test_S21_what_is_set_aside_has_its_dead_letter(seed):
+    world, outcome = run_of_failing_runs(LETTERS, seed)
+    assert outcome.is_held, outcome
+    stream = next(name for name in world.watch.progress.published if name.endswith("/t000"))
+    poison = {(stream, offset) for offset in LETTERS.own.load.poison if offset < world.watch.progress.published[stream]}
+    assert poison <= world.watch.letters.stored
+    assert 0 < len(world.watch.letters.stored) <= world.watch.set_aside.count
+    stored = world.devices["stream_store"].state.by_id
+    assert sum(one.count for name, one in stored.items() if "$dead" in name) == len(world.watch.letters.stored)
+
+
+@pytest.mark.parametrize(
+    ("bug", "seed"), [("letter-after-progress", 0), ("letter-before-count", 2), ("letters-repeated", 2)]
+)
+def test_S21_breaks_where_a_mistake_is_planted(bug, seed):
+    with plant_bug(f"shared_subscriptions/{bug}"):
+        _, outcome = run_of_failing_runs(LETTERS, seed)
+    assert outcome.monitor == "S21", outcome
+
+
+def test_a_scenario_in_which_a_group_reads_its_own_letters_is_refused():
+    with pytest.raises(ConfigurationError, match="is matched by the group's own filter"):
+        override(LETTERS, ["shared_subscriptions.configuration.dead_letter_topic=dead"])
+
+
+def test_L5_what_slow_applications_keep_is_dealt_with_by_others():
+    world, outcome = run_of_failing_runs(LATE)
+    assert outcome.is_held, outcome
+    for event in ("give_back", "resume"):
+        assert any(event in row for row in world.rows), "no application was late"
+
+
+POISON = find_scenario("shared_subscriptions/poison")
+
+
+def run_of_poison(seed=0):
+    world = World(POISON, seed)
+    return world, world.run()
+
+
+@pytest.mark.parametrize("seed", mark_long((0, 5), "5"))
+def test_S20_what_kills_its_members_is_dropped_and_nothing_else_is(seed):
+    world, outcome = run_of_poison(seed)
+    assert outcome.is_held, outcome
+    stream = next(name for name in world.watch.progress.published if name.endswith("/t000"))
+    published = world.watch.progress.published[stream]
+    assert published > max(POISON.own.load.poison)
+    assert world.watch.set_aside.count == len(POISON.own.load.poison)
+
+
+def test_S20_breaks_where_a_suspect_is_handed_over_with_others():
+    with plant_bug("shared_subscriptions/suspect-not-alone"):
+        _, outcome = run_of_poison()
+    assert outcome.monitor == "S20", outcome
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "rule"),
+    [
+        ("load.given_back", 1.0, "a share from 0 to 0.9"),
+        ("load.poison", [-1], "offsets of the first topic"),
+        ("configuration.max_deliver", 0, "must lie between 1"),
+    ],
+)
+def test_what_a_scenario_says_of_failures_is_checked(key, value, rule):
+    with pytest.raises(ConfigurationError, match=rule):
+        override(POISON, [f"shared_subscriptions.{key}={value}"])

@@ -10,11 +10,10 @@ from statemachines.kernel import ConfigurationError, Row
 from statemachines.shared_subscriptions.claim import RetryTimer
 from statemachines.shared_subscriptions.leader import LEADER
 from statemachines_spec.explorer import promela, shard
-from statemachines_spec.explorer.entries import Entries
-from statemachines_spec.explorer.explore import COMPLETE, explore
+from statemachines_spec.explorer.explore import COMPLETE, explore, follow
 from statemachines_spec.explorer.network import Network
-from statemachines_spec.explorer.path import follow
 from statemachines_spec.explorer.property import Always, View
+from statemachines_spec.explorer.purity import Entries
 from statemachines_spec.explorer.replay import replay
 from statemachines_spec.explorer.symmetry import Asymmetric, Symmetry
 from statemachines_spec.explorer.system import Budget
@@ -22,7 +21,7 @@ from statemachines_spec.explorer.variant import substitute_rows
 from statemachines_spec.liveness.judge import live
 from statemachines_spec.shared_subscriptions import properties
 from statemachines_spec.shared_subscriptions.consumer import Consumer
-from statemachines_spec.shared_subscriptions.election import Election, build
+from statemachines_spec.shared_subscriptions.succession import Election, build
 from statemachines_spec.shared_subscriptions.systems import obligations_of, system
 
 PLAIN = {"engine": "plain"}

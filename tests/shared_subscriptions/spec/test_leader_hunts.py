@@ -20,7 +20,7 @@ from statemachines_spec.mutants.mutant import plant
 from statemachines_spec.shared_subscriptions import SPEC
 from statemachines_spec.shared_subscriptions.allowed_leader import ALLOWED
 from statemachines_spec.shared_subscriptions.directed_systems import find_directed
-from statemachines_spec.shared_subscriptions.pace import (
+from statemachines_spec.shared_subscriptions.pace_systems import (
     AGAIN,
     BEAT,
     BEGIN,

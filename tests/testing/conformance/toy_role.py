@@ -26,7 +26,7 @@ from statemachines.kernel import (
 from statemachines.testing.conformance.interface import Alphabet
 from statemachines.testing.conformance.relation import Relation
 from statemachines.testing.conformance.role import ConformanceRole, Start
-from statemachines_spec.explorer.timing import Timing
+from statemachines_spec.explorer.actor import Timing
 
 IMPLEMENTATION = Path(__file__).with_name("door_child.py")
 COMMAND = (sys.executable, str(IMPLEMENTATION))
