@@ -22,6 +22,7 @@ import sys
 import pytest
 from hypothesis import HealthCheck, settings
 from layers import name_layer
+from long_cases import LONG_TESTS
 
 from statemachines import catalogue
 from statemachines.kernel import Fsm, ProtocolError
@@ -167,6 +168,13 @@ def pytest_sessionfinish(session):
         ]
 
 
+def pytest_itemcollected(item):
+    """What `long.txt` names is marked so."""
+    test, _, case = item.nodeid.partition("[")
+    if item.nodeid in LONG_TESTS or (test in LONG_TESTS and case[:-1] not in LONG_TESTS[test]):
+        item.add_marker(pytest.mark.long)
+
+
 LONG = ("reports", "demo", "spec", "testing", "sim", "bench", "foreign", "examples", "cli")
 """Layers whose tests compute long: they begin, so that at the end no worker waits for another."""
 
@@ -174,17 +182,15 @@ WAITING = ("real", "drivers")
 """Layers whose tests wait more than they compute: for timers, sockets and processes that begin."""
 
 ON_SPARK = (
-    "reports/test_pipeline",
-    "reports/test_spark_session",
-    "reports/test_spark_cluster",
-    "reports/test_traces_page",
+    "reports/test_follow",
+    "reports/test_spark",
     "reports/test_interrupted.py::test_on_spark",
-    "reports/test_follow.py::test_a_driver_that_is_killed",
-    "reports/test_follow.py::test_logs_of_a_cluster",
     "judged_side_by_side[--engine=spark]",
     "as_far_as_may_be[--engine=spark]",
     "the_page_shows_deaths_and_the_ring[spark]",
-    "persistent_sessions/test_sessions_on_spark",
+    "is_found_in_its_run_by_its_check",
+    "where_nothing_is_planted_nothing_is_found",
+    "the_page_shows_resumes_and_stores",
     "the_page_has_both_confusion_tables[spark]",
     "tests/demo/",
     "/test_demo_of_",

@@ -35,6 +35,7 @@ from zipfile import ZipFile
 
 import pytest
 from clauses import named_in, tests_of
+from long_cases import LONG_TESTS
 
 from statemachines import __version__, catalogue, registry
 from statemachines.cli import Exit, run
@@ -580,3 +581,11 @@ def test_the_source_distribution_has_the_tests_and_nothing_that_was_made(built):
 def test_there_is_one_version(built):
     assert set(RELEASE.read_versions(*built).values()) == {__version__}
     assert version("gapless") == __version__
+
+
+def test_what_is_named_as_long_is_there():
+    def is_there(test):
+        file, _, name = test.partition("[")[0].partition("::")
+        return f"def {name.rpartition('::')[2]}(" in (ROOT / file).read_text() or name.startswith("Test")
+
+    assert all(is_there(test) for test in LONG_TESTS)
