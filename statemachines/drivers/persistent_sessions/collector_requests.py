@@ -1,4 +1,4 @@
-"""Collector requests: everything in `persistent_sessions.collector_request`, carried out in a transaction.
+"""Collector requests: everything in `persistent_sessions.collector_record`, carried out in a transaction.
 
 Ages count from the commit of a row, or message, by the time of the store.  What a deletion depends on is a part of the
 statement that deletes.  Rows of a page that follow each other are one statement.

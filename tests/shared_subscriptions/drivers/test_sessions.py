@@ -439,7 +439,7 @@ def test_who_waits_while_the_machine_sleeps_is_done_soon_after(monkeypatch):
 
 
 def test_a_member_says_that_no_leader_host_takes_it_and_the_host_says_why(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(shared_subscriptions.leaderless_groups, "AFTER_S", 0.2)
+    monkeypatch.setattr(shared_subscriptions.stalled_streams, "AFTER_S", 0.2)
 
     async def test():
         place = GroupsPlace(tmp_path)
