@@ -10,7 +10,6 @@ are named.  The denominators are exact here, too: the same test has explored the
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import gc
 import inspect
@@ -23,6 +22,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from layers import name_layer
 from long_cases import LONG_TESTS
+from waiting import run_async
 
 from statemachines import catalogue
 from statemachines.kernel import Fsm, ProtocolError
@@ -75,7 +75,7 @@ def pytest_pyfunc_call(pyfuncitem):
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**given), 60))
+    run_async(pyfuncitem.obj(**given))
     return True
 
 
@@ -146,6 +146,7 @@ def pytest_configure(config):
     gc.disable()
     config.add_cleanup(gc.enable)
     os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA)
+    os.environ.setdefault("PYTHONFAULTHANDLER", "1")
     draws = fix_draws()
     draws.__enter__()
     config.add_cleanup(lambda: draws.__exit__(None, None, None))

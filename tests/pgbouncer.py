@@ -7,11 +7,11 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sqlalchemy import make_url
+from waiting import until
 
 from statemachines.testing.postgres import make_bound_command, run_as
 from statemachines.testing.process_harness import free_port
@@ -48,18 +48,13 @@ def pgbouncer(url, directory, *, more=""):
     with (Path(directory) / f"pgbouncer-{listen}.log").open("wb") as log:
         child = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, **run_as())
     try:
-        _until_it_listens(child, listen, log.name)
+        until(lambda: _is_listening(listen), Path(log.name).read_text, child=child)
         yield address.set(port=listen).render_as_string(hide_password=False)
     finally:
         child.send_signal(signal.SIGKILL)
         child.wait()
 
 
-def _until_it_listens(child, port, log):
-    end = time.monotonic() + 30
-    while True:
-        assert child.poll() is None, Path(log).read_text()
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        assert time.monotonic() < end, Path(log).read_text()
-        time.sleep(0.02)
+def _is_listening(port):
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0

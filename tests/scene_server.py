@@ -9,18 +9,18 @@ The process of a scene ends as any other does, interpreter and all.  One that ha
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-import time
+import threading
 import traceback
 from pathlib import Path
 
-PATIENCE_S = 180
+from waiting import HANG_S, run_async
+
 TEXT_MAX = 1_000_000
 HERE = Path(__file__).parent
 
@@ -62,7 +62,7 @@ def serve_scenes(scenes):
 
 def play_scene(scene):
     try:
-        asyncio.run(scene())
+        run_async(scene(), hangs=3)
     except BaseException:
         traceback.print_exc()
         return 1
@@ -71,12 +71,8 @@ def play_scene(scene):
 
 
 def wait_for_end(pid):
-    end = time.monotonic() + PATIENCE_S
-    while True:
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status)
-        if time.monotonic() > end:
-            os.kill(pid, signal.SIGABRT)  # faulthandler says where it stands
-            end = time.monotonic() + PATIENCE_S
-        time.sleep(0.01)
+    killing = threading.Timer(4 * HANG_S, os.kill, (pid, signal.SIGABRT))  # faulthandler says where it stands
+    killing.start()
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    killing.cancel()
+    return code

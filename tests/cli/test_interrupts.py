@@ -14,12 +14,12 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 from long_cases import mark_long
+from waiting import until
 
 from statemachines import cli, interrupts
 from statemachines.interrupts import INTERRUPTED
@@ -41,14 +41,6 @@ def processes_of(session):
         except OSError:
             continue  # it has ended meanwhile
     return found
-
-
-def until(holds, what):
-    """Wait, at most so long; `what` for who waits in vain."""
-    end = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < end, what
-        time.sleep(0.05)
 
 
 class Command:

@@ -23,6 +23,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import read_clock_ns, until, until_async
 
 from statemachines.cursor_recovery.block import commit_word
 from statemachines.cursor_recovery.memory import FREE, NONE, TICK_NS, CopyIn, token
@@ -81,8 +82,8 @@ def test_a_message_too_large_is_refused_and_nothing_touched(queue, message):
 def test_without_a_free_cursor_the_status_says_so(queue, other):
     here = queue._here
     for cursor in range(4):
-        here.words.states["write"][cursor].store(token(here.owner.slot, here.owner.incarnation, time.monotonic_ns()))
-        here.words.states["read"][cursor].store(token(here.owner.slot, here.owner.incarnation, time.monotonic_ns()))
+        here.words.states["write"][cursor].store(token(here.owner.slot, here.owner.incarnation, read_clock_ns()))
+        here.words.states["read"][cursor].store(token(here.owner.slot, here.owner.incarnation, read_clock_ns()))
     assert other.try_put(b"a") is Outcome.NO_CURSOR
     assert other.try_get().outcome is ReadOutcome.NO_CURSOR
     with pytest.raises(PutTimeout, match="no_cursor for 0"):
@@ -303,35 +304,30 @@ def bell(tmp_path):
     bell.close()
 
 
+HOUR_S = 3_600.0
+
+
 @pytest.fixture
 def long_sleeps(monkeypatch):
     """Nobody looks again by himself: whoever wakes was woken."""
     from statemachines.drivers.cursor_recovery import circular_queue
 
-    monkeypatch.setattr(bell_module, "LOOK_AGAIN_S", 60)
+    monkeypatch.setattr(bell_module, "LOOK_AGAIN_S", HOUR_S)
     monkeypatch.setattr(circular_queue, "Patience", lambda: Forever())
 
 
 class Forever:
     def next_s(self, **_):
-        return 60
-
-
-def seconds(call):
-    begun = time.monotonic()
-    call()
-    return time.monotonic() - begun
+        return HOUR_S
 
 
 def test_who_sleeps_when_the_bell_is_closed_wakes_and_closes_it(tmp_path):
     bell = Bell(tmp_path / "bell", Flag(), Flag())
-    sleeper = threading.Thread(target=lambda: bell.sleep(20))
+    sleeper = threading.Thread(target=lambda: bell.sleep(HOUR_S), daemon=True)
     sleeper.start()
-    while not bell._sleepers:
-        time.sleep(0.001)
+    until(lambda: bell._sleepers)
     bell.close()
-    sleeper.join(10)
-    assert not sleeper.is_alive()
+    until(lambda: not sleeper.is_alive())
     with pytest.raises(OSError, match="Bad file"):
         os.fstat(bell.fd)
 
@@ -340,18 +336,14 @@ def test_who_sleeps_when_the_bell_is_closed_wakes_and_closes_it(tmp_path):
 def test_a_waiting_writer_is_woken_by_room(queue, other):
     while queue.try_put(b"AAAA") is Outcome.WRITTEN:
         pass
-    threading.Timer(0.05, lambda: other.get(timeout=0)).start()
-    assert seconds(lambda: queue.put(b"BBBB", timeout=20)) < 10
+    writer = threading.Thread(target=lambda: queue.put(b"BBBB", timeout=HOUR_S), daemon=True)
+    writer.start()
+    until(lambda: queue._here.writers_bell._sleepers)
+    other.get(timeout=0)
+    until(lambda: not writer.is_alive())
 
 
 # -- in an event loop -----------------------------------------------------------------------------------------------
-
-
-def until(holds, within_s=20):
-    end = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.001)
 
 
 async def test_aget_takes_what_is_there_and_waits_for_what_comes(queue, other):
@@ -365,15 +357,12 @@ async def test_aget_takes_what_is_there_and_waits_for_what_comes(queue, other):
 
 
 @pytest.mark.usefixtures("long_sleeps")
-def test_several_tasks_may_wait_and_the_loop_goes_on(queue, other):
-    async def main():
-        tasks = [asyncio.create_task(queue.aget(timeout=20)) for _ in range(3)]
-        await asyncio.sleep(0.02)
-        for message in (b"A", b"B", b"C"):
-            other.put(message)
-        assert sorted(await asyncio.gather(*tasks)) == [b"A", b"B", b"C"]
-
-    assert seconds(lambda: asyncio.run(main())) < 10
+async def test_several_tasks_may_wait_and_the_loop_goes_on(queue, other):
+    tasks = [asyncio.create_task(queue.aget(timeout=HOUR_S)) for _ in range(3)]
+    await until_async(lambda: sum(map(len, queue._sleepers.values())) == 3)
+    for message in (b"A", b"B", b"C"):
+        other.put(message)
+    assert sorted(await asyncio.gather(*tasks)) == [b"A", b"B", b"C"]
 
 
 @pytest.mark.parametrize("kind", ["put", "get"])

@@ -18,11 +18,11 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from functools import partial
 
 import pytest
 from long_cases import mark_long
+from waiting import pause, read_clock_ns
 
 from statemachines.cursor_recovery.block import commit_word
 from statemachines.cursor_recovery.memory import CELL, FREE, TICK_NS, CopyIn, Queue, Store, token
@@ -133,12 +133,11 @@ def cases(name, child):
 
 def stand_still(cases):
     """Ten thresholds and more, in which the others try to go on; nobody takes a living one for dead."""
-    until_s = time.monotonic() + 11 * THRESHOLD_S
-    while time.monotonic() < until_s:
+    for _ in range(44):
         for case in cases:
             case.came += drain(case.queue)
             case.queue.try_put(b"")
-        time.sleep(THRESHOLD_S / 4)
+        pause(THRESHOLD_S / 4, "the threshold passes")
 
 
 @pytest.mark.long
@@ -240,7 +239,7 @@ def test_a_crowd_that_a_queue_has_no_room_for_is_refused(at_once, capsys):
 
 def later():
     """To a reader with this clock every dead writer is dead for long enough."""
-    return time.monotonic_ns() + 500_000_000
+    return read_clock_ns() + 500_000_000
 
 
 class Cut(Exception):
@@ -379,7 +378,7 @@ def test_all_cursors_of_a_pool_may_be_dead_ones(name, child, pool):
             def die(cursor=cursor):
                 end = CircularQueue.attach(name)
                 here = end._here
-                ours = token(here.owner.slot, here.owner.incarnation, time.monotonic_ns())
+                ours = token(here.owner.slot, here.owner.incarnation, read_clock_ns())
                 assert here.words.states[pool][cursor].cas(FREE, ours) == FREE
                 os.kill(os.getpid(), signal.SIGKILL)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from waiting import turns
 
 from statemachines.drivers.deferred_calls import DeferredCalls
 
@@ -38,6 +39,6 @@ def test_where_the_batch_fails_the_loop_makes_them():
         with pytest.raises(ZeroDivisionError):
             fail()
         assert said == []
-        await asyncio.sleep(0)
+        await turns()
 
     assert play(body) == ["called"]

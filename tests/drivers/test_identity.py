@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import asynccontextmanager
+from itertools import count
 
 import pytest
 from certificates import SECRET, Authority
+from waiting import pause_async, run_async, until_async
 
 from statemachines.drivers import tcp
 from statemachines.drivers.credentials import NONE, Credentials
@@ -22,7 +24,6 @@ SHARED = Credentials(secret=SECRET)
 GUARDED = Credentials(secret=SECRET, role_secret=b"a secret of leader hosts alone")
 OTHER = Credentials(secret=b"a secret that somebody else knows")
 WANTED = LeaderWanted("c1~1/1", "g", "#")
-WAIT_S = 120
 REFUSES = "({}) refuses this node, of which it says: "
 
 
@@ -66,18 +67,12 @@ async def pair(ours, theirs, life="c1~1"):
             yield here, there
 
 
-async def until(condition):
-    async with asyncio.timeout(WAIT_S):
-        while not condition():
-            await asyncio.sleep(0.005)
-
-
 async def exchange(here, there):
     """A packet each way."""
-    await until(lambda: here.transport._peers and there.transport._peers)
+    await until_async(lambda: here.transport._peers and there.transport._peers)
     there.transport.send(Packet("c1~1/1", "leader", 1, WANTED))
     here.transport.send(Packet("leader-1~1", "c1~1/1", 1, Undeclared("c1~1/1")))
-    await until(lambda: here.received and there.received)
+    await until_async(lambda: here.received and there.received)
 
 
 def play(ours, theirs):
@@ -85,7 +80,7 @@ def play(ours, theirs):
         async with pair(ours, theirs) as (here, there):
             await exchange(here, there)
 
-    asyncio.run(test())
+    run_async(test())
 
 
 def refused(caplog, ours, theirs, we_say, they_say, life="c1~1"):
@@ -97,16 +92,16 @@ def refused(caplog, ours, theirs, we_say, they_say, life="c1~1"):
 
     async def test():
         async with pair(ours, theirs, life) as (here, there):
-            await until(lambda: all(any(say in line for line in lines()) for say in wanted))
+            await until_async(lambda: all(any(say in line for line in lines()) for say in wanted))
             for _ in range(10):
                 there.transport.send(Packet("c1~1/1", "leader", 1, WANTED))
-                await asyncio.sleep(0.02)  # some more attempts
+                await pause_async(0.02, "some more attempts")
             assert (here.received, there.received, here.decoded, there.decoded) == ([], [], 0, 0)
             assert not here.transport._peers
             assert not there.transport._peers
 
     with caplog.at_level(logging.WARNING, logger="gapless"):
-        asyncio.run(test())
+        run_async(test())
     assert len(lines()) == len(wanted), lines()
     assert all("127.0.0.1" in line for line in lines())
     return lines()
@@ -144,32 +139,28 @@ def test_SS_252_who_leads_by_another_s_certificate_is_refused_by_members_too(cap
 async def test_SS_254_a_member_takes_no_leader_host_s_name(caplog, first):
     """Whoever came first, and whatever numbers their lives have: what goes to leader-2 goes to who was dialled."""
 
-    async def test():
-        other = End("leader-2~1", LEADER, listen=LOCAL, credentials=GUARDED)
-        here = End("leader-1~1", LEADER, listen=LOCAL, dial={"peer": LOCAL}, credentials=GUARDED)
-        fake = End("leader-2~999", CONSUMER, dial={"leader": LOCAL}, credentials=SHARED)
-        async with other.transport:
-            here.transport._dial["peer"] = other.transport.address if first == "leader" else ("127.0.0.1", 1)
-            async with here.transport:
-                fake.transport._dial["leader"] = here.transport.address
-                async with fake.transport:
-                    if first == "member":
-                        await until(lambda: "leader-2" in here.transport._peers)
-                        here.transport._dialling[0].cancel()
-                        here.transport._dialling = [
-                            asyncio.create_task(here.transport._keep("peer", other.transport.address))
-                        ]
-                    await until(lambda: "(leader-2) is cut off: goes by the name of leader-2~1, which" in caplog.text)
-                    number = 0
-                    while not other.received:
-                        number += 1
-                        here.transport.send(Packet("leader-1~1/1", "leader-2~1/1", number, WANTED))
-                        await asyncio.sleep(0.01)
-                    assert fake.received == []
-                    assert "is an older life" not in caplog.text
-
-    async with asyncio.timeout(WAIT_S):
-        await test()
+    other = End("leader-2~1", LEADER, listen=LOCAL, credentials=GUARDED)
+    here = End("leader-1~1", LEADER, listen=LOCAL, dial={"peer": LOCAL}, credentials=GUARDED)
+    fake = End("leader-2~999", CONSUMER, dial={"leader": LOCAL}, credentials=SHARED)
+    async with other.transport:
+        here.transport._dial["peer"] = other.transport.address if first == "leader" else ("127.0.0.1", 1)
+        async with here.transport:
+            fake.transport._dial["leader"] = here.transport.address
+            async with fake.transport:
+                if first == "member":
+                    await until_async(lambda: "leader-2" in here.transport._peers)
+                    here.transport._dialling[0].cancel()
+                    here.transport._dialling = [
+                        asyncio.create_task(here.transport._keep("peer", other.transport.address))
+                    ]
+                await until_async(lambda: "(leader-2) is cut off: goes by the name of leader-2~1, which" in caplog.text)
+                number = count(1)
+                await until_async(
+                    lambda: other.received,
+                    meanwhile=lambda: here.transport.send(Packet("leader-1~1/1", "leader-2~1/1", next(number), WANTED)),
+                )
+                assert fake.received == []
+                assert "is an older life" not in caplog.text
 
 
 async def whole_answer(address, data):
@@ -178,9 +169,8 @@ async def whole_answer(address, data):
     writer.write(data)
     told = b""
     try:
-        async with asyncio.timeout(WAIT_S):
-            while some := await reader.read(65_536):
-                told += some
+        while some := await reader.read(65_536):
+            told += some
     except ConnectionError:
         pass
     writer.close()
@@ -194,12 +184,11 @@ async def test_who_says_nothing_inside_or_before_tls_is_cut_off(monkeypatch, cap
         assert await whole_answer(here.transport.address, b"") == b""
         context = Credentials(tls_ca=authority.ca).dialling()
         reader, writer = await asyncio.open_connection(*here.transport.address, ssl=context)
-        async with asyncio.timeout(WAIT_S):
-            hello, why = Frames().feed(await reader.read())
+        hello, why = Frames().feed(await reader.read())
         assert decode_hello(hello, LEADER.full_name).life == "leader-1~1"
         assert refusal_in(why).startswith("no hello within 1 s")
         writer.close()
-        await until(lambda: not here.transport._connections)
+        await until_async(lambda: not here.transport._connections)
     assert caplog.text.count("no hello within 1 s") == 1
 
 
@@ -207,7 +196,7 @@ async def test_a_transport_that_stops_in_the_middle_of_setting_up_tls_leaves_not
     here = End("leader-1~1", LEADER, listen=LOCAL, credentials=authority.server())
     async with here.transport:
         _, writer = await asyncio.open_connection(*here.transport.address)
-        await until(lambda: here.transport._connections)
+        await until_async(lambda: here.transport._connections)
     assert not here.transport._connections
     writer.close()
 
@@ -239,6 +228,6 @@ async def test_SS_262_a_consumer_that_speaks_for_another_s_borrower_is_not_heard
         _, writer = await asyncio.open_connection(*node.address)
         packet = Packet("evil~1/1", "leader", 1, LeaderWanted("c1~1/1", "g", "#"))
         writer.write(encode_hello(CONSUMER.full_name, "evil~1", store=node._groups.identity) + wire.encode(packet))
-        await until(lambda: "about another borrower, c1~1/1" in caplog.text)
+        await until_async(lambda: "about another borrower, c1~1/1" in caplog.text)
         assert not node._host.leaders
         writer.close()

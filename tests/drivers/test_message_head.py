@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from waiting import turns
 
 from statemachines.drivers.message_head import (
     EMPTY,
@@ -140,7 +141,7 @@ async def test_what_nobody_waits_for_any_more_is_closed_once_it_is_open():
     await cancelled_amid(open_in_thread(make, lambda made: (got.append(made), closed.set())), begun)
     assert got == []
     go_on.set()
-    await asyncio.wait_for(closed.wait(), 10)
+    await closed.wait()
     assert got == ["opened"]
 
 
@@ -151,9 +152,9 @@ async def test_a_call_is_made_though_its_task_is_cancelled_before_a_thread_takes
     busy = asyncio.ensure_future(asyncio.to_thread(go_on.wait, 10))
     call = asyncio.ensure_future(finish_in_thread(lambda: calls.append("called")))
     for _ in range(2):
-        await asyncio.sleep(0)
+        await turns()
         call.cancel()
-    await asyncio.sleep(0)
+    await turns()
     go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await call

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from test_tcp import consumer, leader, until
+from test_tcp import consumer, leader
+from waiting import until_async
 
 from statemachines.drivers import tcp
 from statemachines.drivers.shared_subscriptions.roles import CONSUMER
@@ -28,7 +29,7 @@ async def frames_of(reader):
 async def test_SS_258_what_comes_right_behind_a_refused_hello_is_not_heard():
     """In one piece, as the kernel may bring it."""
     async with leader() as end, consumer(end.transport.address, "c1~2") as newer:
-        await until(lambda: newer.transport._peers and end.transport._peers)
+        await until_async(lambda: newer.transport._peers and end.transport._peers)
         reader, writer = await asyncio.open_connection(*end.transport.address)
         packet = PacketCodec(LeaderWanted).encode(Packet("c1~1/1", "leader", 1, WANTED))
         writer.write(encode_hello(CONSUMER.full_name, "c1~1") + packet)

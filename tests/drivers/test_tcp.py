@@ -15,7 +15,6 @@ import logging
 import subprocess
 import sys
 import textwrap
-import time
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
@@ -35,6 +34,7 @@ from made_up.machines import (
 )
 from made_up.nodes import DISPENSER_ROLE, TAKER_ROLE
 from made_up_protocol import environment
+from waiting import turns, until, until_async
 
 from statemachines.drivers import Credentials, complaint_log, tcp
 from statemachines.drivers.files import FileDamaged, FileService, MemoryService
@@ -57,17 +57,10 @@ class End:
 
     def __init__(self, life, role, **options):
         self.received = []
-        self.arrived = asyncio.Event()
-        self.transport = TcpTransport(life=life, role=role, receive=self.receive, **options)
-
-    def receive(self, packet):
-        self.received.append(packet)
-        self.arrived.set()
+        self.transport = TcpTransport(life=life, role=role, receive=self.received.append, **options)
 
     async def wait(self, count):
-        while len(self.received) < count:
-            self.arrived.clear()
-            await asyncio.wait_for(self.arrived.wait(), 120)
+        await until_async(lambda: len(self.received) >= count)
 
 
 @asynccontextmanager
@@ -84,14 +77,6 @@ async def consumer(address, life="c1~1", **options):
         yield end
 
 
-async def until(condition):
-    for _ in range(2_000):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("never came true")
-
-
 def wanted(number):
     return Packet("c1~1/1", "leader", number, WANTED)
 
@@ -101,7 +86,7 @@ async def talk(address, data, read=True):
     reader, writer = await asyncio.open_connection(*address)
     writer.write(data)
     try:
-        while read and await asyncio.wait_for(reader.read(65_536), 120):
+        while read and await reader.read(65_536):
             pass
     except ConnectionError:
         pass
@@ -131,7 +116,7 @@ async def test_SS_434_a_frame_that_is_not_ended_is_cut_off(caplog, bounds, says)
 async def test_more_connections_than_allowed_are_refused(monkeypatch, caplog):
     monkeypatch.setattr(tcp, "CONNECTIONS_MAX", 1)
     async with leader() as end, consumer(end.transport.address) as c:
-        await until(lambda: c.transport._peers)
+        await until_async(lambda: c.transport._peers)
         await talk(end.transport.address, encode_hello(CONSUMER.full_name, "x~1"))
         assert len(end.transport._connections) == 1
     assert "there are 1 connections, which is the most" in caplog.text
@@ -156,11 +141,11 @@ async def test_what_a_slow_reader_does_not_take_is_dropped_not_kept():
     async with leader(buffer_max=100_000) as end:
         _, writer = await asyncio.open_connection(*end.transport.address)
         writer.write(encode_hello(CONSUMER.full_name, "slow~1"))
-        await until(lambda: end.transport._peers)
+        await until_async(lambda: end.transport._peers)
         packet = Packet("leader-1~1", "slow~1/1", 1, Undeclared("x" * 10_000))
         for _ in range(3_000):
             end.transport.send(packet)
-            await asyncio.sleep(0)
+            await turns()
         assert end.transport.dropped > 0
         (connection,) = end.transport._connections
         assert connection._wire.get_write_buffer_size() <= 100_000
@@ -169,7 +154,7 @@ async def test_what_a_slow_reader_does_not_take_is_dropped_not_kept():
 
 async def test_of_several_packets_those_go_out_that_there_is_room_for(caplog):
     async with leader(buffer_max=25_000) as end, consumer(end.transport.address) as c:
-        await until(lambda: end.transport._peers)
+        await until_async(lambda: end.transport._peers)
         sizes = (10_000, 10_001, 10_002, 10_003)
         packets = [Packet("leader-1~1", "c1~1/1", one, Undeclared("x" * size)) for one, size in enumerate(sizes)]
         assert end.transport.send_all(packets) == 2
@@ -188,18 +173,18 @@ async def test_of_several_packets_those_go_out_that_there_is_room_for(caplog):
 
 async def test_a_node_that_was_started_again_is_found_under_its_name():
     async with leader() as end, consumer(end.transport.address) as old:
-        await until(lambda: end.transport._peers)
+        await until_async(lambda: end.transport._peers)
         await old.transport.__aexit__(None, None, None)
         async with consumer(end.transport.address, life="c1~2") as new:
-            await until(lambda: new.transport._peers)
-            await until(lambda: end.transport._peers and end.transport._peers["c1"].hello.life == "c1~2")
+            await until_async(lambda: new.transport._peers)
+            await until_async(lambda: end.transport._peers and end.transport._peers["c1"].hello.life == "c1~2")
             end.transport.send(Packet("leader-1~1", "c1~2/1", 1, Undeclared("c1~2/1")))
             await new.wait(1)
 
 
 async def test_a_message_that_cannot_be_written_is_dropped_with_a_line(caplog):
     async with leader() as end, consumer(end.transport.address):
-        await until(lambda: end.transport._peers)
+        await until_async(lambda: end.transport._peers)
         end.transport.send(Packet("leader-1~1", "c1~1/1", 1, Undeclared("\ud800")))
         assert end.transport.dropped == 1
     assert "cannot be written" in caplog.text
@@ -239,86 +224,70 @@ class Pair:
         )
 
 
-def run(test, network=None):
-    """`test(pair)` between two open transports."""
-
-    async def main():
-        pair = Pair(network or MemoryNetwork())
-        async with pair.leader, pair.consumer:
-            await test(pair)
-
-    asyncio.run(main())
+@asynccontextmanager
+async def open_pair(network=None):
+    """Two open transports."""
+    pair = Pair(network or MemoryNetwork())
+    async with pair.leader, pair.consumer:
+        yield pair
 
 
-async def turn():
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-
-
-def test_SS_236_who_works_on_another_store_is_not_connected_and_it_is_said_once(caplog):
-    async def test(pair):
+async def test_SS_236_who_works_on_another_store_is_not_connected_and_it_is_said_once(caplog):
+    async with open_pair() as pair:
         network = pair.leader._network
         dial = {"leader": PLACE}
         astray = network.transport(life="consumer-2~1", role=CONSUMER, receive=print, dial=dial, store="other")
         async with astray:
             for _ in range(2):
                 astray.send(Packet("consumer-2~1/1", "leader", 1, LeaderWanted("consumer-2~1/1", "g", "#")))
-            await turn()
+            await turns(2)
             assert (astray.dropped, pair.at_leader) == (2, [])
             assert not pair.leader.is_peer_of("consumer", "consumer-2~1/1")
-
-    run(test)
     assert caplog.text.count("works on another store") == 1
 
 
 @pytest.mark.parametrize("other", ["consumer-2~1/1", "consumer-1~2/1", "consumer-1~11/1"])
-def test_nobody_speaks_with_anothers_voice(caplog, other):
-    async def test(pair):
-        pair.consumer.send(Packet(other, "leader", 1, LeaderWanted(other, "g", "#")))
-        assert not pair.leader.is_peer_of("consumer", other)
-        assert pair.leader.is_peer_of("consumer", "consumer-1~1/1")
-        pair.leader.send(Packet("leader-1~1/1", "consumer-1~1/1", 1, MEMORY_WANTED.message))
-        await turn()
-        assert pair.at_leader == pair.at_consumer == []
-
+async def test_nobody_speaks_with_anothers_voice(caplog, other):
     with caplog.at_level(logging.WARNING, "gapless"):
-        run(test)
+        async with open_pair() as pair:
+            pair.consumer.send(Packet(other, "leader", 1, LeaderWanted(other, "g", "#")))
+            assert not pair.leader.is_peer_of("consumer", other)
+            assert pair.leader.is_peer_of("consumer", "consumer-1~1/1")
+            pair.leader.send(Packet("leader-1~1/1", "consumer-1~1/1", 1, MEMORY_WANTED.message))
+            await turns(2)
+            assert pair.at_leader == pair.at_consumer == []
     assert f"sent a message as {other}, which does not live on it" in caplog.text
     assert "a message that is not taken here" in caplog.text
 
 
-def test_a_packet_too_large_is_dropped_where_it_is_sent(caplog):
-    async def test(pair):
-        pair.consumer.send(
-            Packet(MEMORY_WANTED.sender, "leader", 1, LeaderWanted(MEMORY_WANTED.sender, "g" * 2**20, "#"))
-        )
-        await turn()
-        assert (pair.at_leader, pair.consumer.dropped) == ([], 1)
-
+async def test_a_packet_too_large_is_dropped_where_it_is_sent(caplog):
     with caplog.at_level(logging.WARNING, "gapless"):
-        run(test)
+        async with open_pair() as pair:
+            pair.consumer.send(
+                Packet(MEMORY_WANTED.sender, "leader", 1, LeaderWanted(MEMORY_WANTED.sender, "g" * 2**20, "#"))
+            )
+            await turns(2)
+            assert (pair.at_leader, pair.consumer.dropped) == ([], 1)
     assert "at most" in caplog.text
 
 
-def test_two_lives_at_once_are_told():
+async def test_two_lives_at_once_are_told():
     network = MemoryNetwork()
-
-    async def test(pair):
-        again = network.transport(life="consumer-1~2", role=CONSUMER, receive=print)
-        async with again:
-            pass
 
     with pytest.MonkeyPatch.context() as patch:
         said = []
         patch.setattr(logging.getLogger("gapless"), "warning", lambda text, *words: said.append(text % words))
-        run(test, network)
+        async with open_pair(network):
+            again = network.transport(life="consumer-1~2", role=CONSUMER, receive=print)
+            async with again:
+                pass
     assert said == ["consumer-1~2 has connected again, its connection from before is closed"]
 
 
-def test_an_address_that_is_in_use_and_credentials_are_refused():
+async def test_an_address_that_is_in_use_and_credentials_are_refused():
     network = MemoryNetwork()
 
-    async def test(pair):
+    async with open_pair(network):
         options = {"role": LEADER, "receive": print}
         with pytest.raises(ConfigurationError, match=r"memory:7411.*in use"):
             async with network.transport(life="leader-2~1", listen=PLACE, **options):
@@ -328,11 +297,8 @@ def test_an_address_that_is_in_use_and_credentials_are_refused():
         with pytest.raises(ConfigurationError, match="takes none"):
             network.transport(life="leader-2~1", credentials=Credentials(secret=b"x" * 16), **options)
 
-    run(test, network)
-
 
 MACHINE_NODE_PLACE = ("memory", 7500)
-PATIENCE_S = 120
 
 
 def dispenser(state, network, journal=None, **given):
@@ -354,17 +320,13 @@ class Numbers(list):
     def __init__(self, wanted):
         super().__init__()
         self.wanted = wanted
-        self.enough = asyncio.Event()
 
     def __call__(self, event):
         assert isinstance(event, Got)
         self.append(event.number)
-        if len(self) == self.wanted:
-            self.enough.set()
 
     async def wait(self):
-        async with asyncio.timeout(PATIENCE_S):
-            await self.enough.wait()
+        await until_async(lambda: len(self) >= self.wanted)
 
 
 async def test_two_machines_talk_over_a_network_in_memory(tmp_path):
@@ -385,9 +347,8 @@ async def test_a_service_that_fails_stops_the_node_and_says_why(tmp_path):
         dispenser(tmp_path, network, broken) as node,
         taker(tmp_path, network, 1, got, begin=(Begin(),)),
     ):
-        async with asyncio.timeout(PATIENCE_S):
-            with pytest.raises(OSError, match="the disk is gone"):
-                await node.run()
+        with pytest.raises(OSError, match="the disk is gone"):
+            await node.run()
 
 
 async def test_nobody_speaks_for_another(tmp_path):
@@ -400,8 +361,7 @@ async def test_nobody_speaks_for_another(tmp_path):
         )
         async with stranger:
             stranger.send(Packet("evil~1", "dispenser", 1, Take("taker-1~1", 1)))
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
+            await turns(2)
     assert [str(error) for error in refused] == [
         "made_up/dispenser in state - got take: it is of another taker, taker-1~1"
     ]
@@ -411,7 +371,7 @@ async def test_nobody_speaks_for_another(tmp_path):
 async def test_a_service_may_answer_later_and_often(tmp_path):
     async def thrice(party, request, feed):
         for number in range(3):
-            await asyncio.sleep(0)
+            await turns()
             feed(party, Journal().apply(Journal().initial(), Next(request.taker, request.n), number)[1][0])
 
     network, got = MemoryNetwork(), Numbers(2)
@@ -446,11 +406,7 @@ class Process:
         return [int(line) for line in self.said() if line.isdigit()]
 
     def until(self, holds):
-        end = time.monotonic() + PATIENCE_S
-        while not holds():
-            assert self.process.poll() is None, self.said()
-            assert time.monotonic() < end, self.said()
-            time.sleep(0.02)
+        until(holds, self.said, child=self.process)
 
     def kill(self):
         self.process.kill()

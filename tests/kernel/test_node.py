@@ -7,7 +7,6 @@ The declaration and the step: what DESIGN calls "Declaration", "Step", "Compiled
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import random
 from enum import Enum
@@ -15,6 +14,7 @@ from unittest.mock import patch
 
 import pytest
 from office import DOOR, Bell, Door, DoorRecord, Draught, Knock, Pull, Push, Rang, Remove
+from waiting import run_async
 
 from statemachines import catalogue, kernel
 from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
@@ -202,7 +202,7 @@ def test_a_group_over_tcp_is_stepped_by_transitions(steps, tmp_path):
                 return [(await anext(aiter(messages))).payload for _ in range(2)]
 
     catalogue.use_engine("transitions")
-    assert asyncio.run(asyncio.wait_for(consume(tmp_path / "messages.db"), 60)) == [b"1", b"2"]
+    assert run_async(consume(tmp_path / "messages.db")) == [b"1", b"2"]
     assert steps >= {"borrower", "stream", "leader", "assignment", "session"}
 
 

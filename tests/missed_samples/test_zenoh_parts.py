@@ -24,6 +24,7 @@ import zenoh
 import zenoh_scenes
 from msgspec.structs import replace
 from scene_server import SceneServer
+from waiting import pause_async, turns, until_async
 
 from statemachines.drivers.lives import Life
 from statemachines.drivers.missed_samples import declare_reliability_cache, layout, session_config
@@ -109,7 +110,7 @@ async def test_an_outlet_makes_its_writer_wait_and_ends_with_what_it_ended_with(
     await outlet.room()
     outlet.put(2)
     waiting = asyncio.ensure_future(outlet.room())
-    await asyncio.sleep(0)
+    await turns()
     assert not waiting.done()
     assert await outlet.get() == 1
     await waiting
@@ -143,11 +144,10 @@ async def test_no_timeout_is_believed_before_what_came_is_read() -> None:
     party.feed(Subscribe())
     party.receive("p", Sample("p", 0, 0))
     party.receive("p", Sample("p", 2, 2))
-    await asyncio.sleep(0.1)
+    await pause_async(0.1, "a hundred times the timeout")
     assert told == [Deliver("p", 0, 0)]
     taken[0] = 1
-    while len(told) < 3:
-        await asyncio.sleep(0.005)
+    await until_async(lambda: len(told) >= 3)
     assert told[1:] == [Missed("p", 1, 1), Deliver("p", 2, 2)]
     await party.close()
 
@@ -329,8 +329,7 @@ async def test_a_query_that_finds_no_room_is_refused_and_counted() -> None:
     for query in queries:
         desk.handler()(query)  # type: ignore[arg-type]
     assert [(one.words, one.ended) for one in queries] == [("", False), ("", False), (BUSY, True)]
-    while len(answered) < 2:
-        await asyncio.sleep(0)
+    await until_async(lambda: len(answered) >= 2)
     assert answered == queries[:2]
     assert statistics.busy == 1
     desk.handler()(late := Asked())  # type: ignore[arg-type]

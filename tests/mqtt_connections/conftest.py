@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from _pytest.logging import caplog_handler_key
+from waiting import run_async
 
 pytest.register_assert_rewrite("exchanges")
 
@@ -40,4 +39,4 @@ class Exchange(pytest.Item):
     def runtest(self):
         from exchanges import play_block
 
-        asyncio.run(play_block(self.steps, self.stash[caplog_handler_key].records))
+        run_async(play_block(self.steps, self.stash[caplog_handler_key].records))

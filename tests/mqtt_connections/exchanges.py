@@ -46,6 +46,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from msgspec.structs import fields, replace
+from waiting import pause_async, turns, until_async
 
 from statemachines import mqtt_codec
 from statemachines import mqtt_codec as codec
@@ -90,8 +91,7 @@ async def linked_nodes(store, options, **given):
         for name, place in places.items():
             own = {"listen": place, "peers": [*{*places.values()} - {place}], **options}
             nodes.append(await stack.enter_async_context(mqtt_node(store, name, own, **given)))
-        while not all(len(one._node._transport._peers) == 2 for one in nodes):
-            await asyncio.sleep(0.01)
+        await until_async(lambda: all(len(one._node._transport._peers) == 2 for one in nodes))
         yield nodes
 
 
@@ -306,7 +306,7 @@ class Client(MqttSocket):
             for name, value in read_fields([one for one in words if "=" in one]).items():
                 assert getattr(found.properties, name) == value, found
             self.is_served = not found.reason_code
-            await (self.check_end(()) if found.reason_code else asyncio.sleep(0))
+            await (self.check_end(()) if found.reason_code else turns())
         else:
             is_said = words[:1] and words[0] in KINDS
             one = self.make_packet(words[0], words[1:]) if is_said else self.make_answer(kind, packet, codes)
@@ -398,9 +398,8 @@ class Scene:
 
     async def do_log(self, number, *words):
         """So many lines of the log have these words."""
-        while len(lines := [one for one in self.log if " ".join(words) in one.getMessage()]) < int(number):
-            await asyncio.sleep(0.01)
-        assert len(lines) == int(number), lines
+        await until_async(lambda: sum(" ".join(words) in one.getMessage() for one in self.log) >= int(number))
+        assert sum(" ".join(words) in one.getMessage() for one in self.log) == int(number), self.log
 
     async def do_streams(self, *pairs):
         """Topics of streams, and how many messages each has."""
@@ -425,7 +424,7 @@ class Scene:
 
     async def do_wait(self, seconds):
         """For something to happen that nobody is told of."""
-        await asyncio.sleep(float(seconds))
+        await pause_async(float(seconds), "the text says so")
 
     async def do_stop(self, name):
         """The node stops."""
@@ -523,7 +522,7 @@ class Scene:
 async def open_scene(folder, version=5, log=(), nodes=()):
     """A `Scene` in a folder; in the end nothing else has come to any client."""
     with pytest.MonkeyPatch.context() as patch:
-        async with contextlib.AsyncExitStack() as stack, asyncio.timeout(60):
+        async with contextlib.AsyncExitStack() as stack:
             scene = Scene(version, folder, patch, stack, log, nodes)
             yield scene
             await scene.play("everybody is silent")

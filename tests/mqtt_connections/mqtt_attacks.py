@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 from exchanges import MQTT_SOCKET_KEPT, MqttSocket, open_scene, read_blocks
+from waiting import pause_async
 
 from statemachines import mqtt_codec
 
@@ -37,7 +38,7 @@ async def send_slowly(address, count):
                     break
                 writer.write(data[place : place + 1])
                 await writer.drain()
-                await asyncio.sleep(0.05)
+                await pause_async(0.05, "the attack is slow")
         is_closed = await reader.read(1) == b""
         writer.transport.abort()
         return is_closed

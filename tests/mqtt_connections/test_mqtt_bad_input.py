@@ -23,6 +23,7 @@ import pytest
 import trustme
 from exchanges import MqttSocket, mqtt_node, open_scene
 from mqtt_attacks import ATTACKS
+from waiting import run_async, turns, until_async
 from websockets.asyncio.client import connect
 
 from statemachines.drivers import password_file
@@ -89,7 +90,7 @@ async def test_MQ_196_many_messages_at_once_are_handled_in_many_turns_of_the_loo
         async def count_turns():
             while True:
                 counts.append(sum(stream.received for stream, _ in node._clients.values()))
-                await asyncio.sleep(0)
+                await turns()
 
         counting = asyncio.ensure_future(count_turns())
         data = encode(PublishPacket("t/1", b"x"), 5) * messages + encode(PingreqPacket(), 5)
@@ -111,21 +112,21 @@ async def test_a_client_that_waits_for_its_turn_and_goes_takes_none(monkeypatch)
     budget.take(1)
     assert budget.count_left() == 0
     gone, there, later = (asyncio.ensure_future(budget.wait_for_share()) for _ in range(3))
-    await asyncio.sleep(0)
+    await turns()
     gone.cancel()
-    await asyncio.sleep(0)
+    await turns()
     assert budget.count_left() == 0, "others wait"
     assert await there == 50
     assert not later.done()
     assert await later == 50
-    await asyncio.sleep(0)
+    await turns()
     assert budget.count_left() == 50
 
 
 async def guess(users, name, address, count):
     """So many passwords that wait; they are wrong once this is cancelled."""
     guesses = [asyncio.ensure_future(users.check_password(name, b"guess", address)) for _ in range(count)]
-    await asyncio.sleep(0)
+    await turns()
     return guesses
 
 
@@ -172,7 +173,7 @@ async def test_MQ_195_guesses_at_one_user_or_from_one_address_leave_places_for_o
             assert users.is_busy("ann", "a")
             assert not users.is_busy("ann", "b")
             right = asyncio.ensure_future(users.check_password("ann", b"secret", "b"))
-            await asyncio.sleep(0)
+            await turns()
             for one in guesses:
                 one.cancel()
             await asyncio.gather(*guesses, return_exceptions=True)
@@ -215,7 +216,7 @@ async def test_MQ_181_many_connections_at_once_do_not_keep_clients_waiting(store
             stack.enter_context(socket.create_connection(node.address))
         counts = [0]
         while counts[-1] < count:
-            await asyncio.sleep(0)
+            await turns()
             counts.append(node.connection_count)
         assert max(after - before for before, after in pairwise(counts)) <= ACCEPTED_MAX
 
@@ -356,15 +357,13 @@ async def test_MQ_205_handshakes_are_bounded_in_number_and_in_time(store, monkey
         await wait_for_end(reader)
         for _, other in (*silent, (reader, writer)):
             other.close()
-        while node._gate._open:
-            await asyncio.sleep(0.01)
+        await until_async(lambda: not node._gate._open)
 
 
 async def test_a_node_that_stops_ends_handshakes(store, contexts):
     async with mqtt_node(store, tls=contexts[0]) as node:
         reader, writer = await asyncio.open_connection(*node.address)
-        while not node._gate._open:
-            await asyncio.sleep(0.01)
+        await until_async(lambda: node._gate._open)
     await wait_for_end(reader)
     writer.close()
 
@@ -493,7 +492,7 @@ async def node_process(folder):
     with (folder / "a.log").open("w") as log:
         child = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=log)
         try:
-            line = await asyncio.wait_for(child.stdout.readline(), 120)
+            line = await child.stdout.readline()
             host, _, port = line.decode().split()[-1].rpartition(":")
             yield (host, int(port)), child
         finally:
@@ -525,7 +524,7 @@ async def attack(folder, column):
                 found.append(f"{growth:.0f} MiB more")
             wrong += [f"{one[0].__name__}: {what}" for what in found]
         child.terminate()
-        assert await asyncio.wait_for(child.wait(), 60) == 0
+        assert await child.wait() == 0
     return wrong
 
 
@@ -534,7 +533,7 @@ def test_a_node_under_attack_serves_others_in_bounded_memory(tmp_path, column):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65_536), hard))
     try:
-        wrong = asyncio.run(asyncio.wait_for(attack(tmp_path, column), 900))
+        wrong = run_async(attack(tmp_path, column), hangs=15)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert wrong == []

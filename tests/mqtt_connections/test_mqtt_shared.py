@@ -11,6 +11,7 @@ import asyncio
 
 import pytest
 from exchanges import mqtt_node, open_scene
+from waiting import pause_async
 
 from statemachines.drivers.mqtt_connections.message_properties import SubscriptionOptions, read_message, write_head
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher, host_requests
@@ -132,7 +133,7 @@ async def test_PS_472_MQ_109_a_group_that_only_subscribe_declared_ends_after_its
         )
         await scene.play("m lost")
         while await scene.clients["w"].ask(PublishPacket("jobs/1", b"1", 1, packet_id=9)) == PubackPacket(9):
-            await asyncio.sleep(0.1)
+            await pause_async(0.1, "the group expires")
         await scene.play(f"n SUBSCRIBE {JOBS}", "wait 0.3", "n silent", "w PUBLISH jobs/1 2 => n")
 
 
@@ -275,7 +276,7 @@ async def test_MQ_192_a_session_that_moves_to_and_fro_has_no_message_of_qos_0_tw
         async def write():
             for number in range(10**6):
                 await scene.play(f"w PUBLISH t/1 {number} qos=0")
-                await asyncio.sleep(0.001)
+                await pause_async(0.001, "the pace of the publisher")
 
         writing = asyncio.ensure_future(write())
         for turn in range(6):

@@ -8,6 +8,8 @@ import queue
 
 import paho.mqtt.client as paho
 import pytest
+import waiting
+from waiting import HANG_S
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -20,14 +22,12 @@ from statemachines.mqtt_connections.connection_record import MqttSettings
 
 V3 = packet.MqttVersion.V3_1_1
 PLACE = ("127.0.0.1", 0)
-PATIENCE_S = 60
 CONNECT = encode(ConnectPacket("c", V3), V3)
 
 
 @contextlib.asynccontextmanager
 async def web_node(folder, **given):
     async with (
-        asyncio.timeout(PATIENCE_S),
         SessionNode(folder / "s.db", name="n") as node,
         MqttNode(node, listen=PLACE, ws_listen=PLACE, **given) as mqtt,
     ):
@@ -171,7 +171,7 @@ async def test_MQ_202_small_frames_of_all_connections_share_the_turns_of_the_loo
     async def count_turns():
         while True:
             turns.append(0)
-            await asyncio.sleep(0)
+            await waiting.turns()
 
     async with web_node(tmp_path) as (mqtt, url):
         monkeypatch.setattr(BoundedConnection, "take_bytes", note_bytes)
@@ -270,9 +270,9 @@ async def test_MQ_140_paho_is_served_over_web_sockets_and_resumes_its_session(tm
             client.loop_start()
             if not life:
                 client.subscribe("t", qos=1)
-                assert messages.get(timeout=PATIENCE_S) == b"subscribed"
+                assert messages.get(timeout=HANG_S) == b"subscribed"
             client.publish("t", b"%d" % life, qos=1)
-            assert messages.get(timeout=PATIENCE_S) == b"%d" % life
+            assert messages.get(timeout=HANG_S) == b"%d" % life
             client.disconnect()
             client.loop_stop()
         return found

@@ -8,6 +8,7 @@ from functools import partial
 from types import SimpleNamespace
 
 import pytest
+from waiting import turns, until_async
 
 from statemachines.demo.persistent_sessions import DEMO, broker_kill, real
 from statemachines.demo.protocol import DemoStage
@@ -73,10 +74,8 @@ async def test_a_client_that_is_held_acknowledges_nothing_until_it_goes_on(tmp_p
         client = real.DemoClient(file)
         client.may_acknowledge.clear()
         reading = asyncio.ensure_future(client.read(messages()))
-        while not client.numbers:
-            await asyncio.sleep(0)
-        for _ in range(5):
-            await asyncio.sleep(0)
+        await until_async(lambda: client.numbers)
+        await turns(5)
         assert (client.numbers, acknowledged) == ({0}, [])
         assert client.repeated_at == 0
         client.may_acknowledge.set()

@@ -17,6 +17,7 @@ import pytest
 from long_cases import mark_long
 from msgspec.structs import replace
 from session_story import FIRST, SECOND, SESSION, THIRD, columns_of, told, told_of_a_move, told_of_age
+from waiting import run_async
 
 from statemachines import registry
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionNode, SessionPublisher
@@ -369,11 +370,7 @@ def real(tmp_path_factory):
     """The logs of a run, merged into a trace."""
     folder = tmp_path_factory.mktemp("sessions")
 
-    async def bounded():
-        async with asyncio.timeout(60):
-            return await play(folder)
-
-    got = asyncio.run(bounded())
+    got = run_async(play(folder))
     assert {int(one) for one in got} >= {number for number in range(300) if number % 3}
     merge_logs(folder / "logs", folder / "trace")
     return folder

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from session_host_world import Cluster
+from waiting import pause
 
 from statemachines.drivers.persistent_sessions.host_requests import ReadPayloads
 from statemachines.kernel import Map, RemoteProtocolError
@@ -181,7 +180,7 @@ def test_PS_149_a_node_collects_what_nobody_needs(tmp_path):
     (first, _) = cluster.heard[owner]
     cluster.feed("a", owner, Puback(first.packet))
     cluster.publish("a", "m3")  # its commit has the acknowledgement with it
-    time.sleep(0.01)  # the database has a clock of its own
+    pause(0.01, "the database has a clock of its own")
     cluster.pass_ms(250, 50)
     ended = cluster.told_of(RoundEnded)[0]
     assert (ended.messages, ended.whole) == (1, True)

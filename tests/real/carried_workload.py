@@ -34,6 +34,7 @@ from statemachines.drivers.shared_subscriptions.groups import declare
 from statemachines.drivers.shared_subscriptions.node_commands import read_configuration
 from statemachines.drivers.sql.failure import StoreUnavailable
 from statemachines.shared_subscriptions.configuration import Configuration
+from tests.waiting import pause_async, silence, within
 
 TENTH = {
     field: getattr(Configuration(), field) // 10 for field in Configuration.__struct_fields__ if field.endswith("_ms")
@@ -165,7 +166,7 @@ class Client:
         with contextlib.suppress(SessionTaken):
             while True:
                 try:
-                    async with asyncio.timeout(IDLE_S):
+                    async with silence(IDLE_S, "what is held is acknowledged then"):
                         message = await anext(session)
                 except TimeoutError:
                     self.acknowledge(held)
@@ -176,7 +177,7 @@ class Client:
                 if len(held) >= self.most or self.chance.random() < 0.5:
                     self.acknowledge(held)
                 if pace:
-                    await asyncio.sleep(pace)
+                    await pause_async(pace, "the application works")
 
     def note(self, message):
         self.connection = (self.name, self.life, message.connection)
@@ -214,12 +215,12 @@ class Client:
         if what == "subscribe":
             with contextlib.suppress(SessionTaken, SubscribeRefused):  # its node may know no groups
                 await self.session.unsubscribe(SHARED)
-                await asyncio.sleep(self.chance.choice([0, 0.2]))
+                await pause_async(self.chance.choice([0, 0.2]), "without the filter")
                 await self.session.subscribe(SHARED, qos=self.qos)
             return
         session, self.session = self.session, None
         await self.forget(session, {"leave": "left", "vanish": "aborted"}[what])
-        await asyncio.sleep(self.chance.choice([0, 0, 0.3, 1.0]))
+        await pause_async(self.chance.choice([0, 0, 0.3, 1.0]), "it is away")
         await self.come(groupless)
 
 
@@ -264,7 +265,8 @@ class CarriedWorkload(Workload):
             self.private = await stack.enter_async_context(SessionPublisher(nodes=addresses))
             self.clients = [Client(name, addresses, self.fork_chance(), self.story) for name in CLIENTS]
             self.begin = await stack.enter_async_context(run_beside())
-            await asyncio.wait_for(asyncio.gather(*(one.come() for one in self.clients)), PATIENCE_S)
+            async with within("all clients come", hangs=5):
+                await asyncio.gather(*(one.come() for one in self.clients))
             self.begin(self.watch())
             try:
                 yield
@@ -311,7 +313,7 @@ class CarriedWorkload(Workload):
         while not self.over.is_set():
             if len(self.story.open) < OPEN_MAX:
                 await self.publish()
-            await asyncio.sleep(self.chance.uniform(0.02, 0.1))
+            await pause_async(self.chance.uniform(0.02, 0.1), "the pace of the publisher")
 
     def begin_publishing(self):
         self.over = asyncio.Event()
@@ -327,7 +329,7 @@ class CarriedWorkload(Workload):
         while self.story.open and self.story.now() - at < STILL_S:
             if len(self.story.given) > came:
                 came, at = len(self.story.given), self.story.now()
-            await asyncio.sleep(0.1)
+            await pause_async(0.1, "between two looks")
 
     # -- what goes wrong --------------------------------------------------------------------------------------------
 
@@ -361,7 +363,7 @@ class CarriedWorkload(Workload):
         """In good order, and another life of it."""
         with self.story.hurting("closed"):
             assert await node.end() == 0, node.said()
-            await asyncio.sleep(self.chance.choice([0, 0.5]))
+            await pause_async(self.chance.choice([0, 0.5]), "it is away")
             await node.start()
 
     async def move(self, what, groupless=0.0):
@@ -378,13 +380,13 @@ class CarriedWorkload(Workload):
             await one.move("leave")
             await one.subscribe()
         await self.drained()
-        await asyncio.sleep(QUIET_S)
+        await pause_async(QUIET_S, "nothing is under way")
         self.begin_publishing()
 
     async def finish(self):
         await self.end_publishing()
         await self.drained()
-        await asyncio.sleep(1.0)
+        await pause_async(1.0, "what comes twice would come now")
         for one in self.clients:  # whoever was taken over and has said nothing since
             assert one.reading is not None
             if one.reading.done():
@@ -407,7 +409,7 @@ class CarriedWorkload(Workload):
         """On a busy machine somebody is taken for dead, or for slow, whom nobody has hurt: that is no calm, either."""
         at, before = self.story.now(), self.lapsed()
         while True:
-            await asyncio.sleep(LOOK_S)
+            await pause_async(LOOK_S, "between two looks")
             now, lapsed = self.story.now(), self.lapsed()
             if lapsed != before:
                 self.story.hurts.append(Hurt(at, now, "lapsed"))

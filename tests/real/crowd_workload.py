@@ -25,7 +25,6 @@ import asyncio
 import contextlib
 import re
 import sqlite3
-import time
 from collections import Counter
 from pathlib import Path
 from typing import ClassVar
@@ -53,14 +52,12 @@ from statemachines.mqtt_codec.packet import WillMessage
 from statemachines.testing import fault_proxy
 from statemachines.testing.process_harness import free_port
 from statemachines.testing.shared_subscriptions.nodes import GroupHarness
+from tests.waiting import pause, pause_async, read_clock_s, within
 
 DIGITS = 8
 WILL_CODE = 0x04
 """DISCONNECT with the will."""
 PROBE_EVERY_S = 1.0
-PATIENCE_S = 120
-COME_S = 30
-"""So long the last wills take at most to the client that counts them."""
 LOOKERS = 2
 """Clients that look, and have sessions, too."""
 
@@ -108,7 +105,7 @@ class CrowdWorkload(Workload):
         await until(lambda: self.probes and self.is_reading)  # they have their sessions before there are too many
         await self.connect_all(self.ids)
         await until(self.is_collected, self.expiry_s + self.collect_s, every_s=1)
-        await until(lambda: self.wills >= self.stored + self.codes[0], COME_S)
+        await until(lambda: self.wills >= self.stored + self.codes[0])
 
     def is_collected(self):
         for one in self.beside:
@@ -150,8 +147,8 @@ class CrowdWorkload(Workload):
     async def probe(self):
         """An ordinary client connects, publishes and receives, again and again."""
         while True:
-            begin = time.monotonic()
-            async with asyncio.timeout(PATIENCE_S):
+            begin = read_clock_s()
+            async with within("an ordinary client is served", hangs=2):
                 with contextlib.closing(RawClient("probe")) as client:
                     await client.connect(self.node.port)
                     client.send(SubscribePacket(1, (TopicSubscription("probe", 1),)))
@@ -160,8 +157,8 @@ class CrowdWorkload(Workload):
                         packet = await client.read()
                         if isinstance(packet, PublishPacket):
                             break
-            self.probes.append(time.monotonic() - begin)
-            await asyncio.sleep(PROBE_EVERY_S)
+            self.probes.append(read_clock_s() - begin)
+            await pause_async(PROBE_EVERY_S, "between two probes")
 
     async def count_wills(self):
         """A client that subscribes all wills."""
@@ -240,7 +237,7 @@ class ManyTopicsWorkload(Workload):
                 peers = ("--peers", ",".join(others)) if others else ()
                 self.leaders.append(self.harness.leader(f"leader-{number}", *peers, listen=address))
             async with FAULTS["busy"](self.busy):
-                self.began = time.monotonic()
+                self.began = read_clock_s()
                 yield
         self.wrong += self.harness.wrong
 
@@ -256,11 +253,11 @@ class ManyTopicsWorkload(Workload):
         `HarnessError` if it does not come."""
 
         def look():
-            time.sleep(LOOK_S)
+            pause(LOOK_S, "between two looks")
             return (counted or self.count_acknowledged)() >= count
 
         self.harness.until(look, what, MANY_TOPICS_WORKLOAD_PATIENCE_S)
-        return round(time.monotonic() - self.began, 1)
+        return round(read_clock_s() - self.began, 1)
 
     def count_acknowledged(self):
         return count_acknowledged(self.files)

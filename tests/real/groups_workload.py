@@ -24,6 +24,7 @@ from workload import Workload
 from statemachines.testing.fault_proxy import run_in_thread
 from statemachines.testing.postgres import run_sql
 from statemachines.testing.process_harness import NODE, HarnessError, ProcessHarness, free_port
+from tests.waiting import pause, pause_async, read_clock_s
 
 STEPPED = Path(__file__).with_name("stepped_clock.py")
 TOPICS, LINES, RATE = 6, 80, 120
@@ -230,7 +231,7 @@ class GroupsWorkload(Workload):
         clock stands still."""
         begin_ns = time.time_ns()
         async with FAULTS["stop"](*(GroupProcess(self.run, name) for name in names)):
-            await asyncio.sleep(self.chance.choice(HOLDS_S["stop"]))
+            await pause_async(self.chance.choice(HOLDS_S["stop"]), "they stand still")
             for name in names if asleep else ():
                 self.run.set_clock(name, slept_s=(time.time_ns() - begin_ns) / 1e9)
         self.run.blows += [Blow(name, begin_ns, time.time_ns()) for name in names]
@@ -253,15 +254,15 @@ class GroupsWorkload(Workload):
     def pretend(self):
         """A stranger listens where one consumer looks for a leader, and says whatever a leader may."""
         with Pretender(self.find_identity(), self.run.stranger, self.chance, self.list_streams() or ["1.0/t0"]):
-            time.sleep(self.chance.choice([0.5, 1.5]))
+            pause(self.chance.choice([0.5, 1.5]), "the stranger talks")
 
     def take_part(self, feign):
         """A stranger is a member that is no consumer of ours, and lies about whatever it is granted."""
         life = f"liar-{self.chance.getrandbits(32)}~1"
         port = self.run.ports[self.chance.choice(LEADERS)]
         with contextlib.suppress(OSError), Stranger(port, life, store=self.find_identity()) as liar:
-            end = time.monotonic() + 2
-            while time.monotonic() < end:
+            end = read_clock_s() + 2
+            while read_clock_s() < end:
                 liar.say(f"{life}/1", "leader", "leader_wanted", f"{life}/1", "g", "#")
                 heard = liar.hear("leader_connect_response", "grant", seconds=0.3)
                 if heard is not None and heard[3][0] == "grant":

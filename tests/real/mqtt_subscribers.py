@@ -37,6 +37,7 @@ import statemachines
 from statemachines import mqtt_codec
 from statemachines.wire import VERSION
 from statemachines_reports.pipeline import analyze
+from tests.waiting import pause_async
 
 NEXT = VERSION + 1
 MESSAGES = "{}/message.py"
@@ -326,7 +327,7 @@ class AiomqttSubscriber:
         while True:
             with contextlib.suppress(aiomqtt.MqttError):
                 await self._connect(port)
-            await asyncio.sleep(0.1)
+            await pause_async(0.1, "before it connects again")
 
     async def _connect(self, port):
         client = aiomqtt.Client(
@@ -488,7 +489,7 @@ class RawClient:
                     return
             except OSError:
                 pass
-            await asyncio.sleep(0.05)
+            await pause_async(0.05, "before it connects again")
 
     def make_connect(self):
         return mqtt_codec.ConnectPacket(self.client_id, mqtt_codec.MqttVersion.V5, clean_start=False, properties=KEPT)

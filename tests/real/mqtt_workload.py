@@ -7,7 +7,6 @@ printed; the logs of the nodes are judged besides.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
 from typing import ClassVar
@@ -38,6 +37,7 @@ from workload import Workload
 from statemachines.drivers.lives import begin_log
 from statemachines.testing.fault_proxy import FaultProxy
 from statemachines.trace.log import kill_row
+from tests.waiting import pause_async, turns, until_async
 
 REST_S = 0.5
 """What comes twice comes soon."""
@@ -87,9 +87,9 @@ class MqttWorkload(Workload):
             self.ways += [way] if self.moves_publisher else []
             self.publisher.start(way.address[1])
             await until(lambda: self.publisher.is_connected)  # before that paho sends in another order
-            while not all(client.receipts for client in self.subscribers):
-                self.publisher.publish()  # whoever subscribes late misses what was published before
-                await asyncio.sleep(0.05)
+            await until_async(  # whoever subscribes late misses what was published before
+                lambda: all(client.receipts for client in self.subscribers), meanwhile=self.publisher.publish
+            )
             self.first = self.publisher.count
             await until(self.is_all_answered)
             for client in self.subscribers:
@@ -106,7 +106,7 @@ class MqttWorkload(Workload):
         for _ in range(self.chance.randint(least, most)):
             self.publisher.publish()
             if pause_s:
-                await asyncio.sleep(self.chance.uniform(0, pause_s))
+                await pause_async(self.chance.uniform(0, pause_s), "the pace of the publisher")
 
     async def pause(self):
         await self.publish(*self.counts, pause_s=0.01)
@@ -143,7 +143,7 @@ class MqttWorkload(Workload):
         self.wanted = {self.publisher.name_message(one)[1] for one in range(self.first + 1, self.publisher.count + 1)}
         await until(self.is_all_answered)
         await until(lambda: all({one.number for one in each.receipts} >= self.wanted for each in self.subscribers))
-        await asyncio.sleep(REST_S)
+        await pause_async(REST_S, "what comes twice would come now")
         for one in (self.publisher, *self.subscribers):
             await one.end()
         assert {await node.end() for node in self.running} == {0}
@@ -213,8 +213,8 @@ class OnceWorkload(MqttWorkload):
         while self.publisher.seen[place] < wanted:
             if not self.publisher.handed:
                 self.publisher.publish()
-            await asyncio.sleep(0)
-        await asyncio.sleep(self.chance.choice((0, 0, 0.001, 0.003, 0.01)))
+            await turns()
+        await pause_async(self.chance.choice((0, 0, 0.001, 0.003, 0.01)), "amid the packet or behind it")
         await super().hurt(what)
 
     def judge(self):

@@ -11,9 +11,8 @@ import subprocess
 from outside import PROGRAM
 
 from statemachines.testing.process_harness import free_port
+from tests.waiting import pause_async, read_clock_s, within
 
-START_S = 180
-"""A process that begins imports some hundred modules, which takes a minute and more beside a load of 50."""
 PATIENCE_S = 300
 """Longer than anything takes on however busy a machine, so that what has not come by then is missing."""
 QUICK = ("--lease-ms", "1000", "--look-ms", "200", "--marker-ms", "400")
@@ -52,7 +51,8 @@ class NodeProcess:
         with (self.folder / f"{self.name}.log").open("ab") as log:
             given = {"stdout": subprocess.PIPE, "stderr": log, "cwd": self.folder}  # where its life of a group is kept
             self.child = await asyncio.create_subprocess_exec(*command, **given)
-        line = await asyncio.wait_for(self.child.stdout.readline(), START_S)
+        async with within(f"{self.name} begins, beside a load of 50", hangs=3):
+            line = await self.child.stdout.readline()
         assert line.startswith(b"listening on "), self.said()
 
     def list_others(self, port):
@@ -64,7 +64,8 @@ class NodeProcess:
     async def end(self, number=signal.SIGTERM):
         """How it ended."""
         self.child.send_signal(number)
-        return await asyncio.wait_for(self.child.wait(), PATIENCE_S)
+        async with within(f"{self.name} ends", hangs=5):
+            return await self.child.wait()
 
     def stop(self):
         self.child.send_signal(signal.SIGSTOP)
@@ -96,8 +97,7 @@ def mqtt_nodes(folder, store, names=("a", "b"), *options, groups=False):
 
 async def until(holds, seconds=PATIENCE_S, every_s=0.01):
     """Wait; whether it came to hold."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            while not holds():
-                await asyncio.sleep(every_s)
+    end_s = read_clock_s() + seconds
+    while not holds() and read_clock_s() < end_s:
+        await pause_async(every_s, "between two looks: that it never comes is for the judge")
     return holds()

@@ -18,7 +18,6 @@ is a `FaultProxy`.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import random
@@ -29,7 +28,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -37,6 +35,7 @@ import msgspec
 import psycopg
 
 from statemachines.testing import fault_proxy
+from tests.waiting import pause_async, read_clock_s, until
 
 PROGRAM = (sys.executable, "-m", "statemachines")
 LEADER, CONSUMER = "shared_subscriptions/leader", "shared_subscriptions/consumer"
@@ -65,13 +64,9 @@ class Process:
     def _said_behind(self, words):
         return self.said.rpartition(words)[2] if words else self.said
 
-    def until_said(self, *words, behind="", seconds=60):
-        """Wait until it has logged one of these, behind the last of `behind`; raises `TimeoutError`."""
-        end = time.monotonic() + seconds
-        while not any(one in self._said_behind(behind) for one in words):
-            if time.monotonic() > end:
-                raise TimeoutError(f"never said {words!r}: {self.said}")
-            time.sleep(0.02)
+    def until_said(self, *words, behind=""):
+        """Wait until it has logged one of these, behind the last of `behind`."""
+        until(lambda: any(one in self._said_behind(behind) for one in words), lambda: f"{words!r}: {self.said}")
 
     def stop(self):
         """In good order; how it ended."""
@@ -129,8 +124,8 @@ class Stranger:
 
     def hear(self, *names, seconds=30):
         """The next message with one of these names; None: the connection was ended, or nothing came in time."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        end = read_clock_s() + seconds
+        while read_clock_s() < end:
             frame = self._frame(end)
             if frame is None:
                 return None
@@ -139,23 +134,15 @@ class Stranger:
                 return body
         return None
 
-    def register(self, borrower, group, topic_filter, seconds=60):
+    def register(self, borrower, group, topic_filter):
         """Ask who leads, again and again, as a borrower does; the connect response."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
+
+        def ask():
             self.say(borrower, "leader", "leader_wanted", borrower, group, topic_filter)
             heard = self.hear("leader_connect_response", seconds=0.3)
-            if heard is not None and heard[1] == borrower:
-                return heard[3]
-        raise TimeoutError(f"nobody leads {group}/{topic_filter}")
+            return heard is not None and heard[1] == borrower and heard[3]
 
-    def is_cut_off(self, seconds=30):
-        """Whether the other side ends the connection."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            if self._frame(end) is None:
-                return time.monotonic() < end
-        return False
+        return until(ask, f"a leader of {group}/{topic_filter}")
 
     def _frame(self, end):
         while True:
@@ -164,7 +151,7 @@ class Stranger:
                 if len(self._read) >= 4 + size:
                     frame, self._read = self._read[4 : 4 + size], self._read[4 + size :]
                     return frame
-            self.wire.settimeout(max(0.01, end - time.monotonic()))
+            self.wire.settimeout(max(0.01, end - read_clock_s()))
             try:
                 data = self.wire.recv(65_536)
             except (TimeoutError, ConnectionError):
@@ -187,15 +174,16 @@ def read_all(folder, store, port, count, *options, program=PROGRAM):
     leader = ("--leader", f"127.0.0.1:{port}", "--state", folder)
     arguments = ("node", "consumer", "$shared/g/#", "--store", store, "--out", out, *leader, *options)
     with Process(folder / "consumer.log", *arguments, program=program) as consumer:
-        end = time.monotonic() + 60
-        acknowledged = set()
-        while len(acknowledged) < count:
-            assert time.monotonic() < end, consumer.said
-            time.sleep(0.05)
-            lines = out.read_bytes().splitlines() if out.exists() else []
-            acknowledged = {said[3] for said in map(msgspec.json.decode, lines) if said[0] == "ack"}
+        until(lambda: len(read_acknowledged(out)) >= count, lambda: consumer.said)
         assert consumer.stop() == 0, consumer.said
-    return acknowledged
+    return read_acknowledged(out)
+
+
+def read_acknowledged(out):
+    """The offsets that a consumer has acknowledged in its file so far."""
+    lines = out.read_bytes().splitlines(keepends=True) if out.exists() else []
+    said = [msgspec.json.decode(line) for line in lines if line.endswith(b"\n")]
+    return {one[3] for one in said if one[0] == "ack"}
 
 
 HIGH = 2**62
@@ -399,7 +387,7 @@ STORE_S = (0.2, 1.0, 2.5)
 async def hurt(kind, chance, *victims, holds_s=None):
     """Hurt them, and heal them after a while."""
     async with FAULTS[kind](*victims):
-        await asyncio.sleep(chance.choice(holds_s or HOLDS_S.get(kind, STORE_S)))
+        await pause_async(chance.choice(holds_s or HOLDS_S.get(kind, STORE_S)), "the fault lasts")
 
 
 @contextlib.contextmanager

@@ -36,6 +36,7 @@ from statemachines.drivers.persistent_sessions.persistent_session import Session
 from statemachines.drivers.shared_subscriptions.publisher import Publisher
 from statemachines.drivers.sql.failure import StoreUnavailable
 from statemachines.kernel import GaplessError
+from tests.waiting import pause_async
 
 TOPICS = tuple(f"t{number}" for number in range(8))
 EVERY_S = 0.1
@@ -98,7 +99,7 @@ class ProgressWorkload(Workload):
                 with contextlib.suppress(StoreUnavailable):
                     for topic in TOPICS:
                         await publisher.publish(topic, [b"x" * 64])
-                await asyncio.sleep(EVERY_S)
+                await pause_async(EVERY_S, "the pace of the publisher")
 
     # -- what is seen -------------------------------------------------------------------------------------------
 

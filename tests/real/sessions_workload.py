@@ -14,12 +14,13 @@ import sqlite3
 from collections import defaultdict
 
 from carried_judge import SessionsJudgeGot, count_moves, expiry_of, judge_of_sessions_judge, must_come
-from node_processes import PATIENCE_S, nodes_of, until
+from node_processes import nodes_of, until
 from outside import hurt, reach_by_proxy
 from workload import Workload, run_beside
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
 from statemachines.testing.postgres import run_sql
+from tests.waiting import pause_async, within
 
 EACH = 5
 """So many messages for each fault are answered in a run at least, and one between two faults: else nodes on a busy
@@ -76,7 +77,7 @@ class Publisher:
                 self.handed += self.chance.randint(1, 8)
                 numbers = range(heard + 1, self.handed + 1)
                 await asyncio.gather(*(self.publish(publisher, number, heard) for number in numbers))
-                await asyncio.sleep(self.chance.random() * PAUSE_S)
+                await pause_async(self.chance.random() * PAUSE_S, "the pace of the publisher")
 
     async def publish(self, publisher, number, heard):
         expiry = expiry_of(number)
@@ -167,9 +168,8 @@ class SessionsWorkload(Workload):
                 ]
                 self.hurting, self.copies = {}, Copies(self.store)
                 self.tasks = [self.begin(each.run()) for each in self.subscribers]
-                await asyncio.wait_for(
-                    asyncio.gather(*(each.subscribed.wait() for each in self.subscribers)), PATIENCE_S
-                )
+                async with within("all have subscribed", hangs=5):
+                    await asyncio.gather(*(each.subscribed.wait() for each in self.subscribers))
                 self.publishing = [self.begin(each.run()) for each in self.publishers]
                 yield
 
@@ -223,7 +223,8 @@ class SessionsWorkload(Workload):
         await self.until_answered(EACH * self.done.total())
         for one in self.publishers:
             one.over.set()
-        await asyncio.wait_for(asyncio.gather(*self.publishing), PATIENCE_S)
+        async with within("all is published", hangs=5):
+            await asyncio.gather(*self.publishing)
         self.answered = {of: heard for one in self.publishers for of, heard in one.answered.items()}
         wanted = must_come(self.answered)
         await self.until(lambda: all(wanted <= one.seen for one in self.subscribers))

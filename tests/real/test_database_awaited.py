@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import signal
-import time
 
-import msgspec
 import pytest
 
 from statemachines.testing.postgres import PostgresServer
 from statemachines.testing.process_harness import free_port
-from tests.real.outside import Process
+from tests.real.outside import Process, read_acknowledged
+from tests.waiting import until
 
 LINES = 20
 SECRET = "hunter2secret"
@@ -21,12 +20,6 @@ WAITS = "waits for its store"
 def server():
     with PostgresServer() as server:
         yield server
-
-
-def acknowledged(path):
-    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-    said = [msgspec.json.decode(line) for line in lines if line.endswith(b"\n")]
-    return {one[3] for one in said if one[0] == "ack"}
 
 
 @pytest.mark.long
@@ -51,10 +44,7 @@ def test_SS_261_nodes_that_start_before_their_database_go_on_when_it_comes(serve
         server.start()
         assert declare.child.wait(60) == 0, declare.said
         assert pub.child.wait(60) == 0, pub.said
-        end = time.monotonic() + 60
-        while acknowledged(out) != set(range(LINES)):
-            assert time.monotonic() < end, consumer.said
-            time.sleep(0.05)
+        until(lambda: read_acknowledged(out) == set(range(LINES)), lambda: consumer.said)
         assert (consumer.stop(), leader.stop()) == (0, 0)
         for one in everybody:
             assert SECRET not in one.said

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import signal
-import time
 from contextlib import ExitStack
 
-import msgspec
 import pytest
 from carried_workload import declare_group
-from outside import LeaderHost, Process, standing_still
+from outside import LeaderHost, Process, read_acknowledged, standing_still
 from stage import TENTH
 
 from statemachines.drivers.signals import GAVE_UP
 from statemachines.testing.postgres import PostgresServer
+from tests.waiting import pause, until
 
 GOOD = (0, GAVE_UP, 130)
 """In good order, or as by SIGKILL, which is said; it is waited for much longer than either takes.  130: a publisher
@@ -59,18 +58,9 @@ class Group:
         publishing = ("--input", self.folder / "lines.txt", "--rate", "200", "--state", self.folder)
         return Process(self.folder / "p.log", "node", "publisher", *self.given[:2], *publishing)
 
-    def acknowledged(self):
-        """Offsets."""
-        said = self.got.read_bytes() if self.got.exists() else b""
-        whole = map(msgspec.json.decode, said[: said.rfind(b"\n") + 1].splitlines())
-        return {line[3] for line in whole if line[0] == "ack"}
-
     def wait_for(self, count):
         """So many lines, or more, are acknowledged."""
-        end = time.monotonic() + 90
-        while len(self.acknowledged()) < count:
-            assert time.monotonic() < end, [process.said for process in self.processes]
-            time.sleep(0.02)
+        until(lambda: len(read_acknowledged(self.got)) >= count, lambda: [process.said for process in self.processes])
 
 
 def ended(processes):
@@ -100,9 +90,9 @@ def test_a_group_goes_on_when_its_database_does_and_ends_while_it_stands_still(s
     url = server.database("group")
     with Group(tmp_path, url, **TENTH) as group:
         with standing_still(url):
-            time.sleep(STILL_S)
+            pause(STILL_S, "the database stands still")
         group.wait_for(LINES)
-        assert group.acknowledged() == set(range(LINES))
+        assert read_acknowledged(group.got) == set(range(LINES))
         publisher, *others = group.processes
         assert publisher.child.wait(60) == 0, publisher.said
         with group.publish() as another:

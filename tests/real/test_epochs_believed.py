@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-import time
 from contextlib import closing
 
 import msgspec
 import pytest
 
 from tests.real.carried_workload import declare_group, publish_lines
-from tests.real.outside import LeaderHost, Process
+from tests.real.outside import LeaderHost, Process, read_acknowledged
+from tests.waiting import until
 
 LINES = [f"line {number}" for number in range(20)]
 
@@ -26,14 +26,8 @@ def store(tmp_path):
 
 
 def until_acknowledged(consumer, out, count):
-    end = time.monotonic() + 60
-    acknowledged = set()
-    while len(acknowledged) < count:
-        assert time.monotonic() < end, f"{len(acknowledged)} of {count}: {consumer.said}"
-        time.sleep(0.05)
-        lines = out.read_bytes().splitlines() if out.exists() else []
-        acknowledged = {said[3] for said in map(msgspec.json.decode, lines) if said[0] == "ack"}
-    assert acknowledged == set(range(count))
+    until(lambda: len(read_acknowledged(out)) >= count, lambda: consumer.said)
+    assert read_acknowledged(out) == set(range(count))
 
 
 def consume(folder, store, out, *leaders):
@@ -64,11 +58,8 @@ def test_SS_245_a_group_store_that_was_restored_freezes_nobody(tmp_path, store):
                     port = host.port
                     consumer = stack.enter_context(consume(tmp_path, store, out, port))
                 publish_lines(store, LINES)
-                seen = len(out.read_bytes().splitlines()) if out.exists() else 0
-                end = time.monotonic() + 60
-                while len(out.read_bytes().splitlines() if out.exists() else []) == seen:
-                    assert time.monotonic() < end, consumer.said
-                    time.sleep(0.05)
+                seen = read_acknowledged(out)
+                until(lambda seen=seen: read_acknowledged(out) > seen, "it goes on")
                 assert host.stop() == 0, host.said
         assert put_claim_back(store) >= 2
         publish_lines(store, LINES)

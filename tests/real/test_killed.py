@@ -45,7 +45,7 @@ from mqtt_subscribers import (
     judge_shared,
     list_repeats,
 )
-from node_processes import PATIENCE_S, mqtt_nodes, until
+from node_processes import mqtt_nodes, until
 from run import play, run_seed
 
 from statemachines import cli, mqtt_codec
@@ -259,12 +259,12 @@ async def play_of_mqtt_wills_killed(folder):
             await client.connect(place.port)
         await place.end(signal.SIGKILL)
         await clients[0].connect(spare.port)  # before its will is due
-        await until(lambda: len(found) >= COUNT - 1, PATIENCE_S)
+        await until(lambda: len(found) >= COUNT - 1)
         await place.start(nodes)
         await clients[0].connect(place.port)
         for client in clients:
             client.close()
-        await until(lambda: "0" in found, PATIENCE_S)
+        await until(lambda: "0" in found)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         watcher.close()
@@ -274,14 +274,6 @@ async def play_of_mqtt_wills_killed(folder):
 def test_MQ_121_PS_479_the_wills_of_a_killed_nodes_clients_are_sent_once_by_the_other(tmp_path):
     found = asyncio.run(play_of_mqtt_wills_killed(tmp_path))
     assert found == Counter(str(number) for number in range(COUNT))
-
-
-def run_of_session_processes(body):
-    async def bounded():
-        async with asyncio.timeout(PATIENCE_S):
-            await body
-
-    asyncio.run(bounded())
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import contextlib
 import itertools
 import signal
 import sqlite3
-import time
 
 import msgspec
 import pytest
@@ -20,6 +19,7 @@ from stage import TENTH
 from statemachines.drivers.shared_subscriptions import consumer_file
 from tests.real.carried_workload import declare_group, publish_lines
 from tests.real.outside import LeaderHost, Process, Stranger
+from tests.waiting import until
 
 COUNTS = {"a": 20, "b": 2_100}
 END = 2**63 - 1
@@ -79,12 +79,10 @@ def records_of(store):
 
 def read_all_but(passed, folder, store, port, config):
     """What an honest member acknowledges, when it has all but so many messages: (topic, offset)."""
-    out, end = folder / "got.jsonl", time.monotonic() + 60
+    out = folder / "got.jsonl"
     more = ("--leader", f"127.0.0.1:{port}", "--state", folder, "--config", config, "--out", out)
     with Process(folder / "consumer.log", "node", "consumer", "$shared/g/#", "--store", store, *more) as consumer:
-        while len(list_acknowledged(out)) < sum(COUNTS.values()) - passed:
-            assert time.monotonic() < end, (len(list_acknowledged(out)), consumer.said)
-            time.sleep(0.05)
+        until(lambda: len(list_acknowledged(out)) >= sum(COUNTS.values()) - passed, lambda: consumer.said)
         assert consumer.stop() == 0, consumer.said
     return list_acknowledged(out)
 
@@ -155,26 +153,21 @@ class Group:
         self.members.append(process)
         return process
 
+    def said(self):
+        """By all processes."""
+        return [one.said for one in (self.host, *self.members)]
+
     def until(self, holds, what):
         """Wait, while more is published now and then."""
-        end = time.monotonic() + 60
-        more = time.monotonic() + 1
-        while not holds():
-            assert time.monotonic() < end, (what, [one.said for one in (self.host, *self.members)])
-            time.sleep(0.05)
-            if time.monotonic() > more:
-                self.publish(10)
-                more = time.monotonic() + 1
+        looks = itertools.count(1)
+        until(holds, lambda: (what, self.said()), meanwhile=lambda: next(looks) % 50 or self.publish(10))
 
     def acknowledged(self):
         """How many different messages are acknowledged by anybody."""
         return len({(said[1], said[3]) for one in self.members for said in lines_of(one) if said[0] == "ack"})
 
     def until_all_is_read(self):
-        end = time.monotonic() + 60
-        while self.acknowledged() < self.published * len(TOPICS):
-            assert time.monotonic() < end, [one.said for one in (self.host, *self.members)]
-            time.sleep(0.05)
+        until(lambda: self.acknowledged() >= self.published * len(TOPICS), self.said)
 
     def close(self):
         for one in (*self.members, self.host):

@@ -4,7 +4,6 @@ are put back."""
 from __future__ import annotations
 
 import sqlite3
-import time
 from contextlib import closing
 
 import msgspec
@@ -13,6 +12,7 @@ from stage import TENTH
 
 from tests.real.carried_workload import declare_group, publish_lines
 from tests.real.outside import LeaderHost, Process
+from tests.waiting import until
 
 LINES = 10
 HUGE = 2**64 - 1
@@ -69,10 +69,9 @@ def test_a_record_that_is_none_of_its_kind_ends_no_host(tmp_path, store, config,
             named.until_said("it is left alone; find out which program wrote it")
             assert key in named.said
             put_back(store, key, before)
-            end = time.monotonic() + 60
-            while not (out.exists() and out.read_bytes().count(b'["ack"') >= LINES):
-                assert time.monotonic() < end, host.said + consumer.said
-                time.sleep(0.05)
+            until(
+                lambda: out.exists() and out.read_bytes().count(b'["ack"') >= LINES, lambda: host.said + consumer.said
+            )
             assert (consumer.stop(), host.stop()) == (0, 0)
             assert "Traceback" not in host.said + consumer.said
 

@@ -28,6 +28,7 @@ from statemachines.testing.fault_proxy import run_in_thread
 from statemachines.testing.postgres import run_sql
 from statemachines.testing.process_harness import free_port
 from statemachines.trace.log import merge, read_logs
+from tests.waiting import pause, read_clock_s, until
 
 
 def asking_since(stage, begin_ns):
@@ -273,13 +274,6 @@ SLEEPER, OTHERS = CONSUMERS[0], CONSUMERS[1:]
 LEASE_S = (TENTH["ping_interval_ms"] + TENTH["ping_timeout_ms"]) / 1_000
 
 
-def until(holds, what):
-    end = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
-
-
 @pytest.mark.long
 def test_SS_10_who_slept_while_its_streams_became_others_delivers_nothing_under_its_old_grants(tmp_path):
     with GroupRun(tmp_path, str(tmp_path / "messages.db"), seed=5, times=TENTH) as run:
@@ -289,7 +283,7 @@ def test_SS_10_who_slept_while_its_streams_became_others_delivers_nothing_under_
         assert run.publish("publisher").wait() == 0
         until(lambda: len(run.lines(SLEEPER)) > 20, "the sleeper gets its share")
         child, line = run.nodes[SLEEPER], run.to_host[LEADERS[0]]
-        fell, fell_ns = time.monotonic(), time.time_ns()
+        fell, fell_ns = read_clock_s(), time.time_ns()
         line.block()
         child.stop()
         until(lambda: "it expired" in log(tmp_path, f"{SLEEPER}~1"), "it is given up")
@@ -297,10 +291,10 @@ def test_SS_10_who_slept_while_its_streams_became_others_delivers_nothing_under_
         run.topics = everything
         publisher = run.publish("publisher-2", LINES // 2)
         until(lambda: had <= taken_since(run, fell_ns), "its streams are others'")
-        run.set_clock(SLEEPER, slept_s=time.monotonic() - fell)
+        run.set_clock(SLEEPER, slept_s=read_clock_s() - fell)
         woke_ns = time.time_ns()
         child.resume()
-        time.sleep(3 * LEASE_S)  # it has the store, and nobody has told it anything yet
+        pause(3 * LEASE_S, "it has the store, and nobody has told it anything yet")
         line.heal()
         finish(run, publisher)
         assert run.judge()[0] == []
@@ -337,13 +331,6 @@ def url(postgres_server):
     return f"{postgres_server.rpartition('/')[0]}/{name}"
 
 
-def until_of_stepped_clocks(holds):
-    end = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < end, "never came true"
-        time.sleep(0.02)
-
-
 @pytest.mark.long
 def test_SS_120_wall_clocks_that_step_change_nothing_where_claims_are_in_postgresql(tmp_path, url):
     """By a day to and fro, of the host that leads and of the one that follows: the claim stays, nothing comes again."""
@@ -354,7 +341,7 @@ def test_SS_120_wall_clocks_that_step_change_nothing_where_claims_are_in_postgre
             for name in LEADERS:
                 run.set_clock(name, seconds)
             wanted = min(len(acknowledged(run.all_lines())) + 20, TOPICS * LINES)
-            until_of_stepped_clocks(lambda wanted=wanted: len(acknowledged(run.all_lines())) >= wanted)
+            until(lambda wanted=wanted: len(acknowledged(run.all_lines())) >= wanted)
         said = "".join((tmp_path / f"{name}.err").read_text() for name in LEADERS)
         finish(run, publisher)
         assert run.judge() == ([], 0)

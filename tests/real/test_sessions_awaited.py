@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from urllib.parse import urlsplit
 
 import pytest
-from node_processes import PATIENCE_S
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
 from statemachines.drivers.persistent_sessions.store import open_session_store
@@ -16,6 +14,7 @@ from statemachines.testing.fault_proxy import run_in_thread
 from statemachines.testing.postgres import PostgresServer
 from statemachines.testing.process_harness import free_port
 from tests.real.outside import Process
+from tests.waiting import run_async
 
 SECRET = "hunter2secret"
 WAITS = "waits for its store"
@@ -53,10 +52,10 @@ def test_PS_201_a_node_that_starts_before_its_database_goes_on_when_it_comes(ser
         Process(tmp_path / "collector.log", "node", "session-collector", "--store", store) as collector,
     ):
         for one in (node, collector):
-            one.until_said(WAITS, seconds=PATIENCE_S)
+            one.until_said(WAITS)
             assert one.child.poll() is None, one.said
         server.start()
-        asyncio.run(asyncio.wait_for(all_comes(port), PATIENCE_S))
+        run_async(all_comes(port))
         assert (node.stop(), collector.stop()) == (0, 0)
         for one in (node, collector):
             assert one.said.count(WAITS) == 1
@@ -67,7 +66,7 @@ def test_PS_201_a_node_that_starts_before_its_database_goes_on_when_it_comes(ser
 def test_PS_201_who_waits_can_be_told_to_end(role, tmp_path):
     store = f"postgresql://u:{SECRET}@127.0.0.1:{free_port()}/d"
     with Process(tmp_path / "node.log", "node", *role, "--store", store) as node:
-        node.until_said(WAITS, seconds=PATIENCE_S)
+        node.until_said(WAITS)
         assert node.stop() == 0, "in good order, and not given up by itself"
         assert SECRET not in node.said
         assert "Traceback" not in node.said
@@ -78,7 +77,7 @@ def test_PS_201_a_database_that_is_cut_off_at_any_byte_while_it_is_opened_is_wai
     """From its first byte to the last before the store is open.  Before it is let in that is an error, by several names
     of libpq; after that the opening tries again by itself."""
     url = server.database("cut")
-    wait(open_session_store(url).close())
+    run_async(open_session_store(url).close())
     port = urlsplit(url).port
     refused, opened = [], []
     with run_in_thread(("127.0.0.1", port)) as proxy:
@@ -86,14 +85,10 @@ def test_PS_201_a_database_that_is_cut_off_at_any_byte_while_it_is_opened_is_wai
         for count in (*range(0, 3_000, 200), *range(3_000, 60_000, 3_000)):
             proxy.cut_after("down", count)
             try:
-                wait(open_session_store(through).close())
+                run_async(open_session_store(through).close())
                 opened.append(count)
             except (StoreAway, StoreUnavailable) as error:
                 refused.append(str(error))
     assert any("connection to server" in one for one in refused)
     assert len(opened) > 20, "let in, and cut off then"
     assert opened[-1] > 50_000, "behind the last byte"
-
-
-def wait(work):
-    asyncio.run(work)

@@ -8,12 +8,13 @@ import random
 import pytest
 from carried_judge import judge_of_sessions_judge, must_come
 from mqtt_subscribers import NEXT, make_next_version
-from node_processes import PATIENCE_S, nodes_of
+from node_processes import nodes_of
 from outside import PROGRAM
 from sessions_workload import Publisher, Subscriber, copies_in
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
 from statemachines.wire import VERSION
+from tests.waiting import run_async, until_async
 
 COUNT = 40
 SPOKEN = "speaks version {} of the wire; " + f"{VERSION} is spoken with it"
@@ -23,14 +24,6 @@ SPOKEN = "speaks version {} of the wire; " + f"{VERSION} is spoken with it"
 def upgraded(tmp_path_factory):
     """The words that begin a command of the next version."""
     return make_next_version(tmp_path_factory.mktemp("next"))
-
-
-def run(body):
-    async def bounded():
-        async with asyncio.timeout(PATIENCE_S):
-            await body
-
-    asyncio.run(bounded())
 
 
 async def exchange(reader, writer, *payloads):
@@ -59,7 +52,7 @@ def test_PS_720_nodes_of_sessions_are_replaced_one_by_one_beside_a_client(tmp_pa
 
     async def main():
         store = str(tmp_path / "s.db")
-        async with nodes_of(tmp_path, store, program=before) as (a, b):
+        async with nodes_of(tmp_path, store, ("a", "b"), "--no-collect", program=before) as (a, b):
             addresses, chance = [a.address, b.address], random.Random(7)
             subscriber, publisher = Subscriber("one", addresses, chance, 2), Publisher("w", addresses[::-1], chance)
             tasks = [asyncio.ensure_future(subscriber.run())]
@@ -73,12 +66,10 @@ def test_PS_720_nodes_of_sessions_are_replaced_one_by_one_beside_a_client(tmp_pa
                 await exchange(node, other, *list_payloads(f"from {other.name}"))
                 await exchange(other, node, *list_payloads(f"from {node.name}"))
             count = len(publisher.answered)
-            while len(publisher.answered) < count + 20:
-                await asyncio.sleep(0.01)
+            await until_async(lambda: len(publisher.answered) >= count + 20)
             publisher.over.set()
             await tasks[1]
-            while not must_come(publisher.answered) <= subscriber.seen:
-                await asyncio.sleep(0.01)
+            await until_async(lambda: must_come(publisher.answered) <= subscriber.seen)
             tasks[0].cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             assert judge_of_sessions_judge(copies_in(store), publisher.answered, subscriber.got) == []
@@ -88,4 +79,4 @@ def test_PS_720_nodes_of_sessions_are_replaced_one_by_one_beside_a_client(tmp_pa
             assert "is cut off" not in said
             assert "Traceback" not in said
 
-    run(main())
+    run_async(main(), hangs=5)

@@ -8,6 +8,8 @@ import random
 from collections import Counter
 from typing import ClassVar
 
+from tests.waiting import pause_async
+
 
 class Workload:
     """A run of one seed in a folder.  `options`: what the command line may say -> its default; `done` counts faults by
@@ -39,7 +41,7 @@ class Workload:
         raise NotImplementedError
 
     async def pause(self):
-        await asyncio.sleep(self.chance.uniform(*self.pause_s))
+        await pause_async(self.chance.uniform(*self.pause_s), "between two faults")
 
     async def hurt(self, what):
         """One fault."""

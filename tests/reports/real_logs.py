@@ -26,6 +26,7 @@ from statemachines.drivers.lives import begin_life, begin_log
 from statemachines.kernel import Call, Event, Fsm, Ignore, Protocol, Row, Status, TraceColumns
 from statemachines.trace.log import End, kill_row
 from statemachines_reports.protocol import Amount, Check, Latency, Measure, ReportProtocol, Tally, verdict
+from tests.waiting import pause_async, read_clock_ns, turns, until, until_async
 
 PATIENCE_S = 60
 
@@ -37,12 +38,6 @@ def leave_as_killed(folder, node):
     assert b'{"end":' in lines[-1], End
     path.write_bytes(b"".join(lines[:-1]))
     return kill_row(time.time_ns(), node, folder)
-
-
-async def until(holds):
-    async with asyncio.timeout(PATIENCE_S):
-        while not holds():
-            await asyncio.sleep(0.005)
 
 
 # -- sessions ----------------------------------------------------------------------------------------------------------
@@ -77,14 +72,13 @@ async def persistent_sessions(folder):
                     await publisher.publish("t/1", b"%d" % number)
                 await read(session, 6)
                 async with node("a"):
-                    await asyncio.sleep(0.2)
+                    await pause_async(0.2, "it lives for a while")
 
 
 async def read(session, count):
     """So many messages, each acknowledged."""
-    async with asyncio.timeout(PATIENCE_S):
-        for _ in range(count):
-            (await anext(session)).acknowledge()
+    for _ in range(count):
+        (await anext(session)).acknowledge()
 
 
 # -- groups ------------------------------------------------------------------------------------------------------------
@@ -126,13 +120,13 @@ async def shared_subscriptions(folder):
                 while not any("consumer-2" in names for names in got.values()):
                     await publisher.publish(f"t{count % 4}", [b"%d" % count])
                     count += 1
-                    await asyncio.sleep(0.05)
+                    await pause_async(0.05, "the pace of the publisher")
                 reading.pop().cancel()
                 await second.abort()
                 nemesis.write([leave_as_killed(folder, "consumer-2")])
                 for topic in range(4):
                     await publisher.publish(f"t{topic}", [b"last %d" % topic])
-                await until(lambda: len(got) == count + 4)
+                await until_async(lambda: len(got) == count + 4)
                 reading.pop().cancel()
 
 
@@ -176,13 +170,13 @@ async def missed_samples(folder):
             ):
                 killed = declare_reliable_publisher(near, "k/a", history=100, life=lives["publisher-1"])
                 await killed.__aenter__()
-                await until(lambda: killed.is_heard and other.is_heard)
+                await until_async(lambda: killed.is_heard and other.is_heard)
                 for number in range(12):
                     link.lose = lambda batch, number=number: number in (4, 5)
                     killed.put(b"a%d" % number)
                     other.put(b"b%d" % number)
-                    await asyncio.sleep(0.02)
-                await until(lambda: all(len(numbers) == 12 for numbers in got.values()) and len(got) == 2)
+                    await pause_async(0.02, "the pace of the publishers")
+                await until_async(lambda: all(len(numbers) == 12 for numbers in got.values()) and len(got) == 2)
                 await killed._declared.close()
                 lives["publisher-1"].close()
                 nemesis.write([leave_as_killed(folder, "publisher-1")])
@@ -220,17 +214,17 @@ async def sequence_windows(folder):
             for number in range(count):
                 passed = len(forwarder.passed)
                 publishers[number % 2].publish(f"s{number % 2}", b"x")
-                await until(lambda passed=passed: forwarder.forward() or len(forwarder.passed) > passed)
+                await until_async(lambda passed=passed: forwarder.forward() or len(forwarder.passed) > passed)
 
-        await asyncio.sleep(0)
+        await turns()
         await publish(20)
-        await asyncio.sleep(1.1)
+        await pause_async(1.1, "what is late counts as lost")
         lives[0].close()
         forwarder._log.write([leave_as_killed(folder, "publisher-1")])
         lives[0] = life("publisher-1")
         publishers[0] = publisher_of(lives[0], sender.send, Windows())
         await publish(6)
-        await asyncio.sleep(1.1)
+        await pause_async(1.1, "what is late counts as lost")
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         for one in (subscriber, *lives, forwarder):
@@ -283,7 +277,7 @@ async def cursor_recovery(folder):
             assert status == (signal.SIGKILL if fatal else 0)
 
         play("writer-0", 1, write, fatal=60)
-        nemesis.write([kill_row(time.monotonic_ns(), "writer-0", folder)])
+        nemesis.write([kill_row(read_clock_ns(), "writer-0", folder)])
         play("writer-0", 2, write)
         play("reader-0", 1, read_all)
         play("writer-1", 1, write)
@@ -382,10 +376,6 @@ PROTOCOL = Protocol(
 )
 
 
-WAIT_S = 120
-"""So long a task stands still that nobody kills."""
-
-
 def judge_paused(segment):
     """The session of the processes of the worker that was first is written down."""
     (folder,) = {segment.parameters(run)["folder"] for run, _ in segment.columns.runs()}
@@ -396,9 +386,7 @@ def judge_paused(segment):
         os.link(file.name, reached)
     except FileExistsError:
         return verdict(segment.columns, 1, segment.columns.rows_of()[:0], str)
-    until = time.monotonic() + WAIT_S
-    while time.monotonic() < until and not (Path(folder) / "go").exists():
-        time.sleep(0.05)
+    until((Path(folder) / "go").exists, "that it is killed, or may go on")
     return verdict(segment.columns, 1, segment.columns.rows_of()[:0], str)
 
 

@@ -13,7 +13,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +24,7 @@ import pytest
 from foreign_logs import consumed, mapping, published, write_logs
 from msgspec.structs import replace
 from real_logs import LOCK, Leave, LockRecord, Take
+from waiting import until
 
 from statemachines import catalogue, cli
 from statemachines.cli import Exit, run
@@ -32,7 +32,7 @@ from statemachines.commands.following import print_batch
 from statemachines.kernel import ConfigurationError, GaplessError, Node
 from statemachines.spark import spark_session
 from statemachines.spark.spark_settings import SparkSettings
-from statemachines.testing.spark_cluster import START_S, kill_session
+from statemachines.testing.spark_cluster import kill_session
 from statemachines.trace import COLUMNS, list_fingerprints, step_rows
 from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines.trace.log_segments import LogSegments, end_run, list_logs
@@ -241,11 +241,7 @@ def test_a_driver_that_is_killed_goes_on_where_it_was(spark, worlds, tmp_path, c
         [*command, "--master", "local[1]"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     )
     try:
-        until = time.monotonic() + START_S
-        while not (out / "batches" / "batch-000000000.json").exists():
-            assert driver.poll() is None, driver.communicate()
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        until(lambda: (out / "batches" / "batch-000000000.json").exists(), "the first batch", child=driver)
     finally:
         kill_session(driver.pid)
         said, _ = driver.communicate()

@@ -17,7 +17,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +27,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import AnalysisException
 from test_judging import made
+from waiting import until
 
 from statemachines import cli, registry
 from statemachines.cli import Exit, run
@@ -349,14 +349,6 @@ def write_runs(one, folder, runs, about):
             pq.write_table(one, folder / f"{name}-{number}.parquet")
 
 
-def wait_until_there(path, process):
-    until = time.monotonic() + START_S
-    while not path.exists():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < until, f"{path} is not there"
-        time.sleep(0.05)
-
-
 @pytest.mark.long
 def test_a_worker_that_dies_with_its_executor_changes_no_table(cluster, tmp_path):
     folder = tmp_path / "trace"
@@ -365,7 +357,7 @@ def test_a_worker_that_dies_with_its_executor_changes_no_table(cluster, tmp_path
     rows = ("--conf", "spark.gapless.rowsPerTask=5")
     process = begin("analyze", folder, "--out", tmp_path / "spark", *named, *cluster.list_options(), *rows)
     try:
-        wait_until_there(tmp_path / "reached", process)
+        until((tmp_path / "reached").exists, child=process)
         session = int((tmp_path / "reached").read_text())
         assert session in cluster.workers
         kill_session(session)
@@ -389,12 +381,10 @@ def list_times(folder):
 
 def wait_until_amid(folder, process):
     """The process that writes a file, when two files of this folder are whole: its partial file is named after it."""
-    until = time.monotonic() + START_S
-    while time.monotonic() < until and process.poll() is None:
-        if len(list(folder.glob("trace-*.parquet"))) > 1 and (begun := list(folder.glob("trace-*.partial"))):
-            return int(begun[0].suffixes[-2].partition("-")[2])
-        time.sleep(0.01)
-    raise AssertionError(f"nobody writes in {folder}: {process.communicate()}")
+    begun = until(
+        lambda: len(list(folder.glob("trace-*.parquet"))) > 1 and list(folder.glob("trace-*.partial")), child=process
+    )
+    return int(begun[0].suffixes[-2].partition("-")[2])
 
 
 @pytest.mark.long

@@ -9,14 +9,13 @@ import itertools
 import json
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
-import time
 
 import msgspec
 import pytest
+from waiting import until
 
 from statemachines.drivers.sequence_windows import (
     Group,
@@ -51,24 +50,15 @@ def group():
     return Group(f"239.{86 + process % 100}.{process // 100 % 256}.{1 + process // 25_600 % 250}", next(PORTS))
 
 
-def await_that(condition, what):
-    """Until it is so; a long limit, so that a slow machine is no failure."""
-    end = time.monotonic() + LONG
-    while not condition():
-        assert time.monotonic() < end, f"never came: {what}"
-        time.sleep(0.01)
-
-
 def receive_until(receiver, subscriber, last):
     """Feed what arrives until the payload `last` has come."""
-    end = time.monotonic() + LONG
-    came = b""
-    while came != last:
-        assert time.monotonic() < end, f"{last!r} never came"
-        select.select([receiver.socket], [], [], 0.1)
-        for data in receiver.receive_ready():
-            one = subscriber.receive(data)
-            came = one.payload if one is not None else came
+    came = []
+
+    def feed():
+        came.extend(map(subscriber.receive, receiver.receive_ready()))
+        return any(one is not None and one.payload == last for one in came)
+
+    until(feed, f"{last!r}")
 
 
 def test_what_is_lost_and_repeated_on_the_way_is_what_is_counted(group):
@@ -89,7 +79,7 @@ def test_what_is_lost_and_repeated_on_the_way_is_what_is_counted(group):
         for n in range(count + 3):
             last = b"last" if n == count + 2 else b"%d" % n
             publisher.publish(subjects[n % 3], last)
-            await_that(way.forward_ready, "a datagram at the forwarder")
+            until(way.forward_ready, "a datagram at the forwarder")
         receive_until(receiver, subscriber, b"last")
     (row,) = subscriber.losses().rows
     assert len(way.lost) > 50
@@ -171,9 +161,7 @@ def test_nodes_publish_lose_and_show(group, tmp_path):
                 )  # fmt: skip
                 assert done.returncode == 0, done.stderr
                 sent = 10 if start == 1 else 11
-                await_that(
-                    lambda sent=sent: (way.forward_ready() and way.count == sent) or way.count == sent, "datagrams"
-                )
+                until(lambda sent=sent: (way.forward_ready() and way.count == sent) or way.count == sent, "datagrams")
         subscriber.until(lambda line: line.get("payload") == "again")
         report = ask_node(tmp_path / "losses.sock")
         shown = gapless("show-loss", "losses.sock", "--utc", cwd=tmp_path)

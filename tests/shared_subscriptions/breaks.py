@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from unittest.mock import AsyncMock, patch
 
 from msgspec.structs import replace
 from mutants import swap, without_choice, wrap
+from waiting import turns
 
 from statemachines.drivers import greeting, loop_watchdog, message_head, shared_subscriptions, tcp
 from statemachines.drivers.greeting import Greeting
@@ -137,7 +137,7 @@ def timeouts_first(end_first):
 
 def turns_once(catch_up):
     async def wrong(self):
-        await asyncio.sleep(0)
+        await turns()
 
     return wrong
 

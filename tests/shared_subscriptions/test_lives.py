@@ -11,6 +11,7 @@ import logging
 
 import pytest
 from test_leader import Bench
+from waiting import run_async, turns, until_async
 
 from statemachines.drivers.role import NodeRole
 from statemachines.drivers.shared_subscriptions import milestones, node_life
@@ -42,7 +43,7 @@ class Store:
         self.commits = 0
 
     async def ask(self, request):
-        await asyncio.sleep(0)  # others ask meanwhile
+        await turns()  # others ask meanwhile
         self.commits += isinstance(request, Commit)
         failed = self.fails > 0
         self.fails -= failed
@@ -60,42 +61,35 @@ class Store:
 def store(monkeypatch):
     """Sleeping is the passing of its time."""
     store = Store()
-    turn = asyncio.sleep
 
     async def sleep(seconds):
         store.now += round(seconds * 1e9)
-        await turn(0)
+        await turns()
 
     monkeypatch.setattr(node_life.asyncio, "sleep", sleep)
     return store
 
 
 def take(name, above=0):
-    return asyncio.run(asyncio.wait_for(name.take(above), 10))
+    return run_async(name.take(above))
 
 
-def test_SS_230_of_two_that_start_at_once_one_waits_and_both_have_numbers_of_their_own(store):
-    async def both():
-        return await asyncio.gather(store.name(1).take(0), store.name(2).take(0))
-
-    assert sorted(asyncio.run(both())) == [1, 2]
+async def test_SS_230_of_two_that_start_at_once_one_waits_and_both_have_numbers_of_their_own(store):
+    assert sorted(await asyncio.gather(store.name(1).take(0), store.name(2).take(0))) == [1, 2]
 
 
 @pytest.mark.parametrize("silently", [False, True])
-def test_SS_230_a_commit_whose_outcome_is_open_takes_one_number(store, silently):
+async def test_SS_230_a_commit_whose_outcome_is_open_takes_one_number(store, silently):
     first = store.name(1)
 
-    async def taken():
-        await first._read_once()
-        store.fails, store.silently = 0, silently
-        found = await first._read()
-        store.fails = 1
-        first.number = 1
-        await first._put(found, 1, 1)
-        return await first.take(0)
-
-    assert asyncio.run(taken()) == 1
-    assert take(store.name(2)) == 2
+    await first._read_once()
+    store.fails, store.silently = 0, silently
+    found = await first._read()
+    store.fails = 1
+    first.number = 1
+    await first._put(found, 1, 1)
+    assert await first.take(0) == 1
+    assert await store.name(2).take(0) == 2
 
 
 def held(store, name, then):
@@ -103,16 +97,16 @@ def held(store, name, then):
 
     async def holding():
         task = asyncio.ensure_future(name.hold())
-        await asyncio.sleep(0)
+        await turns()
         await then()
         end = store.now + 3600 * 10**9
         while not task.done() and store.now < end:
-            await asyncio.sleep(1)
+            await node_life.asyncio.sleep(1)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
-    asyncio.run(holding())
+    run_async(holding())
 
 
 def test_SS_231_a_store_that_fails_ends_nobody(store):
@@ -148,9 +142,8 @@ async def connected(leader, life):
 
 async def speak(ours, sender, until):
     """Say something to the leader as `sender`, again and again, until that holds."""
-    while not until():
-        ours.send(Packet(sender, "leader", 1, LeaderWanted(sender, "g", "#")))
-        await asyncio.sleep(0.01)
+    packet = Packet(sender, "leader", 1, LeaderWanted(sender, "g", "#"))
+    await until_async(until, meanwhile=lambda: ours.send(packet))
 
 
 @pytest.mark.parametrize(
@@ -164,18 +157,14 @@ async def speak(ours, sender, until):
         ("c1~5.00000000000000ff0/1", False),
     ],
 )
-def test_SS_233_who_speaks_as_another_life_of_its_name_is_cut_off(sender, takes, caplog):
-    async def run():
-        heard = []
-        leader = TcpTransport(life="l~1", role=LIVES_LEADER, receive=heard.append, listen=("127.0.0.1", 0))
-        async with leader:
-            ours = await connected(leader, "c1~5.00000000000000ff")
-            async with asyncio.timeout(30):
-                await speak(ours, sender, lambda: heard or "is cut off" in caplog.text)
-            await ours.__aexit__(None, None, None)
-        return bool(heard)
-
-    assert asyncio.run(run()) is takes
+async def test_SS_233_who_speaks_as_another_life_of_its_name_is_cut_off(sender, takes, caplog):
+    heard = []
+    leader = TcpTransport(life="l~1", role=LIVES_LEADER, receive=heard.append, listen=("127.0.0.1", 0))
+    async with leader:
+        ours = await connected(leader, "c1~5.00000000000000ff")
+        await speak(ours, sender, lambda: heard or "is cut off" in caplog.text)
+        await ours.__aexit__(None, None, None)
+    assert bool(heard) is takes
     assert ("which does not live on it" in caplog.text) is not takes
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 import pytest
 from lock_toy import FREE, HELD, HOLDING, IDLE, WAITING, lock_system
 from symmetric_system import backwards, toy
+from waiting import HANG_S, pause_async, until_async
 
 from statemachines.kernel import ConfigurationError
 from statemachines.testing import by_hand, fault_proxy
@@ -191,7 +192,6 @@ def test_one_round_does_something_of_everything_and_goes_on_from_the_last(tmp_pa
     assert sum(last[name] for name in ("kills", "stops", "cuts", "partitions", "hostile_connections")) > 0
 
 
-WAIT_S = 120
 LARGE = bytes(range(256)) * 4_000
 
 
@@ -224,17 +224,11 @@ async def bed(seed=0):
     server = await asyncio.start_server(target.serve, "127.0.0.1", 0)
     async with FaultProxy(server.sockets[0].getsockname()[:2], seed=seed) as proxy:
         reader, writer = await asyncio.open_connection(*proxy.address)
-        await until(lambda: target.writers)
+        await until_async(lambda: target.writers)
         yield proxy, target, reader, writer
         writer.close()
     server.close()
     await server.wait_closed()
-
-
-async def until(condition):
-    async with asyncio.timeout(WAIT_S):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 async def ends(reader):
@@ -245,114 +239,88 @@ async def ends(reader):
         return True
 
 
-def run(test):
-    async def bounded():
-        async with asyncio.timeout(WAIT_S):
-            await test()
-
-    asyncio.run(bounded())
-
-
-def test_a_connection_is_cut_after_so_many_bytes():
-    async def test():
-        async with bed() as (proxy, target, reader, writer):
-            proxy.cut_after("up", 100_001)
-            writer.write(LARGE)
-            await until(lambda: target.ended)
-            assert target.got == LARGE[:100_001]
-            assert await ends(reader)
-            _, second = await asyncio.open_connection(*proxy.address)
-            second.write(LARGE)
-            await until(lambda: len(target.got) == 100_001 + len(LARGE))
-            second.close()
-
-    run(test)
+async def test_a_connection_is_cut_after_so_many_bytes():
+    async with bed() as (proxy, target, reader, writer):
+        proxy.cut_after("up", 100_001)
+        writer.write(LARGE)
+        await until_async(lambda: target.ended)
+        assert target.got == LARGE[:100_001]
+        assert await ends(reader)
+        _, second = await asyncio.open_connection(*proxy.address)
+        second.write(LARGE)
+        await until_async(lambda: len(target.got) == 100_001 + len(LARGE))
+        second.close()
 
 
-def test_corruption_changes_that_many_bytes_and_is_repeatable():
+async def test_corruption_changes_that_many_bytes_and_is_repeatable():
     async def spoilt(seed):
         async with bed(seed) as (proxy, target, _, writer):
             proxy.corrupt("up", 3)
             writer.write(LARGE[:1_000])
-            await until(lambda: len(target.got) == 1_000)
+            await until_async(lambda: len(target.got) == 1_000)
             assert sum(one != other for one, other in zip(target.got, LARGE, strict=False)) == 3
             return bytes(target.got)
 
-    async def test():
-        first = await spoilt(1)
-        assert first == await spoilt(1)
-        assert first != await spoilt(2)
-
-    run(test)
+    first = await spoilt(1)
+    assert first == await spoilt(1)
+    assert first != await spoilt(2)
 
 
-def test_delay_and_throttle_take_their_time_and_keep_the_order():
-    async def test():
-        async with bed() as (proxy, target, _, writer):
-            loop = asyncio.get_running_loop()
-            proxy.delay("up", 100, jitter_ms=50)
-            began = loop.time()
-            for number in range(20):
-                writer.write(bytes([number]))
-                await asyncio.sleep(0.001)
-            await until(lambda: len(target.got) == 20)
-            assert loop.time() - began >= 0.1
-            assert target.got == bytes(range(20))
-            proxy.heal()
-            proxy.throttle("up", 20_000)
-            began = loop.time()
-            writer.write(bytes(4_000))
-            await until(lambda: len(target.got) == 4_020)
-            assert loop.time() - began >= 0.15
-
-    run(test)
+async def test_delay_and_throttle_take_their_time_and_keep_the_order():
+    async with bed() as (proxy, target, _, writer):
+        loop = asyncio.get_running_loop()
+        proxy.delay("up", 100, jitter_ms=50)
+        began = loop.time()
+        for number in range(20):
+            writer.write(bytes([number]))
+            await pause_async(0.001, "each is a packet of its own")
+        await until_async(lambda: len(target.got) == 20)
+        assert loop.time() - began >= 0.1
+        assert target.got == bytes(range(20))
+        proxy.heal()
+        proxy.throttle("up", 20_000)
+        began = loop.time()
+        writer.write(bytes(4_000))
+        await until_async(lambda: len(target.got) == 4_020)
+        assert loop.time() - began >= 0.15
 
 
-def test_a_target_that_is_not_there_and_a_new_one():
-    async def test():
-        async with bed() as (proxy, target, _, _):
-            there = proxy.target
-            with socket.socket() as nobody:
-                nobody.bind(("127.0.0.1", 0))
-                proxy.target = nobody.getsockname()
-                reader, writer = await asyncio.open_connection(*proxy.address)
-                assert await ends(reader)
-                writer.close()
-            proxy.target = there
-            _, writer = await asyncio.open_connection(*proxy.address)
-            writer.write(b"hello")
-            await until(lambda: target.got == b"hello")
-            writer.close()
-
-    run(test)
-
-
-def test_more_connections_than_allowed_are_refused(monkeypatch):
-    monkeypatch.setattr(fault_proxy, "CONNECTIONS_MAX", 1)
-
-    async def test():
-        async with bed() as (proxy, _, _, _):
+async def test_a_target_that_is_not_there_and_a_new_one():
+    async with bed() as (proxy, target, _, _):
+        there = proxy.target
+        with socket.socket() as nobody:
+            nobody.bind(("127.0.0.1", 0))
+            proxy.target = nobody.getsockname()
             reader, writer = await asyncio.open_connection(*proxy.address)
             assert await ends(reader)
-            assert proxy.connections == 1
             writer.close()
+        proxy.target = there
+        _, writer = await asyncio.open_connection(*proxy.address)
+        writer.write(b"hello")
+        await until_async(lambda: target.got == b"hello")
+        writer.close()
 
-    run(test)
+
+async def test_more_connections_than_allowed_are_refused(monkeypatch):
+    monkeypatch.setattr(fault_proxy, "CONNECTIONS_MAX", 1)
+
+    async with bed() as (proxy, _, _, _):
+        reader, writer = await asyncio.open_connection(*proxy.address)
+        assert await ends(reader)
+        assert proxy.connections == 1
+        writer.close()
 
 
-def test_a_way_that_is_none_is_named():
-    async def test():
-        async with bed() as (proxy, *_):
-            with pytest.raises(ConfigurationError, match="way = 'left': must be one of up, down, both"):
-                proxy.block("left")
-
-    run(test)
+async def test_a_way_that_is_none_is_named():
+    async with bed() as (proxy, *_):
+        with pytest.raises(ConfigurationError, match="way = 'left': must be one of up, down, both"):
+            proxy.block("left")
 
 
 def test_it_runs_beside_a_test_that_waits():
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(WAIT_S)
-        with run_in_thread(server.getsockname()) as proxy, socket.create_connection(proxy.address, WAIT_S) as client:
+        server.settimeout(HANG_S)
+        with run_in_thread(server.getsockname()) as proxy, socket.create_connection(proxy.address, HANG_S) as client:
             there, _ = server.accept()
             there.settimeout(0.1)
             proxy.block("up")
@@ -360,7 +328,7 @@ def test_it_runs_beside_a_test_that_waits():
             with pytest.raises(TimeoutError):
                 there.recv(1)
             proxy.heal()
-            there.settimeout(WAIT_S)
+            there.settimeout(HANG_S)
             assert there.recv(1) == b"x"
             proxy.cut()
             with contextlib.suppress(ConnectionError):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from typing import Any
+
+from waiting import pause_async, until_async
 
 from statemachines.drivers.missed_samples import (
     Beats,
@@ -24,7 +25,6 @@ from zenoh_scenes.scene import (
     scene,
     take,
     two_sessions,
-    until,
     until_answered,
 )
 
@@ -35,7 +35,7 @@ async def one_gap(layout: str) -> None:
         declare_reliable_subscriber(far, "k/*", layout=layout) as subscriber,
         declare_reliable_publisher(near, "k/a", layout=layout, history=100, **APART) as publisher,
     ):
-        await until(lambda: publisher.is_heard and publisher.source in subscriber.sources)
+        await until_async(lambda: publisher.is_heard and publisher.source in subscriber.sources)
         link.lose = loses(0, 4, 5)
         for number in range(10):
             publisher.put(say(number))
@@ -61,12 +61,12 @@ async def thirty_percent_are_lost() -> None:
         declare_reliable_subscriber(far, "k/*") as subscriber,
         declare_reliable_publisher(near, "k/a", history=600, **APART, **BEATS) as publisher,
     ):
-        await until(lambda: publisher.is_heard and publisher.source in subscriber.sources)
+        await until_async(lambda: publisher.is_heard and publisher.source in subscriber.sources)
         link.lose = loses(*lost)
         for number in range(600):
             publisher.put(say(number))
             if number % 20 == 0:
-                await asyncio.sleep(0.002)
+                await pause_async(0.002, "the burst is not one batch")
         got = await take(subscriber, 600)
         assert numbers(got) == list(range(600))
         assert link.lost > 100
@@ -88,14 +88,14 @@ async def the_last_is_lost() -> None:
         declare_reliable_publisher(near, "p/a", history=9, **APART) as silent,
     ):
         for subscriber, publisher in ((by_heartbeat, beating), (by_query, silent)):
-            await until(lambda one=publisher, other=subscriber: one.is_heard and one.source in other.sources)
+            await until_async(lambda one=publisher, other=subscriber: one.is_heard and one.source in other.sources)
             publisher.put(say(0))
             assert numbers(await take(subscriber, 1)) == [0]
             link.lose = loses(1, 2)
             publisher.put(say(1))
             publisher.put(say(2))
             assert [(one.number, one.recovered) for one in await take(subscriber, 2)] == [(1, True), (2, True)]
-        await until(lambda: by_query.statistics.queries > 2)  # it goes on asking
+        await until_async(lambda: by_query.statistics.queries > 2)  # it goes on asking
         assert beating.statistics.heartbeats <= 3  # and the other says nothing more
         assert by_heartbeat.statistics.queries <= 2
 
@@ -108,7 +108,7 @@ async def what_no_cache_has_is_reported_once() -> None:
             declare_reliable_subscriber(far, "k/*", on_missed=missed.append) as subscriber,
             declare_reliable_publisher(near, "k/a", history=1, **APART) as publisher,
         ):
-            await until(lambda: publisher.is_heard and publisher.source in subscriber.sources)
+            await until_async(lambda: publisher.is_heard and publisher.source in subscriber.sources)
             publisher.put(say(0))
             await take(subscriber, 1)
             link.lose = loses(1, 2)
@@ -136,7 +136,7 @@ async def a_late_subscriber_gets_history() -> None:
             declare_reliable_subscriber(far, "k/*") as none,
         ):
             every = (all_, some, young, none)
-            await until(lambda: publisher.is_heard and all(publisher.source in one.sources for one in every))
+            await until_async(lambda: publisher.is_heard and all(publisher.source in one.sources for one in every))
             assert numbers(await take(all_, 8)) == list(range(2, 10))
             assert numbers(await take(some, 3)) == [7, 8, 9]
             assert numbers(await take(young, 8)) == list(range(2, 10))
@@ -158,7 +158,7 @@ async def a_publisher_starts_again() -> None:
             ids = set()
             for _ in range(2):  # another id each time, and numbers from 0
                 async with declare_reliable_publisher(near, "k/a", history=9, **SURE) as publisher:
-                    await until(lambda one=publisher: one.is_heard and one.source in subscriber.sources)
+                    await until_async(lambda one=publisher: one.is_heard and one.source in subscriber.sources)
                     ids.add(publisher.source)
                     publisher.put("x")
                     publisher.put("y")
@@ -171,7 +171,7 @@ async def a_publisher_starts_again() -> None:
             for _ in range(2):  # the same id, going on
                 options = {"layout": "plain", "source": "meter-7", "next": next_, "history": 9, **APART}
                 async with declare_reliable_publisher(near, "p/a", **options) as publisher:
-                    await until(lambda one=publisher: one.is_heard and one.source in plain.sources)
+                    await until_async(lambda one=publisher: one.is_heard and one.source in plain.sources)
                     link.lose = loses(3)
                     for number in range(next_, next_ + 3):
                         publisher.put(say(number))
@@ -183,4 +183,4 @@ async def a_publisher_starts_again() -> None:
             assert next_ == 6
             assert not missed
             assert link.lost == 1
-            await until(lambda: cache.statistics.samples >= 5)
+            await until_async(lambda: cache.statistics.samples >= 5)

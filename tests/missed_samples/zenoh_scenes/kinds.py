@@ -10,6 +10,7 @@ from typing import Any
 
 import zenoh
 import zenoh.ext
+from waiting import HANG_S, until_async
 
 from statemachines.drivers.missed_samples import (
     History,
@@ -22,7 +23,7 @@ from statemachines.drivers.missed_samples import (
 )
 from statemachines.drivers.missed_samples.layout import layout_of
 from statemachines.kernel import ConfigurationError
-from zenoh_scenes.scene import APART, SURE, WAIT_S, can_ask, loses, numbers, say, scene, take, two_sessions, until
+from zenoh_scenes.scene import APART, SURE, can_ask, loses, numbers, say, scene, take, two_sessions
 
 
 async def everything_is_kept(layout: str) -> None:
@@ -31,7 +32,7 @@ async def everything_is_kept(layout: str) -> None:
         async with declare_reliability_cache(near, "k/**", history=50, layout=layout) as cache:
             async with declare_reliable_publisher(near, "k/a", layout=layout, history=50, **APART) as publisher:
                 async with declare_reliable_subscriber(far, "k/*", layout=layout) as subscriber:
-                    await until(lambda: publisher.is_heard and publisher.source in subscriber.sources)
+                    await until_async(lambda: publisher.is_heard and publisher.source in subscriber.sources)
                     link.lose = loses(1, 2, 3)
                     stamp = near.new_timestamp()
                     publisher.put(say(0))
@@ -43,10 +44,12 @@ async def everything_is_kept(layout: str) -> None:
                     assert link.lost == 3
                     check_kept(got, stamp)
                     assert [one.recovered for one in got][:4] == [False, True, True, True]
-                await until(lambda: cache.statistics.samples == 5)
-            await until(can_ask(far, layout_of(layout).query_key(publisher.source, "k/a")), "the way to the cache")
+                await until_async(lambda: cache.statistics.samples == 5)
+            await until_async(
+                can_ask(far, layout_of(layout).query_key(publisher.source, "k/a")), "the way to the cache"
+            )
             async with declare_reliable_subscriber(far, "k/*", layout=layout, history=History()) as late:
-                await until(lambda: late.statistics.queries == 1)
+                await until_async(lambda: late.statistics.queries == 1)
                 got = await take(late, 5)
                 check_kept(got, stamp)
                 assert all(one.recovered for one in got)
@@ -82,7 +85,7 @@ async def two_publishers_of_one_session_and_nobody() -> None:
         declare_reliable_publisher(near, "k/a", with_cache=False, **SURE) as one,
         declare_reliable_publisher(near, "k/a", with_cache=False, **SURE) as other,
     ):
-        await until(lambda: one.is_heard and other.is_heard and len(subscriber.sources) == 2)
+        await until_async(lambda: one.is_heard and other.is_heard and len(subscriber.sources) == 2)
         assert one.cache_statistics is None
         one.put("1")
         other.put("2")
@@ -100,12 +103,8 @@ async def one_source_too_many_is_turned_away() -> None:
         declare_reliable_publisher(near, "k/a") as known,
         declare_reliable_publisher(near, "k/b") as stranger,
     ):
-        while not subscriber.sources:  # until the way is known
-            known.put("here")
-            await asyncio.sleep(0.02)
-        while not subscriber.statistics.turned_away:
-            stranger.put("me too")
-            await asyncio.sleep(0.02)
+        await until_async(lambda: subscriber.sources, "the way", meanwhile=lambda: known.put("here"))
+        await until_async(lambda: subscriber.statistics.turned_away, meanwhile=lambda: stranger.put("me too"))
         last = known.put("the last")
         got = await take(subscriber, 1)
         while got[-1].number != last:
@@ -126,13 +125,11 @@ async def a_local_cache_keeps_what_its_session_publishes() -> None:
             declare_reliable_publisher(far, "k/a", with_cache=False) as there,
             declare_reliability_cache(near, "k/*", history=9, prefix=here.source) as own,
         ):
-            await until(lambda: here.is_heard and there.is_heard)
+            await until_async(lambda: here.is_heard and there.is_heard)
             here.put("1")
             near.put("k/a", "nobody's", **SURE)
-            while any_.statistics.kept < 2:
-                there.put("2")
-                await asyncio.sleep(0.02)
-            await until(lambda: cache.statistics.unnumbered == 1)
+            await until_async(lambda: any_.statistics.kept >= 2, meanwhile=lambda: there.put("2"))
+            await until_async(lambda: cache.statistics.unnumbered == 1)
             assert cache.statistics.kept == own.statistics.kept == 1
 
 
@@ -152,7 +149,7 @@ async def a_thread_of_its_own() -> None:
             thread.enter(declare_reliable_subscriber(session, "k/a", take_one))
             publisher = thread.enter(declare_reliable_publisher(session, "k/a"))
             assert thread.call(publisher.put, "x", encoding="text/plain") == 0
-            assert came.wait(WAIT_S)
+            assert came.wait(HANG_S)
             assert got == [(0, "gapless-loop")]
             try:
                 publisher.put("from another thread")

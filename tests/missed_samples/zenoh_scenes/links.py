@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from typing import Any
 
 import zenoh
 import zenoh.ext
+from waiting import pause_async, until_async
 from zenoh.handlers import Callback
 
 from statemachines.drivers.missed_samples import (
@@ -28,7 +28,6 @@ from zenoh_scenes.scene import (
     BEATS,
     PATIENT,
     SURE,
-    WAIT_S,
     can_ask,
     numbers,
     put_until,
@@ -37,7 +36,6 @@ from zenoh_scenes.scene import (
     scene,
     take,
     two_sessions,
-    until,
 )
 
 
@@ -49,14 +47,14 @@ async def the_link_is_cut() -> None:
             declare_reliable_subscriber(far, "k/*", recovery=PATIENT, on_missed=missed.append) as subscriber,
             declare_reliable_publisher(near, "k/a", history=1_000, **BEATS) as publisher,
         ):
-            await until(lambda: publisher.is_heard and publisher.source in subscriber.sources)
+            await until_async(lambda: publisher.is_heard and publisher.source in subscriber.sources)
             for number in range(10):
                 publisher.put(say(number))
             assert numbers(await take(subscriber, 10)) == list(range(10))
             link.call(link.down)
             for number in range(10, 40):
                 publisher.put(say(number))
-                await asyncio.sleep(0.01)
+                await pause_async(0.01, "some go while the link is down, some later")
             link.call(link.up)
             got = await take(subscriber, 30)
             assert numbers(got) == list(range(10, 40))
@@ -80,20 +78,20 @@ async def the_link_is_cut_in_the_middle_of_an_answer() -> None:
         async with declare_reliable_subscriber(far, "k/*", recovery=recovery, on_missed=missed.append) as subscriber:
             entity = near.declare_publisher("k/a", **SURE)
             source = f"{entity.id.zid}/{entity.id.eid}"
-            await until(lambda: is_matched(entity))
+            await until_async(lambda: is_matched(entity))
             queryable = near.declare_queryable(f"k/a/@adv/pub/{source}/_", Callback(answer_one, indirect=False))
-            await until(can_ask(far, f"k/a/@adv/pub/{source}/_"))
+            await until_async(can_ask(far, f"k/a/@adv/pub/{source}/_"))
             await put_until(entity, 0, lambda: subscriber.statistics.delivered == 1)
             entity.put(say(5), source_info=zenoh.SourceInfo(entity.id, 5))
             assert numbers(await take(subscriber, 1)) == [0]
             before = subscriber.statistics.duplicates
-            await until(asked.is_set)
+            await until_async(asked.is_set)
             held[0].reply(
                 "k/a", say(5), attachment=encode(SampleAttachment(source, 5))
             )  # a reply of the source, and more to come
-            await until(lambda: subscriber.statistics.duplicates > before)
+            await until_async(lambda: subscriber.statistics.duplicates > before)
             link.call(link.down)
-            await until(lambda: subscriber.statistics.bad_ends == 1)
+            await until_async(lambda: subscriber.statistics.bad_ends == 1)
             assert not missed
             assert subscriber.held_samples == 1
             queryable.undeclare()
@@ -133,7 +131,7 @@ async def the_router_is_killed_and_restarted() -> None:
             subscriber = await stack.enter_async_context(
                 declare_reliable_subscriber(far, "k/*", recovery=PATIENT, on_missed=missed.append)
             )
-            await until(lambda: publisher.is_heard and publisher.source in subscriber.sources)
+            await until_async(lambda: publisher.is_heard and publisher.source in subscriber.sources)
             for number in range(20):
                 publisher.put(say(number))
             assert numbers(await take(subscriber, 20)) == list(range(20))
@@ -167,5 +165,5 @@ async def a_query_that_fails_for_an_unknown_reason_is_not_swallowed() -> None:
         async with receive as subscriber:
             for waiting in (anext(subscriber), subscriber.wait_for_failure()):
                 with refuses(ValueError, "no such option"):
-                    await asyncio.wait_for(waiting, WAIT_S)
+                    await waiting
             assert subscriber.statistics.malformed == 0

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from waiting import until_async
+
 from statemachines.drivers.missed_samples import (
     declare_reliable_publisher,
     declare_reliable_subscriber,
 )
-from zenoh_scenes.scene import SURE, can_ask, numbers, say, scene, take, two_sessions, until
+from zenoh_scenes.scene import SURE, can_ask, numbers, say, scene, take, two_sessions
 
 
 async def in_order(layout: str) -> None:
@@ -16,7 +18,7 @@ async def in_order(layout: str) -> None:
             declare_reliable_subscriber(far, "k/*", **options) as subscriber,
             declare_reliable_publisher(near, "k/a", history=10, **options, **SURE) as publisher,
         ):
-            await until(lambda: publisher.is_heard and publisher.source in subscriber.sources)
+            await until_async(lambda: publisher.is_heard and publisher.source in subscriber.sources)
             for number in range(200):
                 assert publisher.put(say(number)) == number
             got = await take(subscriber, 200)
@@ -35,12 +37,12 @@ async def who_is_heard_is_known() -> None:
         is_asked = can_ask(near, "z/a")
         assert (publisher.is_heard, is_asked()) == (False, False)
         async with declare_reliable_subscriber(far, "k/*"):
-            await until(lambda: publisher.is_heard)
-        await until(lambda: not publisher.is_heard)
+            await until_async(lambda: publisher.is_heard)
+        await until_async(lambda: not publisher.is_heard)
         queryable = far.declare_queryable("z/*")
-        await until(is_asked)
+        await until_async(is_asked)
         queryable.undeclare()
-        await until(lambda: not is_asked())
+        await until_async(lambda: not is_asked())
 
 
 @scene

@@ -11,6 +11,7 @@ from typing import Any
 
 import zenoh
 import zenoh.ext
+from waiting import pause_async, until_async
 
 from statemachines.drivers.missed_samples import (
     History,
@@ -32,7 +33,6 @@ from zenoh_scenes.scene import (
     scene,
     take,
     two_sessions,
-    until,
     until_answered,
 )
 
@@ -51,12 +51,12 @@ async def ours_on_a_real_publisher() -> None:
     async with two_sessions() as (near, far, link), declare_reliable_subscriber(far, "k/*") as subscriber:
         publisher = real_publisher(near, "k/a", 1_000)
         source = f"{publisher.id.zid}/{publisher.id.eid}"
-        await until(lambda: source in subscriber.sources)
+        await until_async(lambda: source in subscriber.sources)
         link.lose = loses(*lost)
         for number in range(300):
             publisher.put(say(number), attachment=b"mine")
             if number % 20 == 0:
-                await asyncio.sleep(0.002)
+                await pause_async(0.002, "the burst is not one batch")
         got = await take(subscriber, 300)
         assert [one.payload.to_string() for one in got] == [say(n) for n in range(300)]
         assert {one.source for one in got} == {source}
@@ -78,7 +78,7 @@ async def an_answer_of_a_real_publisher_that_finds_no_room_convicts_nothing() ->
         async with declare_reliable_subscriber(far, "k/*", waiting_max=10) as subscriber:
             publisher = real_publisher(near, "k/a", 1_000)
             source = f"{publisher.id.zid}/{publisher.id.eid}"
-            await until(lambda: source in subscriber.sources)
+            await until_async(lambda: source in subscriber.sources)
             publisher.put(say(0))
             assert numbers(await take(subscriber, 1)) == [0]
             link.lose = lambda batch: b"#600;" not in batch
@@ -99,9 +99,9 @@ async def heartbeats_are_no_samples() -> None:
             declare_reliable_subscriber(far, "**", layout="plain") as subscriber,
             declare_reliable_publisher(near, "k/a", layout="plain", **BEATS, **SURE) as publisher,
         ):
-            await until(lambda: publisher.is_heard)
+            await until_async(lambda: publisher.is_heard)
             publisher.put("x")
-            await until(lambda: publisher.statistics.heartbeats > 2)
+            await until_async(lambda: publisher.statistics.heartbeats > 2)
             publisher.put("y")
             assert numbers(await take(subscriber, 2)) == [0, 1]
             assert subscriber.statistics.unnumbered == 0
@@ -114,8 +114,10 @@ async def a_real_publisher_has_lost_what_its_cache_has_not() -> None:
         async with declare_reliable_subscriber(far, "k/*", on_missed=missed.append) as subscriber:
             publisher = real_publisher(near, "k/a", 2, heartbeat_s=None)  # 9 shows the gap, and nothing earlier does
             source = f"{publisher.id.zid}/{publisher.id.eid}"
-            await until(lambda: source in subscriber.sources)
-            await until(lambda: not subscriber._sender._queries)  # its first question might be answered with 1 and 2
+            await until_async(lambda: source in subscriber.sources)
+            await until_async(
+                lambda: not subscriber._sender._queries
+            )  # its first question might be answered with 1 and 2
             publisher.put(say(0))
             await take(subscriber, 1)
             link.lose = loses(*range(1, 9))
@@ -139,7 +141,7 @@ def lose_once(once: set[int]) -> Callable[[bytes], bool]:
 
 async def until_there(got: list[Any], count: int, shows: Callable[[], Any] = str) -> None:
     """One loss after the other: the next put in its own time could come again, and be lost then in place of others."""
-    await until(lambda: len(got) == count, "what was lost", shows)
+    await until_async(lambda: len(got) == count, shows)
 
 
 @scene
@@ -153,7 +155,7 @@ async def what_is_put_again_comes_before_the_end_of_the_query() -> None:
                 far, "k/*", lambda sample: got.append(sample.source_info.source_sn),
                 recovery=zenoh.ext.RecoveryConfig(heartbeat=True, periodic_queries=None),
             )  # fmt: skip
-            await until(lambda: publisher.is_heard)
+            await until_async(lambda: publisher.is_heard)
             await until_answered(far, publisher.source)
             once: set[int] = set()
             link.lose = lose_once(once)
@@ -162,7 +164,7 @@ async def what_is_put_again_comes_before_the_end_of_the_query() -> None:
                 once.update(range(begin, begin + 19))
                 for number in range(begin, begin + 19):
                     publisher.put(say(number))
-                await until(lambda: not once)  # nobody knows of them: no query can bring them before
+                await until_async(lambda: not once)  # nobody knows of them: no query can bring them before
                 publisher.put(say(begin + 19))
                 await until_there(got, begin + 20, lambda: got)
             assert got == list(range(121))
@@ -181,11 +183,11 @@ async def a_query_that_comes_before_the_declaration_is_answered_behind_it() -> N
             assert counts is not None
             before = counts.queries
             asked = asyncio.ensure_future(ask(far, f"k/a/@adv/*/{publisher.source}/**"))
-            await until(lambda: counts.queries > before)
+            await until_async(lambda: counts.queries > before)
             got: list[Any] = []
             far.declare_subscriber("k/*", got.append)
             assert await asked == []
-            await until(lambda: [one.source_info.source_sn for one in got] == [0], "history", lambda: got)
+            await until_async(lambda: [one.source_info.source_sn for one in got] == [0], lambda: got)
 
 
 @scene
@@ -196,7 +198,7 @@ async def a_real_subscriber_on_ours() -> None:
             for number in range(3):
                 publisher.put(say(number))
             await until_answered(far, publisher.source)
-            await until(lambda: publisher.cache_statistics.replies == 3)  # counted once they are sent
+            await until_async(lambda: publisher.cache_statistics.replies == 3)  # counted once they are sent
             got: list[Any] = []
             misses: list[int] = []
             subscriber = zenoh.ext.declare_advanced_subscriber(
@@ -211,7 +213,7 @@ async def a_real_subscriber_on_ours() -> None:
                 came = [one.source_info.source_sn for one in got]
                 return publisher.is_heard, came, counts, publisher.statistics, far.info.transports()
 
-            await until(lambda: publisher.is_heard and len(got) == 3, "history", there_is)
+            await until_async(lambda: publisher.is_heard and len(got) == 3, there_is)
             once = {5, 6, 9}
             link.lose = lose_once(once)
             for number in range(3, 9):
@@ -227,7 +229,7 @@ async def a_real_subscriber_on_ours() -> None:
             assert got[9].kind == zenoh.SampleKind.DELETE
             assert link.lost == 3
             assert misses == []
-            await until(lambda: publisher.cache_statistics.put_again >= 6)
+            await until_async(lambda: publisher.cache_statistics.put_again >= 6)
             assert publisher.cache_statistics.replies == 3
             listener.undeclare()
             subscriber.undeclare()
@@ -252,26 +254,26 @@ async def a_mixed_network() -> None:
         real = zenoh.ext.declare_advanced_subscriber(
             far, "k/*", hear, recovery=zenoh.ext.RecoveryConfig(heartbeat=True)
         )
-        await until(lambda: ours.is_heard and {source, ours.source} <= set(subscriber.sources))
-        await until(can_ask(far, "k/*/@adv/**"))
+        await until_async(lambda: ours.is_heard and {source, ours.source} <= set(subscriber.sources))
+        await until_async(can_ask(far, "k/*/@adv/**"))
         once = {*range(2, 60, 3)}
         link.lose = lose_once(once)  # of whichever publisher it comes first
         for number in range(60):
             ours.put(say(number))
             theirs.put(say(number))
             if number % 10 == 0:
-                await asyncio.sleep(0.002)
+                await pause_async(0.002, "the burst is not one batch")
         got = await take(subscriber, 120)
         for one in (source, ours.source):
             assert [sample.number for sample in got if sample.source == one] == list(range(60))
         assert not once  # each was lost, and came again: as a reply, or put again for the real one
         assert subscriber.statistics.missed == 0
-        await until(lambda: sum(map(len, heard.values())) > 0)
+        await until_async(lambda: sum(map(len, heard.values())) > 0)
         assert all(numbers == sorted(set(numbers)) for numbers in heard.values())  # which of them, nobody promises
         real.undeclare()
-        await until(lambda: cache.statistics.samples == 120)
+        await until_async(lambda: cache.statistics.samples == 120)
         theirs.undeclare()  # from now on the cache answers for it
-        await until(can_ask(far, f"k/a/@adv/pub/{source}/_"))
+        await until_async(can_ask(far, f"k/a/@adv/pub/{source}/_"))
         async with declare_reliable_subscriber(far, "k/*", history=History()) as late:
             again = await take(late, 120)
             assert [sample.number for sample in again if sample.source == source] == list(range(60))
@@ -284,12 +286,12 @@ async def a_real_subscriber_on_a_cache_of_ours() -> None:
         async with declare_reliable_publisher(near, "k/a", with_cache=False, token=False, **SURE) as publisher:
             for number in range(3):
                 publisher.put(say(number))
-            await until(lambda: cache.statistics.kept == 3)
-        await until(can_ask(far, "k/a/@adv/**"))
+            await until_async(lambda: cache.statistics.kept == 3)
+        await until_async(can_ask(far, "k/a/@adv/**"))
         got: list[Any] = []
         subscriber = zenoh.ext.declare_advanced_subscriber(
             far, "k/*", got.append, history=zenoh.ext.HistoryConfig(max_samples=2),
         )  # fmt: skip
-        await until(lambda: len(got) == 2)
+        await until_async(lambda: len(got) == 2)
         assert [one.payload.to_string() for one in got] == [say(1), say(2)]
         subscriber.undeclare()

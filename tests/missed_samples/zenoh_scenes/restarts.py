@@ -14,6 +14,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from waiting import pause_async, turns, until_async
+
 from statemachines.drivers.missed_samples import (
     declare_reliable_publisher,
     declare_reliable_subscriber,
@@ -21,7 +23,7 @@ from statemachines.drivers.missed_samples import (
 )
 from statemachines.testing.process_harness import free_port
 from zenoh_scenes.links import router
-from zenoh_scenes.scene import BEATS, PATIENT, WAIT_S, numbers, say, scene, take, until
+from zenoh_scenes.scene import BEATS, PATIENT, numbers, say, scene, take
 
 RESTARTS = 2
 EACH = 25
@@ -45,7 +47,7 @@ async def a_router_that_is_restarted_every_second_loses_nothing() -> None:
             subscriber = await stack.enter_async_context(
                 declare_reliable_subscriber(ends[1], "k/*", recovery=PATIENT, on_missed=missed.append)
             )
-            await until(lambda: publisher.is_heard and publisher.source in subscriber.sources)
+            await until_async(lambda: publisher.is_heard and publisher.source in subscriber.sources)
             await publish(publisher, EACH, over_s=0)
             assert numbers(await take(subscriber, EACH)) == list(range(EACH))
         for _ in range(RESTARTS):
@@ -61,7 +63,7 @@ async def a_router_that_is_restarted_every_second_loses_nothing() -> None:
 async def publish(publisher: Any, count: int, *, over_s: float) -> None:
     for _ in range(count):
         publisher.put(say(publisher.next_number))
-        await asyncio.sleep(over_s / count)
+        await pause_async(over_s / count, "the pace of the publisher")
 
 
 @asynccontextmanager
@@ -83,7 +85,7 @@ async def reading(port: int) -> AsyncIterator[Process]:
 
 async def line_of(process: Process) -> dict[str, Any]:
     assert process.stdout is not None
-    found: dict[str, Any] = json.loads(await asyncio.wait_for(process.stdout.readline(), WAIT_S))
+    found: dict[str, Any] = json.loads(await process.stdout.readline())
     return found
 
 
@@ -95,13 +97,13 @@ async def who_is_suspended_gets_all_that_came_meanwhile() -> None:
             declare_reliable_publisher(session, "k/a", history=5_000, **BEATS) as publisher,
             reading(port) as far,
         ):
-            await until(lambda: publisher.is_heard)
+            await until_async(lambda: publisher.is_heard)
             publisher.put(say(0))
             assert (await line_of(far))["number"] == 0
             far.send_signal(signal.SIGSTOP)
             for _ in range(MANY):  # more than fits on the way to who does not read: zenoh drops the rest
                 publisher.put("x" * 10_000)
-                await asyncio.sleep(0)
+                await turns()
             far.send_signal(signal.SIGCONT)
             publisher.put(say(MANY + 1))
             for number in range(1, MANY + 2):

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections import Counter
 from typing import Any
 
 import zenoh
 import zenoh.ext
+from waiting import pause_async, until, until_async
 from zenoh.handlers import Callback
 
 from statemachines.drivers.missed_samples import (
@@ -24,7 +24,6 @@ from zenoh_scenes.scene import (
     APART,
     BEATS,
     SURE,
-    WAIT_S,
     can_ask,
     loses,
     numbers,
@@ -33,7 +32,6 @@ from zenoh_scenes.scene import (
     scene,
     take,
     two_sessions,
-    until,
 )
 
 
@@ -49,7 +47,7 @@ async def a_loop_that_is_blocked_loses_nothing_for_good() -> None:
             with LoopThread() as other:
                 made = declare_reliable_publisher(near, "k/a", history=5_000, congestion_control=block, **BEATS)
                 publisher = other.enter(made)
-                await until(lambda: publisher.is_heard and publisher.source in subscriber.sources)
+                await until_async(lambda: publisher.is_heard and publisher.source in subscriber.sources)
 
                 def burst() -> None:
                     for number in range(count):
@@ -57,12 +55,9 @@ async def a_loop_that_is_blocked_loses_nothing_for_good() -> None:
 
                 thread = threading.Thread(target=other.call, args=(burst,))
                 thread.start()
-                end = time.monotonic() + WAIT_S
-                while not subscriber._mailbox.refused:  # the loop is blocked until something finds no room
-                    assert time.monotonic() < end
-                    time.sleep(0.01)
+                until(lambda: subscriber._mailbox.refused)
                 await asyncio.to_thread(thread.join)
-                await until(lambda: len(got) >= count)
+                await until_async(lambda: len(got) >= count)
             assert got == list(range(count))
             assert subscriber.statistics.missed == 0
             assert subscriber.statistics.overflowed > 0
@@ -75,13 +70,13 @@ async def a_slow_reader_loses_nothing_for_good() -> None:
             declare_reliable_subscriber(far, "k/*", waiting_max=10, queue_max=400) as subscriber,
             declare_reliable_publisher(near, "k/a", history=5_000, **BEATS) as publisher,
         ):
-            await until(lambda: publisher.is_heard and publisher.source in subscriber.sources)
+            await until_async(lambda: publisher.is_heard and publisher.source in subscriber.sources)
             count = 0
             while not subscriber._mailbox.refused:
                 assert count < 5_000, "the mailbox is never full"
                 publisher.put(say(count))
                 count += 1
-                await asyncio.sleep(0.001 if count % 50 == 0 else 0)
+                await pause_async(0.001 if count % 50 == 0 else 0, "the pace of the publisher")
             assert numbers(await take(subscriber, count)) == list(range(count))
             assert subscriber.statistics.missed == 0
 
@@ -99,11 +94,11 @@ async def a_query_that_never_ends_delays_nobody() -> None:
             entity = near.declare_publisher("k/a", **SURE)
             source = f"{entity.id.zid}/{entity.id.eid}"
             queryable = near.declare_queryable(f"k/a/@adv/pub/{source}/_", Callback(stuck.append, indirect=False))
-            await until(can_ask(far, f"k/a/@adv/pub/{source}/_"))
-            await until(lambda: publisher.is_heard and publisher.source in subscriber.sources)
+            await until_async(can_ask(far, f"k/a/@adv/pub/{source}/_"))
+            await until_async(lambda: publisher.is_heard and publisher.source in subscriber.sources)
             await put_until(entity, 0, lambda: subscriber.statistics.delivered == 1)
             entity.put(say(2), source_info=zenoh.SourceInfo(entity.id, 2))
-            await until(lambda: stuck)
+            await until_async(lambda: stuck)
             link.lose = loses(101)
             for number in (100, 101, 102):
                 publisher.put(say(number))
@@ -129,7 +124,7 @@ async def a_query_that_never_ends_is_given_up() -> None:
             entity = near.declare_publisher("k/a", **SURE)
             source = f"{entity.id.zid}/{entity.id.eid}"
             queryable = near.declare_queryable(f"k/a/@adv/pub/{source}/_", Callback(stuck.append, indirect=False))
-            await until(can_ask(far, f"k/a/@adv/pub/{source}/_"))
+            await until_async(can_ask(far, f"k/a/@adv/pub/{source}/_"))
             await put_until(entity, 0, lambda: subscriber.statistics.delivered == 1)
             entity.put(say(2), source_info=zenoh.SourceInfo(entity.id, 2))
             assert numbers(await take(subscriber, 2)) == [0, 2]
@@ -169,7 +164,7 @@ async def answers_longer_than_the_mailbox_lose_nothing() -> None:
                 declare_reliable_subscriber(far, "k/*", layout=layout, recovery=once) as subscriber,
                 declare_reliable_publisher(near, "k/a", layout=layout, history=500, **APART) as publisher,
             ):
-                await until(lambda: publisher.is_heard and publisher.source in subscriber.sources)
+                await until_async(lambda: publisher.is_heard and publisher.source in subscriber.sources)
                 room_for(subscriber, 30)
                 link.lose = lambda batch: b"#200;" not in batch
                 for number in range(201):
@@ -193,7 +188,7 @@ async def a_sample_larger_than_the_mailbox_is_given_up() -> None:
         ) as subscriber,
         declare_reliable_publisher(near, "k/a", history=9, **APART) as publisher,
     ):
-        await until(lambda: publisher.is_heard and publisher.source in subscriber.sources)
+        await until_async(lambda: publisher.is_heard and publisher.source in subscriber.sources)
         for payload in (b"0", bytes(2 << 20), b"2"):
             publisher.put(payload)
         assert numbers(await take(subscriber, 2)) == [0, 2]

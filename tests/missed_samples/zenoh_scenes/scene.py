@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 import zenoh
 import zenoh.ext
+from waiting import until_async
 from zenoh.handlers import Callback
 
 from statemachines.drivers.missed_samples import (
@@ -50,14 +50,6 @@ def scene(function: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[Non
     return function
 
 
-async def until(holds: Callable[[], Any], what: str = "", shows: Callable[[], Any] = str) -> None:
-    """Wait for it, or fail and say what there is instead."""
-    end = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < end, f"never came: {what or holds.__code__.co_consts} {shows()}"
-        await asyncio.sleep(0.005)
-
-
 @asynccontextmanager
 async def two_sessions(lossy: bool = True) -> Any:
     """(near, far, link): two sessions with a link between that loses what it is told to."""
@@ -67,7 +59,7 @@ async def two_sessions(lossy: bool = True) -> Any:
         thread = stack.enter_context(LoopThread())
         link = thread.enter(LossyLink(("127.0.0.1", port)))
         far = await stack.enter_async_context(zenoh_session(connect=[link.endpoint]))
-        await until(lambda: far.info.transports(), "the link")
+        await until_async(lambda: far.info.transports(), "the link")
         link.call = thread.call
         yield near, far, link
 
@@ -82,7 +74,7 @@ def say(number: int) -> str:
 
 
 async def take(subscriber: Any, count: int) -> list[Any]:
-    return [await asyncio.wait_for(anext(subscriber), WAIT_S) for _ in range(count)]
+    return [await anext(subscriber) for _ in range(count)]
 
 
 def numbers(samples: list[Any]) -> list[int]:
@@ -91,11 +83,8 @@ def numbers(samples: list[Any]) -> list[int]:
 
 async def put_until(publisher: zenoh.Publisher, number: int, heard: Callable[[], bool]) -> None:
     """Again and again: the first samples of a zenoh publisher may come before the way to its subscribers is known."""
-    end = time.monotonic() + WAIT_S
-    while not heard():
-        assert time.monotonic() < end
-        publisher.put(say(number), source_info=zenoh.SourceInfo(publisher.id, number))
-        await asyncio.sleep(0.02)
+    source_info = zenoh.SourceInfo(publisher.id, number)
+    await until_async(heard, meanwhile=lambda: publisher.put(say(number), source_info=source_info))
 
 
 def can_ask(session: zenoh.Session, key: str) -> Callable[[], bool]:
@@ -121,11 +110,10 @@ async def ask(session: zenoh.Session, selector: str, **options: Any) -> list[Any
         "consolidation": zenoh.ConsolidationMode.NONE,
     }
     session.get(selector, Callback(replied, ended, indirect=False), **(anyone | options))
-    await asyncio.wait_for(over.wait(), WAIT_S)
+    await over.wait()
     return found
 
 
 async def until_answered(session: zenoh.Session, source: str) -> None:
     """A query may come before the way to a cache is known, and is answered by nobody then."""
-    while await ask(session, f"k/a/@adv/*/{source}/**?_gapless=1") == []:
-        await asyncio.sleep(0.02)
+    await until_async(lambda: ask(session, f"k/a/@adv/*/{source}/**?_gapless=1"))

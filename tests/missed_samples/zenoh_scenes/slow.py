@@ -8,6 +8,7 @@ from typing import Any
 
 import zenoh
 import zenoh.ext
+from waiting import turns, until_async
 
 from statemachines.drivers.missed_samples import (
     History,
@@ -20,7 +21,7 @@ from statemachines.drivers.missed_samples import (
 from statemachines.drivers.missed_samples.attachment import SampleAttachment, encode
 from statemachines.testing.fault_proxy import BOTH, DOWN, run_in_thread
 from statemachines.testing.process_harness import free_port
-from zenoh_scenes.scene import BEATS, SURE, WAIT_S, can_ask, numbers, say, scene, take, two_sessions, until
+from zenoh_scenes.scene import BEATS, SURE, can_ask, numbers, say, scene, take, two_sessions
 
 PAYLOAD = "x" * 1_000
 RATE = 100_000
@@ -40,12 +41,12 @@ async def a_link_that_was_cut_and_comes_back_slow_loses_nothing() -> None:
                     receive as subscriber,
                     declare_reliable_publisher(near, "k/a", history=1_000, **SURE, **BEATS) as publisher,
                 ):
-                    await until(lambda: publisher.is_heard and publisher.source in subscriber.sources)
+                    await until_async(lambda: publisher.is_heard and publisher.source in subscriber.sources)
                     publisher.put(PAYLOAD)
                     assert numbers(await take(subscriber, 1)) == [0]
                     proxy.block(BOTH)
                     proxy.cut()
-                    await until(lambda: not near.info.transports())
+                    await until_async(lambda: not near.info.transports())
                     for _ in range(200):
                         publisher.put(PAYLOAD)
                     proxy.throttle(DOWN, RATE)
@@ -76,10 +77,10 @@ async def the_history_of_a_cache_that_numbers_nothing() -> None:
         assert (await take(subscriber, 1))[0].payload.to_string() == say(3)
         assert (subscriber.statistics.strange, subscriber.statistics.unnumbered) == (0, 4)
         waiting = asyncio.ensure_future(anext(subscriber, None))
-        await asyncio.sleep(0)
+        await turns()
         publisher.undeclare()
         await asyncio.to_thread(session.close)
-        assert await asyncio.wait_for(waiting, WAIT_S) is None, "nothing more comes, and nobody waits for it"
+        assert await waiting is None, "nothing more comes, and nobody waits for it"
 
 
 class Lines(logging.Handler):
@@ -103,7 +104,7 @@ async def who_is_known_by_its_token_alone_is_asked_and_one_forged_number_silence
         async with receive as subscriber:
             unheard = declare_reliable_publisher(near, "k/a", source="p", history=10, token=False, **plain)
             async with unheard as publisher:
-                await until(can_ask(far, "p/k/a"))
+                await until_async(can_ask(far, "p/k/a"))
                 far_key = "p/k/a"
                 before = subscriber.statistics.delivered
                 publisher._publisher.undeclare()  # what it puts from now on reaches nobody

@@ -4,12 +4,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Any
 
 import zenoh
 import zenoh.ext
+from waiting import until_async
 from zenoh.handlers import Callback
 
 from statemachines.drivers.missed_samples import (
@@ -30,7 +30,6 @@ from zenoh_scenes.scene import (
     scene,
     take,
     two_sessions,
-    until,
     until_answered,
 )
 
@@ -61,21 +60,20 @@ async def what_strangers_say_does_no_harm() -> None:
         declare_reliability_cache(far, "k/*", history=5, layout="plain") as cache,
         declare_reliable_publisher(near, "k/a", history=9, **APART) as publisher,
     ):
-        await until(lambda: publisher.is_heard and publisher.source in subscriber.sources)
+        await until_async(lambda: publisher.is_heard and publisher.source in subscriber.sources)
         beats = f"k/a/@adv/pub/{publisher.source}/_"
-        while not subscriber.statistics.malformed:  # until the way is known
-            near.put(beats, b"")
-            await asyncio.sleep(0.02)
+        await until_async(lambda: subscriber.statistics.malformed, "the way", meanwhile=lambda: near.put(beats, b""))
         before = subscriber.statistics.malformed
         for payload in (b"123", b"12345", bytes(100_000)):
             near.put(beats, payload, **SURE)  # heartbeats that are none
         near.put("k/a/@adv/pub/zz/1/_", b"1234", **SURE)
         near.put("k/a/@adv/pub/1/99999999999/_", b"1234", **SURE)
         token = near.liveliness().declare_token("k/a/@adv/pub/no/_")
-        await until(lambda: subscriber.statistics.malformed >= before + 6)
-        while not cache.statistics.unnumbered or not plain.statistics.unnumbered:
-            near.put("k/b", "ways", attachment=b"")
-            await asyncio.sleep(0.02)
+        await until_async(lambda: subscriber.statistics.malformed >= before + 6)
+        await until_async(
+            lambda: cache.statistics.unnumbered and plain.statistics.unnumbered,
+            meanwhile=lambda: near.put("k/b", "ways", attachment=b""),
+        )
         for attachment in (
             b"\xb6GL1",
             b"\xb6GL1\xff\xff",
@@ -86,8 +84,8 @@ async def what_strangers_say_does_no_harm() -> None:
         ):
             near.put("k/b", "strange", attachment=attachment, **SURE)
         near.put("x/k/a", "", attachment=encode(BeatAttachment("x/y", 1)), **SURE)
-        await until(lambda: plain.statistics.malformed >= 7)
-        await until(lambda: cache.statistics.malformed >= 6)
+        await until_async(lambda: plain.statistics.malformed >= 7)
+        await until_async(lambda: cache.statistics.malformed >= 6)
         near.put("k/c", "hello", attachment=encode(EndAttachment(3)), **SURE)
         publisher.put(say(0))
         got: list[Any] = []
@@ -111,7 +109,7 @@ async def nobody_takes_the_id_of_a_publisher_that_lives() -> None:
     named: dict[str, Any] = {"layout": "plain", "source": "prices", **SURE}
     async with two_sessions() as (near, far, _), declare_reliable_subscriber(far, "k/*", layout="plain") as subscriber:
         async with declare_reliable_publisher(near, "k/a", **named) as first:
-            await until(lambda: first.is_heard and subscriber.sources == ("prices",))
+            await until_async(lambda: first.is_heard and subscriber.sources == ("prices",))
             for number in range(5):
                 first.put(say(number))
             assert numbers(await take(subscriber, 5)) == [0, 1, 2, 3, 4]
@@ -122,14 +120,14 @@ async def nobody_takes_the_id_of_a_publisher_that_lives() -> None:
             async with declare_reliable_publisher(near, "k/b", **{**named, "source": "others"}):
                 pass
         async with declare_reliable_publisher(near, "k/a", **named) as again:
-            await until(lambda: again.is_heard)
+            await until_async(lambda: again.is_heard)
             for number in range(3):
                 again.put(say(number))
-            await until(lambda: subscriber.statistics.repeated == 3)
+            await until_async(lambda: subscriber.statistics.repeated == 3)
             assert 1 <= len(said) <= 2  # as they came, one by one or together
             assert all("begun anew under its own" in one for one in said)
         async with declare_reliable_publisher(near, "k/a", **named, next=5) as later:
-            await until(lambda: later.is_heard)
+            await until_async(lambda: later.is_heard)
             later.put(say(5))
             assert numbers(await take(subscriber, 1)) == [5]
 
@@ -146,10 +144,10 @@ async def a_callback_that_raises_each_time_does_not_fill_the_log() -> None:
 
     async with two_sessions() as (near, far, _), declare_reliable_subscriber(far, "k/*", fail) as subscriber:
         async with declare_reliable_publisher(near, "k/a", **SURE) as publisher:
-            await until(lambda: publisher.is_heard and publisher.source in subscriber.sources)
+            await until_async(lambda: publisher.is_heard and publisher.source in subscriber.sources)
             for number in range(9):
                 publisher.put(say(number))
-            await until(lambda: subscriber.statistics.failed == 9)
+            await until_async(lambda: subscriber.statistics.failed == 9)
     assert said == [f"a callback raised, {count} times so far" for count in (1, 2, 4, 8)]
 
 
@@ -172,14 +170,14 @@ async def replies_of_strangers_are_counted() -> None:
                     query.reply("k/a", "beyond the wire", attachment=encode(SampleAttachment(publisher.source, 2**40)))
 
             queryable = near.declare_queryable("k/a/@adv/**", Callback(lie, indirect=False))
-            await until(lambda: publisher.is_heard and publisher.source in subscriber.sources)
+            await until_async(lambda: publisher.is_heard and publisher.source in subscriber.sources)
             link.lose = loses(1)
             for number in range(3):
                 publisher.put(say(number))
             got = await take(subscriber, 3)
             assert [(one.number, one.payload.to_string()) for one in got] == [(n, say(n)) for n in range(3)]
-            await until(lambda: subscriber.statistics.strange >= 3)
-            await until(lambda: subscriber.statistics.malformed >= 2)
+            await until_async(lambda: subscriber.statistics.strange >= 3)
+            await until_async(lambda: subscriber.statistics.malformed >= 2)
             assert not missed
             queryable.undeclare()
 
@@ -193,13 +191,13 @@ async def ten_megabytes() -> None:
             declare_reliable_subscriber(far, "k/*") as large,
             declare_reliable_publisher(near, "k/a", history=9, bytes_max=25 << 20, **block) as publisher,
         ):
-            await until(lambda: publisher.is_heard and publisher.source in large.sources)
-            await until(lambda: publisher.source in small.sources)
+            await until_async(lambda: publisher.is_heard and publisher.source in large.sources)
+            await until_async(lambda: publisher.source in small.sources)
             for _ in range(3):
                 publisher.put(bytes(10 << 20))
             got = await take(large, 3)
             assert [(one.number, len(one.payload)) for one in got] == [(n, 10 << 20) for n in range(3)]
-            await until(lambda: small._mailbox.refused == 3)
+            await until_async(lambda: small._mailbox.refused == 3)
             assert publisher.cache_statistics.samples == 2  # no more bytes than it may
             assert publisher.cache_statistics.pushed_out == 1
             assert publisher.cache_statistics.bytes <= 25 << 20

@@ -7,9 +7,9 @@ The change that a commit of a whole state is.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
+from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from hypothesis import strategies as st
@@ -131,19 +131,16 @@ class Untimed:
         return without_times(await self._store.carry_out(life, batch, requests))
 
 
-def run(url, play, *, timed=False, **options):
-    """`await play(store, clock)` on the store at `url`, of which `n1` is a node; `timed`: rows have their times."""
-
-    async def body():
-        clock = Clock()
-        store = open_session_store(url, clock=clock, **options)
-        try:
-            await store.begin_life("n1", 1_000)
-            return await play(store if timed else Untimed(store), clock)
-        finally:
-            await store.close()
-
-    return asyncio.run(body())
+@asynccontextmanager
+async def open_node_store(url, *, timed=False, **options):
+    """(The store at `url`, of which `n1` is a node; its clock); `timed`: rows have their times."""
+    clock = Clock()
+    store = open_session_store(url, clock=clock, **options)
+    try:
+        await store.begin_life("n1", 1_000)
+        yield store if timed else Untimed(store), clock
+    finally:
+        await store.close()
 
 
 class Connected(NamedTuple):

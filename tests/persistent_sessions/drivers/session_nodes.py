@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import asynccontextmanager
+
+from waiting import until_async
 
 from statemachines.drivers.persistent_sessions import (
     SessionNode,
@@ -15,16 +16,6 @@ from statemachines.persistent_sessions.times import Times
 from statemachines.wire import Packet
 
 QUICK = {"lease_ms": 3_000, "look_ms": 100, "times": Times(marker_ms=400, repeat_ms=100)}
-
-
-def run(body):
-    """To its end, and no test waits for ever."""
-
-    async def bounded():
-        async with asyncio.timeout(60):
-            await body
-
-    asyncio.run(bounded())
 
 
 @asynccontextmanager
@@ -46,11 +37,6 @@ async def take(session, count, acknowledge=True):
         if acknowledge:
             message.acknowledge()
     return found
-
-
-async def until(holds):
-    while not holds():
-        await asyncio.sleep(0.01)
 
 
 def lose_store(node, monkeypatch):
@@ -88,7 +74,7 @@ class Stranger:
     async def __aenter__(self):
         await self.transport.__aenter__()
         if self.waits:
-            await until(lambda: "node" in self.transport._peers)
+            await until_async(lambda: "node" in self.transport._peers)
         return self
 
     async def __aexit__(self, *_):
@@ -98,5 +84,5 @@ class Stranger:
         self.transport.send(Packet(sender or self.life, to, 0, message))
 
     async def hears(self, kind):
-        await until(lambda: any(isinstance(one, kind) for one in self.heard))
+        await until_async(lambda: any(isinstance(one, kind) for one in self.heard))
         return next(one for one in self.heard if isinstance(one, kind))

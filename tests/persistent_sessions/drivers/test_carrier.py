@@ -14,9 +14,9 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing
 
 import pytest
 from msgspec import structs
-from session_databases import connect
-from session_databases import run as run_stores
-from session_nodes import QUICK, Stranger, lose_store, node_of, take, until, where
+from session_databases import connect, open_node_store
+from session_nodes import QUICK, Stranger, lose_store, node_of, take, where
+from waiting import until_async
 
 from statemachines.drivers.persistent_sessions import (
     Groups,
@@ -54,13 +54,13 @@ from statemachines.shared_subscriptions.configuration import Configuration
 FAST = Configuration(
     find_leader_ms=100,
     ping_interval_ms=100,
-    ping_timeout_ms=50_000,
-    validity_ms=60_000,
+    ping_timeout_ms=500_000,
+    validity_ms=600_000,
     max_delay_ms=40,
     unsubscribe_timeout_ms=2_000,
     resend_interval_ms=100,
     renew_streams_ms=100,
-    revoke_timeout_ms=60_000,
+    revoke_timeout_ms=600_000,
     claim_ttl_ms=60_000,
     claim_heartbeat_ms=500,
     commit_interval_ms=100,
@@ -146,7 +146,7 @@ async def test_PS_260_the_subscription_is_of_the_session_and_holds_when_it_comes
             await place.publish("jobs/b", "again")
             assert await take(session, 1) == ["again"]
             await session.unsubscribe(GROUP)
-            await until(lambda: not other._carrier._labels)
+            await until_async(lambda: not other._carrier._labels)
             await place.publish("jobs/a", "2")
             async with PersistentSession("phone", nodes=where(other)) as phone:
                 await phone.subscribe(GROUP)
@@ -174,9 +174,8 @@ async def test_PS_332_a_node_that_does_not_reach_its_store_leaves_the_groups_of_
         for topic in topics:
             await place.publish(topic, topic)
         came = set()
-        async with asyncio.timeout(20):  # a member is given up after a minute
-            while not came >= set(topics):
-                came.update(await take(phone, 1))
+        while not came >= set(topics):
+            came.update(await take(phone, 1))
         restore()
 
 
@@ -192,7 +191,7 @@ async def test_PS_263_a_client_that_is_slow_keeps_few_messages_of_a_group_and_no
         await session.subscribe(GROUP)
         await session.subscribe("own")
         await place.publish("jobs/a", *numbers(1_000))
-        await until(lambda: node._carrier.carried >= most)
+        await until_async(lambda: node._carrier.carried >= most)
         async with SessionPublisher(nodes=where(node)) as publisher:
             await publisher.publish("own", b"own")
         assert count_stored(store) == most
@@ -210,10 +209,10 @@ async def test_PS_263_what_waits_is_counted_when_the_session_comes_back(store, t
                 await session.subscribe(GROUP)
                 if not node._carrier.carried:
                     await place.publish("jobs/a", *numbers(1_000))
-                await until(lambda: node._carrier.carried == CARRIED_MAX + 2)
-                await until(lambda: any(one.delivered > one.progress for one in reads_of(node)))
-                await until(lambda: any(one.waiting >= CARRIED_MAX for one in node._carrier._labels.values()))
-            await until(lambda: not node._carrier._labels)
+                await until_async(lambda: node._carrier.carried == CARRIED_MAX + 2)
+                await until_async(lambda: any(one.delivered > one.progress for one in reads_of(node)))
+                await until_async(lambda: any(one.waiting >= CARRIED_MAX for one in node._carrier._labels.values()))
+            await until_async(lambda: not node._carrier._labels)
         assert count_stored(store) == CARRIED_MAX + 2
         async with PersistentSession("tablet", nodes=where(node), receive_maximum=2) as session:
             assert await take(session, 1_000) == numbers(1_000)
@@ -224,7 +223,7 @@ async def test_PS_265_what_is_stored_is_the_sessions_and_the_rest_is_for_others_
         async with PersistentSession("tablet", nodes=where(node), receive_maximum=2) as session:
             await session.subscribe(GROUP)
             await place.publish("jobs/a", *numbers(300))
-            await until(lambda: node._carrier.carried == CARRIED_MAX + 2)
+            await until_async(lambda: node._carrier.carried == CARRIED_MAX + 2)
         async with PersistentSession("phone", nodes=where(node)) as phone:
             await phone.subscribe(GROUP)
             assert await take(phone, 198) == numbers(198, 102)
@@ -303,11 +302,11 @@ async def test_PS_261_PS_470_who_dies_between_the_two_leaves_nothing_out_and_rep
         await session.subscribe(GROUP)
         await place.publish("jobs/a", *numbers(5))
         assert await take(session, 5) == numbers(5)
-        await until(lambda: all(each.progress == 5 for each in reads_of(node)) and in_flight(store) == 0)
+        await until_async(lambda: all(each.progress == 5 for each in reads_of(node)) and in_flight(store) == 0)
         with monkeypatch.context() as patch:
             patch.setattr(Deliveries, "ack", never)
             await place.publish("jobs/a", *numbers(3, 5))
-            await until(lambda: count_stored(store) == 8)
+            await until_async(lambda: count_stored(store) == 8)
             await session.abort()
             await node.abort()
         node = await stack.enter_async_context(node_of(store, "b", groups=place.groups, graces=None))
@@ -327,8 +326,8 @@ async def test_PS_269_a_session_without_room_leaves_what_another_waits_for(store
         await tablet.subscribe(GROUP)
         for topic in ("jobs/a", "jobs/b"):
             await place.publish(topic, *numbers(300))
-        await until(lambda: node._carrier.carried >= CARRIED_MAX + 2)
-        await until(lambda: sum(one.delivered - one.progress for one in reads_of(node)) >= CARRIED_MAX)
+        await until_async(lambda: node._carrier.carried >= CARRIED_MAX + 2)
+        await until_async(lambda: sum(one.delivered - one.progress for one in reads_of(node)) >= CARRIED_MAX)
         phone = await stack.enter_async_context(PersistentSession("phone", nodes=where(node)))
         await phone.subscribe(GROUP)
         await take(phone, 1)
@@ -357,18 +356,16 @@ async def two_writers(store):
 
 
 @pytest.mark.parametrize(("looked", "found"), [(4, 100), (7, 100), (8, 4)])
-def test_PS_288_where_more_waits_than_is_looked_through_there_is_no_room(url, looked, found, monkeypatch, caplog):
+async def test_PS_288_where_more_waits_than_is_looked_through_there_is_no_room(url, looked, found, monkeypatch, caplog):
     """Seven rows wait; of a group that has four of them, and of one that has none."""
     monkeypatch.setattr(group_rows, "LOOKED_MAX", looked)
 
-    async def play(store, clock):
+    async with open_node_store(url) as (store, _clock):
         await two_writers(store)
         assert await store.do(CountWaiting("s1", GROUP, 100)) == found
         assert await store.do(CountWaiting("s1", "$queue/q/a", 100)) == (found if found == 100 else 0)
         await connect(store, "s2", clean=True)
         assert "has ended: 4 messages of groups go back" in caplog.text
-
-    run_stores(url, play)
 
 
 @pytest.mark.parametrize("clients", [1, 3])
@@ -389,8 +386,8 @@ async def test_PS_285_a_session_of_a_group_is_told_that_its_node_knows_none_and_
                 await session.subscribe(GROUP)
                 await session.subscribe("own/+")
             await place.publish("jobs/a", "1", "2", "3")
-            await until(lambda: node._carrier.carried == 3)
-        await until(lambda: all(session.refused_groups for session in sessions))
+            await until_async(lambda: node._carrier.carried == 3)
+        await until_async(lambda: all(session.refused_groups for session in sessions))
         ((refused, why),) = sessions[0].refused_groups.items()
         assert refused == GROUP
         assert "knows no groups: run it with --group-leader and --group-store" in why
@@ -420,7 +417,7 @@ async def test_PS_285_a_session_of_a_group_is_told_that_its_node_knows_none_and_
 
         tasks = [asyncio.ensure_future(listen(session)) for session in sessions]
         await place.publish("jobs/a", "7")
-        await until(lambda: len(rest) >= 4)
+        await until_async(lambda: len(rest) >= 4)
         assert not any(session.refused_groups for session in sessions)
         for task in tasks:
             task.cancel()

@@ -8,7 +8,8 @@ import sys
 import time
 
 import pytest
-from session_databases import MS, change_to, connect, run
+from session_databases import MS, change_to, connect, open_node_store
+from waiting import HANG_S, pause_async
 
 from statemachines.drivers.persistent_sessions.operator_requests import ListSessions
 from statemachines.drivers.persistent_sessions.route_rows import PutMessage, Subscribe
@@ -37,7 +38,6 @@ from statemachines.persistent_sessions.request import (
 )
 
 GRACES = Graces(retention_ms=3_600_000, round_ms=20, page=2)
-PATIENCE_S = 20
 
 
 async def rounds(store, count, *, is_whole=True, graces=GRACES):
@@ -51,7 +51,7 @@ async def rounds(store, count, *, is_whole=True, graces=GRACES):
 
     task = asyncio.create_task(run_collector(store, graces, told=hear))
     waiting = asyncio.create_task(ended.wait())
-    done, _ = await asyncio.wait((task, waiting), timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+    done, _ = await asyncio.wait((task, waiting), timeout=HANG_S, return_when=asyncio.FIRST_COMPLETED)
     for one in (task, waiting):
         one.cancel()
     if task in done:
@@ -83,8 +83,8 @@ async def read(store):
     return kept, [one.message for one in messages.messages], [one.client for one in clients]
 
 
-def test_garbage_goes_and_what_is_pending_stays(url):
-    async def play(store, clock):
+async def test_garbage_goes_and_what_is_pending_stays(url):
+    async with open_node_store(url) as (store, clock):
         other = await stored(store)
         first = await rounds(store, 1)
         begun = await read(store)
@@ -95,9 +95,7 @@ def test_garbage_goes_and_what_is_pending_stays(url):
         await rounds(store, 2)
         absent = await store.ask(LoadSession("c2", "o", other.token))
         pending = await store.ask(ReadPending("s1"))
-        return first, begun, second, later, await read(store), absent, pending
-
-    first, begun, second, later, last, absent, pending = run(url, play)
+        last = await read(store)
     pending_rows = [("s1", "n1", 3), ("s1", "n1", 4)]
     assert first == [RoundEnded(2, 0, True, 0)], "taken rows; the client that left may come back"
     assert begun == (pending_rows, ["m1", "m2", "m3", "m4"], ["c1", "c2"])
@@ -114,10 +112,10 @@ async def leave_session(store, name, expiry_ms):
     await store.ask(UnlockClient(name, "h"))
 
 
-def test_PS_600_a_client_whose_session_stays_is_not_read(url):
+async def test_PS_600_a_client_whose_session_stays_is_not_read(url):
     """Whatever the order of their names: seven go, two by two, in one round."""
 
-    async def play(store, clock):
+    async with open_node_store(url) as (store, clock):
         for number in range(5):
             await leave_session(store, f"c{number}-stays", 86_400_000)
             await leave_session(store, f"c{number}-over", 1_000)
@@ -132,9 +130,7 @@ def test_PS_600_a_client_whose_session_stays_is_not_read(url):
         (begun,) = await store.ask(ReadClients("", 99, GRACES.dead_ms))
         first = await rounds(store, 1)
         clock.now += GRACES.dead_ms * MS
-        return before, begun, first, await rounds(store, 1), await store.do(ListSessions("", 99))
-
-    before, begun, first, second, last = run(url, play)
+        second, last = await rounds(store, 1), await store.do(ListSessions("", 99))
     assert [one.client for one in before.clients if one.over] == ["gone"]
     assert [one.client for one in before.clients if not one.over] == ["a-lost"]
     assert [one.client for one in begun.clients if one.over] == [f"c{number}-over" for number in range(4)]
@@ -143,13 +139,11 @@ def test_PS_600_a_client_whose_session_stays_is_not_read(url):
     assert [one.client for one in last] == [*sorted([*(f"c{n}-stays" for n in range(5)), "c4-over"]), "never"]
 
 
-def test_what_retention_removes_is_told_and_logged(sqlite_url, caplog):
-    async def play(store, clock):
+async def test_what_retention_removes_is_told_and_logged(sqlite_url, caplog):
+    async with open_node_store(sqlite_url) as (store, clock):
         await stored(store)
         clock.now += 3_600_001 * MS
-        return await rounds(store, 1), await store.ask(ReadPending("s1"))
-
-    told, pending = run(sqlite_url, play)
+        told, pending = await rounds(store, 1), await store.ask(ReadPending("s1"))
     assert [one for one in told if isinstance(one, MessageLost)] == [MessageLost("m3", 1), MessageLost("m4", 1)]
     assert [row.message for part in pending[0].found for row in part.rows] == ["", ""]
     assert "message m3 is lost to 1 subscriptions" in caplog.text
@@ -172,12 +166,10 @@ class Failing:
 
 
 @pytest.mark.parametrize("kind", [ReadClients, DeletePage, ReadMessages])
-def test_a_store_that_is_unavailable_ends_a_round_and_the_next_goes_on(sqlite_url, kind, caplog):
-    async def play(store, clock):
+async def test_a_store_that_is_unavailable_ends_a_round_and_the_next_goes_on(sqlite_url, kind, caplog):
+    async with open_node_store(sqlite_url) as (store, _clock):
         await stored(store)
-        return await rounds(Failing(store, kind, StoreUnavailable("it is busy")), 2), await read(store)
-
-    told, (rows, _, _) = run(sqlite_url, play)
+        told, (rows, _, _) = await rounds(Failing(store, kind, StoreUnavailable("it is busy")), 2), await read(store)
     assert [one.whole for one in told] == [False, True, True]
     assert rows == [("s1", "n1", 3), ("s1", "n1", 4)]
     assert "it is busy" in caplog.text
@@ -223,14 +215,14 @@ async def left(store):
     return (await read(store))[0]
 
 
-def test_a_collector_that_is_killed_leaves_the_rest_to_the_next(sqlite_url):
-    async def play(store, clock):
+async def test_a_collector_that_is_killed_leaves_the_rest_to_the_next(sqlite_url):
+    async with open_node_store(sqlite_url) as (store, clock):
         clock.now = time.time_ns()  # that of the other process
         await taken(store, 60)
         with process("-c", ROW_BY_ROW, sqlite_url) as first:
             while len(await left(store)) > 50:
                 assert first.poll() is None, first.stderr.read()
-                await asyncio.sleep(0.001)
+                await pause_async(0.001, "between two looks")
             first.kill()
         begun = await left(store)
         with collector(sqlite_url, "--metrics", "127.0.0.1:0") as second:
@@ -238,9 +230,7 @@ def test_a_collector_that_is_killed_leaves_the_rest_to_the_next(sqlite_url):
             said = await asyncio.to_thread(second.stdout.readline)
             second.terminate()
             errors = await asyncio.to_thread(second.stderr.read)
-        return begun, said, second.returncode, errors, await left(store)
-
-    begun, said, code, errors, last = run(sqlite_url, play)
+        code, last = second.returncode, await left(store)
     assert last == [("s1", "n1", 60)], "the one that is not taken"
     assert last[0] in begun
     assert said == f"{len(begun) - 1} rows and 0 messages deleted, 0 clients forgotten\n"

@@ -174,17 +174,14 @@ async def collect(asks, page, *, stop=-1, graces=None, begin=None):
 
 
 @pytest.mark.parametrize("page", [1, 2, 100])
-def test_a_round_over_every_kind_of_row_deletes_what_it_deletes_of_the_model(url, page):
-    async def run():
-        real, model = await Copy(url).open(of_every_kind()), await Original().open(of_every_kind())
-        try:
-            for _ in range(3):
-                told, _ = await collect((real.ask, model.ask), page)
-            return told, model.tables
-        finally:
-            await real.close()
-
-    told, tables = asyncio.run(run())
+async def test_a_round_over_every_kind_of_row_deletes_what_it_deletes_of_the_model(url, page):
+    real, model = await Copy(url).open(of_every_kind()), await Original().open(of_every_kind())
+    try:
+        for _ in range(3):
+            told, _ = await collect((real.ask, model.ask), page)
+        tables = model.tables
+    finally:
+        await real.close()
     assert told == [RoundEnded(0, 0, True)], "everything has gone"
     assert dict(tables.clients) == {"c1": "s1"}
     assert set(tables.messages) == {"m1", "m3", "m6"}
@@ -389,24 +386,21 @@ def test_PS_692_a_message_within_its_grace_is_not_read_and_the_oldest_come_first
 
 
 @pytest.mark.parametrize("gap", [2, 3])
-def test_PS_83_of_a_page_goes_what_it_names_and_nothing_between(url, gap):
+async def test_PS_83_of_a_page_goes_what_it_names_and_nothing_between(url, gap):
     """Rows that follow each other are one statement; what lies between two that go, and is not named, stays."""
 
-    async def run():
-        keys = [RowKey("s1", "w1", 1, number) for number in range(1, 6)]
-        others = [replace(keys[gap], session="s2"), replace(keys[gap], writer="w2"), replace(keys[gap], epoch=2)]
-        marks = [replace(key, tag=Tag.DELIVERED) for key in keys[:2]]
-        real = await Copy(url).open(StoreTables(tuple(map(AgedRow, (*keys, *marks, *others)))))
-        named = [RowDeletion(key, Only.ALWAYS) for key in keys if key is not keys[gap]]
-        named.insert(0, RowDeletion(marks[0], Only.UNPAIRED))
-        try:
-            found = await real.ask(DeletePage(tuple(named)))
-            left = (await real.ask(ReadRows(None, 99)))[0].rows
-            return found, {row.key for row in left}, {keys[gap], marks[1], *others}
-        finally:
-            await real.close()
-
-    found, left, wanted = asyncio.run(run())
+    keys = [RowKey("s1", "w1", 1, number) for number in range(1, 6)]
+    others = [replace(keys[gap], session="s2"), replace(keys[gap], writer="w2"), replace(keys[gap], epoch=2)]
+    marks = [replace(key, tag=Tag.DELIVERED) for key in keys[:2]]
+    real = await Copy(url).open(StoreTables(tuple(map(AgedRow, (*keys, *marks, *others)))))
+    named = [RowDeletion(key, Only.ALWAYS) for key in keys if key is not keys[gap]]
+    named.insert(0, RowDeletion(marks[0], Only.UNPAIRED))
+    try:
+        found = await real.ask(DeletePage(tuple(named)))
+        left = (await real.ask(ReadRows(None, 99)))[0].rows
+        left, wanted = {row.key for row in left}, {keys[gap], marks[1], *others}
+    finally:
+        await real.close()
     assert found == (PageDeleted(5),), "the mark of an undelivered row that goes with it, too"
     assert left == wanted
 
@@ -425,18 +419,15 @@ def test_PS_83_a_mark_whose_row_is_there_stays_though_its_page_goes(url):
     assert asyncio.run(run()) == ((PageDeleted(1),), True)
 
 
-def test_a_marker_that_was_replaced_since_it_was_read_stays(url):
-    async def run():
-        old = AgedRow(RowKey("s1", "w1", 1, 0, Tag.MARKER, 1, 1), age_ms=OLD_MS)
-        new = AgedRow(RowKey("s1", "w1", 1, 0, Tag.MARKER, 1, 2))
-        real = await Copy(url).open(StoreTables((new,)))
-        try:
-            found = await real.ask(delete_row(old.key))
-            return found, (await real.ask(ReadRows(None, 9)))[0].rows
-        finally:
-            await real.close()
-
-    found, rows = asyncio.run(run())
+async def test_a_marker_that_was_replaced_since_it_was_read_stays(url):
+    old = AgedRow(RowKey("s1", "w1", 1, 0, Tag.MARKER, 1, 1), age_ms=OLD_MS)
+    new = AgedRow(RowKey("s1", "w1", 1, 0, Tag.MARKER, 1, 2))
+    real = await Copy(url).open(StoreTables((new,)))
+    try:
+        found = await real.ask(delete_row(old.key))
+        rows = (await real.ask(ReadRows(None, 9)))[0].rows
+    finally:
+        await real.close()
     assert found == (PageDeleted(),)
     assert [row.key.n for row in rows] == [2]
 
@@ -491,17 +482,14 @@ def expiring(store, until_ns):
         sql.run("UPDATE @session_rows SET until_ns = :until_ns WHERE session = :s", s=b"s2", until_ns=until_ns)
 
 
-def test_PS_240_no_look_goes_over_all_rows(sqlite_url):
+async def test_PS_240_no_look_goes_over_all_rows(sqlite_url):
     """Whether a message is over is read by the index of rows by message."""
 
-    async def run():
-        real = await Copy(sqlite_url).open(StoreTables())
-        try:
-            return await real.store._database.run(lambda: plan(real.store))
-        finally:
-            await real.close()
-
-    asked = asyncio.run(run())
+    real = await Copy(sqlite_url).open(StoreTables())
+    try:
+        asked = await real.store._database.run(lambda: plan(real.store))
+    finally:
+        await real.close()
     assert any("rows_by_message" in one for one in asked)
     assert [one for one in asked if one.startswith("SCAN")] == []
 
@@ -519,23 +507,20 @@ def flying(store, message):
                 s=b"s1", sent=b"sent", id=message.encode())  # fmt: skip
 
 
-def test_two_collectors_at_once_delete_what_one_does_and_each_thing_once(url):
+async def test_two_collectors_at_once_delete_what_one_does_and_each_thing_once(url):
     """Through two stores of their own, turn by turn, each with what it has read."""
 
-    async def run():
-        one, done = await Copy(url).open(of_every_kind()), []
-        other = open_session_store(url, clock=lambda: NOW)
-        try:
-            for _ in range(3):
-                rounds = [asyncio.ensure_future(collect((ask,), 2)) for ask in (one.ask, other.ask)]
-                done += [answer for _, deleted in await asyncio.gather(*rounds) for answer in deleted]
-            rows, messages = await one.ask(ReadRows(None, 99)), await one.ask(ReadMessages("", 99))
-            return done, [row.key for row in rows[0].rows], {each.message for each in messages[0].messages}
-        finally:
-            await other.close()
-            await one.close()
-
-    done, keys, messages = asyncio.run(run())
+    one, done = await Copy(url).open(of_every_kind()), []
+    other = open_session_store(url, clock=lambda: NOW)
+    try:
+        for _ in range(3):
+            rounds = [asyncio.ensure_future(collect((ask,), 2)) for ask in (one.ask, other.ask)]
+            done += [answer for _, deleted in await asyncio.gather(*rounds) for answer in deleted]
+        rows, messages = await one.ask(ReadRows(None, 99)), await one.ask(ReadMessages("", 99))
+        keys, messages = [row.key for row in rows[0].rows], {each.message for each in messages[0].messages}
+    finally:
+        await other.close()
+        await one.close()
     pages = [one for one in done if isinstance(one, PageDeleted)]
     gone = [message for page in pages for message, _ in page.messages]
     before = of_every_kind()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 
 import pytest
-from session_databases import SECOND, change_to, connect, new_url, run
+from session_databases import SECOND, change_to, connect, new_url, open_node_store
 from session_nodes import node_of, where
-from session_nodes import run as run_nodes
+from waiting import pause_async
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
 from statemachines.drivers.persistent_sessions.route_rows import PutMessage, Subscribe
@@ -42,8 +41,8 @@ async def stored(store, expiry_ms):
     return one, queued
 
 
-def test_PS_209_what_was_in_flight_is_committed_again_however_late(url):
-    async def play(store, clock):
+async def test_PS_209_what_was_in_flight_is_committed_again_however_late(url):
+    async with open_node_store(url) as (store, clock):
         one, queued = await stored(store, 1_500)
         flying = InFlightRecord(1, "c", queued, 0, TAKEN)
         first = SessionState(Map({"n1": (1, 1)}), Map({1: flying}), (), 1)
@@ -56,9 +55,6 @@ def test_PS_209_what_was_in_flight_is_committed_again_however_late(url):
             (loaded,) = await store.ask(LoadSession("c", "o", one.token))
         finally:
             await other.close()
-        return first, loaded
-
-    first, loaded = run(url, play)
     assert loaded.state.packets == first.packets
 
 
@@ -73,37 +69,33 @@ async def publish_all(nodes, *messages):
 
 
 @pytest.mark.parametrize(("kind", "qos"), [("sqlite", 0), ("sqlite", 2), ("postgres", 1)])
-def test_PS_208_PS_210_what_has_expired_while_its_session_was_away_does_not_come(kind, qos, request, tmp_path_factory):
+async def test_PS_208_PS_210_what_has_expired_while_its_session_was_away_does_not_come(
+    kind, qos, request, tmp_path_factory
+):
     url = new_url(kind, request, tmp_path_factory)
 
-    async def body():
-        async with node_of(url) as node:
-            nodes = where(node)
-            async with PersistentSession("c", nodes=nodes) as session:
-                await session.subscribe("t", qos=qos)
-            await publish_all(nodes, (b"1", SOON_S), (b"2", None), (b"3", SOON_S), (b"4", HOUR_S))
-            await asyncio.sleep(2 * SOON_S)
-            async with PersistentSession("c", nodes=nodes, receive_maximum=1) as session:
-                two, four = [], []
-                for kept in (two, four):
-                    kept.append(await anext(session))
-                    kept[0].acknowledge()
-            found = [(one.payload, one.expiry, one.dup) for one in (*two, *four)]
-            assert found[0] == (b"2", None, False)
-            assert found[1][0] == b"4"
-            assert 0 < found[1][1] < HOUR_S
-            assert node.reception.expired == 2
-
-    run_nodes(body())
+    async with node_of(url) as node:
+        nodes = where(node)
+        async with PersistentSession("c", nodes=nodes) as session:
+            await session.subscribe("t", qos=qos)
+        await publish_all(nodes, (b"1", SOON_S), (b"2", None), (b"3", SOON_S), (b"4", HOUR_S))
+        await pause_async(2 * SOON_S, "messages expire")
+        async with PersistentSession("c", nodes=nodes, receive_maximum=1) as session:
+            two, four = [], []
+            for kept in (two, four):
+                kept.append(await anext(session))
+                kept[0].acknowledge()
+        found = [(one.payload, one.expiry, one.dup) for one in (*two, *four)]
+        assert found[0] == (b"2", None, False)
+        assert found[1][0] == b"4"
+        assert 0 < found[1][1] < HOUR_S
+        assert node.reception.expired == 2
 
 
 @pytest.mark.parametrize(
     "expiry", [0, -1, 0.0, -0.5, math.nan, math.inf, -math.inf, MESSAGE_EXPIRY_MAX_S + 1, True, "1", 10**400]
 )
-def test_PS_211_a_publisher_refuses_what_is_no_expiry(expiry):
-    async def body():
-        async with SessionPublisher(nodes=["127.0.0.1:1"]) as publisher:
-            with pytest.raises(ConfigurationError, match=r"^expiry.*more than 0 and at most 4294967295; leave it out"):
-                await publisher.publish("t", b"x", expiry=expiry)
-
-    run_nodes(body())
+async def test_PS_211_a_publisher_refuses_what_is_no_expiry(expiry):
+    async with SessionPublisher(nodes=["127.0.0.1:1"]) as publisher:
+        with pytest.raises(ConfigurationError, match=r"^expiry.*more than 0 and at most 4294967295; leave it out"):
+            await publisher.publish("t", b"x", expiry=expiry)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from waiting import turns
+
 from statemachines.drivers.persistent_sessions.node_link import Lane
 
 
@@ -13,7 +15,6 @@ async def test_one_that_fails_keeps_back_none():
     lane = Lane(lambda number: heard.append(6 // number))
     for number in (1, 0, 2, 0, 3):
         lane.say(number)
-    for _ in range(9):
-        await asyncio.sleep(0)
+    await turns(9)
     assert heard == [6, 3, 2]
     assert [type(one) for one in errors] == [ZeroDivisionError] * 2

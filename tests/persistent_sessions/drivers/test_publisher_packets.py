@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from session_databases import SECOND, connect, run
+from session_databases import SECOND, connect, open_node_store
 
 from statemachines.drivers.persistent_sessions.machine_requests import StoreRows
 from statemachines.drivers.persistent_sessions.node_messages import RetainHandling
@@ -47,8 +47,8 @@ async def put(store, writer, first, *filters):
     return answer
 
 
-def test_PS_475_a_packet_id_is_kept_with_its_message_and_each_row_is_stored_by_one_node(url):
-    async def play(store, clock):
+async def test_PS_475_a_packet_id_is_kept_with_its_message_and_each_row_is_stored_by_one_node(url):
+    async with open_node_store(url) as (store, _clock):
         publisher = await begin(store, ("a", "+"))
         routes = await publish(store, publisher)
         assert sorted(routes) == [Route("s1", "+", 1), Route("s1", "a", 1)]
@@ -66,13 +66,11 @@ def test_PS_475_a_packet_id_is_kept_with_its_message_and_each_row_is_stored_by_o
         assert await put(store, "w1", 2, "a", "+") == RowsDuplicate((2, 3))
         assert await store.do(ReadPackets("p1")) == PacketsFound((5,), ())
 
-    run(url, play)
 
-
-def test_MQ_191_a_message_of_qos_0_has_no_route_to_an_absent_session_of_a_front(url):
+async def test_MQ_191_a_message_of_qos_0_has_no_route_to_an_absent_session_of_a_front(url):
     """To a connected one the route leads to its owner (MQ-192), behind those that are stored."""
 
-    async def play(store, clock):
+    async with open_node_store(url) as (store, clock):
         life = await store.begin_life("n1", 10_000)
         front = await connect(store, "s1", "one", owner=f"n1~{life.number}/1")
         python = await connect(store, "s2", "two")
@@ -99,11 +97,9 @@ def test_MQ_191_a_message_of_qos_0_has_no_route_to_an_absent_session_of_a_front(
         assert await find_routes("away", 0) == (to_python,)
         assert await find_routes("away", 1) == (to_front, to_python)
 
-    run(url, play)
 
-
-def test_PS_476_a_release_is_under_the_token_too_and_then_the_id_is_free(url):
-    async def play(store, clock):
+async def test_PS_476_a_release_is_under_the_token_too_and_then_the_id_is_free(url):
+    async with open_node_store(url) as (store, _clock):
         publisher = await begin(store)
         await publish(store, publisher)
         later = await connect(store, "p1", "publisher")
@@ -114,5 +110,3 @@ def test_PS_476_a_release_is_under_the_token_too_and_then_the_id_is_free(url):
         assert await store.do(ReleasePacket(PublisherPacket("p1", later.token, 5)))
         assert (await store.do(ReadPackets("p1"))).packets == ()
         assert len(await publish(store, later, message="m3")) == 1
-
-    run(url, play)

@@ -11,7 +11,8 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 from session_databases import SECOND, Clock, change_to, connect
-from session_nodes import node_of, run, take, until, where
+from session_nodes import node_of, take, where
+from waiting import run_async, until_async
 
 from statemachines.drivers.persistent_sessions import (
     PersistentSession,
@@ -172,7 +173,7 @@ def on(url, body, clock=None):
         finally:
             await opened.close()
 
-    run(main())
+    run_async(main())
 
 
 async def fill(store, count, payload=b"x" * 100):
@@ -266,7 +267,7 @@ async def test_PS_461_a_session_with_too_much_goes_on_behind_what_was_dropped(st
         async with SessionPublisher(node=node) as publisher:
             for number in range(60):
                 await publisher.publish("t", str(number).encode(), qos=number % 3)
-            await until(lambda: node.messages_dropped >= 40)
+            await until_async(lambda: node.messages_dropped >= 40)
             async with PersistentSession("tablet", nodes=where(node), receive_maximum=5) as session:
                 await publisher.publish("t", b"last")
                 found = await take(session, 1)

@@ -10,7 +10,7 @@ import asyncio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from session_databases import MOVES, SECOND, SMALL, Model, Player, Real, S, change_to, new_url, queued, run
+from session_databases import MOVES, SECOND, SMALL, Model, Player, Real, S, change_to, new_url, open_node_store, queued
 
 from statemachines.drivers.identity import Identity
 from statemachines.drivers.persistent_sessions.life_requests import EndWills, FindDueWills, OpenWithWill
@@ -205,20 +205,16 @@ def test_the_state_is_what_was_committed_last(database):
         assert found[-1] == (SessionLoaded(S, state),)
 
 
-def test_who_subscribes_hears_of_writers_that_live_and_of_those_that_are_gone(database):
-    async def run():
-        opened = await database.open()
-        for one in (LOAD, BEGIN, BeginEpoch(S, "w2")):
-            await opened.ask(one)
-        both = await opened.ask(SubscribeLive(S, "owner", 1))
-        await opened.live("w1", False)
-        one = await opened.ask(SubscribeLive(S, "owner", 1))
-        await opened.live("w1", True)
-        again = await opened.ask(SubscribeLive(S, "owner", 1))
-        await opened.close()
-        return both, one, again
-
-    both, one, again = asyncio.run(run())
+async def test_who_subscribes_hears_of_writers_that_live_and_of_those_that_are_gone(database):
+    opened = await database.open()
+    for one in (LOAD, BEGIN, BeginEpoch(S, "w2")):
+        await opened.ask(one)
+    both = await opened.ask(SubscribeLive(S, "owner", 1))
+    await opened.live("w1", False)
+    one = await opened.ask(SubscribeLive(S, "owner", 1))
+    await opened.live("w1", True)
+    again = await opened.ask(SubscribeLive(S, "owner", 1))
+    await opened.close()
     assert both == again == (SubscribedLive(("w1", "w2")),)
     assert one == (SubscribedLive(("w2",), ("w1",)),)
 
@@ -353,9 +349,10 @@ class Client:
 @pytest.mark.parametrize(
     ("delay_s", "expiry_s", "due_s"), [(10, 100, 10), (10, life_request.NEVER, 10), (10, 3, 3), (0, 100, 0), (10, 0, 0)]
 )
-def test_PS_478_a_will_is_due_after_its_delay_or_at_the_end_of_the_session(url, delay_s, expiry_s, due_s):
-    async def play(store, clock):
+async def test_PS_478_a_will_is_due_after_its_delay_or_at_the_end_of_the_session(url, delay_s, expiry_s, due_s):
+    async with open_node_store(url) as (store, clock):
         client = Client(store, clock, expiry_s=expiry_s)
+        await store.begin_life("n1", 1_000_000)
         client.life = 2
         await client.connect(delay_s=delay_s)
         assert await client.due(50) == [], "its connection lives"
@@ -364,23 +361,16 @@ def test_PS_478_a_will_is_due_after_its_delay_or_at_the_end_of_the_session(url, 
             assert await client.due(due_s - 0.001) == []
         assert await client.due(0.002) == ["w/1"]
 
-    run(url, lambda store, clock: play_with_life(store, clock, play))
-
-
-async def play_with_life(store, clock, play):
-    """The node lives for long."""
-    await store.begin_life("n1", 1_000_000)
-    await play(store, clock)
-
 
 @pytest.mark.parametrize("session", ["s1", "s2"])
-def test_PS_478_PS_525_a_connection_that_comes_before_deletes_the_will_and_one_that_comes_behind_does_not(
+async def test_PS_478_PS_525_a_connection_that_comes_before_deletes_the_will_and_one_that_comes_behind_does_not(
     sqlite_url, session
 ):
     """Also one that begins a new session."""
 
-    async def play(store, clock):
+    async with open_node_store(sqlite_url) as (store, clock):
         client = Client(store, clock)
+        await store.begin_life("n1", 1_000_000)
         client.life = 2
         await client.connect()
         await client.leave()
@@ -392,15 +382,14 @@ def test_PS_478_PS_525_a_connection_that_comes_before_deletes_the_will_and_one_t
         await client.connect()
         assert await client.due() == ["w/2"]
 
-    run(sqlite_url, lambda store, clock: play_with_life(store, clock, play))
-
 
 @pytest.mark.parametrize("expiry_s", [life_request.NEVER, 100])
-def test_PS_522_a_client_that_locks_its_session_and_dies_leaves_no_will(url, expiry_s):
+async def test_PS_522_a_client_that_locks_its_session_and_dies_leaves_no_will(url, expiry_s):
     """The superseded connection cannot end the session any more."""
 
-    async def play(store, clock):
+    async with open_node_store(url) as (store, clock):
         client = Client(store, clock, expiry_s=expiry_s)
+        await store.begin_life("n1", 1_000_000)
         client.life = 2
         await client.connect()
         clock.now += 50 * SECOND
@@ -408,5 +397,3 @@ def test_PS_522_a_client_that_locks_its_session_and_dies_leaves_no_will(url, exp
         await client.leave()
         assert await client.due(9.9) == []
         assert await client.due(0.2) == ["w/1"]
-
-    run(url, lambda store, clock: play_with_life(store, clock, play))

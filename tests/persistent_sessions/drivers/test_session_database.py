@@ -13,7 +13,7 @@ import asyncio
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from threading import Event
 
@@ -22,6 +22,7 @@ import pytest
 from psycopg.errors import QueryCanceled
 from session_databases import SECOND, Clock
 from test_session_operation import drive
+from waiting import HANG_S, run_async, turns, until_async
 
 from statemachines.drivers import persistent_sessions
 from statemachines.drivers.persistent_sessions.host_requests import Beat
@@ -55,38 +56,35 @@ WRONG = Statement(b"wrong", b"SELECT 1 / $1", (NUMBER,))
 BACKENDS = "SELECT pid FROM pg_stat_activity WHERE query LIKE '%pg_sleep%' AND pid <> pg_backend_pid()"
 
 
-def play(url, body):
-    """`body(connection, store)` with a connection of these statements."""
-
-    async def main():
-        store = open_session_store(url)
-        connection = LoopConnection(store._database._database, (LENGTH, ECHO, SLEEP, SUMS, WRONG))
-        try:
-            return await asyncio.wait_for(body(connection, store), 60)
-        finally:
-            connection.close()
-            await store.close()
-
-    return asyncio.run(main())
+@asynccontextmanager
+async def open_connection(url):
+    """(A connection of these statements, its store)."""
+    store = open_session_store(url)
+    connection = LoopConnection(store._database._database, (LENGTH, ECHO, SLEEP, SUMS, WRONG))
+    try:
+        yield connection, store
+    finally:
+        connection.close()
+        await store.close()
 
 
-def test_PS_590_values_larger_than_the_socket_takes_come_over(postgres_url):
+async def test_PS_590_values_larger_than_the_socket_takes_come_over(postgres_url):
     """So does an answer that is read in many pieces."""
 
-    async def body(connection, store):
+    async with open_connection(postgres_url) as (connection, _store):
         large = bytes(range(256)) * 2**16
-        return decode_number(await connection.ask(LENGTH, [large])), await connection.ask(ECHO, [large]) == large
+        assert (decode_number(await connection.ask(LENGTH, [large])), await connection.ask(ECHO, [large]) == large) == (
+            2**24,
+            True,
+        )
 
-    assert play(postgres_url, body) == (2**24, True)
 
-
-def test_PS_590_a_connection_that_is_lost_leaves_the_outcome_open(postgres_url):
+async def test_PS_590_a_connection_that_is_lost_leaves_the_outcome_open(postgres_url):
     """The next statement has another one; so has one behind a connection that was lost while nothing was asked."""
 
-    async def body(connection, store):
+    async with open_connection(postgres_url) as (connection, _store):
         asked = asyncio.ensure_future(connection.ask(SLEEP, [encode_number(30_000)]))
-        while not (found := await asyncio.to_thread(run_sql, postgres_url, BACKENDS)):
-            await asyncio.sleep(0.01)
+        found = await until_async(lambda: asyncio.to_thread(run_sql, postgres_url, BACKENDS))
         end = f"SELECT pg_terminate_backend({found[0][0]})"
         await asyncio.to_thread(run_sql, postgres_url, end)
         with pytest.raises(OutcomeOpen):
@@ -94,32 +92,27 @@ def test_PS_590_a_connection_that_is_lost_leaves_the_outcome_open(postgres_url):
         again = await connection.ask(LENGTH, [b"abc"])
         end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%length($1)%'"
         await asyncio.to_thread(run_sql, postgres_url, end + " AND pid <> pg_backend_pid()")
-        while connection._pgconn is not None:
-            await asyncio.sleep(0.001)
-        return again, await connection.ask(LENGTH, [b"abc"])
-
-    assert [decode_number(one) for one in play(postgres_url, body)] == [3, 3]
+        await until_async(lambda: connection._pgconn is None)
+        assert [decode_number(one) for one in (again, await connection.ask(LENGTH, [b"abc"]))] == [3, 3]
 
 
-def test_PS_590_whoever_is_cancelled_takes_no_answer_of_the_next(postgres_url):
-    async def body(connection, store):
+async def test_PS_590_whoever_is_cancelled_takes_no_answer_of_the_next(postgres_url):
+    async with open_connection(postgres_url) as (connection, _store):
         asked = asyncio.ensure_future(connection.ask(ECHO, [b"first"]))
         await asked
         for _ in range(20):
             asked = asyncio.ensure_future(connection.ask(ECHO, [b"cancelled"]))
-            await asyncio.sleep(0)
+            await turns()
             asked.cancel()
             await asyncio.gather(asked, return_exceptions=True)
             assert await connection.ask(ECHO, [b"next"]) == b"next"
 
-    play(postgres_url, body)
-
 
 @pytest.mark.parametrize("is_cancelled", [True, False])
-def test_PS_625_a_connection_that_is_not_wanted_any_more_is_closed_when_it_is_open(postgres_url, is_cancelled):
+async def test_PS_625_a_connection_that_is_not_wanted_any_more_is_closed_when_it_is_open(postgres_url, is_cancelled):
     """Nobody waits for it when the worker has opened it; the next statement has another one."""
 
-    async def body(connection, store):
+    async with open_connection(postgres_url) as (connection, store):
         database = store._database._database
         connect_anew, is_there, may_end, opened = database.connect_anew, Event(), Event(), []
 
@@ -143,45 +136,38 @@ def test_PS_625_a_connection_that_is_not_wanted_any_more_is_closed_when_it_is_op
             with pytest.raises(StoreUnavailable, match="closed while it was opened"):
                 await asked
         assert await connection.ask(ECHO, [b"next"]) == b"next"
-        return [one.closed for one in opened]
-
-    assert play(postgres_url, body) == [True, False]
+        assert [one.closed for one in opened] == [True, False]
 
 
-def test_PS_590_an_error_of_the_server_ends_one_statement(postgres_url):
+async def test_PS_590_an_error_of_the_server_ends_one_statement(postgres_url):
     """A wrong statement is raised as it is."""
 
-    async def body(connection, store):
+    async with open_connection(postgres_url) as (connection, _store):
         with pytest.raises(Exception, match="division by zero"):
             await connection.ask(WRONG, [encode_number(0)])
-        return decode_number(await connection.ask(LENGTH, [b"abc"]))
-
-    assert play(postgres_url, body) == 3
+        assert decode_number(await connection.ask(LENGTH, [b"abc"])) == 3
 
 
-def test_PS_590_a_server_that_is_gone_is_told_from_an_open_outcome():
+async def test_PS_590_a_server_that_is_gone_is_told_from_an_open_outcome():
     """Killed amid a statement the outcome is open; asked while nobody is there nothing is written."""
 
-    async def body(connection, store):
-        await connection.ask(LENGTH, [b"abc"])
-        asked = asyncio.ensure_future(connection.ask(SLEEP, [encode_number(30_000)]))
-        await asyncio.sleep(0.05)
-        server.stop(signal.SIGQUIT)
-        with pytest.raises(OutcomeOpen):
-            await asked
-        with pytest.raises(StoreUnavailable):
-            await connection.ask(LENGTH, [b"abc"])
-        server.start()
-        return decode_number(await connection.ask(LENGTH, [b"abc"]))
-
     with PostgresServer() as server:
-        assert play(server.database("loop"), body) == 3
+        url = server.database("loop")
+        async with open_connection(url) as (connection, _store):
+            await connection.ask(LENGTH, [b"abc"])
+            asked = asyncio.ensure_future(connection.ask(SLEEP, [encode_number(30_000)]))
+            await until_async(lambda: asyncio.to_thread(run_sql, url, BACKENDS))
+            server.stop(signal.SIGQUIT)
+            with pytest.raises(OutcomeOpen):
+                await asked
+            with pytest.raises(StoreUnavailable):
+                await connection.ask(LENGTH, [b"abc"])
+            server.start()
+            assert decode_number(await connection.ask(LENGTH, [b"abc"])) == 3
 
 
 SILENT_SERVER_ECHO = Statement(b"echo", b"SELECT CAST($1 AS bigint)", (20,))
 PUT = PutMessage("m1", "t", b"x", 1)
-PATIENCE_S = 60
-"""A call that has no limit of its own fails the test after that."""
 
 
 class SilentProxy(FaultProxy):
@@ -192,7 +178,7 @@ class SilentProxy(FaultProxy):
         super().block()
 
     def heal(self):
-        silent_server.PROBE_S = PATIENCE_S
+        silent_server.PROBE_S = HANG_S
         super().heal()
 
 
@@ -200,7 +186,7 @@ class SilentProxy(FaultProxy):
 def proxied(postgres_url, monkeypatch):
     """`play(body)`: `body(proxy, url)` with a proxy before the server."""
     monkeypatch.setattr(silent_server, "ANSWER_S", 0.05)
-    monkeypatch.setattr(silent_server, "PROBE_S", PATIENCE_S)
+    monkeypatch.setattr(silent_server, "PROBE_S", HANG_S)
     front, _, rest = postgres_url.partition("@")
     address, _, database = rest.partition("/")
     host, _, port = address.partition(":")
@@ -209,9 +195,9 @@ def proxied(postgres_url, monkeypatch):
         async def main():
             async with SilentProxy((host, int(port))) as proxy:
                 url = f"{front}@127.0.0.1:{proxy.address[1]}/{database}?sslmode=disable&gssencmode=disable"
-                await asyncio.wait_for(body(proxy, url), PATIENCE_S)
+                await body(proxy, url)
 
-        asyncio.run(main())
+        run_async(main())
 
     return play
 

@@ -30,8 +30,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pgbouncer import pgbouncer
-from session_nodes import QUICK, node_of, run, take, until, where
-from session_nodes import run as run_nodes
+from session_nodes import QUICK, node_of, take, where
+from waiting import run_async, until_async
 
 from statemachines.drivers.metrics_endpoint import CONNECTIONS_MAX, HEAD_MAX, MetricsEndpoint
 from statemachines.drivers.persistent_sessions import (
@@ -74,8 +74,8 @@ def clients(store):
         return {bytes(name).decode() for (name,) in sql.all("SELECT client FROM @clients")}
 
 
-def test_PS_212_a_flood_is_refused_by_name_and_the_node_goes_on_for_the_others(url, caplog):
-    async def body():
+async def test_PS_212_a_flood_is_refused_by_name_and_the_node_goes_on_for_the_others(url, caplog):
+    with caplog.at_level(logging.WARNING, "gapless"):
         async with node_of(url, max_sessions=2) as node:
             nodes = where(node)
             async with PersistentSession("a", nodes=nodes, expiry_ms=-1) as session:
@@ -94,9 +94,6 @@ def test_PS_212_a_flood_is_refused_by_name_and_the_node_goes_on_for_the_others(u
                 await live.leave(expiry_ms=0)
             async with PersistentSession("x5", nodes=nodes) as session:
                 assert not session.present
-
-    with caplog.at_level(logging.WARNING, "gapless"):
-        run_nodes(body())
     said = [one.getMessage() for one in caplog.records if "--max-sessions" in one.getMessage()]
     assert len(said) == 1, "once in a while"
     assert "2 sessions or more" in said[0]
@@ -394,7 +391,7 @@ async def test_PS_733_a_node_tells_what_waits_in_the_store(store):
         async with SessionPublisher(nodes=where(node)) as publisher:
             for _ in range(3):
                 await publisher.publish("t", b"1234")
-        await until(lambda: node.backlog == (3, 12, 3))
+        await until_async(lambda: node.backlog == (3, 12, 3))
         async with endpoint_of(node) as endpoint:
             _, text = await get(endpoint.address, "/metrics")
         assert "gapless_messages_waiting 3" in text.splitlines()
@@ -414,17 +411,17 @@ async def test_PS_734_a_collector_alone_tells_what_it_drops_by_the_same_names(st
         async with watch_collector(opened, counts, "127.0.0.1:0"):
             where = parse_address(capsys.readouterr().out.split("http://")[1].removesuffix("/metrics\n"))
             task = asyncio.create_task(run_collector(opened, Graces(round_ms=50), counts=counts))
-            await until(lambda: opened.backlog is not None)
+            await until_async(lambda: opened.backlog is not None)
             _, text = await get(where, "/metrics")
             lines = text.splitlines()
             assert "gapless_messages_dropped_total 0" in lines
             assert "gapless_messages_waiting 0" in lines
             assert await get(where, "/health") == ("HTTP/1.1 200 OK", "ok\n")
             opened.ask = fail
-            await until(lambda: counts.trouble)
+            await until_async(lambda: counts.trouble)
             assert await get(where, "/health") == ("HTTP/1.1 503 Service Unavailable", f"{counts.trouble}\n")
             opened.ask = read
-            await until(lambda: not counts.trouble)
+            await until_async(lambda: not counts.trouble)
             task.cancel()
     finally:
         await opened.close()
@@ -482,7 +479,7 @@ def test_PS_201_a_node_waits_for_its_store_and_says_so_once(store, monkeypatch, 
     begun = failing(monkeypatch, SessionStore, "begin_life", BUSY)
     closed = failing(monkeypatch, SessionStore, "close")
     monkeypatch.setitem(awaited.retry_while_unavailable.__kwdefaults__, "again_s", 0.001)
-    run(serves(store))
+    run_async(serves(store))
     assert (len(opened), len(begun), len(closed)) == (5, 2, 2), "the one that has begun no life is closed"
     said = [line for line in caplog.messages if "waits" in line]
     assert said == ["a waits for its store: store = 'db': cannot be reached"]
@@ -551,7 +548,7 @@ def test_PS_290_a_node_works_behind_a_pooler(more, postgres_url, tmp_path):
 
     with pgbouncer(postgres_url, tmp_path, more=more) as url:
         asyncio.run(in_turn(url))
-        assert asyncio.run(run(url)) == list(range(OFTEN))
+        assert run_async(run(url)) == list(range(OFTEN))
 
 
 async def in_turn(url):

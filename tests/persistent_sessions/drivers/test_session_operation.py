@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 
 import pytest
 from msgspec.structs import replace
-from session_databases import SECOND, Clock, change_to, connect, queued
-from session_databases import run as run_store
-from session_nodes import node_of, take, until, where
+from session_databases import SECOND, Clock, change_to, connect, open_node_store, queued
+from session_nodes import node_of, take, where
 from statement_plans import Access, watched
+from waiting import pause, pause_async, run_async, until_async
 
 from statemachines import cli
 from statemachines.drivers.identity import Identity
@@ -356,23 +355,20 @@ async def collect(opened):
         await opened.ask(collector.DeletePage(messages=(collector.MessageDeletion("m1", only),)))
 
 
-def test_PS_289_no_statement_of_the_session_store_reads_what_grows(url, monkeypatch):
+async def test_PS_289_no_statement_of_the_session_store_reads_what_grows(url, monkeypatch):
     """On both databases, as each says itself that it would find the rows."""
     monkeypatch.setattr(route_rows, "FORGET", 0)  # routes that are gone are forgotten at once
     monkeypatch.setattr(machine_requests, "SESSIONS_MIN", 2)
     monkeypatch.setattr(resume_record, "SHARE", 0)
     monkeypatch.setattr(route_rows, "RETAINED_MAX", 1)
 
-    async def body():
+    with watched() as plans:
         clock, steady = Clock(), Clock()
         opened = open_session_store(url, clock=clock, steady=steady, boot="one")
         try:
             await drive(opened, clock, steady)
         finally:
             await opened.close()
-
-    with watched() as plans:
-        asyncio.run(body())
     database = sqlite if url.startswith("sqlite") else postgres
     assert plans.never_asked(*MODULES, database) == []
     assert plans.unbounded(ONE_ROW, BOUNDED, PAGED) == {}
@@ -405,10 +401,10 @@ async def begin_again(store, first, last):
         await store.do(StoreRows(put, {message: Payload("t/1", b"x")}))
 
 
-def test_PS_730_what_waits_is_found_by_keys_and_is_never_less_than_there_is(url):
+async def test_PS_730_what_waits_is_found_by_keys_and_is_never_less_than_there_is(url):
     """Rows of several lives of a node wait; what an owner has taken does not."""
 
-    async def play(store, clock):
+    async with open_node_store(url) as (store, _clock):
         one = await fill(store, 5)
         await begin_again(store, 6, 9)
         await begin_again(store, 10, 10)
@@ -417,9 +413,9 @@ def test_PS_730_what_waits_is_found_by_keys_and_is_never_less_than_there_is(url)
         for place in ((1, 2), (2, 1), (2, 4), (3, 1)):
             await store.ask(CommitState("s1", one.token, change_to(SessionState(Map({"n1": place})))))
             found.append(await store.do(operator_requests.ListSessions("", 9)))
-        return [[(one.client, one.waiting_max) for one in page] for page in found]
-
-    assert run_store(url, play) == [[("c", count), ("d", 0)] for count in (10, 8, 4, 1, 0)]
+        assert [[(one.client, one.waiting_max) for one in page] for page in found] == [
+            [("c", count), ("d", 0)] for count in (10, 8, 4, 1, 0)
+        ]
 
 
 def sessions(capsys, *arguments):
@@ -446,7 +442,7 @@ async def test_PS_425_PS_426_a_client_ends_beside_a_running_node(tmp_path, capsy
             assert "tablet: was connected" in said
             with pytest.raises(SessionTaken):
                 await anext(session)
-        await until(lambda: not one.machines.owners)
+        await until_async(lambda: not one.machines.owners)
         async with PersistentSession("tablet", nodes=where(one)) as again:
             assert again.present is (command == "kick")
             if again.present:
@@ -456,11 +452,12 @@ async def test_PS_425_PS_426_a_client_ends_beside_a_running_node(tmp_path, capsy
 
 
 def test_PS_424_the_commands_say_what_there_is_and_bad_input_is_one_line(tmp_path, sqlite_url, capsys):
-    async def play(store, clock):
-        await fill(store, 1)
-        await connect(store, "s2", "d\x1b[2J")
+    async def fill_both():
+        async with open_node_store(sqlite_url) as (store, _):
+            await fill(store, 1)
+            await connect(store, "s2", "d\x1b[2J")
 
-    run_store(sqlite_url, play)
+    run_async(fill_both())
     code, said = sessions(capsys, "list", "--store", sqlite_url)
     assert code == cli.Exit.HELD
     assert [line.split("\t")[:2] for line in said.splitlines()] == [["c", "s1"], ["d\\x1b[2J", "s2"]]
@@ -492,16 +489,16 @@ async def test_PS_147_a_node_hears_that_another_can_send_it_nothing_any_more(sto
         lost = []
         one.machines.lose_link = lambda writer, now_ns: lost.append(writer) or []
         async with node_of(store, "b", peers=[one.address]) as other:
-            await until(lambda: "peer:1" in other._transport._peers)
+            await until_async(lambda: "peer:1" in other._transport._peers)
             assert lost == []
-        await until(lambda: lost)
+        await until_async(lambda: lost)
         assert lost == ["b"]
 
 
 async def test_PS_153_a_node_lives_as_long_as_it_says_so_and_not_behind_its_end(store):
     async with node_of(store, "b") as other:
         async with node_of(store, lease_ms=2_000):
-            await asyncio.sleep(4.2)  # twice its lease, which has room for a slow machine
+            await pause_async(4.2, "twice its lease, which has room for a slow machine")
             assert await other.request_queue.ask(ReadNodes()) == ("a", "b")
         assert await other.request_queue.ask(ReadNodes()) == ("b",)
         async with node_of(store, "c", lease_ms=60_000):
@@ -540,7 +537,7 @@ async def test_PS_166_a_node_whose_loop_stood_still_says_so_and_goes_on(store, c
         SessionPublisher(nodes=where(node)) as publisher,
     ):
         await session.subscribe("t")
-        time.sleep(0.5)  # the application computes
+        pause(0.5, "the application computes")
         await publisher.publish("t", b"1")
         assert await take(session, 1) == ["1"]
     assert "node a: its loop stood still for 0." in caplog.text

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 from certificates import Authority as CertificateAuthority
-from session_nodes import node_of, run, take, until, where
+from session_nodes import node_of, take, where
+from waiting import run_async, until_async
 
 from statemachines.drivers.identity import Identity
 from statemachines.drivers.permission_file import PermissionFile
@@ -67,10 +68,10 @@ async def test_PS_454_PS_455_what_a_client_may_no_more_does_not_come_when_it_res
             assert node.authority.reload()
             async with PersistentSession("tablet", nodes=where(node), receive_maximum=5) as session:
                 assert await take(session, 20) == [f"a{number}" for number in range(20)]
-                await until(lambda: node.reception.withheld == 20)
+                await until_async(lambda: node.reception.withheld == 20)
                 assert list(session.refused_groups) == ["b/#"]
                 await publisher.publish("b/x", b"b20", qos=2)
-                await until(lambda: node.reception.withheld == 21)
+                await until_async(lambda: node.reception.withheld == 21)
                 rights(tmp_path)
                 assert node.authority.reload()
                 for one in ("b/x", "a/x"):
@@ -92,7 +93,7 @@ async def test_PS_454_a_client_that_may_not_connect_any_more_is_sent_off_and_its
             assert node.authority.reload()
             with pytest.raises(AccessDenied):
                 await anext(session)
-        await until(lambda: not node.machines.owners)
+        await until_async(lambda: not node.machines.owners)
         rights(tmp_path)
         node.authority.reload()
         async with PersistentSession("tablet", nodes=where(node)) as session:
@@ -123,7 +124,7 @@ class Asker:
         answer.set_result(is_allowed)
 
     async def hears(self, *messages):
-        await until(lambda: len(self.heard) >= len(messages))
+        await until_async(lambda: len(self.heard) >= len(messages))
         assert self.heard == list(messages)
         self.heard.clear()
 
@@ -141,11 +142,11 @@ def asked_node(store, body):
             asker = made["asker"] = Asker(node)
             asker.say(ConnectWanted("tablet", False, 60_000, 10))
             await asker.answer("connect", "")
-            await until(lambda: asker.heard)
+            await until_async(lambda: asker.heard)
             asker.heard.clear()
             await body(node, asker)
 
-    run(main())
+    run_async(main())
 
 
 def test_PS_456_what_a_client_wants_is_decided_and_done_in_its_order(store):
@@ -159,12 +160,12 @@ def test_PS_456_what_a_client_wants_is_decided_and_done_in_its_order(store):
             PublishWanted(6, "a", b"4", 1),
             Ping(),
         )
-        await until(lambda: asker.heard)  # the pong: whoever waits for permission is alive
+        await until_async(lambda: asker.heard)  # the pong: whoever waits for permission is alive
         asker.heard.clear()
         await asker.answer("subscribe", "a")
         await asker.answer("publish", "a")
         await asker.answer("publish", "c", False)
-        await until(lambda: len(asker.heard) == 8)
+        await until_async(lambda: len(asker.heard) == 8)
         assert [one.payload for one in asker.heard if isinstance(one, Delivered)] == [b"1", b"3"]
         assert {one.n for one in asker.heard if isinstance(one, PublishStored | Subscribed)} == {1, 2, 4, 5, 6}
         assert [one.n for one in asker.heard if isinstance(one, Refused)] == [3]
@@ -181,7 +182,7 @@ def test_PS_456_a_client_that_is_gone_gets_nothing_done_and_leaves_nothing_behin
         node.reception.lose("x~1")
         assert node.reception.requests._publishing == node.reception.requests._publishing_bytes == 0
         answer.set_result(True)
-        await until(lambda: not node.authority._tasks)
+        await until_async(lambda: not node.authority._tasks)
         assert asker.heard == []
         assert asker.questions.empty()
 
@@ -196,20 +197,20 @@ def test_PS_454_PS_455_a_subscription_of_this_connection_is_asked_again(store):
         node.authority.reload()
         await asker.answer("connect", "")
         await asker.answer("subscribe", "a", False)
-        await until(lambda: asker.heard)
+        await until_async(lambda: asker.heard)
         assert isinstance(asker.heard[0], GroupRefused)
         asker.heard.clear()
         asker.say(PublishWanted(2, "a", b"1", 1))
         await asker.answer("publish", "a")
-        await until(lambda: node.reception.withheld == 1)
+        await until_async(lambda: node.reception.withheld == 1)
         asker.say(SubscribeWanted(3, "a", 1))
         await asker.answer("subscribe", "a")
         asker.say(PublishWanted(4, "a", b"2", 1))
-        await until(lambda: any(isinstance(one, Delivered) for one in asker.heard))
+        await until_async(lambda: any(isinstance(one, Delivered) for one in asker.heard))
         assert [one.payload for one in asker.heard if isinstance(one, Delivered)] == [b"2"]
         asker.say(Puback(next(one.packet for one in asker.heard if isinstance(one, Delivered))))
         node.authority.reload()
         await asker.answer("connect", "", False)
-        await until(lambda: Farewell("denied") in asker.heard)
+        await until_async(lambda: Farewell("denied") in asker.heard)
 
     asked_node(store, body)

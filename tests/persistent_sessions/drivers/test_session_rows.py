@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import asynccontextmanager
 from functools import partial
 
 import pytest
 from session_databases import SECOND, Clock, connect, queued
+from waiting import run_async, turns, until_async
 
 from statemachines import cli
 from statemachines.drivers.persistent_sessions import host_requests, machine_requests, request_queue, route_rows, sqlite
@@ -78,9 +80,7 @@ class Store:
 async def served(desk, count, taken):
     """Let the desk work until so many are answered."""
     task = asyncio.ensure_future(desk.run())
-    async with asyncio.timeout(20):
-        while len(taken) < count and not task.done():
-            await asyncio.sleep(0)
+    await until_async(lambda: len(taken) >= count or task.done())
     task.cancel()
     (ended,) = await asyncio.gather(task, return_exceptions=True)
     return ended
@@ -202,21 +202,18 @@ def rows(number):
     return PutRows("s", "w", 1, (Queued(number, f"m{number}", "t", 1),))
 
 
-def test_PS_571_messages_that_a_group_has_are_stored_in_their_place():
-    async def main():
-        store, taken = Store(stores_ahead=True), []
-        desk = RequestQueue(store, LIFE)
+async def test_PS_571_messages_that_a_group_has_are_stored_in_their_place():
+    store, taken = Store(stores_ahead=True), []
+    desk = RequestQueue(store, LIFE)
 
-        async def refuse(life, batch, requests):
-            store.batches.append(("refused", list(requests)))
+    async def refuse(life, batch, requests):
+        store.batches.append(("refused", list(requests)))
 
-        store.store_ahead = refuse
-        for request in (rows(1), put(1), rows(2), put(2)):
-            desk.give(request, taken.append)
-        await served(desk, 4, taken)
-        return store.batches, taken
-
-    batches, taken = asyncio.run(main())
+    store.store_ahead = refuse
+    for request in (rows(1), put(1), rows(2), put(2)):
+        desk.give(request, taken.append)
+    await served(desk, 4, taken)
+    batches = store.batches
     assert batches == [("refused", [put(1), put(2)]), (1, [put(1), put(2), rows(1), rows(2)])]
     assert taken == batches[1][1]
 
@@ -232,14 +229,11 @@ async def serve_late(*asked, then=()):
     for request in asked:
         desk.serve("w", request, lambda party, answer: None, lambda found: taken.append(found) or ())
     task = asyncio.ensure_future(desk.run())
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await turns(5)
     first = list(store.batches)
     for request in then:
         desk.give(request, taken.append)
-    async with asyncio.timeout(20):
-        while len(desk):
-            await asyncio.sleep(0.001)
+    await until_async(lambda: not len(desk))
     task.cancel()
     return first, store.batches
 
@@ -255,12 +249,7 @@ def no_alarm(monkeypatch):
 
 def test_PS_530_marks_and_deletions_beside_them_go_with_what_is_asked_next(no_alarm):
     asked = [MARK, delete(1)]
-    assert asyncio.run(serve_late(*asked, then=[begin(1)])) == ([], [(1, [*asked, begin(1)])])
-
-
-async def spin():
-    for _ in range(5):
-        await asyncio.sleep(0)
+    assert run_async(serve_late(*asked, then=[begin(1)])) == ([], [(1, [*asked, begin(1)])])
 
 
 def test_PS_531_a_file_has_a_message_when_it_has_its_rows(tmp_path):
@@ -284,34 +273,31 @@ def test_PS_531_a_file_has_a_message_when_it_has_its_rows(tmp_path):
         finally:
             await store.close()
 
-    assert asyncio.run(main()) == [[("s1", "t")], None, Payload("t", b"x")]
+    assert run_async(main()) == [[("s1", "t")], None, Payload("t", b"x")]
 
 
 DAY = 86_400 * SECOND
 HOUR_MS = 3_600_000
 
 
-def run(url, play):
-    """`await play(store, clock, steady)`: a session of `c` that outlives its connection by an hour, and a message for
+@asynccontextmanager
+async def open_store_with_message(url):
+    """(Store, clock, steady clock), with a session of `c` that outlives its connection by an hour, and a message for
     it, which expires in an hour, too."""
-
-    async def body():
-        clock, steady = Clock(), Clock()
-        store = open_session_store(url, clock=clock, steady=steady)
-        try:
-            connected = await connect(store, "s1", "c", expiry_ms=HOUR_MS)
-            await store.do(Subscribe("s1", connected.token, "a/+", 1))
-            (route,) = await store.do(PutMessage("m1", "a/x", b"x", 1, HOUR_MS))
-            await store.ask(BeginEpoch("s1", "n1"))
-            row = queued(1, "m1")
-            await store.do(StoreRows(PutRows("s1", "n1", 1, (row,)), {row.message: Payload("a/x", b"x")}))
-            assert route.until_ns > 0
-            await store.ask(LeaveSession("c", "s1", connected.token, HOUR_MS))
-            return await play(store, clock, steady)
-        finally:
-            await store.close()
-
-    return asyncio.run(body())
+    clock, steady = Clock(), Clock()
+    store = open_session_store(url, clock=clock, steady=steady)
+    try:
+        connected = await connect(store, "s1", "c", expiry_ms=HOUR_MS)
+        await store.do(Subscribe("s1", connected.token, "a/+", 1))
+        (route,) = await store.do(PutMessage("m1", "a/x", b"x", 1, HOUR_MS))
+        await store.ask(BeginEpoch("s1", "n1"))
+        row = queued(1, "m1")
+        await store.do(StoreRows(PutRows("s1", "n1", 1, (row,)), {row.message: Payload("a/x", b"x")}))
+        assert route.until_ns > 0
+        await store.ask(LeaveSession("c", "s1", connected.token, HOUR_MS))
+        yield store, clock, steady
+    finally:
+        await store.close()
 
 
 async def gone(store):
@@ -336,12 +322,12 @@ def test_PS_464_time_in_which_nothing_ran_is_said_before_anything_is_deleted(url
             await store.close()
 
     for request in (Subscribe("s1", 1, "a", 1), ReadClients("", 10, 1_000)):
-        asyncio.run(use(Subscribe("s1", 1, "a", 1)))
+        run_async(use(Subscribe("s1", 1, "a", 1)))
         clock.now += 3_600 * SECOND
-        asyncio.run(use(request))
+        run_async(use(request))
         assert "nobody has written to it" not in caplog.text
         clock.now += DAY
-        asyncio.run(use(request))
+        run_async(use(request))
         assert caplog.text.count("nobody has written to it for") == 1
         assert "for 2" in caplog.text
         caplog.clear()
@@ -350,12 +336,12 @@ def test_PS_464_time_in_which_nothing_ran_is_said_before_anything_is_deleted(url
 @pytest.mark.parametrize(("unused_ns", "apart_ns", "follows"), [
     (SECOND, DAY, False), (2 * DAY, DAY, False), (SECOND, 3_500 * SECOND, True), (2 * DAY, 0, True),
 ])  # fmt: skip
-def test_PS_702_a_process_that_sees_a_leap_first_compares_the_clock_with_its_own(
+async def test_PS_702_a_process_that_sees_a_leap_first_compares_the_clock_with_its_own(
     url, caplog, unused_ns, apart_ns, follows
 ):
     """Others run, and stand still at that moment."""
 
-    async def play(store, clock, steady):
+    async with open_store_with_message(url) as (_store, clock, steady):
         passes(clock, steady, unused_ns)
         own, clock.now = clock.now, clock.now + apart_ns
         first = open_session_store(url, clock=clock, steady=Clock(), wall=lambda: own)
@@ -368,8 +354,6 @@ def test_PS_702_a_process_that_sees_a_leap_first_compares_the_clock_with_its_own
         assert abs(last_ns - (clock.now if follows else own)) < SECOND
         assert ("set ahead by 86400 s" in caplog.text) == (not follows)
 
-    run(url, play)
-
 
 def test_PS_524_time_in_which_nothing_ran_counts_in_the_same_boot(sqlite_url, caplog):
     clock, steady = Clock(), Clock()
@@ -381,9 +365,9 @@ def test_PS_524_time_in_which_nothing_ran_counts_in_the_same_boot(sqlite_url, ca
         finally:
             await store.close()
 
-    asyncio.run(use(lambda store: connect(store, "s1", "c", expiry_ms=HOUR_MS)))
+    run_async(use(lambda store: connect(store, "s1", "c", expiry_ms=HOUR_MS)))
     passes(clock, steady, 7_200 * SECOND)
-    assert asyncio.run(use(gone))[0] == ["c"]
+    assert run_async(use(gone))[0] == ["c"]
     assert "nobody has written to it for 2" in caplog.text
     assert "set ahead" not in caplog.text
 
@@ -394,11 +378,12 @@ def passes(clock, steady, nanoseconds):
 
 
 def test_PS_293_the_command_accepts_a_clock_once(sqlite_url, capsys, tmp_path):
-    async def play(store, clock, steady):
-        clock.now += DAY
-        await store.begin_life("n1", 1_000)
+    async def set_ahead():
+        async with open_store_with_message(sqlite_url) as (store, clock, _):
+            clock.now += DAY
+            await store.begin_life("n1", 1_000)
 
-    run(sqlite_url, play)
+    run_async(set_ahead())
     for words in ("ages count again", "ages count already"):
         assert words in ask_clock(capsys, sqlite_url, "--accept")
         found = json.loads(ask_clock(capsys, sqlite_url, "--accept", "--json"))
@@ -416,10 +401,11 @@ def ask_clock(capsys, url, *options):
 
 
 def test_PS_732_the_command_shows_the_clock(sqlite_url, capsys, monkeypatch):
-    async def play(store, clock, steady):
-        return None
+    async def fill():
+        async with open_store_with_message(sqlite_url):
+            pass
 
-    run(sqlite_url, play)
+    run_async(fill())
     state = ClockState(2 * DAY, 2 * DAY, 0)
     monkeypatch.setattr(TimeWatch, "describe_clock", lambda self: state)
     where = sqlite_url.removeprefix("sqlite:///")
@@ -485,7 +471,7 @@ def test_PS_500_rows_of_many_sessions_are_the_rows_that_each_would_have_alone(ur
             return sorted(sql.all(ROWS, writer=writer.encode()))
 
     monkeypatch.setattr(machine_requests, "SESSIONS_MIN", machine_requests.SESSIONS_MIN)  # as it was, behind the test
-    together, alone = asyncio.run(body())
+    together, alone = run_async(body())
     assert together == alone
     assert len(together) == SESSIONS * MESSAGES + len(range(0, SESSIONS, 3))
 
@@ -531,22 +517,12 @@ class TwoNodes:
         return sorted(route.filter for route in found[0])
 
 
-def play(tmp_path, body):
-    async def main():
-        async with TwoNodes(tmp_path / "s.db") as nodes:
-            return await body(nodes)
-
-    return asyncio.run(main())
-
-
-def test_PS_591_a_request_that_belongs_to_no_batch_may_change_routes_too(tmp_path):
-    async def body(nodes):
+async def test_PS_591_a_request_that_belongs_to_no_batch_may_change_routes_too(tmp_path):
+    async with TwoNodes(tmp_path / "s.db") as nodes:
         await nodes.carry_out("n1", Subscribe("s1", nodes.token, "a/+", 1))
         found = [await nodes.find_filters("n1") for _ in range(2)]
         await nodes.stores["n1"].do(Subscribe("s1", nodes.token, "a/#", 1))
-        return [*found, await nodes.find_filters("n1")]
-
-    assert play(tmp_path, body) == [["a/+"], ["a/+"], ["a/#", "a/+"]]
+        assert [*found, await nodes.find_filters("n1")] == [["a/+"], ["a/+"], ["a/#", "a/+"]]
 
 
 STORED_BATCHES_LIFE = ("n1", 1, b"store")

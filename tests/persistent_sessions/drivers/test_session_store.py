@@ -16,10 +16,10 @@ from functools import partial
 
 import pytest
 from msgspec.structs import replace
-from session_databases import change_to, connect, run
-from session_nodes import Stranger, node_of, take, until, where
-from session_nodes import run as run_nodes
+from session_databases import change_to, connect, open_node_store
+from session_nodes import Stranger, node_of, take, where
 from test_carrier import GROUP, played
+from waiting import until_async
 
 from statemachines.drivers.message_head import encode_head, make_head
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher, route_rows
@@ -72,17 +72,15 @@ def row(session, number, message="m1", epoch=1, writer="n1"):
     return PutRows(session, writer, epoch, (Queued(number, message, "a/+", 1),))
 
 
-def test_PS_404_a_session_subscribes_so_many_filters_and_no_more(url, monkeypatch):
+async def test_PS_404_a_session_subscribes_so_many_filters_and_no_more(url, monkeypatch):
     monkeypatch.setattr(route_rows, "FILTERS_MAX", 3)
 
-    async def play(store, clock):
+    async with open_node_store(url) as (store, _clock):
         one, two = await connect(store, "s1"), await connect(store, "s2", "c2")
         asked = [Subscribe("s1", one.token, f"f{number}", 1) for number in range(4)]
         asked += [Subscribe("s1", one.token, "f1", 2), Subscribe("s1", one.token - 1, "f9", 2)]
         asked += [Unsubscribe("s1", one.token, "f0"), asked[3], Subscribe("s2", two.token, "f0", 1)]
-        return [await store.do(each) for each in asked]
-
-    assert run(url, play) == [True, True, True, None, True, False, True, True, True]
+        assert [await store.do(each) for each in asked] == [True, True, True, None, True, False, True, True, True]
 
 
 async def with_sizes(store, sizes, writer="n1"):
@@ -96,13 +94,11 @@ async def with_sizes(store, sizes, writer="n1"):
     return one
 
 
-def test_PS_198_what_is_read_of_several_writers_is_shared_by_them(url):
-    async def play(store, clock):
+async def test_PS_198_what_is_read_of_several_writers_is_shared_by_them(url):
+    async with open_node_store(url) as (store, _clock):
         await with_sizes(store, (5, 6))
         await with_sizes(store, (5, 7), "n2")
-        return [await store.do(ReadPage(ReadPending("s1", rows=2), most)) for most in (23, 24, 28)]
-
-    found = run(url, play)
+        found = [await store.do(ReadPage(ReadPending("s1", rows=2), most)) for most in (23, 24, 28)]
     assert [sorted(page.payloads) for page in found] == [
         ["n1m1", "n2m1"],
         ["n1m1", "n1m2", "n2m1"],
@@ -111,10 +107,10 @@ def test_PS_198_what_is_read_of_several_writers_is_shared_by_them(url):
     assert all([len(one.rows) for one in page.answers[0].found] == [2, 2] for page in found)
 
 
-def test_PS_168_a_packet_that_was_sent_is_not_written_again(url):
+async def test_PS_168_a_packet_that_was_sent_is_not_written_again(url):
     """`taken` and `sent` come again alike, so a store may have either; whatever else changes is written."""
 
-    async def play(store, clock):
+    async with open_node_store(url) as (store, _clock):
         one = await connect(store, "s1")
         owned = LoadSession("c", "a~1/1", one.token)
         await store.ask(owned)
@@ -131,19 +127,17 @@ def test_PS_168_a_packet_that_was_sent_is_not_written_again(url):
             (loaded,) = await other.ask(owned)
             read.append({key: (packet.status, packet.place) for key, packet in sorted(loaded.state.packets.items())})
         await other.close()
-        return read
-
-    assert run(url, play) == [
-        {1: (TAKEN, 1), 2: (TAKEN, 2), 3: (TAKEN, 3)},
-        {1: (TAKEN, 1), 2: (RECEIVED, 2), 3: (TAKEN, 3)},
-        {2: (RECEIVED, 2), 3: (TAKEN, 9), 4: (TAKEN, 3)},
-        {4: (TAKEN, 5)},
-    ]
+        assert read == [
+            {1: (TAKEN, 1), 2: (TAKEN, 2), 3: (TAKEN, 3)},
+            {1: (TAKEN, 1), 2: (RECEIVED, 2), 3: (TAKEN, 3)},
+            {2: (RECEIVED, 2), 3: (TAKEN, 9), 4: (TAKEN, 3)},
+            {4: (TAKEN, 5)},
+        ]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 63, 64, 65, 300])
-def test_as_many_rows_as_there_are_are_stored_in_their_order(url, count):
-    async def play(store, clock):
+async def test_as_many_rows_as_there_are_are_stored_in_their_order(url, count):
+    async with open_node_store(url) as (store, _clock):
         one = await connect(store, "s1")
         owned = LoadSession("c", "a~1/1", one.token)
         await store.ask(owned)
@@ -155,13 +149,11 @@ def test_as_many_rows_as_there_are_are_stored_in_their_order(url, count):
             await store.ask(CommitState("s1", one.token, change_to(each, known)))
             known = each
             read.append((await store.ask(owned))[0].state == each)
-        return read
-
-    assert run(url, play) == [True, True]
+        assert read == [True, True]
 
 
-def test_a_look_finds_what_others_have_stored_and_who_is_superseded(url):
-    async def play(store, clock):
+async def test_a_look_finds_what_others_have_stored_and_who_is_superseded(url):
+    async with open_node_store(url) as (store, _clock):
         one = await connect(store, "s1")
         await store.do(Subscribe("s1", one.token, "a/+", 1))
         await store.do(message_of_session_store(1))
@@ -172,16 +164,13 @@ def test_a_look_finds_what_others_have_stored_and_who_is_superseded(url):
             Look("n2", (WatchedSession("s1", one.token, (("n1", 1, 1),)), WatchedSession("s1", 0, ())))
         )
         ours = await store.do(Look("n1", (WatchedSession("s1", one.token, ()),)))
-        return seen, ours
-
-    seen, ours = run(url, play)
     assert seen[0] == LagAnswer("s1", False, ("n1",), (("n1", 1, Queued(2, "m1", "a/+", 1)),))
     assert seen[1] == LagAnswer("s1", True)
     assert ours == (LagAnswer("s1", False),)
 
 
-def test_pages_of_one_writer_are_read_one_after_the_other(url):
-    async def play(store, clock):
+async def test_pages_of_one_writer_are_read_one_after_the_other(url):
+    async with open_node_store(url, page=2) as (store, _clock):
         one = await connect(store, "s1")
         await store.do(Subscribe("s1", one.token, "a/+", 1))
         await store.do(message_of_session_store(1))
@@ -193,18 +182,16 @@ def test_pages_of_one_writer_are_read_one_after_the_other(url):
             await store.ask(CommitState("s1", one.token, change_to(SessionState(Map({"n1": (1, taken)})))))
             (read,) = await store.ask(ReadPending("s1"))
             found.append([each.number for part in read.found for each in part.rows])
-        return found
-
-    assert run(url, play, page=2) == [[1, 2], [3, 4], [5], []]
+        assert found == [[1, 2], [3, 4], [5], []]
 
 
 # -- lives and batches ----------------------------------------------------------------------------------------------
 
 
-def test_PS_701_a_transaction_that_finds_the_tables_empty_says_that_they_were_put_back(postgres_url):
+async def test_PS_701_a_transaction_that_finds_the_tables_empty_says_that_they_were_put_back(postgres_url):
     """It began before they were, and waited for them: what it sees is older than their rows."""
 
-    async def play(store, clock):
+    async with open_node_store(postgres_url) as (store, _clock):
         life = await store.begin_life("n5", 1_000)
         run_sql(postgres_url, "DELETE FROM gapless_sessions.store")
         beat, read = [Beat("n5", 1_000)], [ReadPayloads((), 1)]
@@ -212,11 +199,9 @@ def test_PS_701_a_transaction_that_finds_the_tables_empty_says_that_they_were_pu
             with pytest.raises(StoreDamaged, match=r"empty; w.* put back from a copy"):
                 await ask
 
-    run(postgres_url, play)
 
-
-def test_a_batch_of_before_or_of_another_store_is_refused(url):
-    async def play(store, clock):
+async def test_a_batch_of_before_or_of_another_store_is_refused(url):
+    async with open_node_store(url) as (store, _clock):
         life = await store.begin_life("n5", 1_000)
         await store.carry_out(life, 1, [Beat("n5", 1_000)])
         await store.carry_out(life, 2, [Beat("n5", 1_000)])
@@ -228,8 +213,6 @@ def test_a_batch_of_before_or_of_another_store_is_refused(url):
             await store.carry_out(type(life)("n5", life.number, b"x" * 16), 3, [])
         with pytest.raises(StoreDamaged, match="does not know life 9"):
             await store.read(type(life)("n5", 9, life.identity), [])
-
-    run(url, play)
 
 
 def rows(session, first, last, writer="n1", epoch=1):
@@ -267,23 +250,21 @@ def counting(store, statements):
         (lambda: PutRows("s1", "n1", 1, (Queued(2, "m2", "a/+", 1), Queued(3, "other", "a/+", 1))), "where m3 is"),
     ],
 )
-def test_PS_403_a_range_that_is_there_in_part_or_is_another_is_damage(url, asked, words):
-    async def play(store, clock):
+async def test_PS_403_a_range_that_is_there_in_part_or_is_another_is_damage(url, asked, words):
+    async with open_node_store(url) as (store, _clock):
         await connect(store, "s1")
         await store.ask(BeginEpoch("s1", "n1"))
         assert await store.ask(rows("s1", 1, 3)) == await store.ask(rows("s1", 2, 3)) == (RowStored(),)
         with pytest.raises(StoreDamaged, match=words):
             await store.ask(asked())
-        return await store.ask(ReadPending("s1", "n1"))
-
-    (polled,) = run(url, play)
+        (polled,) = await store.ask(ReadPending("s1", "n1"))
     assert [row.number for row in polled.found[0].rows] == [1, 2, 3]
 
 
-def test_PS_204_epochs_that_nobody_asks_about_are_gone(url):
+async def test_PS_204_epochs_that_nobody_asks_about_are_gone(url):
     """A node that begins a thousand times, or is fenced as often, leaves one of each session behind."""
 
-    async def play(store, clock):
+    async with open_node_store(url) as (store, _clock):
         await store.begin_life("n1", 1_000)
         one = await connect(store, "s1")
         epochs = []
@@ -299,9 +280,7 @@ def test_PS_204_epochs_that_nobody_asks_about_are_gone(url):
         for _ in range(3):
             await store.ask(BeginEpoch("s1", "n1"))
         assert [each for _, each in read_epochs(url)] == [0], "of one that begins and stores nothing"
-        return epochs, unclear, last, begun.epoch
-
-    epochs, unclear, last, epoch = run(url, play)
+        epoch = begun.epoch
     assert [len(one) for one in epochs] == [2] * 5
     assert epochs[-1] == [(epoch, 1), (epoch + 2, 0)], "who was fenced may still ask for what it has stored"
     assert unclear == [(RowRead(True),), (RowRead(False),)]
@@ -325,12 +304,8 @@ async def committed(store, request):
 # -- whose it is ----------------------------------------------------------------------------------------------------
 
 
-async def nothing(store, clock):
-    pass
-
-
-def test_a_store_is_opened_by_a_user_who_lacks_a_privilege(postgres_url):
-    run(postgres_url, nothing)
+async def test_a_store_is_opened_by_a_user_who_lacks_a_privilege(postgres_url):
+    await open_session_store(postgres_url).close()
     run_sql(postgres_url, f"CREATE ROLE {(role := 'reader_' + postgres_url.rpartition('_')[2])} LOGIN")
     run_sql(postgres_url, f"GRANT USAGE ON SCHEMA gapless_sessions TO {role}")
     scheme, _, rest = postgres_url.partition("://")
@@ -339,10 +314,10 @@ def test_a_store_is_opened_by_a_user_who_lacks_a_privilege(postgres_url):
         open_session_store(theirs)
 
 
-def test_PS_660_a_row_that_the_state_has_taken_goes_when_it_is_marked(url):
+async def test_PS_660_a_row_that_the_state_has_taken_goes_when_it_is_marked(url):
     """Of five rows three are taken, and four are marked: the fourth has a mark, and its collector."""
 
-    async def play(store, clock):
+    async with open_node_store(url) as (store, _clock):
         token = (await connect(store, "s1")).token
         for writer in ("w1", "w2"):
             await store.ask(BeginEpoch("s1", writer))
@@ -354,9 +329,7 @@ def test_PS_660_a_row_that_the_state_has_taken_goes_when_it_is_marked(url):
         (left,) = await store.ask(ReadRows(None, 99))
         (found,) = await store.ask(ReadPending("s1"))
         waiting = [(one.writer, [row.number for row in one.rows]) for one in found.found]
-        return [(one.key.writer, one.key.number, one.key.tag) for one in left.rows if one.key.session == "s1"], waiting
-
-    rows, waiting = run(url, play)
+        rows = [(one.key.writer, one.key.number, one.key.tag) for one in left.rows if one.key.session == "s1"]
     undelivered = [("w1", 4), ("w1", 5), *(("w2", number) for number in range(1, 6))]
     marks = [("w1", 4, Tag.DELIVERED), ("w2", 1, Tag.DELIVERED)]
     assert set(rows) == {*((*one, Tag.UNDELIVERED) for one in undelivered), *marks}
@@ -396,17 +369,15 @@ async def messages(store):
     return [one.message for one in read.messages]
 
 
-def test_PS_241_a_row_whose_message_went_before_it_was_over_is_read_without_its_name(url):
+async def test_PS_241_a_row_whose_message_went_before_it_was_over_is_read_without_its_name(url):
     """Retention has removed it: it counts as lost."""
 
-    async def play(store, clock):
+    async with open_node_store(url) as (store, _clock):
         (one,), rows = await stored(store, "s1")
         gone = await store.ask(DeletePage(messages=(MessageDeletion("m1", Only.UNHELD),)))
         read = await pending(store)
         (fenced,) = await store.ask(Fence("s1", "n1", (0, 0), 2, one.token, 1))
-        return rows, gone, read, list(fenced.found[0].rows)
-
-    rows, gone, read, fenced = run(url, play)
+        fenced = list(fenced.found[0].rows)
     assert gone == (PageDeleted(messages=(("m1", 1),)),)
     assert read == fenced == [replace(rows[0], message=""), rows[1]]
 
@@ -421,7 +392,7 @@ async def publish_all(nodes, *given):
 
 
 @pytest.mark.parametrize(("qos", "expired"), [(0, 1), (1, 0)])
-def test_PS_242_a_message_of_QoS_0_that_is_gone_at_its_node_counts_as_expired(store, monkeypatch, qos, expired):
+async def test_PS_242_a_message_of_QoS_0_that_is_gone_at_its_node_counts_as_expired(store, monkeypatch, qos, expired):
     """It was deleted between its commit and its client; one that does not expire was not deleted for its age.  Of QoS 1
     a state holds it: it is missed, and makes room for the next."""
     give = RequestQueue.give
@@ -434,17 +405,14 @@ def test_PS_242_a_message_of_QoS_0_that_is_gone_at_its_node_counts_as_expired(st
 
     monkeypatch.setattr(RequestQueue, "give", delete_and_give)
 
-    async def body():
-        async with node_of(store) as node:
-            node.reception.messages.payloads = Payloads(bytes_max=0)
-            nodes = where(node)
-            async with PersistentSession("c", nodes=nodes, receive_maximum=1) as session:
-                await session.subscribe("t", qos=qos)
-                await publish_all(nodes, (b"1", 3_600), (b"2", None), (b"3", None))
-                assert await take(session, 1) == ["3"]
-            assert node.reception.expired == expired
-
-    run_nodes(body())
+    async with node_of(store) as node:
+        node.reception.messages.payloads = Payloads(bytes_max=0)
+        nodes = where(node)
+        async with PersistentSession("c", nodes=nodes, receive_maximum=1) as session:
+            await session.subscribe("t", qos=qos)
+            await publish_all(nodes, (b"1", 3_600), (b"2", None), (b"3", None))
+            assert await take(session, 1) == ["3"]
+        assert node.reception.expired == expired
 
 
 def copy_store(source, target):
@@ -535,7 +503,7 @@ async def test_PS_432_a_message_without_a_head_is_published_as_before():
         publisher._guide.say = said.append
         publisher._feed(NodeReached())
         published = [asyncio.ensure_future(publisher.publish("t", b"x", key=key)) for key in (None, b"k")]
-        await until(lambda: len(said) == 2)
+        await until_async(lambda: len(said) == 2)
         for one in published:
             one.cancel()
     assert said == [
@@ -552,8 +520,7 @@ async def test_PS_430_a_message_of_a_group_keeps_its_head_in_the_session(tmp_pat
         await session.subscribe(GROUP)
         async with Publisher(place.store, node="p") as publisher:
             await publisher.publish("jobs/a", [b"1"], headers=HEAD.headers, key=HEAD.key)
-        async with asyncio.timeout(60):
-            message = await anext(session)
+        message = await anext(session)
         assert (message.payload, message.headers, message.key) == (b"1", HEAD.headers, HEAD.key)
 
 
@@ -567,7 +534,7 @@ async def test_PS_434_messages_of_qos_0_that_wait_for_the_application_are_bounde
         for number in range(6):
             await publisher.publish("t", b"%d" % number + b"x" * 899, qos=0, headers={"h": b"y" * 90})
         await publisher.publish("t", b"last", qos=1)
-        await until(lambda: session._waiting and session._waiting[-1].payload == b"last")
+        await until_async(lambda: session._waiting and session._waiting[-1].payload == b"last")
         found = [await anext(session) for _ in range(4)]
         assert [one.payload[:1] for one in found] == [b"0", b"1", b"2", b"l"]
         await publisher.publish("t", b"x" * 10_000, qos=0)

@@ -86,14 +86,6 @@ class Nodes:
         return await self.stores[name].carry_out(self.lives[name], self.batches[name], list(requests))
 
 
-def play(url, body):
-    async def main():
-        async with Nodes(url) as nodes:
-            return await body(nodes)
-
-    return asyncio.run(main())
-
-
 @pytest.fixture
 def ways(monkeypatch):
     """Whether each transaction was one statement, shared its turn, or was alone."""
@@ -114,10 +106,10 @@ def ways(monkeypatch):
     return found
 
 
-def test_PS_510_what_is_acknowledged_before_another_is_asked_for_has_the_lower_number(postgres_url, ways):
+async def test_PS_510_what_is_acknowledged_before_another_is_asked_for_has_the_lower_number(postgres_url, ways):
     """Whichever way they are stored; and the numbers follow the clock."""
 
-    async def body(nodes):
+    async with Nodes(postgres_url) as nodes:
         ways.clear()
         numbers = []
         for number in range(1, 5):
@@ -130,9 +122,7 @@ def test_PS_510_what_is_acknowledged_before_another_is_asked_for_has_the_lower_n
         numbers += await nodes.carry_out("n1", ReadStoreTime())
         nodes.clock.now -= 5 * SECOND
         numbers += await nodes.carry_out("n2", ReadStoreTime())
-        return numbers, nodes.clock.now
-
-    numbers, now = play(postgres_url, body)
+        now = nodes.clock.now
     assert numbers == sorted(set(numbers))
     assert {"statement", "shared", "alone"} <= set(ways)
     assert numbers[-2] >= now + 5 * SECOND - FRESH_NS
@@ -163,10 +153,10 @@ class HeldTurn:
                 sql.all("SELECT 1")
 
 
-def test_PS_514_a_read_says_nothing_of_numbers_whose_transactions_are_open(postgres_url):
+async def test_PS_514_a_read_says_nothing_of_numbers_whose_transactions_are_open(postgres_url):
     """What is complete waits for them; what need not be complete says how far it is."""
 
-    async def body(nodes):
+    async with Nodes(postgres_url) as nodes:
         one, two = nodes.stores.values()
 
         def look(is_complete):
@@ -179,9 +169,7 @@ def test_PS_514_a_read_says_nothing_of_numbers_whose_transactions_are_open(postg
             with pytest.raises(StoreUnavailable, match="lock timeout"):
                 await two.read(nodes.lives["n2"], [ReadPending("s1")])
         ((pending,),) = await two.read(nodes.lives["n2"], [ReadPending("s1")])
-        return held.number, answer[0].stored_ns, pending
-
-    held, stored, pending = play(postgres_url, body)
+        held, stored = held.number, answer[0].stored_ns
     assert held < stored < pending.complete_ns == pending.seen_ns
     assert [row.stored_ns for one in pending.found for row in one.rows] == [stored] * 2
 
@@ -208,18 +196,20 @@ def untimed(answers):
     return re.sub(r"time_ns=\d+", "", repr(found))
 
 
-def test_PS_512_one_statement_does_what_many_do(postgres_url, request, tmp_path_factory, monkeypatch, ways):
+async def test_PS_512_one_statement_does_what_many_do(postgres_url, request, tmp_path_factory, monkeypatch, ways):
     """The same answers, and the same tables."""
 
     def stored(url):
         return run_sql(url, SESSION_ROWS), run_sql(url, MESSAGES), run_sql(url, "SELECT * FROM gapless_sessions.epochs")
 
-    answers = play(postgres_url, batches)
+    async with Nodes(postgres_url) as nodes:
+        answers = await batches(nodes)
     assert {"statement", "refused", "alone", "shared"} <= set(ways)
     monkeypatch.setattr(postgres.PostgresSessions, "store_batch", AsyncMock(return_value=None))
     other = new_url("postgres", request, tmp_path_factory)
     ways.clear()
-    by_steps = play(other, batches)
+    async with Nodes(other) as nodes:
+        by_steps = await batches(nodes)
     assert "statement" not in ways
     assert untimed(answers) == untimed(by_steps)
     assert (RowFenced(1),) in answers[4]
@@ -228,7 +218,7 @@ def test_PS_512_one_statement_does_what_many_do(postgres_url, request, tmp_path_
 
 
 @pytest.mark.parametrize("is_fenced", [False, True])
-def test_PS_512_a_batch_whose_answer_is_lost_is_stored_once(postgres_url, monkeypatch, is_fenced):
+async def test_PS_512_a_batch_whose_answer_is_lost_is_stored_once(postgres_url, monkeypatch, is_fenced):
     """It is given again under its number, and is answered with the time at which it was stored; also where its writer
     was fenced since, which would store it again under the next epoch."""
     at_once = postgres.PostgresSessions.store_batch
@@ -238,7 +228,7 @@ def test_PS_512_a_batch_whose_answer_is_lost_is_stored_once(postgres_url, monkey
         numbers.append(await at_once(database, batch))
         raise OutcomeOpen("the connection broke")
 
-    async def body(nodes):
+    async with Nodes(postgres_url) as nodes:
         asked = [put(1), rows(1, 2)]
         with monkeypatch.context() as patch:
             patch.setattr(postgres.PostgresSessions, "store_batch", lose)
@@ -248,9 +238,10 @@ def test_PS_512_a_batch_whose_answer_is_lost_is_stored_once(postgres_url, monkey
         if is_fenced:
             await nodes.stores["n2"].ask(Fence("s1", "n1", (0, 0), 0, nodes.token, 1))
         found = await nodes.carry_out("n1", *asked)
-        return found, await nodes.carry_out("n1", rows(3, 3, epoch=1 + is_fenced, first_number=1 if is_fenced else 3))
-
-    (routes, (answer,)), after = play(postgres_url, body)
+        (routes, (answer,)), after = (
+            found,
+            await nodes.carry_out("n1", rows(3, 3, epoch=1 + is_fenced, first_number=1 if is_fenced else 3)),
+        )
     assert [route.session for route in routes] == ["s1"]
     assert [answer.stored_ns] == numbers
     assert after[0][0].stored_ns > answer.stored_ns
@@ -258,10 +249,10 @@ def test_PS_512_a_batch_whose_answer_is_lost_is_stored_once(postgres_url, monkey
     assert stored == [(1, b"m1"), (1, b"m2"), (1 + is_fenced, b"m3")]
 
 
-def test_PS_513_a_message_is_matched_ahead_and_stored_with_its_first_rows(postgres_url, ways):
+async def test_PS_513_a_message_is_matched_ahead_and_stored_with_its_first_rows(postgres_url, ways):
     """Its number is above that of every row that is acknowledged; a route that is new is known."""
 
-    async def body(nodes):
+    async with Nodes(postgres_url) as nodes:
         store, life = nodes.stores["n1"], nodes.lives["n1"]
         ((before,),) = await nodes.carry_out("n1", rows(1, 1))
         ways.clear()
@@ -272,9 +263,7 @@ def test_PS_513_a_message_is_matched_ahead_and_stored_with_its_first_rows(postgr
         assert ways == ["statement"]
         await nodes.stores["n2"].do(Subscribe("s1", nodes.token, "new", 1))
         others = await store.store_ahead(life, nodes.batches["n1"], [put(21, "new")])
-        return before.stored_ns, number, stored.stored_ns, routes, others[0], there
-
-    before, number, stored, routes, others, there = play(postgres_url, body)
+        before, stored, others = before.stored_ns, stored.stored_ns, others[0]
     assert before < number <= stored
     assert [route.session for route in routes + others] == ["s1", "s1"]
     assert b"m20" not in [one[0] for one in there]
@@ -282,17 +271,17 @@ def test_PS_513_a_message_is_matched_ahead_and_stored_with_its_first_rows(postgr
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_PS_513_a_message_that_was_matched_is_stored_where_its_rows_take_other_ways(postgres_url, monkeypatch, is_kept):
+async def test_PS_513_a_message_that_was_matched_is_stored_where_its_rows_take_other_ways(
+    postgres_url, monkeypatch, is_kept
+):
     """It comes with its rows, also if it was given up for others."""
     if not is_kept:
         monkeypatch.setattr(store_module, "UNSTORED_MAX", 0)
 
-    async def body(nodes):
+    async with Nodes(postgres_url) as nodes:
         store, life = nodes.stores["n1"], nodes.lives["n1"]
         message = PutMessage("m20", "a/b", b"x", 2)
         await store.store_ahead(life, nodes.batches["n1"], [message])
         await nodes.carry_out("n1", rows(20, 20, first_number=1), MarkDelivered("s1", "n1", 1, 99))
-        return len(store._unstored)
-
-    assert play(postgres_url, body) == 0
+        assert len(store._unstored) == 0
     assert (b"m20", b"a/b", b"x", 1) in run_sql(postgres_url, MESSAGES)

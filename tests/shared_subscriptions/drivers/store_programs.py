@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 
 # What programs begin with: `groups` and `streams` of the database at the first argument; a transaction waits a minute.
 OPEN = """
@@ -22,17 +21,14 @@ def open_both(url=sys.argv[1]):
 """
 
 
-def run(test, *stores):
-    """What comes of `test`; then the stores are closed."""
-
-    async def whole():
-        try:
-            return await test
-        finally:
-            for store in stores:
-                await store.close()
-
-    return asyncio.run(whole())
+@asynccontextmanager
+async def close_afterwards(*stores):
+    """The stores are closed when this is left."""
+    try:
+        yield
+    finally:
+        for store in stores:
+            await store.close()
 
 
 @contextmanager

@@ -22,7 +22,8 @@ import sqlite3
 import msgspec
 import pytest
 from msgspec.structs import replace
-from test_sessions import CALM, NODES_FAST, NodesPlace, read_of_nodes, run
+from test_sessions import CALM, NODES_FAST, NodesPlace, read_of_nodes
+from waiting import pause_async, run_async, turns, until_async
 
 from statemachines import cli
 from statemachines.drivers.message_head import decode_head
@@ -112,7 +113,7 @@ async def test_SS_412_SS_413_a_durable_acknowledgement_does_not_wait_for_what_wa
                 await one.ack(durable=True)
         (again,) = await read_of_nodes(messages, 1, ack=False)
         pending = asyncio.ensure_future(again.ack(durable=True))
-        await asyncio.sleep(0)
+        await turns()
         await batch[1].nack()
         with pytest.raises(AcknowledgementUncertain, match=r"message 2 .*: message 1 was given back"):
             await pending
@@ -137,8 +138,7 @@ def test_SS_342_SS_343_what_failed_too_often_is_parked_shown_and_skipped(tmp_pat
         await place.publish("orders", *TEN[:3])
         async with place.leading() as leader:
             await fail_thrice()
-            while any(node.record.members for node in leader.machines.nodes.values()):
-                await asyncio.sleep(0.05)  # the next leader need not wait for a lease
+            await until_async(lambda: not any(node.record.members for node in leader.machines.nodes.values()))
 
     async def fail_thrice():
         async with place.consumer("consumer-1") as messages:
@@ -147,8 +147,7 @@ def test_SS_342_SS_343_what_failed_too_often_is_parked_shown_and_skipped(tmp_pat
                 (bad,) = await read_of_nodes(messages, 1, ack=False)
                 assert (bad.offset, bad.delivery_count) == (1, count)
                 await bad.nack()
-            while not (parked := await list_parked(GROUP, store=place.store)):
-                await asyncio.sleep(0.05)
+            parked = await until_async(lambda: list_parked(GROUP, store=place.store))
             assert [(one.stream, one.offset, one.count) for one in parked] == [("0.0/orders", 1, 3)]
             await place.publish("parcels", b"another stream")
             assert [one.topic for one in await read_of_nodes(messages, 1)] == ["parcels"]
@@ -157,12 +156,12 @@ def test_SS_342_SS_343_what_failed_too_often_is_parked_shown_and_skipped(tmp_pat
         async with place.leading(), place.consumer("consumer-1") as messages:
             assert [(one.offset, one.delivery_count) for one in await read_of_nodes(messages, 1)] == [(2, 1)]
             while await list_parked(GROUP, store=place.store):
-                await asyncio.sleep(0.05)
+                await pause_async(0.05, "between two looks")
             with pytest.raises(ConfigurationError, match="is not parked; there are: none"):
                 await skip(GROUP, "0.0/orders", store=place.store)
 
     with caplog.at_level(logging.WARNING, "gapless"):
-        run(fail())
+        run_async(fail())
         assert cli.run(("group", "parked", GROUP, "--store", str(place.store))) == 0
         assert "0.0/orders: message 1 was handed over 3 times" in capsys.readouterr().out
         assert cli.run(("group", "skip", GROUP, "0.0/parcels", "--store", str(place.store))) == 2
@@ -170,7 +169,7 @@ def test_SS_342_SS_343_what_failed_too_often_is_parked_shown_and_skipped(tmp_pat
         assert cli.run(("group", "skip", GROUP, "0.0/orders", "--store", str(place.store))) == 0
         assert cli.run(("group", "parked", GROUP, "--store", str(place.store))) == 0
         assert "and is to be skipped" in capsys.readouterr().out
-        run(go_on())
+        run_async(go_on())
     said = [line.partition(": ")[2] for line in caplog.messages if "message 1" in line]
     assert said[0].startswith("0.0/orders is parked at message 1, which was handed over 3 times")
     assert said[-1].startswith("message 1 of 0.0/orders was handed over 3 times and not acknowledged; it was skipped")
@@ -272,8 +271,8 @@ async def test_SS_347_a_letter_and_the_progress_are_one_batch_on_every_database(
     await streams.close()
 
 
-def test_SS_349_a_group_that_would_get_its_own_letters_is_named_in_the_log(tmp_path, caplog):
-    async def test():
+async def test_SS_349_a_group_that_would_get_its_own_letters_is_named_in_the_log(tmp_path, caplog):
+    with caplog.at_level(logging.ERROR, "gapless"):
         place = NodesPlace(tmp_path, replace(CALM, max_deliver=1, dead_letter_topic="dead/g"))
         await place.publish("orders", *TEN[:1])
         async with place.leading(), place.consumer("consumer-1") as messages:
@@ -282,9 +281,6 @@ def test_SS_349_a_group_that_would_get_its_own_letters_is_named_in_the_log(tmp_p
             ConfigurationError, match="dead_letter_topic = 'dead/g': is matched by the group's own filter"
         ):
             await declare("$shared/g/dead/+", store=place.store, configuration=place.times)
-
-    with caplog.at_level(logging.ERROR, "gapless"):
-        run(test())
     assert any("the group g is to read #, which matches its dead-letter topic dead/g" in one for one in caplog.messages)
 
 
@@ -292,8 +288,8 @@ WAIT_S = 0.5
 
 
 @pytest.mark.parametrize("times", [CALM, NODES_FAST], ids=["calm", "fast"])
-def test_SS_352_SS_354_an_idle_member_gets_what_a_handler_keeps_that_hangs(tmp_path, caplog, times):
-    async def test():
+async def test_SS_352_SS_354_an_idle_member_gets_what_a_handler_keeps_that_hangs(tmp_path, caplog, times):
+    with caplog.at_level(logging.WARNING, "gapless"):
         place = NodesPlace(tmp_path, times)
         await place.publish("orders", *TEN[:2])
         await place.publish("parcels", *TEN[:2])
@@ -311,9 +307,6 @@ def test_SS_352_SS_354_an_idle_member_gets_what_a_handler_keeps_that_hangs(tmp_p
                         await ack()
             await place.publish("orders", b"more")
             assert [one.payload for one in await read_of_nodes(hangs, 1)] == [b"more"], "it takes part again"
-
-    with caplog.at_level(logging.WARNING, "gapless"):
-        run(test())
     said = [line for line in caplog.messages if line.startswith("consumer-1")]
     both = "$shared/g/# and 1 other subscriptions"
     assert any(f"was not acknowledged for 0.5 s: the streams of {both} are given back" in line for line in said)
@@ -387,7 +380,7 @@ def watched(caplog, story):
         watch.streams.close()
 
     with caplog.at_level(logging.WARNING, "gapless"):
-        run(play())
+        run_async(play())
 
 
 def test_SS_296_a_stream_is_named_after_the_time_and_then_after_twice_as_much(caplog):
@@ -441,7 +434,7 @@ async def test_SS_330_a_durable_acknowledgement_returns_when_the_store_has_it(tm
         assert read_progress(place.store) == 4
         later = asyncio.ensure_future(batch[5].ack(durable=True))
         await batch[6].ack()
-        await asyncio.sleep(0.3)
+        await pause_async(0.3, "what is acknowledged is committed")
         assert not later.done(), "message 4 was not acknowledged"
         messages.leave(messages.subscription)
         with pytest.raises(AcknowledgementUncertain, match=r"message 5 of 0\.0/orders"):
@@ -469,8 +462,8 @@ async def test_SS_330_a_private_subscription_has_no_durable_progress(tmp_path):
 
 
 @pytest.mark.parametrize("missing", [0, 1])
-def test_SS_331_a_forgotten_acknowledgement_is_named_when_nothing_more_is_handed_over(tmp_path, caplog, missing):
-    async def test():
+async def test_SS_331_a_forgotten_acknowledgement_is_named_when_nothing_more_is_handed_over(tmp_path, caplog, missing):
+    with caplog.at_level(logging.WARNING, "gapless"):
         place = NodesPlace(tmp_path)
         await place.publish("orders", *TEN)
         async with place.leading(), place.consumer("consumer-1", buffer=4) as messages:
@@ -479,15 +472,12 @@ def test_SS_331_a_forgotten_acknowledgement_is_named_when_nothing_more_is_handed
             got = await read_of_nodes(messages, 3, ack=False)
             for one in got[:missing] + got[missing + 1 :]:
                 await one.ack()
-            await asyncio.sleep(0)
+            await turns()
             assert not caplog.messages, "there is room for one more"
             for one in await read_of_nodes(messages, 1, ack=False):
                 await one.ack()
                 await one.ack()
-            await asyncio.sleep(0)
-
-    with caplog.at_level(logging.WARNING, "gapless"):
-        run(test())
+            await turns()
     (line,) = caplog.messages
     assert line.startswith(f"consumer-1: stream 0.0/orders stands at {missing}")
     assert f"message {missing} is not acknowledged; await ack() of every message ({4 - missing} are in hand" in line
@@ -530,22 +520,18 @@ def test_SS_387_a_bound_that_is_none_is_refused(tmp_path, most):
         SharedSession(leader="127.0.0.1:1", store=tmp_path / "s.db", buffer_bytes=most)
 
 
-def test_SS_387_a_consumer_that_may_read_nothing_says_so_and_looks_again(monkeypatch, caplog):
+async def test_SS_387_a_consumer_that_may_read_nothing_says_so_and_looks_again(monkeypatch, caplog):
     monkeypatch.setattr(node_life, "LOOK_S", 0.001)
 
-    async def test():
-        hand = Hand(50)
-        hand.bytes._warning_s = 0.002
-        hand.put("a", 0, 10)
-        hand.read("a", 0, 10)
-        waits = asyncio.ensure_future(hand.bytes.wait_room())
-        while "nothing more is read" not in caplog.text:
-            await asyncio.sleep(0.001)
-        assert not waits.done()
-        del hand.readings["a"]  # its stream was taken back
-        assert await waits == 50
-
-    run(test())
+    hand = Hand(50)
+    hand.bytes._warning_s = 0.002
+    hand.put("a", 0, 10)
+    hand.read("a", 0, 10)
+    waits = asyncio.ensure_future(hand.bytes.wait_room())
+    await until_async(lambda: "nothing more is read" in caplog.text)
+    assert not waits.done()
+    del hand.readings["a"]  # its stream was taken back
+    assert await waits == 50
     assert "100 bytes of messages are in hand, and 50 may be (buffer_bytes)" in caplog.text
 
 
@@ -553,11 +539,7 @@ async def test_SS_387_a_member_reads_no_more_than_it_may_have_and_gets_all_of_it
     place = NodesPlace(tmp_path)
     for topic in "abcd":
         await place.publish(topic, *[b"x" * SIZE] * 16)
-    async with (
-        place.leading(),
-        place.consumer("consumer-1", buffer_bytes=5 * SIZE) as messages,
-        asyncio.timeout(120),
-    ):
+    async with place.leading(), place.consumer("consumer-1", buffer_bytes=5 * SIZE) as messages:
         found, largest = 0, 0
         batches = messages.batches(3)
         while found < 64:

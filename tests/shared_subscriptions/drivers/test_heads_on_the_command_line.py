@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from test_sessions import NodesPlace, run
+from test_sessions import NodesPlace
+from waiting import run_async
 
 from statemachines import cli
 from statemachines.drivers.shared_subscriptions.node_commands import deal_with
@@ -22,7 +23,7 @@ def test_SS_380_a_publisher_gives_a_head_and_a_consumer_prints_it(tmp_path, caps
             await deal_with(await anext(messages.batches(1)), None, 0.0, heads=True)
 
     capsys.readouterr()
-    run(test())
+    run_async(test())
     topic, offset, payload, head = capsys.readouterr().out.rstrip("\n").split("\t")
     assert (topic, offset, payload) == ("orders", "0", "one")
     assert json.loads(head.replace("\\\\", "\\")) == {

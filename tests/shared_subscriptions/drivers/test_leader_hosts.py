@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from test_sessions import PATIENT, read_of_nodes
+from waiting import until_async
 
 from statemachines.drivers.shared_subscriptions import LeaderNode, Publisher, SharedSubscription
 from statemachines.drivers.shared_subscriptions.leader_node import REQUESTS_MAX, WAITING_MAX
 from statemachines.shared_subscriptions.message import LeaderWanted
 from statemachines.testing.process_harness import free_port
 from statemachines.wire import Packet
-
-WAIT_S = 120
-
-
-async def until(true):
-    async with asyncio.timeout(WAIT_S):
-        while not true():
-            await asyncio.sleep(0.01)
 
 
 class Hosts:
@@ -58,7 +49,7 @@ async def test_SS_435_questions_for_leaders_of_undeclared_groups_keep_nobody_wai
             host._runtime.receive(Packet(borrower, "leader-1", number, LeaderWanted(borrower, f"g{number}", "#")))
         assert len(host.machines.nodes) == REQUESTS_MAX
         assert len(host._starts._waiting) == WAITING_MAX
-        await until(lambda: not host._starts._waiting and not host.machines.nodes)
+        await until_async(lambda: not host._starts._waiting and not host.machines.nodes)
         await place.publish("a", b"1")
         async with place.consumer(1, leader=0) as one:
             assert [message.payload for message in await read_of_nodes(one, 1)] == [b"1"]

@@ -17,12 +17,12 @@ import contextlib
 import signal
 import subprocess
 import sys
-import time
 
 import psycopg
 import pytest
 from pgbouncer import pgbouncer
-from store_programs import OPEN, process, run, tell
+from store_programs import OPEN, close_afterwards, process, tell
+from waiting import until
 
 from statemachines.drivers.shared_subscriptions.postgres import PostgresGroupStore, PostgresStreamStore
 from statemachines.drivers.sql.failure import OutcomeOpen, StoreAway, StoreDamaged, StoreUnavailable
@@ -68,12 +68,12 @@ def test_a_schema_of_another_program(postgres):
     assert postgres.sql("SELECT count(*) FROM pg_tables WHERE schemaname = 'gapless'") == [(1,)]
 
 
-def test_a_user_who_may_not_make_the_tables_or_use_them(postgres):
+async def test_a_user_who_may_not_make_the_tables_or_use_them(postgres):
     user = f"guest_{postgres.url.rpartition('/')[2]}"
     postgres.sql(f"CREATE USER {user}")
     guest = postgres.url.replace("postgres@", f"{user}@")
     refused(guest, "does not allow what is needed (permission denied for database", "let its user CREATE")
-    make(postgres.url)
+    await PostgresStreamStore(postgres.url).close()
     refused(guest, "does not allow what is needed (permission denied for schema")
     postgres.sql(f"GRANT USAGE ON SCHEMA gapless TO {user}")
     postgres.sql(f"GRANT SELECT ON ALL TABLES IN SCHEMA gapless TO {user}")
@@ -83,11 +83,9 @@ def test_a_user_who_may_not_make_the_tables_or_use_them(postgres):
         PostgresGroupStore(guest)
     reader = PostgresStreamStore(guest)
 
-    async def test():
+    async with close_afterwards(reader):
         with pytest.raises(StoreUnavailable, match="permission denied for table streams"):
             await reader.append("a", [b"1"])
-
-    run(test(), reader)
 
 
 @pytest.mark.parametrize("made", [True, False])
@@ -152,10 +150,10 @@ def test_several_processes_make_the_tables_at_the_same_time(postgres):
 # -- failures -------------------------------------------------------------------------------------------------------
 
 
-def test_a_connection_that_was_cut_is_made_anew(postgres):
+async def test_a_connection_that_was_cut_is_made_anew(postgres):
     groups, streams = PostgresGroupStore(postgres.url), PostgresStreamStore(postgres.url)
 
-    async def test():
+    async with close_afterwards(groups, streams):
         await groups.ask(Commit(1, (), (("k", 1),)))
         for _ in range(2):
             cut = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'gapless'"
@@ -164,8 +162,6 @@ def test_a_connection_that_was_cut_is_made_anew(postgres):
             assert (await groups.ask(Read(3, ("k",))))[0].records[0].value == 1
             assert await streams.ask(ListStreams(4, "#", 0, "", 9)) == (FetchFailed(4),)
             assert (await streams.ask(ListStreams(5, "#", 0, "", 9)))[0].streams == ()
-
-    run(test(), groups, streams)
 
 
 def fail_with(postgres, code):
@@ -179,15 +175,13 @@ def fail_with(postgres, code):
     postgres.sql(f"CREATE VIEW gapless.group_records AS SELECT {columns}")
 
 
-def test_damage_is_no_passing_failure(postgres):
+async def test_damage_is_no_passing_failure(postgres):
     store = PostgresGroupStore(postgres.url)
     fail_with(postgres, "XX001")
 
-    async def test():
+    async with close_afterwards(store):
         with pytest.raises(StoreDamaged, match="in trouble; restore the database from a copy"):
             await store.ask(Read(1, ("k",)))
-
-    run(test(), store)
 
 
 # -- cost -----------------------------------------------------------------------------------------------------------
@@ -204,31 +198,27 @@ def pooled(request, postgres, tmp_path):
         yield url
 
 
-def test_SS_305_stores_behind_a_pooler_work_and_their_transactions_have_their_limits(pooled):
+async def test_SS_305_stores_behind_a_pooler_work_and_their_transactions_have_their_limits(pooled):
     """Two of a kind at once, so that sessions of the server go from hand to hand."""
 
-    async def run():
-        streams = [PostgresStreamStore(pooled) for _ in range(2)]
-        groups = [PostgresGroupStore(pooled) for _ in range(2)]
-        try:
-            for number in range(OFTEN):
-                await asyncio.gather(*(store.append("a", [b"x"]) for store in streams))
-                for n, store in enumerate(groups):
-                    ((done,), (read,)) = (
-                        [await store.ask(Commit(1, (), ((f"k{n}", number),)))],
-                        await store.ask(Read(2, (f"k{n}",))),
-                    )
-                    assert isinstance(done[0], Committed)
-                    assert isinstance(read, ReadDone)
-                    assert read.records[0].value == number
-            _, payloads = await streams[0].fetch(Fetch(1, (Slice(stream_id("a", 4, 0), 1, 0, 99),)))
-            limits = await streams[0]._database.run(lambda: limits_of(streams[0]._database))
-        finally:
-            for store in (*streams, *groups):
-                await store.close()
-        return payloads, limits
-
-    payloads, limits = asyncio.run(run())
+    streams = [PostgresStreamStore(pooled) for _ in range(2)]
+    groups = [PostgresGroupStore(pooled) for _ in range(2)]
+    try:
+        for number in range(OFTEN):
+            await asyncio.gather(*(store.append("a", [b"x"]) for store in streams))
+            for n, store in enumerate(groups):
+                ((done,), (read,)) = (
+                    [await store.ask(Commit(1, (), ((f"k{n}", number),)))],
+                    await store.ask(Read(2, (f"k{n}",))),
+                )
+                assert isinstance(done[0], Committed)
+                assert isinstance(read, ReadDone)
+                assert read.records[0].value == number
+        _, payloads = await streams[0].fetch(Fetch(1, (Slice(stream_id("a", 4, 0), 1, 0, 99),)))
+        limits = await streams[0]._database.run(lambda: limits_of(streams[0]._database))
+    finally:
+        for store in (*streams, *groups):
+            await store.close()
     assert payloads == [[(b"x", None)] * 2 * OFTEN]
     assert limits == ["2s", "1min", "2s"] * 2
     assert run_sql(pooled, "SHOW lock_timeout") == [("0",)], "the next user of this session has no limit of ours"
@@ -263,10 +253,10 @@ def test_all_stores_of_a_database_have_the_same_shards(new_database):
         new_database.streams(shards=0)
 
 
-def test_the_end_of_a_stream(new_database):
+async def test_the_end_of_a_stream(new_database):
     store = new_database.streams()
 
-    async def test():
+    async with close_afterwards(store):
         with pytest.raises(ConfigurationError, match="is not in the store; give an id"):
             await store.end(STREAM)
         await store.append("a", [b"1"])
@@ -277,16 +267,14 @@ def test_the_end_of_a_stream(new_database):
         with pytest.raises(ConfigurationError, match="topic = 'a': has ended"):
             await store.append("a", [b"2"])
 
-    run(test(), store)
-
 
 # -- failures -------------------------------------------------------------------------------------------------------
 
 
-def test_SS_255_a_busy_database_answers_that_it_failed(new_database, caplog):
+async def test_SS_255_a_busy_database_answers_that_it_failed(new_database, caplog):
     groups, streams = new_database.groups(busy_s=0.05), new_database.streams(busy_s=0.05)
 
-    async def test():
+    async with close_afterwards(groups, streams):
         with new_database.locked() as other:
             assert await groups.ask(Commit(5, (), (("k", 1),))) == (StoreFailed(5),)
             with pytest.raises(StoreUnavailable, match=r"lock.*; nothing was written, try again"):
@@ -299,25 +287,20 @@ def test_SS_255_a_busy_database_answers_that_it_failed(new_database, caplog):
             other.rollback()
             assert isinstance((await groups.ask(Commit(8, (), (("k", 1),))))[0], Committed)
             assert (await streams.append("a", [b"1"])).first == 0
-
-    run(test(), groups, streams)
     assert new_database.says_locked in caplog.text
 
 
-def test_a_closed_store_takes_nothing_and_another_service_s_request_is_refused(new_database):
+async def test_a_closed_store_takes_nothing_and_another_service_s_request_is_refused(new_database):
     store, streams = new_database.groups(), new_database.streams()
 
-    async def test():
-        for opened in (store, streams):
-            with pytest.raises(TypeError, match="does not take a Append"):
-                await opened.ask(Append(1, "a", 1))
-        await streams.close()
-        await store.close()
-        await store.close()
-        with pytest.raises(LocalProtocolError, match="was closed; open another"):
-            await store.ask(Read(1, ()))
-
-    run(test())
+    for opened in (store, streams):
+        with pytest.raises(TypeError, match="does not take a Append"):
+            await opened.ask(Append(1, "a", 1))
+    await streams.close()
+    await store.close()
+    await store.close()
+    with pytest.raises(LocalProtocolError, match="was closed; open another"):
+        await store.ask(Read(1, ()))
 
 
 KEYS = ("k0", "k1", "k2")
@@ -374,12 +357,12 @@ OURS = "FROM pg_stat_activity WHERE application_name = 'gapless'"
 
 def asked(server, statement):
     """The rows, as soon as the server has recovered and there are some."""
-    while True:
+
+    def ask():
         with contextlib.suppress(psycopg.OperationalError):
-            rows = server.sql(statement)
-            if rows:
-                return rows
-        time.sleep(0.01)
+            return server.sql(statement)
+
+    return until(ask)
 
 
 def crash(server):
@@ -469,14 +452,6 @@ async def test_an_append_stays_open_where_the_server_does_not_come_back(server, 
     await store.close()
 
 
-def gone(holds):
-    deadline = time.monotonic() + 60
-    while holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return True
-
-
 def answers(url):
     try:
         return run_sql(url, "SELECT 1") == [(1,)]
@@ -521,8 +496,8 @@ def test_processes_share_a_server_which_is_gone_when_the_last_one_is(tmp_path):
         a.kill()
         a.wait()
         assert answers(url), "the other one still uses it"
-    assert gone((directory / "url").exists)
-    assert gone(lambda: answers(url))
+    until(lambda: not (directory / "url").exists())
+    until(lambda: not answers(url))
     with share_server(directory) as again:
         assert answers(again)
 

@@ -7,7 +7,8 @@ import logging
 
 import pytest
 from msgspec.structs import replace
-from test_sessions import CALM, NodesPlace, read_of_nodes, run
+from test_sessions import CALM, NodesPlace, read_of_nodes
+from waiting import pause_async, turns, until_async
 
 from statemachines.drivers.shared_subscriptions.rebalance_callbacks import GRANTED, LOST, REVOKED, RebalanceCallbacks
 from statemachines.kernel import Node
@@ -81,17 +82,14 @@ async def test_SS_385_who_leaves_gives_its_streams_back():
     assert await reader.heard() == [(GRANTED, ("a",)), (REVOKED, ("a",))]
 
 
-def test_SS_386_a_callback_that_raises_is_logged_with_its_stream_and_others_are_called(caplog):
-    async def test():
-        async def cancel_itself(streams):
-            asyncio.current_task().cancel()
-            await asyncio.sleep(0)
+async def test_SS_386_a_callback_that_raises_is_logged_with_its_stream_and_others_are_called(caplog):
+    async def cancel_itself(streams):
+        asyncio.current_task().cancel()
+        await turns()
 
-        reader = Reader(**{GRANTED: lambda streams: 1 / 0, REVOKED: cancel_itself})
-        reader.feed(Install("o", "a", 1, 0), Install("o", "b", 1, 0), Finish("o", "a", 1), Uninstall("o", "b", 1))
-        assert await reader.heard() == [(LOST, ("b",))]
-
-    run(test())
+    reader = Reader(**{GRANTED: lambda streams: 1 / 0, REVOKED: cancel_itself})
+    reader.feed(Install("o", "a", 1, 0), Install("o", "b", 1, 0), Finish("o", "a", 1), Uninstall("o", "b", 1))
+    assert await reader.heard() == [(LOST, ("b",))]
     assert "consumer-1: on_granted raised for stream a (2 streams); the session goes on without it" in caplog.text
     assert "division by zero" in caplog.text
     assert "on_revoked raised for stream a" in caplog.text
@@ -100,73 +98,67 @@ def test_SS_386_a_callback_that_raises_is_logged_with_its_stream_and_others_are_
 async def test_SS_386_a_consumer_that_is_closed_ends_a_callback_that_hangs():
     reader = Reader(**{GRANTED: lambda streams: asyncio.Event().wait()})
     reader.feed(Install("o", "a", 1, 0), Install("o", "b", 1, 0))
-    await asyncio.sleep(0.01)
+    await turns(5)
+    assert not reader.callbacks.is_settled
     await reader.callbacks.close()
     assert reader.callbacks.is_settled
 
 
 @pytest.mark.parametrize("name", [GRANTED, REVOKED, LOST])
-def test_SS_386_all_streams_flow_while_a_callback_hangs_again_and_again(tmp_path, name, caplog):
+async def test_SS_386_all_streams_flow_while_a_callback_hangs_again_and_again(tmp_path, name, caplog):
     """Another member takes streams, and gives them back."""
     caplog.set_level(logging.INFO)
 
-    async def test():
-        hangs = []
+    hangs = []
 
-        async def hang(streams):
-            hangs.append(streams)
-            await asyncio.Event().wait()
+    async def hang(streams):
+        hangs.append(streams)
+        await asyncio.Event().wait()
 
-        place = NodesPlace(tmp_path, replace(CALM, revoke_timeout_ms=600))
+    place = NodesPlace(tmp_path, replace(CALM, revoke_timeout_ms=600))
+    for topic in ("a", "b", "c"):
+        await place.publish(topic, b"1")
+    async with place.leading(), place.consumer("consumer-1", **{name: hang}) as messages:
+        assert {one.topic for one in await read_of_nodes(messages, 3)} == {"a", "b", "c"}
+        async with place.consumer("consumer-2"):
+            lose = lambda: name == LOST and messages._rebalance._say(LOST, "0.0/a")  # noqa: E731
+            await until_async(lambda: hangs, meanwhile=lose)
         for topic in ("a", "b", "c"):
-            await place.publish(topic, b"1")
-        async with place.leading(), place.consumer("consumer-1", **{name: hang}) as messages:
-            assert {one.topic for one in await read_of_nodes(messages, 3)} == {"a", "b", "c"}
-            async with place.consumer("consumer-2"), asyncio.timeout(60):
-                while not hangs:
-                    await asyncio.sleep(0.01)
-                    if name == LOST:
-                        messages._rebalance._say(LOST, "0.0/a")
-            for topic in ("a", "b", "c"):
-                await place.publish(topic, b"2")
-            assert {one.topic for one in await read_of_nodes(messages, 3)} == {"a", "b", "c"}
-
-    run(test())
+            await place.publish(topic, b"2")
+        assert {one.topic for one in await read_of_nodes(messages, 3)} == {"a", "b", "c"}
     assert f"consumer-1: {name} for stream" in caplog.text
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_SS_384_no_message_of_a_stream_is_handed_over_before_its_callback_has_returned(tmp_path, is_async, caplog):
+async def test_SS_384_no_message_of_a_stream_is_handed_over_before_its_callback_has_returned(
+    tmp_path, is_async, caplog
+):
     caplog.set_level(logging.WARNING)
 
-    async def test():
-        said = []
+    said = []
 
-        def note(name):
-            def sync(streams):
-                said.extend((name, stream.partition("/")[2]) for stream in streams)
+    def note(name):
+        def sync(streams):
+            said.extend((name, stream.partition("/")[2]) for stream in streams)
 
-            async def slow(streams):
-                await asyncio.sleep(0.05)
-                sync(streams)
+        async def slow(streams):
+            await pause_async(0.05, "messages could be handed over meanwhile")
+            sync(streams)
 
-            return slow if is_async else sync
+        return slow if is_async else sync
 
-        given = {name: note(name) for name in (GRANTED, REVOKED, LOST)}
-        place = NodesPlace(tmp_path)
-        for topic in ("a", "b"):
-            await place.publish(topic, b"1")
-        async with place.leading(), place.consumer("consumer-1", **given) as messages:
-            for one in await read_of_nodes(messages, 2):
-                said.append(("message", one.topic))
-            granted = [name for name, _ in said[:2]]
-            assert granted == [GRANTED, GRANTED]
-            assert sorted(said[2:]) == [("message", "a"), ("message", "b")]
-            async with place.consumer("consumer-2"), asyncio.timeout(60):
-                while (REVOKED, "a") not in said and (REVOKED, "b") not in said:
-                    await asyncio.sleep(0.01)
-        revoked = [topic for name, topic in said if name == REVOKED]
-        assert sorted(revoked[-2:]) == ["a", "b"]
-        assert LOST not in [name for name, _ in said]
-
-    run(test())
+    given = {name: note(name) for name in (GRANTED, REVOKED, LOST)}
+    place = NodesPlace(tmp_path)
+    for topic in ("a", "b"):
+        await place.publish(topic, b"1")
+    async with place.leading(), place.consumer("consumer-1", **given) as messages:
+        for one in await read_of_nodes(messages, 2):
+            said.append(("message", one.topic))
+        granted = [name for name, _ in said[:2]]
+        assert granted == [GRANTED, GRANTED]
+        assert sorted(said[2:]) == [("message", "a"), ("message", "b")]
+        async with place.consumer("consumer-2"):
+            await until_async(lambda: {(REVOKED, "a"), (REVOKED, "b")} & {*said})
+    revoked = [topic for name, topic in said if name == REVOKED]
+    assert sorted(revoked[-2:]) == ["a", "b"]
+    assert LOST not in [name for name, _ in said]

@@ -19,6 +19,7 @@ from math import inf
 
 import pytest
 from msgspec.structs import replace
+from waiting import pause_async, silence, until_async
 
 from statemachines.cli import run as gapless
 from statemachines.drivers import shared_subscriptions
@@ -77,13 +78,12 @@ class Place:
 async def read(session, count, ack=True):
     """The next `count` messages."""
     got = []
-    async with asyncio.timeout(120):
-        async for message in session:
-            got.append(message)
-            if ack:
-                await message.ack()
-            if len(got) == count:
-                break
+    async for message in session:
+        got.append(message)
+        if ack:
+            await message.ack()
+        if len(got) == count:
+            break
     return got
 
 
@@ -104,9 +104,7 @@ async def test_a_topic_filter_is_read_alone_and_its_progress_is_the_application_
     async with place.leading():
         async with place.session() as session:
             await session.subscribe("#")
-            async with asyncio.timeout(120):
-                while not session.progress("#"):
-                    await asyncio.sleep(0.01)
+            await until_async(lambda: session.progress("#"))
             await place.publish("old", b"2", b"3")
             await place.publish("new", b"4")
             got = await read(session, 2)
@@ -215,18 +213,13 @@ class NodesPlace:
 async def read_of_nodes(messages, count, ack=True):
     """The next `count` messages."""
     got = []
-    async with asyncio.timeout(120):
-        async for message in messages:
-            got.append(message)
-            if ack:
-                await message.ack()
-            if len(got) == count:
-                return got
+    async for message in messages:
+        got.append(message)
+        if ack:
+            await message.ack()
+        if len(got) == count:
+            return got
     return got
-
-
-def run(test):
-    asyncio.run(test)
 
 
 def test_lives_are_numbered_on_disk(tmp_path):
@@ -351,12 +344,11 @@ async def test_scenario_5_a_destroyed_group_delivers_nothing_until_a_new_subscri
         assert (await shared_subscriptions.destroy(GROUP, store=place.store, configuration=SHORT_CLAIM)).found
         await place.publish(b"two")
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(1):
+            async with silence(1, "nobody is told that nothing comes"):
                 await read_of_nodes(member, 1)
         async with place.consumer("consumer-2") as later:
             await place.publish(b"three")
-            async with asyncio.timeout(120):
-                first = await anext(aiter_of(member, later))
+            first = await anext(aiter_of(member, later))
     assert first.payload == b"three", "the new group begins when it is declared"
 
 
@@ -421,27 +413,24 @@ class Sleeping:
         return [Tell(self.event)] if now_ns >= self.deadline() else []
 
 
-def test_who_waits_while_the_machine_sleeps_is_done_soon_after(monkeypatch):
+async def test_who_waits_while_the_machine_sleeps_is_done_soon_after(monkeypatch):
     """The event loop's clock stands still meanwhile."""
     now = [0]
     done = GroupDestroyed("g", "#", found=True)
     monkeypatch.setattr(shared_subscriptions.groups, "steady_ns", lambda: now[0])
     monkeypatch.setattr(shared_subscriptions.groups, "LOOK_AGAIN_S", 0.001)
 
-    async def test():
-        waiting = asyncio.ensure_future(shared_subscriptions.groups._drive(Sleeping(done), None, []))
-        await asyncio.sleep(0.01)
-        assert not waiting.done()
-        now[0] = 3_700 * 10**9
-        return await asyncio.wait_for(waiting, 10)
-
-    assert asyncio.run(test()) == done
+    waiting = asyncio.ensure_future(shared_subscriptions.groups._drive(Sleeping(done), None, []))
+    await pause_async(0.01, "ten looks")
+    assert not waiting.done()
+    now[0] = 3_700 * 10**9
+    assert await waiting == done
 
 
-def test_a_member_says_that_no_leader_host_takes_it_and_the_host_says_why(tmp_path, caplog, monkeypatch):
+async def test_a_member_says_that_no_leader_host_takes_it_and_the_host_says_why(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(shared_subscriptions.stalled_streams, "AFTER_S", 0.2)
 
-    async def test():
+    with caplog.at_level(logging.INFO, "gapless"):
         place = GroupsPlace(tmp_path)
         await shared_subscriptions.declare(GROUP, store=place.store, configuration=CALM)
         hasty = shared_subscriptions.LeaderNode(
@@ -450,11 +439,7 @@ def test_a_member_says_that_no_leader_host_takes_it_and_the_host_says_why(tmp_pa
         async with hasty:
             place.leader = "{}:{}".format(*hasty.address)
             async with place.consumer("consumer-1"):
-                while not any("no leader host has taken $shared/g/# for" in line for line in caplog.messages):
-                    await asyncio.sleep(0.05)
-
-    with caplog.at_level(logging.INFO, "gapless"):
-        asyncio.run(asyncio.wait_for(test(), 60))
+                await until_async(lambda: "no leader host has taken $shared/g/# for" in caplog.text)
     assert any("start this host with the times that the group was declared with" in line for line in caplog.messages)
 
 
@@ -502,12 +487,11 @@ class Group:
 
     async def read(self, messages, enough):
         """Until there are `enough` different ones."""
-        async with asyncio.timeout(120):
-            async for batch in messages.batches(10):
-                self.got += [(message.topic, message.offset, message.payload) for message in batch]
-                await batch.ack()
-                if len(set(self.got)) >= enough:
-                    return
+        async for batch in messages.batches(10):
+            self.got += [(message.topic, message.offset, message.payload) for message in batch]
+            await batch.ack()
+            if len(set(self.got)) >= enough:
+                return
 
     async def committed(self, messages, wanted):
         """Read until the leader has committed the progress of so many messages: where a lease ran out, as on a busy
@@ -515,12 +499,11 @@ class Group:
         groups = PostgresGroupStore(self.where["store"])
         reading = asyncio.create_task(self.read(messages, inf))
         try:
-            async with asyncio.timeout(120):
-                found = -1
-                while found != wanted:
-                    await asyncio.sleep(0.05)
-                    (scanned,) = await groups.ask(Scan(1, "/1.1/g/#:progress:", "", 100))
-                    found = sum(stored.value for _, stored in scanned.records)
+            found = -1
+            while found != wanted:
+                await pause_async(0.05, "between two looks")
+                (scanned,) = await groups.ask(Scan(1, "/1.1/g/#:progress:", "", 100))
+                found = sum(stored.value for _, stored in scanned.records)
         finally:
             reading.cancel()
             await asyncio.wait([reading])

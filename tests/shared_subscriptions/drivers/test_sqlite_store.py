@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from statement_plans import Access, watched
-from store_programs import run
+from store_programs import close_afterwards
 
 from statemachines.drivers.message_head import encode_head, make_head
 from statemachines.drivers.shared_subscriptions import postgres, sqlite
@@ -179,27 +179,24 @@ def spoil(database, key, value=b"\xc1"):
         connection.execute("UPDATE group_records SET value = ? WHERE key = ?", (value, key))
 
 
-def test_SS_225_a_record_that_cannot_be_read_is_named_and_left_alone(new_database, caplog):
+async def test_SS_225_a_record_that_cannot_be_read_is_named_and_left_alone(new_database, caplog):
     database = new_database
     keys = [record_key("g", "#", f"progress:0.0/{number}") for number in range(5)]
     prefix = record_key("g", "#", "progress:")
 
-    async def test():
-        store = database.groups()
-        await store.ask(Commit(1, (), tuple((key, 1) for key in keys)))
-        spoil(database, keys[0])
-        spoil(database, keys[1])
-        spoil(database, keys[3], msgspec.msgpack.encode(CLAIM))
-        for _ in range(2):
-            (scanned,) = await store.ask(Scan(2, prefix, "", 2))
-            assert ([key for key, _ in scanned.records], scanned.more) == ([keys[2], keys[3]], True)
-            (scanned,) = await store.ask(Scan(3, prefix, keys[3], 2))
-            assert ([key for key, _ in scanned.records], scanned.more) == ([keys[4]], False)
-        assert await store.ask(Read(4, (keys[2], keys[0]))) == (StoreFailed(4),)
-        assert await store.ask(Commit(5, ((keys[0], None),), ())) == (StoreFailed(5),)
-        await store.close()
-
-    asyncio.run(test())
+    store = database.groups()
+    await store.ask(Commit(1, (), tuple((key, 1) for key in keys)))
+    spoil(database, keys[0])
+    spoil(database, keys[1])
+    spoil(database, keys[3], msgspec.msgpack.encode(CLAIM))
+    for _ in range(2):
+        (scanned,) = await store.ask(Scan(2, prefix, "", 2))
+        assert ([key for key, _ in scanned.records], scanned.more) == ([keys[2], keys[3]], True)
+        (scanned,) = await store.ask(Scan(3, prefix, keys[3], 2))
+        assert ([key for key, _ in scanned.records], scanned.more) == ([keys[4]], False)
+    assert await store.ask(Read(4, (keys[2], keys[0]))) == (StoreFailed(4),)
+    assert await store.ask(Commit(5, ((keys[0], None),), ())) == (StoreFailed(5),)
+    await store.close()
     scans = [line for line in caplog.messages if "left alone" in line]
     for number, times in enumerate((3, 1, 0, 1, 0)):
         assert sum(f"progress:0.0/{number} " in line for line in scans) == times, "once, and where a request needs it"
@@ -272,15 +269,13 @@ def path(tmp_path):
         ("a", "text", "payload = 'text': must be bytes, not str"),
     ],
 )
-def test_what_cannot_be_appended_is_named_and_nothing_is_written(path, topic, payload, says):
+async def test_what_cannot_be_appended_is_named_and_nothing_is_written(path, topic, payload, says):
     store = SqliteStreamStore(path)
 
-    async def test():
+    async with close_afterwards(store):
         with pytest.raises(ConfigurationError, match=says):
             await store.append(topic, [b"good", payload])
         assert await store.ask(ListStreams(1, "#", 0, "", 9)) == (StreamsListed(1, (), False),)
-
-    run(test(), store)
 
 
 # -- failures -------------------------------------------------------------------------------------------------------
@@ -324,17 +319,16 @@ def damage(path, keep):
         file.write(b"\xff" * (path.stat().st_size - keep))
 
 
-def test_a_damaged_file_is_no_passing_failure(path):
+async def test_a_damaged_file_is_no_passing_failure(path):
     filled = SqliteStreamStore(path)
-    run(filled.append("a", [b"x" * 1000] * 500), filled)
+    await filled.append("a", [b"x" * 1000] * 500)
+    await filled.close()
     store = SqliteStreamStore(path)
     damage(path, 10 * 4096)
 
-    async def test():
+    async with close_afterwards(store):
         with pytest.raises(StoreDamaged, match="malformed; restore the file from a copy"):
             await store.fetch(Fetch(1, (Slice(STREAM, 1, 0, 1000),)))
-
-    run(test(), store)
     damage(path, 4096)
     with pytest.raises(StoreDamaged, match="restore the file from a copy"):
         SqliteStreamStore(path)

@@ -104,7 +104,7 @@ def test_SS_261_what_a_server_says_that_may_let_us_in_later(store, code, why, ra
     assert "secret" not in str(found.value)
 
 
-def test_who_tries_again_keeps_no_store_of_each_time(tmp_path, monkeypatch):
+async def test_who_tries_again_keeps_no_store_of_each_time(tmp_path, monkeypatch):
     opened = []
 
     def groups(path):
@@ -120,9 +120,6 @@ def test_who_tries_again_keeps_no_store_of_each_time(tmp_path, monkeypatch):
     with pytest.raises(StoreUnavailable):
         open_stores.open_stores(tmp_path / "x.db")
 
-    async def in_a_loop():
-        open_stores.open_stores(tmp_path / "x.db")
-
     with pytest.raises(StoreUnavailable):
-        asyncio.run(in_a_loop())
+        open_stores.open_stores(tmp_path / "x.db")
     assert [one._database._closed for one in opened] == [True, True]

@@ -39,7 +39,6 @@ async def test_a_leader_host_that_lives_goes_on_living(tmp_path):
         async with (
             Publisher(store) as publisher,
             SharedSubscription("$shared/g/#", leader=address, store=store, start="beginning") as messages,
-            asyncio.timeout(900),
         ):
             throwing = asyncio.create_task(
                 attack(READERS, LEADER.full_name, node.address, 2, ATTACKS, store=identity_of(store))

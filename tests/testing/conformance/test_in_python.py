@@ -21,6 +21,7 @@ import msgspec
 import pytest
 from door_child import Door
 from toy_role import COMMAND, DOOR, IMPLEMENTATION, SECOND, Knock, role
+from waiting import turns
 
 from statemachines import cli, registry
 from statemachines.kernel import ConfigurationError
@@ -58,7 +59,7 @@ class LaterLines(Lines):
 
     async def answer(self, line):
         """The answer to a line."""
-        await asyncio.sleep(0)
+        await turns()
         return Lines.answer(self, line)
 
 
