@@ -183,8 +183,18 @@ WAITING = ("real", "drivers")
 """Layers whose tests wait more than they compute: for timers, sockets and processes that begin."""
 
 ON_SPARK = (
-    "reports/test_follow",
-    "reports/test_spark",
+    "reports/test_follow.py::test_a_driver_that_is_killed",
+    "reports/test_follow.py::test_logs_of_a_cluster",
+    "test_spark_judges_whole_files",
+    "test_the_page_opens_in_a_browser_and_shows_everything",
+    "judges_a_corrupt_trace_and_exits_with_1",
+    "test_what_spark_says_of_a_start_that_fails",
+    "test_missing_java_is_named",
+    "names_what_is_wrong_with_a_trace_on_spark_too",
+    "test_a_trace_without_a_step_is_inconclusive",
+    "test_an_address_that_is_not_read_is_named",
+    "judged_on_spark_as_in_this_process",
+    "reports/test_spark.py",
     "reports/test_interrupted.py::test_on_spark",
     "judged_side_by_side[--engine=spark]",
     "as_far_as_may_be[--engine=spark]",

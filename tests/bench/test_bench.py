@@ -110,7 +110,7 @@ def test_a_row_that_fails_does_not_stop_the_others(rows, capsys):
     first, second = msgspec.json.decode(capsys.readouterr().out)
     assert (first["name"], first["holds"], first["rounds"]) == ("before", False, 0)
     assert (first["ours"], first["baseline"], first["ratio"]) == (None, None, None)
-    assert re.fullmatch(r"RuntimeError: no such engine \(test_harness.py:\d+\)", first["error"])
+    assert re.fullmatch(r"RuntimeError: no such engine \(test_bench.py:\d+\)", first["error"])
     assert (second["name"], second["holds"], "error" in second) == ("after", True, False)
     assert cli.run(["bench"]) == 1
     shown = capsys.readouterr().out

@@ -401,12 +401,12 @@ def test_who_has_not_answered_is_given_up_in_the_same_turn(one):
 def test_a_right_ends_before_what_would_go_on_under_it(one):
     """It was to poll at 5, and stood still until its right was over."""
     one.feed(Go(5, end_ns=40), 5)
-    assert one.feed(Tick(), 50) == ["End", "Poll", "Tick"]
+    assert one.feed(Tick(), 50) == ["ContinuationsEnd", "Poll", "Tick"]
 
 
 def test_a_turn_fires_what_ends_a_right_what_goes_on_and_what_has_patience(one):
     one.feed(Go(400, end_ns=450), 400)
-    assert one.fire(500) == ["End", "Poll", "GiveUp"]
+    assert one.fire(500) == ["ContinuationsEnd", "Poll", "GiveUp"]
 
 
 def test_a_snapshot_knows_what_goes_on(one):

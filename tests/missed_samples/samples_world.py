@@ -255,12 +255,12 @@ def all_windows(windows_to_open):
 BREAKS = {
     **{f"MS-{n}": without_choice("missed_samples", f"MS-{n}") for n in (73, 74, 75, 76, 77)},
     "MS-23": wrap(source_actions, "settle_below", silent),
-    "MS-36": lambda stack: wrap(sys.modules["test_recovery_parties"], "publisher", from_0)(stack),
-    "MS-47": lambda stack: swap(sys.modules["test_recovery_parties"], "matches", lambda expression, key: True)(stack),
+    "MS-36": lambda stack: wrap(sys.modules["test_sample_properties"], "publisher", from_0)(stack),
+    "MS-47": lambda stack: swap(sys.modules["test_sample_properties"], "matches", lambda expression, key: True)(stack),
     "MS-61": wrap(subscriber_actions, "source_of", anew),
     "MS-62": lambda stack: not_the_nearest(stack),
     "MS-67": swap(source_actions, "fill", lambda record, first, last: record),
     "MS-68": wrap(source_windows, "_windows_to_open", all_windows),
     "MS-69": swap(source_windows, "_reach", lambda record, first: (first + record.recovery.window - 1, 0)),
-    "MS-24": lambda stack: swap(sys.modules["test_source"], "Sample", Sample)(stack),
+    "MS-24": lambda stack: swap(sys.modules["test_source_properties"], "Sample", Sample)(stack),
 }

@@ -55,7 +55,7 @@ from statemachines.drivers.persistent_sessions.session_server import SessionServ
 from statemachines.drivers.persistent_sessions.sql import TimeWatch
 from statemachines.drivers.persistent_sessions.store import SessionStore
 from statemachines.drivers.shared_subscriptions.shared_session import Deliveries, SharedSession
-from statemachines.drivers.sql import database_url, loop_connection, store_version
+from statemachines.drivers.sql import loop_connection, postgres_address, store_version
 from statemachines.drivers.sql import postgres as sql_postgres
 from statemachines.drivers.sql.loop_connection import LoopConnection
 from statemachines.drivers.sql.silent_server import ServerConnections
@@ -314,7 +314,7 @@ BREAKS = {
     "PS-291": swap(session_host_record, "SLACK_NS", 10**18),
     "PS-292": swap(StoreTime, "age_limit_ns", lambda self, now_ns: now_ns),
     "PS-293": swap(session_host_record, "has_come_back", lambda known, clock_ns, expected_ns: False),
-    "PS-290": swap(database_url, "_connect", as_if_it_were_direct),
+    "PS-290": swap(postgres_address, "_connect", as_if_it_were_direct),
     "PS-773": swap(ServerConnections, "is_working", AsyncMock(return_value=False)),
     "PS-701": swap(store, "StoreDamaged", IndexError),
     "PS-702": swap(session_host_record, "APART_NS", 10**20),

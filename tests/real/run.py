@@ -26,10 +26,10 @@ WORKLOADS = {
     "groups": "groups_workload:GroupsWorkload",
     "mqtt": "mqtt_workload:MqttWorkload",
     "shared": "mqtt_workload:SharedWorkload",
-    "clean_starts": "clean_starts_workload:CleanStartsWorkload",
+    "clean_starts": "progress_workload:CleanStartsWorkload",
     "progress": "progress_workload:ProgressWorkload",
-    "many_topics": "many_topics_workload:ManyTopicsWorkload",
-    "unreachable": "unreachable_workload:UnreachableWorkload",
+    "many_topics": "crowd_workload:ManyTopicsWorkload",
+    "unreachable": "crowd_workload:UnreachableWorkload",
     "crowd": "crowd_workload:CrowdWorkload",
     "once": "mqtt_workload:OnceWorkload",
 }

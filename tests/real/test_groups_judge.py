@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from tests.real.carried_judge import judge
+from tests.real.carried_judge import judge_of_groups_judge as judge
 
 MS = 1_000_000
 TOPICS = {"a": [b"a0", b"a1", b"a2", b"a3"], "b": [b"b0", b"b1"]}

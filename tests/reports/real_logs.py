@@ -4,10 +4,6 @@
 
 Nodes share a process where they can.  A node that is killed stops as `abort` does, and its log is left as a SIGKILL
 leaves it: without an end.  The demos kill processes.
-
-A protocol of somebody else: a lock, whose writes carry tokens; its report has one check, one measure, one table.
-
-The lock of somebody else, with a check that stands still in the first task that comes to it, until it is killed.
 """
 
 from __future__ import annotations
@@ -18,15 +14,10 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import ClassVar
-
-import msgspec
 
 from statemachines.drivers.lives import begin_life, begin_log
-from statemachines.kernel import Call, Event, Fsm, Ignore, Protocol, Row, Status, TraceColumns
 from statemachines.trace.log import End, kill_row
-from statemachines_reports.protocol import Amount, Check, Latency, Measure, ReportProtocol, Tally, verdict
-from tests.waiting import pause_async, read_clock_ns, turns, until, until_async
+from tests.waiting import pause_async, read_clock_ns, turns, until_async
 
 PATIENCE_S = 60
 
@@ -288,120 +279,3 @@ async def cursor_recovery(folder):
 
 if __name__ == "__main__":
     asyncio.run(globals()[sys.argv[1]](Path(sys.argv[2])))
-
-
-class Take(Call, frozen=True):
-    columns: ClassVar = TraceColumns(key="lock", term="token")
-    lock: str
-    token: int
-
-
-class Leave(Call, frozen=True):
-    pass
-
-
-class Written(Event, frozen=True):
-    columns: ClassVar = TraceColumns(key="lock", term="token")
-    lock: str
-    token: int
-
-
-class LockStatus(Status):
-    FREE = "free"
-    HELD = "held"
-
-
-FREE, HELD = LockStatus
-
-
-class LockRecord(msgspec.Struct, frozen=True):
-    id: str
-    status: LockStatus = FREE
-
-
-LOCK = Fsm(
-    "lock",
-    protocol="mine",
-    record=LockRecord,
-    states=LockStatus,
-    initial=FREE,
-    rows=(
-        Row(Take, FREE, HELD, None, None, "MY-1"),
-        Row(Leave, HELD, FREE, None, None, "MY-2"),
-        Ignore((Take,), HELD, "MY-3"),
-        Ignore((Leave,), FREE, "MY-3"),
-    ),
-)
-
-
-def judge_fencing(segment):
-    columns = segment.columns
-    writes = columns.rows_of("tell", event=("written",))
-    older = writes[1:][columns["term"][writes][1:] < columns["term"][writes][:-1]]
-    return verdict(columns, len(writes), older, lambda row: f"token {columns['term'][row]} after a newer one")
-
-
-class Hold(msgspec.Struct, frozen=True):
-    run: int
-    lock: str
-    first: str
-
-
-def find(segment):
-    columns = segment.columns
-    for row in columns.rows_of("tell", event=("written",)):
-        run = int(columns["run"][row])
-        yield Tally(run, "delivered", 1)
-        yield Latency("grant", run, 5_000_000)
-        yield Hold(run, columns.text("key", row), str(segment.parameters(run)["fenced"]))
-
-
-REPORTS = ReportProtocol(
-    checks=(
-        Check("fencing", "no write with an older token", judge_fencing, promised=lambda facts: facts["fenced"]),
-        Check("exclusivity", "called like another's", judge_fencing, promised=lambda facts: False),
-    ),
-    measures=(Measure("grant", "Wait", "from asking to holding"),),
-    amounts=(Amount("delivered", card="writes"),),
-    find=find,
-    results=(Hold,),
-    tables={"holds": 'SELECT lock, "first" AS fenced, count(*) AS held FROM hold GROUP BY lock, "first"'},
-)
-
-PROTOCOL = Protocol(
-    name="mine",
-    prefix="MY",
-    machines={"lock": "lock_protocol:LOCK"},
-    areas={"reports": "lock_protocol:REPORTS"},
-)
-
-
-def judge_paused(segment):
-    """The session of the processes of the worker that was first is written down."""
-    (folder,) = {segment.parameters(run)["folder"] for run, _ in segment.columns.runs()}
-    reached = Path(folder) / "reached"
-    try:
-        with reached.with_suffix(f".{os.getpid()}").open("x") as file:
-            file.write(str(os.getsid(0)))
-        os.link(file.name, reached)
-    except FileExistsError:
-        return verdict(segment.columns, 1, segment.columns.rows_of()[:0], str)
-    until((Path(folder) / "go").exists, "that it is killed, or may go on")
-    return verdict(segment.columns, 1, segment.columns.rows_of()[:0], str)
-
-
-PAUSING = ReportProtocol(
-    checks=(
-        Check("paused", "a task is killed", judge_paused),
-        Check("fencing", "no write with an older token", judge_fencing, promised=lambda facts: facts["fenced"]),
-    ),
-    measures=REPORTS.measures,
-    amounts=REPORTS.amounts,
-    find=REPORTS.find,
-    results=REPORTS.results,
-    tables=REPORTS.tables,
-)
-
-PAUSED_LOCK_PROTOCOL = Protocol(
-    name="mine", prefix="MY", machines={"lock": "lock_protocol:LOCK"}, areas={"reports": "paused_lock:PAUSING"}
-)

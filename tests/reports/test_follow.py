@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from foreign_logs import consumed, mapping, published, write_logs
+from lock_protocol import LOCK, Leave, LockRecord, Take
 from msgspec.structs import replace
-from real_logs import LOCK, Leave, LockRecord, Take
 from waiting import until
 
 from statemachines import catalogue, cli

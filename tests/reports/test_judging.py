@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from lock_protocol import LOCK, Leave, LockRecord, Take, Written
 from long_cases import mark_long
 from msgspec.structs import replace
-from real_logs import LOCK, Leave, LockRecord, Take, Written
 
 from statemachines import cli, registry
 from statemachines.kernel import ConfigurationError, Node

@@ -24,7 +24,7 @@ from statemachines.drivers.shared_subscriptions.sql_stores import RecordCodec
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore, stream_append
 from statemachines.drivers.shared_subscriptions.sqlite import stream_store as sqlite_streams
 from statemachines.drivers.shared_subscriptions.stalled_streams import StalledStreams
-from statemachines.drivers.sql import database_url, sqlite
+from statemachines.drivers.sql import postgres_address, sqlite
 from statemachines.drivers.sql.silent_server import ServerConnections
 from statemachines.drivers.tcp import Connection
 from statemachines.kernel import STAY, Feed, Node, ProcessRunner, SetTimer, in_order, keys_in_order
@@ -404,7 +404,7 @@ BREAKS = {
     "SS-236": swap(greeting, "check_store", lambda ours, theirs: None),
     "SS-225": wrap(RecordCodec, "read_all", unreadable_ends_it),
     "SS-163": swap(listing, "is_behind", lambda known: False),
-    "SS-305": swap(database_url, "is_pooled", lambda connection: False),
+    "SS-305": swap(postgres_address, "is_pooled", lambda connection: False),
     "SS-304": swap(sqlite_streams, "SIZE", "SELECT count, ended FROM @streams WHERE +id = ?"),
     "SS-226": swap(stream_store, "StreamSize", sizeless),
     "SS-215": wrap(GroupStore, "apply", expects_nothing),

@@ -307,4 +307,4 @@ def forgetting():
 
 
 def iterating():
-    return System("iterating", "", (Iterating(),), Network(), origin=("impure_system:iterating", {}))
+    return System("iterating", "", (Iterating(),), Network(), origin=("symmetric_system:iterating", {}))

@@ -228,7 +228,7 @@ def bite(record, event, now_ns):
     return record, ()
 
 
-GLUTTON_PROTOCOL_ROWS = (
+GLUTTON_ROWS = (
     Row(Eat, HUNGRY, SATED, eat, is_last_of_glutton_protocol, "GL-1"),
     Row(Eat, HUNGRY, STAY, eat, None, "GL-1"),
     Row(Bite, (HUNGRY, SATED), STAY, bite, None, "GL-2"),
@@ -241,15 +241,15 @@ GLUTTON = Fsm(
     record=GluttonRecord,
     states=GluttonStatus,
     initial=HUNGRY,
-    rows=GLUTTON_PROTOCOL_ROWS,
+    rows=GLUTTON_ROWS,
 )
 
-GLUTTON_PROTOCOL_PROTOCOL = Protocol(
+GLUTTON_PROTOCOL = Protocol(
     name="glutton",
     prefix="GL",
     about="a glutton",
-    machines={"glutton": "glutton_protocol:GLUTTON"},
-    areas={"spec": "glutton_protocol:SPEC"},
+    machines={"glutton": "tank_protocol:GLUTTON"},
+    areas={"spec": "tank_protocol:GLUTTON_SPEC"},
 )
 
 
@@ -266,7 +266,7 @@ def is_fed(record):
     return record.status is HUNGRY or record.meals > 0
 
 
-GLUTTON_PROTOCOL_SPEC = CheckProtocol(systems={"feast": "a glutton eats"}, build=system_of_glutton_protocol)
+GLUTTON_SPEC = CheckProtocol(systems={"feast": "a glutton eats"}, build=system_of_glutton_protocol)
 
 
 class One(TimerFired, frozen=True):

@@ -298,7 +298,7 @@ def test_a_file_calls_no_function_that_does_not_make_systems():
 
 def test_what_is_no_declared_machine_is_named():
     made = counterexample("forgetful")
-    toy = replace(made, origin=scripts.Origin("toy_system:toy", {}))
+    toy = replace(made, origin=scripts.Origin("symmetric_system:toy", {}))
     with pytest.raises(ConfigurationError, match=r"only an FsmActor or a ServiceActor has a counterpart|-> System"):
         simulate(toy)
 

@@ -450,7 +450,7 @@ def test_two_processes_say_what_one_says(field, verdicts, tmp_path):
 
 @pytest.mark.long
 def test_a_mutant_that_eats_memory_or_ends_its_process_is_not_judged_and_all_others_are(tmp_path):
-    field = CampaignScope(CampaignShape("glutton_protocol:PROTOCOL"))
+    field = CampaignScope(CampaignShape("tank_protocol:GLUTTON_PROTOCOL"))
     results = CampaignResults(tmp_path / "glutton.jsonl", CampaignHead("glutton", field.print()))
     said = {one.name: one for one in campaign.judge_mutants(field, field.mutants, results, 2, lambda text: None)}
     assert said.keys() == {one.name for one in field.mutants}

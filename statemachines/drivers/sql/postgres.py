@@ -15,8 +15,8 @@ from sqlalchemy import Connection, TextClause, text
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from statemachines.drivers.clock import Clock
-from statemachines.drivers.sql.database_url import IDLE_S, SAID, connect, hide_password, is_pooled, parse_url
 from statemachines.drivers.sql.failure import BUSY_S, OutcomeOpen, StoreAway, StoreDamaged, StoreUnavailable
+from statemachines.drivers.sql.postgres_address import IDLE_S, SAID, connect, hide_password, is_pooled, parse_url
 from statemachines.drivers.sql.silent_server import AnsweredWorker, ServerConnections
 from statemachines.drivers.sql.store_version import NO_UPGRADES, StoreVersion, Upgrades, say_users
 from statemachines.kernel import ConfigurationError, GaplessError, LocalProtocolError

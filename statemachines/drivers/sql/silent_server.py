@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary, WeakSet
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from statemachines.drivers.sql.database_url import SAID, STATEMENT_S
+from statemachines.drivers.sql.postgres_address import SAID, STATEMENT_S
 
 ANSWER_S: Final = 1.0
 """After so long without an answer the server is asked whether it still works on the request."""

@@ -28,9 +28,9 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, TypeVar
 
 from statemachines.drivers.clock import Clock
-from statemachines.drivers.sql.database_url import without_secrets
 from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged, StoreUnavailable
+from statemachines.drivers.sql.shown_url import without_secrets
 from statemachines.drivers.sql.store_version import NO_UPGRADES, StoreVersion, Upgrades, say_users
 from statemachines.kernel import ConfigurationError, GaplessError, LocalProtocolError
 from statemachines.plain_text import plain_line

@@ -9,7 +9,7 @@ from statemachines.persistent_sessions.takeover import TAKEOVER
 from statemachines.shared_subscriptions.agent_process import AGENT as AGENT_PROCESS
 from statemachines.testing.steps import StepsError, StepsFile
 
-STARTS = """use statemachines.persistent_sessions: takeover takeover_message takeover_record times
+STARTS = """use statemachines.persistent_sessions: takeover takeover_record times
 let BEGUN = TakeoverBegun("c", 7)
 start new = TAKEOVER TakeoverRecord("s", "c", "owner~1", 7, "old~1", Times())
 start begun = new: StartTakeover(); BEGUN
