@@ -8,8 +8,6 @@ A run is calls of a hand's methods; before `: ` stands another hand than `HAND()
 property, and nothing else breaks any.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

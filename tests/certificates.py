@@ -1,7 +1,5 @@
 """Certificates for tests: an authority of the test's own, and files of what it signs."""
 
-from __future__ import annotations
-
 import trustme
 
 from statemachines.drivers.credentials import Credentials

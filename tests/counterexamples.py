@@ -1,7 +1,5 @@
 """Counterexamples of the explorer as scripts, for tests that follow them."""
 
-from __future__ import annotations
-
 import random
 from functools import cache
 

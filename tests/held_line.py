@@ -1,7 +1,5 @@
 """HeldLine: a way to a server of this machine on which what a client sends stands still at a chosen place."""
 
-from __future__ import annotations
-
 import contextlib
 import select
 import socket

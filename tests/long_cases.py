@@ -1,7 +1,5 @@
 """Cases of a test that `make soak` runs, while `make test` runs the others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -61,7 +61,7 @@ SESSION = {
         "one, is_again = record.queued, False",
     ),
     "more is in flight than the client receives": (
-        f"{SESSIONS}delivery_actions",
+        f"{SESSIONS}delivery",
         "len(packets) < record.receive_maximum",
         "len(packets) <= record.receive_maximum",
     ),
@@ -81,11 +81,11 @@ SESSION = {
         '    Row(StateCommitted, RECEIVED,          RELEASED, None,    None,             "PS-52"),',
     ),
     "a session is told to be new": (
-        f"{SESSIONS}life_actions", "Tell(Accepted(record.session, record.present))",
+        f"{SESSIONS}session_life", "Tell(Accepted(record.session, record.present))",
         "Tell(Accepted(record.session, False))",
     ),
     "a clean start has the session of before": (
-        f"{SESSIONS}life_actions", "clean=event.clean, expiry_ms=event.expiry_ms,",
+        f"{SESSIONS}session_life", "clean=event.clean, expiry_ms=event.expiry_ms,",
         "clean=False, expiry_ms=event.expiry_ms,",
     ),
     "a client that leaves is not told so": (

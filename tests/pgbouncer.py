@@ -1,8 +1,6 @@
 """A pgbouncer of our own in front of a PostgreSQL database, in transaction mode: each transaction has another
 connection of the server."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import socket

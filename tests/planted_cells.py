@@ -1,7 +1,5 @@
 """Tables of planted bugs, as the pages `spec/PROTOCOL/planted_bugs.md` have them."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

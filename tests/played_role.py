@@ -1,7 +1,5 @@
 """A role whose services are played, and an implementation that is its own machine with what it does rearranged."""
 
-from __future__ import annotations
-
 from statemachines.kernel import name_of
 from statemachines.testing.conformance.conformance_run import ConformanceRun, Violated
 from statemachines.testing.conformance.conformance_test import InProcess, ShippedMachine

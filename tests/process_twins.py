@@ -1,7 +1,5 @@
 """Twins: a process, and one that is made anew from its value before each input; both must go on equal."""
 
-from __future__ import annotations
-
 from statemachines.kernel import GaplessError, ProcessRunner
 
 

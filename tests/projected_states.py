@@ -1,7 +1,5 @@
 """Every state of a system, under canonical names that its components do or do not use."""
 
-from __future__ import annotations
-
 from statemachines_spec.explorer.entry_tables import encode_value
 from statemachines_spec.explorer.moves import Moves
 

@@ -1,7 +1,5 @@
 """An S3 store of this machine."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 
 

@@ -7,8 +7,6 @@ A test starts the server once for its module, and names one scene after the othe
 The process of a scene ends as any other does, interpreter and all.  One that hangs is killed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

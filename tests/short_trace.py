@@ -1,7 +1,5 @@
 """The trace of one simulated run, and the same trace with other rows."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 

@@ -5,8 +5,6 @@ to nothing ends after `HANG_S`.  Its failure says what was waited for, and the s
 of the commands of ours that it started are printed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import faulthandler

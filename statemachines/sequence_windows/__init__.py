@@ -27,5 +27,5 @@ PROTOCOL = Protocol(
         "reports": "statemachines_reports.sequence_windows:REPORTS",
         "demo": "statemachines.demo.sequence_windows:DEMO",
     },
-    commands={"show-loss": "statemachines.drivers.sequence_windows.nodes:app"},
+    commands={"show-loss": "statemachines.drivers.sequence_windows.show_loss:app"},
 )

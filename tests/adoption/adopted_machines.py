@@ -1,7 +1,5 @@
 """Machines as people write them with `transitions`, each a factory: what its README shows, in our own words."""
 
-from __future__ import annotations
-
 import asyncio
 import enum
 

@@ -1,7 +1,5 @@
 """`gapless adopt`: what is wrong is one line that names it and says what to do; exit codes are as everywhere."""
 
-from __future__ import annotations
-
 import json
 import sys
 

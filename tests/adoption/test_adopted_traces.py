@@ -3,8 +3,6 @@
 Every kind of machine that `transitions` offers is adopted as it is, and searched to its end.
 """
 
-from __future__ import annotations
-
 import threading
 
 import adopted_machines

@@ -7,8 +7,6 @@ The rows about missed samples: what they measure happens, and whatever fails in 
 Every row runs, in little: that both sides do their work, not how fast.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What the dispatch rows compare does the same work: equal effects, rows and records on the same events."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

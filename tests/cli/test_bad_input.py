@@ -5,8 +5,6 @@ Wrong inputs: one line says what was wrong, what was expected and what to do; ex
 A disk that is full: one line that names the file, exit code 2, and nothing half-written; what was there stays.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

@@ -3,8 +3,6 @@
 What commands print of files and logs that others wrote: no control character reaches a terminal raw.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re

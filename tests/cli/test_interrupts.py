@@ -3,8 +3,6 @@
 Signals: a publisher that has not stored all says how much it has, and Ctrl-C in the first second is one line.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """A protocol from outside the tree gets every verb, and what is wrong with one is an error only of who needs it."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -17,8 +17,6 @@ An archive of the environment: its interpreter runs where it is unpacked, and fi
 A release: one version, and a wheel that holds the product alone.  `make release` tries it where nothing else is.
 """
 
-from __future__ import annotations
-
 import asyncio
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """The documentation site: its navigation has every page once, and pages are adapted to its Markdown."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections import Counter

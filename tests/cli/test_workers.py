@@ -1,7 +1,5 @@
 """Workers: who leaves them with an exception waits for nobody, and hears nothing of the pool's own thread."""
 
-from __future__ import annotations
-
 import multiprocessing
 import threading
 

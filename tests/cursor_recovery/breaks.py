@@ -1,7 +1,5 @@
 """How each promise is broken (tools/clauses.py): a rule that it rests on is not kept."""
 
-from __future__ import annotations
-
 from msgspec.structs import replace
 from mutants import swap, without, without_choice, wrap
 

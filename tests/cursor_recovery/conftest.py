@@ -1,7 +1,5 @@
 """Queues in the real shared memory, under names of their own; whatever a test does, nothing of them may stay there."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import signal

@@ -1,7 +1,5 @@
 """Words of the steps texts of the queue: whole blocks as one copy into the memory."""
 
-from __future__ import annotations
-
 from statemachines.cursor_recovery.block import checksum, commit_word, data_of, size_word
 from statemachines.cursor_recovery.memory import CELL, CopyIn
 

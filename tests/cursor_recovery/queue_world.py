@@ -4,8 +4,6 @@ What must hold is judged by the observers of `statemachines.cursor_recovery.prop
 memory; of a machine it reads the accesses, and what it tells.
 """
 
-from __future__ import annotations
-
 from msgspec.structs import replace
 
 from statemachines.cursor_recovery import memory

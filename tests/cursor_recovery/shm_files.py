@@ -1,7 +1,5 @@
 """What lies in the real shared memory."""
 
-from __future__ import annotations
-
 from statemachines.drivers.cursor_recovery.segment import DIRECTORY
 
 

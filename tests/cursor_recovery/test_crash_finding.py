@@ -1,8 +1,6 @@
 """Planted bugs are looked for among real processes, too: they are forked where the bug is, and run the declared
 machines."""
 
-from __future__ import annotations
-
 from statemachines.testing.bug_search import find, methods_of
 from statemachines_spec.bug import find_bug
 

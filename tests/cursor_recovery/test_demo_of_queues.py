@@ -1,7 +1,5 @@
 """The demo of the queue: its account of own files, what it calls wrong, and a short run with real SIGKILLs."""
 
-from __future__ import annotations
-
 import pytest
 
 from statemachines.demo.cursor_recovery import DEMO, real

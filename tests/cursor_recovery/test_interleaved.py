@@ -5,8 +5,6 @@ The machines of cursors and blocks watch every access: what must never be done i
 The observers of the properties: for each one run that breaks it, and one near it that does not.
 """
 
-from __future__ import annotations
-
 from functools import reduce
 
 import pytest

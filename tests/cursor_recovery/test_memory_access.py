@@ -1,7 +1,5 @@
 """Real words mean what the pure service says, and words that no machine wrote are named."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

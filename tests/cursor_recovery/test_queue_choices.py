@@ -1,7 +1,5 @@
 """What writers and readers of others may do otherwise over a shared memory, and what they may not."""
 
-from __future__ import annotations
-
 from msgspec.structs import replace
 from played_role import Rearranged
 

@@ -10,8 +10,6 @@ The scenarios of spec/cursor_recovery/scenarios.md that need real processes: one
 A step is one of the eight of the source's table.  The clock stands still until a test sets it on.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import select
@@ -584,16 +582,3 @@ def test_a_reader_dead_after_step_k(queue, clock, die, step):
         pass
     lost = queue.stats().lost
     assert lost == 1 if step in (6, 7) else lost <= (step == 5)  # after step 5 it may have taken it, or another did
-
-
-def test_a_read_cursor_that_is_stale_where_the_area_comes_round(queue, clock, die):
-    for _ in range(6):
-        queue.put(b"AAAA")
-    die(lambda end: end.try_get(), 6)
-    assert queue.try_put(b"BBBB") is Outcome.FULL
-    clock.now_ns += THRESHOLD_NS
-    assert queue.try_put(b"BBBB") is Outcome.FULL
-    clock.now_ns += TICK_NS
-    assert queue.try_put(b"BBBB") is Outcome.WRITTEN
-    assert drain(queue) == [b"AAAA"] * 5 + [b"BBBB"]
-    assert queue.stats().lost == 1

@@ -8,8 +8,6 @@ The schedule is the one that `tests/cursor_recovery/test_queue_explored.py` find
 The other judges, before a mutant: simulation, Hypothesis and tests, each with a few seconds.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

@@ -3,8 +3,6 @@
 All places, and all pairs that are near each other, are played by `make soak`.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from statemachines.testing.cursor_recovery.interrupted_run import KINDS, play

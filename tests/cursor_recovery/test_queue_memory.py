@@ -7,8 +7,6 @@ The log of what a process does at a queue: each step, each access before it is m
 The logs of processes, fed to the machines of cursors and blocks: what is missing in one of them is noticed.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import struct
@@ -19,7 +17,7 @@ from msgspec.structs import replace
 from shm_files import left_over
 
 from statemachines.cursor_recovery.layout import HEADER_WORDS, WORD, Layout
-from statemachines.cursor_recovery.memory import FREE, INCARNATIONS, NONE, Queue, content, token
+from statemachines.cursor_recovery.memory import FREE, INCARNATIONS, NONE, Queue, token
 from statemachines.drivers import cursor_recovery
 from statemachines.drivers.cursor_recovery import CircularQueue, Instruments, MissingQueue, TooManyProcesses
 from statemachines.drivers.cursor_recovery import owner as owner_module
@@ -281,62 +279,6 @@ def test_without_locks_a_queue_by_age_alone_works(name, monkeypatch):
     with CircularQueue.create(name, threshold_only=True) as queue:
         queue.put(b"a")
         assert queue.get(timeout=1) == b"a"
-
-
-NAMES = COLUMNS[2:]
-
-
-def rows_in(folder, life):
-    (log,) = [log for log in read_logs(folder) if log.head.life == life]
-    return [dict(zip(NAMES, row, strict=True)) for row in log.rows]
-
-
-def columns_of(rows, *names):
-    return [tuple(row[name] for name in names) for row in rows]
-
-
-@pytest.fixture
-def logged(name, tmp_path):
-    """A queue with two messages put, and got, each way; the rows of it."""
-    log = OperationLog(tmp_path, "shipper-1", 3)
-    with CircularQueue.create(name, capacity=128, instruments=Instruments(observe=log.observe)) as queue:
-        queue.put(b"AAAA")
-        queue.put_many([b"B", b"CC"])
-        assert queue.get_many() == [b"AAAA"]
-        assert queue.get_many() == [b"B", b"CC"]
-    log.close()
-    return rows_in(tmp_path, "shipper-1~3")
-
-
-def test_heads_contents_and_outcomes_stand_in_columns(logged):
-    first, second = content(b"AAAA"), content(b"\2\0\0\0\x92\xc4\1B\xc4\2CC")
-    swaps = [row for row in logged if row["event"] == "compare_and_swap"]
-    heads = [row for row in swaps if row["key"].endswith("_head")]
-    assert columns_of(heads, "key", "first", "last", "grant", "term") == [
-        ("write_head", 0, 20, None, None),
-        ("write_head", 20, 48, None, None),
-        ("read_head", 0, 20, None, None),
-        ("read_head", 20, 48, None, None),
-    ]
-    taken = [row for row in swaps if row["key"].endswith("/state")]
-    assert {(row["grant"], row["term"]) for row in taken} == {(0, 1)}
-    assert [row["first"] == 0 for row in taken] == [True, False] * 4
-    assert all((row["first"] or row["last"]) >> 55 & 255 == 0 for row in taken)
-    writes = [row for row in logged if row["event"] == "write"]
-    assert columns_of(writes, "key", "grant") == [(first, 1), (second, 2)]
-    copies = [row for row in logged if row["event"] in ("copied", "copy_in")]
-    assert [row["key"] for row in copies] == [first, second, first, second]
-    told = [row for row in logged if row["kind"] == "tell"][1:]
-    assert columns_of(told, "event", "key", "grant", "first", "last") == [
-        ("reserved", None, None, 0, 19),
-        ("write_done", "written", None, 0, None),
-        ("reserved", None, None, 20, 47),
-        ("write_done", "written", None, 20, None),
-        ("taken", None, None, 0, 19),
-        ("read_done", "delivered", 1, 0, 19),
-        ("taken", None, None, 20, 47),
-        ("read_done", "delivered", 2, 20, 47),
-    ]
 
 
 def test_a_life_has_one_log(tmp_path):

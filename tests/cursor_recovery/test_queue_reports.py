@@ -1,7 +1,5 @@
 """Traces of the queue: simulated runs hold, each corruption is found, deaths are told, the ring is drawn."""
 
-from __future__ import annotations
-
 import json
 
 import pyarrow.parquet as pq

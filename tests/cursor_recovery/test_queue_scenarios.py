@@ -5,8 +5,6 @@ Writers interleaved at every access, with crashes, pauses and restarts that Hypo
 A writer killed between any two memory accesses; others recover what it left behind.
 """
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -308,19 +306,6 @@ def test_scenario_13_a_slow_reader_that_copied_in_time_discards_it_all_the_same(
     assert world.read(1).outcome is ReadOutcome.EMPTY
     assert world.finish(7).outcome is ReadOutcome.DISCARDED
     assert world.word(LOST) == 1
-
-
-def test_a_dead_pool_on_an_empty_queue_comes_back():
-    world = world_at()
-    for pool in ("read", "write"):
-        for cursor in (0, 1):
-            world.put(state_of(pool, cursor), token(9, 1, NOW))
-            world.put(position_of(pool, cursor), 0)
-    assert world.read(1).outcome is ReadOutcome.NO_CURSOR
-    assert world.write(0, b"AAAA").outcome is Outcome.NO_CURSOR
-    world.now += LATER
-    assert world.write(0, b"AAAA").outcome is Outcome.WRITTEN
-    assert world.drain() == [b"AAAA"]
 
 
 TICK = 2**16

@@ -3,8 +3,6 @@
 Simulated queues: they hold, they repeat, what is counted adds up, and faults do what they say.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

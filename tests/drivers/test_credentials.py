@@ -1,7 +1,5 @@
 """Credentials: each file that is missing, unreadable or wrong is named, with what to do; nothing is printed."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """DeferredCalls: what runs now is over before they are made."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

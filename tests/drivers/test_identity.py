@@ -1,7 +1,5 @@
 """Who a peer is, over TCP: a secret, TLS, both; what only one side has is one line on each side, never a hang."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """The kit over the wire speaks TLS, as a side that listens and as one that dials."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 

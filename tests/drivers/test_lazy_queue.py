@@ -1,7 +1,5 @@
 """A queue of which nearly all are empty."""
 
-from __future__ import annotations
-
 import sys
 from collections import deque
 

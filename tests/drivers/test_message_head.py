@@ -5,8 +5,6 @@ What is opened, declared or closed in a thread while whoever waits for it is can
 Short pieces of work on a SQLite file: done in the loop's thread, and never where they would wait.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import threading

@@ -1,7 +1,5 @@
 """Who is cut off is told why (SS-258): both ends have one line, and what comes behind a refusal is not heard."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -3,21 +3,18 @@
 Who is asked, and what its error or silence means.
 """
 
-from __future__ import annotations
-
 import asyncio
 import io
 import re
-import threading
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from waiting import run_async, turns, until_async
+from waiting import run_async
 
 from statemachines import cli
 from statemachines.drivers import password_file
-from statemachines.drivers.authority import THREADS_MAX, Authority
+from statemachines.drivers.authority import Authority
 from statemachines.drivers.identity import Identity
 from statemachines.drivers.password_file import PasswordFile, hash_password
 from statemachines.drivers.permission_file import Permission, PermissionFile
@@ -269,34 +266,6 @@ def test_PS_451_an_error_of_a_hook_denies_and_is_logged_once(caplog):
         caplog.clear()
         run(work, one)
         assert caplog.text.count("the authorisation hook failed, which denies") == 1
-
-
-def test_PS_451_a_hook_that_is_silent_denies_and_stops_nobody_else():
-    free = threading.Event()
-
-    def stand_still(identity, action, client, topic):
-        if topic == "slow":
-            free.wait()
-        return True
-
-    async def stop_nobody(authority):
-        slow = [asyncio.ensure_future(ask(authority, topic="slow")) for _ in range(THREADS_MAX - 1)]
-        await turns()
-        assert await ask(authority, topic="quick")
-        assert not any(one.done() for one in slow)
-        free.set()
-        assert await asyncio.gather(*slow) == [True] * len(slow)
-
-    async def deny(authority):
-        free.clear()
-        slow = (ask(authority, topic="slow") for _ in range(THREADS_MAX + 2))
-        assert not any(await asyncio.gather(*slow))
-        assert not await ask(authority, topic="quick")  # every thread stands still
-        free.set()
-        await until_async(lambda: ask(authority, topic="quick"))
-
-    run(stop_nobody, stand_still, limit_s=3_600)
-    run(deny, stand_still, limit_s=0.05)
 
 
 def test_PS_451_an_async_hook_that_is_silent_denies():

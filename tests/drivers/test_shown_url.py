@@ -1,7 +1,5 @@
 """What is shown of a database's URL, and of other processes' commands: never a password, however it is written."""
 
-from __future__ import annotations
-
 import pytest
 
 from statemachines.drivers.shared_subscriptions.open_stores import open_stores

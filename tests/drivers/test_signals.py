@@ -1,7 +1,5 @@
 """A process that is told to end does, whatever it waits for."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Standing: how long a loop has not turned, and what is said of it."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

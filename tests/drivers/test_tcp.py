@@ -7,8 +7,6 @@ MachineNode: a protocol that nobody here knows, in one process over a network in
 A pure service in a file: what it answered is there, for every process, whoever is killed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

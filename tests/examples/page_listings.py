@@ -1,7 +1,5 @@
 """Page listings: what the console listings of a page run, and what they print."""
 
-from __future__ import annotations
-
 import re
 
 

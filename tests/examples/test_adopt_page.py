@@ -1,7 +1,5 @@
 """docs/adopt.md: its listings are put together in an empty folder, its commands say what they say there."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

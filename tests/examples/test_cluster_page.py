@@ -1,7 +1,5 @@
 """docs/cluster.md: its console commands and its program run on a cluster of this machine, and on moto's S3."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

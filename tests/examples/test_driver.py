@@ -1,7 +1,5 @@
 """The driver of docs/embedding.md runs, and the page shows the same lines."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from pathlib import Path

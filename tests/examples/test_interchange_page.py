@@ -1,7 +1,5 @@
 """docs/interchange.md: every command is run where the example is, and says what it says there."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

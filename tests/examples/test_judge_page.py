@@ -3,8 +3,6 @@
 Numbers differ from run to run where processes are killed, so they are compared as "N"; those that matter are below.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

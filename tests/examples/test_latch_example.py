@@ -1,7 +1,5 @@
 """The machine and test of README's "Test your own" run as they stand; a mistake in the machine is found."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

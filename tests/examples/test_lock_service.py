@@ -1,7 +1,5 @@
 """examples/lock_service: a distribution of its own, installed as anybody would, gets everything."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -1,7 +1,5 @@
 """examples/log_shipper.py ships every line, although two processes are killed; and what docs/queue.md shows runs."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

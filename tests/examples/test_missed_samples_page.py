@@ -1,7 +1,5 @@
 """What docs/missed_samples.md shows runs, and prints what it says."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re

@@ -1,7 +1,5 @@
 """What docs/sequence_windows.md shows runs, and prints what it says."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Small listings: what pages show in passing runs, too; a fragment with what its page takes for granted."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

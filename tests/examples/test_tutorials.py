@@ -1,7 +1,5 @@
 """docs/tutorials and operating: each page is followed in an empty folder; its commands say what it says."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """examples/two_phase_commit.py has the states that the tests of Stateright's example state for the same model."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What docs/test_your_implementation.md shows runs, and its tables have every message and field that there is."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import sys

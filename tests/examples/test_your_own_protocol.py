@@ -1,7 +1,5 @@
 """docs/your_own_protocol.md: listings are put together in an empty folder, commands say what they say there."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -5,8 +5,6 @@
 The declaration and the step: what DESIGN calls "Declaration", "Step", "Compiled dispatch".
 """
 
-from __future__ import annotations
-
 import contextlib
 import random
 from enum import Enum

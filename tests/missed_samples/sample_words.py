@@ -1,7 +1,5 @@
 """Words of steps texts of missed samples."""
 
-from __future__ import annotations
-
 from statemachines.missed_samples.cache import CacheQuery, Published
 
 

@@ -2,28 +2,19 @@
 
 A query waits in `open` until a test answers it, which caches that can be reached do in turn; what is told lies in
 `told`, with the numbers of the wire.  `broken`: what of ORDER, ONCE and REPORT does not hold.
-
-How the clauses of a source that are no rows are broken (tools/clauses.py).
 """
 
 from __future__ import annotations
 
-import sys
-
-from msgspec.structs import replace
-from mutants import swap, without_choice, wrap
-
-from statemachines.kernel import Ask, Message, Node, Send, Tell
-from statemachines.missed_samples import message, sample_queue, source_actions, source_windows, subscriber_actions
+from statemachines.kernel import Ask, Node, Send, Tell
+from statemachines.missed_samples import message
 from statemachines.missed_samples.cache import CACHE, CacheQuery, CacheRecord, Published, Reply, ReplyEnded
-from statemachines.missed_samples.message import Missed
 from statemachines.missed_samples.properties import SettledNumbers
 from statemachines.missed_samples.publisher import PUBLISHER, Declare, Publish, PublisherRecord, Stamped
 from statemachines.missed_samples.recovery import MS, Recovery
 from statemachines.missed_samples.selector import query_text
 from statemachines.missed_samples.serial_number import wrap_number
 from statemachines.missed_samples.source import SOURCE
-from statemachines.missed_samples.source_record import with_asking
 from statemachines.missed_samples.source_windows import NEWEST
 from statemachines.missed_samples.subscriber import SUBSCRIBER
 from statemachines.missed_samples.subscriber_record import Subscribe, SubscriberRecord
@@ -207,60 +198,3 @@ def window(source, n, first, **given):
 def newest(source, n, first):
     """The query that looks for the newest from a number on."""
     return message.Query(source, n, first, NEWEST, 0, first - 1)
-
-
-class Sample(Message, frozen=True, gc=False):
-    """A sample that may be malformed; the check of the shipped one is part of its type, and cannot be taken out."""
-
-    source: str
-    first: int
-    last: int
-
-
-def silent(settle):
-    """What is convicted is not reported."""
-
-    def settled(record, below):
-        record, effects = settle(record, below)
-        return record, tuple(effect for effect in effects if not isinstance(effect.event, Missed))
-
-    return settled
-
-
-def anew(source_of):
-    """The queries to a source are numbered from 1 on, whatever was before."""
-    return lambda record, source: source_of(replace(record, queries=0), source)
-
-
-def not_the_nearest(stack):
-    """A number of the wire is taken for itself."""
-    for owner in (subscriber_actions, sample_queue):
-        swap(owner, "unwrapped", lambda sn, near, width: sn)(stack)
-
-
-def from_0(node):
-    """A publisher that starts again does not go on counting."""
-
-    def declared(**given):
-        return node(**{**given, "next": 0})
-
-    return declared
-
-
-def all_windows(windows_to_open):
-    """Nobody's silence changes how many are asked for."""
-    return lambda record: windows_to_open(with_asking(record, silent=0))
-
-
-BREAKS = {
-    **{f"MS-{n}": without_choice("missed_samples", f"MS-{n}") for n in (73, 74, 75, 76, 77)},
-    "MS-23": wrap(source_actions, "settle_below", silent),
-    "MS-36": lambda stack: wrap(sys.modules["test_sample_properties"], "publisher", from_0)(stack),
-    "MS-47": lambda stack: swap(sys.modules["test_sample_properties"], "matches", lambda expression, key: True)(stack),
-    "MS-61": wrap(subscriber_actions, "source_of", anew),
-    "MS-62": lambda stack: not_the_nearest(stack),
-    "MS-67": swap(source_actions, "fill", lambda record, first, last: record),
-    "MS-68": wrap(source_windows, "_windows_to_open", all_windows),
-    "MS-69": swap(source_windows, "_reach", lambda record, first: (first + record.recovery.window - 1, 0)),
-    "MS-24": lambda stack: swap(sys.modules["test_source_properties"], "Sample", Sample)(stack),
-}

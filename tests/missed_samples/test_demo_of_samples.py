@@ -1,7 +1,5 @@
 """The demo of missed samples: its account of own files, what it calls wrong, and a short run over real zenoh."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -5,8 +5,6 @@ After a change of a table or a record: gapless check --certificates --stale --re
 Contracts of a publisher, a cache and a subscriber: they hold, every rule is met, and small mistakes break each.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

@@ -8,8 +8,6 @@ All parties under Hypothesis: two publishers, caches that hold everything, a sub
 Attacked: whoever can speak to a subscriber says what it likes; what is told stays in order, once, without a gap.
 """
 
-from __future__ import annotations
-
 import random
 
 import msgspec

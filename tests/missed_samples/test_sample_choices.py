@@ -1,7 +1,5 @@
 """What publishers, caches and subscribers of others may do otherwise, and what they may not."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 from played_role import Rearranged

@@ -3,8 +3,6 @@
 Publisher, cache and subscriber of missed-samples recovery, clause by clause (spec/missed_samples/clauses.md).
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 import pytest

@@ -1,7 +1,5 @@
 """Traces of missed samples: simulated runs hold, each tampering is found by its check, what was missing adds up."""
 
-from __future__ import annotations
-
 import pyarrow.parquet as pq
 import pytest
 from short_trace import write_rows, write_run

@@ -3,8 +3,6 @@
 Simulated missed samples: runs hold, they repeat, limits bind, and faults do what they say.
 """
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from types import SimpleNamespace

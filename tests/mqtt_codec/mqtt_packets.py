@@ -1,7 +1,5 @@
 """Packet strategies: any packet of a version of MQTT that the standard allows."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from statemachines import mqtt_codec

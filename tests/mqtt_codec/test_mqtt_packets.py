@@ -5,8 +5,6 @@ Of every packet, and of every mutation of one: what the codec promises.
 What is read and written in the short way is what the general way reads and writes.
 """
 
-from __future__ import annotations
-
 import ast
 import sys
 from pathlib import Path

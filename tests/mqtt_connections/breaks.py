@@ -3,8 +3,6 @@
 How the clauses of the listener for MQTT that are no rows are broken (tools/clauses.py).
 """
 
-from __future__ import annotations
-
 from mutants import swap, wrap
 
 from statemachines.drivers import password_file
@@ -92,7 +90,7 @@ async def read_any_frame(self, size):
     return data.encode() if isinstance(data, str) else data
 
 
-NODE_BREAKS_BREAKS = {
+BREAKS |= {
     "MQ-140": swap(WebSocketPipe, "read", read_any_frame),
     "MQ-141": swap(web_socket, "is_own_origin", lambda origin, host: True),
     "MQ-142": swap(web_socket, "FIRST_MAX", 2**30),

@@ -1,7 +1,5 @@
 """What the tests of MQTT nodes have in common, and the texts `exchanges/*.txt` (`exchanges.py`)."""
 
-from __future__ import annotations
-
 import pytest
 from _pytest.logging import caplog_handler_key
 from waiting import run_async

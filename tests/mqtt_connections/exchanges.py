@@ -31,8 +31,6 @@ have come to any client.  All other lines begin with a method of `Scene`.
 A client of raw bytes, nodes that it connects to, and members of quick groups, for tests.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import re

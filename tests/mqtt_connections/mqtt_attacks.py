@@ -1,7 +1,5 @@
 """Attacks on a node: each function takes its address and says what was wrong with the answers ([] = nothing)."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from pathlib import Path

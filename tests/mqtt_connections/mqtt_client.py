@@ -1,7 +1,5 @@
 """A client and a host around one connection, for tests: what they send, and what they hear."""
 
-from __future__ import annotations
-
 from statemachines.kernel import Node, Send, Tell
 from statemachines.mqtt_codec import Decoder, MqttVersion, PacketError, encode
 from statemachines.mqtt_connections.client_packet import BrokenPacket, list_packets, wrap_packet

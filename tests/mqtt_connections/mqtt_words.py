@@ -1,7 +1,5 @@
 """Words of the steps of an MQTT connection."""
 
-from __future__ import annotations
-
 from mqtt_client import SETTINGS as SETTINGS
 
 from statemachines.mqtt_codec import Decoder, PacketError, PacketProperties, PublishPacket

@@ -1,7 +1,5 @@
 """Packets that are read together are those that are read one by one."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 from hypothesis import given, settings

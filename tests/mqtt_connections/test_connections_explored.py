@@ -1,7 +1,5 @@
 """MQTT connections explored: a client that says anything, a takeover, and a session that refuses."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 from planted_cells import PAGES, read_rows

@@ -1,7 +1,5 @@
 """Texts of exchanges that would test nothing are refused, and an answer that is another fails."""
 
-from __future__ import annotations
-
 import pytest
 from exchanges import ExchangeError, open_scene, read_blocks
 

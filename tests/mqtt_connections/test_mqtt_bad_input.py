@@ -5,8 +5,6 @@ TLS handshakes of strangers are bounded in number and in time, and keep nobody o
 A node that is attacked stays up for others, in bounded memory, and with few lines in its log.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import random
@@ -27,13 +25,13 @@ from waiting import run_async, turns, until_async
 from websockets.asyncio.client import connect
 
 from statemachines.drivers import password_file
-from statemachines.drivers.mqtt_connections import MqttNode, PasswordFile, client_stream, mqtt_session
+from statemachines.drivers.mqtt_connections import MqttNode, PasswordFile, mqtt_session
 from statemachines.drivers.mqtt_connections import mqtt_node as listener
 from statemachines.drivers.mqtt_connections.client_stream import PACKETS_MAX
 from statemachines.drivers.mqtt_connections.mqtt_node import ACCEPTED_MAX
 from statemachines.drivers.password_file import hash_password
 from statemachines.drivers.payload_buffer import UnfinishedFrames
-from statemachines.drivers.persistent_sessions import SessionNode, host_requests, route_rows
+from statemachines.drivers.persistent_sessions import SessionNode, route_rows
 from statemachines.drivers.persistent_sessions import store as store_module
 from statemachines.drivers.persistent_sessions.route_rows import FrontSubscribed
 from statemachines.kernel import ConfigurationError
@@ -43,7 +41,6 @@ from statemachines.mqtt_codec import (
     Decoder,
     PingreqPacket,
     PingrespPacket,
-    PubackPacket,
     PublishPacket,
     SubackPacket,
     SubscribePacket,
@@ -53,24 +50,6 @@ from statemachines.mqtt_codec import (
 from statemachines.mqtt_connections.connection_record import MqttSettings
 from statemachines.mqtt_connections.takeover_limit import CLIENTS_MAX, PERIOD_NS, TAKEOVERS_MAX, TakeoverLimit
 from statemachines.persistent_sessions.message import Farewell, Refused
-
-
-async def test_random_bytes_end_their_connection_alone_and_are_one_line_in_the_log(store, caplog):
-    chance = random.Random(7)
-    whole = encode(ConnectPacket("x"), 5) + encode(SubscribePacket(1, (TopicSubscription("t"),)), 5)
-    async with mqtt_node(store) as node, MqttSocket(node.address) as good:
-        await good.connect("good")
-        for _ in range(100):
-            data = bytearray(whole)
-            for _ in range(chance.randint(1, 4)):
-                data[chance.randrange(len(data))] = chance.randrange(256)
-            async with MqttSocket(node.address) as bad:
-                bad.writer.write(bytes(data))
-                bad.writer.write_eof()
-                await bad.reader.read()
-        assert await good.ask(PingreqPacket()) == PingrespPacket()
-    assert len([one for one in caplog.records if "was cut off" in one.message]) == 1
-    assert not [one for one in caplog.records if one.exc_info]
 
 
 async def test_MQ_246_a_packet_that_is_not_ended_is_cut_off(tmp_path, caplog):
@@ -101,26 +80,6 @@ async def test_MQ_196_many_messages_at_once_are_handled_in_many_turns_of_the_loo
         counting.cancel()
         assert counts[-1] == clients * (messages + 2)
         assert max(later - earlier for earlier, later in pairwise(counts[1:])) <= PACKETS_MAX
-
-
-async def test_a_client_that_waits_for_its_turn_and_goes_takes_none(monkeypatch):
-    monkeypatch.setattr(client_stream, "PACKETS_MAX", client_stream.SHARE_MAX)
-    budget = client_stream.PacketBudget()
-    assert budget.count_left() == 50
-    budget.take(49)
-    assert budget.count_left() == 1
-    budget.take(1)
-    assert budget.count_left() == 0
-    gone, there, later = (asyncio.ensure_future(budget.wait_for_share()) for _ in range(3))
-    await turns()
-    gone.cancel()
-    await turns()
-    assert budget.count_left() == 0, "others wait"
-    assert await there == 50
-    assert not later.done()
-    assert await later == 50
-    await turns()
-    assert budget.count_left() == 50
 
 
 async def guess(users, name, address, count):
@@ -295,7 +254,7 @@ async def test_PS_675_a_subscription_that_brings_many_retained_messages_ends_the
 
 
 async def test_PS_675_a_subscription_reads_none_of_the_others(tmp_path, monkeypatch):
-    monkeypatch.delattr(host_requests, "read_options")
+    monkeypatch.delattr(route_rows.ReadOptions, "answer")
     async with open_scene(tmp_path) as scene:
         await scene.play("c PUBLISH r/1 x retain -> 0x10", "c SUBSCRIBE r/+ retain_handling=1; < r/1 x retain")
         await scene.play("c SUBSCRIBE r/+ retain_handling=1; SUBSCRIBE r/+; < r/1 x retain")
@@ -449,24 +408,6 @@ async def test_users_prove_by_passwords_over_tls_and_share_topics(store, files, 
             assert (await client.connect("tablet")).reason_code != 0
 
 
-@pytest.mark.parametrize("names", [("a", "a-leader", "a-member"), ("a", "a-leader")])
-async def test_leader_host_and_members_of_a_node_have_the_names_that_the_page_says(store, tmp_path, names):
-    files = NodeFiles(tmp_path, names)
-    options = (*files.tls, "--tls-ca", str(files.ca), "--users", str(files.users), "--group-listen", "127.0.0.1:0")
-    has_all = "a-member" in names
-    refusal = "" if has_all else "says it is a-member, and its certificate is for a, a-leader; give it one for a-member"
-    async with (
-        run_command(store, *options, refusal=refusal) as address,
-        TlsSocket(address, files.trusting) as client,
-    ):
-        given = ConnectPacket("tablet", user_name="ann", password=b"secret")
-        assert (await client.ask(given)).reason_code == 0
-        assert await client.ask(SHARED) == SubackPacket(1, (0,))
-        if has_all:
-            client.send(PublishPacket("jobs/1", b"the fence", 1, packet_id=7))
-            assert {type(await client.read()) for _ in range(2)} == {PubackPacket, PublishPacket}
-
-
 async def test_a_tls_client_at_a_listener_without_tls_is_named_in_the_log(store, caplog, contexts):
     """Once a minute, as every other client that is cut off."""
     async with mqtt_node(store) as node:
@@ -537,3 +478,21 @@ def test_a_node_under_attack_serves_others_in_bounded_memory(tmp_path, column):
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert wrong == []
+
+
+async def test_random_bytes_end_their_connection_alone_and_are_one_line_in_the_log(store, caplog):
+    chance = random.Random(7)
+    whole = encode(ConnectPacket("x"), 5) + encode(SubscribePacket(1, (TopicSubscription("t"),)), 5)
+    async with mqtt_node(store) as node, MqttSocket(node.address) as good:
+        await good.connect("good")
+        for _ in range(100):
+            data = bytearray(whole)
+            for _ in range(chance.randint(1, 4)):
+                data[chance.randrange(len(data))] = chance.randrange(256)
+            async with MqttSocket(node.address) as bad:
+                bad.writer.write(bytes(data))
+                bad.writer.write_eof()
+                await bad.reader.read()
+        assert await good.ask(PingreqPacket()) == PingrespPacket()
+    assert len([one for one in caplog.records if "was cut off" in one.message]) == 1
+    assert not [one for one in caplog.records if one.exc_info]

@@ -3,8 +3,6 @@
 The observer of the properties: for each one step that breaks it, and one near it that does not.
 """
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -1,7 +1,5 @@
 """MQTT connections under any events, drawn by Hypothesis: the two engines, restored nodes, and invariants."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Simulated MQTT clients: what sessions promise holds for them, and runs repeat."""
 
-from __future__ import annotations
-
 from collections import Counter
 from contextlib import ExitStack
 

@@ -5,8 +5,6 @@ What a node does for MQTT clients, seen from within, or beside clients in Python
 Messages of QoS 0 go to connected clients past the database, also at another node: seen from within.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -54,25 +52,6 @@ async def test_MQ_100_a_publish_is_appended_and_routed_in_one_transaction(tmp_pa
         routes = await sessions.do(PutMessage("m2", "jobs/1", b"x", 1))
         assert sorted((one.session != "", one.filter) for one in routes) == [(False, JOBS), (True, "jobs/#")]
         await scene.play("streams jobs/1=1", "m < jobs/1 x")
-
-
-async def test_PS_571_only_what_no_group_matches_is_looked_up_ahead(tmp_path):
-    async with open_scene(tmp_path) as scene:
-        await scene.play("groups", "m SUBSCRIBE $share/g/jobs/#", "s SUBSCRIBE #")
-        node = scene.nodes["a"]._node
-
-        async def look_up(*topics):
-            messages = [PutMessage(f"m-{topic}", topic, b"x", 1) for topic in topics]
-            routes = await node._store.store_ahead(node.request_queue._life, 0, messages)
-            ahead = [node._store.stores_ahead(one) for one in messages]
-            return None if routes is None else [[one.filter for one in its] for its in routes], ahead
-
-        assert await look_up("other/1", "other/2") == ([["#"], ["#"]], [True, True])
-        assert await look_up("other/1", "jobs/1") == (None, [True, False])
-        await scene.play("m SUBSCRIBE $share/g/other/#")
-        assert await look_up("other/1") == await look_up("jobs/2") == (None, [False])
-        assert node._store.stores_ahead(PutMessage("m", "jobs/1", b"x", 1)), "it is looked up again"
-        await scene.play("streams")
 
 
 async def test_PS_571_a_stream_has_what_came_before_a_message_that_no_group_matches(tmp_path):

@@ -1,7 +1,5 @@
 """The page that lists all normative statements: each once, with tests that there are."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

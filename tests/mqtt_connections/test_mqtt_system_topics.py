@@ -1,7 +1,5 @@
 """What a node says of itself below `$SYS`."""
 
-from __future__ import annotations
-
 from exchanges import open_scene
 
 from statemachines import __version__

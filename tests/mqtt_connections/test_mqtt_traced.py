@@ -1,7 +1,5 @@
 """A node's log has the steps of its connections, and the reports judge them."""
 
-from __future__ import annotations
-
 from exchanges import QUICK, MqttSocket, open_scene
 
 from statemachines.drivers.mqtt_connections import MqttNode

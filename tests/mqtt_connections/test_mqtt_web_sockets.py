@@ -1,7 +1,5 @@
 """MQTT over WebSocket: frames of any cut, the subprotocol, origins, bounds, and clients of others."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import queue
@@ -109,25 +107,6 @@ async def test_MQ_141_who_does_not_ask_for_mqtt_or_comes_from_a_foreign_page_is_
                 pass
         assert refused.value.response.status_code == status
         await serve_ping(url, origin="https://here.example")
-
-
-async def test_MQ_142_a_message_of_a_stranger_and_one_of_a_client_are_bounded(tmp_path):
-    async with web_node(tmp_path) as (_mqtt, url):
-        async with connect(url, subprotocols=["mqtt"]) as socket:
-            await socket.send(b"\x10" + b"\xff" * 2**18)
-            with pytest.raises(ConnectionClosed) as closed:
-                await socket.recv()
-            assert closed.value.rcvd.code == 1009
-        async with connect(url, subprotocols=["mqtt"]) as socket:
-            decoder = Decoder(V3)
-            await socket.send(CONNECT)
-            await read_packets(socket, 1, decoder)
-            await socket.send(encode(PublishPacket("t", b"x" * 900_000, 1, packet_id=1), V3))
-            assert await read_packets(socket, 1, decoder) == [packet.PubackPacket(1)]
-            await socket.send(b"x" * 2**21)
-            with pytest.raises(ConnectionClosed):
-                await socket.recv()
-        await serve_ping(url)
 
 
 def write_head(address, more=""):

@@ -1,7 +1,5 @@
 """Rows that wait for older ones of other writers."""
 
-from __future__ import annotations
-
 from msgspec.structs import replace
 from session_world import queued
 

@@ -1,7 +1,5 @@
 """How the clauses of persistent sessions that are no rows are broken (tools/clauses.py)."""
 
-from __future__ import annotations
-
 from unittest.mock import AsyncMock, patch
 
 from msgspec import structs

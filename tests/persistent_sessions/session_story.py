@@ -1,8 +1,6 @@
 """A story of one session, row by row, as nodes would log it: what is pending, what is kept behind a marker, a node that
 dies, a writer that is fenced, a takeover.  Tests tamper with it."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 from statemachines.trace.parquet import SCHEMA

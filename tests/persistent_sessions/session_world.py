@@ -1,7 +1,5 @@
 """Events and values of the machines of a session."""
 
-from __future__ import annotations
-
 from statemachines.kernel import Map
 from statemachines.persistent_sessions.in_flight_record import SENT, InFlightRecord
 from statemachines.persistent_sessions.message import Live, LiveMarker, Queued

@@ -1,7 +1,5 @@
 """The demo of sessions: its account of own files, what it calls wrong, and a short run with a real SIGKILL."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from functools import partial

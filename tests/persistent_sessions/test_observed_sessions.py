@@ -3,8 +3,6 @@
 The session state: any course of it, and the most that it may have (spec/persistent_sessions/clauses.md).
 """
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """What an owner or a writer of others may do otherwise, and what it may not."""
 
-from __future__ import annotations
-
 from played_role import carried, in_order_of, play, twice
 
 from statemachines.persistent_sessions.message import Live, Queued

@@ -1,7 +1,5 @@
 """A node of sessions that is made anew from its value goes on as before, whatever it hears."""
 
-from __future__ import annotations
-
 import pytest
 from long_cases import mark_long
 from session_host_world import SessionHostWorld

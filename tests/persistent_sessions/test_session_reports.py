@@ -6,8 +6,6 @@ An owner that stood still takes or sends what a later owner has committed or sen
 that is taken, committed or sent a second time otherwise is one.
 """
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import AsyncExitStack
 

@@ -3,8 +3,6 @@
 Ways between nodes, and between a node and the database, that nothing heals: sessions go on all the same.
 """
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 import pytest

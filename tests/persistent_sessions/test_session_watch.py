@@ -4,8 +4,6 @@ What the explorer finds in sessions, followed by real nodes: in the simulator, a
 SQLite (`gapless check persistent_sessions --system NAME --variant as_written --script F`, `gapless replay F`).
 """
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path
@@ -15,7 +13,7 @@ from counterexamples import random_walk
 from msgspec.structs import replace
 
 from statemachines import cli
-from statemachines.drivers.persistent_sessions import client_requests, life_requests, machine_requests
+from statemachines.drivers.persistent_sessions import client_requests, life_requests, machine_requests, session_row
 from statemachines.drivers.persistent_sessions.outbox import Outbox
 from statemachines.kernel import ConfigurationError, in_order
 from statemachines.persistent_sessions import delivery, session_host_record, writer_actions
@@ -49,7 +47,6 @@ from statemachines_spec.explorer.explore import explore
 from statemachines_spec.liveness.judge import live
 from statemachines_spec.persistent_sessions.counterexamples import ASIDE
 from statemachines_spec.protocol import choose_systems
-from statemachines_spec.script import script as scripts
 from statemachines_spec.script.path_to_script import script_of
 
 OWN = SessionSection(subscribers=2, publishers=1, stay_s=(0, 0), ack_ms=(1, 5), receive_maximum=(10,))
@@ -431,7 +428,7 @@ def without_until(*given):
     ("place", "name", "mistake", "found", "keys"),
     [
         (Outbox, "bring", no_marks, "TWICE", {**MOVES, "ack_ms": (300, 800)}),
-        (machine_requests, "is_owned", lambda sql, session, token: True, "STOLEN", {**PAUSED, "ack_ms": (1, 900)}),
+        (session_row, "is_owned", lambda sql, session, token: True, "STOLEN", {**PAUSED, "ack_ms": (1, 900)}),
         (delivery, "has_room", lambda record, packets: True, "InvariantViolated", SLOW),
         (delivery, "is_over", lambda queued, now_ns: False, "AGED", AGING),
         (delivery, "is_over", lambda queued, now_ns: queued.until_ns > 0, "GAP", AGING),
@@ -584,18 +581,6 @@ def test_what_the_explorer_walks_real_nodes_walk_too(name):
         for follow in (simulate,) if name in LAGGING else (simulate, run_live):
             replayed = follow(script)
             assert (replayed.broken, replayed.followed.stopped, replayed.followed.missing) == ({}, "", ()), seed
-
-
-def test_a_script_is_kept_and_followed_by_the_command(tmp_path, capsys):
-    """Exit code 1: it breaks, 0: it does not."""
-    file = str(tmp_path / "path.json")
-    checked = ["check", PS, "--system", "path-broken", "--variant", "as_written", "--engine", "plain"]
-    assert cli.run([*checked, "--script", file]) == 1
-    assert scripts.read(Path(file)) == script_to("path-broken")
-    assert "replay" in capsys.readouterr().err
-    assert cli.run(["replay", file, "--runtime"]) == 1
-    assert "VIOLATED COMPLETE" in capsys.readouterr().out
-    assert cli.run(["replay", file, "--runtime", "--variant", SETTLED]) == 0
 
 
 def test_what_breaks_is_listed_apart_and_no_part_of_a_whole_check(capsys):

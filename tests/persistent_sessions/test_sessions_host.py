@@ -1,7 +1,5 @@
 """The machines of a node together, clause by clause, over a store and without a network."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Several connections of one client, one after the other (spec/persistent_sessions/clauses.md)."""
 
-from __future__ import annotations
-
 from statemachines.kernel import Ask, Node
 from statemachines.persistent_sessions.life_record import Attach, Connect, Disconnect, LifeRecord
 from statemachines.persistent_sessions.life_times import LifeTimes

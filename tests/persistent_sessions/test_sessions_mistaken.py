@@ -11,8 +11,6 @@ Contracts of single machines: they hold, every rule is met, and one small mistak
 The contract of a member of a group: it holds, every rule is met, and one small mistake breaks each.
 """
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path

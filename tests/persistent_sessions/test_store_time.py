@@ -1,7 +1,5 @@
 """Store time runs no faster than a steady clock and a slack, whatever is done to the clock of the database."""
 
-from __future__ import annotations
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from watched_clock import DAY, S, WatchedClock

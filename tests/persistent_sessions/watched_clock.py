@@ -1,7 +1,5 @@
 """A process that commits, and the clocks that it sees."""
 
-from __future__ import annotations
-
 from statemachines.persistent_sessions.session_host_record import Steady, StoreTime, next_time
 
 S = 1_000_000_000

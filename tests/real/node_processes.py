@@ -1,7 +1,5 @@
 """Nodes of sessions and of MQTT, and leader hosts, as processes that are started, killed, stopped, and come back."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -16,8 +16,6 @@ A process that may be hurt is a `NodeProcess`, or has its methods; a store is a 
 is a `FaultProxy`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -8,8 +8,6 @@ A workload starts processes and keeps them busy; a plan of faults follows from t
 with what it judges says what is wrong.  Exit code 1: something was.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

@@ -6,8 +6,6 @@ it.  The judge knows what publishers were answered, what the applications were g
 A part of the messages expires soon, and another part long after the run: only of the first may some be missing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import sqlite3

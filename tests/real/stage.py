@@ -4,8 +4,6 @@ Times of the group are a tenth of the defaults; `CALM` where nobody is to be giv
 Nothing here sleeps for a condition: it waits until it holds.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter

@@ -7,8 +7,6 @@ goes on as ever, as it does where a real clock is set.  While a machine sleeps (
 go on) what a loop counts by, the monotonic clock, stands still, and the steady clock (CLOCK_BOOTTIME) goes on.
 """
 
-from __future__ import annotations
-
 import signal
 import sys
 import time

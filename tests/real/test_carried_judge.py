@@ -1,7 +1,5 @@
 """The judge of sessions that share streams: it finds what it is there for, and lets pass what may be."""
 
-from __future__ import annotations
-
 import pytest
 from carried_judge import Acked, Ended, Got, Handed, Hurt, Run, judge
 

@@ -1,7 +1,5 @@
 """A PostgreSQL that is not there when nodes start, against real processes: they wait, say so, and go on (SS-261)."""
 
-from __future__ import annotations
-
 import signal
 
 import pytest

@@ -1,7 +1,5 @@
 """A PostgreSQL that answers nobody: who works on it can be told to end, and goes on where it goes on."""
 
-from __future__ import annotations
-
 import signal
 from contextlib import ExitStack
 

@@ -1,7 +1,5 @@
 """Who lies about epochs, or repeats them, against real processes: a group is never frozen by it."""
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
 from contextlib import closing

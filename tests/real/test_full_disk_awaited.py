@@ -1,7 +1,5 @@
 """A disk that is full when nodes start, against real processes: they wait, say so, and go on when there is room."""
 
-from __future__ import annotations
-
 import os
 import resource
 import subprocess

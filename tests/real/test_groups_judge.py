@@ -1,7 +1,5 @@
 """The judge of real runs of groups is judged: what is tampered with is found, each by its own words."""
 
-from __future__ import annotations
-
 import hashlib
 
 import pytest

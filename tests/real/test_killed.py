@@ -16,11 +16,8 @@ Ever new client ids with sessions and wills: bounds answer as declared, others a
 A leading host that members do not reach (page, Reachability); all ways are in `make soak`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import signal
-import socket
 from collections import Counter
 from contextlib import nullcontext
 
@@ -36,7 +33,6 @@ from mqtt_subscribers import (
     ClientFiles,
     MemberReceipt,
     MosquittoSubscriber,
-    PahoPublisher,
     RawClient,
     Receipt,
     count_moved,
@@ -49,7 +45,6 @@ from node_processes import mqtt_nodes, until
 from run import play, run_seed
 
 from statemachines import cli, mqtt_codec
-from statemachines.mqtt_codec import ConnackPacket, Decoder, PublishPacket, encode
 from statemachines.testing.postgres import PostgresServer
 
 RUNS = {
@@ -123,41 +118,6 @@ def test_the_judge_sees_what_is_missing_moved_doubled_and_a_session_that_is_gone
     assert "session present" in judge(wanted, [one, two, three], [False, False], sent)[0]
     assert list_repeats([one, one, Receipt(1, 1, True)]) == [1]
     assert MosquittoSubscriber(5).receipts == []
-
-
-def test_paho_sends_what_it_is_given_before_connack_ahead_of_what_it_repeats():
-    """So an order of receipts that looks wrong is the publisher's, and the judge reads from its log what it sent."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        publisher = PahoPublisher()
-        publisher.start(server.getsockname()[1])
-        received = []
-        for _ in range(2):
-            client, _ = server.accept()
-            with client:
-                decoder = Decoder()
-                read_packets(client, decoder, 1)
-                publisher.publish()
-                received.append(read_packets(client, decoder, 1))
-                client.sendall(encode(ConnackPacket(False, 0), 4))
-                if publisher.count == 1:
-                    publisher.publish()
-                received[-1] += read_packets(client, decoder, publisher.count - len(received[-1]))
-        asyncio.run(publisher.end())
-    assert received[0] == [(1, False), (2, False)]
-    assert received[1] == [(3, False), (1, True), (2, True)]
-    first, second = publisher.list_sent()[1:3]
-    assert [first, second] == [[1, 2], [3, 1, 2]]
-    receipts = [Receipt(number, 1, False) for number in (3, 1, 1, 2)]
-    assert judge({1, 2, 3}, receipts, [True], [first, second]) == []
-    assert "behind" in judge({1, 2, 3}, receipts, [True], [first])[0]
-
-
-def read_packets(client, decoder, count):
-    """So many packets of paho: of each PUBLISH its number, and whether it is marked."""
-    packets = []
-    while len(packets) < count:
-        packets += decoder.feed(client.recv(65_536))
-    return [(int(one.payload), one.dup) for one in packets if isinstance(one, PublishPacket)]
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.long)])

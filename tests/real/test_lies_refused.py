@@ -1,7 +1,5 @@
 """Strangers who lie about progress, against real processes: nothing of the stream is lost, and an operator is told."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from contextlib import closing

@@ -5,8 +5,6 @@ A member is believed about the streams that it was granted, within what is store
 Several lives of one name, as real processes: the newest wins, and no two of them deliver one stream at a time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import signal

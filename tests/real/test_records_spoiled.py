@@ -1,8 +1,6 @@
 """Records of the group store that are none of ours, against real processes: hosts name them, live, and go on when they
 are put back."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 

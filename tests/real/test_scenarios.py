@@ -11,8 +11,6 @@ A group of real processes whose leader hosts' wall clocks step: `run.py groups` 
 Several leader hosts as processes, and groups that are declared (page, scenarios 2 and 19).
 """
 
-from __future__ import annotations
-
 import os
 import time
 

@@ -1,7 +1,5 @@
 """A PostgreSQL that is not there when nodes start, against real processes: they wait, and go on (PS-201)."""
 
-from __future__ import annotations
-
 import signal
 from urllib.parse import urlsplit
 

@@ -8,8 +8,6 @@ An application that computes in its loop for most of a lease, message by message
 A dead letter that does not fit on the disk of a real leader host: it keeps the message, and goes on later.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import re

@@ -1,8 +1,6 @@
 """Sessions whose node is killed or stopped (7 times; 54 more in `make soak`) while publishers go on: every message
 arrives once and in order."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """Nodes of two adjacent versions of the wire as processes: each is upgraded alone, and clients go on beside them."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 

@@ -1,7 +1,5 @@
 """Foreign logs for tests: written as their systems would, and damaged."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -6,8 +6,6 @@ Nodes share a process where they can.  A node that is killed stops as `abort` do
 leaves it: without an end.  The demos kill processes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """Traces side by side: what their settings differ in, what came of it; what is not promised is no failure."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Traces that are damaged in one place, and what the judges say of them."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

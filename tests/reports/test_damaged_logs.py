@@ -11,8 +11,6 @@ Runs are short in `make test`; `make soak` takes whole ones with three seeds, an
 runs, each of which is missing, cut or there twice: `test_damaged_logs.py`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import shutil

@@ -1,7 +1,5 @@
 """Runs in the formats of other tools: what these tools read from them is what the trace says."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

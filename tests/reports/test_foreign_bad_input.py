@@ -1,7 +1,5 @@
 """Mappings and logs that are wrong: one line that names the thing and the mend; and the command around the judge."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Delivery logs of others: what is violated is found, and what a damaged log may explain accuses nobody."""
 
-from __future__ import annotations
-
 import gzip
 import tomllib
 

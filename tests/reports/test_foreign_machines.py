@@ -1,8 +1,6 @@
 """Logs of machines, judged at the levels states and events: against damage, against a plain carrying of sets, and what
 is said where nothing is possible any more."""
 
-from __future__ import annotations
-
 import random
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """Traces that say impossible things in many rows: a verdict comes of each, and never a traceback."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest

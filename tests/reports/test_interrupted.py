@@ -1,7 +1,5 @@
 """Ctrl-C of an analysis: what is judged by then is said, and written, in whole files."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

@@ -7,8 +7,6 @@ What registers a protocol registers it no more in the end: processes and Spark s
 The page tells one run: its verdict, how to make it again, and what broke first, before what came of it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Traces in an S3 store: what is found in them is what is found in the same files on this machine."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

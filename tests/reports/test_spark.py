@@ -9,8 +9,6 @@ docs/traces.md names every column of traces and results, with its type; its quer
 One Spark a process: sessions share it, the last one stops it, and nobody stops another's.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

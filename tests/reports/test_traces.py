@@ -3,8 +3,6 @@
 Several traces: only those that are compared must be of the same protocols; a demo judges all of its own together.
 """
 
-from __future__ import annotations
-
 import re
 from random import Random
 

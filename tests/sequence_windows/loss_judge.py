@@ -3,8 +3,6 @@
 Its own two sets of subjects say what a receiver may have forgotten.
 """
 
-from __future__ import annotations
-
 from statemachines.sequence_windows.properties.heard_messages import ArrivedMessage, HeardMessages, remember_publisher
 from statemachines.sequence_windows.properties.published_numbers import PublishedNumbers
 

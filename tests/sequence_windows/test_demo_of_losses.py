@@ -1,7 +1,5 @@
 """The demo of losses: its account of receivers' own files, what it calls wrong, and a short run over real multicast."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Traces of sequence windows: simulated runs hold, each tampering is found by its check, losses add up."""
 
-from __future__ import annotations
-
 import json
 
 import pyarrow.parquet as pq

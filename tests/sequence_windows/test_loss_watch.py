@@ -3,8 +3,6 @@
 Simulated multicast: runs hold, they repeat, every lost message is accounted for, and faults do what they say.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

@@ -3,8 +3,6 @@
 The source's YAML, and files that are made to hurt.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
@@ -32,7 +30,7 @@ from statemachines.drivers.sequence_windows import (
 )
 from statemachines.drivers.sequence_windows.loss_report import ask_node, read_losses
 from statemachines.drivers.sequence_windows.multicast import by_chance, parse_group
-from statemachines.drivers.sequence_windows.nodes import show_loss
+from statemachines.drivers.sequence_windows.show_loss import show_loss
 from statemachines.kernel import ConfigurationError
 from statemachines.sequence_windows.message import Judged
 from statemachines.trace.parquet import TraceWriter

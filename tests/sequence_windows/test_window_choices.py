@@ -1,7 +1,5 @@
 """What windows of others may do otherwise, and what they may not."""
 
-from __future__ import annotations
-
 from played_role import Rearranged
 
 from statemachines.testing.conformance.campaign import ConformanceOutcome

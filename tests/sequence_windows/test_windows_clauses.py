@@ -3,8 +3,6 @@
 SequencedPublisher and SequencedSubscriber over any transport, attacked (docs/sequence_windows.md).
 """
 
-from __future__ import annotations
-
 import random
 from random import Random
 

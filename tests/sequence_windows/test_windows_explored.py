@@ -1,7 +1,5 @@
 """Sequence windows explored: every interleaving of a few messages, losses, copies, rotations, restarts and instants."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The machines of sequence windows under any events, and their hosts against them."""
 
-from __future__ import annotations
-
 from itertools import accumulate
 
 from hypothesis import assume, given, settings

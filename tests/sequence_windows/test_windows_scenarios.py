@@ -8,8 +8,6 @@ and NOTIFY of the notifier (spec/sequence_windows/properties.md); JOIN is explor
 The observers of the properties: each property is broken by one run, and not by one near it.
 """
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """How the clauses of shared subscriptions that are no rows are broken (tools/clauses.py)."""
 
-from __future__ import annotations
-
 from unittest.mock import AsyncMock, patch
 
 from msgspec.structs import replace
@@ -19,8 +17,8 @@ from statemachines.drivers.shared_subscriptions.leader_node import LeaderStarts
 from statemachines.drivers.shared_subscriptions.milestones import Milestones
 from statemachines.drivers.shared_subscriptions.node_life import BytesInHand, TakenName
 from statemachines.drivers.shared_subscriptions.rebalance_callbacks import RebalanceCallbacks
+from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
 from statemachines.drivers.shared_subscriptions.shared_session import SharedSession
-from statemachines.drivers.shared_subscriptions.sql_stores import RecordCodec
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore, stream_append
 from statemachines.drivers.shared_subscriptions.sqlite import stream_store as sqlite_streams
 from statemachines.drivers.shared_subscriptions.stalled_streams import StalledStreams

@@ -4,8 +4,6 @@ Messages are lost, doubled, reordered, and forged; stores answer late, or fail. 
 anew from its value before each input; what comes out of both must be equal.
 """
 
-from __future__ import annotations
-
 from random import Random
 
 from msgspec.structs import replace

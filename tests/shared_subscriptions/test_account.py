@@ -1,7 +1,5 @@
 """The demo's account of the consumers' own files: it must see everything that is wrong."""
 
-from __future__ import annotations
-
 import pytest
 
 from statemachines.demo.shared_subscriptions.account import Blow, check

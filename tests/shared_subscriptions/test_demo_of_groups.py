@@ -1,7 +1,5 @@
 """`gapless demo`, small: from the processes to the page, and its exit code."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

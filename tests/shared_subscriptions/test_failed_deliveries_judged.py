@@ -3,8 +3,6 @@
 Fail-over and recovery: a run told by hand, and simulated runs.
 """
 
-from __future__ import annotations
-
 from collections import namedtuple
 
 import pytest

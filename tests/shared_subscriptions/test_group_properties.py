@@ -5,8 +5,6 @@ The invariants of the machines tell records that break them from records that do
 SS-268: what a borrower of many streams reports at once is bounded, and nothing of it is forgotten.
 """
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

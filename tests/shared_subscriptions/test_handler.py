@@ -10,8 +10,6 @@ Who may relay to a member (SS-277), and how many ways around a host remembers (S
 in `steps/relay.txt`.
 """
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -264,21 +262,6 @@ def asked(out):
     return [effect.request for _, effect in out if isinstance(effect, Ask)]
 
 
-def test_SS_220_a_registry_starts_one_leader_a_group_and_filter():
-    host = Registry("leader-1~1", C)
-    first = host.receive("a~1/1", "leader-1", LeaderWanted("a~1/1", "g", "#"), 0)
-    assert len(asked(first)) == 1
-    assert asked(host.receive("b~1/1", "leader-1", LeaderWanted("b~1/1", "g", "#"), 0)) == []
-    host.receive("c~1/1", "leader-1", LeaderWanted("c~1/1", "h", "#"), 0)
-    assert sorted(host.nodes) == ["leader-1~1/1", "leader-1~1/2"]
-    host.feed("leader-1~1/1", StoreFailed(asked(first)[0].n), MS)
-    host.halt(2 * MS)
-    assert host.nodes == {}
-    assert dict(host.leaders) == {}
-    host.receive("a~1/1", "leader-1", LeaderWanted("a~1/1", "g", "#"), 0)
-    assert sorted(host.nodes) == ["leader-1~1/3"], "a leader that resigned is followed by one with another id"
-
-
 def test_SS_224_a_host_that_ends_starts_no_leader():
     """It would take the claim that was just given up, and keep it when the host is gone."""
     host = Registry("leader-1~1", C)
@@ -443,3 +426,18 @@ def test_SS_278_a_host_remembers_a_way_around_for_those_who_used_it_last():
     for number in (*range(10_000), 0, 10_000):
         known = known.keep(f"c{number}~1/1", F)
     assert [f"c{number}~1/1" in known.of for number in (0, 1, 2, 10_000)] == [True, False, True, True]
+
+
+def test_SS_220_a_registry_starts_one_leader_a_group_and_filter():
+    host = Registry("leader-1~1", C)
+    first = host.receive("a~1/1", "leader-1", LeaderWanted("a~1/1", "g", "#"), 0)
+    assert len(asked(first)) == 1
+    assert asked(host.receive("b~1/1", "leader-1", LeaderWanted("b~1/1", "g", "#"), 0)) == []
+    host.receive("c~1/1", "leader-1", LeaderWanted("c~1/1", "h", "#"), 0)
+    assert sorted(host.nodes) == ["leader-1~1/1", "leader-1~1/2"]
+    host.feed("leader-1~1/1", StoreFailed(asked(first)[0].n), MS)
+    host.halt(2 * MS)
+    assert host.nodes == {}
+    assert dict(host.leaders) == {}
+    host.receive("a~1/1", "leader-1", LeaderWanted("a~1/1", "g", "#"), 0)
+    assert sorted(host.nodes) == ["leader-1~1/3"], "a leader that resigned is followed by one with another id"

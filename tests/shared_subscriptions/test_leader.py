@@ -10,8 +10,6 @@ The group store as a pure function: batches are all or nothing.
 The stream store's meaning, and the filters.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

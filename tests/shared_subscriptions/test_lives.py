@@ -3,8 +3,6 @@
 What the log of a leader host tells of its groups (SS-257), over the pure stores.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

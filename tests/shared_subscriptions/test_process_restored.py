@@ -1,7 +1,5 @@
 """A declared process that is made anew from its value goes on as before, whatever it hears."""
 
-from __future__ import annotations
-
 import pytest
 from long_cases import mark_long
 from process_world import ProcessWorld

@@ -5,8 +5,6 @@ Messages that an application gives back, and those that failed elsewhere: the se
 The Session under any sequence of events: who may deliver, in which order, and that no turn is ever lost.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

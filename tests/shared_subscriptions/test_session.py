@@ -1,7 +1,5 @@
 """The Session, clause by clause (spec/shared_subscriptions/clauses.md SS-100 to SS-112)."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -5,8 +5,6 @@ Clocks: exact local time, and hand-over that holds as long as no clock is wrong 
 Scenario and run files: what is wrong in them is named.
 """
 
-from __future__ import annotations
-
 import json
 import pickle
 import re
@@ -20,9 +18,7 @@ from msgspec.structs import replace
 from statemachines.kernel import ConfigurationError, Map
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group_store import (
-    Claim,
     Commit,
-    Committed,
     GroupStore,
     Read,
     ReadDone,
@@ -145,66 +141,7 @@ def test_a_machine_that_slept_for_a_moment_has_lost_no_timer():
     assert asked == [4, 8, 12, 16]
 
 
-def test_a_slow_consumer_takes_its_time_and_no_more_when_it_is_over():
-    schedule = (Fault("slow_consumer", 4 * S, 4 * S, "consumer-1", amount=30),)
-    plain, slow = World(SHORT, 1, schedule=()), World(SHORT, 1, schedule=schedule)
-    assert plain.run().is_held
-    assert slow.run().is_held
-
-    def taken(world, begin, end):
-        return sum(row[1] == "consumer-1" and begin < row[0] < end for row in rows_of(world, "deliver", "tell"))
-
-    assert taken(slow, 5 * S, 8 * S) < taken(plain, 5 * S, 8 * S) / 3
-    assert taken(slow, 9 * S, 15 * S) > taken(plain, 9 * S, 15 * S) / 2
-    assert taken(slow, 0, 4 * S) == taken(plain, 0, 4 * S)
-
-
-def test_reordered_messages_are_overtaken():
-    def overtaken(schedule):
-        world = World(SHORT, 1, schedule=schedule)
-        assert world.run().is_held
-        sent = {row[10]: row[0] for row in world.rows if row[4] == "send"}
-        last: dict[tuple[str, str], int] = {}
-        count = 0
-        for row in (row for row in world.rows if row[4] == "deliver"):
-            pair, at = (row[9], row[3]), sent[row[10]]
-            count += at < last.get(pair, -1) - 10 * MS
-            last[pair] = max(at, last.get(pair, -1))
-        return count
-
-    assert overtaken(()) == 0
-    assert overtaken((Fault("reorder", S, 13 * S, rate=0.5),)) > 20
-
-
 # -- clocks ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_wall_clock_that_is_set_takes_no_claim_and_no_time_back():
-    """A day ahead, two back, two ahead: while it shows less, the store's time stands, but for a nanosecond a look."""
-    day = 86_400 * S
-    steps = ((5, day), (8, -2 * day), (11, 2 * day))
-    schedule = tuple(Fault("wall_step", at * S, 0, "group_store", amount=by) for at, by in steps)
-    world = World(SHORT, 1, schedule=schedule)
-    assert world.run().is_held
-    assert [data_of(row) for row in rows_of(world, "wall_step")] == [{"by_ns": by} for _, by in steps]
-    stored = dict(world.devices["group_store"].state.items()).values()
-    assert day + 11 * S < max(one.stamp for one in stored) < day + 60 * S
-    assert [one.value.epoch for one in stored if isinstance(one.value, Claim)] == [1]
-
-
-def test_drift_and_jumps_are_drawn_within_what_the_protocol_tolerates():
-    jumps = find_scenario("jumps")
-    d, configuration, far = Configuration().clock_drift, Configuration(), []
-    for seed in range(40):
-        faults = [one for one in draw(jumps, seed) if one.kind in ("skew", "drift", "jump")]
-        assert all(abs(one.amount) <= d * 1e6 / 2 for one in faults if one.kind == "drift")
-        leaps = sum(one.amount for one in faults if one.kind == "jump" and one.target == "leader-1")
-        assert leaps <= d / 2 * configuration.lease_ms * MS
-        far += [one.amount for one in faults if one.kind == "jump" and one.target == "group_store"]
-        assert all(one.at_ns == 0 for one in faults if one.kind == "skew")
-    assert max(far) > 30 * S, "of the store's clock any leap is tolerated"
-    beyond = [one for seed in range(10) for one in draw(find_scenario("leaps"), seed) if one.kind == "far_jump"]
-    assert min(one.amount for one in beyond) > configuration.claim_ttl_ms * MS * d
 
 
 @pytest.mark.long
@@ -293,33 +230,6 @@ def test_a_store_that_dies_keeps_what_was_committed_and_answers_nothing_that_was
     assert answer.records[0].value == 1
 
 
-def test_without_power_the_last_commits_go():
-    clock, store, _ = group_store()
-    store.keep_past()
-    ask(clock, store, BATCH)
-    (second,) = ask(clock, store, Commit(2, (), (("a", 9),)), S)
-    assert isinstance(second, Committed)
-    store.crash(lost_ns=5 * S)
-    store.restart()
-    (answer,) = ask(clock, store, Read(3, ("a", "b")))
-    assert [record.value for record in answer.records] == [1, 2]
-    store.crash(lost_ns=0)
-    store.restart()
-    assert store.state["a"].value == 1
-
-
-def test_a_slow_store_carries_out_late_but_once():
-    clock, store, watched = group_store()
-    store.faults.append(Fault("slow_store", 0, S, rate=1.0, amount=20 * S))
-    answers = []
-    store.ask(ASKER, "leader-1~1/1", BATCH, answers.append)
-    clock.run(until=100 * MS)
-    assert not store.state
-    clock.run(until=30 * S)
-    assert isinstance(answers[0], Committed)
-    assert len(answers) == len(watched) == 1
-
-
 def test_a_failing_store_fails_before_or_after_it_took_effect():
     outcomes = set()
     for seed in range(30):
@@ -384,18 +294,6 @@ def test_a_clock_of_its_own_counts_in_millionths():
     assert clock.local(15 * S) == 7 * S + 10_100_000_000
     clock.drift(15 * S, 0)
     assert clock.local(16 * S) == 18_100_000_000
-
-
-def test_the_trace_is_in_true_time_whatever_the_clocks_show():
-    far = 10_000 * S
-    nodes = ("leader-1", "consumer-1", "consumer-2", "group_store")
-    schedule = tuple(Fault("skew", 0, S, node, amount=far) for node in nodes)
-    world = World(find_scenario("quiet"), 1, schedule=schedule)
-    outcome = world.run()
-    assert outcome.is_held, outcome
-    times = [row[0] for row in world.rows]
-    assert times == sorted(times)
-    assert times[-1] <= outcome.lasted_ns < 100 * S
 
 
 @pytest.mark.long

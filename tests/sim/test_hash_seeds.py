@@ -1,7 +1,5 @@
 """The same seed is the same run byte for byte, whatever the hash seed of the process."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Simulated runs: they hold, they repeat byte for byte, and planted bugs are caught."""
 
-from __future__ import annotations
-
 import hashlib
 
 import pytest
@@ -13,7 +11,7 @@ from statemachines_sim.override import override
 from statemachines_sim.scenario import find_scenario, list_shipped_with
 from statemachines_sim.schedule import draw
 from statemachines_sim.shared_subscriptions import SIM
-from statemachines_sim.shrink import leave_out, shrink, weaken
+from statemachines_sim.shrink import leave_out, weaken
 from statemachines_sim.swarm import settle
 from statemachines_sim.units import S
 from statemachines_sim.world import World
@@ -127,19 +125,6 @@ def test_planted_bugs_are_caught(bug, scenario, caught):
 
 
 # -- shrinking ------------------------------------------------------------------------------------------------------
-
-
-def test_a_failing_schedule_is_shrunk_to_what_matters():
-    scenario = find_scenario("partitions")
-    with plant_bug("short-validity"):
-        failed = next(one for one in (World(scenario, seed).run() for seed in range(6)) if one.monitor)
-        schedule = draw(scenario, failed.seed)
-        smaller, outcome = shrink(scenario, failed, schedule)
-        assert len(smaller) <= len(schedule) // 2
-        for number in range(len(smaller)):
-            without = smaller[:number] + smaller[number + 1 :]
-            assert World(scenario, failed.seed, schedule=without).run().monitor != failed.monitor, "each is needed"
-    assert outcome.monitor == failed.monitor
 
 
 def test_leaving_out_keeps_exactly_what_is_needed():

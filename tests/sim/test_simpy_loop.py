@@ -62,19 +62,3 @@ def test_a_processed_event_is_over_as_with_simpy():
     event = env.timeout(1)
     env.run(until=2)
     assert event.processed
-
-
-def test_after_an_error_the_run_can_go_on():
-    env, seen = SimulatedClock(), []
-
-    def fail(event):
-        raise ValueError(event.value)
-
-    env.timeout(1, "first").callbacks.append(fail)
-    env.timeout(2, "second").callbacks.append(lambda event: seen.append(event.value))
-    with pytest.raises(ValueError, match="first"):
-        env.run(until=3)
-    assert env.now == 1
-    env.run(until=3)
-    assert seen == ["second"]
-    assert env.now == 3

@@ -34,7 +34,6 @@ from statemachines.kernel import (
     Call,
     ConfigurationError,
     Fsm,
-    Ignore,
     Message,
     Protocol,
     Row,
@@ -46,21 +45,20 @@ from statemachines.kernel import (
     TimerFired,
 )
 from statemachines.missed_samples.message import Heartbeat, Sample
-from statemachines.trace import COLUMNS, parquet
-from statemachines.trace.parquet import SCHEMA, SOUGHT, TraceWriter
+from statemachines.trace.parquet import TraceWriter
 from statemachines_reports.pipeline import analyze
-from statemachines_sim import MS, machine_role
+from statemachines_sim import machine_role
 from statemachines_sim.campaign import campaign, run_row
 from statemachines_sim.fault import Fault
 from statemachines_sim.faults import NEUTRAL, table
 from statemachines_sim.missed_samples import SIM
 from statemachines_sim.missed_samples.section import SampleSection
 from statemachines_sim.override import override
-from statemachines_sim.protocol import NOTHING, SimProtocol, values
+from statemachines_sim.protocol import SimProtocol, values
 from statemachines_sim.scenario import Net, Phases, Scenario, find_scenario, list_shipped, list_shipped_with, sim_of
 from statemachines_sim.schedule import draw
 from statemachines_sim.shared_subscriptions.section import count_affordable
-from statemachines_sim.slow_link import HEADER_BYTES, PAYLOAD_BYTES, QUEUE_BYTES, SlowLink, size_of
+from statemachines_sim.slow_link import HEADER_BYTES, PAYLOAD_BYTES, SlowLink, size_of
 from statemachines_sim.swarm import draw_values, settle
 from statemachines_sim.units import S
 from statemachines_sim.world import World
@@ -152,39 +150,6 @@ def worlds():
     scenario = override(find_scenario("storm"), ["shared_subscriptions.load.messages=500"])
     made = [World(scenario, seed, trace=True, data=True) for seed in SEEDS]
     return scenario, made, [world.run() for world in made]
-
-
-@pytest.mark.parametrize(
-    ("group", "at_once"),
-    [(131_072, 512), (1_000, 64), (1_000, 1_000), (64, 1_000), pytest.param(7, 1, marks=pytest.mark.long)],
-)
-def test_what_is_read_is_what_was_written(tmp_path, monkeypatch, worlds, group, at_once):
-    monkeypatch.setattr(parquet, "ROWS_PER_GROUP", group)
-    monkeypatch.setattr(parquet, "ROWS_AT_ONCE", at_once)
-    scenario, made, results = worlds
-    rows = [world.rows[:2_003] for world in made]
-    with TraceWriter(tmp_path, "kept") as writer:
-        for number, (result, some) in enumerate(zip(results, rows, strict=True)):
-            writer.add(run_row(scenario, result, number), some)
-    read = [tuple(one.values()) for one in pq.read_table(tmp_path / "trace-kept.parquet").to_pylist()]
-    assert read == [(run, seq, *row) for run, some in enumerate(rows) for seq, row in enumerate(some)]
-    assert writer.rows == len(read) == 2 * 2_003
-
-
-def test_row_groups_say_which_runs_they_hold(tmp_path, monkeypatch, worlds):
-    monkeypatch.setattr(parquet, "ROWS_PER_GROUP", 1_000)
-    scenario, made, results = worlds
-    with TraceWriter(tmp_path, "kept") as writer:
-        for number, (world, result) in enumerate(zip(made, results, strict=True)):
-            writer.add(run_row(scenario, result, number), world.rows)
-    kept = pq.ParquetFile(tmp_path / "trace-kept.parquet").metadata
-    runs = []
-    for group in range(kept.num_row_groups):
-        known = {name: kept.row_group(group).column(place).statistics for place, name in enumerate(SCHEMA.names)}
-        assert [name for name, one in known.items() if one is not None] == SOUGHT
-        runs.append((known["run"].min, known["run"].max))
-    assert set(runs) == {(0, 0), (1, 1)}
-    assert runs == sorted(runs)
 
 
 def test_a_run_without_rows_is_a_run(tmp_path, worlds):
@@ -338,9 +303,6 @@ def test_simulate_prints_what_was_drawn(capsys):
     assert f"  members.consumers: {found['members.consumers']}\n" in said
 
 
-MSG = COLUMNS.index("msg") - 2
-
-
 class Idle(Status):
     IDLE = "idle"
 
@@ -366,15 +328,6 @@ class Looker(msgspec.Struct, frozen=True):
 def look(record, event, now_ns):
     n = record.n + 1
     return replace(record, n=n), (Send("other-1", Note(n)), Tell(Seen(n)), Send("other-1", Note(-n)))
-
-
-LOOKER = Fsm(
-    "looker",
-    record=Looker,
-    states=Idle,
-    initial=Idle.IDLE,
-    rows=(Row(Look, Idle.IDLE, STAY, look, None, "T-1"), Ignore((Note,), Idle.IDLE, "T-2")),
-)
 
 
 class GiveUp(TimerFired, frozen=True):
@@ -435,44 +388,6 @@ def test_what_passed_before_the_pause_fires_once():
     assert woken(Look(), pause_ns=3 * S // 4) == ["end", "look", "give_up"]
 
 
-def test_an_application_that_goes_on_overtakes_nothing():
-    def go_on(process, event):
-        if event.n < 3:
-            process.feed(Look())
-
-    world = World(seed=1)
-    world.add("other-1", machine_role("other", LOOKER, Looker))
-    looker = world.add("looker-1", machine_role("looker", LOOKER, Looker, application=go_on))
-    sent = []
-    world.network.send = lambda node, party, to, message, now_ns: sent.append(message.n)
-    looker.feed(Look())
-    world.run(until_ns=S)
-    assert sent == [1, -1, 2, -2, 3, -3]
-    assert [event.n for event in looker.heard] == [1, 2, 3]
-
-
-def note_packet(waiter, n):
-    """As the network brings it."""
-    return ("send", 0, "other-1", "other-1", waiter.main, n, Note(n), "waiter-1")
-
-
-def test_a_busy_loop_that_goes_on_takes_time_for_each_message_once_and_hears_them_in_order():
-    world = World(Scenario("busy", NOTHING, event_ms=10.0), 1)
-    waiter = world.add("waiter-1", machine_role("waiter", WAITER, Looker))
-    world.run(until_ns=S // 10)
-    waiter.pause()
-    for n in (1, 2, 3):
-        waiter.receive(note_packet(waiter, n))
-    world.run(until_ns=S // 5)
-    waiter.resume()
-    world.run(until_ns=S // 5 + 5 * MS)
-    waiter.receive(note_packet(waiter, 4))
-    world.run(until_ns=S // 4)
-    times = [row[0] for row in world.rows if row[4] == "deliver"]
-    assert times == [S // 5 + 10 * n * MS for n in (1, 2, 3, 4)]
-    assert [row[MSG] for row in world.rows if row[4] == "deliver"] == [1, 2, 3, 4]
-
-
 ONE = HEADER_BYTES + PAYLOAD_BYTES
 
 
@@ -483,18 +398,6 @@ def test_a_message_waits_for_what_is_before_it_and_for_itself():
     assert link.pass_through(60 * S, 0, Sample("p", 4, 4)) == S, "the queue is empty"
     assert size_of(Sample("p", 3, 12)) == HEADER_BYTES + 10 * PAYLOAD_BYTES, "a range is so many payloads"
     assert size_of(Heartbeat("p", 9)) == ONE
-
-
-def test_what_finds_no_room_is_dropped_and_what_waits_is_not():
-    link = SlowLink(ONE)
-    room = QUEUE_BYTES // ONE
-    found = [link.pass_through(0, 0, Sample("p", n, n)) for n in range(room + 3)]
-    assert found[room:] == [None] * 3
-    assert None not in found[:room]
-    assert link.pass_through(0, 0, Sample("p", 9, 9), waits=True) == (room + 1) * S
-    large = SlowLink(ONE)
-    assert large.pass_through(0, 0, Sample("p", 0, 9_999)) is not None, "an empty link takes whatever comes"
-    assert large.pass_through(0, 0, Sample("p", 0, 0)) is None
 
 
 CALM = Scenario(

@@ -5,8 +5,6 @@ Steered campaigns: the seeds of a swarm are chosen by what its runs have covered
 A campaign that was broken off is resumed file by file: what is there is kept if these seeds would write it again.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -40,7 +38,7 @@ from statemachines_sim.scenario import (
 )
 from statemachines_sim.schedule import draw
 from statemachines_sim.shrink import shrink
-from statemachines_sim.steering import SeedSteering, list_covered, list_traits
+from statemachines_sim.steering import SeedSteering, list_covered
 from statemachines_sim.swarm import draw_values, settle
 from statemachines_sim.world import World
 
@@ -100,12 +98,6 @@ def test_a_kind_more_changes_no_fault_of_another_kind():
         assert [one for one in draw(more, seed) if one.kind == "crash"] == list(draw(few, seed))
 
 
-def test_kinds_do_not_fall_together():
-    scenario = replace(SHORT, faults={"crash": (3, 3), "pause": (3, 3)})
-    for seed in range(5):
-        assert len({fault.at_ns for fault in draw(scenario, seed)}) == 6
-
-
 def test_partitions_fall_between_those_that_talk():
     scenario = replace(SHORT, faults={"partition": (8, 8)})
     ends = {frozenset((one.target, one.peer)) for seed in range(10) for one in draw(scenario, seed)}
@@ -160,20 +152,6 @@ def test_the_run_row_says_the_protocol_and_its_tables(file):
     assert parameters["protocol"] == "counting"
     assert parameters["settings"]["clients"] == 3
     assert json.loads(row.fingerprints) == runfile.tables("counting")
-
-
-def test_a_run_file_repeats_its_run(file, tmp_path):
-    scenario = read(file)
-    world = World(scenario, 4)
-    outcome = world.run()
-    path = tmp_path / "run.json"
-    runfile.write(path, runfile.RunFile(scenario, 4, draw(scenario, 4), outcome.monitor, outcome.detail))
-    kept = runfile.read(path)
-    again = World(kept.scenario, kept.seed, schedule=kept.schedule)
-    assert (again.run(), again.rows) == (outcome, world.rows)
-    path.write_text(path.read_text().replace('"crash"', '"crush"'))
-    with pytest.raises(ConfigurationError, match="crush"):
-        runfile.read(path)
 
 
 def test_settings_and_swarms_reach_into_its_section(file):
@@ -248,11 +226,6 @@ def test_what_a_protocol_says_of_itself_must_be_of_its_name(registered, monkeypa
         sim_of("counting")
 
 
-def test_it_may_not_be_named_by_another_scenario(registered):
-    with pytest.raises(ConfigurationError, match=r"shared_subscriptions = .*section of another protocol"):
-        from_plain({"name": "x", "protocol": "counting", "shared_subscriptions": {}})
-
-
 def test_the_kinds_have_their_words():
     for kind in SIM.kinds.values():
         assert kind.name
@@ -266,28 +239,6 @@ SWARM = "cursor_recovery/any_queue"
 @pytest.fixture(scope="module")
 def swarm():
     return override(find_scenario(SWARM), ("phases.safety_s=3",))
-
-
-def test_D_601_seeds_that_draw_what_covers_rare_rows_come_first(swarm):
-    """Of forty runs those with crashes and without cuts have covered rows that no other has."""
-    steering, plain = SeedSteering(swarm), SeedSteering(swarm)
-    first = steering.choose(40)
-    assert first == plain.choose(40) == tuple(range(40))
-    rare = ("crash", True), ("cut", False)
-    for seed in first:
-        is_rare = set(rare) <= set(list_traits(swarm, seed))
-        common = {("machine", "0")}
-        steering.note(seed, frozenset(common | {("machine", f"rare-{number}") for number in range(9 * is_rare)}))
-    chosen, uniform = steering.choose(40), plain.choose(40)
-    assert len(set(chosen)) == 40
-    assert not set(chosen) & set(first)
-    assert uniform == tuple(range(40, 80))
-
-    def count(seeds):
-        return sum(set(rare) <= set(list_traits(swarm, seed)) for seed in seeds)
-
-    assert count(chosen[:20]) > 2 * count(uniform[:20])
-    assert chosen[20:] == tuple(seed for seed in range(40, 200) if seed not in chosen[:20])[:20]
 
 
 def test_D_601_a_run_covers_rows_pairs_and_faults_in_states(swarm):

@@ -21,8 +21,6 @@ from statemachines_sim import (
     Net,
     S,
     Scenario,
-    SimProtocol,
-    Watch,
     World,
     delay,
     drop,
@@ -33,7 +31,6 @@ from statemachines_sim import (
     shared_memory,
 )
 from statemachines_sim.cluster import Fixture, Role
-from statemachines_sim.devices.remote_store import SILENCE_NS
 from statemachines_sim.forged_message import Forger
 from statemachines_sim.protocol import NOTHING
 
@@ -159,30 +156,6 @@ def test_a_crash_takes_the_memory_and_the_next_life_has_another_id():
     assert (again.life, again.record) == ("client-1~2", ClientRecord("client-1~2"))
 
 
-@pytest.mark.parametrize(("ends", "kept"), [(("server-1", "table"), {}), (("table", "server-1"), {"client-1~1": 1})])
-def test_a_cut_between_a_node_and_a_store_loses_requests_or_answers(ends, kept):
-    world, _, client = by_hand()
-    world.cut(*ends)
-    client.feed(Count())
-    world.run(until_ns=400 * MS)
-    assert (client.heard, world.devices["table"].state) == ([], kept)
-    world.mend(*ends)
-    world.run(until_ns=S)
-    assert client.heard == [Counted(1, 1)]
-    world.run(until_ns=SILENCE_NS)
-    assert "put_failed" not in [row[5] for row in world.rows]
-    world.run(until_ns=SILENCE_NS + S)
-    assert "put_failed" in [row[5] for row in world.rows]
-
-
-def test_a_store_without_a_failure_of_its_own_does_not_answer():
-    world, _, client = by_hand(remote_store(Table()))
-    world.devices["table"].crash()
-    client.feed(Count())
-    world.run(until_ns=400 * MS)
-    assert [row[5] for row in world.rows if row[2] == "counting/server"] == ["add"]
-
-
 def test_a_remote_store_answers_whoever_has_died_and_shared_memory_does_not():
     """The server dies right after it has asked."""
     for device, kept in ((remote_store(Table()), {"client-1~1": 1}), (shared_memory(Table()), {})):
@@ -193,19 +166,6 @@ def test_a_remote_store_answers_whoever_has_died_and_shared_memory_does_not():
         world.crash("server-1")
         world.run(until_ns=400 * MS)
         assert world.devices["table"].state == kept
-
-
-def test_an_access_of_memory_waits_for_a_process_that_stands_still():
-    world, _, client = by_hand(shared_memory(Table()))
-    client.feed(Count())
-    while not any(row[4] == "ask" for row in world.rows):
-        world.env.step()
-    world.pause("server-1")
-    world.run(until_ns=300 * MS)
-    assert world.devices["table"].state == {}
-    world.resume("server-1")
-    world.run(until_ns=400 * MS)
-    assert client.heard == [Counted(1, 1)]
 
 
 def test_a_query_has_many_answers_and_an_end_that_nobody_holds_up():
@@ -272,55 +232,6 @@ def overtaken(fifo):
 def test_paths_are_first_in_first_out_if_the_network_says_so():
     assert overtaken(fifo=False) > 50
     assert overtaken(fifo=True) == 0
-
-
-def test_a_key_is_routed_to_the_nodes_that_match():
-    world, _, client = by_hand()
-    for number in (2, 3):
-        world.add(f"server-{number}", machine_role("server", SERVER, ServerRecord))
-    world.network.route_by(lambda to: ("server-2", "server-3") if to == "server-1" else (to.partition("~")[0],))
-    client.feed(Count())
-    world.run(until_ns=100 * MS)
-    got = {row[1] for row in world.rows if row[4] == "deliver" and row[5] == "add"}
-    assert got == {"server-2", "server-3"}
-    assert len(sent(world, "add")) == 1
-
-
-class Losses(Watch):
-    """Hears what the network does to messages."""
-
-    def __init__(self):
-        super().__init__()
-        self.hits = []
-
-    def hit(self, kind, node, sender, to, message, now_ns):
-        self.hits.append((kind, node, sender, to, type(message).__name__))
-
-
-def test_a_watch_and_the_trace_say_to_whom_a_message_was_that_was_lost():
-    watch = Losses()
-
-    class Watched(SimProtocol):
-        def watch(self, own, judge):
-            return watch
-
-    world = World(Watched())
-    client = world.add("client-1", machine_role("client", CLIENT, ClientRecord))
-    for number in (2, 3):
-        world.add(f"server-{number}", machine_role("server", SERVER, ServerRecord))
-    world.network.route_by(lambda to: ("server-2", "server-3"))
-    world.cut("client-1", "server-3")
-    world.network.rule(duplicate("add", late_ns=MS))
-    client.feed(Count())
-    world.run(until_ns=MS // 2)
-    assert watch.hits == [
-        ("duplicate", "server-2", "client-1~1", "server-1", "Add"),
-        ("drop", "server-3", "client-1~1", "server-1", "Add"),
-    ]
-    assert [(row[4], row[1], row[9]) for row in world.rows if row[4] in ("drop", "duplicate")] == [
-        ("duplicate", "client-1", "server-2"),
-        ("drop", "client-1", "server-3"),
-    ]
 
 
 def test_faults_of_a_schedule_hit_a_world_by_hand():

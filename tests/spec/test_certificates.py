@@ -7,8 +7,6 @@ One author a property: explorer, simulator and Hypothesis judge by the observers
 The programs that the pages of the specification show run as they stand there.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import json
@@ -323,43 +321,6 @@ def test_a_system_that_comes_from_a_module_of_its_own_rests_on_that_module():
 
 SYSTEM = toy({"in_flight": 2}, properties=(never_takes(20),))
 
-CLICKS = """<script>
-const said = [], count = () => document.querySelectorAll("#moves button").length;
-const note = () => said.push(at("where").textContent + " | " + count());
-const first = at("name").nextElementSibling, verdict = [first.innerText.trim(), getComputedStyle(first).display];
-note();
-while (!at("follow").hidden && !at("follow").disabled) { at("follow").click(); note(); }
-const far = way.length, rows = document.querySelectorAll("#way .row").length;
-at("back").click(); note();
-at("start").click(); note();
-const moves = [...document.querySelectorAll("#moves button:enabled")];
-moves[0].focus();
-moves[0].click();
-const kept = [document.activeElement === (document.querySelector("#moves button:enabled") || at("back"))];
-document.querySelector("#way button").focus();
-document.querySelector("#way button").click();
-kept.push(document.activeElement === document.querySelector("#way li:last-child button"));
-const press = key => document.dispatchEvent(new KeyboardEvent("keydown", {key}));
-const steps = way.length;
-press("ArrowRight");
-const forth = way.length - steps;
-press("ArrowLeft");
-kept.push(forth === (at("follow").hidden ? 0 : 1) && way.length === Math.max(1, steps + forth - 1));
-const box = document.querySelectorAll("[data-state]");
-if (box.length) { box[box.length - 1].onclick(); note(); }
-document.body.innerHTML = JSON.stringify({verdict, said, far, rows, way: way.length, kept});
-</script>"""
-
-
-def click_through(path):
-    """What a reader sees who follows the counterexample, goes back, and begins anew."""
-    path.write_text(path.read_text(encoding="utf-8").replace("</body>", CLICKS + "</body>"), encoding="utf-8")
-    chromium = shutil.which("chromium")
-    assert chromium, "the set-up installs chromium"
-    command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", path.as_uri()]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
-    return json.loads(re.search(r"<body>(\{.*\})\s*</body>", shown).group(1))
-
 
 def data_of(path):
     text = path.read_text(encoding="utf-8")
@@ -370,33 +331,6 @@ def data_of(path):
 @pytest.fixture(scope="module")
 def broken():
     return explore(SYSTEM, engine="plain").path
-
-
-def test_a_counterexample_is_followed_step_by_step_to_what_it_breaks(broken, tmp_path):
-    page = make_page(SYSTEM, broken, ("VIOLATED", "never 20: a"))
-    write_step_page(tmp_path / "run.html", page)
-    state = 0
-    for step, leg in zip(page.path, broken.legs, strict=True):
-        move = page.states[state].moves[step.move]
-        assert move.target == step.state
-        assert ("lost" in page.kinds[move.kind], "copy" in page.kinds[move.kind]) == (leg.kind == 3, leg.kind == 2)
-        assert page.events[move.event][0] == leg.envelope.to
-        state = step.state
-    assert move.breaks == page.broken == "never 20"
-    taken = [step for leg in broken.legs for turn in leg.turns for step in turn.steps if step.row >= 0]
-    assert [row for step in page.path for row in step.rows] == [
-        f"{one.machine} {one.instance}".strip() + f": {one.source} -> {one.dest}, row {one.row} [{one.clause}]"
-        for one in taken
-    ]
-    seen = click_through(tmp_path / "run.html")
-    assert seen["rows"] == len(taken)
-    assert seen["verdict"] == ["VIOLATED never 20: a", "block"]
-    assert seen["far"] == len(broken.legs) + 1
-    assert seen["said"][0].startswith("State 0 | ")
-    assert f"State {state}: broken: never 20" in seen["said"][len(broken.legs)]
-    assert seen["said"][-1] == seen["said"][0]
-    assert seen["way"] == 1
-    assert seen["kept"] == [True] * 3, "with keys alone a reader goes on where the last step was chosen"
 
 
 def test_a_page_is_bounded_and_says_so(broken, tmp_path):
@@ -413,21 +347,6 @@ def test_a_page_is_bounded_and_says_so(broken, tmp_path):
     result = explore(small, engine="plain")
     assert len(whole.states) == result.states
     assert not any(move.target == BEYOND for state in whole.states for move in state.moves)
-
-
-def test_a_machine_is_clicked_through_by_its_picture(tmp_path, capsys):
-    assert cli.run(["show", "shared_subscriptions/stream", "--html", str(tmp_path / "m.html")]) == 0
-    assert capsys.readouterr().out == f"page: {tmp_path / 'm.html'}\n"
-    fsm = catalogue.machine("shared_subscriptions/stream")
-    page = machine_page(fsm, "")
-    rows = sum(len(line.sources) for line in fsm.lines if line.kind != "refuse")
-    assert sum(len(state.moves) for state in page.states) == rows
-    seen = click_through(tmp_path / "m.html")
-    assert seen["verdict"] == ["", "none"], "nothing was judged"
-    assert seen["said"][0] == f"State 0 | {len(page.states[0].moves)}"
-    assert seen["kept"] == [True] * 3
-    last = len(page.states) - 1
-    assert seen["said"][-1] == f"State {last} | {len(page.states[last].moves)}"
 
 
 def test_the_command_writes_a_page_and_says_what_is_on_it(tmp_path, capsys):

@@ -1,7 +1,5 @@
 """Declared machines as components without glue: what they can do, against the same system written by hand."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from lock_toy import (
@@ -31,7 +29,6 @@ from statemachines_spec import (
     Clock,
     Crash,
     FsmActor,
-    LoseDisk,
     Network,
     Pause,
     Reaction,
@@ -45,8 +42,7 @@ from statemachines_spec import (
 from statemachines_spec.coverage import machines_in
 from statemachines_spec.explorer import counterexample
 from statemachines_spec.explorer.actor import Envelope, Hear, Restart, Wake
-from statemachines_spec.explorer.explore import follow
-from statemachines_spec.explorer.fsm_actor import DOWN, ENDED, HEARING, PAUSED, RUNNING, Pass
+from statemachines_spec.explorer.fsm_actor import DOWN, ENDED, HEARING, RUNNING, Pass
 from statemachines_spec.explorer.service_actor import search
 from statemachines_spec.protocol import system_at
 
@@ -90,26 +86,6 @@ def test_the_compiled_walker_counts_the_same():
 
 # -- counterexamples ------------------------------------------------------------------------------------------------
 
-BREAKS = {
-    "no deadline order": ("one holder", 7),
-    "a crash without a disk": ("one holder", 10),
-    "a store that ignores tokens": ("fenced", 12),
-}
-
-
-@pytest.mark.parametrize("kind", BREAKS)
-def test_what_breaks_is_shown_by_a_shortest_run_that_fresh_nodes_follow(kind):
-    system = lock_system(**KINDS[kind])
-    path = explore(system, **PLAIN).path
-    assert (path.broken, len(path.legs)) == BREAKS[kind]
-    assert replay(system, path).broken == path.broken
-    assert follow(system, path.script).last == path.last
-    text = counterexample.describe_path(path)
-    assert "lock takes acquire(n=1) from holder-1" in text
-    assert "       lock: free -> held by acquire, row 0 [LK-01]\n" in text
-    assert f"broken: {path.broken}: {path.why}" in text
-    assert counterexample.draw_mermaid(system, path).startswith("sequenceDiagram\n    participant lock")
-
 
 def test_a_counterexample_is_a_test_to_paste():
     system = system_at("lock_toy:lock_system", honours=False, remote=True, asks=1)
@@ -152,30 +128,6 @@ def took(actor, local, *events, sender=""):
 
 def held(actor):
     return took(actor, actor.initial(), Want(), Granted(1, 5))
-
-
-def test_a_process_that_stands_still_takes_nothing_and_wakes_to_what_is_due():
-    actor = holder(faults=(Pause,), calls=lambda record: ())
-    paused = took(actor, held(actor), Pause())
-    assert paused.mode is PAUSED
-    assert actor.react(paused, Envelope("lock", "holder-1", Granted(1, 6))) is None
-    assert actor.inputs(paused) == (Wake(), Pass("lease", ""))
-    assert took(actor, paused, Wake()) == held(actor)
-    late = took(actor, paused, Pass("lease", ""))
-    assert actor.inputs(late) == (Wake(),)
-    assert took(actor, late, Wake()) == took(actor, held(actor), LeaseEnd())
-
-
-def test_timers_whose_deadlines_passed_fire_in_that_order_and_not_when_one_takes_another_back():
-    two = FsmActor("a", TWO_TIMERS, TwoRecord(), faults=(Pause,))
-    paused = two.react(two.initial(), Envelope("", "a", Pause())).local
-    for order, fired in ((("one", "two"), "12"), (("two", "one"), "2")):
-        local = paused
-        for timer in order:
-            local = two.react(local, Envelope("", "a", Pass(timer, ""))).local
-        after = two.react(local, Envelope("", "a", Wake())).local
-        assert after.party.record.fired == fired, "two takes one back"
-        assert (after.mode, after.passed) == (RUNNING, ())
 
 
 def test_a_process_that_wakes_may_hear_what_waited_before_its_timers_fire():
@@ -226,20 +178,6 @@ def test_a_right_ends_before_anything_is_heard():
     late = took(actor, held(actor), Pause(), Pass("lease", ""))
     assert actor.inputs(late) == (Wake(),), "nothing else is due: it hears what it likes afterwards"
     assert took(actor, late, Wake()) == took(actor, held(actor), LeaseEnd())
-
-
-def test_who_has_crashed_hears_nothing_and_comes_back_with_what_survives():
-    actor = holder(lives=2, faults=(Crash, LoseDisk), disk=lambda crashed, fresh: replace(fresh, n=crashed.n))
-    down = took(actor, held(actor), Crash())
-    assert (down.mode, down.party) == (DOWN, None)
-    assert took(actor, down, Granted(1, 7), sender="lock") == down
-    assert actor.inputs(down) == (Restart(),)
-    again = took(actor, down, Restart())
-    assert (again.life, again.party.record) == (2, HolderRecord("holder-1", n=1))
-    last = took(actor, again, Crash())
-    assert (actor.inputs(last), last.kept) == ((), None), "it has no life left, and nothing is kept for one"
-    lost = took(actor, took(actor, held(actor), LoseDisk()), Restart())
-    assert lost.party.record == HolderRecord("holder-1")
 
 
 def test_an_answer_to_an_earlier_life_is_lost():
@@ -411,19 +349,6 @@ def test_what_is_told_is_a_call_of_the_component_that_is_named():
 
 
 # -- instants -------------------------------------------------------------------------------------------------------
-
-
-def test_without_a_clock_it_is_always_0_and_with_one_every_instant_comes_in_its_order():
-    never = explore(stamped(), **PLAIN)
-    assert (never.states, never.sometimes["stamped later"]) == (1, 0)
-    system = stamped(Clock(0, 5, 9))
-    result = explore(system, **PLAIN)
-    assert result.ended == "complete"
-    assert result.sometimes["stamped later"] > 0
-    assert result.always["no clock goes back"]
-    assert result.bounds["clock: instants"] == "0, 5, 9 ns"
-    counts = search(system, 10_000)
-    assert (counts.states, counts.transitions) == (result.states, result.transitions)
 
 
 def test_two_clocks_are_those_of_two_nodes():

@@ -465,28 +465,6 @@ def test_standing_still_for_ever_is_found():
     assert msgspec.structs.replace(result, way=None, then=None).run is None
 
 
-def test_going_round_for_ever_is_found():
-    """The talker talks on; the listener takes 10 to 30 again and again and never 99."""
-    from symmetric_system import Talker
-
-    from statemachines_spec.explorer.actor import Reaction
-
-    class Chattering(Talker):
-        def react(self, local, envelope, watch=None):
-            reaction = super().react(local, envelope, watch)
-            if reaction is None or reaction.local.n < self.last:
-                return reaction
-            return Reaction(self.initial(), reaction.sends)
-
-    one = toy({"in_flight": 2}, last=2)
-    one = msgspec.structs.replace(one, actors=(Chattering(2), one.actors[1]))
-    (result,) = live(one, [silent_until(99)])
-    assert not result.is_held
-    assert len(result.round.legs) >= 4  # two words, and both are taken: nothing that stays possible is left out
-    taken = {leg.envelope.event for leg in result.round.legs}
-    assert {getattr(event, "n", 0) for event in taken} >= {10, 20}
-
-
 @pytest.mark.parametrize("engine", ["auto", "plain", "compiled"])
 def test_a_system_that_is_too_large_is_refused(engine):
     with pytest.raises(ConfigurationError, match="smaller size"):

@@ -22,7 +22,6 @@ from lock_toy import (
     HOLDING,
     IDLE,
     LOCK,
-    SECOND,
     HolderRecord,
     LockRecord,
     Want,
@@ -40,11 +39,9 @@ from statemachines_sim.machine_runtime import run_live
 from statemachines_sim.machine_stage import simulate
 from statemachines_spec import Always, Clock, FsmActor, Network, Stepwise, System, explore
 from statemachines_spec.explorer.explore import along
-from statemachines_spec.explorer.explore import follow as follow_lines
 from statemachines_spec.explorer.moves import Moves
 from statemachines_spec.explorer.purity import Entries
 from statemachines_spec.protocol import system_at
-from statemachines_spec.script import path_to_script
 from statemachines_spec.script import script as scripts
 from statemachines_spec.script.origin import system_of
 from statemachines_spec.script.path_to_script import Bound, Contradiction, Unscriptable, moments, script_of
@@ -157,18 +154,6 @@ def test_by_other_rules_the_same_script_breaks_nothing(kind, mended, follow):
     assert follow(counterexample(kind), mended).broken == {}
 
 
-@FOLLOW
-def test_every_timer_that_fires_is_due_just_then(follow):
-    made = counterexample("unfenced")
-    fired = [step for step in made.steps if step.do == "fire"]
-    assert fired
-    assert made.steps[-1].at_ns >= 8 * SECOND
-    early = tuple(replace(step, at_ns=step.at_ns - (step.n >= fired[0].n)) for step in made.steps)
-    stopped = follow(replace(made, steps=early)).followed.stopped
-    assert stopped.startswith(f"step {fired[0].n} (fire ")
-    assert stopped.endswith("the timer is not due, or not set")
-
-
 def test_what_no_real_timers_do_is_said_with_their_times():
     with pytest.raises(Unscriptable, match=r"lease of holder-. .8000 ms. .*expiry of lock .10000 ms."):
         counterexample("unordered")
@@ -209,19 +194,6 @@ def test_what_the_explorer_walks_real_nodes_walk_too(kind, follow):
 
 
 # -- files and commands ---------------------------------------------------------------------------------------------
-
-
-def test_check_writes_it_and_replay_follows_it(gapless, tmp_path):
-    path, trace = tmp_path / "one.json", tmp_path / "trace"
-    code, _, err = gapless("check", f"{HERE}:locks", "--variant", "unfenced", "--script", path, "--trace", trace)
-    assert code == 1
-    assert f"repeat it with: gapless replay {path}" in err
-    assert "fenced: no write is taken after a later one (store: 1)" in err
-    code, out, _ = gapless("replay", path)
-    assert code == 1
-    assert out.splitlines()[-1] == "VIOLATED fenced: no write is taken after a later one (store: 1)"
-    code, out, _ = gapless("replay", path, "--variant", "fenced")
-    assert (code, out.splitlines()[-1]) == (0, "fenced does not break here, nor does anything else")
 
 
 def test_it_comes_back_from_its_file(tmp_path):
@@ -267,21 +239,6 @@ def test_d_242_what_a_service_does_in_a_step_and_what_is_told_is_judged(of, brea
     system, path = explored(of)
     replayed = follow(script_of(system, path))
     assert (path.broken, replayed.name, replayed.reached) == (breaks, breaks, True)
-
-
-def test_d_241_a_call_comes_later_than_in_the_path_where_timers_ask_for_it(monkeypatch):
-    """Both holders want the lock at first, and one has it when the lease of the other's attempt would have ended."""
-    system, path = explored("counting_store")
-    wants = [leg.line for leg in path.legs if isinstance(leg.envelope.event, Want)]
-    assert len(wants) == 2
-    early = follow_lines(system, [*wants, *(leg.line for leg in path.legs if leg.line not in wants)])
-    assert early.broken == path.broken
-    steps = script_of(system, early).steps
-    assert sorted(step.do for step in steps) == sorted(step.do for step in script_of(system, path).steps)
-    assert [step.what for step in steps[:2]] != ["want", "want"]
-    monkeypatch.setattr(path_to_script, "with_late_calls", lambda system, path: None)
-    with pytest.raises(Unscriptable, match=r"lease of holder-. .8000 ms. .*not fired before"):
-        script_of(system, early)
 
 
 def test_a_file_calls_no_function_that_does_not_make_systems():
@@ -382,21 +339,6 @@ def test_a_schedule_that_was_altered_is_refused_with_the_step(n, fields, words, 
         altered.check()
 
 
-def test_a_message_is_delivered_once_and_a_lost_one_never():
-    made = stale_grant()
-    taken = next(step for step in made.steps if step.do == "deliver")
-    again = replace(taken, n=99, at_ns=made.steps[-1].at_ns + 1)
-    with pytest.raises(ConfigurationError, match="step 99"):
-        replace(made, steps=(*made.steps, again)).check()
-    lost = next(step for step in made.steps if any(sent.lost for sent in step.sends) and step.n)
-    words = next(sent for sent in lost.sends if sent.lost).words
-    late = scripts.ScriptStep(
-        99, again.at_ns, "deliver", words.to, words.what, words.about, words.sender, words.final, lost.n
-    )
-    with pytest.raises(ConfigurationError, match=f"sent in step {lost.n}"):
-        replace(made, steps=(*made.steps, late)).check()
-
-
 @pytest.mark.parametrize(
     ("do", "node", "words"),
     [
@@ -457,18 +399,6 @@ def test_a_random_schedule_is_refused_or_sound(tmp_path):
 
 
 # -- times ----------------------------------------------------------------------------------------------------------
-
-
-def test_scripts_every_timer_that_fires_is_due_just_then():
-    made = stale_grant()
-    started = {step.node: step.at_ns for step in made.steps if step.do == "start"}
-    first = {}
-    for step in made.steps:
-        if step.what == "find_leader_timer":
-            first.setdefault(step.node, step.at_ns)
-    for node, at_ns in first.items():
-        assert at_ns - started[node] == made.own.configuration_of(node).find_leader_ms * 10**6
-    assert sorted(step.at_ns for step in made.steps) == [step.at_ns for step in made.steps]
 
 
 def test_a_node_gets_a_longer_time_of_its_own_where_the_run_needs_it():

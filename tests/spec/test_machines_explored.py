@@ -32,16 +32,16 @@ from statemachines.adoption import adopt
 from statemachines.kernel import STAY, Call, ConfigurationError, Delegate, Fsm, Ignore, Invariant, Row, Status
 from statemachines_spec.bug import change_rows
 from statemachines_spec.certificates import find_system
-from statemachines_spec.explorer import counterexample, purity
-from statemachines_spec.explorer.actor import Actor, Crash, Envelope, Hear, Pause, Reaction, Restart, Wake
-from statemachines_spec.explorer.adopted_actor import AdoptedActor, build_adopted_system, view_instance
+from statemachines_spec.explorer import purity
+from statemachines_spec.explorer.actor import Actor, Crash, Envelope, Pause, Reaction, Restart
+from statemachines_spec.explorer.adopted_actor import AdoptedActor, build_adopted_system
 from statemachines_spec.explorer.entry_tables import Nondeterministic
 from statemachines_spec.explorer.environment import LINES_MAX, Environment
 from statemachines_spec.explorer.explore import explore
-from statemachines_spec.explorer.fsm_actor import PAUSED, FsmActor
+from statemachines_spec.explorer.fsm_actor import FsmActor
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.party import Party, step_party
-from statemachines_spec.explorer.process_actor import PartyInput, PartyPass, ProcessActor
+from statemachines_spec.explorer.process_actor import PartyInput, ProcessActor
 from statemachines_spec.explorer.property import Always, Sometimes
 from statemachines_spec.explorer.purity import Entries, recheck
 from statemachines_spec.explorer.replay import replay
@@ -347,25 +347,6 @@ def test_what_goes_on_at_once_does_so_within_the_turn():
     assert [one.party.timers for one in local.parts.parties] == [(("shift", ""),)]
 
 
-def test_timers_of_authority_fire_first_across_the_parties_of_a_process_that_wakes():
-    actor = make_actor()
-    local = actor.initial()
-    for _ in range(2):
-        local = actor.react(local, Envelope("v", "o", Visit("v"))).local
-    local = actor.react(local, Envelope("", "o", Pause())).local
-    assert local.mode is PAUSED
-    assert actor.react(local, Envelope("v", "o~1/1", Question(1))) is None, "messages wait"
-    passing = [event for event in actor.inputs(local) if isinstance(event, PartyPass)]
-    assert [event.party for event in passing] == ["o~1/1", "o~1/2"]
-    for event in reversed(passing):
-        local = actor.react(local, Envelope("", "o", event)).local
-    assert Hear() not in actor.inputs(local), "all that is due has authority"
-    watch = []
-    woken = actor.react(local, Envelope("", "o", Wake()), watch).local
-    assert [one.party for one in watch if one.machine == "clerk"] == ["o~1/2", "o~1/1"], "in the order of the deadlines"
-    assert (woken.parts.parties, woken.passed) == ((), ())
-
-
 def test_a_process_that_crashed_comes_back_with_another_life_or_with_its_disk():
     actor = make_actor(disk=lambda crashed, fresh: replace(fresh, gone=crashed.gone + 1))
     gone = actor.react(actor.initial(), Envelope("", "o", Crash())).local
@@ -552,20 +533,6 @@ def test_states_multiply_and_steps_do_not():
     assert result.states == one.states**3 == 216
     assert result.transitions == 3 * 216
     assert sum(result.entries.values()) == 3 * one.steps
-
-
-def test_a_promise_of_the_machine_and_a_property_over_two_of_them_are_judged():
-    result = explore(build_adopted_system("lamps", lamps("a", "b", holds=["count < 2"])), engine="plain")
-    assert result.path is not None
-    assert result.path.broken == "a: count < 2"
-    instances = lamps("a", "b")
-    views = tuple(view_instance(name, one, 3, lambda model: model.count) for name, one in instances.items())
-    apart = Always("close", "The counts differ by one at most.", views, lambda one, other: abs(one - other) < 2)
-    result = explore(build_adopted_system("lamps", instances, apart), engine="plain")
-    assert result.path is not None
-    assert "Lamp" not in counterexample.describe_path(result.path)
-    assert "flip()" in counterexample.describe_path(result.path)
-    assert len(result.path.legs) == 3
 
 
 def test_a_callback_that_raises_breaks_the_system():

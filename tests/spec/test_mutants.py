@@ -1,14 +1,10 @@
 """`gapless mutate`: what it makes, what it says of each, and that it goes on where it was."""
 
-from __future__ import annotations
-
 import json
-import multiprocessing
 import os
 import signal
 
 import pytest
-from tank_protocol import EMPTY, FULL, TANK, Drain, Fill, TankRecord
 
 from statemachines import catalogue, registry
 from statemachines.cli import run
@@ -24,12 +20,11 @@ from statemachines_spec.mutants.campaign import (
     CampaignShape,
     pick_mutants,
 )
-from statemachines_spec.mutants.judging import LIVED, PROPERTY, UNJUDGED, KeptEntries, MutantVerdict, print_of
+from statemachines_spec.mutants.judging import KeptEntries, print_of
 from statemachines_spec.mutants.mutant import plant
 from statemachines_spec.mutants.notice import Notice, Notices, Rests
-from statemachines_spec.mutants.original import Original, Tracks, walk
+from statemachines_spec.mutants.original import walk
 from statemachines_spec.mutants.row_mutants import cells
-from statemachines_spec.mutants.strength import sample_of
 from statemachines_spec.protocol import AllowedMutants
 
 NAME = "tank_protocol:PROTOCOL"
@@ -97,34 +92,6 @@ def test_what_was_evaluated_once_is_no_part_of_a_function():
         if ".Subscription.__init__/" in one.name
     }
     assert not any("1-is-" in name for name in names)
-
-
-def test_a_mutant_is_there_within_the_block_and_nowhere_else(field):
-    mutants = {one.name: one for one in field.mutants}
-    before, code = dict(vars(TANK)), TANK.lines[0].when.__code__
-    with plant(mutants["tank/0/deleted"]):
-        assert TANK.step(TankRecord(1), Fill(), 0).row == 1
-    with plant(mutants["tank/3/to-full"]):
-        assert TANK.step(TankRecord(2, status=FULL), Drain(), 0).record.status is FULL
-    with plant(mutants["tank_protocol.is_last/3/1-is-0"]):
-        assert TANK.step(TankRecord(1), Fill(), 0).row == 1
-    assert vars(TANK) == before
-    assert TANK.lines[0].when.__code__ is code
-    assert TANK.step(TankRecord(1), Fill(), 0).row == 0
-
-
-def test_timers_are_dropped_and_set_to_other_times(field):
-    mutants = {one.name: one for one in field.mutants}
-    at = {"dropped": [], "doubled": [10 + 14], "halved": [10 + 3]}
-    for name, deadlines in at.items():
-        with plant(mutants[f"tank/leak/timer-{name}"]):
-            effects = TANK.step(TankRecord(), Fill(), 10).effects
-            assert [one.deadline_ns for one in effects if hasattr(one, "deadline_ns")] == deadlines
-    at = {"dropped": [], "doubled": [20], "halved": [12]}
-    for name, deadlines in at.items():
-        with plant(mutants[f"tank/3/timer-{name}"]):
-            effects = TANK.step(TankRecord(2, status=FULL), Drain(), 10).effects
-            assert [one.deadline_ns for one in effects if hasattr(one, "deadline_ns")] == deadlines
 
 
 # -- what is said ---------------------------------------------------------------------------------------------------
@@ -275,21 +242,6 @@ def test_who_lives_is_shown_to_one_judge_after_the_other_until_one_notices(asked
     assert run([*without, "--again"]) == 1
 
 
-def test_as_many_look_at_a_time_as_are_told_to(asked, monkeypatch, tmp_path):
-    """Each of two waits until the other has begun."""
-    seen = mutant_queue.notice
-    gate = multiprocessing.get_context("fork").Barrier(2)
-
-    def met(protocol, mutant, judge, seconds, tests):
-        if judge == "tests":
-            gate.wait(60)
-        return seen(protocol, mutant, judge, seconds, tests)
-
-    monkeypatch.setattr(mutant_queue, "notice", met)
-    assert run(asking(tmp_path, "--jobs", "2")) == 1
-    assert {mutant for mutant, _ in asked()} == {"tank/3/deleted", "tank/3/to-full"}
-
-
 def test_what_a_process_that_asks_cannot_do_is_said(asked, monkeypatch, tmp_path, capfd):
     def refused(*args):
         raise ConfigurationError("tests", "here", "fail without any mutant; mend that first")
@@ -315,24 +267,6 @@ def test_how_strong_each_judge_is_rests_on_mutants_that_every_one_of_them_was_sh
         "| anybody | 2 of 3 (66.7 %) | - | 2 of 3 (66.7 %) |  |",
     ):
         assert line in said
-
-
-def test_what_is_allowed_refused_or_could_not_be_judged_says_nothing_of_how_strong_a_judge_is():
-    def judged(name, verdict, group="row", refused=""):
-        return MutantVerdict(name, group, "deleted", verdict, refused=refused)
-
-    verdicts = [
-        judged("a", PROPERTY), judged("b", LIVED, "code"), judged("c", LIVED), judged("d", PROPERTY, refused="never"),
-        judged("e", UNJUDGED), judged("f", PROPERTY), judged("g", PROPERTY),
-    ]  # fmt: skip
-    notices = [Notice(one, "tests", "t" if one in "ab" else "") for one in "abcdeg"]
-    notices += [Notice(one, "simulation", "S1" if one == "b" else "") for one in "abcde"]
-    found = sample_of("abcdef", verdicts, {"c"}, notices)
-    assert (found.rows, found.code) == (1, 1), "a and b"
-    shown = {one.judge: (one.rows, one.code, one.alone) for one in found.judges}
-    assert shown == {"exploration": (1, 0, 0), "tests": (1, 1, 0), "simulation": (0, 1, 0), "anybody": (1, 1, 0)}
-    assert sample_of("f", verdicts, (), notices) is None, "f was shown to nobody"
-    assert sample_of("ab", verdicts, (), []) is None
 
 
 @pytest.mark.long
@@ -391,21 +325,6 @@ def come_to(make, original):
     except Exception as error:
         return "raised", type(error)
     return entries, (found.broke, found.states, found.complete)
-
-
-def test_a_footprint_names_the_rows_that_are_asked_and_taken_and_the_lines_that_run(field):
-    files = {function.__code__.co_filename for function in field.reach.functions}
-    original = Original(field.list_directed()[0], Tracks(files, field.reach.machines), 1000)
-    entries = original.entries
-    by_event = {}
-    for number, (event, local) in enumerate(entries.pairs):
-        record = entries.components[0].locals[local].party.record
-        by_event[type(entries.envelopes[event].event), record.status] = entries.of_entry[number]
-    first = by_event[Fill, EMPTY]
-    assert {one for one in first if one[0] != "line"} == {
-        ("asked", "tank/tank", 0), ("asked", "tank/tank", 1), ("row", "tank/tank", 1), ("armed", "tank/tank", 0),
-    }  # fmt: skip
-    assert ("row", "tank/tank", 5) not in original.by_site
 
 
 # -- going on -------------------------------------------------------------------------------------------------------

@@ -5,8 +5,6 @@ An action that sets a timer which its machine does not declare: one error names 
 `gapless check` for what it has never heard of: a system at `module:ATTRIBUTE`, a protocol that registers itself.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 import unittest
@@ -70,7 +68,7 @@ from statemachines_spec import (
     explore,
 )
 from statemachines_spec.directed_system import explore_directed
-from statemachines_spec.explorer.actor import At, Envelope, Passed, Wake
+from statemachines_spec.explorer.actor import Envelope, Passed, Wake
 from statemachines_spec.explorer.party import PartyInput
 from statemachines_spec.explorer.process_actor import ProcessActor
 from statemachines_spec.explorer.shift import TellsTime
@@ -228,20 +226,6 @@ def test_of_timers_with_patience_the_first_fires_across_parties_and_lets_events_
     assert [(event.party, type(event.event).__name__) for event in fired] == [("n~1/1", "One")]
     assert actor.react(due, Envelope("clock", "n", Passed(1))) is None, "no tick before it has fired"
     assert actor.react(due, Envelope("", "n", PartyInput("n~1/2", End()))) is not None
-
-
-def test_instants_are_told_to_every_step_of_a_process():
-    def note(record, event, now_ns):
-        return replace(record, asked_ns=now_ns), (SetTimer("beat", now_ns + 3),)
-
-    def instant_told(local):
-        return party_of(after(actor, local, fired).parts).asked_ns
-
-    actor = make_single("heart", heart(beat=note), HeartRecord())
-    local = after(actor, actor.initial(), At(5))
-    (fired,) = actor.inputs(local)
-    assert instant_told(local) == 5
-    assert instant_told(actor.initial()) == 0, "what is remembered of one instant is not taken for another"
 
 
 def test_a_process_keeps_the_instants_of_a_clock():

@@ -11,8 +11,6 @@ After a change of a machine or a system: `python tools/planted.py --protocol P -
 pages say.  Those of shared subscriptions, whose runs are replayed, too: `tests/shared_subscriptions/testing/`.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

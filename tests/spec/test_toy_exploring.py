@@ -20,7 +20,6 @@ from statemachines_spec import Budget, MessageSet, Post, Reaction, TickClock
 from statemachines_spec.explorer import promela
 from statemachines_spec.explorer.actor import Actor, Envelope
 from statemachines_spec.explorer.explore import COMPLETE, FULL, INTERRUPTED, VIOLATED, explore
-from statemachines_spec.explorer.moves import Moves
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.post import Hand
 from statemachines_spec.explorer.property import NO_ERROR, Always, Sometimes, Stepwise, View
@@ -314,23 +313,6 @@ def test_each_thread_has_states_of_its_own_whatever_is_handed_over_in_a_turn(mon
     states = {shared.state(index) for index in range(shared.count)}
     assert len(states) == alone.count
     assert shared.layout.bits != layout_at_first(system)  # some states were packed anew on the way
-
-
-@pytest.mark.parametrize("observed", [False, True])
-def test_of_many_states_that_break_a_property_every_number_of_threads_shows_the_same(observed):
-    never = Always("never 30", "", (View("listener", 2, lambda local: int(local.n >= 30)),), lambda late: not late)
-    system = toy({"in_flight": 4}, last=5, each=2, properties=(never,), observed=observed)
-    result = both(system)
-    assert result.ended == VIOLATED
-    many = walked(system, 2, at_most=len(result.levels) + 1)
-    assert many.hits[0] > 3
-    digest_of = Moves(many.entries).digest
-    tables, before = many.arrays.tables(many.layout), len(result.levels) - 2
-    broken = [shard.broken_state(0) for shard in many.shards]
-    sources = [shard.source_of(tables, state, before) for shard in many.shards for _, state in broken]
-    assert len(broken) == 2
-    assert all(digest == digest_of(state) for digest, state in [*broken, *filter(None, sources)])
-    assert any(sources)
 
 
 def test_as_many_threads_as_nobody_has_are_refused():

@@ -7,8 +7,6 @@ The soak: one small round of everything, and what it writes down.
 The fault proxy: bytes go through as they came, and each fault does what its name says and nothing else.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Closed systems of the explorer under Hypothesis: what holds is kept, what breaks is found, shrunk and told."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

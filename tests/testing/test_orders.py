@@ -1,7 +1,5 @@
 """The comparison of orders: a test that rests on what ran before it, or on chance, is named."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from types import SimpleNamespace

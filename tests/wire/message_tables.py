@@ -1,7 +1,5 @@
 """Message tables: how docs/wire.md writes the fields of a message, made from its declaration."""
 
-from __future__ import annotations
-
 import types
 from typing import Annotated, Union, get_args, get_origin, get_type_hints
 

@@ -5,8 +5,6 @@ docs/wire.md: its tables are the declarations, its bytes are those that nodes wr
 Frames: whole ones come through, however they are cut; everything else is a FrameError.
 """
 
-from __future__ import annotations
-
 import hmac
 import json
 import random

@@ -124,7 +124,7 @@ ALLOWED: Final = (
         "of a grant that is equal the rows above have decided already, and whatever is left is lower or higher",
     ),
     AllowedMutants(
-        ("witness.ask/4/1-is-2",),
+        ("configuration.ask/4/1-is-2",),
         "SS-243",
         "numbers tell requests apart, and which ones they are nobody can tell",
     ),

@@ -34,7 +34,7 @@ from statemachines.drivers.persistent_sessions.route_trie import (
 )
 from statemachines.drivers.persistent_sessions.sql import UNDELIVERED, Sql, StoreRequest, all_of, read_number, read_one
 from statemachines.drivers.shared_subscriptions.guest_streams import Version, check_storable
-from statemachines.drivers.shared_subscriptions.sql_stores import RecordCodec
+from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
 from statemachines.drivers.shared_subscriptions.store import StoredPayload
 from statemachines.drivers.topic import GROUP_PREFIXES, is_shared
 from statemachines.kernel import ConfigurationError

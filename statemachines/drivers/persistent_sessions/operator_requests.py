@@ -22,9 +22,6 @@ from statemachines.drivers.persistent_sessions.sql import UNDELIVERED, Sql, Stor
 from statemachines.kernel import node_of
 from statemachines.persistent_sessions.life_request import NEVER
 
-LIST_MAX: Final = 10_000
-"""Sessions in one answer."""
-
 FILTERS_MAX: Final = 100
 """Filters in one answer."""
 

@@ -8,20 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 import typer
 
 from statemachines.drivers.persistent_sessions.node_commands import Store
-from statemachines.drivers.persistent_sessions.operator_requests import (
-    LIST_MAX,
-    DeleteRows,
-    DescribeSession,
-    KickClient,
-    ListSessions,
-    PurgeClient,
-    SessionDetail,
-    SessionSummary,
-)
 from statemachines.kernel import ConfigurationError
 from statemachines.plain_text import plain_json, plain_line
 
 if TYPE_CHECKING:
+    from statemachines.drivers.persistent_sessions.operator_requests import SessionDetail, SessionSummary
     from statemachines.drivers.persistent_sessions.store import SessionStore
     from statemachines.persistent_sessions.session_host_record import ClockState
 
@@ -31,6 +22,9 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Operate a s
 
 Client = Annotated[str, typer.Argument(metavar="CLIENT", help="The id of a client.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")]
+
+LIST_MAX: Final = 10_000
+"""Sessions in one answer."""
 
 LEAD_SHOWN_S: Final = 1.0
 """A clock that differs from store time by less goes with it."""
@@ -57,6 +51,8 @@ def list_command(
     ended, or has said nothing of it for 5 s). Last stands how many messages wait for it in the store, at most: expired
     ones may be among them. Where there are more than `--limit`, the last line says how to go on.
     """
+    from statemachines.drivers.persistent_sessions.operator_requests import ListSessions
+
     found: tuple[SessionSummary, ...] = _run(store, lambda opened: opened.do(ListSessions(after, limit + 1)))
     shown, more = found[:limit], found[limit:]
     if json:
@@ -73,6 +69,8 @@ def list_command(
 @app.command()
 def describe(client: Client, store: Store, json: Json = False) -> None:
     """Describe the session of a client: where it is, what it subscribes, what waits for it."""
+    from statemachines.drivers.persistent_sessions.operator_requests import DescribeSession
+
     found: SessionDetail | None = _run(store, lambda opened: opened.do(DescribeSession(client)))
     if found is None:
         raise _unknown(client)
@@ -96,6 +94,8 @@ def kick(client: Client, store: Store, json: Json = False) -> None:
     Nothing that its node asks for it is carried out any more, from this moment on. The node notices within a second:
     it ends the connection, and the client gets SessionTaken. It may connect again.
     """
+    from statemachines.drivers.persistent_sessions.operator_requests import KickClient
+
     found: SessionSummary | None = _run(store, lambda opened: opened.do(KickClient(client)))
     if found is None:
         raise _unknown(client)
@@ -117,6 +117,8 @@ def purge(client: Client, store: Store, json: Json = False) -> None:
     A connection that has it ends as with `kick`. When the client connects again it has a fresh session. Payloads that
     no other session needs are deleted by the collector of the nodes, a minute after they came.
     """
+
+    from statemachines.drivers.persistent_sessions.operator_requests import DeleteRows, PurgeClient
 
     async def work(opened: SessionStore) -> tuple[SessionSummary | None, int]:
         found: SessionSummary | None = await opened.do(PurgeClient(client))

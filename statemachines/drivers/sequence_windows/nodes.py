@@ -1,8 +1,6 @@
 """The roles of `gapless node`: a publisher that reads lines, and a subscriber that prints what comes, and losses.
 
 A role imports its machines when it runs: its help needs none.
-
-`gapless show-loss`: the table of losses of a receiver.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ import typer
 from statemachines.drivers import options
 from statemachines.interrupts import INTERRUPTED, begin_work, end_on_sigterm
 from statemachines.kernel import GaplessError
-from statemachines.plain_text import plain_json
 from statemachines.sequence_windows.subject_publishers import PLACES
 
 if TYPE_CHECKING:
@@ -126,34 +123,3 @@ def _windows(config: Path | None) -> Windows:
     from statemachines.sequence_windows.windows import Windows
 
     return Windows() if config is None else read_windows(config)
-
-
-app = typer.Typer(rich_markup_mode=None)
-
-
-@app.command()
-def show_loss(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="SOURCE",
-            help="The socket of a running node (`--losses`), its log (*.ndjson), a trace (*.parquet), or a directory.",
-        ),
-    ],
-    utc: Annotated[bool, typer.Option("--utc", help="Times of UTC, and not of this machine.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")] = False,
-) -> None:
-    """Show what was lost: repeated, not subscribed, lost, and lost of the inbox, for each peer, with the last times.
-
-    A loss of unknown size counts as one message. A running node says how many subjects it keeps, and their bytes as the
-    source of the protocol reckons them: 128 and the subject. Real memory a subject is several times that (48 for a
-    publisher).
-    """
-
-    from statemachines.drivers.sequence_windows.loss_report import read_losses
-
-    report = read_losses(source)
-    if json:
-        print(plain_json(report))
-    else:
-        print(report.text(0 if utc else time.localtime().tm_gmtoff))

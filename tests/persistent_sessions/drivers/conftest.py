@@ -1,7 +1,5 @@
 """The databases that sessions are tried on: a file, and a PostgreSQL server that the whole test run shares."""
 
-from __future__ import annotations
-
 import pytest
 from session_databases import new_url
 

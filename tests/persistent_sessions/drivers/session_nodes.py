@@ -1,7 +1,5 @@
 """Nodes of sessions and what reaches them, for tests."""
 
-from __future__ import annotations
-
 from contextlib import asynccontextmanager
 
 from waiting import until_async

@@ -4,8 +4,6 @@ to PS-269).
 What is handed to a node of sessions, and comes to its clients (PS-151, PS-152, PS-157, PS-159, PS-162).
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools
@@ -443,25 +441,6 @@ async def test_PS_267_a_node_whose_groups_cannot_be_says_why_and_ends(store, tmp
     assert "Traceback" not in caplog.text
 
 
-@pytest.mark.parametrize("inside", [False, True], ids=["tcp", "inside"])
-async def test_PS_151_PS_152_what_is_published_comes_in_order(store, inside):
-    async with AsyncExitStack() as stack:
-        node = await stack.enter_async_context(node_of(store))
-        given = {"node": node} if inside else {"nodes": where(node)}
-        session = await stack.enter_async_context(PersistentSession("tablet", **given))
-        publisher = await stack.enter_async_context(SessionPublisher(**given))
-        await publisher.publish("news/1", b"nobody wants this")
-        await session.subscribe("news/+")
-        await asyncio.gather(*(publisher.publish("news/1", str(one).encode()) for one in range(50)))
-        assert await take(session, 50) == [str(one) for one in range(50)]
-        await session.unsubscribe("news/+")
-        await publisher.publish("news/1", b"nor this")
-        await session.subscribe("news/#")
-        await publisher.publish("news/1", b"this")
-        message = await anext(session)
-        assert (message.topic, message.payload, message.filter, message.qos) == ("news/1", b"this", "news/#", 1)
-
-
 @pytest.mark.parametrize(
     ("topic", "payload", "qos", "said"),
     [
@@ -587,3 +566,22 @@ async def test_PS_162_a_message_that_was_deleted_before_its_row_is_there_again(s
             await publisher.publish("t", b"kept")
     async with node_of(store) as node, PersistentSession("tablet", node=node) as session:
         assert await take(session, 1) == ["kept"]
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["tcp", "inside"])
+async def test_PS_151_PS_152_what_is_published_comes_in_order(store, inside):
+    async with AsyncExitStack() as stack:
+        node = await stack.enter_async_context(node_of(store))
+        given = {"node": node} if inside else {"nodes": where(node)}
+        session = await stack.enter_async_context(PersistentSession("tablet", **given))
+        publisher = await stack.enter_async_context(SessionPublisher(**given))
+        await publisher.publish("news/1", b"nobody wants this")
+        await session.subscribe("news/+")
+        await asyncio.gather(*(publisher.publish("news/1", str(one).encode()) for one in range(50)))
+        assert await take(session, 50) == [str(one) for one in range(50)]
+        await session.unsubscribe("news/+")
+        await publisher.publish("news/1", b"nor this")
+        await session.subscribe("news/#")
+        await publisher.publish("news/1", b"this")
+        message = await anext(session)
+        assert (message.topic, message.payload, message.filter, message.qos) == ("news/1", b"this", "news/#", 1)

@@ -1,7 +1,5 @@
 """The collector that an application runs: rounds over a real store, one that fails, and one that is stopped."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

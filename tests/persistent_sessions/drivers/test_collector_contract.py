@@ -1,7 +1,5 @@
 """The collector on real rows: every database answers it as the models do; garbage goes, what is needed stays."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import contextmanager
 

@@ -5,8 +5,6 @@ A round passes over messages that wait, and finds those that do not, whatever se
 What connections ask of a real database: locks by lease, tokens, who is live, expiry, what is replaced.
 """
 
-from __future__ import annotations
-
 import asyncio
 from unittest.mock import patch
 

@@ -1,7 +1,5 @@
 """Many rows in one statement of SQLite are the rows that were given."""
 
-from __future__ import annotations
-
 import sqlite3
 
 from hypothesis import given, settings

@@ -5,8 +5,6 @@ Who says what it likes to a node of sessions (PS-158, PS-159, PS-164).
 What no clock and no database counts to: epochs, numbers and names that a peer makes up.
 """
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
 from unittest.mock import patch
@@ -49,7 +47,6 @@ from statemachines.persistent_sessions.message import (
     Welcome,
 )
 from statemachines.persistent_sessions.session_host_parties import life_of_owner
-from statemachines.testing.process_harness import free_port
 
 
 @asynccontextmanager
@@ -450,37 +447,6 @@ def test_a_client_says_what_cannot_be(given, said):
 
 
 MEMBERS, NODES = b"what every client knows, too", b"what only the nodes know"
-
-
-async def test_PS_165_a_client_that_says_to_be_another_node_puts_no_message_in_the_place_of_a_row(store, caplog):
-    """It has the secret of all, and knows the next number of the writer that it says to be."""
-    here, there = ("127.0.0.1", free_port()), ("127.0.0.1", free_port())
-    ours, its = Credentials(secret=MEMBERS, role_secret=NODES), Credentials(secret=MEMBERS)
-    async with AsyncExitStack() as stack:
-        node = SessionNode(store, name="a", listen=here, peers=[there], credentials=ours, **QUICK)
-        other = SessionNode(store, name="b", listen=there, peers=[here], credentials=ours, **QUICK)
-        for each in (node, other):
-            await stack.enter_async_context(each)
-        await until_async(lambda: "b" in node._transport._peers and "a" in other._transport._peers)
-        session = PersistentSession("tablet", nodes=where(node), credentials=its)
-        publisher = SessionPublisher(nodes=where(other), credentials=its)
-        for each in (session, publisher):
-            await stack.enter_async_context(each)
-        await session.subscribe("t")
-        await publisher.publish("t", b"1")
-        assert await take(session, 1) == ["1"]
-        (owner,) = node.machines.owners
-        writer = other.machines.nodes[other.machines.writers[node.machines.resume_of(owner).session]].record
-        guess = Credentials(secret=MEMBERS, role_secret=b"what a client thinks that it is")
-        evil = Stranger(here, NODE, other.life, waits=False, store=node._transport.store, credentials=guess)
-        await stack.enter_async_context(evil)
-        await until_async(lambda: "node" in evil.transport._peers or "is cut off" in caplog.text)
-        untrue = Live(writer.session, "b", writer.epoch, Queued(writer.last + 1, "no such message"))
-        evil.say(untrue, owner, f"{other.life}/1")
-        await until_async(lambda: taken(node, owner) > writer.last or "is cut off" in caplog.text)
-        await publisher.publish("t", b"2")
-        assert await take(session, 1) == ["2"]
-    assert "is cut off: does not know our secret; give both nodes the same --node-secret-file" in caplog.text
 
 
 def taken(node, owner):

@@ -1,7 +1,5 @@
 """Messages between a client and a node of the same process."""
 
-from __future__ import annotations
-
 import asyncio
 
 from waiting import turns

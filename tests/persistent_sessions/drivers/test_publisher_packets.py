@@ -1,7 +1,5 @@
 """Packet ids of publishers in the tables: kept under the token of their session, and each row stored once."""
 
-from __future__ import annotations
-
 from session_databases import SECOND, connect, open_node_store
 
 from statemachines.drivers.persistent_sessions.machine_requests import StoreRows

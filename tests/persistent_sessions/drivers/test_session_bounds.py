@@ -3,20 +3,16 @@
 What is stored together is answered together: each message once, and a client that cannot be told is given up.
 """
 
-from __future__ import annotations
-
 import asyncio
 from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
 from session_databases import SECOND, Clock, change_to, connect
-from session_nodes import node_of, take, where
-from waiting import run_async, until_async
+from session_nodes import node_of
+from waiting import run_async
 
 from statemachines.drivers.persistent_sessions import (
-    PersistentSession,
-    SessionPublisher,
     collector_requests,
     operator_requests,
 )
@@ -31,9 +27,7 @@ from statemachines.drivers.persistent_sessions.operator_requests import Describe
 from statemachines.drivers.persistent_sessions.route_rows import PutMessage, Subscribe
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.drivers.persistent_sessions.upkeep import (
-    CollectorCounts,
     drop_rows,
-    read_collector_metrics,
     run_collector,
 )
 from statemachines.kernel import Map
@@ -128,24 +122,6 @@ def test_PS_733_a_walk_adds_up_what_waits_whether_it_was_counted_before_or_not(w
         tally.begin()
         tally.add(WaitingRow(b"s", b"w", 1, 10**6, 1, 1))
         assert tally.backlog.messages == len(rows)
-
-
-def test_PS_733_what_waits_is_added_up_over_sessions(url):
-    async def body(store):
-        await fill(store, 30)
-        assert store.backlog is None
-        counts = CollectorCounts()
-        await collect(store, SessionBounds(), counts=counts)
-        assert store.backlog == Backlog(33, 3_300, 28)
-        await collect(store, SessionBounds(messages=10), counts=counts)
-        assert store.backlog == Backlog(14, 1_400, 9)
-        assert counts.messages_dropped == 19
-        names = [one.name for one in read_collector_metrics(store, counts)]
-        assert names == ["messages_dropped", "messages_waiting", "bytes_waiting", "messages_waiting_largest"]
-        values = [one.value for one in read_collector_metrics(store, counts)]
-        assert values == [19, 14, 1_400, 9]
-
-    on(url, body)
 
 
 def walk(tally, rows, is_known=True):
@@ -257,27 +233,6 @@ def test_PS_731_a_description_says_where_it_has_not_looked_at_all_rows(sqlite_ur
         assert found == [(10, True, 18), (10, False, 10)]
 
     on(sqlite_url, body)
-
-
-async def test_PS_461_a_session_with_too_much_goes_on_behind_what_was_dropped(store, caplog):
-    """Publishers are never stopped by it, and it is live for what comes next."""
-    async with node_of(store, graces=Graces(round_ms=50), bounds=SessionBounds(messages=20)) as node:
-        async with PersistentSession("tablet", nodes=where(node), receive_maximum=5) as session:
-            await session.subscribe("t")
-        async with SessionPublisher(node=node) as publisher:
-            for number in range(60):
-                await publisher.publish("t", str(number).encode(), qos=number % 3)
-            await until_async(lambda: node.messages_dropped >= 40)
-            async with PersistentSession("tablet", nodes=where(node), receive_maximum=5) as session:
-                await publisher.publish("t", b"last")
-                found = await take(session, 1)
-                while found[-1] != "last":
-                    found += await take(session, 1)
-            numbers = [int(one) for one in found[:-1]]
-            assert numbers == sorted(set(numbers))
-            assert len(numbers) == 60 - node.messages_dropped
-            assert numbers[-1] == 59
-    assert "oldest messages are dropped" in caplog.text
 
 
 SENT = range(1, 41)

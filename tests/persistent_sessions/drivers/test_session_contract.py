@@ -3,8 +3,6 @@
 Wills in the tables: when they are due, when they are not sent, and that they are sent once.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

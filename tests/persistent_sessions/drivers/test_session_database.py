@@ -7,8 +7,6 @@ Two versions of a store at once: a made-up next one beside this one, in both dir
 A process that stands still amid a pipeline of PostgreSQL: whoever waits for its lock ends its session.
 """
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import subprocess
@@ -324,46 +322,6 @@ async def test_PS_542_every_statement_of_this_version_works_in_a_store_of_the_ne
     finally:
         await opened.close()
     await open_next(url, clock=clock).close()  # the older program has left its version as it is
-
-
-def test_PS_542_nodes_of_two_versions_serve_one_store_at_a_time(url):
-    """The older one runs while the store is upgraded, and is started again; what either stores the other delivers."""
-
-    async def publish(node, *payloads):
-        async with persistent_sessions.SessionPublisher(node=node) as publisher:
-            for payload in payloads:
-                await publisher.publish("t", payload)
-
-    async def take(node, count):
-        async with persistent_sessions.PersistentSession("c", node=node) as session:
-            await session.subscribe("t")
-            found = []
-            while len(found) < count:
-                message = await anext(session)
-                message.acknowledge()
-                found.append(message.payload)
-            return found
-
-    async def body():
-        async with persistent_sessions.SessionNode(url, name="old") as old:
-            await take(old, 0)
-            await publish(old, b"1")
-            with next_version():
-                new = await persistent_sessions.SessionNode(url, name="new").__aenter__()
-            await publish(new, b"2")
-            await publish(old, b"3")
-            found = [await take(new, 3)]
-            await publish(old, b"4")
-            await publish(new, b"5")
-            found.append(await take(old, 2))
-            await publish(new, b"6")
-        async with persistent_sessions.SessionNode(url, name="old") as old:
-            await publish(old, b"7")
-            found.append(await take(old, 2))
-        await new.__aexit__(None, None, None)
-        return found
-
-    assert asyncio.run(body()) == [[b"1", b"2", b"3"], [b"4", b"5"], [b"6", b"7"]]
 
 
 def test_PS_541_a_program_that_is_too_old_is_refused_and_told_what_it_needs(url):

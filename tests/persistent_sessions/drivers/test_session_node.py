@@ -17,8 +17,6 @@ Scenarios of the page over real nodes: what is unsubscribed, and a session that 
 Sessions in a PostgreSQL behind pgbouncer in transaction mode, and in one that is read-only for a while.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging
@@ -504,26 +502,6 @@ async def test_unsubscribe_removes_exactly_its_routes(store):
         assert await take(two, 4) == ["a/b", "a/b", "a/x", "c"]
 
 
-async def test_what_is_in_flight_of_an_unsubscribed_topic_comes_again(store):
-    """It is the session's until the client has acknowledged it."""
-    async with node_of(store) as node, SessionPublisher(nodes=where(node)) as publisher:
-        session = PersistentSession("tablet", nodes=where(node))
-        async with session:
-            await session.subscribe("t")
-            await publisher.publish("t", b"before")
-            first = await anext(session)
-            await session.unsubscribe("t")
-            await publisher.publish("t", b"after")
-            await session.abort()
-        async with PersistentSession("tablet", nodes=where(node)) as session:
-            again = await anext(session)
-            assert (again.payload, again.packet, again.dup) == (b"before", first.packet, True)
-            again.acknowledge()
-            await session.subscribe("t")
-            await publisher.publish("t", b"last")
-            assert await take(session, 1) == ["last"]
-
-
 OFTEN = 12
 """A statement is prepared when it has been sent five times."""
 
@@ -561,3 +539,23 @@ async def in_turn(url):
     finally:
         for store in stores:
             await store.close()
+
+
+async def test_what_is_in_flight_of_an_unsubscribed_topic_comes_again(store):
+    """It is the session's until the client has acknowledged it."""
+    async with node_of(store) as node, SessionPublisher(nodes=where(node)) as publisher:
+        session = PersistentSession("tablet", nodes=where(node))
+        async with session:
+            await session.subscribe("t")
+            await publisher.publish("t", b"before")
+            first = await anext(session)
+            await session.unsubscribe("t")
+            await publisher.publish("t", b"after")
+            await session.abort()
+        async with PersistentSession("tablet", nodes=where(node)) as session:
+            again = await anext(session)
+            assert (again.payload, again.packet, again.dup) == (b"before", first.packet, True)
+            again.acknowledge()
+            await session.subscribe("t")
+            await publisher.publish("t", b"last")
+            assert await take(session, 1) == ["last"]

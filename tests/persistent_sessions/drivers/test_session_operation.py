@@ -7,8 +7,6 @@ Nodes of sessions among each other, and their store (PS-147, PS-153, PS-154, PS-
 What a commit survives: when the file waits for fsync, and which server is refused.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 

@@ -1,7 +1,5 @@
 """What a node asks its authority, in what order, and what becomes of sessions whose client may less than before."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

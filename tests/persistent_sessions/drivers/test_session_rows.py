@@ -9,8 +9,6 @@ Routes that nobody has changed are not looked up in a transaction (PS-591).
 What one statement of PostgreSQL stores, and what is carried out step by step instead.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from contextlib import asynccontextmanager

@@ -7,8 +7,6 @@ A copy of a store that is made while its node runs, and put in its place.
 Headers, key and timestamp of messages of sessions, through publisher, database, wire and client.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 from contextlib import closing, contextmanager
@@ -167,22 +165,6 @@ async def test_a_look_finds_what_others_have_stored_and_who_is_superseded(url):
     assert seen[0] == LagAnswer("s1", False, ("n1",), (("n1", 1, Queued(2, "m1", "a/+", 1)),))
     assert seen[1] == LagAnswer("s1", True)
     assert ours == (LagAnswer("s1", False),)
-
-
-async def test_pages_of_one_writer_are_read_one_after_the_other(url):
-    async with open_node_store(url, page=2) as (store, _clock):
-        one = await connect(store, "s1")
-        await store.do(Subscribe("s1", one.token, "a/+", 1))
-        await store.do(message_of_session_store(1))
-        await store.ask(BeginEpoch("s1", "n1"))
-        for number in range(1, 6):
-            await store.ask(row("s1", number))
-        found = []
-        for taken in (0, 2, 4, 5):
-            await store.ask(CommitState("s1", one.token, change_to(SessionState(Map({"n1": (1, taken)})))))
-            (read,) = await store.ask(ReadPending("s1"))
-            found.append([each.number for part in read.found for each in part.rows])
-        assert found == [[1, 2], [3, 4], [5], []]
 
 
 # -- lives and batches ----------------------------------------------------------------------------------------------
@@ -474,19 +456,6 @@ async def test_PS_430_a_client_gets_what_the_publisher_gave_though_the_node_has_
                 for one in found:
                     one.acknowledge()
                 node.reception.messages.payloads = Payloads(bytes_max=0)
-
-
-async def test_PS_430_what_another_node_has_stored_comes_with_its_head(store):
-    async with node_of(store) as node, SessionPublisher(node=node) as publisher:
-        async with PersistentSession("tablet", node=node) as session:
-            await session.subscribe("t")
-        for size in (1, 500_000, 500_000, 500_000):  # those beyond a page's share are read one by one
-            await publisher.publish("t", b"x" * size, key=b"k%d" % size)
-    async with node_of(store, "b") as node, PersistentSession("tablet", node=node) as session:
-        for size in (1, 500_000, 500_000, 500_000):
-            message = await anext(session)
-            assert (len(message.payload), message.key) == (size, b"k%d" % size)
-            message.acknowledge()
 
 
 async def test_PS_431_a_node_believes_no_client_that_a_head_is_one(store):

@@ -1,7 +1,5 @@
 """Transactions of PostgreSQL that share their turn: they do not wait for each other, and numbers keep their order."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import threading

@@ -1,7 +1,5 @@
 """The databases that the stores are tried on: a file, and a PostgreSQL server that the whole test run shares."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import sqlite3

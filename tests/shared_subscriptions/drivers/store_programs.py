@@ -1,7 +1,5 @@
 """Programs that use the stores: here, and in processes of their own, spoken to by lines."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from contextlib import asynccontextmanager, contextmanager

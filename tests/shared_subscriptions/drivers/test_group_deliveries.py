@@ -11,8 +11,6 @@ What an application has in hand is acknowledged exactly, errors reach it, and wh
 A consumer has no more bytes of messages in hand than it may have, and one message.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

@@ -1,7 +1,5 @@
 """Headers and keys on the command line: what a publisher is told to give, a consumer prints."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

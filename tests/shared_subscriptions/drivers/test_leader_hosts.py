@@ -1,7 +1,5 @@
 """Several leader hosts over one store: one leads, the others pass borrowers on, and take over (page, scenario 19)."""
 
-from __future__ import annotations
-
 from test_sessions import PATIENT, read_of_nodes
 from waiting import until_async
 

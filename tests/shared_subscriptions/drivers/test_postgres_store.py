@@ -10,8 +10,6 @@ The server dies in the middle: nothing committed is lost, nothing is there twice
 The private server of tests: never as root, gone afterwards however its users went, shared where that is wanted.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import signal
@@ -38,7 +36,7 @@ from statemachines.shared_subscriptions.stream_store import (
     stream_id,
 )
 from statemachines.testing import postgres
-from statemachines.testing.postgres import PostgresServer, run_sql, share_server
+from statemachines.testing.postgres import PostgresServer, run_sql
 
 STREAM = stream_id("a", 4, 0)
 
@@ -474,32 +472,6 @@ def test_a_server_that_was_stopped_starts_again_with_what_was_committed(own, how
 def own():
     with PostgresServer() as server:
         yield server
-
-
-SHARE = """
-import sys
-from pathlib import Path
-from statemachines.testing.postgres import share_server
-
-with share_server(Path(sys.argv[1])) as url:
-    print(url, flush=True)
-    sys.stdin.readline()
-"""
-
-
-def test_processes_share_a_server_which_is_gone_when_the_last_one_is(tmp_path):
-    directory = tmp_path / "shared"
-    with process(SHARE, directory) as a, process(SHARE, directory) as b:
-        urls = {child.stdout.readline().strip() for child in (a, b)}
-        assert len(urls) == 1
-        (url,) = urls
-        a.kill()
-        a.wait()
-        assert answers(url), "the other one still uses it"
-    until(lambda: not (directory / "url").exists())
-    until(lambda: not answers(url))
-    with share_server(directory) as again:
-        assert answers(again)
 
 
 def test_where_postgresql_is_missing_its_package_is_named(monkeypatch, tmp_path):

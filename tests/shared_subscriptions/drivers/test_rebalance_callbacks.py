@@ -1,7 +1,5 @@
 """What an application is told of its streams: which were granted, are to be given back, and are lost."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 

@@ -9,8 +9,6 @@ A whole group on PostgreSQL: the server crashes under leader, consumer and publi
 Headers, key and timestamp of messages: through both stores, to members of a group.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import sqlite3

@@ -7,8 +7,6 @@ What the SQLite stores add to their meaning: limits, failures, worker threads, t
 Every statement of the stores of groups finds its rows by a key: nothing costs more for what is stored.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sqlite3
@@ -232,7 +230,7 @@ async def test_SS_225_a_record_of_another_kind_or_a_number_that_cannot_be_is_non
 
 
 def test_SS_225_the_memory_of_what_was_named_is_bounded(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("statemachines.drivers.shared_subscriptions.sql_stores.NAMED_MAX", 1)
+    monkeypatch.setattr("statemachines.drivers.shared_subscriptions.record_codec.NAMED_MAX", 1)
     store = SqliteGroupStore(tmp_path / "x.db")
     codec = store._codec
     for key in "ab":

@@ -1,7 +1,5 @@
 """What a store is called: made with it, kept, its copies' too."""
 
-from __future__ import annotations
-
 import asyncio
 
 

@@ -1,7 +1,5 @@
 """A database that is not there when somebody needs it first is waited for, as it is later (SS-261)."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

@@ -1,7 +1,5 @@
 """Interactions: scripts whose every line is held against what the machines do."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

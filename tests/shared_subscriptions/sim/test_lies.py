@@ -6,8 +6,6 @@ L11 breaks.
 Loops that take 5 ms for an event; a thousand streams are there when members join (L11, SS-264 to SS-266).
 """
 
-from __future__ import annotations
-
 from msgspec.structs import replace
 
 from statemachines.shared_subscriptions.configuration import Configuration

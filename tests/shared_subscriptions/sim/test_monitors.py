@@ -11,8 +11,6 @@ Lives that come twice, in the simulator: whichever process hears what is for eit
 stream; where an Agent speaks for the other life, S15 breaks, and where ids do not tell the two apart, S1 does.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from contextlib import ExitStack
 from itertools import pairwise
@@ -314,19 +312,6 @@ def test_without_a_bug_all_monitors_are_silent(scenario, schedule, ends):
     assert outcome.is_held, outcome
 
 
-def test_what_is_on_its_way_is_what_was_sent_and_did_not_arrive_yet():
-    world = World(SHORT, 1, schedule=())
-    seen = set()
-    for step in range(300):
-        world.env.run(until=(step + 1) * 7 * MS)
-        sent = {row[10]: (row[3], row[9]) for row in world.rows if row[4] == "send"}
-        arrived = {row[10] for row in world.rows if row[4] in ("deliver", "drop")}
-        under_way = {pair for msg, pair in sent.items() if msg not in arrived}
-        assert world.network.in_flight() == under_way
-        seen |= under_way
-    assert len(seen) > 3
-
-
 @pytest.mark.parametrize(("destroyed", "said"), [(True, None), (False, "S3")])
 def test_S3_progress_is_removed_without_the_claim_only_of_a_group_that_is_marked(destroyed, said):
     properties = StoredRecord(Properties(0, 1000, 2000, 15000, destroyed=destroyed), 1)
@@ -551,19 +536,6 @@ def test_S15_lives_that_come_twice_cost_no_message(scenario, seed):
     outcome = World(scenario, seed).run()
     assert outcome.is_held, outcome
     assert outcome.faults["twin"] > 3
-
-
-def test_both_go_on_under_one_number_until_the_first_has_learnt_of_the_second():
-    world = World(ALONE, 1, schedule=TWINS[:1])
-    world.run(until_ns=6 * S)
-    (first,), second = world.earlier_lives["consumer-1"], world.processes["consumer-1"]
-    assert first.life == "consumer-1~1" != second.life
-    assert second.life.startswith("consumer-1~1.")
-    assert first.alive
-    world.run(until_ns=14 * S)
-    assert not world.earlier_lives
-    assert (first.alive, second.alive) == (False, True)
-    assert {first.life, second.life} <= {row[3].partition("/")[0] for row in world.rows if row[5] == "deliver"}
 
 
 def test_who_is_a_twin_already_gets_no_other():

@@ -1,7 +1,5 @@
 """The scenarios of the protocol page about declaring, electing and generations, by their numbers."""
 
-from __future__ import annotations
-
 from group_play import Group
 
 from statemachines.shared_subscriptions.group import GroupDestroyed

@@ -1,7 +1,5 @@
 """Three hosts race for the claim: explored by symmetry and in full, with equal verdicts; and what breaks if planted."""
 
-from __future__ import annotations
-
 import pytest
 from long_cases import mark_long
 from msgspec.structs import replace

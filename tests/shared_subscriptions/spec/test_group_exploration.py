@@ -9,8 +9,6 @@ The plain walker comes to what the small certificates say (`test_certificates.py
 A counterexample that was written as ITF and read again is the same script for real hosts.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
@@ -38,20 +36,6 @@ MACHINES = catalogue.machines("shared_subscriptions")
 @pytest.fixture(scope="module")
 def cells():
     return explore(system("revoke-timeout", "small"), engine="plain", hashing=False).cells
-
-
-def by_name(found, name):
-    return next(one for one in found if one.machine == f"shared_subscriptions/{name}")
-
-
-def test_a_row_counts_in_the_states_it_was_taken_in(cells):
-    stream = by_name(find_reached(MACHINES, cells), "stream")
-    assert (stream.rows, stream.taken) == (22, 22 - sum(not row.partly for row in stream.unreached))
-    assert ("shared_subscriptions/stream", 0, "absent") in cells
-    assert 0 not in {row.row for row in stream.unreached}
-    ignored = next(row for row in stream.unreached if row.row == 17)
-    assert ignored.partly is (len(ignored.states) < 3)
-    assert stream.cells - stream.cells_taken == sum(len(row.states) for row in stream.unreached)
 
 
 def test_every_cell_that_was_taken_is_one_of_the_table(cells):
@@ -100,23 +84,6 @@ def test_a_run_over_all_systems_ends_with_them(capsys, monkeypatch):
 
 def by_machine(last):
     return {one["machine"]: one for one in last["reached"]}
-
-
-def test_the_page_of_the_systems_counts_the_rows_that_there_are():
-    """After a change of a table or a system: python tools/rows_reached.py shared_subscriptions --write"""
-    lines = catalogue.page("shared_subscriptions").with_name("systems.md").read_text().splitlines()
-    begin = lines.index("| machine | taken | never, by clause |") + 2
-    shown = {}
-    for line in lines[begin : lines.index("", begin)]:
-        name, taken, never = (part.strip() for part in line.strip("|").split("|"))
-        clauses = re.findall(r"(SS-[0-9]+)(?: \(([0-9]+)\))?", never)
-        shown[name] = taken, {clause: int(count or 1) for clause, count in clauses}
-    assert list(shown) == [machine.name for machine in MACHINES]
-    for machine in MACHINES:
-        taken, never = shown[machine.name]
-        rows = [line.clause for line in machine.lines if line.kind != "refuse"]
-        assert taken == f"{len(rows) - sum(never.values())} of {len(rows)}"
-        assert all(rows.count(clause) >= count for clause, count in never.items())
 
 
 MODEL = Path(__file__).parents[3] / "spec" / "shared_subscriptions" / "models" / "shared_subscriptions.pml"

@@ -13,8 +13,6 @@ Consumers and leader hosts of the systems run the shipped processes: a mistake i
 Systems in which hosts and applications are told something: groups declared and destroyed, private subscriptions.
 """
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 import msgspec
@@ -29,9 +27,7 @@ from statemachines.kernel import (
     Ignore,
     Row,
     SetTimer,
-    in_order,
     is_fresh,
-    keys_in_order,
     node_of,
 )
 from statemachines.shared_subscriptions import (
@@ -46,19 +42,16 @@ from statemachines.shared_subscriptions import (
 )
 from statemachines.shared_subscriptions.agent_process import AGENT_MACHINE, is_for_living
 from statemachines.shared_subscriptions.assignment import ASSIGNMENT, Vanish
-from statemachines.shared_subscriptions.borrower import BORROWER, PingTimer
+from statemachines.shared_subscriptions.borrower import BORROWER
 from statemachines.shared_subscriptions.configuration import Doubt, RestTimer, StoreFailed, is_believed, is_misled
 from statemachines.shared_subscriptions.leader import LEADER
 from statemachines.shared_subscriptions.member import MEMBER
-from statemachines.shared_subscriptions.membership import forget, register
 from statemachines.shared_subscriptions.message import (
-    END_OF_STREAM,
     Grant,
     Invalidate,
     LeaderConnectResponse,
     PingResponse,
 )
-from statemachines.shared_subscriptions.plan import Draft
 from statemachines.shared_subscriptions.registry import REGISTRY_MACHINE
 from statemachines_spec.bug import change_rows, plant_bug, redeclare, replace_call, wrap_call
 from statemachines_spec.explorer.explore import explore
@@ -171,22 +164,6 @@ def test_every_system_says_how_many_resets_its_faults_explain(name):
     assert "L8" in [each.name for each in one.properties]
 
 
-def test_a_leader_that_registers_anew_whoever_asks_twice_resets_borrowers_without_a_fault():
-    def forget_and_register(record, event, now_ns):
-        draft = Draft(record, now_ns)
-        forget(draft, event.borrower)
-        gone, first, old = draft.finish()
-        after, second, new = register(gone, event, now_ns)
-        return after, first + second, old + new
-
-    late = GroupSetting(consumers=1, registrations=3, network=Network(2))
-    assert explored(late).is_held
-    with ExitStack() as stack:
-        change_rows(LEADER, "answer_again", do=Delegate(forget_and_register))(stack)
-        result = explored(late)
-    assert result.path.broken == "L8"
-
-
 # -- L9 -------------------------------------------------------------------------------------------------------------
 
 
@@ -221,23 +198,6 @@ def test_every_stream_that_a_script_makes_is_known_beforehand():
 
 
 # -- S9 -------------------------------------------------------------------------------------------------------------
-
-
-def test_a_leader_that_opens_every_generation_breaks_their_order():
-    def open_all(record):
-        for key, rank in in_order(record.ranks):
-            if not rank.open:
-                record = replace(record, ranks=record.ranks.set(key, replace(rank, open=True)))
-                record = replace(record, live=record.live + rank.live)
-                for stream in keys_in_order(rank.streams):
-                    if record.streams[stream].progress != END_OF_STREAM:
-                        record = replace(record, free=record.free.push(stream))
-        return record
-
-    with ExitStack() as stack:
-        replace_call(listing, "open_ranks", open_all)(stack)
-        result = explored_of_generations_checked("generations")
-    assert result.path.broken == "S9 leader-1"
 
 
 @pytest.mark.long
@@ -557,21 +517,6 @@ def test_SS_24_an_old_answer_changes_nothing():
     _, result = explored_of_old_answers("small")
     assert result.is_held
     assert not [name for name, times in result.sometimes.items() if not times]
-
-
-@pytest.mark.parametrize(
-    ("size", "broken", "steps"), [("small", "S10 progress consumer-1 0.0/a", 11), ("ci", "S5", 19)]
-)
-def test_SS_24_taken_for_that_of_the_last_ping_it_hides_a_report_and_prolongs_a_lease(size, broken, steps):
-    """The leader never heard the last ping: neither what it reported, nor that its lease was to last longer."""
-    with plant_bug("shared_subscriptions/old-answer-taken"):
-        one, result = explored_of_old_answers(size)
-        assert (result.path.broken, len(result.path.legs)) == (broken, steps)
-        assert replay(one, result.path).broken == broken
-    taken = [leg.envelope for leg in result.path.legs]
-    second, who = next((place, one.to) for place, one in enumerate(taken) if isinstance(one.event, PingTimer))
-    answers = [one.event.n for one in taken[second:] if isinstance(one.event, PingResponse) and node_of(one.to) == who]
-    assert answers == [1]
 
 
 PROCESS_SYSTEMS_MISTAKES = {

@@ -1,7 +1,5 @@
 """Directed systems of both sides: what must happen in them does, and small mistakes break the properties of each."""
 
-from __future__ import annotations
-
 import fnmatch
 
 import pytest

@@ -3,8 +3,6 @@
 Ways that nothing heals, explored: between a member and a leader, and between a leader and its stores.
 """
 
-from __future__ import annotations
-
 import re
 from contextlib import ExitStack
 
@@ -13,16 +11,15 @@ import pytest
 from long_cases import mark_long
 from msgspec.structs import replace
 
-from statemachines.kernel import STAY, ConfigurationError, Delegate, GaplessError, Row
+from statemachines.kernel import STAY, ConfigurationError, GaplessError, Row
 from statemachines.shared_subscriptions import claim, leader, membership
 from statemachines.shared_subscriptions.borrower import BORROWER
 from statemachines.shared_subscriptions.leader import LEADER
-from statemachines.shared_subscriptions.message import RevokeFinished, UpdateProgress
+from statemachines.shared_subscriptions.message import UpdateProgress
 from statemachines_spec.bug import change_rows, replace_call, wrap_call
 from statemachines_spec.explorer import counterexample
 from statemachines_spec.explorer.explore import COMPLETE, explore, follow
 from statemachines_spec.explorer.network import Network
-from statemachines_spec.explorer.property import NO_ERROR
 from statemachines_spec.explorer.purity import Entries
 from statemachines_spec.explorer.replay import replay
 from statemachines_spec.explorer.service_actor import search
@@ -249,36 +246,6 @@ def test_a_leader_that_takes_progress_from_anybody_breaks_s4():
 
     result = explore(with_machines("late-copies", leader=changed(LEADER, UpdateProgress, careless)), **PLAIN)
     assert result.path.broken == "S4"
-
-
-def test_a_leader_that_frees_the_stream_and_keeps_the_grant_breaks_its_own_invariants():
-    def keeps(row):
-        if not isinstance(row.do, Delegate) or row.clause != "SS-146":
-            return row
-        run = row.do.run
-
-        def run_and_keep(record, event, now_ns):
-            after, effects, children = run(record, event, now_ns)
-            return replace(after, free=after.free.push(event.stream)), effects, children
-
-        return Row(row.on, row.source, row.to, Delegate(run_and_keep), row.when, row.clause)
-
-    result = explore(with_machines("late-copies", leader=changed(LEADER, RevokeFinished, keeps)), **PLAIN)
-    assert not result.is_held
-
-
-def test_a_borrower_whose_action_raises_is_found():
-    def raises(record, event, now_ns):
-        raise KeyError("no such stream")
-
-    def broken(row):
-        return Row(row.on, row.source, row.to, raises, row.when, row.clause) if row.clause == "SS-08" else row
-
-    one = with_machines("late-copies", borrower=substitute_rows(BORROWER, broken))
-    result = explore(one, **PLAIN)
-    assert not result.always[NO_ERROR]
-    assert "no such stream" in result.path.why
-    assert replay(one, result.path).broken == NO_ERROR
 
 
 def test_a_borrower_that_goes_back_breaks_s1():

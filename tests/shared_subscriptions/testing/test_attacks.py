@@ -1,7 +1,5 @@
 """Fuzzed frames for the hosts of a group that live: they go on living, and whoever is served goes on being served."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 from contextlib import closing

@@ -5,8 +5,6 @@ After a change of a machine, a scenario or a system: `python tools/planted.py --
 The closed systems of shared subscriptions under Hypothesis: they hold, and what breaks is found and told.
 """
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import seed, settings
 from hypothesis.stateful import run_state_machine_as_test

@@ -1,7 +1,5 @@
 """The processes of a group: they start, are waited for, killed, stopped, and none outlives its harness."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

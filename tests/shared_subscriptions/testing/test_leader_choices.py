@@ -1,7 +1,5 @@
 """What a Leader of others may do otherwise, and what it may not."""
 
-from __future__ import annotations
-
 import pytest
 from played_role import carried, play, twice
 

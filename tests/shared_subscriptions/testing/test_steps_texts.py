@@ -1,7 +1,5 @@
 """Steps texts: what cannot be played is named, and what differs is shown as a difference."""
 
-from __future__ import annotations
-
 import pytest
 
 from statemachines.kernel import Fsm, Invariant, InvariantViolated, LocalProtocolError
@@ -15,7 +13,7 @@ start new = TAKEOVER TakeoverRecord("s", "c", "owner~1", 7, "old~1", Times())
 start begun = new: StartTakeover(); BEGUN
 """
 
-AGENT = """use statemachines.shared_subscriptions: agent_process agent_record configuration group_store
+AGENT = """use statemachines.shared_subscriptions: agent_process private_subscription configuration group_store
 start agent = AGENT AgentRecord("c1~1", ("leader-1",), Configuration())
 
 SS-170 A subscribe

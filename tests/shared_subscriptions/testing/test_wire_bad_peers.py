@@ -11,8 +11,6 @@ Values of shared subscriptions: streams end now and then, configurations keep th
 Whole groups: they hold; what fails is shortened and told; planted bugs are gone after the block.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

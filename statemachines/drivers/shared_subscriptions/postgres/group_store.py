@@ -8,7 +8,8 @@ from sqlalchemy import Connection, text
 
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.shared_subscriptions.postgres.tables import LAYOUT
-from statemachines.drivers.shared_subscriptions.sql_stores import RecordCodec, SqlGroupStore
+from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
+from statemachines.drivers.shared_subscriptions.sql_stores import SqlGroupStore
 from statemachines.drivers.sql.failure import BUSY_S, find_upper_bound
 from statemachines.drivers.sql.postgres import CLOCK, PostgresDatabase
 from statemachines.shared_subscriptions.group_store import Commit, Committed, Read, ReadDone, Refused, StoredRecord

@@ -16,7 +16,8 @@ from statemachines.drivers.clock import Clock
 from statemachines.drivers.message_head import add_headers
 from statemachines.drivers.shared_subscriptions.postgres.group_store import DELETE, FIND, PUT, PostgresGroupStore
 from statemachines.drivers.shared_subscriptions.postgres.tables import LAYOUT
-from statemachines.drivers.shared_subscriptions.sql_stores import RecordCodec, SqlStreamStore
+from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
+from statemachines.drivers.shared_subscriptions.sql_stores import SqlStreamStore
 from statemachines.drivers.shared_subscriptions.store import (
     OFFSET_BITS,
     Heads,

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from statemachines.drivers.clock import Clock
-from statemachines.drivers.shared_subscriptions.sql_stores import RecordCodec, SqlGroupStore
+from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
+from statemachines.drivers.shared_subscriptions.sql_stores import SqlGroupStore
 from statemachines.drivers.shared_subscriptions.sqlite.tables import layout_of
 from statemachines.drivers.sql.failure import BUSY_S, find_upper_bound
 from statemachines.drivers.sql.sqlite import SqliteDatabase

@@ -11,7 +11,8 @@ from typing import Final
 
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.message_head import add_headers
-from statemachines.drivers.shared_subscriptions.sql_stores import RecordCodec, SqlStreamStore
+from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
+from statemachines.drivers.shared_subscriptions.sql_stores import SqlStreamStore
 from statemachines.drivers.shared_subscriptions.sqlite.group_store import PUT, SqliteGroupStore
 from statemachines.drivers.shared_subscriptions.sqlite.stream_append import append_to_stream
 from statemachines.drivers.shared_subscriptions.sqlite.tables import layout_of
