@@ -13,6 +13,7 @@ from session_databases import MOVES, SECOND, SMALL, Model, Player, Real, S, chan
 from statemachines.drivers.identity import Identity
 from statemachines.drivers.persistent_sessions.life_requests import EndWills, FindDueWills, OpenWithWill
 from statemachines.drivers.persistent_sessions.node_messages import SessionWill
+from statemachines.drivers.persistent_sessions.route_rows import PutMessage
 from statemachines.kernel import Map, Request, incarnation
 from statemachines.persistent_sessions import life_request
 from statemachines.persistent_sessions import request as requests
@@ -347,17 +348,20 @@ class Client:
 @pytest.mark.parametrize(
     ("delay_s", "expiry_s", "due_s"), [(10, 100, 10), (10, life_request.NEVER, 10), (10, 3, 3), (0, 100, 0), (10, 0, 0)]
 )
-async def test_PS_478_a_will_is_due_after_its_delay_or_at_the_end_of_the_session(url, delay_s, expiry_s, due_s):
+async def test_PS_478_PS_479_a_will_is_due_after_its_delay_or_at_the_end_of_the_session_and_is_sent_once(
+    url, delay_s, expiry_s, due_s
+):
     async with open_node_store(url) as (store, clock):
         client = Client(store, clock, expiry_s=expiry_s)
         await store.begin_life("n1", 1_000_000)
         client.life = 2
-        await client.connect(delay_s=delay_s)
+        owner = await client.connect(delay_s=delay_s)
         assert await client.due(50) == [], "its connection lives"
         await client.leave()
         if due_s:
             assert await client.due(due_s - 0.001) == []
         assert await client.due(0.002) == ["w/1"]
+        assert [await store.do(PutMessage(name, "w/1", b"", 1, will=owner)) is None for name in "ab"] == [False, True]
 
 
 @pytest.mark.parametrize("session", ["s1", "s2"])
