@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from statemachines.drivers.persistent_sessions import sql as time_watch
+from statemachines.drivers.persistent_sessions import sql
 from statemachines.kernel import STAY, Ask, Event, Map, Send, SetTimer, keys_in_order
 from statemachines.kernel.row import Delegate
 from statemachines.persistent_sessions import (
@@ -74,7 +74,7 @@ CLOCK_BUGS = (
         "the look at the steady clock",
         replace_call(session_host_record, "has_leapt", lambda shown_ns, expected_ns: False)),
     Bug("lead-is-forgotten", "how far a clock has leapt is not kept, so a clock that is accepted leaps again", "PS-293",
-        "the lead", wrap_call(time_watch, "next_time", without_lead)),
+        "the lead", wrap_call(sql, "next_time", without_lead)),
 )  # fmt: skip
 """Each with a sentence of its own."""
 
