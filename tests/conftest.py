@@ -21,7 +21,7 @@ import sys
 import pytest
 from hypothesis import HealthCheck, settings
 from layers import name_layer
-from long_cases import LONG_TESTS
+from long_cases import is_long
 from waiting import run_async
 
 from statemachines import catalogue
@@ -129,8 +129,8 @@ def pytest_addoption(parser):
 COMPILE = ["-m", "statemachines", "check", "cursor_recovery", "--system", "pools", "--engine", "compiled", "--liveness"]
 """Compiles both walkers of the explorer, and keeps them beside their bytecode."""
 
-JAVA = "-XX:+UseSerialGC -XX:-UsePerfData"
-"""Of each Java process that a test starts for Spark: it is short, and garbage is collected in one thread for less."""
+JAVA = "-XX:+UseSerialGC -XX:-UsePerfData -XX:TieredStopAtLevel=1"
+"""Of each Java process that a test starts for Spark: it is short; garbage has one thread, and code one compiler."""
 
 
 def compile_walkers_once(config):
@@ -171,8 +171,7 @@ def pytest_sessionfinish(session):
 
 def pytest_itemcollected(item):
     """What `long.txt` names is marked so."""
-    test, _, case = item.nodeid.partition("[")
-    if item.nodeid in LONG_TESTS or (test in LONG_TESTS and case[:-1] not in LONG_TESTS[test]):
+    if is_long(item.nodeid):
         item.add_marker(pytest.mark.long)
 
 

@@ -150,12 +150,12 @@ BORROWER_JS = {
 RECEIVER = {
     "one flip forgets": ("      if (this.age === FLIPS) this.forget(0);\n", "      this.forget(0);\n"),
     "a message does not keep its subject": (
-        "    const since = this.since(first, end);\n    this.age = 0;\n",
-        "    const since = this.since(first, end);\n",
+        "    const since = this.lastBefore(before || first);\n    this.age = 0;\n",
+        "    const since = this.lastBefore(before || first);\n",
     ),
     "unsubscribing forgets nothing": ("this.isSubscribed = false; this.forget(0);", "this.isSubscribed = false;"),
     "what is below a jump is taken for repeated": (
-        "        this.other = last;\n        this.jumped = first;\n",
+        "if (!isHeld && kept.length <= GAPS_MAX) this.gaps = kept;",
         "",
     ),
     "publishers that were forgotten for others lost nothing": (
@@ -171,7 +171,8 @@ RECEIVER = {
         "const lost = first - since - 1n;",
         "const lost = first - since - 2n;",
     ),
-    "a loss is not capped": ("Number(smaller(lost, LOSS_MAX))", "Number(lost)"),
+    "a loss above the cap is known": ("unknown: unknown || lost > most", "unknown"),
+    "the beginning of a stream is not missed": ("frameOf(before || first) >= BigInt(this.since)", "false"),
     "a stream that begins anew has lost what it may have": (
         "if (event.first !== 1 || before) return",
         "if (event.first !== 1 || !before) return",
@@ -321,12 +322,13 @@ QUEUE_READER = {
 
 SUBSCRIBER = {
     "a doubt never ends": ("            self.doubt = -1\n", "            pass\n", "a doubt that ends"),
-    "a silence is waited for once as long": ("2 * self.silence_ns", "self.silence_ns", "silence"),
+    "how long answers take is not learned": ("self.learn(max(now - sent", "max(0, (now - sent", "silence"),
+    "what nobody answers is asked for once": ("self.send(one, 2)", "self.send(one, 1)", "silence"),
     "numbers of queries begin anew": ("max(self.queries, source.query_n)", "0", "the past"),
     "a source that lives is forgotten": ("not self.is_heard and not self.is_alive", "not self.is_heard", "tokens"),
     "a hole is asked for from its beginning alone": ("if is_vain and", "if False and", "windows"),
     "an answer convicts what it did not reach": (
-        "min(one.first + brought, one.last + 1)",
+        "min(first + brought, one.last + 1)",
         "one.last + 1",
         "a hole",
     ),

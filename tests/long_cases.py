@@ -1,5 +1,7 @@
 """Cases of a test that `make soak` runs, while `make test` runs the others."""
 
+import re
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -12,14 +14,18 @@ def mark_long(cases, *long, name=str):
 
 
 def read_long(text):
-    """Test that is long -> the cases of it that are not."""
-    found, stay = {}, []
-    for line in text.splitlines():
-        if line.startswith("  but "):
-            stay.append(line[6:])
-        elif not line.startswith("#"):
-            stay = found[f"tests/{line}"] = []
+    """Test -> regular expressions of its cases that are long."""
+    found = defaultdict(list)
+    for line in text.splitlines()[2:]:
+        test, _, cases = f"tests/{line}".partition("[")
+        found[test].append(cases.removesuffix("]") or ".*")
     return found
 
 
 LONG_TESTS = read_long((Path(__file__).parent / "long.txt").read_text())
+
+
+def is_long(nodeid):
+    """Whether the list names it."""
+    test, _, case = nodeid.partition("[")
+    return any(re.fullmatch(cases, case[:-1]) for cases in LONG_TESTS.get(test, ()))

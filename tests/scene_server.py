@@ -28,7 +28,8 @@ class SceneServer:
 
     def __init__(self, *command, folder):
         self._process = subprocess.Popen(
-            [sys.executable, "-X", "faulthandler", *command], cwd=folder, env={**os.environ, "PYTHONPATH": str(HERE)},
+            [sys.executable, "-X", "faulthandler", *command], cwd=folder,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = {"statemachines", "statemachines_sim", "statemachines_spec", "statemachines_reports"}
+PACKAGES = {"gapless", "statemachines", "statemachines_sim", "statemachines_spec", "statemachines_reports"}
 EXTRAS = "sim,spec,reports,sql"
 """What the jobs below need."""
 

@@ -47,9 +47,14 @@ def recovery(delay_ms: float, pairs: int, size: Size) -> TurnPair:
     return TurnPair(turns.ours, turns.theirs)
 
 
-def measure_throughput(whose: str, samples: int) -> float:
-    """In-order samples a second."""
-    return run_child("throughput", whose=whose, samples=samples)["per_second"]
+def measure(what: str, whose: str, samples: int, **options: float) -> float:
+    """The one value of a process that measures one side."""
+    return run_child(what, whose=whose, samples=samples, **options)["value"]
+
+
+def measure_fan_out(whose: str, rounds: int) -> float:
+    """Microseconds of processor time a delivery."""
+    return run_child("fan_out", whose=whose, rounds=rounds)["seconds"] * 1_000_000
 
 
 ROWS = (
@@ -68,14 +73,51 @@ ROWS = (
             ("zenoh-recovery-10ms", 10, 100, 1.05),
         )
     ),
+    *(
+        BenchRow(
+            f"zenoh-lossy-{share}-{delay_ms}ms",
+            f"put of a sample that is lost to its delivery, median; {share} % of all messages are lost, {delay_ms} ms",
+            "ms",
+            "zenoh's own AdvancedSubscriber, a query each 0.2 s",
+            compare(
+                partial(measure, "lossy", "ours", share=share / 100, delay_ms=delay_ms),
+                partial(measure, "lossy", "theirs", share=share / 100, delay_ms=delay_ms),
+                (1_500,),
+                (100,),
+            ),
+            RatioKind.OURS_OVER_BASELINE,
+            at_most=1.0,
+        )
+        for share in (5, 25)
+        for delay_ms in (0, 10, 50)
+    ),
     BenchRow(
         "zenoh-throughput",
         "samples in order from zenoh's own publisher in another process, to a callback",
         "samples/s",
         "zenoh's own AdvancedSubscriber",
-        compare(partial(measure_throughput, "ours"), partial(measure_throughput, "theirs"), (100_000,), (1_000,)),
+        compare(partial(measure, "throughput", "ours"), partial(measure, "throughput", "theirs"), (100_000,), (1_000,)),
         RatioKind.OURS_OVER_BASELINE,
         at_least=0.6,
         aim="0.8",
+    ),
+    BenchRow(
+        "zenoh-fan-out",
+        "processor time a delivery, 20 of zenoh's own publishers and 50 subscribers of one process",
+        "us",
+        "zenoh's own AdvancedSubscriber",
+        compare(partial(measure_fan_out, "ours"), partial(measure_fan_out, "theirs"), (50,), (2,)),
+        RatioKind.OURS_OVER_BASELINE,
+        at_most=1.5,
+    ),
+    BenchRow(
+        "zenoh-put",
+        "processor time of a put of 64 bytes into a cache of 1 000 samples; the best of 20 times 2 000",
+        "us",
+        "zenoh's own AdvancedPublisher with a cache",
+        compare(partial(measure, "put", "ours"), partial(measure, "put", "theirs"), (2_000,), (100,)),
+        RatioKind.OURS_OVER_BASELINE,
+        at_most=12.0,
+        aim="6 us",
     ),
 )

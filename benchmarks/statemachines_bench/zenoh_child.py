@@ -10,19 +10,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
+import timeit
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from statistics import median
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import timedelta
+from random import Random
+from statistics import median, quantiles
 from threading import Event
-from time import perf_counter
-from typing import Any, Final, NamedTuple
+from time import perf_counter, process_time, sleep
+from typing import Any, Final
 
 import zenoh
 import zenoh.ext
 
-from statemachines.drivers.missed_samples import LoopThread, declare_reliable_subscriber
+from gapless.zenoh import CacheConfig, declare_publisher, declare_subscriber
+from statemachines.drivers.missed_samples import LoopThread, declare_reliable_publisher, declare_reliable_subscriber
 from statemachines.drivers.missed_samples.session import is_matched, session_config
 from statemachines.kernel import GaplessError
 from statemachines.testing.missed_samples.linked_sessions import await_that, put_until_heard
@@ -65,15 +70,17 @@ def their_subscriber(session: zenoh.Session, key: str, handler: Callable[[zenoh.
         yield
 
 
+SUBSCRIBERS: Final[dict[str, Callable[..., Any]]] = {"ours": declare_subscriber, "theirs": their_subscriber}
+
+
 # -- recovery -------------------------------------------------------------------------------------------------------
 
 
 class RecoveredSamples:
     """One of the two subscribers: numbers and times of what it delivers, in the order of delivery."""
 
-    def __init__(self, publisher: Any, whose: str) -> None:
+    def __init__(self, publisher: Any) -> None:
         self.publisher = publisher
-        self.whose = whose
         self.came: dict[int, float] = {}
         self.wanted = -1
         self.last = -1
@@ -115,30 +122,25 @@ class RecoveredSamples:
 def recovery(pairs: int, delay_ms: float) -> Figures:
     """Median seconds from the put of a lost sample to its delivery, ours and theirs in turns on one link."""
     with ExitStack() as stack:
-        between, linked = stack.enter_context(link_processes(delay_ms))
+        between, near, far = stack.enter_context(link_processes(delay_ms))
         apart: dict[str, Any] = {"priority": zenoh.Priority.DATA_HIGH, "express": True}
 
         def publisher(whose: str) -> RecoveredSamples:
             kept = 4 * pairs + 20_000  # more than is put, the first samples included
-            return RecoveredSamples(
-                stack.enter_context(their_publisher(linked.near, f"k/{whose}", kept, **apart)), whose
-            )
+            return RecoveredSamples(stack.enter_context(their_publisher(near, f"k/{whose}", kept, **apart)))
 
         ours, theirs = publisher("ours"), publisher("theirs")
-        linked.thread.enter(
-            declare_reliable_subscriber(linked.far, "k/ours", lambda sample: ours.hear(sample.payload.to_string()))
+        stack.enter_context(LoopThread()).enter(
+            declare_reliable_subscriber(far, "k/ours", lambda sample: ours.hear(sample.payload.to_string()))
         )
-        stack.enter_context(
-            their_subscriber(linked.far, "k/theirs", lambda sample: theirs.hear(sample.payload.to_string()))
-        )
+        stack.enter_context(their_subscriber(far, "k/theirs", lambda sample: theirs.hear(sample.payload.to_string())))
         for one in (ours, theirs):
-            warm_up(one)
+            put_until_heard(lambda number: one.put(), lambda number: number in one.came)  # noqa: B023
         patience_s = PATIENCE_S + 6 * delay_ms / 1_000
         for number in range(pairs):  # who is first takes turns, too
             for one in (ours, theirs) if number % 2 else (theirs, ours):
                 one.lose_one(patience_s * (10 if one is ours else 1))
-        said, _ = between.communicate(timeout=PATIENCE_S * 10)
-        lost = json.loads(said)["lost"]
+        lost = json.loads(between.communicate(timeout=PATIENCE_S * 10)[0])["lost"]
         if lost != 2 * pairs:
             raise GaplessError(f"{lost} samples were lost, and not one of each pair: {2 * pairs}")
     if ours.undelivered or ours.disorder:
@@ -151,17 +153,9 @@ def recovery(pairs: int, delay_ms: float) -> Figures:
     }
 
 
-class Sessions(NamedTuple):
-    """Who publishes is at `near`, who subscribes at `far`; `thread` has the loop of what is ours."""
-
-    near: zenoh.Session
-    far: zenoh.Session
-    thread: LoopThread
-
-
 @contextmanager
-def link_processes(delay_ms: float) -> Iterator[tuple[subprocess.Popen[str], Sessions]]:
-    """Two peers with a lossy link between, which has a process of its own: it is no part of what is measured."""
+def link_processes(delay_ms: float) -> Iterator[tuple[subprocess.Popen[str], zenoh.Session, zenoh.Session]]:
+    """(link, its two peers): the lossy link has a process of its own, and is not measured."""
     port = free_port()
     command = [sys.executable, "-m", __spec__.name, "link", json.dumps({"port": port, "delay_ms": delay_ms})]
     with (
@@ -171,29 +165,83 @@ def link_processes(delay_ms: float) -> Iterator[tuple[subprocess.Popen[str], Ses
         try:
             assert between.stdout is not None
             endpoint = between.stdout.readline().strip()
-            with zenoh.open(session_config(connect=[endpoint])) as far, LoopThread() as thread:
+            with zenoh.open(session_config(connect=[endpoint])) as far:
                 await_that(lambda: bool(far.info.transports()), "the link")
-                yield between, Sessions(near, far, thread)
+                yield between, near, far
         finally:
             between.kill()
 
 
-def link(port: int, delay_ms: float) -> Figures:
-    """A link to `port` that loses what is marked, until stdin ends; first it says where it listens."""
+def link(port: int, delay_ms: float) -> dict[str, Any]:
+    """A link to `port` that loses what is marked, until stdin ends, and a share of everything from when stdin says so;
+    first it says where it listens, and at last what it lost."""
+    seen: set[int] = set()
+    gone: list[int] = []
+    chance, share = Random(1), 0.0
+
+    def lose_any(batch: bytes) -> bool:
+        lost = chance.random() < share
+        new = {int(one) for one in re.findall(rb"#(\d+);", batch)} - seen
+        seen.update(new)
+        gone.extend(new if lost else ())
+        return lost
 
     async def work() -> int:
+        nonlocal share
         async with LossyLink(("127.0.0.1", port), delay_s=delay_ms / 1_000) as between:
-            between.lose = lambda batch: LOST.encode() in batch
+            between.lose, between.lose_any = lambda batch: LOST.encode() in batch, lose_any
             print(between.endpoint, flush=True)
+            share = float(await asyncio.to_thread(sys.stdin.readline) or 0)
             await asyncio.to_thread(sys.stdin.read)
             return between.lost
 
-    return {"lost": asyncio.run(work())}
+    return {"lost": asyncio.run(work()), "numbers": gone}
 
 
-def warm_up(one: RecoveredSamples) -> None:
-    """Until samples arrive."""
-    put_until_heard(lambda number: one.put(), lambda number: number in one.came)
+# -- a link that loses any message ----------------------------------------------------------------------------------
+
+EVERY_S: Final = 0.005
+"""A sample is put so often."""
+UNDELIVERED_S: Final = 20.0
+"""As so late counts what was never delivered."""
+EACH: Final[Any] = timedelta(milliseconds=200)
+PERIODIC: Final = zenoh.ext.RecoveryConfig(periodic_queries=EACH, heartbeat=None)
+
+
+def lossy(whose: str, samples: int, share: float, delay_ms: float) -> Figures:
+    """Milliseconds from the put of a sample whose first transmission is lost to its delivery, the median and p99, where
+    a `share` of all messages is lost, queries and answers too."""
+    came: dict[int, float] = {}
+    put: dict[int, float] = {}
+
+    def hear(sample: Any) -> None:
+        came.setdefault(int(sample.payload.to_string().strip("#;x")), perf_counter())
+
+    def send(number: int) -> None:
+        publisher.put(f"#{number};{BODY.decode()}")
+
+    with ExitStack() as stack:
+        between, near, far = stack.enter_context(link_processes(delay_ms))
+        kept = 1_000 + samples
+        if whose == "ours":
+            publisher = stack.enter_context(declare_publisher(near, "k/a", cache=CacheConfig(kept)))
+            stack.enter_context(declare_subscriber(far, "k/a", hear))
+        else:
+            publisher = stack.enter_context(their_publisher(near, "k/a", kept))
+            stack.enter_context(zenoh.ext.declare_advanced_subscriber(far, "k/a", hear, recovery=PERIODIC))
+        first = put_until_heard(send, lambda number: number in came)
+        assert between.stdin is not None
+        between.stdin.write(f"{share}\n")
+        between.stdin.flush()
+        for number in range(first, first + samples):
+            put[number] = perf_counter()
+            send(number)
+            sleep(EVERY_S)
+        with suppress(GaplessError):
+            await_that(lambda: put.keys() <= came.keys(), "all samples", UNDELIVERED_S)
+        gone = json.loads(between.communicate(timeout=PATIENCE_S * 10)[0])["numbers"]
+    taken = sorted(1_000 * (came.get(one, put[one] + UNDELIVERED_S) - put[one]) for one in gone if one in put)
+    return {"value": median(taken), "p99": taken[len(taken) * 99 // 100]}
 
 
 # -- throughput -----------------------------------------------------------------------------------------------------
@@ -241,18 +289,12 @@ def throughput(whose: str, samples: int) -> Figures:
     counted = SampleCounter(samples)
     with ExitStack() as stack:
         session = stack.enter_context(zenoh.open(session_config(listen=[endpoint])))
-        thread = stack.enter_context(LoopThread())
-        if whose == "ours":
-            thread.enter(declare_reliable_subscriber(session, "k/*", counted.ours, queue_max=samples + 1_000))
-        else:
-            stack.enter_context(their_subscriber(session, "k/*", counted.theirs))
-        command = [sys.executable, "-m", __spec__.name, "publish"]
+        stack.enter_context(SUBSCRIBERS[whose](session, "k/*", getattr(counted, whose)))
         options = json.dumps({"endpoint": endpoint, "samples": samples})
-        child = stack.enter_context(
-            subprocess.Popen([*command, options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        )
+        command = [sys.executable, "-m", __spec__.name, "publish", options]
+        child = stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
         stack.callback(child.kill)
-        return {"per_second": counted.per_second()}
+        return {"value": counted.per_second()}
 
 
 def publish(endpoint: str, samples: int) -> Figures:
@@ -269,9 +311,62 @@ def publish(endpoint: str, samples: int) -> Figures:
     return {}
 
 
-WHAT: Final[dict[str, Callable[..., Figures]]] = {
+# -- fan-out --------------------------------------------------------------------------------------------------------
+
+
+def fan_out(whose: str, rounds: int, publishers: int = 20, subscribers: int = 50) -> Figures:
+    """Seconds of processor time a delivery, and within how many 99 of 100 came; every publisher puts once a round."""
+    endpoint = f"tcp/127.0.0.1:{free_port()}"
+    latencies: list[float] = []
+    with ExitStack() as stack:
+        near = stack.enter_context(zenoh.open(session_config(listen=[endpoint])))
+        far = stack.enter_context(zenoh.open(session_config(connect=[endpoint])))
+        ours = [stack.enter_context(their_publisher(near, f"k/{number}", 1_000)) for number in range(publishers)]
+
+        def hear(sample: Any) -> None:
+            latencies.append(perf_counter() - float(sample.payload.to_bytes()))
+
+        for _ in range(subscribers):
+            stack.enter_context(SUBSCRIBERS[whose](far, "k/*", hear))
+
+        def put(count: int) -> None:
+            latencies.clear()
+            for _ in range(count):
+                for publisher in ours:
+                    publisher.put(str(perf_counter()))
+                sleep(0.01)
+
+        def is_there() -> bool:
+            put(1)
+            sleep(0.3)
+            return len(latencies) == publishers * subscribers
+
+        await_that(is_there, "samples of all publishers, at all subscribers")
+        began, wanted = process_time(), rounds * publishers * subscribers
+        put(rounds)
+        await_that(lambda: len(latencies) == wanted, "all samples")
+        spent = process_time() - began
+    return {"seconds": spent / wanted, "p99_s": quantiles(latencies, n=100)[98]}
+
+
+# -- put ------------------------------------------------------------------------------------------------------------
+
+
+def put(whose: str, samples: int) -> Figures:
+    """Microseconds of the processor for a put, with a cache of 1 000 samples and nobody who subscribes."""
+    with zenoh.open(session_config()) as session:
+        ours = declare_reliable_publisher(session, "k/a", history=1_000, congestion_control=SURE)
+        with ours if whose == "ours" else their_publisher(session, "k/a", 1_000) as publisher:
+            times = timeit.repeat(lambda: publisher.put(BODY), number=samples, repeat=20, timer=process_time)
+            return {"value": min(times) / samples * 1e6}
+
+
+WHAT: Final[dict[str, Callable[..., dict[str, Any]]]] = {
     "recovery": recovery,
+    "lossy": lossy,
     "throughput": throughput,
+    "fan_out": fan_out,
+    "put": put,
     "publish": publish,
     "link": link,
 }

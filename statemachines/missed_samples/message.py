@@ -99,10 +99,14 @@ class QueryGoesOn(Answer, frozen=True, gc=False):
     n: int
 
 
+PARTLY = -1
+"""What a query has brought of whose answer a part is lost, as far as the transport knows."""
+
+
 class QueryEnded(Answer, frozen=True, gc=False):
     """Query `n` about `source` is over.  `brought`: the highest number that it brought is so many from its first on,
-    that one included (`Query.reach_of`; 0: it brought nothing, or did not end well); of the first query, how many
-    caches answered.  What it brought has come before, as samples, where the transport brings every reply."""
+    that one included (`Query.reach_of`; 0: it brought nothing; or `PARTLY`); of the first query, how many caches
+    answered.  What it brought has come before, as samples, where the transport brings every reply."""
 
     columns: ClassVar = OF_SOURCE
 

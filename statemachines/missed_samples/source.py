@@ -17,7 +17,6 @@ from statemachines.missed_samples.recovery import MS
 from statemachines.missed_samples.source_actions import (
     appear,
     appear_and_ask,
-    ask_again,
     ask_unprompted,
     backoff_ns,
     beat_jumps,
@@ -31,22 +30,27 @@ from statemachines.missed_samples.source_actions import (
     doubt_beat,
     end_last_query,
     end_query,
-    end_query_and_ask,
     fill_history_and_ask,
     fill_history_live,
     fills_history,
     fills_history_without_hole,
+    give_up,
     give_up_last_query,
-    give_up_query,
+    give_up_the_rest,
+    gives_up_all,
     has_history_open,
     hear,
-    hear_late,
+    hear_and_ask,
+    hear_late_end,
+    hear_the_rest,
+    hear_word,
     hold,
     is_new_in_history,
     is_next,
     is_open,
     is_ours_from_start,
     jumps,
+    leaves_no_tail,
     leaves_nothing,
     leaves_something_to_ask,
     miss_and_ask,
@@ -54,6 +58,7 @@ from statemachines.missed_samples.source_actions import (
     note_top,
     note_top_live,
     opens_hole,
+    rest_no_longer,
     retain,
     retention_ns,
     settles_all,
@@ -63,8 +68,9 @@ from statemachines.missed_samples.source_actions import (
     take_and_ask,
     take_reply,
     take_the_rest,
+    timeout_asks,
     timeout_settles_all,
-    wait_on,
+    wait_no_longer,
     was_heard,
     was_met_by_token,
 )
@@ -79,6 +85,7 @@ from statemachines.missed_samples.source_record import (
     Appeared,
     Disappeared,
     HistoryEnded,
+    Overdue,
     PeriodOver,
     QueryTimeout,
     Rested,
@@ -86,7 +93,7 @@ from statemachines.missed_samples.source_record import (
     SourceRecord,
     SourceStatus,
 )
-from statemachines.missed_samples.source_windows import has_open, timeout_ns
+from statemachines.missed_samples.source_windows import answer_limit_ns, has_open
 
 # fmt: off
 ROWS = (
@@ -112,15 +119,20 @@ ROWS = (
     Row(Heartbeat,     UNKNOWN,    LIVE,       note_top_live,         None,                       "MS-01"),
     Row(Heartbeat,     LIVE,       RECOVERING, miss_and_ask,          shows_loss,                 "MS-07"),
     Row(Heartbeat,     LIVE,       STAY,       hear,                  None,                       "MS-12"),
-    Row(Heartbeat, (HISTORY, RECOVERING, RESTING), STAY, hear,        None,                       "MS-07"),
+    Row(Heartbeat, (RECOVERING, RESTING), LIVE, hear_the_rest,        leaves_no_tail,             "MS-78"),
+    Row(Heartbeat,     RECOVERING, STAY,       hear_and_ask,          None,                       "MS-07"),
+    Row(Heartbeat,     (HISTORY, RESTING), STAY, hear,                None,                       "MS-07"),
     Row(QueryEnded,    RECOVERING, LIVE,       end_last_query,        settles_all,                "MS-08"),
-    Row(QueryEnded,    RECOVERING, RECOVERING, end_query_and_ask,     leaves_something_to_ask,    "MS-09"),
+    Row(QueryEnded,    RECOVERING, STAY,       end_query,             leaves_something_to_ask,    "MS-09"),
     Row(QueryEnded,    RECOVERING, RESTING,    end_query,             is_open,                    "MS-10"),
-    Row(QueryGoesOn,   RECOVERING, STAY,       wait_on,               is_open,                    "MS-66"),
-    Row(QueryGoesOn,   RESTING,    STAY,       hear_late,             None,                       "MS-66"),
+    Row(QueryEnded,    KNOWN,      STAY,       hear_late_end,         None,                       "MS-66"),
+    Row(QueryGoesOn,   KNOWN,      STAY,       hear_word,             None,                       "MS-66"),
     Row(QueryTimeout,  RECOVERING, LIVE,       give_up_last_query,    timeout_settles_all,        "MS-11"),
-    Row(QueryTimeout,  RECOVERING, RESTING,    give_up_query,         None,                       "MS-11"),
-    Row(Rested,        RESTING,    RECOVERING, ask_again,             None,                       "MS-10"),
+    Row(QueryTimeout,  RECOVERING, STAY,       wait_no_longer,        timeout_asks,               "MS-11"),
+    Row(QueryTimeout,  RECOVERING, RESTING,    wait_no_longer,        None,                       "MS-11"),
+    Row(Overdue, (RECOVERING, RESTING), LIVE,  give_up_the_rest,      gives_up_all,               "MS-79"),
+    Row(Overdue, (RECOVERING, RESTING), STAY,  give_up,               None,                       "MS-79"),
+    Row(Rested,        RESTING,    RECOVERING, rest_no_longer,        None,                       "MS-10"),
     Row(PeriodOver,    LIVE,       RECOVERING, ask_unprompted,        None,                       "MS-17"),
     Row(HistoryEnded,  UNKNOWN,    STAY,       close_history_and_look, was_met_by_token,          "MS-71"),
     Row(HistoryEnded,  UNKNOWN,    STAY,       close_history,         None,                       "MS-15"),
@@ -134,10 +146,10 @@ ROWS = (
     Row(RetentionOver, LIVE,       STAY,       retain,                was_heard,                  "MS-19"),
     Row(RetentionOver, LIVE,       GONE,       None,                  None,                       "MS-19"),
     Row(RetentionOver, (RECOVERING, RESTING), STAY, retain,           None,                       "MS-19"),
-    Ignore((QueryEnded,),                (UNKNOWN, HISTORY, *KNOWN),          "MS-12"),
-    Ignore((QueryGoesOn,),               (UNKNOWN, HISTORY, LIVE, RECOVERING), "MS-12"),
+    Ignore((QueryEnded, QueryGoesOn),    (UNKNOWN, HISTORY),                  "MS-12"),
     Ignore((HistoryEnded,),              KNOWN,                               "MS-15"),
     Ignore((QueryTimeout,),              (UNKNOWN, HISTORY, LIVE, RESTING),   "MS-13"),
+    Ignore((Overdue,),                   (UNKNOWN, HISTORY, LIVE),            "MS-13"),
     Ignore((Rested,),                    (UNKNOWN, HISTORY, LIVE, RECOVERING), "MS-13"),
     Ignore((PeriodOver,),                (UNKNOWN, HISTORY, RECOVERING, RESTING), "MS-13"),
     Ignore((RetentionOver,),             (UNKNOWN, HISTORY),                  "MS-13"),
@@ -167,7 +179,9 @@ def waits_for_what_it_asked(record: SourceRecord) -> bool:
     """While a query is waited for one is open, and otherwise none; windows are in order, and no more than may be."""
     windows = record.windows
     apart = all(one.last < other.first for one, other in pairwise(windows))
-    return has_open(record) is (record.status is RECOVERING) and apart and len(windows) <= record.recovery.windows
+    return (
+        has_open(record) is (record.status is RECOVERING) and apart and len(windows) <= record.recovery.pacing.windows
+    )
 
 
 def misses_nothing_while_live(record: SourceRecord) -> bool:
@@ -185,7 +199,8 @@ SOURCE = Fsm(
     final=(GONE,),
     rows=ROWS,
     timers=(
-        Timer("query", QueryTimeout, (RECOVERING,), timeout_ns),
+        Timer("query", QueryTimeout, (RECOVERING,), answer_limit_ns),
+        Timer("overdue", Overdue, (RECOVERING, RESTING), on_entry=False),
         Timer("rest", Rested, (RESTING,), backoff_ns),
         Timer("period", PeriodOver, (LIVE,), lambda record: record.recovery.period_ms * MS, on_entry=False),
         Timer("retention", RetentionOver, KNOWN, retention_ns),

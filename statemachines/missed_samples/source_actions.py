@@ -19,11 +19,13 @@ from statemachines.missed_samples.ranges import add, overlap
 from statemachines.missed_samples.recovery import MS, backoff_ms
 from statemachines.missed_samples.source_record import (
     NOTHING_ASKED,
+    RECOVERING,
     UNKNOWN,
     Appeared,
     Disappeared,
     Done,
     HistoryEnded,
+    Overdue,
     PeriodOver,
     QueryTimeout,
     Rested,
@@ -35,19 +37,23 @@ from statemachines.missed_samples.source_record import (
 from statemachines.missed_samples.source_windows import (
     FAILED,
     NEWEST,
+    ask_again,
+    close_filled,
     count_failure,
     end_window,
     fill,
     find_failed_top,
     has_open,
-    hear_end,
-    hear_reply,
-    is_silent,
+    hear_answer,
+    is_filled,
+    leave,
+    leave_failed,
     look_for_newest,
+    lower_top,
+    next_due_ns,
+    note_missing,
     open_windows,
     ready_window,
-    silence_windows,
-    timeout_ns,
 )
 
 # -- what an event makes of the record ------------------------------------------------------------------------------
@@ -59,6 +65,14 @@ def extend_known(record: SourceRecord, first: int, last: int) -> SourceRecord:
         begin = record.origin if record.from_start else first
         return replace(record, expected=begin, top=last + 1, heard=True)
     return replace(record, top=max(record.top, last + 1), heard=True)
+
+
+def hear_top(record: SourceRecord, event: Heartbeat) -> SourceRecord:
+    """The source has sent everything up to `last`, and no more: what was said to lie above, and of which nothing has
+    come, somebody else has made up, or it is said again."""
+    record, top = extend_known(record, event.last + 1, event.last), event.last + 1
+    seen = record.held[-1][1] + 1 if record.held else record.expected
+    return lower_top(record, top) if seen <= top < record.top else record
 
 
 def receive_samples(record: SourceRecord, event: Sample) -> SourceRecord:
@@ -122,36 +136,82 @@ def first_to_keep(record: SourceRecord) -> int:
     return below
 
 
-def conclude(record: SourceRecord, silent: bool = False) -> Done:
+def conclude(record: SourceRecord) -> Done:
     """What the queries that are over say: what no cache has is convicted, in order.  When none is open the round is
     over, and what was asked for in vain is counted, and convicted after so many rounds; windows are left where the next
     round has to wait."""
-    effects: Effects = ()
+    record, effects = settle_ready(record, ())
+    if has_open(record):
+        return record, effects
+    top = find_failed_top(record)
+    if top > record.expected:
+        record = count_failure(record, top)
+        if len(record.asking.asked) > record.recovery.retries:
+            record, more = settle(record, record.asking.asked[0])
+            record, effects = settle_ready(record, (*effects, *more))
+    waits = record.attempts > 0 and any(one.status is FAILED for one in record.windows)
+    return record if waits else leave_failed(record), effects
+
+
+def settle_ready(record: SourceRecord, effects: Effects) -> Done:
+    """Convict what an answer said is in no cache, as soon as nothing before it is missing."""
     while (one := ready_window(record)) is not None:
         left = tuple(other for other in record.windows if other is not one)
         record, more = settle(with_asking(record, windows=left), one.below)
         effects = (*effects, *more)
+    return record, effects
+
+
+def take_in(record: SourceRecord, event: Sample) -> Done:
+    """Keep it, and settle what it settles."""
+    return settle_ready(*settle(receive_samples(record, event)))
+
+
+def query_over(record: SourceRecord, event: QueryEnded, now_ns: int = 0) -> Done:
+    """What the end of a query settles, and what is asked for then."""
+    record, again = end_window(record, event, now_ns)
+    record, effects = conclude(record)
+    record, asked = open_windows(record, now_ns)
+    return record, (*effects, *again, *asked)
+
+
+def timed_out(record: SourceRecord, event: QueryTimeout, now_ns: int = 0) -> Done:
+    """What was not answered in time is asked for again; nobody waits for the newest, or for what has come."""
+    record = leave(record, tuple(one for one in record.windows if one.status is FAILED or not is_filled(record, one)))
     if has_open(record):
-        return record, effects
-    top = find_failed_top(record, silent)
-    if top > record.expected:
-        record = count_failure(record if silent else with_asking(record, vain=top), top)
-        if len(record.asking.asked) > record.recovery.retries:
-            record, more = settle(record, record.asking.asked[0])
-            effects = (*effects, *more)
-    waits = record.attempts > 0 and any(one.status is FAILED for one in record.windows)
-    return record if waits else with_asking(record, windows=()), effects
+        return ask_again(record, now_ns)
+    record, effects = conclude(record)
+    record, asked = open_windows(record, now_ns)
+    return record, (*effects, *asked)
 
 
-def query_over(record: SourceRecord, event: QueryEnded) -> Done:
-    """What the end of a query settles."""
-    return conclude(end_window(record, event.n, event.brought))
+def give_up_late(record: SourceRecord) -> Done:
+    """What has been missing for the deadline is given up, unless something that was missing has come meanwhile."""
+    mark = next(iter(record.asking.marks), None)
+    if mark is None or mark.expected != record.expected:
+        return record, ()
+    return settle_ready(*settle(record, mark.top))
 
 
 def ask(record: SourceRecord, effects: Effects, now_ns: int) -> Done:
     """Begin to ask."""
-    record, asked = open_windows(with_asking(record, windows=(), spoke_ns=now_ns))
-    return record, (*effects, *asked)
+    before = record
+    record, asked = open_windows(record, now_ns)
+    return go_on(before, record, (*effects, *asked), now_ns)
+
+
+def go_on(before: SourceRecord, record: SourceRecord, effects: Effects, now_ns: int, fired: str = "") -> Done:
+    """Something is missing still: note since when, and when to ask again; the timer that `fired` does not run."""
+    record = note_missing(record, now_ns)
+    if before.status is RECOVERING and has_open(record):
+        due_ns = next_due_ns(record)
+        if fired == "query" or not has_open(before) or due_ns != next_due_ns(before):
+            effects = (*effects, SetTimer("query", due_ns, record.source))
+    marks, known = record.asking.marks, before.asking.marks
+    if marks and (fired == "overdue" or not known or marks[0].since_ns != known[0].since_ns):
+        due_ns = marks[0].since_ns + record.recovery.deadline_ms * MS
+        effects = (*effects, SetTimer("overdue", due_ns, record.source))
+    return record, effects
 
 
 # -- guards ---------------------------------------------------------------------------------------------------------
@@ -165,10 +225,7 @@ def shows_new_hole(record: SourceRecord, event: Sample) -> bool:
 
 def leaves_nothing(record: SourceRecord, event: Sample) -> bool:
     """After it nothing is missing: it fills every hole, or the holes are given up."""
-    record = receive_samples(record, event)
-    if record.missing and record.held_count > record.recovery.pending:
-        record, _ = settle(record)
-    return not record.missing
+    return not take_in(record, event)[0].missing
 
 
 def opens_hole(record: SourceRecord, event: Sample) -> bool:
@@ -213,21 +270,37 @@ def was_heard(record: SourceRecord, event: RetentionOver) -> bool:
     return record.heard or record.alive
 
 
-def is_open(record: SourceRecord, event: QueryEnded | QueryGoesOn) -> bool:
-    return any(one.n == event.n and one.status is WindowStatus.OPEN for one in record.windows)
+def is_open(record: SourceRecord, event: QueryEnded) -> bool:
+    return any(
+        one.status is WindowStatus.OPEN and any(sent.n == event.n for sent in one.sent) for one in record.windows
+    )
 
 
 def settles_all(record: SourceRecord, event: QueryEnded) -> bool:
+    """Nothing is missing, and nothing is asked for, any more."""
     return is_open(record, event) and not query_over(record, event)[0].missing
 
 
 def leaves_something_to_ask(record: SourceRecord, event: QueryEnded) -> bool:
     """Other queries are open, or something is missing that no query has failed for."""
-    return is_open(record, event) and has_open(open_windows(query_over(record, event)[0])[0])
+    return is_open(record, event) and has_open(query_over(record, event)[0])
 
 
 def timeout_settles_all(record: SourceRecord, event: QueryTimeout) -> bool:
-    return not conclude(silence_windows(record), silent=is_silent(record))[0].missing
+    return not timed_out(record, event)[0].missing
+
+
+def timeout_asks(record: SourceRecord, event: QueryTimeout) -> bool:
+    return has_open(timed_out(record, event)[0])
+
+
+def gives_up_all(record: SourceRecord, event: Overdue) -> bool:
+    return record.missing > 0 and not give_up_late(record)[0].missing
+
+
+def leaves_no_tail(record: SourceRecord, event: Heartbeat) -> bool:
+    """What was missing was said to exist by somebody else."""
+    return not hear_top(record, event).missing
 
 
 def jumps(record: SourceRecord, event: Sample) -> bool:
@@ -260,7 +333,7 @@ def was_met_by_token(record: SourceRecord, event: HistoryEnded) -> bool:
 def live(record: SourceRecord, effects: Effects, now_ns: int) -> Done:
     """Into live, whatever query is still open: where the Subscriber asks unprompted, the period begins."""
     if record.asking is not NOTHING_ASKED:
-        record = with_asking(record, windows=(), asked=(), asked_top=0, vain=0, silent=0)
+        record = with_asking(leave(record, ()), asked=(), front=0, vain=0, marks=())
     period_ms = record.recovery.period_ms
     if period_ms:
         effects = (*effects, SetTimer("period", now_ns + period_ms * MS, record.source))
@@ -276,16 +349,23 @@ def deliver(record: SourceRecord, event: Sample, now_ns: int) -> Done:
 
 
 def take(record: SourceRecord, event: Sample, now_ns: int) -> Done:
-    return settle(receive_samples(record, event))
+    return go_on(record, *take_in(record, event), now_ns)
 
 
 def take_the_rest(record: SourceRecord, event: Sample, now_ns: int) -> Done:
     """Nothing is missing now."""
-    return live(*settle(receive_samples(record, event)), now_ns)
+    return live(*take_in(record, event), now_ns)
 
 
 def take_and_ask(record: SourceRecord, event: Sample, now_ns: int) -> Done:
     return ask(*settle(receive_samples(record, event)), now_ns)
+
+
+def take_reply(record: SourceRecord, event: Sample, now_ns: int) -> Done:
+    """It fills a hole, or shows another, which is asked for."""
+    after, effects = take_in(record, event)
+    after, asked = open_windows(close_filled(after), now_ns)
+    return go_on(record, after, (*effects, *asked), now_ns)
 
 
 def note_top(record: SourceRecord, event: Heartbeat, now_ns: int) -> Done:
@@ -298,63 +378,73 @@ def note_top_live(record: SourceRecord, event: Heartbeat, now_ns: int) -> Done:
 
 
 def hear(record: SourceRecord, event: Heartbeat, now_ns: int) -> Done:
-    return extend_known(record, event.last + 1, event.last), ()
+    after = hear_top(record, event)
+    return (after, ()) if record.history else go_on(record, after, (), now_ns)
+
+
+def hear_the_rest(record: SourceRecord, event: Heartbeat, now_ns: int) -> Done:
+    return live(hear_top(record, event), (), now_ns)
+
+
+def hear_and_ask(record: SourceRecord, event: Heartbeat, now_ns: int) -> Done:
+    after, asked = open_windows(close_filled(hear_top(record, event)), now_ns)
+    return go_on(record, after, asked, now_ns)
 
 
 def miss_and_ask(record: SourceRecord, event: Heartbeat, now_ns: int) -> Done:
     return ask(extend_known(record, event.last + 1, event.last), (), now_ns)
 
 
-def take_reply(record: SourceRecord, event: Sample, now_ns: int) -> Done:
-    """What an open query asks for restarts the wait for its next word."""
-    after, effects = settle(receive_samples(record, event))
-    if after.windows == record.windows:
-        return after, effects
-    after, more = wait_on(after, event, now_ns)
-    return after, (*effects, *more)
-
-
-def wait_on(record: SourceRecord, event: Event, now_ns: int) -> Done:
-    """A reply has come: silence begins anew."""
-    record = hear_reply(record, now_ns)
-    return record, (SetTimer("query", now_ns + timeout_ns(record), record.source),)
-
-
-def hear_late(record: SourceRecord, event: QueryGoesOn, now_ns: int) -> Done:
-    return hear_reply(record, now_ns), ()
+def hear_word(record: SourceRecord, event: QueryGoesOn, now_ns: int) -> Done:
+    """A query is answered: how long that took is learned, and its next word is waited for."""
+    return go_on(record, hear_answer(record, event.n, now_ns), (), now_ns)
 
 
 def end_query(record: SourceRecord, event: QueryEnded, now_ns: int) -> Done:
-    record, effects = query_over(hear_end(record, now_ns), event)
-    return with_asking(record, windows=()), effects
+    return go_on(record, *query_over(record, event, now_ns), now_ns)
 
 
 def end_last_query(record: SourceRecord, event: QueryEnded, now_ns: int) -> Done:
-    return live(*end_query(record, event, now_ns), now_ns)
+    return live(*query_over(record, event, now_ns), now_ns)
 
 
-def end_query_and_ask(record: SourceRecord, event: QueryEnded, now_ns: int) -> Done:
-    record, effects = query_over(hear_end(record, now_ns), event)
-    record, asked = open_windows(record)
-    return record, (*effects, *asked)
+def hear_late_end(record: SourceRecord, event: QueryEnded, now_ns: int) -> Done:
+    return hear_answer(record, event.n, now_ns), ()
 
 
-def give_up_query(record: SourceRecord, event: QueryTimeout, now_ns: int) -> Done:
-    record, effects = conclude(silence_windows(record), silent=is_silent(record))
-    return with_asking(record, windows=()), effects
+def wait_no_longer(record: SourceRecord, event: QueryTimeout, now_ns: int) -> Done:
+    return go_on(record, *timed_out(record, event, now_ns), now_ns, "query")
 
 
 def give_up_last_query(record: SourceRecord, event: QueryTimeout, now_ns: int) -> Done:
-    return live(*give_up_query(record, event, now_ns), now_ns)
+    return live(*timed_out(record, event, now_ns), now_ns)
 
 
-def ask_again(record: SourceRecord, event: Rested, now_ns: int) -> Done:
-    """The silence goes on: nothing has come since."""
-    return open_windows(record)
+def give_up(record: SourceRecord, event: Overdue, now_ns: int) -> Done:
+    """What has been missing for a shorter time has its own end; where something has come, the time begins anew."""
+    if not record.missing:
+        return record, ()
+    after, effects = give_up_late(record)
+    first, *others = record.asking.marks
+    same = (replace(one, expected=after.expected) if one.expected == record.expected else one for one in others)
+    marks = (replace(first, since_ns=now_ns, expected=after.expected), *same)
+    asked: Effects = ()
+    after = with_asking(after, marks=tuple(sorted(marks, key=lambda one: one.since_ns)))
+    if has_open(record):
+        after, asked = open_windows(close_filled(after), now_ns)
+    return go_on(record, after, (*effects, *asked), now_ns, "overdue")
+
+
+def give_up_the_rest(record: SourceRecord, event: Overdue, now_ns: int) -> Done:
+    return live(*give_up_late(record), now_ns)
+
+
+def rest_no_longer(record: SourceRecord, event: Rested, now_ns: int) -> Done:
+    return ask(leave_failed(record), (), now_ns)
 
 
 def ask_unprompted(record: SourceRecord, event: PeriodOver, now_ns: int) -> Done:
-    return look_for_newest(with_asking(record, spoke_ns=now_ns))
+    return look_for_newest(record, now_ns)
 
 
 def doubt(record: SourceRecord, event: Sample, now_ns: int) -> Done:
@@ -428,4 +518,4 @@ def retention_ns(record: SourceRecord) -> int:
 
 def backoff_ns(record: SourceRecord) -> int:
     """Doubling with the attempts, up to the greatest."""
-    return backoff_ms(record.recovery, record.attempts) * MS
+    return backoff_ms(record.recovery.pacing, record.attempts) * MS

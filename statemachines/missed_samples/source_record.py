@@ -34,11 +34,15 @@ class HistoryEnded(Call, frozen=True, gc=False):
 
 
 class QueryTimeout(TimerFired, frozen=True, gc=False):
-    """The open query has not ended in time."""
+    """Nobody has answered a query in time."""
 
 
 class Rested(TimerFired, frozen=True, gc=False):
     """Time to ask again."""
+
+
+class Overdue(TimerFired, frozen=True, gc=False):
+    """Time to give up what has been missing for too long."""
 
 
 class PeriodOver(TimerFired, frozen=True, gc=False):
@@ -72,36 +76,60 @@ class WindowStatus(Status):
     FAILED = "failed"
 
 
-class QueryWindow(msgspec.Struct, frozen=True, gc=False):
-    """A query `n` for the numbers `first`..`last` (`last` below `first`: it looks for the newest there is); of those it
-    wants the `newest` so many (0: all).  `top`: that of its source when it was sent; `filled`: so many numbers that
-    were missing have come since; `below`: it ended well, and what is missing below this number is in no cache."""
+class SentQuery(msgspec.Struct, frozen=True, gc=False):
+    """Query `n`, from `first` on, was sent at `sent_ns` (-1: it was answered, and how long that took is known)."""
 
     n: int
+    first: int
+    sent_ns: int = 0
+
+
+class QueryWindow(msgspec.Struct, frozen=True, gc=False):
+    """What is asked for together: the numbers `first`..`last` (`last` below `first`: the newest there is); of those
+    the `newest` so many are wanted (0: all).  `top`: that of its source when it was asked for; `sent`: its queries
+    that may still be answered, the newest last; `spoke_ns`: when one of them was sent, or answered, last; `heard`:
+    somebody has answered since it was sent; `silent`: so often it was asked for again, and nothing missing came.
+    `filled`: so many numbers that were missing have come; `below`: a query ended well, and what is missing below this
+    number is in no cache."""
+
     first: int
     last: int
     newest: int = 0
     top: int = 0
+    sent: tuple[SentQuery, ...] = ()
+    spoke_ns: int = 0
+    silent: int = 0
+    heard: bool = False
     filled: int = 0
     below: int = 0
     status: WindowStatus = WindowStatus.OPEN
 
 
+class MissingMark(msgspec.Struct, frozen=True, gc=False):
+    """What is missing below `top` has been so since `since_ns`, when `expected` was what it says."""
+
+    top: int
+    since_ns: int
+    expected: int
+
+
 class OpenQueries(msgspec.Struct, frozen=True, gc=False):
-    """What a source remembers of its queries.  `windows`: those of this round, in the order of their numbers;
-    `asked_top`: `top` when the round began.  `asked`: for what is missing below each of these a query failed, the
-    highest of them, sorted.  A missing number has been asked for by those above it: the lower of two at least as often
-    as the higher, so none needs a count of its own.  `vain`: below this number a query has ended that brought nothing.
-    `silent`: so many rounds on end nobody said a word; `spoke_ns`: when a reply came last, or the round began;
-    `silence_ns`: the longest silence of late that a reply ended."""
+    """What a source remembers of its queries.  `windows`: in the order of their numbers; `over`: the newest queries of
+    windows that are over, and were not answered yet.  `asked`: for what is missing below each of these a query failed,
+    the highest of them, sorted, since `expected` was `front`.  A missing number has been asked for by those above it:
+    the lower of two at least as often as the higher, so none needs a count of its own.  `vain`: below this number a
+    query has ended that brought nothing.  `marks`: since when numbers are missing.  `answer_ns`, `spread_ns`: how long
+    an answer takes, and how much that varies; `gap_ns`: the longest silence of late inside an answer."""
 
     windows: tuple[QueryWindow, ...] = ()
-    asked_top: int = 0
+    over: tuple[SentQuery, ...] = ()
     asked: tuple[int, ...] = ()
+    front: int = 0
     vain: int = 0
-    silent: int = 0
-    spoke_ns: int = 0
-    silence_ns: int = 0
+    marks: tuple[MissingMark, ...] = ()
+    answer_ns: int = 0
+    spread_ns: int = 0
+    gap_ns: int = 0
 
 
 NOTHING_ASKED = OpenQueries()
@@ -140,7 +168,7 @@ class SourceRecord(msgspec.Struct, frozen=True, gc=False):
     @property
     def attempts(self) -> int:
         """How many queries for the first missing number have failed."""
-        return sum(top > self.expected for top in self.asking.asked)
+        return len(self.asking.asked) if self.asking.front == self.expected else 0
 
     @property
     def windows(self) -> tuple[QueryWindow, ...]:

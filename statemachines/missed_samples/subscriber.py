@@ -16,6 +16,7 @@ from statemachines.missed_samples.source_record import (
     GONE,
     Appeared,
     Disappeared,
+    Overdue,
     PeriodOver,
     QueryTimeout,
     Rested,
@@ -66,7 +67,7 @@ from statemachines.missed_samples.subscriber_record import (
     Unsubscribe,
 )
 
-OF_SOURCES = (QueryTimeout, Rested, PeriodOver, RetentionOver)
+OF_SOURCES = (QueryTimeout, Overdue, Rested, PeriodOver, RetentionOver)
 FROM_OUTSIDE = (Sample, Unnumbered, Heartbeat, Appeared, Disappeared, QueryEnded, QueryGoesOn)
 
 # fmt: off
@@ -95,6 +96,7 @@ ROWS = (
     Row(QueryGoesOn,    OPEN,    STAY,       Delegate(take_end),       is_about_a_source,     "MS-57"),
     Row(QueryEnded,     OPEN,    STAY,       Delegate(take_end),       is_about_a_source,     "MS-57"),
     Row(QueryTimeout,   OPEN,    STAY,       Delegate(take_timer),     is_of_a_source,        "MS-57"),
+    Row(Overdue,        OPEN,    STAY,       Delegate(take_timer),     is_of_a_source,        "MS-57"),
     Row(Rested,         OPEN,    STAY,       Delegate(take_timer),     is_of_a_source,        "MS-57"),
     Row(PeriodOver,     OPEN,    STAY,       Delegate(take_timer),     is_of_a_source,        "MS-57"),
     Row(RetentionOver,  OPEN,    STAY,       Delegate(take_timer),     is_of_a_source,        "MS-57"),
@@ -143,7 +145,7 @@ SUBSCRIBER = Fsm(
     final=(CLOSED,),
     rows=ROWS,
     timers=(
-        Timer("history", HistoryTimeout, (HISTORY,), lambda record: record.recovery.timeout_ms * MS),
+        Timer("history", HistoryTimeout, (HISTORY,), lambda record: record.recovery.pacing.history_ms * MS),
         Timer("pause", HistoryRested, (PAUSED,), history_backoff_ns),
     ),
     children=(SOURCE,),

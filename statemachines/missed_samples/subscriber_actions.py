@@ -136,11 +136,11 @@ def ask_history_again(record: SubscriberRecord, event: Event, now_ns: int) -> Do
 
 def wait_for_history(record: SubscriberRecord, event: QueryGoesOn, now_ns: int) -> Done:
     """A reply has come: silence begins anew."""
-    return record, (SetTimer("history", now_ns + record.recovery.timeout_ms * MS),)
+    return record, (SetTimer("history", now_ns + record.recovery.pacing.history_ms * MS),)
 
 
 def history_backoff_ns(record: SubscriberRecord) -> int:
-    return backoff_ms(record.recovery, record.tries) * MS
+    return backoff_ms(record.recovery.pacing, record.tries) * MS
 
 
 def deliver_unnumbered(record: SubscriberRecord, event: Unnumbered, now_ns: int) -> Done:

@@ -5,7 +5,7 @@ A flip swaps the maps, whatever their size.  What was dropped is freed a little 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 E = TypeVar("E")
@@ -15,12 +15,14 @@ AT_A_TIME = 64
 
 
 class Generations(Generic[E]):
-    """Subject -> entry, in `current` and `old`; `kept` bytes as the source reckons them: `overhead` and the subject."""
+    """Subject -> entry, in `current` and `old`.  A subject counts as `overhead` bytes and its name, as the source has
+    it, and what its entry has beyond that (`extra`)."""
 
-    __slots__ = ("_bytes", "_dropped", "_old_bytes", "current", "old", "overhead")
+    __slots__ = ("_bytes", "_dropped", "_old_bytes", "current", "extra", "old", "overhead")
 
-    def __init__(self, overhead: int) -> None:
+    def __init__(self, overhead: int, extra: Callable[[E], int] = lambda entry: 0) -> None:
         self.overhead = overhead
+        self.extra = extra
         self.current: dict[str, E] = {}
         self.old: dict[str, E] = {}
         self._dropped: list[dict[str, E]] = []
@@ -37,8 +39,12 @@ class Generations(Generic[E]):
         """Something that was dropped is still to be freed."""
         return bool(self._dropped)
 
+    def grow(self, size_bytes: int) -> None:
+        """The entry of a subject of the current one has so much more."""
+        self._bytes += size_bytes
+
     def cost(self, subject: str) -> int:
-        """Bytes of a subject."""
+        """Bytes of a subject, what its entry has beyond that apart."""
         return self.overhead + (len(subject) if subject.isascii() else len(subject.encode()))
 
     def add(self, subject: str, entry: E) -> None:
@@ -51,7 +57,7 @@ class Generations(Generic[E]):
         entry = self.old.pop(subject, None)
         if entry is not None:
             self.current[subject] = entry
-            cost = self.cost(subject)
+            cost = self.cost(subject) + self.extra(entry)
             self._bytes += cost
             self._old_bytes -= cost
         return entry
@@ -60,11 +66,11 @@ class Generations(Generic[E]):
         """It is kept no longer; None: it was not."""
         entry = self.current.pop(subject, None)
         if entry is not None:
-            self._bytes -= self.cost(subject)
+            self._bytes -= self.cost(subject) + self.extra(entry)
             return entry
         entry = self.old.pop(subject, None)
         if entry is not None:
-            self._old_bytes -= self.cost(subject)
+            self._old_bytes -= self.cost(subject) + self.extra(entry)
         return entry
 
     def flip(self) -> None:
@@ -85,11 +91,6 @@ class Generations(Generic[E]):
             else:
                 self._dropped.pop()
         return bool(self._dropped)
-
-    def items(self) -> Iterator[tuple[str, E]]:
-        """What is kept, the current generation first."""
-        yield from self.current.items()
-        yield from self.old.items()
 
     def __len__(self) -> int:
         return len(self.current) + len(self.old)

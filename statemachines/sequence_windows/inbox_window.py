@@ -27,10 +27,11 @@ class Inboxed(Message, frozen=True, gc=False):
 
 
 class InboxJudged(Event, frozen=True, gc=False):
-    """To the host: whether the message is new, and how many are missing before it, at most `LOSS_MAX`."""
+    """To the host: whether the message is new, and how many are missing before it; `unknown`: more than `LOSS_MAX`."""
 
     new: bool
     lost: int = 0
+    unknown: bool = False
 
 
 class InboxStatus(Status):
@@ -67,8 +68,8 @@ def drop(record: InboxWindowRecord, event: Inboxed, now_ns: int) -> Done:
 
 
 def count_jump(record: InboxWindowRecord, event: Inboxed, now_ns: int) -> Done:
-    lost = min(event.number - record.last - 1, LOSS_MAX)
-    return replace(record, last=event.number), (Tell(InboxJudged(True, lost)),)
+    lost = event.number - record.last - 1
+    return replace(record, last=event.number), (Tell(InboxJudged(True, min(lost, LOSS_MAX), lost > LOSS_MAX)),)
 
 
 # fmt: off

@@ -47,13 +47,14 @@ SUBJECTS_MAX = 10_000
 
 
 class Lost(Call, frozen=True, gc=False):
-    """From the host: messages of these subjects were lost: (subject, how many); ValueError where that is nothing."""
+    """From the host: messages of these subjects were lost: (subject, how many; 0: unknown); ValueError where there is
+    no subject."""
 
     losses: tuple[tuple[str, int], ...]
 
     def __post_init__(self) -> None:
-        if not self.losses or any(count < 1 for _, count in self.losses):
-            raise ValueError(f"losses {self.losses!r}: expected at least one of each subject")
+        if not self.losses or any(count < 0 for _, count in self.losses):
+            raise ValueError(f"losses {self.losses!r}: expected at least one subject, and nothing below 0 subject")
 
 
 class SecondOver(TimerFired, frozen=True, gc=False):
@@ -61,7 +62,8 @@ class SecondOver(TimerFired, frozen=True, gc=False):
 
 
 class Advisory(Event, frozen=True, gc=False):
-    """To the host, for its client: `lost` in all, of `subjects` subjects; the first of them with their losses."""
+    """To the host, for its client: `lost` in all, of `subjects` subjects; the first of them with their losses (0: of
+    unknown size)."""
 
     columns: ClassVar = TraceColumns(grant="lost")
 
@@ -106,7 +108,7 @@ def with_losses(record: LossNotifierRecord, losses: tuple[tuple[str, int], ...])
 
 
 def has_losses(record: LossNotifierRecord, event: Event) -> bool:
-    return record.lost > 0
+    return record.lost > 0 or len(record.by_subject) > 0
 
 
 def advise(record: LossNotifierRecord, event: Event, now_ns: int) -> Done:
@@ -144,7 +146,7 @@ ROWS = (
 
 def has_told_all_when_idle(record: LossNotifierRecord) -> bool:
     """Nothing waits to be told while no second is running."""
-    return record.status is WAITING or not record.lost
+    return record.status is WAITING or not (record.lost or record.by_subject)
 
 
 LOSS_NOTIFIER = Fsm(

@@ -20,8 +20,8 @@ WIDTHS = (4, 6, 8, 7, 8, 9, 8, 8, 8)
 class LossPeer(msgspec.Struct, gc=False):
     """What was counted of one publisher, and when last, in nanoseconds of the wall's clock (0: never).
 
-    `lost` counts an unknown loss as one; `unknown`: how many there were.  `strange`: times and chains that were
-    ignored; `refused`: messages that cannot be.
+    `lost` counts messages, and nothing for a loss of unknown size; `unknown`: how many of those there were.
+    `strange`: times and chains that were ignored; `refused`: messages that cannot be.
     """
 
     user: str
@@ -46,14 +46,15 @@ class LossPeer(msgspec.Struct, gc=False):
             self.not_subscribed += told.last - told.first + 1
             self.not_subscribed_ns = t_ns
         elif told.lost:
-            self.lost += told.lost
+            self.lost += told.known_lost
             self.unknown += told.unknown
             self.lost_ns = t_ns
 
     def count_inbox(self, told: InboxJudged, t_ns: int) -> None:
         """What became of a message to us alone."""
         if told.lost:
-            self.inbox_lost += told.lost
+            self.inbox_lost += 0 if told.unknown else told.lost
+            self.unknown += told.unknown
             self.inbox_lost_ns = t_ns
 
 

@@ -6,13 +6,11 @@ Numbers come as ranges of one frame, so that one step stands for a batch.  In a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import Enum
 from typing import ClassVar
 
 from statemachines.kernel import Event, Message, TraceColumns
 from statemachines.sequence_windows.sequence import (
-    BASE_BITS,
     BASE_MAX,
     FIRST_FRAME,
     FRAME_MAX,
@@ -78,22 +76,6 @@ class Numbered(Message, frozen=True, gc=False):
         return self.begin_ns != self.time_ns or self.before != self.chain
 
 
-def fold(numbers: Iterable[int]) -> tuple[Numbered, ...]:
-    """Numbers of one publisher and subject that came one after the other, without TIME and CHAIN, as ranges: one for
-    each run of numbers that rise by one.  ValueError where one is no number."""
-    found: list[Numbered] = []
-    first = last = None
-    for number in numbers:
-        if last is None or number != last + 1 or not number & BASE_MAX:
-            if first is not None and last is not None:
-                found.append(Numbered(first >> BASE_BITS, first & BASE_MAX, last & BASE_MAX))
-            first = number
-        last = number
-    if first is not None and last is not None:
-        found.append(Numbered(first >> BASE_BITS, first & BASE_MAX, last & BASE_MAX))
-    return tuple(found)
-
-
 class Verdict(Enum):
     """What a message is to a receiver.  Those from FIRST to CYCLE are delivered, the others dropped and counted."""
 
@@ -109,8 +91,9 @@ DELIVERED = (Verdict.FIRST, Verdict.NEXT, Verdict.SKIP, Verdict.CYCLE)
 
 
 class Judged(Event, frozen=True, gc=False):
-    """To the host: what messages `first`..`last` are.  `lost`: how many are missing before them, at most `LOSS_MAX`;
-    1 where it is `unknown` how many.  In a trace the verdict stands in `key`, the loss in `grant`."""
+    """To the host: what messages `first`..`last` are.  `lost`: how many are missing before them.  Where that is
+    `unknown` they may be more: 1 is told, or `LOSS_MAX` where more are missing than that.  In a trace the verdict
+    stands in `key`, the loss in `grant`."""
 
     columns: ClassVar = TraceColumns(key="verdict_text", term="frame", grant="lost")
 
@@ -120,6 +103,11 @@ class Judged(Event, frozen=True, gc=False):
     last: int
     lost: int = 0
     unknown: bool = False
+
+    @property
+    def known_lost(self) -> int:
+        """How many messages are known to be missing: none where it is unknown how many."""
+        return 0 if self.unknown else self.lost
 
     @property
     def is_delivered(self) -> bool:
@@ -138,4 +126,4 @@ class Judged(Event, frozen=True, gc=False):
 
 
 LOSS_MAX = 32767
-"""More than so many missing messages count as so many."""
+"""That more messages than these are missing is unknown: a number so far ahead may be one that nobody sent."""

@@ -7,6 +7,8 @@ test holds it against the machines.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from statemachines.kernel import ConfigurationError, Tell
 from statemachines.sequence_windows.generations import Generations
 from statemachines.sequence_windows.late_join import Converged
@@ -23,6 +25,7 @@ from statemachines.sequence_windows.publisher_window import (
 from statemachines.sequence_windows.rotation import PUBLISHER_OVERHEAD, ROTATION, RotationRecord, Tick, Window
 from statemachines.sequence_windows.sequence import BASE_BITS, BASE_MAX, frame_at, frame_of
 
+K = TypeVar("K")
 SUBJECT_MAX = 4096
 """Bytes of a subject."""
 
@@ -74,6 +77,8 @@ class PublisherTable:
 
     def tick(self, now_ns: int) -> bool:
         """Flip if it is time; whether it did."""
+        if now_ns - self.rotation.flipped_ns <= self.rotation.window.time_ns:
+            return False
         event = Tick(now_ns, self.subjects.size_bytes, max(self._old_frames, default=0))
         step = ROTATION.step(self.rotation, event, 0)
         self.rotation = step.record
@@ -114,14 +119,14 @@ class PublisherTable:
             if before.status is OLD:
                 self.subjects.move(after.subject)
             self.subjects.current[after.subject] = after.last
-            _count(self._frames if before.status is CURRENT else self._old_frames, frame_of(before.last), -1)
-        _count(self._frames, frame_of(after.last), 1)
+            count_one(self._frames if before.status is CURRENT else self._old_frames, frame_of(before.last), -1)
+        count_one(self._frames, frame_of(after.last), 1)
 
 
-def _count(frames: dict[int, int], frame: int, by: int) -> None:
-    """One subject more, or less, has this frame."""
-    count = frames.get(frame, 0) + by
+def count_one(counts: dict[K, int], key: K, by: int) -> None:
+    """One more, or less, of these."""
+    count = counts.get(key, 0) + by
     if count:
-        frames[frame] = count
+        counts[key] = count
     else:
-        del frames[frame]
+        del counts[key]

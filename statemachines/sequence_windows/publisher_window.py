@@ -43,7 +43,10 @@ class Publish(Call, frozen=True, gc=False):
 
 
 class Flip(Call, frozen=True, gc=False):
-    """The window rotates: the current generation becomes the old one, which is dropped."""
+    """The window rotates: the current generation becomes the old one, which is dropped.  `floor`: one more than the
+    highest frame that was ever dropped, as far as the host counts it."""
+
+    floor: int = FIRST_FRAME
 
 
 class Stamped(Event, frozen=True, gc=False):

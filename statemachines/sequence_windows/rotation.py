@@ -82,7 +82,7 @@ def is_later(record: RotationRecord, event: Converged) -> bool:
 def flip(record: RotationRecord, event: Tick, now_ns: int) -> Done:
     floor = max(record.floor, event.old_frame + 1)
     record = replace(record, flipped_ns=event.at_ns, flips=record.flips + 1, floor=floor)
-    return record, (Tell(Flip()),)
+    return record, (Tell(Flip(floor)),)
 
 
 def keep_convergence(record: RotationRecord, event: Converged, now_ns: int) -> Done:

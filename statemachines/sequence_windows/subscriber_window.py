@@ -10,14 +10,18 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import STAY, Call, Effects, Event, Fsm, Ignore, Invariant, Row, Status, Tell
-from statemachines.sequence_windows.jump import find_cut, has_come_ahead, last_before, runs_after
+from statemachines.sequence_windows.gaps import GAPS_MAX, Gaps, find_cut, last_before, take
 from statemachines.sequence_windows.message import LOSS_MAX, Judged, Numbered, Verdict
 from statemachines.sequence_windows.publisher_window import Flip
-from statemachines.sequence_windows.sequence import base_of, frame_of, is_number
+from statemachines.sequence_windows.sequence import FRAME_MAX, base_of, frame_of, is_number
+
+NEVER = FRAME_MAX + 1
 
 
 class Subscribe(Call, frozen=True, gc=False):
-    """From the host: the subject is wanted."""
+    """From the host: the subject is wanted from the frame `since` on (`NEVER`: the host does not say)."""
+
+    since: int = NEVER
 
 
 class Unsubscribe(Call, frozen=True, gc=False):
@@ -51,20 +55,25 @@ SUBSCRIBED = (FRESH, CURRENT, OLD)
 
 
 class SubscriberWindowRecord(msgspec.Struct, frozen=True, gc=False):
-    """One life of a publisher of one subject.  `last`: the last number that came (0: none); `time_ns`: when its stream
-    began, if that came with it (0: it did not).  After a jump there are two runs of numbers, below the jump and from
-    the number `jumped` on: `other` is the last number of the one that `last` is not of (0: there was no jump).
-    `crowded`: of one that nothing is known of: publishers of the subject were forgotten for others, perhaps this one
-    too, and after so many flips that is forgotten (0: none were)."""
+    """One life of a publisher of one subject.
+
+    `last`: the highest number that came (0: none); `gaps` and `alone`: see `statemachines.sequence_windows.gaps`;
+    `time_ns`: when the stream of `last` began, if that came with it (0: it did not); `since`: what a stream of this
+    frame or a later one lost at its beginning was lost while the receiver listened.
+
+    `crowded`: of a publisher that nothing is known of: publishers of the subject were forgotten for others, perhaps
+    this one too, and after so many flips that is forgotten (0: none were).
+    """
 
     subject: str
     publisher: str
     status: SubscriberWindowStatus = UNSUBSCRIBED
     last: int = 0
     time_ns: int = 0
-    other: int = 0
-    jumped: int = 0
+    gaps: Gaps = ()
+    alone: int = 0
     crowded: int = 0
+    since: int = NEVER
 
 
 Done = tuple[SubscriberWindowRecord, Effects]
@@ -74,27 +83,26 @@ Done = tuple[SubscriberWindowRecord, Effects]
 
 
 def find_since(record: SubscriberWindowRecord, event: Numbered) -> int:
-    """What the message is judged by: the last number that came of its run."""
-    return last_before(record.last, record.other, record.jumped, event.number, event.end)
+    """What the message is judged by: the last number of the run below it, or below the stream that it goes on from."""
+    return last_before(record.last, record.gaps, event.before or event.number)
 
 
-def find_cut_in(record: SubscriberWindowRecord, event: Numbered) -> int:
-    """The first number of the message that is of the other run (0: it is of one)."""
-    return find_cut(record.other, record.jumped, event.number, event.end)
+def find_own(record: SubscriberWindowRecord, event: Numbered) -> int:
+    """The last number of the run that the message begins in or above."""
+    return last_before(record.last, record.gaps, event.number)
 
 
 def is_of_two_runs(record: SubscriberWindowRecord, event: Numbered) -> bool:
-    return find_cut_in(record, event) > 0
+    return find_cut(record.gaps, event.number, event.end) > 0
 
 
 def is_repeat(record: SubscriberWindowRecord, event: Numbered) -> bool:
-    runs = (record.last, record.other, record.jumped)
-    return event.end <= find_since(record, event) or has_come_ahead(*runs, event.number, event.end)
+    return event.end <= find_own(record, event)
 
 
 def overlaps(record: SubscriberWindowRecord, event: Numbered) -> bool:
     """Some of it has come, and the rest goes on from there."""
-    return event.number <= find_since(record, event)
+    return event.number <= find_own(record, event)
 
 
 def is_next(record: SubscriberWindowRecord, event: Numbered) -> bool:
@@ -117,14 +125,19 @@ def follows_later(record: SubscriberWindowRecord, event: Numbered) -> bool:
     return frame_of(event.before) == frame_of(last) and event.before > last
 
 
-def is_lost_between(record: SubscriberWindowRecord, event: Numbered) -> bool:
+def goes_on(record: SubscriberWindowRecord, event: Numbered) -> bool:
     """It does not begin its stream, or begins it after a stream that we know nothing of."""
     return event.first != 1 or event.before != 0
 
 
 def may_have_been_known(record: SubscriberWindowRecord, event: Numbered) -> bool:
-    """Its record may be one that was forgotten for others: it goes on with a stream, or with one after another."""
-    return record.crowded > 0 and (event.first != 1 or event.before != 0)
+    """Its record may be one that was forgotten for others."""
+    return record.crowded > 0 and goes_on(record, event)
+
+
+def has_missed_the_beginning(record: SubscriberWindowRecord, event: Numbered) -> bool:
+    """Messages before it were sent while the receiver listened, and did not come."""
+    return frame_of(event.before or event.number) >= record.since and goes_on(record, event)
 
 
 def is_crowded(record: SubscriberWindowRecord, event: Event) -> bool:
@@ -138,17 +151,19 @@ def tell_verdict(
     verdict: Verdict, event: Numbered, *, first: int = 0, last: int = 0, lost: int = 0, unknown: bool = False
 ) -> Tell:
     """What messages `first`..`last` are (0: as the event has it)."""
-    lost = min(lost, LOSS_MAX)
-    return Tell(Judged(verdict, event.frame, first or event.first, last or event.last, lost, unknown))
+    unknown = unknown or lost > LOSS_MAX
+    return Tell(Judged(verdict, event.frame, first or event.first, last or event.last, min(lost, LOSS_MAX), unknown))
 
 
 def advance_window(record: SubscriberWindowRecord, event: Numbered) -> SubscriberWindowRecord:
-    """Up to the end of the event.  Where it is a jump the run before it is kept, and so is the run after a jump where
-    the publisher goes on before it."""
-    time_ns = event.begin_ns or (record.time_ns if event.frame == frame_of(record.last) else 0)
-    runs = (record.last, record.other, record.jumped)
-    last, other, jumped = runs_after(*runs, find_since(record, event), event.number, event.end)
-    return replace(record, last=last, time_ns=time_ns, other=other, jumped=jumped, crowded=0)
+    """The messages of the event have come."""
+    last, gaps, alone = event.end, record.gaps, 0
+    if record.last:
+        last, gaps, alone = take(record.last, gaps, record.alone, event.number, event.end)
+    time_ns = event.begin_ns
+    if (not time_ns and event.frame == frame_of(record.last)) or event.frame < frame_of(last):
+        time_ns = record.time_ns
+    return replace(record, last=last, time_ns=time_ns, gaps=gaps, alone=alone, crowded=0)
 
 
 def drop_unsubscribed(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
@@ -161,14 +176,14 @@ def drop_repeat(record: SubscriberWindowRecord, event: Numbered, now_ns: int) ->
 
 def take_parts(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
     """Each part by its own run, as if it had come alone."""
-    cut = base_of(find_cut_in(record, event))
+    cut = base_of(find_cut(record.gaps, event.number, event.end))
     done = SUBSCRIBER_WINDOW.step(record, replace(event, last=cut - 1), now_ns)
     rest = SUBSCRIBER_WINDOW.step(done.record, replace(event, first=cut), now_ns)
     return rest.record, (*done.effects, *rest.effects)
 
 
 def take_rest(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
-    base = base_of(find_since(record, event))
+    base = base_of(find_own(record, event))
     again, rest = tell_verdict(Verdict.REPEAT, event, last=base), tell_verdict(Verdict.NEXT, event, first=base + 1)
     return advance_window(record, event), (again, rest)
 
@@ -206,16 +221,24 @@ def take_cycle(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> 
 
 
 def forget(record: SubscriberWindowRecord, event: Event, now_ns: int) -> Done:
-    return replace(record, last=0, time_ns=0, other=0, jumped=0, crowded=0), ()
+    return SubscriberWindowRecord(record.subject, record.publisher, record.status), ()
+
+
+def listen(record: SubscriberWindowRecord, event: Subscribe, now_ns: int) -> Done:
+    return replace(record, since=event.since), ()
 
 
 def displace(record: SubscriberWindowRecord, event: Displace, now_ns: int) -> Done:
     crowded = FLIPS if record.status is CURRENT else FLIPS - 1
-    return replace(record, last=0, time_ns=0, other=0, jumped=0, crowded=crowded), ()
+    return replace(forget(record, event, now_ns)[0], crowded=crowded, since=record.since), ()
 
 
 def age(record: SubscriberWindowRecord, event: Flip, now_ns: int) -> Done:
-    return replace(record, crowded=record.crowded - 1), ()
+    return replace(record, crowded=max(0, record.crowded - 1), since=max(record.since, event.floor)), ()
+
+
+def drop(record: SubscriberWindowRecord, event: Flip, now_ns: int) -> Done:
+    return age(replace(forget(record, event, now_ns)[0], since=record.since), event, now_ns)
 
 
 def stay_crowded(record: SubscriberWindowRecord, event: Touched, now_ns: int) -> Done:
@@ -227,6 +250,7 @@ ROWS = (
     #   on           from          to            do                 when              clause
     Row(Numbered,    UNSUBSCRIBED, STAY,         drop_unsubscribed, None,             "SW-20"),
     Row(Numbered,    FRESH,        CURRENT,      take_first_after_unknown, may_have_been_known, "SW-78"),
+    Row(Numbered,    FRESH,        CURRENT,      take_first_after_unknown, has_missed_the_beginning, "SW-100"),
     Row(Numbered,    FRESH,        CURRENT,      take_first,        None,             "SW-21"),
     Row(Numbered,    KEPT,         CURRENT,      take_parts,        is_of_two_runs,   "SW-99"),
     Row(Numbered,    KEPT,         CURRENT,      drop_repeat,       is_repeat,        "SW-22"),
@@ -235,18 +259,18 @@ ROWS = (
     Row(Numbered,    KEPT,         CURRENT,      take_skip,         is_of_the_stream, "SW-24"),
     Row(Numbered,    KEPT,         CURRENT,      take_next,         follows,          "SW-25"),
     Row(Numbered,    KEPT,         CURRENT,      take_after_tail,   follows_later,    "SW-26"),
-    Row(Numbered,    KEPT,         CURRENT,      take_unknown,      is_lost_between,  "SW-27"),
+    Row(Numbered,    KEPT,         CURRENT,      take_unknown,      goes_on,          "SW-27"),
     Row(Numbered,    KEPT,         CURRENT,      take_cycle,        None,             "SW-28"),
     Row(Touched,     OLD,          CURRENT,      None,              None,             "SW-14"),
     Row(Touched,     FRESH,        STAY,         stay_crowded,      is_crowded,       "SW-14"),
     Row(Displace,    KEPT,         FRESH,        displace,          None,             "SW-18"),
-    Row(Flip,        CURRENT,      OLD,          None,              None,             "SW-11"),
-    Row(Flip,        OLD,          FRESH,        forget,            None,             "SW-12"),
-    Row(Flip,        FRESH,        STAY,         age,               is_crowded,       "SW-12"),
-    Row(Subscribe,   UNSUBSCRIBED, FRESH,        None,              None,             "SW-19"),
+    Row(Flip,        CURRENT,      OLD,          age,               None,             "SW-11"),
+    Row(Flip,        OLD,          FRESH,        drop,              None,             "SW-12"),
+    Row(Flip,        FRESH,        STAY,         age,               None,             "SW-12"),
+    Row(Subscribe,   UNSUBSCRIBED, FRESH,        listen,            None,             "SW-19"),
     Row(Unsubscribe, SUBSCRIBED,   UNSUBSCRIBED, forget,            None,             "SW-19"),
     Ignore((Touched,), (UNSUBSCRIBED, FRESH, CURRENT),                                "SW-14"),
-    Ignore((Flip,), (UNSUBSCRIBED, FRESH),                                            "SW-12"),
+    Ignore((Flip,), UNSUBSCRIBED,                                                     "SW-12"),
     Ignore((Displace,), (UNSUBSCRIBED, FRESH),                                        "SW-18"),
     Ignore((Subscribe,), SUBSCRIBED,                                                  "SW-19"),
     Ignore((Unsubscribe,), UNSUBSCRIBED,                                              "SW-19"),
@@ -259,14 +283,14 @@ ROWS = (
 
 def keeps_a_number_where_it_is_kept(record: SubscriberWindowRecord) -> bool:
     """Where something came there is the last number of it; where nothing came, or it is forgotten, there is none."""
-    return is_number(record.last) if record.status in KEPT else record.last == record.time_ns == record.other == 0
+    return is_number(record.last) if record.status in KEPT else (record.last, record.time_ns, record.gaps) == (0, 0, ())
 
 
-def keeps_two_runs_apart(record: SubscriberWindowRecord) -> bool:
-    """The run after a jump begins above the one before it, and goes on from there."""
-    if not record.other:
-        return record.jumped == 0
-    return min(record.last, record.other) < record.jumped <= max(record.last, record.other)
+def keeps_runs_apart(record: SubscriberWindowRecord) -> bool:
+    """Something is missing in each gap, and the runs between them are in order."""
+    edges = [edge for gap in record.gaps for edge in gap]
+    apart = all(below + 1 < above for below, above in record.gaps)
+    return apart and len(record.gaps) <= GAPS_MAX and edges == sorted(edges) and max(edges, default=0) <= record.last
 
 
 def is_crowded_where_nothing_is_known(record: SubscriberWindowRecord) -> bool:
@@ -284,7 +308,7 @@ SUBSCRIBER_WINDOW = Fsm(
     key=lambda record: f"{record.subject} {record.publisher}",
     invariants=(
         Invariant("keeps-a-number-where-it-is-kept", "SW-02", keeps_a_number_where_it_is_kept),
-        Invariant("keeps-two-runs-apart", "SW-81", keeps_two_runs_apart),
+        Invariant("keeps-runs-apart", "SW-81", keeps_runs_apart),
         Invariant("is-crowded-where-nothing-is-known", "SW-78", is_crowded_where_nothing_is_known),
     ),
 )

@@ -561,7 +561,7 @@ def compare(separator, given, calls):
         assert (name_state(machine, model.state), model.rows) == (table.states[state], rows)
 
 
-@pytest.mark.parametrize("draws", [200, pytest.param(10_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("draws", [100, pytest.param(10_000, marks=pytest.mark.long)])
 def test_a_table_decides_as_the_live_machine(draws, caplog):
     caplog.set_level(logging.CRITICAL, "transitions")
     counts = Counter()

@@ -223,7 +223,7 @@ def test_a_process_that_hangs_is_killed(monkeypatch):
 
 
 def test_samples_out_of_order_are_seen():
-    heard = RecoveredSamples(None, "ours")
+    heard = RecoveredSamples(None)
     for number in ("0", "1!lost!", "3", "2", "4"):
         heard.hear(number)
     assert heard.disorder == 1
@@ -242,7 +242,8 @@ LONG = {
     "session-failover-kill", "session-failover-kill-resume", "session-failover-stop",
     "session-failover-stop-postgres", "session-failover-stop-resume", "session-idle", "session-idle-memory",
     "session-latency-p99", "session-publish-postgres", "sim-message", "sim-monitored", "step-scale",
-    "trace-cost", "trace-size",
+    "trace-cost", "trace-size", "zenoh-lossy-25-0ms", "zenoh-lossy-25-50ms", "zenoh-lossy-5-0ms",
+    "zenoh-lossy-5-10ms", "zenoh-lossy-5-50ms",
 }  # fmt: skip
 """What takes long even in little."""
 

@@ -302,6 +302,7 @@ def test_a_run_file_with_a_fault_that_cannot_be(capsys, tmp_path, fault, says):
     assert "run.json: seed = -1" in refuse(capsys, "replay", path)
 
 
+@pytest.mark.long
 def test_foreign_and_damaged_parquet_is_named(capsys, tmp_path, traces):
     def analyze():
         return refuse(capsys, "analyze", tmp_path / "t", "--engine=local", "--out", tmp_path / "out")
@@ -398,6 +399,7 @@ def test_a_campaign_lists_scenarios_as_its_help_says(capsys):
     assert "storm" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_a_locale_without_letters_and_few_open_files(tmp_path):
     """In processes of their own, side by side: what a locale cannot print is escaped, and no limit ends in a
     traceback."""
@@ -552,18 +554,21 @@ def files(folder):
     return sorted(str(path.relative_to(folder)) for path in Path(folder).rglob("*") if path.is_file())
 
 
+@pytest.mark.long
 def test_a_trace_of_a_run(tmp_path):
     few = ("--set", "shared_subscriptions.load.messages=20")
     check(gapless("simulate", "quiet", *few, "--trace", "t", room=1_000, cwd=tmp_path), "trace-quiet-")
     assert files(tmp_path) == []
 
 
+@pytest.mark.long
 def test_a_trace_of_a_campaign(tmp_path):
     few = ("--set", "shared_subscriptions.load.messages=20")
     check(gapless("campaign", "quiet", "--seeds", "3", *few, "--trace", "t", room=1_000, cwd=tmp_path), "quiet-")
     assert files(tmp_path) == []
 
 
+@pytest.mark.long
 def test_tables_summary_and_page_of_an_analysis(tmp_path, trace):
     out = tmp_path / "out"
     assert cli.run(["analyze", str(trace), "--engine=local", "--out", str(out)]) == cli.Exit.HELD
@@ -578,6 +583,7 @@ def test_tables_summary_and_page_of_an_analysis(tmp_path, trace):
         assert (out / name).is_dir() or (out / name).read_bytes() == before[name]
 
 
+@pytest.mark.long
 def test_a_certificate(tmp_path):
     system = ("check", "sequence_windows", "--system", "advisories", "--engine", "plain")
     check(gapless(*system, "--certify", "c", room=100, cwd=tmp_path), "advisories")

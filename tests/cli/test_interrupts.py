@@ -282,6 +282,7 @@ def rows_in(path):
         return sql.execute("SELECT sum(count) FROM streams").fetchone()[0]
 
 
+@pytest.mark.long
 def test_ctrl_c_while_modules_are_imported_is_one_line():
     """The signal comes at the first import of typer; nothing of ours runs before that but the handler."""
     program = (

@@ -81,6 +81,7 @@ def test_its_machines_are_shown_by_any_of_their_names(name):
     assert "MU-04" in shown.stdout
 
 
+@pytest.mark.long
 def test_its_roles_are_run_beside_ours():
     listed = gapless("node", "--help")
     assert listed.returncode == 0, listed.stderr
@@ -97,6 +98,7 @@ def test_its_roles_are_run_beside_ours():
         assert option in role.stdout
 
 
+@pytest.mark.long
 def test_its_own_verbs_stand_beside_ours(tmp_path):
     assert re.search(r"tickets +Look at the tickets\.", gapless("--help").stdout)
     assert "Look at the tickets." in gapless("tickets", "--help").stdout
@@ -104,6 +106,7 @@ def test_its_own_verbs_stand_beside_ours(tmp_path):
     assert (counted.returncode, counted.stdout) == (0, "0\n")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", [(), ("--runtime", "--trace", "logs")])
 def test_d_240_its_counterexample_is_followed_in_the_simulator_and_on_the_runtime(tmp_path, where):
     broken = gapless("check", "made_up", "--variant", "forgetful", "--script", "twice.json", folder=tmp_path)
@@ -120,6 +123,7 @@ def test_d_240_its_counterexample_is_followed_in_the_simulator_and_on_the_runtim
     )
 
 
+@pytest.mark.long
 def test_without_it_nothing_of_it_is_there():
     assert "made_up" not in gapless("show", places=()).stdout
     refused = gapless("node", "taker", places=())
@@ -168,6 +172,7 @@ def imported(what):
     return set(done.stdout.split())
 
 
+@pytest.mark.long
 def test_hypothesis_imports_no_protocol():
     assert imported("import hypothesis") <= REGISTRATIONS
 
@@ -203,6 +208,7 @@ def test_listing_the_roles_imports_neither_zenoh_nor_a_machine():
 # -- what is wrong is an error of who needs it -------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_broken_entry_point_is_an_error_of_that_protocol_only(folder):
     folder.install("lost", "lost = nowhere:PROTOCOL")
     folder.module("torn", "raise RuntimeError('half written')\n")
@@ -232,6 +238,7 @@ def test_two_registrations_with_different_values_are_named(folder):
     )
 
 
+@pytest.mark.long
 def test_a_short_name_of_several_machines_is_refused_with_both(folder):
     folder.protocol("other", machines={"taker": "made_up.machines:TAKER"})
     refused = folder.gapless("show", "taker")
@@ -243,6 +250,7 @@ def test_a_short_name_of_several_machines_is_refused_with_both(folder):
     assert "a machine calls itself 'made_up/taker'" in said(wrong)
 
 
+@pytest.mark.long
 def test_a_short_name_of_several_roles_is_refused_with_both(folder):
     folder.protocol("other", areas={"drivers": "made_up.nodes:DRIVERS"})
     refused = folder.gapless("node", "taker", "--goal", "3")
@@ -254,6 +262,7 @@ def test_a_short_name_of_several_roles_is_refused_with_both(folder):
     assert folder.gapless("node", "other/taker", "--help").returncode == 0
 
 
+@pytest.mark.long
 def test_drivers_that_do_not_import_are_an_error_of_their_roles_only(folder):
     folder.module("halved_nodes", "DRIVERS = 1 / 0\n")
     folder.protocol("halved", areas={"drivers": "halved_nodes:DRIVERS"})
@@ -280,6 +289,7 @@ def test_a_protocol_without_drivers_says_who_has_some(folder):
     )
 
 
+@pytest.mark.long
 def test_a_verb_of_two_protocols_is_an_error_of_that_verb_only(folder):
     folder.protocol("other", commands={"tickets": "other_verbs:app", "lots": "other_verbs:app"})
     folder.module(

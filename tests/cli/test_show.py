@@ -155,6 +155,7 @@ def test_every_row_is_in_every_drawing(name, draw):
             assert (f"| {one.number} | {one.event} |" if draw == "markdown" else f"{one.number} {one.event}") in drawn
 
 
+@pytest.mark.long
 def test_drawings_do_not_depend_on_the_hash_seed():
     shows = [["show", "leader", f"--{how}"] for how in ("mermaid", "graphviz", "json")]
     program = f"from statemachines import cli\nassert [cli.run(one) for one in {shows}] == [0, 0, 0]"

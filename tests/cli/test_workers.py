@@ -18,6 +18,7 @@ def interrupted():
         raise KeyboardInterrupt
 
 
+@pytest.mark.long
 def test_who_is_interrupted_waits_for_nobody_and_no_thread_falls_over(monkeypatch):
     fell = []
     monkeypatch.setattr(threading, "excepthook", fell.append)

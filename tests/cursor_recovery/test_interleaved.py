@@ -91,6 +91,7 @@ def all_free(world):
     world.check_lost()
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=200)
 @given(MOVES, st.integers(1, 2), st.integers(1, 2), st.sampled_from([64, 128]))
 def test_CR_33_CR_34_CR_35_CR_36_CR_38_CR_54_CR_55_however_they_are_interleaved_and_die(
@@ -112,6 +113,7 @@ def test_CR_54_CR_55_without_a_crash_nothing_is_lost_and_nothing_skipped(moves):
     assert [at for at, _ in world.published if at not in world.delivered] == []
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=80)
 @given(MOVES)
 def test_CR_06_by_age_alone_with_nobody_slow_it_is_the_same(moves):

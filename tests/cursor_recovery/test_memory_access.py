@@ -1,7 +1,6 @@
 """Real words mean what the pure service says, and words that no machine wrote are named."""
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statemachines.cursor_recovery.memory import (
@@ -10,7 +9,6 @@ from statemachines.cursor_recovery.memory import (
     CopyIn,
     CopyOut,
     Load,
-    Memory,
     Queue,
     Store,
     incarnation_of,
@@ -47,34 +45,6 @@ def segment(name):
 @pytest.fixture
 def access(segment):
     return MemoryAccess(MappedMemory(segment), lambda slot: slot == 7, lambda: NOW)
-
-
-def test_each_access_is_answered_as_the_pure_service_answers(name):
-    @settings(max_examples=100)
-    @given(st.lists(REQUESTS, max_size=30))
-    def check(requests):
-        path = path_of(name)
-        create_segment(path, QUEUE)
-        segment = attach_segment(path)
-        try:
-            access = MemoryAccess(MappedMemory(segment), lambda slot: False, lambda: NOW)
-            memory = Memory(QUEUE)
-            state = memory.initial()
-            for request in requests:
-                state, (expected,) = memory.apply(state, clean(request), NOW)
-                assert access.perform(clean(request)) == expected
-            segment.check_guards()
-        finally:
-            segment.close()
-            path.unlink()
-
-    def clean(request):
-        """The pure service fills a last cell that is not whole with zeros; a real copy leaves what was there."""
-        return CopyIn(request.position, request.data.ljust(-(-len(request.data) // 4) * 4, b"\0")[:64]) if isinstance(
-            request, CopyIn
-        ) else request  # fmt: skip
-
-    check()
 
 
 def test_what_is_no_request_of_memory_is_refused(access):

@@ -19,7 +19,6 @@ import sys
 from functools import partial
 
 import pytest
-from long_cases import mark_long
 from waiting import pause, read_clock_ns
 
 from statemachines.cursor_recovery.block import commit_word
@@ -341,7 +340,7 @@ AT_ONCE = 4
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("runs", mark_long((8, 400), "400"))
+@pytest.mark.parametrize("runs", [8, 400])
 def test_random_runs_keep_every_property(runs):
     """Several at once: what a run does most is wait."""
     module = "statemachines.testing.cursor_recovery.crash_run"

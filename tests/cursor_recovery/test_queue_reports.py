@@ -4,7 +4,6 @@ import json
 
 import pyarrow.parquet as pq
 import pytest
-from long_cases import mark_long
 from short_trace import write_rows, write_run
 
 from statemachines import registry
@@ -227,7 +226,7 @@ def test_without_a_capacity_there_is_no_ring(trace):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("engine", mark_long(("local", "spark"), "spark"))
+@pytest.mark.parametrize("engine", ["local", "spark"])
 def test_runs_of_the_queue_are_judged_and_the_page_shows_deaths_and_the_ring(tmp_path, engine):
     scenario = override(find_scenario("deaths"), ["cursor_recovery.messages=40"])
     campaign(scenario, range(2), out=tmp_path / "trace", processes=1)

@@ -349,6 +349,7 @@ def judge(world):
     assert end == world.word(WRITE_HEAD)
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=400)
 @given(MOVES, st.integers(1, 2))
 def test_CR_33_CR_34_CR_35_CR_36_CR_37_CR_38_however_two_writers_are_interleaved(moves, cursors):
@@ -367,6 +368,7 @@ def test_CR_33_CR_34_CR_35_CR_36_CR_37_CR_38_however_two_writers_are_interleaved
     judge(world)
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=200)
 @given(MOVES)
 def test_CR_38_by_age_alone_a_slow_writer_is_fenced_and_the_queue_still_goes_on(moves):
@@ -381,6 +383,7 @@ def test_CR_38_by_age_alone_a_slow_writer_is_fenced_and_the_queue_still_goes_on(
     assert world.write(5, b"at last").outcome is Outcome.WRITTEN
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.integers(0, 1), min_size=1, max_size=200), st.integers(0, 20), st.integers(0, 20))
 def test_CR_38_WRITE_two_living_writers_in_an_empty_queue_both_publish(turns, one, two):

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 from broken_runs import WatchHand, runs_of
-from long_cases import mark_long
 from msgspec.structs import replace
 
 from statemachines.cursor_recovery import memory, reader
@@ -138,11 +137,12 @@ def memory_of(world):
     return world.devices["memory"]
 
 
-@pytest.mark.parametrize("seed", mark_long(range(2), "1"))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", NAMES)
 def test_every_scenario_of_the_queue_holds(name, seed):
     (outcome,) = campaign(find_scenario(f"{SIM.name}/{name}"), [seed], processes=1)
-    assert outcome.is_held, outcome
+    assert outcome.is_held, f"repeat it with: gapless simulate {SIM.name}/{name} --seed {seed}\n{outcome}"
     tally = outcome.tally
     assert tally["delivered"] > 0
     assert outcome.noted.keys() <= {"ACK", "EXCL", "SPACE", "KEPT", "INTEG"}

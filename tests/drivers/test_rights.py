@@ -163,6 +163,7 @@ def users(path, *lines):
     return path
 
 
+@pytest.mark.long
 async def test_PS_458_a_user_is_who_knows_the_password(tmp_path, monkeypatch):
     monkeypatch.setattr(password_file, "WAITING_MAX", 3 * password_file.USER_SHARE)
     line = hash_password("alice", "correct horse")

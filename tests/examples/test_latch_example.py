@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "test_latch.py"
 
@@ -19,6 +21,7 @@ def test_the_example_passes():
     assert "examples/test_latch.py" in (ROOT / "README.md").read_text()
 
 
+@pytest.mark.long
 def test_a_step_that_looks_at_the_clock_is_found(tmp_path):
     wrong = EXAMPLE.read_text().replace("knocks=record.knocks + 1", "knocks=now_ns % 7")
     path = tmp_path / "test_wrong.py"

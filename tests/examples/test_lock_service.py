@@ -54,6 +54,7 @@ def test_it_is_shown_with_its_clauses(gapless):
     assert "LK-03  The first to ask gets the lock, under the next token" in said
 
 
+@pytest.mark.long
 def test_its_own_tests_pass(gapless):
     """Those of each clause; what Hypothesis plays with both machines takes longer, and is for who changes them."""
     clauses = ("-k", "lk or times", str(EXAMPLE / "tests"))
@@ -61,11 +62,13 @@ def test_its_own_tests_pass(gapless):
     assert code == 0, said
 
 
+@pytest.mark.long
 def test_simulated_under_every_fault_it_holds(gapless):
     code, said = gapless("campaign", "lock_storm", "--seeds", "10")
     assert (code, "10 of 10 runs held" in said) == (0, True), said
 
 
+@pytest.mark.long
 def test_without_tokens_a_run_fails_is_shrunk_and_repeated(gapless):
     code, said = gapless("campaign", "no_tokens", "--seeds", "6")
     assert code == 1, said
@@ -76,6 +79,7 @@ def test_without_tokens_a_run_fails_is_shrunk_and_repeated(gapless):
     assert "writes under token" in again
 
 
+@pytest.mark.long
 def test_explored_it_holds_as_its_certificate_says(gapless):
     path = EXAMPLE / "lock_service" / "certificates" / "quiet-small.json"
     code, said = gapless("check", "--certificate", str(path))
@@ -95,6 +99,7 @@ def test_explored_what_its_server_declares_of_itself_is_judged(gapless):
     assert (code, "VIOLATED server:lets-nobody-in: lock_service/server declares it" in said) == (1, True), said
 
 
+@pytest.mark.long
 def test_explored_without_tokens_the_one_that_stood_still_writes_after_its_lease(gapless):
     code, said = gapless("check", "lock_service", "--system", "pause", "--variant", "no_tokens", "--json")
     assert code == 1
@@ -120,6 +125,7 @@ def test_d_240_its_counterexample_is_followed_in_the_simulator_and_on_the_runtim
     assert re.search(r"rows +rows +held", said)
 
 
+@pytest.mark.long
 def test_processes_over_tcp_survive_sigkill_and_their_trace_is_judged(gapless):
     folder, running = gapless.folder, []
 
@@ -163,6 +169,7 @@ def test_processes_over_tcp_survive_sigkill_and_their_trace_is_judged(gapless):
     assert (folder / "out" / "report" / "index.html").stat().st_size > 10_000
 
 
+@pytest.mark.long
 def test_a_trace_of_it_is_said_to_be_of_a_protocol_that_is_not_installed(gapless, tmp_path):
     code, _ = gapless("campaign", "lock_storm", "--seeds", "1", "--trace", str(tmp_path / "trace"))
     assert code == 0

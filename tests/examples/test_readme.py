@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
 from typer.testing import CliRunner
 
 from statemachines.cli import app
@@ -44,6 +45,7 @@ def test_the_rows_in_the_readme_are_printed_by_show() -> None:
     assert [line for line in block.splitlines() if line.rstrip() not in [row.rstrip() for row in printed]] == []
 
 
+@pytest.mark.long
 def test_the_consumer_of_the_readme_reads_what_was_published(tmp_path: Path) -> None:
     code = shown("SharedSubscription")
     assert len([line for line in code.splitlines() if line.strip()]) <= 12, "a dozen lines"

@@ -81,6 +81,7 @@ def test_every_strategy_on_the_page_draws():
     assert [one for one in drawn if not isinstance(eval(one, dict(names)), st.SearchStrategy)] == []
 
 
+@pytest.mark.long
 def test_a_consumer_takes_part_over_tls_with_the_secret(tmp_path):
     """The commands of stores.md, on a port that is free, with certificates for it."""
     text, recipe = re.findall(r"```sh\n(.*?)```", (DOCS / "stores.md").read_text(encoding="utf-8"), re.S)

@@ -42,6 +42,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 def test_every_order_is_billed_though_a_worker_was_killed(folder):
     billed = [line.split() for line in (folder / "billed.txt").read_text().splitlines()]
     orders = {(topic, int(offset)) for topic, offset, _ in billed}
@@ -55,6 +56,7 @@ def test_every_order_is_billed_though_a_worker_was_killed(folder):
     assert f"all 300 orders are billed, {len(billed) - 300} of them twice" in said
 
 
+@pytest.mark.long
 def test_the_trace_of_the_service_holds(folder):
     summary = json.loads((folder / "report" / "summary.json").read_text())
     assert summary["held"]

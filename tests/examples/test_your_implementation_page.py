@@ -39,6 +39,7 @@ def listing(kind, after=""):
     return re.search(rf"```{kind}\n(.*?)```", PAGE[PAGE.index(after) :], re.DOTALL)[1]
 
 
+@pytest.mark.long
 def test_the_first_listing_fails_as_the_page_says(tmp_path, monkeypatch, capsys):
     (tmp_path / "my_borrower.js").write_text(listing("javascript"))
     monkeypatch.chdir(tmp_path)

@@ -50,6 +50,7 @@ def said(tmp_path_factory):
     return folder, heard
 
 
+@pytest.mark.long
 def test_every_command_says_what_the_page_says(said):
     _, heard = said
     assert len(heard) >= 14
@@ -62,6 +63,7 @@ def test_every_command_says_what_the_page_says(said):
     assert wrong == []
 
 
+@pytest.mark.long
 def test_the_processes_of_the_page_run_over_tcp_and_one_that_is_killed_comes_back(said):
     folder, _ = said
     base = [sys.executable, "-m", "statemachines", "node"]

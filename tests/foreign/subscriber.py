@@ -1,4 +1,4 @@
-"""A subscriber of missed samples in plain Python, by docs/test_your_implementation.md and MS-01 to MS-72."""
+"""A subscriber of missed samples in plain Python, by docs/test_your_implementation.md and MS-01 to MS-81."""
 
 from plain_lines import Instance, serve
 from sample_source import TIMERS, Source
@@ -15,7 +15,8 @@ class Subscriber(Instance):
         self.tries = 0
 
     def backoff_ms(self, attempts):
-        return min(self.recovery["backoff_ms"] << max(attempts - 1, 0), self.recovery["backoff_max_ms"])
+        pacing = self.recovery["pacing"]
+        return min(pacing["backoff_ms"] << max(attempts - 1, 0), pacing["backoff_max_ms"])
 
     def ask_query(self, source, n, first, newest, last, age_ms=0):
         self.ask("query", "query", source=source, n=n, first=first, newest=newest, age_ms=age_ms, last=last)
@@ -39,7 +40,7 @@ class Subscriber(Instance):
             self.state = "history"
             self.tries += 1
             self.ask_query("*", self.tries, self.origin, self.history["newest"], -1, self.history["age_ms"])
-            self.set_timer("history", self.recovery["timeout_ms"])
+            self.set_timer("history", self.recovery["pacing"]["history_ms"])
 
     def on_timer_history(self):
         if self.state != "history":
@@ -106,13 +107,13 @@ class Subscriber(Instance):
 
     def on_query_goes_on(self, event):
         if event["source"] == "*" and self.state == "history":
-            self.set_timer("history", self.recovery["timeout_ms"])
+            self.set_timer("history", self.recovery["pacing"]["history_ms"])
         elif source := self.sources.get(event["source"]):
             source.on_query_goes_on(event["n"])
 
     def on_query_ended(self, event):
         if event["source"] == "*" and self.state in ("history", "paused"):
-            if event["brought"]:
+            if event["brought"] > 0:
                 self.end_history()
             elif event["n"] == self.tries:
                 self.on_timer_history()
@@ -122,7 +123,7 @@ class Subscriber(Instance):
     def on_timer_of(self, name):
         timer, name = name.split(" ", 1)
         source = self.sources.get(name)
-        if source and timer in ("retention", TIMERS.get(source.state)):
+        if source and timer in ("retention", "overdue", TIMERS.get(source.state)):
             getattr(source, "on_timer_" + timer)()
 
 

@@ -141,6 +141,7 @@ LONG_TOURS = ("borrower.py", "borrower.js", "session.py")
 """They take ten seconds and more; drawn runs take some three."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("program", FOREIGN, ids=lambda one: one.file)
 def test_a_foreign_program_passes_drawn_runs(program):
     verdict = program.campaign(program.quick).judge(RUNS, tour=False)

@@ -562,6 +562,7 @@ def outcome(engine, record, event, now_ns):
         return (type(error), str(error))
 
 
+@pytest.mark.long
 @settings(max_examples=300, deadline=None)
 @given(machines(), events)
 def test_both_engines_agree(fsm, feed):
@@ -576,6 +577,7 @@ def test_both_engines_agree(fsm, feed):
             record = ours.record
 
 
+@pytest.mark.long
 @settings(max_examples=100, deadline=None)
 @given(machines(), events, st.integers(0, 2**62))
 def test_shifting_all_times_changes_no_row(fsm, feed, shift):

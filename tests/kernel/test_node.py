@@ -191,6 +191,7 @@ def test_a_simulated_run_by_transitions_is_the_same(scenario, machines, steps):
     assert rows[0] == rows[1]
 
 
+@pytest.mark.long
 def test_a_group_over_tcp_is_stepped_by_transitions(steps, tmp_path):
     async def consume(store):
         async with LeaderNode(listen=("127.0.0.1", 0), store=store) as leader, Publisher(store) as publisher:

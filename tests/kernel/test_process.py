@@ -61,26 +61,6 @@ def test_what_a_party_tells_the_process_is_taken_at_once_and_copied_where_a_rout
     assert (dict(runner.record.clerks), runner.record.gone, list(runner.nodes)) == ({}, 1, [])
 
 
-def test_what_was_over_before_a_call_that_is_refused_is_owed_and_comes_with_the_next_turn(monkeypatch):
-    """Whoever refuses it, the protocol or a check of what was given (D-332)."""
-
-    take = kernel.ProcessRunner.take
-
-    def refuse(self, party, event, now_ns):
-        if event == Visit("w"):
-            raise kernel.ConfigurationError("visitor", "w", "must be known")
-        return take(self, party, event, now_ns)
-
-    runner = open_office()
-    runner.receive("v", "o", Visit("v"), 0)
-    runner.fire(0)
-    monkeypatch.setattr(kernel.ProcessRunner, "take", refuse)
-    with pytest.raises(kernel.ConfigurationError):
-        runner.call(Visit("w"), SECOND)
-    assert runner.deadline() == 0
-    assert runner.fire(SECOND) == [("o~1/1", kernel.Tell(Served("o~1/1")))]
-
-
 def test_a_rule_sees_of_a_party_what_its_kind_shows_in_the_event():
     runner = open_office()
     for visitor in ("v", "w"):

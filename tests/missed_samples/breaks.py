@@ -51,9 +51,24 @@ def from_0(node):
     return declared
 
 
-def all_windows(windows_to_open):
-    """Nobody's silence changes how many are asked for."""
-    return lambda record: windows_to_open(with_asking(record, silent=0))
+def as_empty(end_window):
+    """What came in part counts as if nobody had it."""
+    return lambda record, event, now_ns: end_window(record, replace(event, brought=max(event.brought, 0)), now_ns)
+
+
+def counted_ever(count_failure):
+    """Tries for another first number count on."""
+    return lambda record, top: count_failure(with_asking(record, front=record.expected), top)
+
+
+def no_further(ask_for):
+    """Nothing is asked for beyond what is known."""
+
+    def asked(record, window):
+        effect = ask_for(record, window)
+        return replace(effect, request=replace(effect.request, last=window.last))
+
+    return asked
 
 
 BREAKS = {
@@ -64,7 +79,12 @@ BREAKS = {
     "MS-61": wrap(subscriber_actions, "source_of", anew),
     "MS-62": lambda stack: not_the_nearest(stack),
     "MS-67": swap(source_actions, "fill", lambda record, first, last: record),
-    "MS-68": wrap(source_windows, "_windows_to_open", all_windows),
-    "MS-69": swap(source_windows, "_reach", lambda record, first: (first + record.recovery.window - 1, 0)),
+    "MS-68": wrap(source_actions, "end_window", as_empty),
+    "MS-69": swap(source_windows, "_reach", lambda record, first, most: (first + most - 1, 0)),
+    "MS-80": wrap(source_actions, "count_failure", counted_ever),
+    "MS-81": wrap(source_windows, "ask_for", no_further),
+    "MS-82": lambda stack: swap(sys.modules["statemachines.drivers.missed_samples.layout"].secrets, "token_hex", str)(
+        stack
+    ),
     "MS-24": lambda stack: swap(sys.modules["test_source_properties"], "Sample", Sample)(stack),
 }

@@ -11,7 +11,7 @@ from statemachines.missed_samples import message
 from statemachines.missed_samples.cache import CACHE, CacheQuery, CacheRecord, Published, Reply, ReplyEnded
 from statemachines.missed_samples.properties import SettledNumbers
 from statemachines.missed_samples.publisher import PUBLISHER, Declare, Publish, PublisherRecord, Stamped
-from statemachines.missed_samples.recovery import MS, Recovery
+from statemachines.missed_samples.recovery import MS, Recovery, make_recovery
 from statemachines.missed_samples.selector import query_text
 from statemachines.missed_samples.serial_number import wrap_number
 from statemachines.missed_samples.source import SOURCE
@@ -38,7 +38,7 @@ class World:
         self.keys = {}
         self.owners = {}
         self.clauses = []
-        record = SubscriberRecord(Recovery(reliable=reliable, **recovery), history, width)
+        record = SubscriberRecord(make_recovery(reliable=reliable, **recovery), history, width)
         self.node = Node(SUBSCRIBER, record, name="s~1/1", now_ns=0, check=True, observe=self.saw)
         self.tell(Subscribe())
 
@@ -190,9 +190,9 @@ class World:
         self.tell(message.QueryEnded(query.source, query.n))
 
 
-def window(source, n, first, **given):
-    """The query for a window of numbers, as it is by default."""
-    return message.Query(source, n, first, **{"last": first + Recovery().window - 1, **given})
+def window(source, n, first, top, **given):
+    """The query for the highest hole, as it is by default, where `top` has come."""
+    return message.Query(source, n, first, **{"last": top + Recovery().pacing.ahead, **given})
 
 
 def newest(source, n, first):

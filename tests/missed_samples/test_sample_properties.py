@@ -15,7 +15,7 @@ from samples_world import KEY
 from statemachines import kernel
 from statemachines.missed_samples import keys, properties
 from statemachines.missed_samples.cache import CACHE, CacheRecord, LetGo, NotKept, Published
-from statemachines.missed_samples.message import DeliverUnnumbered, Heartbeat, Query, Sample, TurnedAway
+from statemachines.missed_samples.message import PARTLY, DeliverUnnumbered, Heartbeat, Query, Sample, TurnedAway
 from statemachines.missed_samples.properties import (
     PROPERTIES,
     AskedNumbers,
@@ -25,12 +25,12 @@ from statemachines.missed_samples.properties import (
     SettledNumbers,
 )
 from statemachines.missed_samples.publisher import PUBLISHER, Beats, Declare, Publish, PublisherRecord
-from statemachines.missed_samples.recovery import MS, Recovery
+from statemachines.missed_samples.recovery import MS, make_recovery
 from statemachines.missed_samples.selector import Malformed, parse
 from statemachines.missed_samples.serial_number import unwrap_number, wrap_number
 from statemachines.missed_samples.subscriber_record import History
 
-RECOVERY = Recovery(retries=1, windows=1, jump=9)
+RECOVERY = make_recovery(retries=1, windows=1, jump=9)
 RECORD = CacheRecord(history=2, places=2)
 
 
@@ -127,7 +127,7 @@ def test_HASTY_a_number_is_given_up_after_an_answer_or_after_enough_queries():
         assert names(seen.observe_missed(1, 1, RECOVERY)[1]) == ["HASTY"]
         seen = seen.observe_query_end(n, 0, RECOVERY)
         assert seen.attempts == n
-        assert seen.pause_ms(RECOVERY) == n * RECOVERY.backoff_ms
+        assert seen.pause_ms(RECOVERY) == n * RECOVERY.pacing.backoff_ms
         seen = ask_of_sample_properties(seen, 1, n + 1)
     assert names(seen.observe_missed(1, 1, RECOVERY)[1]) == []
 
@@ -139,12 +139,15 @@ def test_HASTY_where_too_much_is_held_the_first_hole_is_given_up():
     assert names(arrive(seen, 4).observe_missed(1, 1, little)[1]) == []
 
 
-def test_HASTY_silence_counts_for_all_that_was_missing_and_a_reply_for_nothing():
-    seen = arrive(gap(), 4).observe_timeout(RECOVERY)
-    assert seen.attempts == 1
-    assert seen.open == ()
-    filled = ask_of_sample_properties(arrive(replace(seen, tries=()), 6), 1, n=2)
-    assert arrive(filled, 3).observe_timeout(RECOVERY).attempts == 0
+def test_HASTY_silence_counts_for_nothing_until_the_deadline():
+    seen = gap().observe_timeout(RECOVERY)
+    assert seen.attempts == 0
+    again, broken = seen.observe_query(AskedNumbers(2, 1, 9, again=True), RECOVERY)
+    assert broken == ()
+    assert again.observe_query_end(1, PARTLY, RECOVERY) == again
+    assert again.observe_query_end(1, 0, RECOVERY).attempts == again.observe_query_end(2, 0, RECOVERY).attempts == 1
+    assert names(seen.observe_missed(1, 1, RECOVERY)[1]) == ["HASTY"]
+    assert names(seen.observe_overdue(1).observe_missed(1, 1, RECOVERY)[1]) == []
 
 
 def test_WHOLE_nothing_is_missed():
@@ -166,7 +169,7 @@ def test_QUIET_and_ASKED_a_query_is_for_the_first_number_that_is_missing():
 
 
 def test_ASKED_windows_do_not_meet_and_are_no_more_than_may_be():
-    two = replace(RECOVERY, windows=2)
+    two = replace(RECOVERY, pacing=replace(RECOVERY.pacing, windows=2))
     seen = ask_of_sample_properties(
         arrive(arrive(ObservedSource(), 0).observe_delivered(0, 0)[0], 8), 1, last=3, recovery=two
     )
@@ -322,7 +325,7 @@ def test_QUEUES_who_finds_no_place_is_turned_away_and_the_silent_go_later():
 
 
 def test_LIVE_a_hole_is_settled_in_time():
-    longest = 3 * (RECOVERY.timeout_max_ms + RECOVERY.backoff_max_ms) * MS
+    longest = 2 * RECOVERY.deadline_ms * MS
     assert names(properties.judge_hole(longest, RECOVERY)) == []
     assert names(properties.judge_hole(longest + 1, RECOVERY)) == ["LIVE"]
     assert names(gap().judge_settled()) == ["LIVE"]

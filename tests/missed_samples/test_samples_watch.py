@@ -16,7 +16,7 @@ from statemachines.kernel import ConfigurationError, Map, Node
 from statemachines.missed_samples import cache, message, source_record, subscriber_record
 from statemachines.missed_samples.cache import CACHE, CacheRecord, NotKept, Published
 from statemachines.missed_samples.publisher import PUBLISHER, Publish, PublisherRecord
-from statemachines.missed_samples.recovery import Recovery
+from statemachines.missed_samples.recovery import make_recovery
 from statemachines.missed_samples.sample_queue import SampleQueue
 from statemachines.missed_samples.subscriber import SUBSCRIBER
 from statemachines.missed_samples.subscriber_record import SubscriberRecord
@@ -52,7 +52,7 @@ class Bench(WatchHand):
     """A watch beside a subscriber whose every word a test makes up; `kept`: the sources that it says it keeps."""
 
     def __init__(self, *, history=None, whole=False, width=64, **recovery):
-        self.own = SampleSection(recovery=Recovery(**recovery), history=history, whole=whole, width=width)
+        self.own = SampleSection(recovery=make_recovery(**recovery), history=history, whole=whole, width=width)
         self.watch = SampleWatch(self.own, Judge())
         self.now = 0
         self.kept = set()
@@ -102,7 +102,7 @@ class Bench(WatchHand):
         self.watch.tell(PROCESS, LIFE, event, self.now)
 
     def ask(self, first, n=1, source="p"):
-        last = first + self.own.recovery.window - 1
+        last = first + self.own.recovery.pacing.ahead
         self.watch.observe_query(LIFE, message.Query(source, n, first, last=last), self.now)
 
     def ask_all(self):
@@ -185,8 +185,8 @@ class Shelf(Bench):
 
 
 def quick(**given):
-    """A bench whose queries and pauses are short."""
-    return Bench(retries=0, timeout_ms=1_000, timeout_max_ms=1_000, backoff_ms=100, backoff_max_ms=500, **given)
+    """A bench whose deadline and pauses are short."""
+    return Bench(retries=0, deadline_ms=1_500, backoff_ms=100, backoff_max_ms=500, **given)
 
 
 WORDS = {"HAND": Bench, **globals()}
@@ -282,7 +282,8 @@ def test_a_section_that_cannot_be_is_refused_by_the_name_of_the_key(own, faults,
     ("bug", "name", "broken"),
     [
         ("empty-end-convicts", "nothing_yet", "HASTY"),
-        ("answer-convicts-all", "lost_meanwhile", "HASTY"),
+        ("asks-no-more", "no_end", "HASTY"),
+        ("silence-convicts", "no_end", "InvariantViolated"),
         ("transport-is-believed", "lost_replies", "HASTY"),
         ("period-once", "tail_by_period", "TAIL"),
         ("reply-convicts-nothing", "cache_of_one", "ASKED"),

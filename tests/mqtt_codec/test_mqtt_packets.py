@@ -335,6 +335,7 @@ def test_a_packet_that_is_too_long_for_mqtt_is_not_written(monkeypatch):
 VERSIONS = pytest.mark.parametrize("version", [4, 5])
 
 
+@pytest.mark.long
 @VERSIONS
 @settings(max_examples=120)
 @given(data=st.data())
@@ -356,6 +357,7 @@ def test_every_prefix_of_a_packet_asks_for_more(version, data):
         assert decoder.pending_bytes == length
 
 
+@pytest.mark.long
 @VERSIONS
 @settings(max_examples=20)
 @given(data=st.data())
@@ -405,6 +407,7 @@ def check_error(decoder, error):
     return error
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [20_000, pytest.param(1_000_000, marks=pytest.mark.long)])
 def test_mutations_are_packets_or_errors_with_a_reason_code(count):
     chance, errors, good = Random(38), 0, 0
@@ -533,6 +536,7 @@ def test_bytes_that_are_plain_are_read_as_the_general_way_reads_them(first, tail
         assert plain is None or plain == read_in_general(first, body, version)
 
 
+@pytest.mark.long
 @settings(max_examples=100)
 @given(st.data(), PLAIN_PACKETS_VERSIONS)
 def test_packets_that_are_plain_are_written_as_the_general_way_writes_them(data, version):

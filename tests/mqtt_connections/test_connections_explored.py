@@ -33,6 +33,7 @@ def test_a_connection_keeps_its_promises(name):
     assert int(read_rows(PAGES / "mqtt_connections" / "systems.md")[name][2].replace(" ", "")) == result.states
 
 
+@pytest.mark.long
 def test_the_commands_know_it(capsys):
     assert cli.run(("check", "mqtt_connections", "--system", "publishing", "--engine", "plain")) == 0
     assert "VIOLATION" in capsys.readouterr().out

@@ -396,6 +396,7 @@ async def test_a_node_with_an_authority_and_without_users_lets_nobody_in_without
             assert await client.ask(SHARED) == SubackPacket(1, (0,))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("with_authority", [False, True])
 async def test_users_prove_by_passwords_over_tls_and_share_topics(store, files, with_authority):
     authority = ("--tls-ca", str(files.ca)) if with_authority else ()
@@ -469,6 +470,7 @@ async def attack(folder, column):
     return wrong
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("column", [1, pytest.param(2, marks=pytest.mark.long)], ids=["few", "many"])
 def test_a_node_under_attack_serves_others_in_bounded_memory(tmp_path, column):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

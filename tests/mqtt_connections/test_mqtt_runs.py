@@ -33,10 +33,13 @@ def play(name, seed, safety_s=6.0):
 @pytest.mark.parametrize("name", NAMES)
 def test_every_scenario_of_mqtt_clients_holds(name, seed):
     _, outcome = play(name, seed)
-    assert outcome.is_held, outcome
+    assert outcome.is_held, (
+        f"repeat it with: gapless simulate {SIM.name}/{name} --seed {seed} --set phases.safety_s=6\n{outcome}"
+    )
     assert outcome.tally["delivered"] > 20
 
 
+@pytest.mark.long
 def test_sessions_are_taken_from_connections_that_stayed_open_and_handshakes_of_qos_2_are_cut():
     world, outcome = play("lost_connections", 1, 12.0)
     steps = Counter(row[5] for row in world.rows if row[2] == "mqtt_connections/mqtt_connection")
@@ -61,6 +64,7 @@ def test_packets_that_a_client_sends_in_one_moment_are_read_together(monkeypatch
     assert min(runs[PublishRun], runs[PubackMessage]) > 0
 
 
+@pytest.mark.long
 def test_the_same_seed_is_the_same_run_of_mqtt_clients():
     first, second = play("lost_connections", 3, 4.0), play("lost_connections", 3, 4.0)
     assert first[0].rows == second[0].rows

@@ -247,25 +247,6 @@ async def test_PS_521_what_another_node_began_comes_behind_what_its_publisher_pu
         await scene.play("r < t 1 2 3")
 
 
-async def test_MQ_192_a_session_that_moves_to_and_fro_has_no_message_of_qos_0_twice_or_late(tmp_path):
-    async with open_scene(tmp_path) as scene:
-        await scene.play("linked", "c SUBSCRIBE t/1:0", "w PINGREQ")
-        found = []
-
-        async def write():
-            for number in range(10**6):
-                await scene.play(f"w PUBLISH t/1 {number} qos=0")
-                await pause_async(0.001, "the pace of the publisher")
-
-        writing = asyncio.ensure_future(write())
-        for turn in range(6):
-            found += [int((await scene.clients["c"].read()).payload) for _ in range(20)]
-            await scene.play(f"c@{'ba'[turn % 2]} again")
-        writing.cancel()
-        await scene.play("{c w} lost")
-        assert found == sorted(set(found))
-
-
 async def test_MQ_201_a_connection_that_a_fresh_session_at_another_node_replaces_is_told_at_once(tmp_path):
     """The older node does not look at its lease before the test is over."""
     async with open_scene(tmp_path) as scene:

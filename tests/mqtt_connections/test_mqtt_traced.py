@@ -1,5 +1,6 @@
 """A node's log has the steps of its connections, and the reports judge them."""
 
+import pytest
 from exchanges import QUICK, MqttSocket, open_scene
 
 from statemachines.drivers.mqtt_connections import MqttNode
@@ -23,6 +24,7 @@ def judge(trace, folder):
     return {check.name for check in analysis.checks if not check.held}
 
 
+@pytest.mark.long
 async def test_ONEOWNER_the_log_of_a_takeover_holds(store, tmp_path):
     await play_takeover(store, tmp_path / "trace")
     assert judge(tmp_path / "trace", tmp_path) == set()

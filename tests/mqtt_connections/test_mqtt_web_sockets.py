@@ -215,6 +215,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.long
 async def test_who_breaks_the_rules_of_frames_is_closed_with_the_code_for_it(tmp_path):
     async with web_node(tmp_path) as (mqtt, url):
         for what, (data, code) in BROKEN.items():

@@ -460,6 +460,7 @@ def test_each_planted_fault_is_found_in_its_run_by_its_check(analysis):
     assert all(one.checked > one.wrong > 0 for one in checks.values())
 
 
+@pytest.mark.long
 def test_where_nothing_is_planted_nothing_is_found(analysis):
     assert {run for _, run in found(analysis)} == set(RUNS.values())
 

@@ -54,7 +54,10 @@ def test_every_scenario_of_sessions_holds(name, safety_s):
     own = replace(scenario.own, join_nodes_s=joins)
     scenario = replace(scenario, own=own, phases=replace(scenario.phases, safety_s=safety_s))
     (outcome,) = campaign(scenario, [NAMES.index(name)], processes=1)
-    assert outcome.is_held, outcome
+    assert outcome.is_held, (
+        f"repeat it with: gapless simulate {SIM.name}/{name} --seed {outcome.seed} --set phases.safety_s={safety_s}"
+        f"{f' --set {SIM.name}.join_nodes_s={list(joins)}' if joins else ''}\n{outcome}"
+    )
     assert outcome.tally["delivered"] > 0
     assert not outcome.noted
 

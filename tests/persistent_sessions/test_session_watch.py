@@ -20,14 +20,11 @@ from statemachines.persistent_sessions import delivery, session_host_record, wri
 from statemachines.persistent_sessions.collector import (
     DeletePage,
     MessageDeletion,
-    Only,
     PageDeleted,
-    RowDeletion,
-    RowKey,
 )
 from statemachines.persistent_sessions.life_record import SessionClosed
 from statemachines.persistent_sessions.life_request import OpenSession, SessionOpen
-from statemachines.persistent_sessions.message import Delivered, Farewell, Pong, Puback, Publish
+from statemachines.persistent_sessions.message import Delivered, Farewell, Puback, Publish
 from statemachines.persistent_sessions.request import CommitState, StateChange, StateCommitted
 from statemachines.persistent_sessions.resume_record import SYNCING, YIELDING, ResumeRecord
 from statemachines.persistent_sessions.session_host_record import LeaveClient, OwnerOpened, TakeAcknowledgements
@@ -224,26 +221,6 @@ def test_FORGOTTEN(world):
         world.watch.observe_welcome(client, "new", present=False)
 
 
-@pytest.mark.parametrize("silent_ms", [1_400, 1_600])
-def test_FORGOTTEN_is_not_asked_of_a_session_whose_owner_was_silent_for_an_expiry(silent_ms):
-    """Its owner stands still, so nobody says that the session lives (PS-D50), and its client waits on for longer."""
-    world = world_of(expiry_ms=2_500)
-    client = client_of(world)
-    world.watch.store.clients[client.node].seen_ns = world.now - silent_ms * MS
-    client.hear(Pong())
-    world.watch.connecting(client, clean=False)
-    committed(world, opened(world, "new"), SessionOpen())
-    if silent_ms > 1_500:
-        world.watch.observe_end(client, "superseded")
-        world.watch.observe_welcome(client, "new", present=False)
-    with broken("SUPERSEDED"):
-        world.watch.observe_end(client, "superseded")
-    world.watch.connecting(client, clean=False)
-    committed(world, opened(world, "newer"), SessionOpen())
-    with broken("FORGOTTEN"):
-        world.watch.observe_welcome(client, "newer", present=False)
-
-
 def test_FORGOTTEN_an_owner_that_stands_still_for_longer_than_an_expiry_has_lost_its_session():
     """A collector of another node forgets the client, which has waited for less than `silent_ms`: a fresh session."""
     schedule = (Fault("pause", 2 * S, 2_900 * MS, f"node-{n}") for n in (1, 2))
@@ -295,39 +272,6 @@ def test_REDELIVERED_after_the_client_has_left(world):
     world.watch.observe_owner(second, replace(sent, message="m2"))
     with broken("REDELIVERED", "m1"):
         world.watch.observe_owner(second, sent)
-
-
-def test_KEPT_of_rows_and_messages(world):
-    book = book_of(world)
-    row = next(iter(book.rows.values()))
-    book.taken = {}
-    asked = DeletePage((RowDeletion(RowKey(client_of(world).session, row.writer, *row.place), Only.ALWAYS),))
-    with broken("KEPT", "is needed"):
-        committed(world, asked, PageDeleted(1))
-    with broken("KEPT", "has not taken it"):
-        committed(world, *deletion(row.message, Only.ALWAYS))
-    book.packets = {1: next(iter(book.rows))}
-    with broken("KEPT", "holds it"):
-        committed(world, *deletion(row.message, Only.ALWAYS))
-
-
-def test_KEPT_and_AGED_of_what_is_deleted_for_its_age(world):
-    """By the time of the database, which may be ahead of its clock."""
-    book, judge = book_of(world), world.watch.store
-    key, row = next(iter(book.rows.items()))
-    book.taken, message = {}, judge.messages[row.message]
-    asked, done = deletion(row.message, Only.OVER)
-    for until_ns in (0, judge._time_ns() + 1):
-        message.until_ns = until_ns
-        with broken("KEPT", "is not over"):
-            committed(world, asked, done)
-    message.until_ns = judge._time_ns()
-    committed(world, asked, PageDeleted())
-    assert world.watch.tally()["dropped"] == 0
-    committed(world, asked, done)
-    assert world.watch.tally()["dropped"] == 1
-    with broken("AGED", "had expired before it was sent"):
-        deliver(world, key, 1)
 
 
 # -- the end ----------------------------------------------------------------------------------------------------------

@@ -34,20 +34,6 @@ def test_OLD_REUSED_a_clean_start_never_has_the_old_session_nor_a_third_connect(
     assert [one.present for one in (first, second, third)] == [False, False, True]
 
 
-def test_2000_clean_starts_leave_one():
-    """Each of them ends or is superseded; of all sessions but the last a row says that it is abandoned."""
-    tables, lives = EMPTY, []
-    for number in range(1, 2001):
-        tables, one = connect(tables, number, clean=True)
-        lives.append(one)
-    assert len({one.session for one in lives}) == 2000
-    assert tables.session == lives[-1].session
-    assert len(tables.abandoned) == 1999
-    for one in lives[:-1]:
-        after, ended = feed(tables, one, Disconnect(0))
-        assert (after, ended.status.value, ended.why) == (tables, "closed", "superseded")
-
-
 def test_FORGOTTEN_LITTER_PRESENT_a_session_is_there_again_until_it_has_expired():
     tables, first = connect(EMPTY, 1)
     tables, _ = feed(tables, first, Disconnect())

@@ -5,6 +5,8 @@ import resource
 import subprocess
 import sys
 
+import pytest
+
 from tests.real.outside import Process
 
 ROOM = 16_384
@@ -32,6 +34,7 @@ class Cramped(Process):
         resource.prlimit(self.child.pid, resource.RLIMIT_FSIZE, (most, most))
 
 
+@pytest.mark.long
 def test_SS_261_PS_201_a_disk_that_is_full_at_the_start_is_waited_for(tmp_path):
     lines, sessions, messages = tmp_path / "lines.txt", tmp_path / "s.db", tmp_path / "m.db"
     lines.write_text("one\ntwo\n")

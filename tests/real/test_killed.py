@@ -24,7 +24,6 @@ from contextlib import nullcontext
 import pytest
 import trustme
 from carried_workload import CarriedWorkload
-from long_cases import mark_long
 from mqtt_subscribers import (
     CLIENT_ID,
     KEPT,
@@ -84,7 +83,8 @@ def run(folder, client, faults, on_postgres, by_certificate, nodes=2):
     assert all("Traceback" not in one.read_text() for one in folder.glob("*.log"))
 
 
-@pytest.mark.parametrize("client", mark_long(RUNS, "mosquitto5-kill", "paho3-kill", "aiomqtt5-kill"))
+@pytest.mark.long
+@pytest.mark.parametrize("client", RUNS)
 def test_a_client_that_keeps_its_process_misses_nothing_when_its_node_is_killed(tmp_path, client):
     run(tmp_path, client.partition("-")[0], *RUNS[client])
 
@@ -151,6 +151,7 @@ def check(folder, store, seed, faults, **given):
     assert all("Traceback" not in one.read_text() for one in folder.glob("*.log"))
 
 
+@pytest.mark.long
 def test_MQ_100_MQ_102_members_share_topics_and_their_node_is_killed(tmp_path):
     check(tmp_path, str(tmp_path / "s.db"), seed=5, faults=1, moves_publisher=False)
 
@@ -231,6 +232,7 @@ async def play_of_mqtt_wills_killed(folder):
     return found
 
 
+@pytest.mark.long
 def test_MQ_121_PS_479_the_wills_of_a_killed_nodes_clients_are_sent_once_by_the_other(tmp_path):
     found = asyncio.run(play_of_mqtt_wills_killed(tmp_path))
     assert found == Counter(str(number) for number in range(COUNT))
@@ -256,6 +258,7 @@ def test_what_cannot_be_is_said_and_is_wrong_usage(tmp_path, monkeypatch, capsys
     assert "Traceback" not in error
 
 
+@pytest.mark.long
 def test_MQ_120_each_message_comes_once_whenever_the_publishers_node_is_killed(tmp_path):
     met, said, wrong = run_seed("once", tmp_path, str(tmp_path / "s.db"), 5, 4)
     assert wrong == []
@@ -274,6 +277,7 @@ def test_the_judge_sees_what_is_missing_doubled_and_moved():
 QUOTA = 0x97
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("stored", "ids", "most", "expiry_s"),
     [(300, 200, 400, 5), pytest.param(50_000, 5_000, 53_000, 60, marks=pytest.mark.long)],

@@ -18,7 +18,6 @@ import pytest
 from carried_judge import acknowledged
 from carried_workload import TENTH, declare_group
 from groups_workload import CONSUMERS, LEADERS, LINES, TOPICS, GroupRun, begin, finish
-from long_cases import mark_long
 from stage import CALM, FOUR, LEADER, ONE, SUBSCRIPTION, THREE, TWO, Stage, topics
 
 from statemachines.drivers.tcp import parse_address
@@ -39,6 +38,7 @@ def asking_since(stage, begin_ns):
     return {node for (node, _), at_ns in first.items() if at_ns > begin_ns}
 
 
+@pytest.mark.long
 def test_1_4_7_a_later_topic_two_members_and_a_share_for_who_joins(tmp_path):
     with Stage(tmp_path, **CALM) as stage:
         stage.publish(*topics(4), count=10)
@@ -88,6 +88,7 @@ def test_8_9_a_member_leaves_then_all_do_and_after_a_restart_nothing_is_redelive
         assert all(offset >= kept[topic] for topic, offset in got)
 
 
+@pytest.mark.long
 def test_6_the_others_take_over_from_a_member_that_was_killed(tmp_path):
     with Stage(tmp_path) as stage:
         stage.lead()
@@ -140,6 +141,7 @@ def test_12_a_member_unsubscribes_under_load(tmp_path):
         assert stage.twice() == []
 
 
+@pytest.mark.long
 def test_17_a_killed_leader_comes_back_and_goes_on_from_its_last_commit(tmp_path):
     with Stage(tmp_path) as stage:
         stage.lead()
@@ -241,7 +243,7 @@ def test_a_consumer_that_slept_past_its_validity_delivers_only_under_a_new_lease
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("way", mark_long(["up", "down", "both"], "both"))
+@pytest.mark.parametrize("way", ["up", "down", "both"])
 def test_a_consumer_behind_a_partition_delivers_nothing_once_its_streams_are_others(tmp_path, way):
     with Stage(tmp_path) as stage:
         stage.lead()

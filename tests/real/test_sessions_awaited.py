@@ -60,6 +60,7 @@ def test_PS_201_a_node_that_starts_before_its_database_goes_on_when_it_comes(ser
             assert SECRET not in one.said
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("role", [("sessions", "--name", "a", "--listen", "127.0.0.1:0"), ("session-collector",)])
 def test_PS_201_who_waits_can_be_told_to_end(role, tmp_path):
     store = f"postgresql://u:{SECRET}@127.0.0.1:{free_port()}/d"

@@ -11,6 +11,7 @@ from sessions_workload import EACH
 from statemachines.testing.postgres import run_sql
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("seed", "faults", "hurt"), [(1, 9, 7), *(pytest.param(seed, 22, 18, marks=pytest.mark.long) for seed in (1, 2))]
 )

@@ -166,7 +166,8 @@ async def missed_samples(folder):
                     other.put(b"b%d" % number)
                     await pause_async(0.02, "the pace of the publishers")
                 await until_async(lambda: all(len(numbers) == 12 for numbers in got.values()) and len(got) == 2)
-                await killed._declared.close()
+                killed._trace.is_on = False
+                await asyncio.to_thread(killed.close)
                 lives["publisher-1"].close()
                 nemesis.write([leave_as_killed(folder, "publisher-1")])
             for name, one in lives.items():
@@ -179,9 +180,9 @@ async def missed_samples(folder):
 
 async def sequence_windows(folder):
     """A forwarder loses and repeats messages of two publishers; one is killed, and comes back."""
+    from statemachines.commands.sequence_windows.node_parts import SubscriberNode, publisher_of
     from statemachines.demo.sequence_windows.forwarder import Forwarder
     from statemachines.drivers.sequence_windows.multicast import Group, MulticastReceiver, MulticastSender
-    from statemachines.drivers.sequence_windows.node_parts import SubscriberNode, publisher_of
     from statemachines.sequence_windows.windows import Windows
 
     pid = os.getpid()

@@ -12,6 +12,7 @@ from statemachines_bench.judge_baselines import duckdb_judge, our_judge, polars_
 from statemachines_bench.repeat import repeat
 from statemachines_reports.pipeline import analyze
 from statemachines_sim.campaign import campaign
+from statemachines_sim.override import override
 from statemachines_sim.scenario import find_scenario
 
 
@@ -19,8 +20,9 @@ from statemachines_sim.scenario import find_scenario
 def corrupt(tmp_path_factory):
     """Two files of two runs each; in one of them a row, a state and an owner are wrong."""
     directory = tmp_path_factory.mktemp("trace")
-    campaign(find_scenario("storm"), range(2), out=directory, processes=1)
-    campaign(find_scenario("kills"), range(2), out=directory, processes=1, first_run=100)
+    for name, first_run in (("storm", 0), ("kills", 100)):
+        scenario = override(find_scenario(name), ["shared_subscriptions.load.messages=500"])
+        campaign(scenario, range(2), out=directory, processes=1, first_run=first_run)
     path = sorted(directory.glob("trace-*"))[0]
     table = pq.read_table(path)
     rows = table.to_pylist()

@@ -49,7 +49,7 @@ def overlapping(path):
 def traces(tmp_path_factory):
     """The same seed with and without exclusive hand-over; without, two deliver a stream at a time."""
     directory = tmp_path_factory.mktemp("traces")
-    scenario = find_scenario("storm")
+    scenario = override(find_scenario("storm"), ["shared_subscriptions.load.messages=500"])
     campaign(scenario, range(1), out=directory / "on", processes=1)
     campaign(override(scenario, OFF), range(1), out=directory / "off", processes=1, settings=OFF)
     overlapping(directory / "off" / "trace-storm-000000.parquet")

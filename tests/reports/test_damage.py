@@ -27,9 +27,9 @@ SCENARIOS = {
 }
 """Small runs, each with deaths or losses."""
 
-SHORTER_S = {"cursor_recovery": 6.8, "persistent_sessions": 8.0, "shared_subscriptions": 13.6}
+SHORTER_S = {"cursor_recovery": 6.8, "missed_samples": 8.0, "persistent_sessions": 8.0, "shared_subscriptions": 13.6}
 FEW = {
-    "cursor_recovery": ["cursor_recovery.messages=40"],
+    "cursor_recovery": ["cursor_recovery.messages=10"],
     "shared_subscriptions": ["shared_subscriptions.load.messages=500"],
 }
 """Of these a part is enough, and few messages: every kind of damage has a place in it."""

@@ -398,6 +398,7 @@ def test_an_owner_that_stands_still_for_an_expiry_has_lost_its_session(tmp_path)
     assert list_disagreements([find_scenario("persistent_sessions/short_expiries")], (33,), tmp_path) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("seed", "safety_s"), [(1, 8.0), pytest.param(32, 30.0, marks=pytest.mark.long)])
 def test_what_a_commit_took_out_of_which_its_owner_never_heard_is_no_gap(tmp_path, seed, safety_s):
     """The store dies under the commit that finds the message over; its owner has stopped when it comes back.  What

@@ -69,6 +69,7 @@ def test_the_files_that_are_judged_by_then_count(monkeypatch, capsys, trace, tmp
     assert not [path for path in (tmp_path / "out").rglob("*") if path.name.endswith(".partial")]
 
 
+@pytest.mark.long
 def test_of_several_traces_those_that_are_done_count(monkeypatch, capsys, trace, tmp_path):
     stop_at(monkeypatch, 3)
     copy = tmp_path / "copy"

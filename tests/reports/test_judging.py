@@ -138,7 +138,7 @@ def test_cut_at_every_second_row_group_and_at_random_rows_the_tables_are_the_sam
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("trace", mark_long(SCENARIOS, "deaths", "breaks"), indirect=True)
+@pytest.mark.parametrize("trace", SCENARIOS, indirect=True)
 def test_summaries_of_parts_of_a_run_make_the_same_tables_in_any_tree(trace):
     """The trace is wrong, so that much is found."""
     (path,) = trace.files
@@ -349,7 +349,7 @@ def judged(request, spark):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("spark", mark_long(("--engine=spark", "--engine=local"), "--engine=spark"))
+@pytest.mark.parametrize("spark", ["--engine=spark", "--engine=local"])
 def test_two_protocols_in_one_directory_are_judged_side_by_side(judged, spark):
     code, said, out = judged[True]
     summary = json.loads((out / "summary.json").read_text())

@@ -510,6 +510,7 @@ def test_duckdb_and_pandas_give_the_same_answers(folder):
     assert answers(folder, "pandas") == found
 
 
+@pytest.mark.long
 def test_spark_gives_the_same_answers(folder):
     with Session():
         assert answers(folder, "duckdb", "spark") == answers(folder, "duckdb")

@@ -9,6 +9,7 @@ from typing import Any
 from mutants import Break, swap, without_choice
 
 from statemachines.drivers.sequence_windows import datagram
+from statemachines.drivers.sequence_windows.reorder import ReorderBuffer
 from statemachines.kernel import Message
 from statemachines.sequence_windows import (
     loss_notifier,
@@ -85,7 +86,8 @@ BREAKS = {
     "SW-79": swap(
         subscriber_table, "PublisherEntry", lambda publisher, life, after: PublisherEntry(publisher, 0, after)
     ),
-    "SW-81": swap(subscriber_window, "last_before", lambda last, other, jumped, first, end: last),
+    "SW-81": swap(subscriber_window, "last_before", lambda last, gaps, number: last),
+    "SW-102": swap(ReorderBuffer, "hold", lambda self, line, one, now_ns: False),
     "SW-80": swap(datagram, "_ARRAYS", ()),
 }
 

@@ -173,7 +173,7 @@ TAMPERINGS = [
     (deliver_again, {"once"}),
     (drop_as_if_it_had_come, {"once"}),
     (tell_one_more, {"exact", "advisories"}),
-    (tell_of_nothing, {"alarms", "advisories"}),
+    (tell_of_nothing, {"alarms"}),
     (keep_a_loss_to_oneself, {"detected", "advisories"}),
     (lose_one_more, {"detected"}),
     (begin_anew, {"limits"}),

@@ -9,14 +9,13 @@ from types import SimpleNamespace
 import pytest
 from broken_runs import WatchHand, runs_of
 from long_cases import mark_long
-from msgspec.structs import replace
 
-from statemachines.drivers.sequence_windows.loss_report import read_losses
 from statemachines.kernel import ConfigurationError
 from statemachines.sequence_windows.late_join import Join, Joining
 from statemachines.sequence_windows.loss_notifier import Advisory
 from statemachines.sequence_windows.message import Judged, Verdict
 from statemachines.sequence_windows.publisher_window import Stamped
+from statemachines.sequence_windows.sequence import start_of
 from statemachines_sim.campaign import campaign
 from statemachines_sim.scenario import (
     Net,
@@ -57,6 +56,7 @@ class Hand(WatchHand):
     def peer(self, node, life=1):
         one = SimpleNamespace(node=node, life=f"{node}~{life}", is_paused=False, alive=True, clock=None)
         one.local_now = lambda: self.world.now
+        one.wall = lambda: start_of(F + 9)
         self.world.processes[node] = one
         return one
 
@@ -197,14 +197,6 @@ def test_a_memory_turns_when_both_bounds_are_passed_and_forgets_in_two_turns():
     assert "b" in memory
 
 
-def test_a_memory_of_just_its_size_never_turns():
-    memory = WindowMemory(size=49, time_ns=10, overhead=48, now_ns=0)
-    memory.touch("a")
-    for now_ns in (11, 22, 33, 44):
-        assert list(memory.tick(now_ns)) == []
-    assert "a" in memory
-
-
 def test_a_run_that_is_not_watched_is_not_judged():
     hand = Hand()
     hand.watch.judging = False
@@ -215,13 +207,6 @@ def test_a_run_that_is_not_watched_is_not_judged():
 NAMES = sorted(list_shipped_with(SIM.name))
 SHOWN = {"forgotten": "limit-forgotten", "nothing_follows": "limit-last", "cycled": "limit-cycled"}
 ACCOUNTS = ("told", "unknown", *LIMITS, "before_first", "unwanted")
-SHORT = Scenario(
-    "short", SIM.name, WindowSection(), network=Net(fifo=True), phases=Phases(safety_s=8.0, liveness_s=60.0)
-)
-
-
-def short(**keys):
-    return replace(SHORT, own=replace(SHORT.own, **keys))
 
 
 @pytest.mark.parametrize("name", mark_long(NAMES, "thin_links"))
@@ -257,21 +242,6 @@ def test_a_planted_bug_breaks_its_property(bug, scenario, caught):
     with plant_bug(f"{SIM.name}/{bug}"):
         outcome = World(find_scenario(f"{SIM.name}/{scenario}"), 0, trace=False).run()
     assert outcome.monitor == caught, outcome
-
-
-def test_losses_of_a_trace_are_shown(tmp_path):
-    (outcome,) = campaign(short(), range(1), out=tmp_path, processes=1)
-    assert read_losses(tmp_path).lost_messages == 0
-    (outcome,) = campaign(find_scenario(f"{SIM.name}/drizzle"), range(1), out=tmp_path / "lossy", processes=1)
-    report = read_losses(tmp_path / "lossy")
-    assert [row.user for row in report.rows] == [f"publisher-{number}~1" for number in (1, 2, 3)]
-    unknown = sum(row.unknown for row in report.rows)
-    assert report.lost_messages - unknown == outcome.tally["told"] > 20
-    assert 0 < unknown <= outcome.tally["unknown"]
-    assert sum(row.repeat for row in report.rows) == outcome.tally["repeated"] > 0
-
-
-# -- faults ---------------------------------------------------------------------------------------------------------
 
 
 # -- what a scenario may say ----------------------------------------------------------------------------------------

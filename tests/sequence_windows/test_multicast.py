@@ -195,7 +195,7 @@ def test_losses_of_a_trace_in_parquet(tmp_path, capsys):
     with TraceWriter(tmp_path, "x") as writer:
         writer.add(Run(1, "by hand", 0, "{}", "held", "{}", "{}"), rows)
     (row,) = read_losses(tmp_path).rows
-    assert (row.user, row.lost, row.unknown, row.lost_ns, row.repeat, row.repeat_ns) == ("p.1", 3, 1, 2, 1, 3)
+    assert (row.user, row.lost, row.unknown, row.lost_ns, row.repeat, row.repeat_ns) == ("p.1", 2, 1, 2, 1, 3)
     show_loss(tmp_path, utc=True, json=True)
     assert msgspec.json.decode(capsys.readouterr().out, type=LossReport).rows == (row,)
 

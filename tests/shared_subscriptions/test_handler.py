@@ -172,6 +172,7 @@ NAMES = st.one_of(st.sampled_from(("claim", "root", "properties")), TEXTS.map("p
 RECORDS = st.tuples(TEXTS, TEXTS, NAMES)
 
 
+@pytest.mark.long
 @settings(max_examples=600, deadline=None)
 @given(RECORDS, RECORDS)
 @example(("g", "a:progress:x", "claim"), ("g", "a", "progress:x:claim"))
@@ -182,6 +183,7 @@ def test_SS_213_different_records_have_different_keys(one, other):
     assert names.record_name(names.record_key(*one)) == names.RecordName(*one)
 
 
+@pytest.mark.long
 @settings(max_examples=400, deadline=None)
 @given(st.tuples(TEXTS, TEXTS), RECORDS)
 @example(("g", "a"), ("g", "a:progress:x", "properties"))

@@ -95,6 +95,7 @@ def bound(monkeypatch, most):
         monkeypatch.setattr(f"statemachines.shared_subscriptions.{module}.HOLES_MAX", most)
 
 
+@pytest.mark.long
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), max_size=60),
     st.sampled_from([0, 3]),
@@ -148,6 +149,7 @@ MOVES = st.lists(
 )
 
 
+@pytest.mark.long
 @given(moves=MOVES, failed=st.integers(0, 2), most=st.sampled_from((0, 3)))
 def test_SS_332_whatever_is_given_back_comes_again_in_order(moves, failed, most):
     """Nothing is lost, and nothing that is acknowledged comes again."""

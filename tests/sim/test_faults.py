@@ -74,6 +74,7 @@ def test_each_kind_of_fault_takes_effect_and_is_in_the_trace(kind):
         assert all(any(unit in name for name in data_of(row)) for row in rows)
 
 
+@pytest.mark.long
 def test_every_kind_is_documented_and_some_shipped_scenario_draws_it():
     ours = [f"{SIM.name}/{name}" for name in list_shipped_with(SIM.name)]
     drawn = {one.kind for name in ours for seed in range(12) for one in draw(find_scenario(name), seed)}
@@ -150,6 +151,7 @@ def test_leaps_break_what_the_scenario_says_they_may_break():
     assert noted >= {"S5"}
 
 
+@pytest.mark.long
 def test_L11_a_leader_whose_clock_leaps_while_it_waits_gives_up_early():
     """Seed 5: its clock leaps by seconds while a grant has no answer.  A validity by that clock is over at once."""
     assert World(find_scenario("leaps"), 5).run().is_held
@@ -336,6 +338,7 @@ def broken(leader_ppm, consumer_ppm):
     return {outcome.monitor for outcome, kick in zip(outcomes, kicked, strict=True) if kick}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("leader_ppm", "consumer_ppm"), [(D_PPM, -D_PPM), pytest.param(-D_PPM, D_PPM, marks=pytest.mark.long)]
 )
@@ -350,6 +353,7 @@ def test_two_at_a_time_when_the_leader_does_not_reckon_with_the_drift(monkeypatc
     assert broken(0, 0) == {""}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("leader_ppm", "consumer_ppm"), [(10 * D_PPM, -10 * D_PPM), pytest.param(0, -30 * D_PPM, marks=pytest.mark.long)]
 )
@@ -368,6 +372,7 @@ def test_the_rule_of_the_source_lets_two_deliver_at_a_time_though_no_clock_is_wr
     assert "S5" in found
 
 
+@pytest.mark.long
 def test_the_shipped_scenarios_are_named_like_their_files():
     assert {name.partition("/")[2] for name in list_shipped()} >= {"quiet", "storm", "kills", "network", "source"}
     for name in list_shipped():
@@ -436,6 +441,7 @@ def test_an_unknown_or_missing_scenario_is_named(tmp_path):
         find_scenario(str(tmp_path / "none.toml"))
 
 
+@pytest.mark.long
 def test_a_run_file_repeats_its_run(tmp_path):
     scenario = find_scenario("storm")
     world = World(scenario, 4)

@@ -6,7 +6,6 @@ A campaign that was broken off is resumed file by file: what is there is kept if
 """
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -180,23 +179,6 @@ def test_its_scenarios_come_with_it(tmp_path, registered, monkeypatch):
     assert find_scenario("counting/storm").sim is SIM
 
 
-def test_the_commands_run_it(tmp_path):
-    (tmp_path / "few.toml").write_text(TEXT)
-    environment = {**os.environ, "PYTHONPATH": str(HERE)}
-
-    def gapless(*arguments):
-        command = [sys.executable, "-m", "statemachines", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
-
-    done = gapless("simulate", "few.toml", "--seed", "2", "--trace", "out", "--set", "clients=2")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("scenario few, seed 2, clients=2\ncounted ")
-    assert list((tmp_path / "out").glob("trace-*.parquet"))
-    assert gapless("campaign", "few.toml", "--seeds", "3", "--processes", "1").returncode == 0
-    refused = gapless("simulate", "few.toml", "--set", "clint=2")
-    assert (refused.returncode, "did you mean clients?" in refused.stderr) == (2, True)
-
-
 def test_a_run_file_is_repeated_from_any_folder(file, tmp_path):
     """The protocol's module stands above the file; that of the working directory is first."""
     scenario = read(file)
@@ -250,6 +232,7 @@ def test_D_601_a_run_covers_rows_pairs_and_faults_in_states(swarm):
     assert {item[0] for item in covered if not item[0].startswith("cursor_recovery/")} & {"long_pause"}
 
 
+@pytest.mark.long
 def test_D_601_a_steered_campaign_is_the_same_every_time(swarm, tmp_path, monkeypatch):
     monkeypatch.setattr("statemachines_sim.campaign.ROUND", 2)
     again = [steered_parts(swarm, range(4), out=tmp_path / str(number), processes=1) for number in range(2)]
@@ -326,6 +309,7 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in sorted(folder.glob("*.parquet"))}
 
 
+@pytest.mark.long
 def test_what_is_there_is_not_run_again(whole, resumed):
     folder, outcomes = whole
     assert len(contents(folder)) == 6
@@ -356,6 +340,7 @@ def spoil(path, column, text):
     pq.write_table(table.set_column(place, column, [[text] * len(table)]), path)
 
 
+@pytest.mark.long
 def test_under_another_setting_everything_is_run(scenario, resumed):
     settings = ("shared_subscriptions.load.messages=21",)
     _, seeds, _ = resumed(of=override(scenario, settings), settings=settings)

@@ -220,6 +220,7 @@ def test_what_makes_a_difference_makes_it_and_nothing_else(fingerprint_of):
     assert [name for name, moved in MOVES.items() if fingerprint_of({**SOURCE, **moved}) != before] == []
 
 
+@pytest.mark.long
 def test_it_is_the_same_in_every_process():
     code = "from statemachines_spec.fingerprint import fingerprint; print(fingerprint('{}', {{'b': '1', 'a': '2'}}))"
     command = (sys.executable, "-c", code.format("statemachines_spec.missed_samples.systems"))
@@ -306,6 +307,7 @@ def test_processes_share_the_work(kept):
     assert not is_stale(kept)
 
 
+@pytest.mark.long
 def test_a_system_that_comes_from_a_module_of_its_own_rests_on_that_module():
     """What is added there makes no certificate of the other systems stale."""
     apart = "statemachines_spec.shared_subscriptions.unreachable"

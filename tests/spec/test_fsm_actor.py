@@ -69,6 +69,7 @@ def test_it_does_what_the_same_system_written_by_hand_does(kind):
     assert outcome(lock_system(**KINDS[kind])) == outcome(lock_by_hand(**KINDS[kind]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["a pause", "a crash without a disk"])
 def test_it_does_what_a_naive_search_finds(kind):
     system = lock_system(**KINDS[kind])
@@ -77,6 +78,7 @@ def test_it_does_what_a_naive_search_finds(kind):
     assert (counts.states, counts.depth, counts.broken) == (result.states, len(result.levels) - 1, broken)
 
 
+@pytest.mark.long
 def test_the_compiled_walker_counts_the_same():
     plain, compiled = (explore(lock_system(asks=1, crashes=1), engine=engine) for engine in ("plain", "compiled"))
     assert (plain.states, plain.transitions, plain.levels, plain.edges, plain.sometimes) == (
@@ -97,6 +99,7 @@ def test_a_counterexample_is_a_test_to_paste():
     names["test_lock_fenced"]()
 
 
+@pytest.mark.long
 def test_entries_are_made_again_in_another_process():
     assert explore(system_at("lock_toy:lock_system", asks=1, crashes=1), **PLAIN).rechecked > 100
 

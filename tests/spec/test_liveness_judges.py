@@ -237,6 +237,7 @@ def obligation(some):
     return Eventually("made up", "", views, lambda left, right: (left, right) in some)
 
 
+@pytest.mark.long
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(systems(), st.lists(OPEN, min_size=1, max_size=3))
 def test_three_judges_agree(system, opens):
@@ -261,6 +262,7 @@ def told(verdicts):
     ]
 
 
+@pytest.mark.long
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(systems(), st.lists(OPEN, min_size=1, max_size=2))
 def test_what_has_been_explored_is_not_explored_again(system, opens):

@@ -269,7 +269,8 @@ def test_where_time_is_a_list_of_instants_there_is_no_script():
 
 
 def test_components_of_other_kinds_have_no_script(gapless, tmp_path):
-    code, _, err = gapless("check", "missed_samples", "--variant", "as_written", "--script", tmp_path / "one.json")
+    words = ("check", "missed_samples", "--system", "gap", "--variant", "as_written")
+    code, _, err = gapless(*words, "--script", tmp_path / "one.json")
     assert code == 1
     assert re.search(r"no script and no trace: \S+: \S+ is a \w+, and only an FsmActor or a ServiceActor can", err)
 
@@ -296,6 +297,7 @@ def test_an_unknown_word_is_refused_with_those_there_are():
 # -- as data --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_schedule_comes_back_from_its_file(tmp_path):
     made = stale_grant()
     scripts.write(tmp_path / "deep" / "one.json", made)
@@ -409,12 +411,14 @@ def test_a_node_gets_a_longer_time_of_its_own_where_the_run_needs_it():
     assert made.own.configuration_of(node).find_leader_ms > made.own.configuration.find_leader_ms
 
 
+@pytest.mark.long
 def test_timers_that_the_system_leaves_out_are_due_after_hours():
     made = scripted(system("reordering", "small", "as_written"), variant="as_written")
     assert made.timers == ()
     assert made.own.configuration.check().renew_streams_ms * 10**6 > 100 * made.steps[-1].at_ns
 
 
+@pytest.mark.long
 def test_one_that_must_fire_all_the_same_is_named():
     """A lease ends after the next ping: whoever leaves out pings and lets leases end meets them."""
     one = system("reordering", "small")

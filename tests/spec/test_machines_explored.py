@@ -396,6 +396,7 @@ def test_a_step_that_iterates_a_set_is_refused_by_another_hash_seed():
         explore(iterating(), engine="plain")
 
 
+@pytest.mark.long
 def test_declared_machines_come_out_alike_under_another_hash_seed():
     entries = Entries(system_at("lock_toy:lock_system", asks=1, crashes=1))
     result = explore(entries.system, engine="plain", entries=entries)
@@ -403,6 +404,7 @@ def test_declared_machines_come_out_alike_under_another_hash_seed():
     assert recheck(entries, 10) == 10
 
 
+@pytest.mark.long
 def test_the_other_process_goes_on_for_the_next_system_and_is_another_where_the_path_is(monkeypatch, tmp_path):
     entries = Entries(system_at("lock_toy:lock_system", asks=1, crashes=1))
     explore(entries.system, engine="plain", entries=entries)
@@ -527,6 +529,7 @@ def lamps(*names, holds=()):
     return dict.fromkeys(names, adopt(make_lamp, invariants=holds))
 
 
+@pytest.mark.long
 def test_states_multiply_and_steps_do_not():
     one = adopt(make_lamp).search().found
     result = explore(build_adopted_system("lamps", lamps("a", "b", "c")), engine="plain")

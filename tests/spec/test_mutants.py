@@ -74,6 +74,7 @@ def test_every_way_of_the_list_is_made_and_no_name_twice(field):
     assert [one.name for one in CampaignScope(CampaignShape(NAME)).mutants] == names
 
 
+@pytest.mark.long
 def test_an_argument_of_an_effect_is_changed_for_another_of_its_type():
     made = {
         one.name: one.what
@@ -84,6 +85,7 @@ def test_an_argument_of_an_effect_is_changed_for_another_of_its_type():
     assert "writer.tell_full/2/Outcome.FULL-is-Outcome.NO_CURSOR" in made
 
 
+@pytest.mark.long
 def test_what_was_evaluated_once_is_no_part_of_a_function():
     """A default is kept beside the code, which is all that is changed: such a mutant would change nothing."""
     names = {
@@ -131,25 +133,6 @@ def test_what_a_declaration_refuses_is_a_class_of_its_own_and_judged_all_the_sam
     found = account_of(verdicts.values(), ())
     assert sum(line.made for line in found.refused) == 4
     assert not refused.intersection(one.name for one in found.alive)
-
-
-def test_what_a_clause_allows_counts_for_nothing(field, verdicts):
-    clause = AllowedMutants(("tank_protocol.*/no-Tell",), "TA-1", "nobody has a meter")
-    without, found = account_of(verdicts.values(), ()), account_of(verdicts.values(), (clause,))
-    assert {one.name for one, _ in found.allowed} == {
-        f"tank_protocol.{of}/3/no-Tell" for of in ("fill", "drain", "empty")
-    }
-    assert found.lines[-1].allowed == 3
-    assert found.lines[-1].rate > without.lines[-1].rate
-    judged = list(verdicts.values())
-    said = page("tank", found, {one.name: one for one in field.mutants}, judged, ("filling",))
-    assert "Judged are row 21 of 21, guard 4 of 4, timer 6 of 6, code 37 of 37. In: filling." in said
-    assert "By machine, or module of code: tank 31 of 31, tank_protocol 37 of 37." in said
-    assert "tank 1 of 31" in page("tank", found, {one.name: one for one in field.mutants}, judged[:1], ("filling",))
-    assert "- TA-1: nobody has a meter: `tank_protocol.fill/3/no-Tell`" in said
-    assert "`tank/3` (Drain" not in said
-    assert "- `tank/3` (drain in some, full -> some): deleted, to-full" in said
-    assert "ALIVE tank/3/deleted: lived in filling" in text(found)
 
 
 def test_what_others_notice_is_counted_apart_and_alive_no_more(field, verdicts):
@@ -358,6 +341,7 @@ def test_verdicts_on_other_machines_or_systems_do_not_count_unless_they_are_kept
     assert CampaignScope(CampaignShape(NAME, states_max=500)).print() != field.print()
 
 
+@pytest.mark.long
 def test_two_processes_say_what_one_says(field, verdicts, tmp_path):
     results = CampaignResults(tmp_path / "tank.jsonl", CampaignHead("tank", field.print()))
     some = [one for one in field.mutants if one.name in EXPECTED]

@@ -423,6 +423,7 @@ def gapless(capsys):
 PLAIN = ("--engine", "plain")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("attribute", ["SYSTEM", "paused"])
 def test_a_system_or_a_function_that_makes_one_is_checked(gapless, mine, attribute):
     code, out, err = gapless("check", f"{mine}:{attribute}", *PLAIN)
@@ -445,6 +446,7 @@ def test_size_and_variant_are_arguments_of_the_function(gapless, mine):
     assert "one = paused(variant='no_tokens')" in out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", ["PROTOCOL", "SPEC"])
 def test_a_protocol_that_registers_itself_is_checked_as_ours(gapless, mine, what):
     code, out, _ = gapless("check", f"{mine}:{what}", "--system", "paused", "--liveness", *PLAIN)
@@ -493,6 +495,7 @@ def test_a_certificate_names_what_it_is_of_and_is_checked_again(gapless, mine, t
     assert gapless("check", "--certificate", str(path), *PLAIN)[0] == 1
 
 
+@pytest.mark.long
 def test_bugs_are_found_through_the_registration(mine):
     registry.protocol(f"{mine}:PROTOCOL")
     assert "lock_made_up/any-answer" in bug.list_bugs()
@@ -563,6 +566,7 @@ def test_the_defaults_of_a_part_are_enough():
     assert "shared_subscriptions" in all_parts()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["PROTOCOL", "SPEC"])
 def test_the_command_that_repeats_a_counterexample_works_in_a_process_that_knows_nothing(gapless, mine, tmp_path, name):
     script = tmp_path / "broken.json"

@@ -450,6 +450,7 @@ def test_planted_bugs_a_planted_bug_is_found_where_the_table_says(bug):
     assert (found.what, found.steps, found.states) == (said["what"], int(said["steps"]), int(said["states"]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bug", sorted(NOT_EXPLORED["persistent_sessions"]))
 def test_a_planted_bug_of_a_clock_is_found_by_the_simulation_that_the_table_names(bug):
     said = read_found("persistent_sessions")["simulation"][bug]

@@ -108,6 +108,7 @@ def test_exactly_one_state_of_every_orbit_is_explored(drawn):
     assert (result.states, result.stand_for) == (len(kept), len(seen))
 
 
+@pytest.mark.long
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(systems)
 def test_the_verdicts_are_those_of_the_full_search(drawn):

@@ -337,12 +337,14 @@ def test_a_lease_ends_before_the_lock_expires_and_not_if_that_is_a_tick_shorter(
         assert follow(system, result.path.script).last == result.path.last
 
 
+@pytest.mark.long
 def test_both_walkers_and_a_naive_search_count_the_same():
     system = timed_lock(drift=LAGS, pauses=0)
     result, counts = both(system), search(system, 100_000)
     assert (result.states, result.transitions) == (counts.states, counts.transitions)
 
 
+@pytest.mark.long
 def test_spin_counts_the_same(tmp_path):
     entries = Entries(timed_lock(pauses=0))
     result = explore(entries.system, engine="plain", entries=entries)

@@ -195,6 +195,7 @@ def test_values_are_those_that_are_given(parcel):
     assert 0 <= parcel.first <= parcel.last
 
 
+@pytest.mark.long
 def test_what_belongs_together_is_aimed_at_together():
     pool = Pool(Parcel("boss", 4711, 815, 816))
     hits = []

@@ -36,7 +36,6 @@ from statemachines.shared_subscriptions.message import (
     LeaderWanted,
     Ping,
     Relayed,
-    RelayedToLeader,
     Report,
     UpdateProgress,
 )
@@ -224,24 +223,6 @@ def test_PS_721_a_change_that_the_earlier_version_does_not_understand_is_found(f
     declared, title = list_declarations(), "Persistent sessions: a node to its client"
     declared[title] = {**declared[title], "publish_stored": fields, "new": "`n` number"}
     assert find_changes(list_declarations(), declared) == ([says] if says else [])
-
-
-def test_PS_721_fields_behind_the_known_ones_are_ignored_and_missing_ones_have_their_defaults():
-    codec = PacketCodec(LeaderWanted | Ping | UpdateProgress | RelayedToLeader)
-
-    def decode(*message):
-        return codec.decode(msgspec.msgpack.encode(["c1~1/1", "leader", 1, message])).message
-
-    assert decode("ping", "c1~1/1", 1, 2, 3) == Ping("c1~1/1", 1, 2, 3)
-    progress = ["c1~1/1", 1, 2, "s", 3, 4, True]
-    report = ["s", 1, 2, True, 0, False, [], "", "next", {"a": [None]}]
-    assert decode("update_progress", *progress) == UpdateProgress(*progress)
-    assert decode("update_progress", *progress, 5, True, [[6, 7]], "why", "next", [[1.5]], {}) == UpdateProgress(
-        *progress, 5, True, ((6, 7),), "why"
-    )
-    ping = ["ping", "c1~1/1", 1, 2, 3, [report], 7]
-    assert decode(*ping) == Ping("c1~1/1", 1, 2, 3, (Report("s", 1, 2, True),))
-    assert decode("relayed_to_leader", "l~1/1", "l2~1/1", ping, 7).message == decode(*ping)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ PACKAGES = {
     "shared_subscriptions": ("Consumer groups", "statemachines.drivers.shared_subscriptions"),
     "persistent_sessions": ("Persistent sessions", "statemachines.drivers.persistent_sessions"),
     "missed_samples": ("Samples over zenoh", "statemachines.drivers.missed_samples"),
+    "zenoh": ("Samples over zenoh without a loop", "gapless.zenoh"),
     "sequence_windows": ("Sequence windows", "statemachines.drivers.sequence_windows"),
     "cursor_recovery": ("A queue in shared memory", "statemachines.drivers.cursor_recovery"),
     "drivers": ("Credentials and memory network", "statemachines.drivers"),
@@ -26,6 +27,8 @@ PACKAGES = {
 
 def list_public_names(package: str) -> list[str]:
     """Full name of everything that a package imports under its own name (`from x import y as y`), in its order."""
+    if package.startswith("gapless."):
+        return [f"{package}.{name}" for name in import_module(package).__all__]
     spec = importlib.util.find_spec(package)
     assert spec is not None
     assert spec.origin is not None

@@ -113,7 +113,7 @@ class HeldNumbers:
 
 RECOVERED, MISSED, OPEN = "recovered", "missed", "open"
 DELIVER, QUERY, GONE = "deliver", "query", "gone"
-ENDS = ("query_ended", "query_timeout")
+ENDS = ("query_ended", "overdue")
 UNPROMPTED = "period_over"
 """After it a query is sent that nobody waits for."""
 MET = ("appeared", "history_ended")
@@ -189,7 +189,6 @@ class SampleStream:
     def settle(self) -> None:
         """The last step has had all its effects."""
         asked, self._asked = self._asked, []
-        begins = self._step != "query_ended"  # then others may be open, for what is lower
         for row, first, last in asked:
             looks = last < first
             if looks and self._step in MET:
@@ -197,13 +196,12 @@ class SampleStream:
             if self.next < 0:
                 self.next = first
             self.findings.looked["asked"] += 1
-            if first < self.next or (first > self.next and (looks or begins)):
+            if first < self.next or (first > self.next and looks):  # what is lower may be asked for already
                 self._say("asked", row, f"asks from {first} on, and {self.next} is the first that was not told")
             elif not looks and (first >= self.top or first in self._held):
                 self._say("asked", row, f"asks from {first} on, and nothing is missing")
             elif looks and self._step != UNPROMPTED:
                 self._say("asked", row, f"asks for the newest from {first} on, and nobody waits for that")
-            begins = False
 
     def tell_range(self, row: int, event: str, first: int, last: int) -> None:
         """The application was told of a range."""

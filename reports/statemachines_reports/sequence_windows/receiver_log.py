@@ -102,8 +102,6 @@ class NetworkLosses:
         return False
 
 
-CAP = 32_767
-"""More than so many missing messages are told as so many."""
 KNOWN = ("next", "skip", "skip unknown", "cycle")
 """Verdicts on messages of a stream that is known, and delivered."""
 CROWDED_OUT = "first unknown"
@@ -113,8 +111,6 @@ CLOCKS = ("skew", "drift", "jump", "far_jump", "set_wall", "wrong_wall")
 """Faults after which a clock may say anything."""
 
 
-JUMP = 64
-"""A number that is further ahead than so many is a jump, and so is one of another frame."""
 WINDOW_NS = 10_000_000_000
 """No window turns sooner; to be forgotten a subject must be left alone for so long at least."""
 
@@ -122,7 +118,7 @@ WINDOW_NS = 10_000_000_000
 class ReceiverLine:
     """`seen`: up to which number something is known of what was lost, `delivered`: the highest that was (-1: none);
     `at_ns`: when something last came; `left`: its subject was unsubscribed since; `turn`: that of its subject when
-    something last came; `gaps`: what jumps have passed over, from below the first number to the one that jumped."""
+    something last came; `gaps`: from the last number below each to the first one above it."""
 
     __slots__ = ("at_ns", "delivered", "gaps", "left", "seen", "turn")
 
@@ -136,18 +132,18 @@ class ReceiverLine:
 
     def deliver(self, number: int, *, anew: bool) -> bool:
         """The number is delivered, `anew`: of a line that nothing is known of; whether it may be: it is above all that
-        was, or a jump has passed over it (SW-81)."""
+        was, or in a gap (SW-81)."""
         if anew or self.delivered < 0:
             self.delivered, self.gaps = number, {}
             return True
         if number > self.delivered:
-            if number - self.delivered > JUMP or number >> BASE_BITS != self.delivered >> BASE_BITS:
+            if number > self.delivered + 1:
                 self.gaps[number] = self.delivered
             self.delivered = number
             return True
         jumped = min((one for one, below in self.gaps.items() if below < number < one), default=-1)
         if jumped >= 0:
-            self.gaps[jumped] = number
+            self.gaps[number], self.gaps[jumped] = self.gaps[jumped], number
         return jumped >= 0
 
 
@@ -197,7 +193,7 @@ class JudgedMessage(NamedTuple):
     @property
     def exact(self) -> bool:
         """A known loss is how many the network lost."""
-        return self.told == min(len(self.lost), CAP)
+        return self.told == len(self.lost)
 
 
 class ReceiverLog:
@@ -346,7 +342,7 @@ def judge_numbers(segment: Segment) -> CheckVerdict:
 
 
 def judge_once(segment: Segment) -> CheckVerdict:
-    """ONCE: what is delivered as known is later than what was delivered before, or a jump has passed over it, and a
+    """ONCE: what is delivered as known is later than what was delivered before, or in a gap of what came, and a
     repeat is not later."""
 
     def wrong(said: JudgedMessage) -> bool:
@@ -376,10 +372,12 @@ def judge_detected(segment: Segment) -> CheckVerdict:
 
 
 def judge_crowds(segment: Segment) -> CheckVerdict:
-    """CROWD: a publisher counts as forgotten for others only where others have spoken since it last did."""
-    return _judge(
-        segment, lambda said: said.verdict == CROWDED_OUT, lambda said: not said.others, "no other has spoken since"
-    )
+    """CROWD: a publisher that must be known counts as forgotten only where others have spoken since it last did."""
+
+    def wrong(said: JudgedMessage) -> bool:
+        return said.heard and not (said.others or said.forgettable)
+
+    return _judge(segment, lambda said: said.verdict == CROWDED_OUT, wrong, "no other has spoken since")
 
 
 def judge_limits(segment: Segment) -> CheckVerdict:

@@ -157,7 +157,11 @@ def judge_advisories(segment: Segment) -> CheckVerdict:
     columns = segment.columns
     odd = odd_clocks(columns)
     advised = columns.rows_of("tell", event=("advisory",))
-    lives = {said.row: (said.place.run, said.life, said.told) for said in hearing_of(segment).said if said.told}
+    lives = {
+        said.row: (said.place.run, said.life, 0 if said.verdict.endswith("unknown") else said.told)
+        for said in hearing_of(segment).said
+        if said.told
+    }
     losses = np.array(sorted(lives), np.int64)
     owed: dict[tuple[int, str], int] = {}
     newest: dict[tuple[int, str], tuple[int, int]] = {}
@@ -172,7 +176,7 @@ def judge_advisories(segment: Segment) -> CheckVerdict:
         who = (int(columns["run"][row]), columns.text("instance", row).partition("/")[0])
         t_ns, lost = int(columns["t_ns"][row]), int(columns["grant"][row])
         at_ns, last_loss = newest.pop(who, (-1, 0))
-        left = last_loss if at_ns == t_ns and lost and lost == owed.get(who, 0) - last_loss else 0
+        left = last_loss if at_ns == t_ns and lost == owed.get(who, 0) - last_loss else 0
         if lost != owed.get(who, 0) - left:
             wrong[row] = f"is advised of {lost}, and lost {owed.get(who, 0)}"
         elif t_ns - last.get(who, -SECOND_NS) < SECOND_NS and (who[0], columns.text("node", row)) not in odd:

@@ -564,7 +564,7 @@ class MissedSim(SimProtocol[SampleSection]):
         return (sample_fabric(own),)
 
     def longest_ns(self, own: SampleSection) -> int:
-        return own.recovery.timeout_ms * MS
+        return own.recovery.pacing.history_ms * MS
 
     def play(self, own: SampleSection, world: SimCluster, chance: Random) -> None:
         """A sample goes to every cache, and to every subscriber that is interested in its key."""

@@ -9,6 +9,7 @@ from collections import deque
 
 from msgspec.structs import replace
 
+from statemachines.missed_samples.message import PARTLY
 from statemachines.missed_samples.properties import AskedNumbers, Broken, ObservedSource
 from statemachines.missed_samples.recovery import MS, Recovery
 
@@ -25,7 +26,8 @@ class TimedSource:
         self.moved_ns = 0
         self.rests_until_ns = 0
         self._rests = False
-        self._is_over = self._timed_out = self._has_failed = False
+        self._is_over = self._has_failed = False
+        self._again_ns = -1
         self._over_ns = 0
         self._known_since: deque[tuple[int, int]] = deque()
 
@@ -60,28 +62,31 @@ class TimedSource:
 
     def end_query(self, n: int, brought: int, now_ns: int) -> None:
         """A query has ended; `brought` as in `QueryEnded`."""
+        self._again_ns = now_ns if brought == PARTLY else self._again_ns
         closed = self.seen.close_query(n, brought, self.recovery)
-        if closed is not self.seen:
-            self._end(closed, False, False, now_ns)
+        if closed is self.seen:
+            return
+        self._is_over, self._over_ns, self._has_failed = True, now_ns, closed.failed
+        self.seen = closed if closed.open else closed.end_round(self.recovery)
 
     def time_out(self, now_ns: int) -> None:
-        """Nobody has said a word for so long that no query is waited for any more."""
-        if self.seen.open:
-            silent = not any(one.filled for one in self.seen.open)
-            self._end(self.seen.silence_queries(), silent, True, now_ns)
+        """Nobody has answered for so long that something is asked for again."""
+        failed, self._again_ns = self.seen.failed, now_ns
+        self.seen = self.seen.observe_timeout(self.recovery)
+        self._is_over, self._over_ns, self._has_failed = not self.seen.open, now_ns, failed
 
-    def _end(self, closed: ObservedSource, silent: bool, timed_out: bool, now_ns: int) -> None:
-        self._is_over, self._timed_out, self._over_ns = True, timed_out, now_ns
-        if not closed.open:
-            self._has_failed = bool(closed.in_vain)
-            closed = closed.end_round(silent, self.recovery)
-        self.seen = closed
+    def give_up(self, now_ns: int) -> None:
+        """The deadline of some has passed."""
+        late = [
+            top for top, since_ns in self._known_since if since_ns <= now_ns - self.recovery.deadline_ms * MS * 7 // 8
+        ]
+        self.seen = self.seen.observe_overdue(self.seen.select(self.seen.next, max(late, default=0) - 1))
 
     # -- what is asked for and told -----------------------------------------------------------------------------------
 
-    def ask(self, asked: AskedNumbers) -> Broken:
-        """A query was sent; what breaks."""
-        self.seen, broken = self.seen.observe_query(asked, self.recovery)
+    def ask(self, asked: AskedNumbers, now_ns: int) -> Broken:
+        """A query was sent; what breaks.  All that happens at once comes before it."""
+        self.seen, broken = self.seen.observe_query(replace(asked, again=self._again_ns == now_ns), self.recovery)
         return broken
 
     def deliver(self, first: int, last: int) -> Broken:
@@ -103,8 +108,9 @@ class TimedSource:
     # -- reading it ---------------------------------------------------------------------------------------------------
 
     def judge_idle(self) -> Broken:
-        """ASKED, once after each step.  There is a pause after silence, or if the first number that is missing was
-        asked for in vain, until the next query."""
+        """ASKED, once after each step.  There is a pause if the first number that is missing was asked for in vain,
+        until the next query."""
+        self.seen = replace(self.seen, late=0) if self.seen.late else self.seen
         self._begin_pause()
         self._rests = self._rests and self.seen.is_missing_any and not self.seen.open
         return self.seen.judge_idle(self._rests)
@@ -116,7 +122,7 @@ class TimedSource:
 
     def _begin_pause(self) -> None:
         if self._is_over:
-            self._rests = self._timed_out or (self.seen.attempts > 0 and self._has_failed)
+            self._rests = self.seen.attempts > 0 and self._has_failed
             self.rests_until_ns = self._over_ns + self.seen.pause_ms(self.recovery) * MS
             self._is_over = False
 

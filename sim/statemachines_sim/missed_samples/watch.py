@@ -54,7 +54,14 @@ from statemachines.missed_samples.publisher import PUBLISHER, Publish
 from statemachines.missed_samples.recovery import MS
 from statemachines.missed_samples.sample_queue import SampleQueue
 from statemachines.missed_samples.serial_number import unwrap_number, wrap_number
-from statemachines.missed_samples.source_record import Appeared, Disappeared, PeriodOver, QueryTimeout, RetentionOver
+from statemachines.missed_samples.source_record import (
+    Appeared,
+    Disappeared,
+    Overdue,
+    PeriodOver,
+    QueryTimeout,
+    RetentionOver,
+)
 from statemachines.missed_samples.subscriber import SUBSCRIBER
 from statemachines.missed_samples.subscriber_record import HistoryTimeout
 from statemachines_sim import cluster
@@ -186,7 +193,7 @@ class SampleReader:
                     one.seen = replace(one.seen, alive=False)
             case QueryEnded(source, n, brought):
                 if source == EVERY_SOURCE:
-                    if brought or (n == self.tries and self._was_last_try):
+                    if brought > 0 or (n == self.tries and self._was_last_try):
                         self._end_history(now_ns)
                 elif source in self.sources:
                     self.sources[source].end_query(n, brought, now_ns)
@@ -194,6 +201,10 @@ class SampleReader:
             case QueryTimeout(key):
                 if key in self.sources:
                     self.sources[key].time_out(now_ns)
+                    self.touched.add(key)
+            case Overdue(key):
+                if key in self.sources:
+                    self.sources[key].give_up(now_ns)
                     self.touched.add(key)
             case HistoryTimeout():
                 if self._was_last_try:
@@ -465,7 +476,7 @@ class SampleWatch(cluster.Watch):
             self._report(f"{party}, {query.source}", ObservedSource().observe_query(asked, self.own.recovery)[1])
             return
         hasty = one.is_hasty(now_ns)
-        self._report(f"{party}, {query.source}", one.ask(asked))
+        self._report(f"{party}, {query.source}", one.ask(asked, now_ns))
         if hasty and self.judging:
             detail = f"{party} asks for {query.source} at {now_ns}, and should rest until {one.rests_until_ns}"
             self.judge.report_broken("TIMING", detail)

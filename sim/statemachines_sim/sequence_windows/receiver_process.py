@@ -10,8 +10,8 @@ from statemachines.kernel import Message, Outgoing
 from statemachines.sequence_windows.late_join import LATE_JOIN, Converged, Joined, LateJoinRecord
 from statemachines.sequence_windows.loss_notifier import LOSS_NOTIFIER, LossNotifierRecord, Lost
 from statemachines.sequence_windows.message import Judged, Verdict
-from statemachines.sequence_windows.publisher_window import Flip
 from statemachines.sequence_windows.rotation import ROTATION, SUBSCRIBER_OVERHEAD, RotationRecord, Tick
+from statemachines.sequence_windows.sequence import frame_at
 from statemachines.sequence_windows.subject_publishers import (
     CROWDED,
     SUBJECT_PUBLISHERS,
@@ -84,6 +84,8 @@ class ReceiverProcess(SubjectReceiver):
     def make(self) -> None:
         self.subscribed = set(self.subjects)
         self.lines: dict[str, list[str]] = {}
+        self.since = dict.fromkeys(self.subjects, frame_at(self.wall()))
+        self.frame = self.old_frame = 0
         self.add(ROTATION, RotationRecord(self.own.receiver_window, self.local_now()), WINDOW)
         self.add(LATE_JOIN, LateJoinRecord(), JOIN)
         self.add(LOSS_NOTIFIER, LossNotifierRecord(self.life), CLIENT)
@@ -96,8 +98,9 @@ class ReceiverProcess(SubjectReceiver):
 
     def subscribe(self, subject: str, wanted: bool) -> None:
         (self.subscribed.add if wanted else self.subscribed.discard)(subject)
+        self.since[subject] = frame_at(self.wall())
         for name in self.lines.get(subject, ()):
-            self.feed(name, Subscribe() if wanted else Unsubscribe())
+            self.feed(name, self._subscription(subject) if wanted else Unsubscribe())
         if not wanted:
             self._forget_crowd(subject)
 
@@ -105,10 +108,11 @@ class ReceiverProcess(SubjectReceiver):
         """As `SubscriberTable.tick` does it."""
         self.watch.look_at_window(self)
         kept = sum(SUBSCRIBER_OVERHEAD + len(subject) for subject, names in self.lines.items() if self._keeps(names))
-        if self.feed(WINDOW, Tick(self.local_now(), kept)):
+        for flip in self.feed(WINDOW, Tick(self.local_now(), kept, self.old_frame)):
+            self.old_frame = self.frame
             for names in self.lines.values():
                 for name in names:
-                    self.feed(name, Flip())
+                    self.feed(name, flip)
             for subject, names in self.lines.items():
                 if not self._keeps(names):
                     self._forget_crowd(subject)
@@ -119,6 +123,8 @@ class ReceiverProcess(SubjectReceiver):
         name = self._line(message.subject, message.publisher)
         (told,) = self.feed(name, message.numbered_event)
         assert isinstance(told, Judged)
+        if message.subject in self.subscribed:
+            self.frame = max(self.frame, message.frame)
         for other in self.lines[message.subject]:
             if other != name and message.subject in self.subscribed:
                 self.feed(other, Touched())
@@ -132,7 +138,7 @@ class ReceiverProcess(SubjectReceiver):
             for joining in self.feed(JOIN, Joined(told.frame, self.wall())):
                 self.tell(f"{self.life}/{JOIN}", joining, message.publisher)
         if told.lost:
-            for advisory in self.feed(CLIENT, Lost(((message.subject, told.lost),))):
+            for advisory in self.feed(CLIENT, Lost(((message.subject, told.known_lost),))):
                 self.tell(f"{self.life}/{CLIENT}", advisory)
         self.watch.end_message(self, message)
         return []
@@ -146,8 +152,11 @@ class ReceiverProcess(SubjectReceiver):
             crowded = FLIPS if self._is_crowded(subject) else 0
             self.add(SUBSCRIBER_WINDOW, SubscriberWindowRecord(subject, publisher, crowded=crowded), name)
             if subject in self.subscribed:
-                self.feed(name, Subscribe())
+                self.feed(name, self._subscription(subject))
         return name
+
+    def _subscription(self, subject: str) -> Subscribe:
+        return Subscribe(max(self.since[subject], self.record(WINDOW).floor))
 
     def _is_crowded(self, subject: str) -> bool:
         return bool(self.own.places) and self.record(f"{CROWD}/{subject}").status is CROWDED

@@ -33,6 +33,7 @@ from statemachines.sequence_windows.properties.heard_messages import (
 from statemachines.sequence_windows.properties.names import DETECT, NOTIFY
 from statemachines.sequence_windows.properties.published_numbers import PublishedNumbers
 from statemachines.sequence_windows.publisher_window import Exhausted, Stamped
+from statemachines.sequence_windows.sequence import frame_at, frame_of
 from statemachines_sim import cluster
 from statemachines_sim.cluster import SimCluster
 from statemachines_sim.judge import Judge
@@ -54,12 +55,14 @@ class WindowMemory:
         self._turned_ns = now_ns
         self._current: set[str] = set()
         self._old: set[str] = set()
+        self._frame = self._old_frame = self.floor = 0
 
     def __contains__(self, subject: str) -> bool:
         return subject in self._current or subject in self._old
 
-    def touch(self, subject: str) -> None:
+    def touch(self, subject: str, frame: int = 0) -> None:
         """Something came of it, or was sent on it."""
+        self._frame = max(self._frame, frame)
         self._old.discard(subject)
         self._current.add(subject)
 
@@ -75,6 +78,8 @@ class WindowMemory:
             return ()
         forgotten, self._old, self._current = self._old, self._current, set()
         self._turned_ns = now_ns
+        self.floor = max(self.floor, self._old_frame + 1)
+        self._old_frame = self._frame
         return sorted(forgotten)
 
 
@@ -127,6 +132,7 @@ class ReceiverLife:
         self.crowded: set[str] = set()
         self.memory = memory
         self.subscribed = set(subjects)
+        self.since: dict[str, int] = {}
         self.born = born
         self.lines: dict[Place, ReceivedLine] = {}
         self.converged_at = -1
@@ -281,12 +287,14 @@ class LossWatch(cluster.Watch):
 
     # -- receivers --------------------------------------------------------------------------------------------------
 
-    def listen(self, process: NodeLife, subjects: tuple[str, ...]) -> None:
+    def listen(self, process: Any, subjects: tuple[str, ...]) -> None:
         """A receiver begins, with these subjects subscribed."""
         own, now_ns = self.own, process.local_now()
         memory = WindowMemory(own.sub_window_bytes, own.sub_window_s * S, OF_RECEIVER, now_ns)
         ordered = self._world.scenario.network.fifo
         self.hearing[process.life] = ReceiverLife(memory, subjects, self._world.now, own.places, ordered=ordered)
+        for subject in subjects:
+            self.hearing[process.life].since[subject] = frame_at(process.wall())
         self.advised[process.life] = AdvisedLosses()
 
     def look_at_window(self, process: NodeLife) -> None:
@@ -295,11 +303,12 @@ class LossWatch(cluster.Watch):
         for subject in one.memory.tick(process.local_now()):
             one.forget(subject)
 
-    def subscribe(self, process: NodeLife, subject: str, wanted: bool) -> None:
+    def subscribe(self, process: Any, subject: str, wanted: bool) -> None:
         """It subscribes a subject, or (not `wanted`) does no more."""
         one = self.hearing[process.life]
         if wanted:
             one.subscribed.add(subject)
+            one.since[subject] = frame_at(process.wall())
         else:
             one.subscribed.discard(subject)
             one.memory.drop(subject)
@@ -348,7 +357,9 @@ class LossWatch(cluster.Watch):
         self._missing_of_stream[process.life] = (missing, carried)
         begins = carried.first == 1 and not carried.numbered_event.before
         cut, crowded = sent.cut_before(ordinal), carried.subject in one.crowded
-        message = ArrivedMessage(ordinal, ordinal, line.count_missed(ordinal), cut, begins, wanted, crowded)
+        frame = frame_of(carried.numbered_event.before) or carried.frame
+        awaited = frame >= max(one.since.get(carried.subject, 0), one.memory.floor)
+        message = ArrivedMessage(ordinal, ordinal, line.count_missed(ordinal), cut, begins, wanted, crowded, awaited)
         heard, broken = before.observe(message, told)
         self._report(broken, process.life, *place)
         line.heard = heard
@@ -356,10 +367,10 @@ class LossWatch(cluster.Watch):
         self._count(line, before.arrived >= 0, carried, told)
         if not wanted:
             return
-        one.memory.touch(carried.subject)
+        one.memory.touch(carried.subject, carried.frame)
         one.speak(place)
         if told.lost:
-            losses = ((carried.subject, told.lost),)
+            losses = ((carried.subject, told.known_lost),)
             self.advised[process.life] = self.advised[process.life].lose(losses, self._world.now)
 
     def end_message(self, process: NodeLife, carried: Carried) -> None:

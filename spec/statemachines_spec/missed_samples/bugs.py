@@ -66,13 +66,14 @@ def keep_still(record: Any, event: Any, now_ns: int) -> Any:
 
 
 def ask_from_the_top(record: SourceRecord, window: QueryWindow) -> Any:
-    return Ask(QUERY, Query(record.source, window.n, record.top, window.newest, 0, record.top + window.last))
+    n = window.sent[-1].n
+    return Ask(QUERY, Query(record.source, n, record.top, window.newest, 0, record.top + window.last))
 
 
 def ask_by_the_same_number(open_windows: Any) -> Any:
-    def changed(record: SourceRecord) -> Any:
-        after, effects = open_windows(record)
-        windows = tuple(replace(one, n=1) for one in after.windows)
+    def changed(record: SourceRecord, now_ns: int) -> Any:
+        after, effects = open_windows(record, now_ns)
+        windows = tuple(replace(one, sent=(replace(one.sent[-1], n=1),)) for one in after.windows)
         asked = tuple(Ask(QUERY, replace(one.request, n=1)) for one in effects)
         return with_asking(after, windows=windows), asked
 
@@ -82,18 +83,31 @@ def ask_by_the_same_number(open_windows: Any) -> Any:
 def answer_convicts_all(ended: Any) -> Any:
     """What was asked for is convicted, whatever the answer reached."""
 
-    def changed(record: SourceRecord, n: int, brought: int) -> Any:
-        return ended(record, n, 1 << 20 if brought else 0)
+    return lambda record, window, sent, brought: ended(record, window, sent, 1 << 20 if brought else 0)
+
+
+def every_end_is_good(ended: Any) -> Any:
+    return lambda record, window, sent, brought: ended(record, window, sent, brought or 1 << 20)
+
+
+def no_end_is_good(ended: Any) -> Any:
+    return lambda record, window, sent, brought: ended(record, window, sent, 0)
+
+
+def as_if_reliable(ended: Any) -> Any:
+    def changed(record: SourceRecord, *rest: Any) -> Any:
+        return ended(replace(record, recovery=replace(record.recovery, reliable=True)), *rest)
 
     return changed
 
 
-def every_end_is_good(ended: Any) -> Any:
-    return lambda record, n, brought: ended(record, n, brought or 1 << 20)
+def part_is_nothing(ended: Any) -> Any:
+    """What came in part counts as if nobody had it."""
+    return lambda record, event, now_ns: ended(record, replace(event, brought=max(event.brought, 0)), now_ns)
 
 
-def no_end_is_good(ended: Any) -> Any:
-    return lambda record, n, brought: ended(record, n, 0)
+def part_is_whole(ended: Any) -> Any:
+    return lambda record, event, now_ns: ended(record, replace(event, brought=abs(event.brought)), now_ns)
 
 
 def with_recovery(**given: Any) -> Any:
@@ -126,22 +140,24 @@ def end_history_at_once(one: AnyRow) -> list[AnyRow]:
 
 
 def one_window_more(windows_to_open: Any) -> Any:
-    def changed(record: SourceRecord) -> Any:
-        more = replace(record.recovery, windows=record.recovery.windows + 1)
-        return windows_to_open(replace(record, recovery=more))
+    def changed(record: SourceRecord, now_ns: int) -> Any:
+        pacing = record.recovery.pacing
+        more = replace(record.recovery, pacing=replace(pacing, windows=pacing.windows + 1))
+        return windows_to_open(replace(record, recovery=more), now_ns)
 
     return changed
 
 
 def windows_that_meet(windows_to_open: Any) -> Any:
-    def changed(record: SourceRecord) -> Any:
-        return [replace(one, first=max(one.first - 1, record.expected)) for one in windows_to_open(record)]
+    def changed(record: SourceRecord, now_ns: int) -> Any:
+        opened = windows_to_open(record, now_ns)
+        return [replace(one, first=max(one.first - 1, record.expected)) for one in opened]
 
     return changed
 
 
 def as_if_whole(ended: Any) -> Any:
-    return lambda record, one, brought: ended(record, replace(one, newest=0), brought)
+    return lambda record, one, sent, brought: ended(record, replace(one, newest=0), sent, brought)
 
 
 def believe_at_once(record: Any, event: Any, now_ns: int) -> Any:
@@ -151,8 +167,26 @@ def believe_at_once(record: Any, event: Any, now_ns: int) -> Any:
     return replace(record, expected=after, top=after, held=(), held_count=0), told
 
 
-def goes_on_in_silence(record: Any, event: Event, now_ns: int) -> Any:
-    return record, ()
+def give_up_at_once(record: Any, event: Any, now_ns: int) -> Any:
+    """Nobody has answered, so nobody has it."""
+    return source_actions.live(*source_actions.settle(record, record.top), now_ns)
+
+
+def reach_far(ask_for: Any) -> Any:
+    def changed(record: SourceRecord, window: QueryWindow) -> Any:
+        asked = ask_for(record, window)
+        return replace(asked, request=replace(asked.request, last=asked.request.last + 1))
+
+    return changed
+
+
+def hear_the_highest(record: Any, event: Any) -> Any:
+    return source_actions.extend_known(record, event.last + 1, event.last)
+
+
+def count_ever(count_failure: Any) -> Any:
+    """What was counted for another number counts on."""
+    return lambda record, top: count_failure(with_asking(record, front=record.expected), top)
 
 
 def only_the_next(arrived: Any) -> Any:
@@ -395,13 +429,13 @@ BUGS = (
     Bug("windows-meet", "a window reaches into the next", "MS-65", "the windows",
         around(W, "_windows_to_open", windows_that_meet)),
     Bug("answer-convicts-all", "an answer convicts what is above the highest number that it brought", "MS-08", _END,
-        around(A, "end_window", answer_convicts_all)),
+        around(W, "_end_window", answer_convicts_all)),
     Bug("empty-end-convicts", "a query that nobody answered convicts", "MS-10", _END,
-        around(A, "end_window", every_end_is_good)),
+        around(W, "_end_window", every_end_is_good)),
     Bug("reply-convicts-nothing", "a query that was answered is asked again all the same", "MS-08", _END,
-        around(A, "end_window", no_end_is_good)),
+        around(W, "_end_window", no_end_is_good)),
     Bug("transport-is-believed", "where replies may be lost an answered query convicts", "MS-08", "reliable replies",
-        around(A, "end_window", with_recovery(reliable=True))),
+        around(W, "_end_window", as_if_reliable)),
     Bug("one-try-less", "a number is convicted one query too early", "MS-10", "the tries",
         around(A, "conclude", with_recovery(retries=lambda recovery: max(recovery.retries - 1, 0)))),
     Bug("never-convicts", "a number that no cache has is asked for without end", "MS-10", "the tries",
@@ -410,9 +444,22 @@ BUGS = (
         "the tries", replace_call(A, "fill", progress_is_nothing)),
     Bug("newest-convict", "of a hole that was asked for from its end the rest is convicted, too", "MS-69", _END,
         around(W, "_end_window", as_if_whole)),
-    Bug("silence-from-the-beginning", "a query is waited for from when it was sent, and not from its last reply",
-        "MS-66", "the timeout",
-        combine(change_rows(S, "wait_on", do=goes_on_in_silence), change_rows(S, "take_reply", do=A.take))),
+    Bug("asks-no-more", "a query that nobody answers is waited for without end", "MS-11", "the timeout",
+        change_rows(S, "wait_no_longer", do=keep_still)),
+    Bug("silence-convicts", "what nobody has answered is given up", "MS-11", "the timeout",
+        change_rows(S, "wait_no_longer", do=give_up_at_once)),
+    Bug("part-is-nothing", "an answer of which a part is lost counts as one that brought nothing", "MS-68", "the part",
+        around(A, "end_window", part_is_nothing)),
+    Bug("part-is-whole", "an answer of which a part is lost convicts", "MS-68", "the part",
+        around(A, "end_window", part_is_whole)),
+    Bug("reaches-too-far", "a query asks for one number more than it may", "MS-81", "the range",
+        around(W, "ask_for", reach_far)),
+    Bug("counts-for-ever", "tries for another first number count on", "MS-80", "the tries",
+        around(A, "count_failure", count_ever)),
+    Bug("never-too-late", "what is missing for too long is waited for", "MS-79", "the deadline",
+        change_rows(S, "give_up_the_rest", when=never)),
+    Bug("top-never-falls", "what a heartbeat claimed is waited for, though a later one says less", "MS-78",
+        "the last number", replace_call(A, "hear_top", hear_the_highest)),
     Bug("far-is-believed", "one number that is far ahead is believed", "MS-70", "the second",
         change_rows(S, "doubt", do=believe_at_once)),
     Bug("token-is-not-asked", "a source that is known by its token alone is not asked", "MS-71", "the query",
@@ -424,9 +471,7 @@ BUGS = (
     Bug("attempts-not-counted", "a number that was asked for is asked for again at once", "MS-09", "the pause",
         replace_call(SourceRecord, "attempts", property(lambda record: 0))),
     Bug("asks-again-in-silence", "after the pause nobody is asked", "MS-10", "the query",
-        change_rows(S, "ask_again", do=keep_still)),
-    Bug("timeout-is-no-try", "a query that never ends does not count", "MS-11", "the timeout",
-        change_rows(S, "give_up_query", do=keep_still)),
+        change_rows(S, "rest_no_longer", do=keep_still)),
     Bug("ahead-is-dropped", "what is ahead is not held", "MS-04", "what is held",
         around(A, "receive_samples", only_the_next)),
     Bug("missed-in-silence", "what is convicted is not reported", "MS-23", "the report",

@@ -24,7 +24,7 @@ from statemachines.missed_samples.cache import (
     Published,
     Reply,
 )
-from statemachines.missed_samples.message import EVERY_SOURCE, QUERY, Heartbeat, Query, Sample
+from statemachines.missed_samples.message import EVERY_SOURCE, PARTLY, QUERY, Heartbeat, Query, Sample
 from statemachines.missed_samples.properties import ObservedCache, judge_replies
 from statemachines.missed_samples.properties.observed_cache import ObservedQueue
 from statemachines.missed_samples.publisher import Stamped
@@ -106,12 +106,13 @@ class GoesOn(Event, frozen=True, gc=False):
 
 
 class Under(msgspec.Struct, frozen=True, gc=False):
-    """A query under way; `reached`: the caches have answered it, `brought`: as in `QueryEnded`, so far; `ended`: before
-    its replies came; `replies` that are still to come."""
+    """A query under way; `reached`: the caches have answered it, `brought`: as in `QueryEnded`, so far; `lost`: a reply
+    was; `ended`: before its replies came; `replies` that are still to come."""
 
     query: Query
     reached: bool = False
     brought: int = 0
+    lost: bool = False
     ended: bool = False
     replies: tuple[Sample, ...] = ()
 
@@ -129,11 +130,11 @@ class FabricLocal(msgspec.Struct, frozen=True, gc=False):
 
 
 class Fabric(Actor):
-    """`history` and `width` of the cache; `local`: it takes what publishers have stamped, else what
-    the network brings; `sources` that there are;
-    `stuck`: sources whose queries reach nobody, and never end; `reliable`: replies are not lost, nor overtaken by the
-    end; `single`: a reply brings one sample; `begin`: the first number; `queues`: so many the cache may
-    have; `places`: so many queries of a source are under way at most."""
+    """`history` and `width` of the cache; `local`: it takes what publishers have stamped, else what the network brings;
+    `sources` that there are; `stuck`: sources whose queries reach nobody, and never end; `reliable`: replies are
+    not lost, nor overtaken by the end; `noticed`: a reply may be lost, and then the end says so; `single`: a
+    reply brings one sample; `begin`: the first number; `queues`: so many the cache may have; `places`: so many
+    queries of a source are under way at most."""
 
     def __init__(
         self,
@@ -143,6 +144,7 @@ class Fabric(Actor):
         local: bool = True,
         sources: int = 1,
         reliable: bool = True,
+        noticed: bool = False,
         stuck: tuple[str, ...] = (),
         single: bool = False,
         begin: int = 0,
@@ -157,6 +159,7 @@ class Fabric(Actor):
         self.local = local
         self.sources = sources
         self.reliable = reliable
+        self.noticed = noticed
         self.stuck = stuck
         self.single = single
         self.begin = begin
@@ -181,7 +184,7 @@ class Fabric(Actor):
                 continue
             for number in range(len(under.replies)):
                 found.append(Bring(place, number))
-                found += [] if self.reliable else [LoseReply(place, number)]
+                found += [LoseReply(place, number)] if self.noticed or not self.reliable else []
             if not under.replies:
                 found.append(EndQuery(place))
             elif not (self.reliable or under.ended):
@@ -207,7 +210,11 @@ class Fabric(Actor):
             case Bring(place, reply):
                 return self._brought(local, place, reply)
             case LoseReply(place, reply):
-                return Reaction(self._without(local, place, reply))
+                under = local.places[place]
+                assert under is not None
+                return Reaction(
+                    self._without(self._with(local, place, replace(under, lost=self.noticed)), place, reply)
+                )
             case EndQuery(place) | EndEarly(place) | EndEmpty(place):
                 return self._end_query(local, place)
         raise TypeError(f"the fabric does not take a {type(envelope.event).__name__}")
@@ -255,7 +262,7 @@ class Fabric(Actor):
         replies = [one.message for one in effects if isinstance(one, Send) and isinstance(one.message, Reply)]
         found = tuple(Sample(one.source, first, last) for one in replies for first, last in self._parts(one))
         local = self._with(
-            replace(local, cache=cache), place, Under(query, True, int(query.source == EVERY_SOURCE), False, found)
+            replace(local, cache=cache), place, Under(query, True, int(query.source == EVERY_SOURCE), replies=found)
         )
         said = [(one.source, self._count(sn)) for one in found for sn in range(one.first, one.last + 1)]
         wanted = [
@@ -299,7 +306,8 @@ class Fabric(Actor):
         """Its end comes; replies that have not come yet may follow, until another query takes the place."""
         under = local.places[place]
         assert under is not None
-        call = Envelope(QUERY, SUBSCRIBER, Ended(place, under.query.source, under.brought))
+        brought = PARTLY if under.lost else under.brought
+        call = Envelope(QUERY, SUBSCRIBER, Ended(place, under.query.source, brought))
         left = replace(under, ended=True) if under.replies else None
         return Reaction(self._with(local, place, left), (), (call,))
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from statemachines.kernel import Ask, Effects, Event, SetTimer, Tell
 from statemachines.missed_samples.message import (
     EVERY_SOURCE,
+    PARTLY,
     QUERY,
     Deliver,
     Heartbeat,
@@ -40,11 +41,15 @@ from statemachines.missed_samples.serial_number import wrap_number
 from statemachines.missed_samples.source_record import (
     Appeared,
     Disappeared,
+    Overdue,
     PeriodOver,
     QueryTimeout,
+    QueryWindow,
     RetentionOver,
-    with_asking,
+    SentQuery,
+    WindowStatus,
 )
+from statemachines.missed_samples.source_windows import AT_ONCE
 from statemachines.missed_samples.subscriber import SUBSCRIBER as MACHINE
 from statemachines.missed_samples.subscriber_record import (
     History,
@@ -66,27 +71,41 @@ Places = tuple[tuple[int, ...], ...]
 def renumber_queries(
     record: SubscriberRecord, sources: tuple[str, ...], places: Places
 ) -> tuple[SubscriberRecord, Places]:
-    """The record and the places with queries numbered anew: of each source those that are open are 2, 3, ..., and
-    all before them 1; with nothing dropped, and nobody turned away."""
+    """The record and the places with queries numbered anew: of each source those that may still be answered are 2, 3,
+    ..., and all before them 1; with nothing dropped, nobody turned away, and nothing learned of times, which stand."""
     kept, found = record.sources, []
     for source, numbers in zip(sources, places, strict=True):
         one = kept.get(source)
         windows = () if one is None else one.windows
-        names = {n: 2 + at for at, n in enumerate(sorted(window.n for window in windows))}
+        sent = {asked.n for window in windows for asked in window.sent if asked.n in numbers}
+        names = {n: 2 + at for at, n in enumerate(sorted(sent))}
         newest = record.queries if one is None else one.query_n
         found.append(tuple(names.get(n, _number(n, newest)) for n in numbers))
         if one is not None:
-            windows = tuple(replace(window, n=names[window.n]) for window in windows)
-            query_n = 1 + len(windows) if one.query_n else 0
-            kept = kept.set(source, with_asking(replace(one, query_n=query_n, dropped=0), windows=windows))
+            asking = one.asking
+            asking = replace(
+                asking,
+                windows=tuple(_renumber(window, names) for window in windows),
+                over=(), answer_ns=0, spread_ns=0,
+                front=asking.front if asking.asked else 0,
+            )  # fmt: skip
+            query_n = 1 + len(names) if one.query_n else 0
+            kept = kept.set(source, replace(one, query_n=query_n, dropped=0, asking=asking))
     queries = 1 if record.queries else 0
     return replace(record, sources=kept, queries=queries, turned_away=0), tuple(found)
 
 
+def _renumber(window: QueryWindow, names: dict[int, int]) -> QueryWindow:
+    sent = tuple(replace(one, n=names[one.n], sent_ns=0) for one in window.sent if one.n in names)
+    if not sent and window.status is WindowStatus.OPEN:
+        sent = (SentQuery(-1, window.first),)
+    return replace(window, sent=sent, heard=False, silent=min(window.silent, AT_ONCE))
+
+
 def _number(n: int, newest: int) -> int:
-    """What the number of a query becomes that is over: one that cannot be, 9."""
+    """What the number of a query becomes that is over: one that cannot be, 99."""
     if n == 0 or n > newest:
-        return 9 if n else 0
+        return 99 if n else 0
     return 1
 
 
@@ -152,7 +171,7 @@ class SampleReceiver(Actor):
         return SampleReceiverLocal(
             begin(self.fsm, record),
             tuple((source, ObservedSource()) for source in self.sources),
-            ((0,) * (self.recovery.windows + 1),) * len(self.sources),
+            ((0,) * self._places,) * len(self.sources),
         )
 
     def inputs(self, local: SampleReceiverLocal) -> tuple[Any, ...]:
@@ -193,7 +212,7 @@ class SampleReceiver(Actor):
         if source not in self.sources:
             begins = isinstance(event, Subscribe)
             return replace(local, begun=True, history=local.history or (begins and self._asks))
-        seen = dict(local.seen)[source]
+        seen = replace(dict(local.seen)[source], late=0)
         if self._finds_no_place(local, event):
             return replace(local, turned=tuple(sorted({*local.turned, source})))
         match event:
@@ -203,6 +222,8 @@ class SampleReceiver(Actor):
                 seen = seen.observe_heartbeat(self._count(last), self.recovery)
             case QueryTimeout():
                 seen = seen.observe_timeout(self.recovery)
+            case Overdue():
+                seen = seen.observe_overdue(seen.missing)
             case Appeared(_, new):
                 seen = replace(seen, alive=True, new=new)
             case Disappeared():
@@ -225,13 +246,13 @@ class SampleReceiver(Actor):
     def _judge_end(self, local: SampleReceiverLocal, event: Ended, watch: Watch | None) -> Reaction:
         if event.source == EVERY_SOURCE:
             informed = local
-            if event.brought or (local.history and not local.paused and self._was_last(local)):
+            if event.brought > 0 or (local.history and not local.paused and self._was_last(local)):
                 informed = self._history_over(local)
             elif local.history and not local.paused:
                 informed = replace(local, paused=True)
             return self._step(informed, local, QueryEnded(EVERY_SOURCE, local.tries, event.brought), watch)
         n, at = self._query(local, event)
-        seen = dict(local.seen)[event.source].observe_query_end(at, event.brought, self.recovery)
+        seen = replace(dict(local.seen)[event.source], late=0).observe_query_end(at, event.brought, self.recovery)
         informed = self._with(local, event.source, seen)
         brought = EVERYTHING if self.gives_up else event.brought
         return self._step(informed, local, QueryEnded(event.source, n, brought), watch)
@@ -248,7 +269,7 @@ class SampleReceiver(Actor):
 
     @property
     def _places(self) -> int:
-        return self.recovery.windows + 1
+        return self.recovery.pacing.windows + 2
 
     # -- the step ---------------------------------------------------------------------------------------------------
 
@@ -269,6 +290,7 @@ class SampleReceiver(Actor):
                     found |= wrong
         found |= self._unasked(before, event, effects)
         found |= self._mistimed(local, event, effects) | self._miscounted(before, local, event)
+        found |= self._hurried(before, local, event, effects)
         found |= self._misplaced(before, local, event, effects)
         local, forgotten = self._judge_forgotten(local, before, event)
         found |= forgotten
@@ -316,12 +338,15 @@ class SampleReceiver(Actor):
         last = first + query.last - query.first if query.has_end else first - 1
         last = min(last, self.count - 1) if query.has_end or query.newest else self.count - 1
         numbers = list(local.places[place])
-        taken = {one.n for one in seen.open}
-        at = min((one for one in range(self._places) if one not in taken), key=lambda one: (numbers[one] != 0, one))
+        taken = {n for one in seen.open for n, _ in one.sent}
+        at = min(
+            range(self._places), key=lambda one: (one in taken, numbers[one] if one in taken else numbers[one] != 0)
+        )
         numbers[at] = query.n
         calls.append(Envelope(self.name, QUERY, Asked(self._places * place + at, query)))
         places = (*local.places[:place], tuple(numbers), *local.places[place + 1 :])
-        asked = AskedNumbers(at, first, last, query.newest, periodic=isinstance(event, PeriodOver))
+        again = isinstance(event, QueryTimeout) or (isinstance(event, QueryEnded) and event.brought == PARTLY)
+        asked = AskedNumbers(at, first, last, query.newest, isinstance(event, PeriodOver), again)
         seen, broken = seen.observe_query(asked, self.recovery)
         return self._with(replace(local, places=places), query.source, seen), name_violations(broken)
 
@@ -337,11 +362,11 @@ class SampleReceiver(Actor):
     def _mistimed(self, local: SampleReceiverLocal, event: Event, effects: Effects) -> set[SampleViolation]:
         """The deadlines of timers: they run from now on, which is 0.  After an end nobody rests where all that is
         missing was not asked for yet."""
-        recovery = self.recovery
-        wanted = {"query": recovery.timeout_ms, "history": recovery.timeout_ms, "period": recovery.period_ms,
-                  "retention": recovery.retention_ms,
-                  "pause": min(recovery.backoff_ms << max(local.tries - 1, 0), recovery.backoff_max_ms)}  # fmt: skip
-        waits = isinstance(event, QueryGoesOn) and self._waits_for(local, event)
+        recovery, pacing = self.recovery, self.recovery.pacing
+        wanted = {"query": pacing.timeout_ms, "history": pacing.history_ms, "period": recovery.period_ms,
+                  "retention": recovery.retention_ms, "overdue": recovery.deadline_ms,
+                  "pause": min(pacing.backoff_ms << max(local.tries - 1, 0), pacing.backoff_max_ms)}  # fmt: skip
+        waits = isinstance(event, QueryGoesOn) and event.source == EVERY_SOURCE and local.history and not local.paused
         if waits and not any(isinstance(effect, SetTimer) for effect in effects):
             return {SampleViolation.TIMING}
         for effect in effects:
@@ -356,12 +381,15 @@ class SampleReceiver(Actor):
                     return {SampleViolation.TIMING}
         return set()
 
-    def _waits_for(self, local: SampleReceiverLocal, event: QueryGoesOn) -> bool:
-        """The query is not over for the subscriber either."""
-        if event.source == EVERY_SOURCE:
-            return local.history and not local.paused
-        numbers = local.places[self.sources.index(event.source)]
-        return any(numbers[one.n] == event.n for one in dict(local.seen)[event.source].open)
+    def _hurried(
+        self, before: SampleReceiverLocal, local: SampleReceiverLocal, event: Event, effects: Effects
+    ) -> set[SampleViolation]:
+        """Whether somebody asks at once, and not after a pause, where one try more was in vain."""
+        if not isinstance(event, QueryEnded) or event.source == EVERY_SOURCE:
+            return set()
+        was, now = (dict(one.seen)[event.source].attempts for one in (before, local))
+        hurried = now > was and any(isinstance(one, Ask) for one in effects)
+        return {SampleViolation.TIMING} if hurried else set()
 
     def _timers(self, local: SampleReceiverLocal) -> set[tuple[str, str]]:
         """Those that should run."""
@@ -374,7 +402,9 @@ class SampleReceiver(Actor):
                 wanted.add(("query", source))
             elif seen.is_missing_any:
                 wanted.add(("rest", source))
-            elif self.recovery.period_ms:
+            if seen.is_missing_any:
+                wanted.add(("overdue", source))
+            elif not seen.open and self.recovery.period_ms:
                 wanted.add(("period", source))
         return wanted
 
@@ -441,8 +471,8 @@ class SampleReceiver(Actor):
         return {
             "numbers": str(self.count),
             "retries": str(one.retries),
-            "numbers in a window": str(one.window),
-            "windows at a time": str(one.windows),
+            "numbers in a window": str(one.pacing.window),
+            "windows at a time": str(one.pacing.windows),
             "pending": str(one.pending),
             "sources that are kept": str(one.sources),
             "replies": "every one comes" if one.reliable else "may be lost",

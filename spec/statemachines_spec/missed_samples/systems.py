@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -23,8 +23,15 @@ from statemachines.missed_samples.publisher import (
     PublisherRecord,
     Stamped,
 )
-from statemachines.missed_samples.recovery import Recovery
-from statemachines.missed_samples.source_record import Appeared, Disappeared, PeriodOver, QueryTimeout, RetentionOver
+from statemachines.missed_samples.recovery import Recovery, make_recovery
+from statemachines.missed_samples.source_record import (
+    Appeared,
+    Disappeared,
+    Overdue,
+    PeriodOver,
+    QueryTimeout,
+    RetentionOver,
+)
 from statemachines.missed_samples.subscriber_record import History, HistoryTimeout
 from statemachines_spec.explorer.actor import Actor, Crash
 from statemachines_spec.explorer.fsm_actor import FsmActor
@@ -44,17 +51,21 @@ from statemachines_spec.missed_samples.fabric import (
 from statemachines_spec.missed_samples.receiver import SampleReceiver
 from statemachines_spec.missed_samples.violations import SampleViolation
 
+ALWAYS: Final = 9
+"""As many of a kind as there may be: no fault, but what happens in time."""
+
 
 class SampleSetting(msgspec.Struct, frozen=True, kw_only=True):
     """What bounds a system.
 
-    `sources` that publish `samples` each, the first of them `begin`; `beats` of theirs; `depth` of the cache, which is
-    theirs (`local`) or stands elsewhere; `width` of the wire; `single`: a reply brings one sample.  `reliable`: every
-    reply comes, before the end; else `lost_replies` are lost, and `early` ends come before their replies.  `empty` ends
-    come at once; `vanished` queries never end; `slow` ones end after their timeout; `periods` pass, `silences` as
-    well.  `crashes` of a publisher that goes on counting.  `tokens` appear, `goings` disappear.  `stuck`: sources whose
-    queries reach nobody.  `in_flight` samples and heartbeats, which are `lossy`.  `whole`: nothing may be missed.  A
-    query is for `window` numbers, and `windows` are open at a time; a number more than `jump` ahead is doubted.
+    `sources` that publish `samples` each, the first of them `begin`; `beats` of theirs; `depth` of the cache, which
+    is theirs (`local`) or stands elsewhere; `width` of the wire; `single`: a reply brings one sample.  `reliable`:
+    every reply comes, before the end; else `lost_replies` are lost, and `early` ends come before their replies;
+    `noticed`: an end says that a reply was lost.  `empty` ends come at once; `vanished` queries never end; `slow`
+    ones end after their timeout; `periods` pass, `silences` and deadlines (`overdue`) as well.  `crashes` of a
+    publisher that goes on counting.  `tokens` appear, `goings` disappear.  `stuck`: sources whose queries reach
+    nobody.  `in_flight` samples and heartbeats, which are `lossy`.  `whole`: nothing may be missed.  A query is for
+    `window` numbers and `ahead` more, and `windows` are open at a time; a number more than `jump` ahead is doubted.
     `kept_sources` at the subscriber, `queues` in the cache, at most; `crowdings` that the cache sits out.  `shows`:
     what must happen."""
 
@@ -74,15 +85,18 @@ class SampleSetting(msgspec.Struct, frozen=True, kw_only=True):
     retries: int = 1
     window: int = 9
     windows: int = 1
+    ahead: int = 0
     jump: int = 9
     period: bool = False
     lost_replies: int = 0
+    noticed: bool = False
     early: int = 0
     empty: int = 0
     vanished: int = 0
     slow: int = 0
     periods: int = 0
     silences: int = 0
+    overdue: int = 0
     crashes: int = 0
     tokens: bool = False
     goings: int = 0
@@ -98,15 +112,18 @@ class SampleSetting(msgspec.Struct, frozen=True, kw_only=True):
 
     def recovery(self) -> Recovery:
         """The subscriber's."""
-        return Recovery(
+        return make_recovery(
             past=self.past,
             reliable=self.reliable,
             retries=self.retries,
             window=self.window,
             windows=self.windows,
+            ahead=self.ahead,
             jump=self.jump,
             timeout_ms=1_000,
+            timeout_min_ms=1_000,
             timeout_max_ms=1_000,
+            history_ms=1_000,
             backoff_ms=10,
             backoff_max_ms=15,
             pending=self.pending,
@@ -123,6 +140,25 @@ VARIANTS = {
 }
 
 SYSTEMS: dict[str, tuple[str, SampleSetting]] = {
+    "part": (
+        "a reply is lost, and the end of its query says so",
+        SampleSetting(samples=3, depth=3, past=True, single=True, noticed=True, lost_replies=2, retries=0, in_flight=1,
+                      whole=True, shows=("recovered",)),
+    ),
+    "ahead": (
+        "a query asks for a number more than is known, which may be on its way, or lost as well",
+        SampleSetting(samples=4, depth=4, past=True, window=2, windows=2, ahead=1, retries=0, slow=1, in_flight=1,
+                      whole=True, shows=("recovered",)),
+    ),
+    "late": (
+        "no query ever ends, and what is missing for too long is given up",
+        SampleSetting(samples=3, depth=3, past=True, stuck=("p",), overdue=ALWAYS, shows=("missed",)),
+    ),
+    "long-hole": (
+        "a hole is longer than a window, and the cache has the end of it alone",
+        SampleSetting(samples=5, depth=2, past=True, window=2, in_flight=1, ordered=True,
+                      shows=("missed", "recovered")),
+    ),
     "gap": (
         "samples are lost and overtake each other; the cache has them all, and queries are slow, or never end",
         SampleSetting(samples=3, past=True, retries=3, empty=1, vanished=1, slow=1, whole=True, shows=("recovered",)),
@@ -172,7 +208,7 @@ SYSTEMS: dict[str, tuple[str, SampleSetting]] = {
     ),
     "two-sources": (
         "two publishers: of one every query is stuck, and never ends",
-        SampleSetting(sources=("p", "q"), samples=2, depth=2, past=True, stuck=("q",), retries=0, slow=1,
+        SampleSetting(sources=("p", "q"), samples=2, depth=2, past=True, stuck=("q",), retries=0, slow=1, overdue=1,
                 shows=("missed", "recovered")),
     ),
     "history": (
@@ -182,7 +218,7 @@ SYSTEMS: dict[str, tuple[str, SampleSetting]] = {
     ),
     "short-history": (
         "of the history one sample of each source is wanted, and two may be held while it is asked for",
-        SampleSetting(samples=3, depth=3, history=History(newest=1), history_limit=1, empty=1, slow=1, single=True,
+        SampleSetting(samples=3, depth=3, history=History(newest=1), history_limit=1, empty=2, slow=1, single=True,
                 shows=("missed",)),
     ),
     "history-tokens": (
@@ -226,11 +262,6 @@ SYSTEMS: dict[str, tuple[str, SampleSetting]] = {
         SampleSetting(samples=4, past=True, window=1, windows=2, retries=2, empty=1, slow=1, in_flight=1, whole=True,
                 shows=("recovered", "asked for")),
     ),
-    "long-hole": (
-        "a hole is longer than a window, and the cache has the end of it alone",
-        SampleSetting(samples=5, depth=2, past=True, window=2, in_flight=1, ordered=True,
-                      shows=("missed", "recovered")),
-    ),
     "jumps": (
         "a number that is two ahead is believed when the next comes, too",
         SampleSetting(samples=4, depth=4, jump=1, beats=Beats.SPORADIC, in_flight=2, shows=("doubted", "asked for")),
@@ -264,7 +295,7 @@ def build(name: str, about: str, setting: SampleSetting, variant: str = "settled
         history=setting.history,
         width=setting.width,
         begin=setting.begin,
-        silent=() if setting.silences else ("retention",),
+        silent=(*(() if setting.silences else ("retention",)), *(() if setting.overdue else ("overdue",))),
         tokens=setting.tokens,
         leaves=setting.goings > 0,
         gives_up=variant == "as_written",
@@ -275,11 +306,12 @@ def build(name: str, about: str, setting: SampleSetting, variant: str = "settled
         local=setting.local,
         sources=len(setting.sources),
         reliable=setting.reliable,
+        noticed=setting.noticed,
         stuck=setting.stuck,
         single=setting.single,
         begin=setting.begin,
         queues=setting.queues,
-        places=setting.windows + 1,
+        places=setting.windows + 2,
     )
     senders = tuple(sender(source, setting) for source in setting.sources)
     actors: tuple[Actor, ...] = (*senders, fabric, receiver)
@@ -334,6 +366,7 @@ def budgets(setting: SampleSetting) -> tuple[Budget, ...]:
         at_most("early ends", setting.early, EndEarly),
         at_most("periods", setting.periods, PeriodOver),
         at_most("silences", setting.silences, RetentionOver),
+        *((at_most("deadlines", setting.overdue, Overdue),) if setting.overdue < ALWAYS else ()),
         at_most("crowdings of the cache", setting.crowdings, CrowdedOver),
         at_most("crashes", setting.crashes, Crash),
         at_most("tokens that appear", 1 + setting.goings, Appeared),
@@ -383,7 +416,7 @@ def obligations(
 ) -> tuple[Eventually, ...]:
     """What must be met sooner or later."""
     found = []
-    if not setting.stuck:
+    if len(setting.stuck) in (0, len(setting.sources)):
         found.append(Eventually("LIVE", "every hole is delivered or reported", (receiver.has_hole(),), bool))
     else:
         free = tuple(one for one in setting.sources if one not in setting.stuck)

@@ -102,7 +102,7 @@ def every_other(record: Any, event: Any, now_ns: int) -> Any:
 
 
 def flip_without_floor(record: Any, event: Any, now_ns: int) -> Any:
-    return replace(record, flipped_ns=event.at_ns, flips=record.flips + 1), (Tell(Flip()),)
+    return replace(record, flipped_ns=event.at_ns, flips=record.flips + 1), (Tell(Flip(event.old_frame + 1)),)
 
 
 def is_below(record: Any, event: Any) -> bool:
@@ -123,6 +123,10 @@ def is_after_another(record: Any, event: Any) -> bool:
 
 def is_not_the_first(record: Any, event: Any) -> bool:
     return bool(event.first != 1)
+
+
+def tell_at_most_one(verdict: Verdict, event: Numbered, *, lost: int = 0, **more: Any) -> Tell:
+    return tell_verdict(verdict, event, lost=min(lost, 1), **more)
 
 
 def move_back(record: Any, event: Any, now_ns: int) -> Any:
@@ -177,8 +181,8 @@ def is_below_the_last(record: Any, event: Any) -> bool:
 
 
 def displace_the_newest(record: Any, event: Any, now_ns: int) -> Any:
-    *others, newest = record.publishers
-    return replace(record, publishers=(*others, event.publisher)), (Tell(Displaced(newest)),)
+    newest = record.publishers[-1]
+    return subject_publishers.put_in_place(record, event, newest), (Tell(Displaced(*newest)),)
 
 
 def displace_in_silence(record: Any, event: Any, now_ns: int) -> Any:
@@ -189,7 +193,7 @@ def whoever_it_is(publisher: str, life: int) -> str:
     return publisher
 
 
-def the_last(last: int, other: int, jumped: int, first: int, end: int) -> int:
+def the_last(last: int, gaps: Any, number: int) -> int:
     return last
 
 
@@ -259,8 +263,8 @@ BUGS = (
     Bug("remembers-the-subscription", "who subscribes again has the record of before", "SW-19", "what is forgotten",
         combine(on(R, Unsubscribe, KNOWN, SubscriberWindowStatus.UNSUBSCRIBED), on(R, Subscribe,
              SubscriberWindowStatus.UNSUBSCRIBED, KNOWN))),
-    Bug("cap-too-low", "a loss of two is told as one", "SW-29", "the cap",
-        replace_call(subscriber_window, "LOSS_MAX", 1)),
+    Bug("cap-too-low", "a loss of two is told as one, and as known", "SW-29", "the cap",
+        replace_call(subscriber_window, "tell_verdict", tell_at_most_one)),
     Bug("joins-at-the-frame", "a stream of the very frame of the convergence is verified", "SW-31", "strictly later",
         change_rows(LATE_JOIN, "tell_verified", when=began_then_or_after)),
     Bug("joins-unverified", "a stream that is older than the convergence is verified", "SW-32", "the frame",
@@ -299,7 +303,9 @@ BUGS = (
         combine(change_rows(SUBJECT_PUBLISHERS, "displace", to=SubjectPublishersStatus.ROOMY),
              change_rows(R, "displace", do=subscriber_window.forget))),
     Bug("every-first-is-unknown", "a stream that begins anew may have been forgotten for others", "SW-78", "base 1",
-        change_rows(R, "take_first_after_unknown", when=subscriber_window.is_crowded)),
+        replace_call(subscriber_window, "goes_on", always)),
+    Bug("beginning-not-missed", "what a stream lost before the first message that came is not told", "SW-100", "since",
+        change_rows(R, "take_first_after_unknown", when=subscriber_window.may_have_been_known)),
     Bug("life-not-read", "a publisher that begins anew has the record of before", "SW-79", "the life",
         replace_call(subject_publishers, "line_of", whoever_it_is)),
     Bug("believes-one-jump", "whatever is below a number that nobody sent is a repeat", "SW-81", "the two runs",

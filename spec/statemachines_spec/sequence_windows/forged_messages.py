@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from statemachines.sequence_windows.jump import JUMP
 from statemachines.sequence_windows.message import Numbered
 from statemachines.sequence_windows.sequence import base_of, frame_of, number_of, start_of
 
@@ -34,7 +33,9 @@ def forge_message(event: Numbered, number: int) -> Numbered:
     return made[number % len(made)]
 
 
-INVENTIONS = 4
+LEAP = 65
+"""A number so far ahead in its frame that nobody comes to it within the bounds."""
+INVENTIONS = 5
 """So many messages are invented behind each."""
 FRAMES_ON = 5
 """A frame that nobody comes to within the bounds."""
@@ -42,10 +43,11 @@ FRAMES_ON = 5
 
 def invent_message(last: int, number: int) -> Numbered:
     """One of those by its number, from 1 on: far ahead of `last`, in its frame or in a later one."""
-    frame, base = frame_of(last), base_of(last) + JUMP + 1
+    frame, base = frame_of(last), base_of(last) + LEAP
     later = frame + FRAMES_ON
     made = (
         Numbered(frame, base, base),
+        Numbered(frame, base + LEAP, base + LEAP),
         Numbered(later, 1, 1),
         Numbered(later, 1, 1, 0, last),
         Numbered(later, 7, 7),

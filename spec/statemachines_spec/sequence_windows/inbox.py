@@ -97,8 +97,9 @@ class InboxOwner(Actor):
         written = envelope.event
         record, (told,) = step(INBOX_WINDOW, local.record, Inboxed(written.number), OWNER, watch)
         new = written.place > local.place
-        missed = min(written.place - local.place - 1, LOSS_MAX) if new and local.place >= 0 else 0
-        wrong = local.wrong or (told.new, told.lost) != (new, missed)
+        missed = written.place - local.place - 1 if new and local.place >= 0 else 0
+        expected = (new, min(missed, LOSS_MAX), missed > LOSS_MAX)
+        wrong = local.wrong or (told.new, told.lost, told.unknown) != expected
         return Reaction(OwnerLocal(record, max(local.place, written.place), told.lost, wrong))
 
     def describe(self, local: OwnerLocal) -> str:

@@ -84,8 +84,7 @@ class SubjectLine(msgspec.Struct, frozen=True, gc=False):
 
 class WindowPublisherLocal(msgspec.Struct, frozen=True, gc=False):
     """`life` of the publisher; `dropped`: the highest frame that it has forgotten; `converged_ns`: the latest time that
-    it was told; `ended`: there was no frame for a stream; `place` of the clock; `genuine`: what left last was its own,
-    and was not lost."""
+    it was told; `ended`: there was no frame for a stream; `place` of the clock."""
 
     rotation: RotationRecord
     lines: tuple[SubjectLine, ...]
@@ -96,14 +95,13 @@ class WindowPublisherLocal(msgspec.Struct, frozen=True, gc=False):
     converged_ns: int = 0
     broken: tuple[NumberFault, ...] = ()
     ended: bool = False
-    genuine: bool = False
 
 
 class WindowPublisher(Actor):
     """`walls`: what its clock says at each instant of the system, in nanoseconds; `messages`: it sends no more than so
     many; `lives` it may have; `begin`: the last number of each subject at first (0: none); `careful`: nothing is lost
     once the network has converged, as the source assumes; `ranges`: a message may come with the one before; `forges`:
-    with a TIME or CHAIN that cannot be; `invents`: somebody sends messages in its name, one between two of its own."""
+    with a TIME or CHAIN that cannot be; `invents`: somebody sends messages in its name."""
 
     keeps_time = True
 
@@ -154,7 +152,7 @@ class WindowPublisher(Actor):
                 )
                 found += [Send(subject, False, forged=n) for n in range(1, FORGERIES + 1) if self.forges]
             found += [Restart()] if local.life < self.lives else []
-        if self.invents and local.genuine:
+        if self.invents and local.sent:
             found += [Send(self.subjects[0], False, invented=n) for n in range(1, INVENTIONS + 1)]
         if self.rotates and any(line.age < FORGOTTEN for line in local.lines):
             found.append(Rotate())
@@ -179,7 +177,7 @@ class WindowPublisher(Actor):
                 made = invent_message(line.numbered.highest, event.invented)
                 who = f"{self.name}~{local.life}"
                 carried = Carried(who, event.subject, made, line.numbered.count, line.begin, line.cut, invented=True)
-                return Reaction(replace(local, genuine=False), (Envelope(self.name, RECEIVER, carried),))
+                return Reaction(local, (Envelope(self.name, RECEIVER, carried),))
         raise TypeError(f"a publisher does not take a {type(envelope.event).__name__}")
 
     def _line(self, subject: str) -> SubjectLine:
@@ -230,8 +228,7 @@ class WindowPublisher(Actor):
             sent if line.age == FORGOTTEN else line.cut,
             told.time_ns if told.first == 1 else line.began_ns,
         )
-        genuine = self.invents and not event.lost
-        local = replace(self._put(local, at, after, faults), sent=local.sent + 1, genuine=genuine)
+        local = replace(self._put(local, at, after, faults), sent=local.sent + 1)
         carried = self._carried(local, after, event, told)
         return Reaction(local, () if event.lost else (Envelope(self.name, RECEIVER, carried),))
 

@@ -25,7 +25,7 @@ from statemachines.sequence_windows.properties.heard_messages import (
     remember_publisher,
 )
 from statemachines.sequence_windows.publisher_window import Flip
-from statemachines.sequence_windows.sequence import FRAME_NS, start_of
+from statemachines.sequence_windows.sequence import FIRST_FRAME, FRAME_NS, frame_at, frame_of, start_of
 from statemachines.sequence_windows.subject_publishers import (
     CROWDED,
     SUBJECT_PUBLISHERS,
@@ -36,6 +36,7 @@ from statemachines.sequence_windows.subject_publishers import (
 from statemachines.sequence_windows.subscriber_window import (
     FLIPS,
     KEPT,
+    OLD,
     SUBSCRIBER_WINDOW,
     Displace,
     Subscribe,
@@ -88,7 +89,8 @@ class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):
 
 
 class WindowReceiverLocal(msgspec.Struct, frozen=True, gc=False):
-    """`records` and `heard` by subject and publisher, sorted; `subscribed`: which subjects; `ages`: how often the
+    """`records` and `heard` by subject and publisher, sorted; `subscribed`: which subjects; `since`: the frame from
+    which on a stream of each is heard from its beginning; `ages`: how often the
     window has turned since something came of each; `converged_ns`: the latest time that it was told; `told`: the last
     verdict, or verdicts.  Where there are places for few: `crowd`: who is remembered of the first subject; `spoke`: for
     the judge alone, who spoke, the last one last; `sober`: for the judge, the records without what was invented."""
@@ -97,6 +99,7 @@ class WindowReceiverLocal(msgspec.Struct, frozen=True, gc=False):
     heard: tuple[tuple[tuple[str, str], ReceivedMessage], ...] = ()
     join: LateJoinRecord = LateJoinRecord()
     subscribed: tuple[bool, ...] = ()
+    since: tuple[int, ...] = ()
     ages: tuple[int, ...] = ()
     place: int = 0
     converged_ns: int = 0
@@ -110,7 +113,7 @@ class WindowReceiverLocal(msgspec.Struct, frozen=True, gc=False):
 class WindowReceiver(Actor):
     """`walls`: what its clock says at each instant; `late`: it subscribes at some time (otherwise from the beginning);
     `leaves`: it may unsubscribe; `rotates`: its window may turn; `places` for publishers of the first subject (0: for
-    all); `invents`: messages come that nobody has sent."""
+    all); `invents`: messages come that nobody has sent; `ordered`: none overtakes another one."""
 
     keeps_time = True
 
@@ -125,9 +128,11 @@ class WindowReceiver(Actor):
         places: int = 0,
         invents: bool = False,
         by_publisher: bool = True,
+        ordered: bool = True,
     ) -> None:
         super().__init__(RECEIVER)
         self.invents = invents
+        self.unheard = ReceivedMessage(HeardMessages(ordered=ordered))
         self.places = places
         self.walls = walls
         self.subjects = subjects
@@ -145,7 +150,8 @@ class WindowReceiver(Actor):
     def initial(self) -> WindowReceiverLocal:
         count = len(self.subjects)
         crowd = SubjectPublishersRecord(self.subjects[0], self.places) if self.places else None
-        return WindowReceiverLocal(subscribed=(not self.late,) * count, ages=(2,) * count, crowd=crowd)
+        since = (frame_at(self.walls[0]),) * count
+        return WindowReceiverLocal(subscribed=(not self.late,) * count, since=since, ages=(2,) * count, crowd=crowd)
 
     def inputs(self, local: WindowReceiverLocal) -> tuple[Any, ...]:
         found: list[Event] = []
@@ -174,7 +180,9 @@ class WindowReceiver(Actor):
 
     def _rotated(self, local: WindowReceiverLocal, watch: Watch | None) -> WindowReceiverLocal:
         ages = tuple(min(2, age + 1) for age in local.ages)
-        local = self._feed_records(local, Flip(), watch)
+        floor = max((frame_of(one.last) + 1 for _, one in local.records if one.status is OLD), default=FIRST_FRAME)
+        since = tuple(max(one, floor) for one in local.since)
+        local = self._feed_records(replace(local, since=since), Flip(floor), watch)
         gone = {subject for subject, age in zip(self.subjects, ages, strict=True) if age == 2}
         heard = tuple((place, _forgotten(one) if place[0] in gone else one) for place, one in local.heard)
         if self.subjects[0] in gone:
@@ -187,6 +195,9 @@ class WindowReceiver(Actor):
     def _subscribed(self, local: WindowReceiverLocal, event: Event, watch: Watch | None) -> WindowReceiverLocal:
         """The first subject is the one that comes and goes."""
         first = self.subjects[0]
+        if isinstance(event, Subscribe):
+            since = max(frame_at(self.walls[local.place]), local.since[0])
+            local, event = replace(local, since=(since, *local.since[1:])), Subscribe(since)
         local = self._feed_records(local, event, watch, first)
         heard = tuple((place, _forgotten(one) if place[0] == first else one) for place, one in local.heard)
         subscribed = (isinstance(event, Subscribe), *local.subscribed[1:])
@@ -214,7 +225,7 @@ class WindowReceiver(Actor):
             crowded = local.crowd is not None and local.crowd.status is CROWDED
             record = SubscriberWindowRecord(*place, crowded=FLIPS if crowded else 0)
             if local.subscribed[at]:
-                record = step(SUBSCRIBER_WINDOW, record, Subscribe(), self.name, None)[0]
+                record = step(SUBSCRIBER_WINDOW, record, Subscribe(local.since[at]), self.name, None)[0]
         before = record
         if carried.invented:
             if not record.last:
@@ -225,15 +236,16 @@ class WindowReceiver(Actor):
         local = replace(local, records=_with(local.records, place, record))
         local = self._feed_records(local, Touched(), watch, carried.subject, who)
         local = self._crowded(local, carried.subject, who, watch)
-        heard = dict(local.heard).get(truth_place, ReceivedMessage())
+        heard = dict(local.heard).get(truth_place, self.unheard)
         found = _violations(judge_ranges(carried.event, told))
         begins = carried.event.first == 1 and not carried.event.before
         crowded = any(one.seen.displaced for other, one in local.heard if other[0] == carried.subject)
+        awaited = frame_of(carried.event.before or carried.event.number) >= local.since[at]
         for one in told:
             first = carried.ordinal + one.first - carried.event.first
             last = carried.ordinal + one.last - carried.event.first
             missed, wanted = heard.seen.count_since(first), local.subscribed[at]
-            message = ArrivedMessage(first, last, missed, carried.cut, begins, wanted, crowded)
+            message = ArrivedMessage(first, last, missed, carried.cut, begins, wanted, crowded, awaited)
             seen, faults = heard.seen.observe(message, one)
             found |= _violations(faults) or _limits(heard.seen, message, one)
             if one.verdict is Verdict.FIRST:
@@ -267,10 +279,12 @@ class WindowReceiver(Actor):
         """Who speaks has a place, and perhaps another one has none any more."""
         if local.crowd is None:
             return local
-        crowd, told = step(SUBJECT_PUBLISHERS, local.crowd, Arrival(who), self.name, watch)
+        publisher, _, life = who.partition("#")
+        event = Arrival(publisher, int(life or "0", 16))
+        crowd, told = step(SUBJECT_PUBLISHERS, local.crowd, event, self.name, watch)
         records = dict(local.records)
         for one in told:
-            place = (subject, one.publisher)
+            place = (subject, subject_publishers.line_of(one.publisher, one.life))
             records[place] = step(SUBSCRIBER_WINDOW, records[place], Displace(), self.name, watch)[0]
         return replace(local, crowd=crowd, records=tuple(sorted(records.items(), key=lambda pair: pair[0])))
 

@@ -179,8 +179,8 @@ def advisories(about: str) -> System:
 
 
 def great_advisories(about: str) -> System:
-    """What is lost does not fit into an advisory."""
-    losses = (Lost((("a", LOST_MAX),)), Lost((("a", 1), ("b", 2))))
+    """What is lost does not fit into an advisory, or its size is unknown."""
+    losses = (Lost((("a", LOST_MAX),)), Lost((("a", 1), ("b", 2))), Lost((("c", 0),)))
     few = Budget("losses", 3, lambda actor, event: isinstance(event, Lost))
     return replace(_system("great-advisories", about, AdvisedClient(2 * LOST_MAX + 3, losses)), budgets=(few,))
 
@@ -327,7 +327,7 @@ SYSTEMS: dict[str, tuple[str, WindowSetting]] = {
             lost=1,
             own_flips=2,
             begin=number_of(FRAME_MAX, BASE_MAX - 2),
-            shows=("next", "first"),
+            shows=("next", "first unknown"),
             refused=True,
         ),
     ),
@@ -369,8 +369,8 @@ SYSTEMS: dict[str, tuple[str, WindowSetting]] = {
         WindowSetting(walls=(STEADY,), lost=0, own_flips=2, forged=2, shows=("cycle",)),
     ),
     "jumps": (
-        "a publisher that forgets, and messages far ahead that nobody sent, one between two of its own",
-        WindowSetting(walls=(STEADY,), messages=4, lost=1, own_flips=2, invented=2, shows=("skip", "cycle", "next")),
+        "a publisher that forgets, and messages far ahead that nobody sent",
+        WindowSetting(walls=(STEADY,), messages=3, lost=1, own_flips=2, invented=2, shows=("skip", "cycle", "next")),
     ),
     "displaced": (
         "three publishers in the middle of their streams, and a receiver with a place for one, which may forget",
@@ -389,7 +389,7 @@ SYSTEMS: dict[str, tuple[str, WindowSetting]] = {
 
 ALONE: dict[str, tuple[str, Callable[[str], System]]] = {
     "advisories": ("a client that is advised of its losses", advisories),
-    "great-advisories": ("a client that loses more than an advisory says", great_advisories),
+    "great-advisories": ("a client that loses more than an advisory says, or nobody knows how much", great_advisories),
     "many-advisories": ("a client that loses messages of more subjects than an advisory lists", many_advisories),
     "timed-advisories": ("a client that is advised of its losses, by the clock", make_timed_system),
     "inbox": ("a peer that writes to one other alone, over a network that loses, repeats and reorders", inbox),
@@ -437,6 +437,7 @@ def build(name: str, about: str, setting: WindowSetting, variant: str = "settled
         places=setting.places,
         invents=setting.invented > 0,
         by_publisher=variant != "as_written",
+        ordered=setting.ordered,
     )
     actors: list[Actor] = [*publishers, receiver, Clock(*range(len(ours)))]
     if setting.converges:

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import struct
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol, TypeVar
+from functools import lru_cache
+from typing import Any, Final, TypeVar
 
 import zenoh
 
@@ -33,57 +35,10 @@ Read = tuple[str, int, bytes | None]
 
 _U32: Final = struct.Struct("<I")
 
+read_advanced = lru_cache(1_000)(keys.read_advanced)
+
 NAMES_MAX: Final = 10_000
 """So many ids of sources are kept as names, at most."""
-
-
-class KeyLayout(Protocol):
-    """One layout.  What is read raises `BadKey` or `MalformedAttachment` where it cannot be.  `has_zenohs_ids`: no two
-    publishers can have one."""
-
-    name: str
-    width: int
-    has_zenohs_ids: bool
-
-    def source(self, publisher: zenoh.Publisher, given: str) -> str:
-        """The id of a publisher; `given`: what the application calls it ("": nothing)."""
-        ...
-
-    def own_key(self, source: str, expression: str) -> str:
-        """The key of a publisher: its cache, its heartbeats, its token."""
-        ...
-
-    def cache_key(self, expression: str) -> str:
-        """Where a cache of all sources answers."""
-        ...
-
-    def query_key(self, source: str, expression: str) -> str:
-        """Where samples of a source, or of all, are asked for."""
-        ...
-
-    def watch_key(self, expression: str) -> str:
-        """Where heartbeats and tokens of all sources are."""
-        ...
-
-    def read_key(self, key: str) -> KeyPlace:
-        """Whose key it is: of a query, a heartbeat or a token."""
-        ...
-
-    def stamp(self, publisher: zenoh.Publisher, source: str, sn: int, attachment: bytes | None) -> dict[str, Any]:
-        """The arguments of `put` that number a sample."""
-        ...
-
-    def read_sample(self, sample: zenoh.Sample) -> Read | None:
-        """What a sample says that came by itself; None: it is no sample."""
-        ...
-
-    def beat(self, source: str, last: int) -> dict[str, Any]:
-        """The arguments of `put` that make a heartbeat."""
-        ...
-
-    def read_beat(self, sample: zenoh.Sample) -> Numbered | None:
-        """What a heartbeat says (None: it is none)."""
-        ...
 
 
 def attachment_of(sample: zenoh.Sample) -> bytes | None:
@@ -130,72 +85,77 @@ def read_source(info: zenoh.SourceInfo) -> Numbered:
     return _name_of(info.source_id), info.source_sn
 
 
-class AdvancedLayout:
-    """As zenoh's advanced publishers: `<key expression>/@adv/pub/<zid>/<eid>/_`."""
+class KeyLayout:
+    """As zenoh's advanced publishers: `<key expression>/@adv/pub/<zid>/<eid>/_`.  What is read raises `BadKey` or
+    `MalformedAttachment` where it cannot be.  `has_zenohs_ids`: no two publishers can have one."""
 
     name = "advanced"
     width = 32
     has_zenohs_ids = True
 
-    def source(self, publisher: zenoh.Publisher, given: str) -> str:
+    def source(self, publisher: zenoh.Publisher, given: str, goes_on: bool = True) -> str:
+        """The id of a publisher; `given`: what the application calls it ("": nothing); `goes_on`: with the numbers of
+        the publisher that had it last."""
         if given:
             rule = "is the session's and cannot be chosen in the advanced layout; leave it out, or take layout='plain'"
             raise ConfigurationError("source", given, rule)
         return keys.make_source_id(str(publisher.id.zid), publisher.id.eid)
 
     def own_key(self, source: str, expression: str) -> str:
+        """The key of a publisher: its cache, its heartbeats, its token."""
         return keys.make_source_key(source, expression)
 
-    def cache_key(self, expression: str) -> str:
-        return keys.make_query_key(EVERY_SOURCE, expression)
-
     def query_key(self, source: str, expression: str) -> str:
+        """Where samples of a source, or of `EVERY_SOURCE`, are asked for; there a cache of all sources answers."""
         return keys.make_query_key(source, expression)
 
     def watch_key(self, expression: str) -> str:
+        """Where heartbeats and tokens of all sources are."""
         return keys.make_heartbeat_key(expression)
 
     def read_key(self, key: str) -> KeyPlace:
-        return keys.read_advanced(key)
+        """Whose key it is: of a query, a heartbeat or a token."""
+        return read_advanced(key)
 
-    def stamp(self, publisher: zenoh.Publisher, source: str, sn: int, attachment: bytes | None) -> dict[str, Any]:
-        return {"source_info": zenoh.SourceInfo(publisher.id, sn), "attachment": attachment}
+    def stamp(self, publisher: zenoh.EntityGlobalId, source: str, sn: int, attachment: bytes | None) -> dict[str, Any]:
+        """The arguments of `put` that number a sample of the entity `publisher`."""
+        return {"source_info": zenoh.SourceInfo(publisher, sn), "attachment": attachment}
 
     def read_sample(self, sample: zenoh.Sample) -> Read | None:
+        """What a sample says that came by itself; None: it is no sample."""
         info, attachment = sample.source_info, sample.attachment  # every sample comes by here: no call too many
         data = None if attachment is None else attachment.to_bytes()
         return ("", -1, data) if info is None else (_name_of(info.source_id), info.source_sn, data)
 
     def beat(self, source: str, last: int) -> dict[str, Any]:
+        """The arguments of `put` that make a heartbeat."""
         return {"payload": _U32.pack(last)}
 
     def read_beat(self, sample: zenoh.Sample) -> Numbered | None:
+        """What a heartbeat says (None: it is none)."""
         data = sample.payload
         if len(data) != _U32.size:
             raise BadKey("heartbeat of", str(sample.key_expr), f"{_U32.size} bytes, and not {len(data)}")
-        return keys.read_advanced(str(sample.key_expr)).source, _U32.unpack(data.to_bytes())[0]
+        return read_advanced(str(sample.key_expr)).source, _U32.unpack(data.to_bytes())[0]
 
 
-class Plain:
-    """As the source document: `<source id>/<key expression>`."""
+class PlainLayout(KeyLayout):
+    """As the source document: `<source id>/<key expression>`.  A publisher that begins anew under an id is
+    `<id>~<life>`."""
 
     name = "plain"
     width = 64
     has_zenohs_ids = False
 
-    def source(self, publisher: zenoh.Publisher, given: str) -> str:
+    def source(self, publisher: zenoh.Publisher, given: str, goes_on: bool = True) -> str:
         source = given or f"{publisher.id.zid}-{publisher.id.eid}"
         keys.plain_key(source, "x")
-        return source
-
-    def own_key(self, source: str, expression: str) -> str:
-        return keys.plain_key(source, expression)
-
-    def cache_key(self, expression: str) -> str:
-        return keys.plain_key(EVERY_SOURCE, expression)
+        return f"{source}~{secrets.token_hex(4)}" if given and not goes_on else source
 
     def query_key(self, source: str, expression: str) -> str:
         return keys.plain_key(source, expression)
+
+    own_key = query_key
 
     def watch_key(self, expression: str) -> str:
         return keys.plain_key(EVERY_SOURCE, expression)
@@ -203,7 +163,7 @@ class Plain:
     def read_key(self, key: str) -> KeyPlace:
         return keys.read_plain(key)
 
-    def stamp(self, publisher: zenoh.Publisher, source: str, sn: int, attachment: bytes | None) -> dict[str, Any]:
+    def stamp(self, publisher: zenoh.EntityGlobalId, source: str, sn: int, attachment: bytes | None) -> dict[str, Any]:
         return {"attachment": encode(SampleAttachment(source, sn, attachment))}
 
     def read_sample(self, sample: zenoh.Sample) -> Read | None:
@@ -228,9 +188,8 @@ class Plain:
         return said.source, said.last
 
 
-ADVANCED: Final = AdvancedLayout()
-PLAIN: Final = Plain()
-_LAYOUTS: Final[dict[str, KeyLayout]] = {"advanced": ADVANCED, "plain": PLAIN}
+PLAIN: Final = PlainLayout()
+_LAYOUTS: Final[dict[str, KeyLayout]] = {"advanced": KeyLayout(), "plain": PLAIN}
 
 
 def layout_of(name: str) -> KeyLayout:
@@ -258,9 +217,9 @@ class Declarations:
     def add(self, entity: E) -> E:
         """Itself."""
         if self._is_closed:
-            _undeclare(entity)
+            undeclare(entity)
         else:
-            self._acts.append(lambda: finish_in_thread(lambda: _undeclare(entity)))
+            self._acts.append(lambda: finish_in_thread(lambda: undeclare(entity)))
         return entity
 
     def on_close(self, act: Callable[[], Awaitable[Any]]) -> None:
@@ -280,7 +239,8 @@ class Declarations:
             raise failed
 
 
-def _undeclare(entity: Any) -> None:
+def undeclare(entity: Any) -> None:
+    """Also where its session is closed."""
     try:
         entity.undeclare()
     except zenoh.ZError as error:  # the session is closed: then it is undeclared

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from types import TracebackType
-from typing import ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -23,8 +24,8 @@ class LoopThread:
 
     def __enter__(self) -> Self:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="gapless-loop", daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._loop.run_forever, name="gapless-loop", daemon=True)
+        self.thread.start()
         self._stack = AsyncExitStack()
         return self
 
@@ -32,15 +33,23 @@ class LoopThread:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         try:
-            asyncio.run_coroutine_threadsafe(self._stack.aclose(), self._loop).result()
+            self.wait(self._stack.aclose())
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
+            self.thread.join()
             self._loop.close()
 
     def enter(self, what: AbstractAsyncContextManager[T]) -> T:
-        """Enter it there; what it gives.  Not from within the thread, which would wait for itself."""
-        return asyncio.run_coroutine_threadsafe(self._stack.enter_async_context(what), self._loop).result()
+        """Enter it there; what it gives."""
+        return self.wait(self._stack.enter_async_context(what))
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """What the coroutine gives there.  Not from within the thread, which would wait for itself."""
+        return self.submit(work).result()
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin it there."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def call(self, function: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
         """Call it there, and wait for what it returns, or raises."""
@@ -48,4 +57,4 @@ class LoopThread:
         async def called() -> T:
             return function(*given, **named)
 
-        return asyncio.run_coroutine_threadsafe(called(), self._loop).result()
+        return self.wait(called())

@@ -8,25 +8,25 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import closing
+from contextlib import asynccontextmanager, closing, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from statemachines.drivers import options
+from statemachines.drivers import missed_samples, options
+from statemachines.kernel import LocalProtocolError
 from statemachines.missed_samples.keys import BadKey, check_expression, check_key
 from statemachines.missed_samples.publisher import Beats
 from statemachines.plain_text import plain_json
 
 if TYPE_CHECKING:
+    from statemachines.drivers.lives import Life
     from statemachines.drivers.missed_samples.received_sample import ReceivedSample
-    from statemachines.missed_samples.message import Missed
 
-PROTOCOL = "missed_samples"
-LINES_MAX = 1_000
 ROUTER = "tcp/127.0.0.1:7447"
 
 
@@ -44,20 +44,16 @@ class LayoutName(StrEnum):
     PLAIN = "plain"
 
 
-def _expression(key: str) -> str:
-    return _refused(check_expression, key)
-
-
-def _key(key: str) -> str:
-    return _refused(check_key, key)
-
-
-def _refused(check: Callable[[str], str], key: str) -> str:
+def _checked(check: Callable[[str], str]) -> Callable[[str], str]:
     """Before a session is opened."""
-    try:
-        return check(key)
-    except BadKey as error:
-        raise typer.BadParameter(str(error)) from None
+
+    def call(key: str) -> str:
+        try:
+            return check(key)
+        except BadKey as error:
+            raise typer.BadParameter(str(error)) from None
+
+    return call
 
 
 def _readable(path: Path) -> Path:
@@ -66,9 +62,12 @@ def _readable(path: Path) -> Path:
     return path
 
 
-Key = Annotated[str, typer.Option(metavar="KEY", callback=_expression, help="The key expression.")]
+Key = Annotated[str, typer.Option(metavar="KEY", callback=_checked(check_expression), help="The key expression.")]
 OneKey = Annotated[
-    str, typer.Option(metavar="KEY", callback=_key, help="What the samples are published under; no wild cards.")
+    str,
+    typer.Option(
+        metavar="KEY", callback=_checked(check_key), help="What the samples are published under; no wild cards."
+    ),
 ]
 ListenAt = Annotated[
     list[str] | None, typer.Option("--listen", metavar="ENDPOINT", help="Where sessions may connect: tcp/HOST:PORT.")
@@ -95,11 +94,9 @@ def router(listen: ListenAt = None, connect: ConnectTo = None) -> None:
     """Run a router of zenoh, until a signal: other sessions connect to it, and it passes on what they say."""
     import asyncio
 
-    from statemachines.drivers.missed_samples.session import zenoh_session
-
     async def work() -> None:
         where = listen or [ROUTER]
-        async with zenoh_session("router", listen=where, connect=connect or []):
+        async with missed_samples.zenoh_session("router", listen=where, connect=connect or []):
             _print({"listening": where})
             await asyncio.Event().wait()
 
@@ -122,16 +119,15 @@ def cache(
 
     It answers for publishers that are dead or out of reach, too.  Its counts are printed at the end.
     """
-    from statemachines.drivers.lives import begin_life
-    from statemachines.drivers.missed_samples.cache import declare_reliability_cache
 
     async def work() -> None:
-        with closing(begin_life(name, state, trace, number, PROTOCOL)) as life:
-            async with _session(mode, listen, connect) as session:
-                made = declare_reliability_cache(session, key, history=history, layout=layout.value, life=life)
-                async with made as one:
-                    _print({"cache": key})
-                    await _until_stopped(lambda: one.statistics)
+        async with _open(mode, listen, connect, name, state, trace, number) as (session, life):
+            made = missed_samples.declare_reliability_cache(
+                session, key, history=history, layout=layout.value, life=life
+            )
+            async with made as one:
+                _print({"cache": key})
+                await _until_stopped(lambda: one.statistics)
 
     _run(work())
 
@@ -151,7 +147,9 @@ def publisher(
     heartbeat_period: Annotated[float, typer.Option(min=0.001, help="Seconds between heartbeats.")] = 1.0,
     layout: LayoutOption = LayoutName.ADVANCED,
     source: Annotated[str, typer.Option(help="Its id (plain layout); default: made by the session.")] = "",
-    next: Annotated[int, typer.Option(min=0, help="Number of its first sample; with --source, to go on counting.")] = 0,
+    next: Annotated[
+        int | None, typer.Option(min=0, help="Number of its first sample, where you count; default: 0, of a new life.")
+    ] = None,
     listen: ListenAt = None,
     connect: ConnectTo = None,
     mode: ModeOption = None,
@@ -162,37 +160,36 @@ def publisher(
 ) -> None:
     """Publish lines, keep them in a cache beside the publisher, and answer subscribers that missed some.
 
-    Each start is another publisher, unless --source and --next say which it goes on as.  A signal before the input has
+    Each start is another source, unless --source and --next say which it goes on as.  A signal before the input has
     ended ends it with the exit code 130; how many lines were published is printed.
     """
     import asyncio
 
-    from statemachines.drivers.lives import begin_life
-    from statemachines.drivers.missed_samples.publisher import declare_reliable_publisher
-
-    published, ended = 0, False
+    counts, ended = None, False
 
     async def work() -> None:
-        nonlocal published, ended
-        with closing(begin_life(name, state, trace, number, PROTOCOL)) as life:
-            async with _session(mode, listen, connect) as session:
-                made = declare_reliable_publisher(
-                    session, key, history=history, heartbeat=heartbeat, heartbeat_period_s=heartbeat_period,
-                    layout=layout.value, source=source, next=next, life=life,
-                )  # fmt: skip
-                async with made as one:
-                    _print({"publisher": one.source, "next": one.next_number})
-                    async for line in _lines(input):
-                        one.put(line)
-                        published += 1
-                        await asyncio.sleep(every)
-                    ended = True
-                    _print({"published": one.statistics.published, "next": one.next_number})
-                    if linger is None:
-                        await _until_stopped(lambda: one.cache_statistics)
-                    await asyncio.sleep(linger or 0)
+        nonlocal counts, ended
+        async with _open(mode, listen, connect, name, state, trace, number) as (session, life):
+            made = missed_samples.declare_reliable_publisher(
+                session, key, history=history, heartbeat=heartbeat, heartbeat_period_s=heartbeat_period,
+                layout=layout.value, source=source, next=next, life=life,
+            )  # fmt: skip
+            counts = made.statistics
+            async with made as one:
+                _print({"publisher": one.source, "next": one.next_number})
+                await _read_lines(input, one.put, every)
+                ended = True
+                _print({"published": one.statistics.published, "next": one.next_number})
+                if linger is None:
+                    await _until_stopped(lambda: one.cache_statistics)
+                await asyncio.sleep(linger or 0)
 
-    _run(work(), lambda: "" if ended else f"ended by a signal: {published} lines of the input are published")
+    _run(
+        work(),
+        lambda: (
+            "" if ended else f"ended by a signal: {(counts and counts.published) or 0} lines of the input are published"
+        ),
+    )
 
 
 def subscriber(
@@ -216,23 +213,20 @@ def subscriber(
 
     It asks the caches for what it has missed: those of publishers of ours or of zenoh's, and caches of their own.
     """
-    from statemachines.drivers.lives import begin_life
-    from statemachines.drivers.missed_samples.subscriber import declare_reliable_subscriber
-    from statemachines.missed_samples.recovery import Recovery
-    from statemachines.missed_samples.subscriber_record import History
+
+    from statemachines.missed_samples.recovery import make_recovery
 
     async def work() -> None:
-        with closing(begin_life(name, state, trace, number, PROTOCOL)) as life:
-            async with _session(mode, listen, connect) as session:
-                made = declare_reliable_subscriber(
-                    session, key, _print_sample, on_missed=_print_missed, layout=layout.value, period_s=period,
-                    life=life,
-                    history=None if history is None else History(history),
-                    recovery=Recovery(retries=retries, timeout_ms=round(timeout * 1_000)),
-                )  # fmt: skip
-                async with made as one:
-                    _print({"subscribed": key})
-                    await _until_stopped(lambda: one.statistics, one.wait_for_failure)
+        async with _open(mode, listen, connect, name, state, trace, number) as (session, life):
+            made = missed_samples.declare_reliable_subscriber(
+                session, key, _print_sample, on_missed=_print_missed, layout=layout.value, period_s=period,
+                life=life,
+                history=None if history is None else missed_samples.History(history),
+                recovery=make_recovery(retries=retries, timeout_ms=round(timeout * 1_000)),
+            )  # fmt: skip
+            async with made as one:
+                _print({"subscribed": key})
+                await _until_stopped(lambda: one.statistics, one.wait_for_failure)
 
     _run(work())
 
@@ -249,11 +243,24 @@ def _run(work: Coroutine[Any, Any, None], unfinished: Callable[[], str] = lambda
     run_until_signal(refused(), unfinished)
 
 
-def _session(mode: SessionMode | None, listen: list[str] | None, connect: list[str] | None) -> Any:
-    from statemachines.drivers.missed_samples.session import zenoh_session
+@asynccontextmanager
+async def _open(
+    mode: SessionMode | None,
+    listen: list[str] | None,
+    connect: list[str] | None,
+    name: str,
+    state: Path,
+    trace: Path | None,
+    number: int | None,
+) -> AsyncIterator[tuple[Any, Life]]:
+    """(session, life)"""
+    from statemachines.drivers.lives import begin_life
 
     mode = mode or (SessionMode.PEER if listen else SessionMode.CLIENT)
-    return zenoh_session(mode.value, listen=listen or [], connect=connect or ([] if listen else [ROUTER]))
+    where = connect or ([] if listen else [ROUTER])
+    with closing(begin_life(name, state, trace, number, "missed_samples")) as life:
+        async with missed_samples.zenoh_session(mode.value, listen=listen or [], connect=where) as session:
+            yield session, life
 
 
 async def _until_stopped(counts: Callable[[], Any], failed: Callable[[], Any] | None = None) -> None:
@@ -266,22 +273,22 @@ async def _until_stopped(counts: Callable[[], Any], failed: Callable[[], Any] | 
         print(plain_json(counts()), file=sys.stderr)
 
 
-async def _lines(path: Path) -> AsyncIterator[bytes]:
-    """Of a file, or of the standard input; read beside the loop, which a terminal would block."""
+async def _read_lines(path: Path, take: Callable[[bytes], object], every_s: float) -> None:
+    """Of a file, or of the standard input; in a thread, which a terminal may block for ever."""
     import asyncio
 
     loop = asyncio.get_running_loop()
-    lines: asyncio.Queue[bytes | None] = asyncio.Queue(LINES_MAX)
+    ended = loop.create_future()
 
     def read() -> None:
-        with open(0 if str(path) == "-" else path, "rb") as file:
+        with open(0 if str(path) == "-" else path, "rb") as file, suppress(LocalProtocolError):  # a signal came
             for line in file:
-                asyncio.run_coroutine_threadsafe(lines.put(line.rstrip(b"\r\n")), loop).result()
-        asyncio.run_coroutine_threadsafe(lines.put(None), loop).result()
+                take(line.rstrip(b"\r\n"))
+                time.sleep(every_s)
+            loop.call_soon_threadsafe(ended.set_result, None)
 
     threading.Thread(target=read, name="lines", daemon=True).start()
-    while (line := await lines.get()) is not None:
-        yield line
+    await ended
 
 
 def _print_sample(sample: ReceivedSample) -> None:
@@ -295,7 +302,7 @@ def _print_sample(sample: ReceivedSample) -> None:
     _print(line | ({"recovered": True} if sample.recovered else {}))
 
 
-def _print_missed(missed: Missed) -> None:
+def _print_missed(missed: Any) -> None:
     _print({"missed": missed.source, "first": missed.first, "last": missed.last})
 
 

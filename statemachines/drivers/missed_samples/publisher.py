@@ -1,44 +1,44 @@
 """ReliablePublisher: publishes samples that can be asked for again (source: "The `ReliablePublisher`").
 
-async with declare_reliable_publisher(session, "room/1", history=1_000) as publisher:
+with declare_reliable_publisher(session, "room/1", history=1_000) as publisher:
     publisher.put("22.5", encoding="text/plain")
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import deque
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from collections.abc import Callable
+from threading import RLock
+from typing import Any, Final
 
 import msgspec
 import zenoh
 
-from statemachines.drivers.lives import Life, begin_life
-from statemachines.drivers.missed_samples.arrivals import SampleParty
-from statemachines.drivers.missed_samples.layout import Declarations, layout_of
-from statemachines.drivers.missed_samples.query_sender import QueryQueue
-from statemachines.drivers.missed_samples.received_sample import OwnSample, ReceivedSample
+from statemachines.drivers.clock import Clock, steady_ns
+from statemachines.drivers.lives import Life
+from statemachines.drivers.missed_samples.entity import Entity
+from statemachines.drivers.missed_samples.layout import layout_of
+from statemachines.drivers.missed_samples.machine_log import MachineLog
+from statemachines.drivers.missed_samples.received_sample import OwnSample
 from statemachines.drivers.missed_samples.sample_store import CacheStatistics, SampleStore
 from statemachines.drivers.missed_samples.session import is_matched
-from statemachines.drivers.opening import closed_on_failure
-from statemachines.kernel import ConfigurationError, Event
+from statemachines.drivers.missed_samples.timer_thread import TIMERS
+from statemachines.drivers.missed_samples.zenoh_thread import direct
+from statemachines.kernel import ConfigurationError, LocalProtocolError
 from statemachines.missed_samples.cache import CacheRecord
 from statemachines.missed_samples.keys import check_key
-from statemachines.missed_samples.message import Heartbeat
 from statemachines.missed_samples.publisher import (
     PUBLISHER,
     Beats,
     Declare,
     Publish,
     PublisherRecord,
-    Stamped,
     Undeclare,
+    period_ns,
 )
 from statemachines.missed_samples.serial_number import wrap_number
-from statemachines.wire import Packet, quote_for_log
+from statemachines.wire import quote_for_log
 
 logger = logging.getLogger("gapless")
 
@@ -47,36 +47,63 @@ PROTOCOL = "missed_samples"
 TWIN_S: Final = 1.0
 """So long, at most, we wait to learn whether our id is somebody's."""
 
+PUT: Final = zenoh.SampleKind.PUT
+
 
 class PublisherStatistics(msgspec.Struct):
-    """Counts since the beginning: samples `published`, `heartbeats` sent, and what zenoh `failed` to take."""
+    """Counts since the beginning: samples `published`, `heartbeats`, and what of both zenoh `failed` to take."""
 
     published: int = 0
     heartbeats: int = 0
     failed: int = 0
 
 
-class ReliablePublisher:
-    """See `declare_reliable_publisher`.  `source` is its id, `next_number` the number of its next sample; for one
-    thread: that of the loop it was declared in."""
+class SampleNumbers:
+    """What the machine PUBLISHER does, without its steps: a property holds the two equal.  `number`: that of the next
+    sample; `due_ns`: when the publisher says its last number (None: it says none)."""
+
+    def __init__(self, record: PublisherRecord, clock: Clock = steady_ns) -> None:
+        self.number = record.next
+        self._record = record
+        self._clock = clock
+        self._is_sporadic = record.beats is Beats.SPORADIC
+        self.due_ns = {Beats.PERIODIC: clock() + period_ns(record)}.get(record.beats)
+
+    def publish(self) -> bool:
+        """Take the next number; whether a heartbeat is due since then."""
+        self.number += 1
+        if not self._is_sporadic or self.due_ns is not None:
+            return False
+        self.due_ns = self._clock() + period_ns(self._record)
+        return True
+
+    def beat(self) -> int | None:
+        """The heartbeat is due: the number that it says, as the wire has it (None: nothing was published yet)."""
+        self.due_ns = None if self._is_sporadic else self._clock() + period_ns(self._record)
+        return wrap_number(self.number - 1, self._record.width) if self.number else None
+
+
+class ReliablePublisher(Entity):
+    """See `declare_reliable_publisher`.  `source` is its id; for any thread, callbacks of zenoh included."""
 
     def __init__(self, session: zenoh.Session, key_expr: str, options: PublisherOptions) -> None:
+        super().__init__()
         self.statistics = PublisherStatistics()
         self.key_expr = check_key(key_expr)
         self.source = ""
         self._session = session
         self._options = options
         self._layout = layout_of(options.layout)
-        self._waiting: deque[dict[str, Any]] = deque()
-        self._leaving: dict[int, dict[str, Any]] = {}
-        self._declared = Declarations()
+        self._lock = RLock()
+        self._is_open = False
+        self._leaving: deque[tuple[Callable[..., object], dict[str, Any]]] = deque()
         self._store: SampleStore | None = None
+        self._planned: Any = None
 
     @property
     def next_number(self) -> int:
         """The number of the next sample: what a publisher that goes on under the same id begins with (`next`)."""
-        number: int = self._party.record.next
-        return number
+        return self._numbers.number + len(self._leaving)
 
     @property
     def is_heard(self) -> bool:
@@ -90,49 +117,50 @@ class ReliablePublisher:
 
     # -- its life -----------------------------------------------------------------------------------------------
 
-    async def __aenter__(self) -> Self:
-        options = self._options
-        self._loop = asyncio.get_running_loop()
-        async with closed_on_failure(self._declared.close):
-            self._publisher = self._declared.add(self._session.declare_publisher(self.key_expr, **options.quality()))
-            self.source = self._layout.source(self._publisher, options.source)
-            self._key = self._layout.own_key(self.source, self.key_expr)
-            life = options.life or begin_life(None, Path(), None, None, PROTOCOL, kind="publisher")
-            if options.source and options.token:
-                await asyncio.to_thread(self._refuse_twin)
-            if options.with_cache:
-                await self._open_cache(life)
-            self._party = SampleParty(PUBLISHER, options.record(self.source, self.key_expr, self._layout.width), life,
-                                transport=self, told=self._route_tell)  # fmt: skip
-            self._declared.on_close(self._party.close)
-            self._party.feed(Declare())
-            if options.token:  # after the queryable: who sees the token may ask at once
-                self._declared.add(self._session.liveliness().declare_token(self._key))
-        return self
+    def _declare(self) -> None:
+        options, session = self._options, self._session
+        as_zenohs = ("encoding", "congestion_control", "priority", "express", "reliability")
+        one = self._publisher = self._add(
+            session.declare_publisher(self.key_expr, **{name: getattr(options, name) for name in as_zenohs})
+        )
+        self._id, self._encoding, self._quality = one.id, one.encoding, (one.priority, one.congestion_control)
+        self.source = self._layout.source(one, options.source, options.next is not None)
+        key, width = self._layout.own_key(self.source, self.key_expr), self._layout.width
+        self._place = self.source, self.key_expr
+        if options.source and options.token:
+            self._refuse_twin()
+        if options.with_cache:
+            cache = CacheRecord(self.source, self.key_expr, True, options.history, width)
+            beside = options.life and options.life._replace(name=f"{options.life.name}/cache")
+            self._store = SampleStore(session, self._layout, cache, beside, bytes_max=options.bytes_max)
+            self._declared.callback(self._store.close)
+            self._add(session.declare_queryable(key, direct(self._store.take_query)))
+        self._beats = self._add(session.declare_publisher(key))
+        period_ms = round(options.heartbeat_period_s * 1_000)
+        record = PublisherRecord(*self._place, options.heartbeat, period_ms, width, next=options.next or 0)
+        self._trace = MachineLog(PUBLISHER, record, options.life)
+        self._trace.note_step(Declare())
+        self._numbers = SampleNumbers(record)
+        self._is_open = True
+        self._declared.callback(self._end)
+        self._plan_beat()
+        if options.token:  # after the queryable: who sees the token may ask at once
+            self._add(session.liveliness().declare_token(key))
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self._party.feed(Undeclare())
-        await self._declared.close()
+    def _end(self) -> None:
+        with self._lock:
+            self._is_open = False
+            self._trace.note_step(Undeclare())
+            TIMERS.cancel(self._planned)
 
     def _refuse_twin(self) -> None:
-        """In a thread.  Who chooses an id may choose one that somebody has: of two samples with one number, subscribers
-        would take one for the other."""
-        for reply in self._session.liveliness().get(self._key, timeout=TWIN_S):
-            if reply.ok is not None:
+        """Who chooses an id may choose one that somebody has: of two samples with one number, subscribers would take
+        one for the other."""
+        name = self.source.partition("~")[0]
+        for reply in self._session.liveliness().get(f"{name}$*/{self.key_expr}", timeout=TWIN_S):
+            if reply.ok is not None and str(reply.ok.key_expr).partition("/")[0].partition("~")[0] == name:
                 rule = f"a publisher of this id lives on {self.key_expr} already: give each an id of its own"
-                raise ConfigurationError("source", self.source, rule)
-
-    async def _open_cache(self, life: Life) -> None:
-        options = self._options
-        record = CacheRecord(self.source, self.key_expr, True, options.history, self._layout.width)
-        beside = life._replace(name=f"{life.name}/cache")
-        self._store = SampleStore(self._session, self._layout, record, beside, bytes_max=options.bytes_max)
-        self._declared.on_close(self._store.close)
-        desk = QueryQueue(f"the cache of {self.source}", self._store.answer, self._store.statistics)
-        await desk.open(self._declared)
-        self._declared.add(self._session.declare_queryable(self._key, desk.handler()))
+                raise ConfigurationError("source", name, rule)
 
     # -- samples ------------------------------------------------------------------------------------------------
 
@@ -144,89 +172,88 @@ class ReliablePublisher:
         attachment: bytes | str | None = None,
         timestamp: zenoh.Timestamp | None = None,
     ) -> int:
-        """Publish, as zenoh's; the number of the sample.  What zenoh does not take now can still be asked for."""
-        return self._publish(
-            {
-                "kind": zenoh.SampleKind.PUT,
-                "payload": zenoh.ZBytes(payload),
-                "encoding": self._publisher.encoding if encoding is None else _encoding(encoding),
-                "attachment": _bytes(attachment),
-                "timestamp": timestamp or self._timestamp(),
-            }
-        )
+        """Publish, as zenoh's, from any thread; the number of the sample.  What zenoh does not take now can still be
+        asked for.  Raises `LocalProtocolError` before the publisher is declared, and after its end."""
+        return self._publish(PUT, zenoh.ZBytes(payload), encoding, attachment, timestamp)
 
     def delete(self, *, attachment: bytes | str | None = None, timestamp: zenoh.Timestamp | None = None) -> int:
-        """Publish that the key has no value any more; the number of the sample."""
+        """Publish that the key has no value any more; the number of the sample; raises as `put` does."""
         return self._publish(
-            {
-                "kind": zenoh.SampleKind.DELETE,
-                "payload": zenoh.ZBytes(b""),
-                "encoding": zenoh.Encoding.ZENOH_BYTES,
-                "attachment": _bytes(attachment),
-                "timestamp": timestamp or self._timestamp(),
-            }
+            zenoh.SampleKind.DELETE, zenoh.ZBytes(b""), zenoh.Encoding.ZENOH_BYTES, attachment, timestamp
         )
 
-    def _timestamp(self) -> zenoh.Timestamp | None:
-        """A cache is asked for samples of a time, so it has to know theirs."""
-        return self._session.new_timestamp() if self._store is not None else None
+    def _publish(
+        self,
+        kind: zenoh.SampleKind,
+        payload: zenoh.ZBytes,
+        encoding: zenoh.Encoding | str | None,
+        attachment: bytes | str | None,
+        timestamp: zenoh.Timestamp | None,
+    ) -> int:
+        """Number it, keep it, send it: what a callback publishes meanwhile in this thread goes behind it."""
+        if attachment is not None:
+            attachment = zenoh.ZBytes(attachment).to_bytes()
+        if isinstance(encoding, str):
+            encoding = zenoh.Encoding(encoding)
+        with self._lock:
+            if not self._is_open:
+                why = f"nothing is published on {self.key_expr} but within `with`, or between open() and close()"
+                raise LocalProtocolError("publisher", "closed", "publish", "MS-35", why)
+            number = self.next_number
+            sn = wrap_number(number, self._layout.width)
+            said = self._layout.stamp(self._id, self.source, sn, attachment)
+            if self._store is not None:
+                timestamp = timestamp or self._session.new_timestamp()  # a cache is asked for samples of a time
+            said["timestamp"] = timestamp
+            if self._trace.is_on:
+                self._trace.note_step(Publish())
+            if self._store is not None:
+                info, encoded = said.get("source_info"), encoding or self._encoding
+                own = OwnSample(self.key_expr, payload, kind, encoded, timestamp, *self._quality, False, info)
+                self._store.keep(self._place, sn, own, attachment)
+            act: Callable[..., object] = self._publisher.delete
+            if kind is PUT:
+                act, said["encoding"], said["payload"] = self._publisher.put, encoding, payload
+            self._leaving.append((act, said))
+            if len(self._leaving) == 1:
+                self._send_all()
+        return number
 
-    def _publish(self, given: dict[str, Any]) -> int:
-        try:
-            here = asyncio.get_running_loop() is self._loop
-        except RuntimeError:
-            here = False
-        if not here:
-            rule = "belongs to the event loop that it was declared in; publish there, or with LoopThread.call"
-            raise ConfigurationError("publisher", self.key_expr, rule)
-        self._waiting.append(given)
-        try:
-            self._party.feed(Publish())
-        except BaseException:
-            self._waiting.clear()
-            raise
-        return self.next_number - 1
+    def _send_all(self) -> None:
+        """In order; a heartbeat says the number of no sample that was not sent."""
+        while self._leaving:
+            try:
+                self._send(*self._leaving[0])
+            finally:
+                self._leaving.popleft()
+                self.statistics.published += 1
+                if self._numbers.publish():
+                    self._plan_beat()
 
-    def _route_tell(self, event: Event) -> None:
-        """It has a number: the cache keeps it before it leaves."""
-        assert isinstance(event, Stamped)
-        given = self._waiting.popleft()
-        sn = wrap_number(event.first, self._layout.width)
-        stamped = self._layout.stamp(self._publisher, self.source, sn, given["attachment"])
-        self._leaving[sn] = {**given, **stamped}
-        if self._store is not None:
-            attachment = given["attachment"]
-            own = OwnSample(
-                self.key_expr,
-                given["payload"],
-                given["kind"],
-                given["encoding"],
-                given["timestamp"],
-                self._publisher.priority,
-                self._publisher.congestion_control,
-                source_info=stamped.get("source_info"),
-            )
-            sample = ReceivedSample(own, self.source, event.first, attachment)
-            self._store.keep(sample, sn, local=True)
-
-    def send(self, packet: Packet[Any]) -> None:
-        """What the machine sends: a sample, or a heartbeat."""
-        said = packet.message
+    def _send(self, act: Callable[..., object], said: dict[str, Any]) -> None:
         try:
-            if isinstance(said, Heartbeat):
-                self._session.put(self._key, **self._layout.beat(self.source, said.last))
-                self.statistics.heartbeats += 1
-                return
-            given = self._leaving.pop(said.first)
-            self.statistics.published += 1
-            if given.pop("kind") == zenoh.SampleKind.DELETE:
-                del given["payload"], given["encoding"]
-                self._publisher.delete(**given)
-            else:
-                self._publisher.put(**given)
+            act(**said)
         except zenoh.ZError as error:
             self.statistics.failed += 1
-            logger.warning("%s: zenoh does not take what is sent: %s", self.source, quote_for_log(str(error)))
+            if self.statistics.failed.bit_count() == 1:  # the 1st, 2nd, 4th ...
+                logger.warning("zenoh refused %d sends so far: %s", self.statistics.failed, quote_for_log(str(error)))
+
+    # -- heartbeats ---------------------------------------------------------------------------------------------
+
+    def _plan_beat(self) -> None:
+        if self._numbers.due_ns is not None:
+            self._planned = TIMERS.call_at(self._numbers.due_ns, self._beat)
+
+    def _beat(self) -> None:
+        """In the thread of timers, which waits for no full link, and so not for who publishes."""
+        if not self._is_open:
+            return
+        self._trace.note_step(None)
+        last = self._numbers.beat()
+        if last is not None:
+            self.statistics.heartbeats += 1
+            self._send(self._beats.put, self._layout.beat(self.source, last))
+        self._plan_beat()
 
 
 class PublisherOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -234,7 +261,7 @@ class PublisherOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     layout: str = "advanced"
     source: str = ""
-    next: int = 0
+    next: int | None = None
     with_cache: bool = True
     history: int = 1
     bytes_max: int = 256 << 20
@@ -248,27 +275,17 @@ class PublisherOptions(msgspec.Struct, frozen=True, kw_only=True):
     reliability: zenoh.Reliability | None = None
     life: Life | None = None
 
-    def quality(self) -> dict[str, Any]:
-        """What zenoh's publisher is declared with."""
-        names = ("encoding", "congestion_control", "priority", "express", "reliability")
-        return {name: getattr(self, name) for name in names}
-
-    def record(self, source: str, key: str, width: int) -> PublisherRecord:
-        """The machine as it begins."""
-        return PublisherRecord(
-            source, key, self.heartbeat, round(self.heartbeat_period_s * 1_000), width, next=self.next
-        )
-
 
 def declare_reliable_publisher(session: zenoh.Session, key_expr: str, **options: Any) -> ReliablePublisher:
-    """A publisher on one key, to be entered with `async with`.
+    """A publisher on one key, to be entered with `with` or `async with`, or by `open()` and `close()`.
 
     `with_cache`: keep what is published, the newest `history` samples of at most `bytes_max` bytes, and answer who
     missed some; `heartbeat`: `Beats.PERIODIC` or `Beats.SPORADIC`, every `heartbeat_period_s` seconds, so that who
     missed the last one learns of it; `token`: say that we live; `layout`: "advanced", which zenoh's own advanced
-    subscribers understand, or "plain", with 64-bit numbers, where `source` is an id of your choice (refused while a
-    publisher of that id lives on this key) and `next` the number to go on with after a restart; `encoding`,
-    `congestion_control`, `priority`, `express`, `reliability` as zenoh's.
+    subscribers understand, or "plain", with 64-bit numbers, where `source` is an id of your choice, refused while a
+    publisher of that id lives on this key.  `next`: the number to begin with, of an application that keeps
+    `next_number` over its restarts; without it each start is a new life of the id, and a new source for subscribers,
+    `<id>~<life>`.  `encoding`, `congestion_control`, `priority`, `express`, `reliability` as zenoh's.
 
     Raises `BadKey` for a key with wild cards, `ConfigurationError` for an option that cannot be, `zenoh.ZError`.
     """
@@ -281,11 +298,3 @@ def check_options(kind: Any, options: dict[str, Any]) -> Any:
         if name not in kind.__struct_fields__:
             raise ConfigurationError("option", name, f"one of {', '.join(kind.__struct_fields__)}")
     return kind(**options)
-
-
-def _bytes(attachment: bytes | str | None) -> bytes | None:
-    return attachment.encode() if isinstance(attachment, str) else attachment
-
-
-def _encoding(encoding: zenoh.Encoding | str) -> zenoh.Encoding:
-    return zenoh.Encoding(encoding) if isinstance(encoding, str) else encoding

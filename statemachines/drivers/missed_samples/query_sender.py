@@ -9,34 +9,30 @@ OpenQuery: a query that is under way, and whether it may be said to have ended w
 zenoh ends a query without a word of error when the link to a cache breaks in the middle of its answer.  What was not
 brought would then be taken for lost.  So a query ends well only if no error came, every reply found room, each cache of
 ours said at its end how many replies it sent and all of them came, and no link of this session broke meanwhile.
-
-QueryQueue: where queries to a cache wait until the loop has time for them; one that finds no room is refused.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from typing import Any, Final, Protocol
+from functools import lru_cache
+from typing import Any, Final
 
 import msgspec
 import zenoh
 
 from statemachines.drivers.missed_samples.attachment import EndAttachment, SampleAttachment, decode
-from statemachines.drivers.missed_samples.layout import Declarations, KeyLayout, attachment_of, read_source
-from statemachines.drivers.missed_samples.mailbox import Item, Mailbox
+from statemachines.drivers.missed_samples.layout import KeyLayout, attachment_of, read_source
 from statemachines.drivers.missed_samples.received_sample import OVERHEAD, ReceivedSample
-from statemachines.drivers.missed_samples.sample_store import BUSY, OURS, PRIORITIES, CacheStatistics, refuse
+from statemachines.drivers.missed_samples.sample_store import OURS, PRIORITIES
 from statemachines.drivers.missed_samples.zenoh_thread import direct
-from statemachines.kernel import Answer
 from statemachines.missed_samples.keys import matches
-from statemachines.missed_samples.message import EVERY_SOURCE, Query, QueryEnded, QueryGoesOn
+from statemachines.missed_samples.message import EVERY_SOURCE, PARTLY, Query, QueryEnded, QueryGoesOn
 from statemachines.missed_samples.selector import query_text
 from statemachines.wire import quote_for_log
+
+is_about = lru_cache(1_000)(matches)
 
 REPLIERS_MAX: Final = 1_000
 """So many caches may answer one query; with more it does not end well."""
@@ -44,8 +40,8 @@ REPLIERS_MAX: Final = 1_000
 
 class OpenQuery(msgspec.Struct):
     """`links`: the sessions that were connected when it was sent, `breaks`: how many links had broken by then; `lost`:
-    a reply found no room or an error came; `brought`: as in `QueryEnded`; `counts` of replies by cache, `ends`: what it
-    said; `token`: cancels it (None: nothing does)."""
+    a reply found no room or an error came; `brought`: as in `QueryEnded`; `counts` of replies by cache, `ends`:
+    what it said; `token`: cancels it (None: nothing does)."""
 
     query: Query
     links: frozenset[str] = frozenset()
@@ -95,47 +91,10 @@ KEPT_MAX: Final = 64
 """So many queries of one source are kept; the oldest is cancelled then."""
 
 
-class QueryCounts(Protocol):
-    """What is counted here."""
-
-    strange: int
-    queries: int
-    bad_ends: int
-
-
-class QuerySubscriber(Protocol):
-    """The subscriber, as far as queries go."""
-
-    @property
-    def statistics(self) -> QueryCounts:
-        """Counts since the beginning."""
-        ...
-
-    def put(self, act: Callable[[Any], object], given: Any, size: int = 0, *, always: bool = False) -> bool:
-        """Into its mailbox, from any thread."""
-        ...
-
-    def add_reply(self, source: str, sn: int, sample: ReceivedSample) -> bool:
-        """A sample that was asked for; False: there is no room."""
-        ...
-
-    def add_unnumbered(self, sample: ReceivedSample) -> bool:
-        """A sample without a number that was asked for; False: it is none of the past."""
-        ...
-
-    def answer(self, answer: Answer) -> None:
-        """To the machine, behind the samples that have come."""
-        ...
-
-    def fail(self, error: BaseException) -> None:
-        """It cannot go on."""
-        ...
-
-
 class QuerySender:
-    """`session` is asked, `key_expr` is what the subscriber is about; `breaks` counts the links that broke."""
+    """`session` is asked, `key_expr` is what the subscriber `owner` is about; `breaks` counts the links that broke."""
 
-    def __init__(self, session: zenoh.Session, layout: KeyLayout, key_expr: str, owner: QuerySubscriber) -> None:
+    def __init__(self, session: zenoh.Session, layout: KeyLayout, key_expr: str, owner: Any) -> None:
         self.breaks = 0
         self._session = session
         self._layout = layout
@@ -219,10 +178,10 @@ class QuerySender:
         if sample is None:
             open_.lost = True
             return
-        cache = "" if reply.replier_id is None else f"{reply.replier_id.zid}/{reply.replier_id.eid}"
-        if sample.source_info is not None:
-            self._take(open_, sample, *read_source(sample.source_info), attachment_of(sample), None)
+        if (info := sample.source_info) is not None:
+            self._take(open_, sample, *read_source(info), attachment_of(sample), None)
             return
+        cache = "" if reply.replier_id is None else f"{reply.replier_id.zid}/{reply.replier_id.eid}"
         data = attachment_of(sample)
         said = None if data is None else decode(data)
         if isinstance(said, EndAttachment):
@@ -245,7 +204,7 @@ class QuerySender:
         priority: zenoh.Priority | None,
     ) -> None:
         """One that was asked for; what else a cache says is counted, and nothing more."""
-        if open_.query.source not in (source, EVERY_SOURCE) or not matches(self._key_expr, str(sample.key_expr)):
+        if open_.query.source not in (source, EVERY_SOURCE) or not is_about(self._key_expr, str(sample.key_expr)):
             self._owner.statistics.strange += 1
             return
         open_.bring(sn, self._layout.width)
@@ -254,7 +213,7 @@ class QuerySender:
 
     def _take_unnumbered(self, open_: OpenQuery, sample: zenoh.Sample, attachment: bytes | None) -> None:
         """Of a cache whose publisher does not number its samples: history, if it is asked for."""
-        asked = open_.query.source == EVERY_SOURCE and matches(self._key_expr, str(sample.key_expr))
+        asked = open_.query.source == EVERY_SOURCE and is_about(self._key_expr, str(sample.key_expr))
         if not asked or not self._owner.add_unnumbered(ReceivedSample(sample, "", -1, attachment, True)):
             self._owner.statistics.strange += 1
             return
@@ -275,58 +234,4 @@ class QuerySender:
         brought = open_.brought
         if query.source == EVERY_SOURCE:
             brought += len(open_.ends)
-        self._owner.answer(QueryEnded(query.source, query.n, brought if well else 0))
-
-
-QUERIES_MAX: Final = 1_000
-"""So many queries wait for the loop."""
-
-
-class QueryQueue:
-    """`name` stands in the log, `answer(query)` is called in the loop; what finds no room is counted as `busy`."""
-
-    def __init__(
-        self, name: str, answer: Callable[[zenoh.Query], None], statistics: CacheStatistics, room: int = QUERIES_MAX
-    ) -> None:
-        self._answer = answer
-        self._statistics = statistics
-        self._name = name
-        self._room = room
-        self._counted = 0
-
-    async def open(self, declared: Declarations) -> None:
-        """Begin to take queries out, until `declared` is closed."""
-        self._mailbox = Mailbox(self._name, self._take, count_max=self._room, bytes_max=1 << 30)
-        self._task = asyncio.ensure_future(self._mailbox.run(at_once))
-        declared.on_close(self._close)
-
-    def handler(self) -> Any:
-        """What a queryable is declared with."""
-        return direct(self._hear)
-
-    def _hear(self, query: zenoh.Query) -> None:
-        """On a thread of zenoh's."""
-        if not self._mailbox.put(self._answer, query):
-            refuse(query, BUSY)
-
-    def _take(self, items: list[Item]) -> None:
-        self._statistics.busy += self._mailbox.refused - self._counted
-        self._counted = self._mailbox.refused
-        for answer, query, _ in items:
-            answer(query)
-
-    async def _close(self) -> None:
-        for _, query, _ in self._mailbox.close():
-            refuse(query, BUSY)
-        await stop(self._task)
-
-
-async def at_once() -> None:
-    """Wait for nothing before the next turn."""
-
-
-async def stop(task: asyncio.Task[Any]) -> None:
-    """Cancel it, and wait until it has ended; raises what it failed with before."""
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
+        self._owner.answer(QueryEnded(query.source, query.n, brought if well else PARTLY))

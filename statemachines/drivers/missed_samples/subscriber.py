@@ -16,7 +16,6 @@ passed on if it is older than the first of its key that came by itself, and newe
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -28,18 +27,19 @@ import zenoh
 from msgspec.structs import replace
 
 from statemachines.drivers.lives import Life, begin_life
-from statemachines.drivers.missed_samples.arrivals import Arrivals, SampleParty
+from statemachines.drivers.missed_samples.arrivals import Arrivals, SampleParty, SubscriberStatistics
 from statemachines.drivers.missed_samples.attachment import MalformedAttachment
-from statemachines.drivers.missed_samples.layout import Declarations, layout_of
-from statemachines.drivers.missed_samples.mailbox import Item, Mailbox, Outlet
+from statemachines.drivers.missed_samples.layout import layout_of
+from statemachines.drivers.missed_samples.mailbox import Item, LoopWaker, Outlet
 from statemachines.drivers.missed_samples.publisher import PROTOCOL, check_options
-from statemachines.drivers.missed_samples.query_sender import QuerySender, stop
+from statemachines.drivers.missed_samples.query_sender import QuerySender
 from statemachines.drivers.missed_samples.received_sample import OVERHEAD, ReceivedSample
+from statemachines.drivers.missed_samples.zenoh_reader import ZenohReader, logger
 from statemachines.drivers.missed_samples.zenoh_thread import direct
-from statemachines.drivers.opening import closed_on_failure, finish_in_thread
+from statemachines.drivers.opening import finish_in_thread
 from statemachines.drivers.port import Feed
 from statemachines.kernel import Answer, ConfigurationError, Event
-from statemachines.missed_samples.keys import BadKey, check_expression
+from statemachines.missed_samples.keys import BadKey
 from statemachines.missed_samples.message import (
     QUERY,
     Deliver,
@@ -121,40 +121,14 @@ class UnnumberedHistory:
         return True
 
 
-logger = logging.getLogger("gapless")
-
 MISSES_MAX: Final = 1_000
 """So many reports of missed samples wait for who asks for them; what comes then is counted, and stands in the log."""
 
+QUEUE_LEAST: Final = 100
+"""A mailbox that holds less is asked for the same samples again and again."""
+
 TOKENS_S: Final = 1.0
 """So long, at most, we wait to learn who was there before us."""
-
-
-class SubscriberStatistics(msgspec.Struct):
-    """Counts since the beginning.  `delivered` samples, of which `recovered` were brought by caches and `unnumbered`
-    have no number; `missed` numbers were reported; `duplicates` dropped, of which `repeated` were no replies;
-    `refused` for want of room while something older was missing, `doubted` for being too far ahead to be believed,
-    `overflowed` because the loop was too slow; `malformed` samples, replies, heartbeats or tokens that cannot be read,
-    `turned_away` samples of sources for which there was no place; `strange` replies nobody asked for; `queries` sent,
-    of which `bad_ends` did not end well; `failed` callbacks of the application; `unread` reports of missed samples for
-    which nobody came."""
-
-    delivered: int = 0
-    recovered: int = 0
-    unnumbered: int = 0
-    missed: int = 0
-    duplicates: int = 0
-    repeated: int = 0
-    refused: int = 0
-    doubted: int = 0
-    overflowed: int = 0
-    malformed: int = 0
-    turned_away: int = 0
-    strange: int = 0
-    queries: int = 0
-    bad_ends: int = 0
-    failed: int = 0
-    unread: int = 0
 
 
 class SubscriberOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,13 +145,17 @@ class SubscriberOptions(msgspec.Struct, frozen=True, kw_only=True):
     queue_bytes_max: int = 64 << 20
     held_bytes_max: int = 256 << 20
     waiting_max: int = 10_000
+    caller: LoopWaker | None = None
+    direct: bool = False
+    newest: bool = False
     on_missed: Callable[[Missed], object] | None = None
     life: Life | None = None
 
     def __post_init__(self) -> None:
-        for name in ("queue_max", "queue_bytes_max", "held_bytes_max", "waiting_max"):
-            if getattr(self, name) < 1:
-                raise ConfigurationError(name, getattr(self, name), "at least 1")
+        least = {"queue_max": QUEUE_LEAST, "queue_bytes_max": 1, "held_bytes_max": 1, "waiting_max": 1}
+        for name, count in least.items():
+            if getattr(self, name) < count:
+                raise ConfigurationError(name, getattr(self, name), f"at least {count}")
         if self.period_s < 0:
             raise ConfigurationError("period_s", self.period_s, "at least 0")
 
@@ -189,7 +167,7 @@ class SubscriberOptions(msgspec.Struct, frozen=True, kw_only=True):
         return SubscriberRecord(recovery, self.history, width)
 
 
-class ReliableSubscriber:
+class ReliableSubscriber(ZenohReader[ReceivedSample]):
     """See `declare_reliable_subscriber`.  For one thread: that of the loop it was declared in."""
 
     def __init__(
@@ -199,50 +177,45 @@ class ReliableSubscriber:
         handler: Callable[[ReceivedSample], object] | None,
         options: SubscriberOptions,
     ) -> None:
+        super().__init__(session, key_expr, handler, options)
         self.statistics = SubscriberStatistics()
-        self.key_expr = check_expression(key_expr)
-        self._session = session
-        self._handler = handler
-        self._options = options
-        self._layout = layout_of(options.layout)
-        self._record = options.record(self._layout.width)
-        self._declared = Declarations()
-        self._task: asyncio.Task[None] | None = None
+        self.layout = layout_of(options.layout)
+        self._record = options.record(self.layout.width)
         self._tokens = Tokens()
         self._failure = asyncio.Event()
-        self._error: BaseException | None = None
         self._unnumbered: ReceivedSample | None = None
         self._unnumbered_history = UnnumberedHistory()
         self._leaves = False
         self._reports = 0
+        self.on_missed = [] if options.on_missed is None else [options.on_missed]
 
     # -- its life -----------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         options = self._options
         life = options.life or begin_life(None, Path(), None, None, PROTOCOL, kind="subscriber")
-        self._samples: Outlet[ReceivedSample] = Outlet(options.waiting_max)
         self._misses: Outlet[Missed] = Outlet(MISSES_MAX)
-        self._mailbox = Mailbox(
-            life.name, self._take, count_max=options.queue_max, bytes_max=options.queue_bytes_max
-        )  # fmt: skip
-        self._sender = QuerySender(self._session, self._layout, self.key_expr, self)
+        self._make(life.name, caller=options.caller, direct=options.direct, newest=options.newest)
+        self._sender = QuerySender(self._session, self.layout, self.key_expr, self)
         self._party = SampleParty(SUBSCRIBER, self._record, life, transport=self, services={QUERY: self._ask},
-                            told=self._route_tell, before=self._before, failed=self._fail,
+                            told=self._route_tell, before=lambda event: self._arrivals.close_flow(event),
+                            failed=lambda: self.fail(self._party.error),
                             came=self._mailbox.came, taken=self._mailbox.take_count)  # fmt: skip
-        self._arrivals = Arrivals(self._party, self.statistics, self._layout.width, options.held_bytes_max)
-        self._declared.on_close(self._stop)
-        async with closed_on_failure(self._declared.close):
-            await asyncio.to_thread(self._declare)
-            self._party.feed(Subscribe())  # the query after the subscription; what came between waits in the mailbox
-            self._task = asyncio.ensure_future(self._mailbox.run(self._samples.room))
-            self._task.add_done_callback(self._note_end)
+        self._arrivals = Arrivals(self._party, self.statistics, self.outlet, self.layout.width,
+                            options.held_bytes_max, life.log is not None)  # fmt: skip
+        self.put, self.add_reply = self._mailbox.put, self._arrivals.add
+        self.queue_bytes_max = options.queue_bytes_max
+        await self._open()
         return self
+
+    def _begin(self) -> None:
+        self._party.feed(Subscribe())  # the query after the subscription
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         self._leaves = True
+        self._arrivals.close()
         if self._party.error is None:
             self._party.feed(Unsubscribe())
         await self._declared.close()
@@ -251,19 +224,34 @@ class ReliableSubscriber:
         """Of its session: nothing comes any more."""
         if not self._leaves:
             logger.warning("%s: its session was closed, and nothing more comes", self.key_expr)
-            self._end_with(None)
+            self.fail(None)
 
     def _declare(self) -> None:
-        """In a thread: declarations may wait for the network."""
         session, options, put = self._session, self._options, self._mailbox.put
-        hear, hear_beat = self._hear, self._hear_beat
-        watch = self._layout.watch_key(self.key_expr)
+        layout, arrivals = self.layout, self._arrivals
+        watch = layout.watch_key(self.key_expr)
 
         def take_sample(sample: zenoh.Sample) -> None:
-            put(hear, sample, OVERHEAD + len(sample.payload))
+            found = layout.read_sample(sample)
+            if found is not None:
+                source, sn, attachment = found
+                one = ReceivedSample(sample, source, -1, attachment)
+                if not arrivals.pass_through(source, sn, one):
+                    put(self._hear, (sn, one), one.size)
 
         def beat(sample: zenoh.Sample) -> None:
-            put(hear_beat, sample, OVERHEAD + len(sample.payload))
+            said = layout.read_beat(sample)
+            if said is not None and not arrivals.is_known(*said):
+                put(self._hear_beat, said, OVERHEAD)
+
+        def checked(act: Callable[[zenoh.Sample], None], over: Callable[[], object] | None = None) -> Any:
+            def take(sample: zenoh.Sample) -> None:
+                try:
+                    act(sample)
+                except ValueError as error:
+                    put(self._malformed, error, OVERHEAD)
+
+            return direct(take, over)
 
         def broken(event: zenoh.TransportEvent) -> None:
             self._sender.breaks += event.kind == zenoh.SampleKind.DELETE
@@ -274,8 +262,8 @@ class ReliableSubscriber:
         declared = self._declared
         declared.add(session.info.declare_transport_events_listener(direct(broken)))
         if options.heartbeats:
-            declared.add(session.declare_subscriber(watch, direct(beat)))
-        hears = direct(take_sample, end)
+            declared.add(session.declare_subscriber(watch, checked(beat)))
+        hears = checked(take_sample, end)
         declared.add(session.declare_subscriber(self.key_expr, hears, allowed_origin=options.allowed_origin))
         if options.detect_publishers:
             self._watch_tokens(watch)
@@ -299,34 +287,22 @@ class ReliableSubscriber:
         liveliness.get(watch, direct(there, over), timeout=TOKENS_S)
 
     async def _stop(self) -> None:
-        self._mailbox.close()
-        if self._task is not None:
-            await stop(self._task)
+        await super()._stop()
         await self._party.close()
         await finish_in_thread(self._sender.close)
-        self._samples.end()
-        self._misses.end()
-
-    def _note_end(self, task: asyncio.Task[Any]) -> None:
-        """Of the task that takes out what comes: who waits for samples learns why there are none."""
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self._end_with(error)
-
-    def _fail(self) -> None:
-        self._end_with(self._party.error)
 
     async def wait_for_failure(self) -> None:
         """Wait until it cannot go on, and raise why."""
         await self._failure.wait()
-        if self._error is not None:
-            raise self._error
+        if self.outlet.error is not None:
+            raise self.outlet.error
 
-    def _end_with(self, error: BaseException | None) -> None:
-        self._error = error
-        self._failure.set()
-        self._samples.end(error)
+    def fail(self, error: BaseException | None) -> None:
+        """It cannot go on, for this reason."""
+        self._arrivals.close()
+        super().fail(error)
         self._misses.end(error)
+        self._failure.set()
 
     # -- the application ----------------------------------------------------------------------------------------
 
@@ -340,16 +316,6 @@ class ReliableSubscriber:
         """The publishers that it keeps something of."""
         return tuple(sorted(self._party.record.sources.keys()))
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> ReceivedSample:
-        """The next sample; waits for it.  Who does not read lets the mailbox fill up, and what finds no room there is
-        asked for later."""
-        if self._handler is not None:
-            raise ConfigurationError("handler", self._handler, "gets the samples already; leave it out to iterate")
-        return await self._samples.get()
-
     async def misses(self) -> AsyncIterator[Missed]:
         """What is reported as missed, as it comes; not with `on_missed`."""
         while True:
@@ -361,37 +327,27 @@ class ReliableSubscriber:
     def _route_tell(self, event: Event) -> None:
         match event:
             case Deliver():
-                self._hand_over(self._arrivals.deliver(event))
+                self._arrivals.deliver(event)
             case DeliverUnnumbered():
                 assert self._unnumbered is not None
                 self.statistics.unnumbered += 1
-                self._hand_over([self._unnumbered])
+                self._arrivals.hand_over([self._unnumbered])
             case TurnedAway():
                 self.statistics.turned_away += event.last - event.first + 1
                 if self.statistics.turned_away.bit_count() == 1:  # the 1st, 2nd, 4th ...
                     text = "no place for one more source, %d samples turned away so far: %s"
                     logger.warning(text, self.statistics.turned_away, quote_for_log(event.source))
             case Missed():
-                zero = origin(self._layout.width)
+                zero = origin(self.layout.width)
                 self.statistics.missed += event.last - event.first + 1
                 self._report(Missed(event.source, event.first - zero, event.last - zero))
 
-    def _hand_over(self, samples: list[ReceivedSample]) -> None:
-        statistics, take = self.statistics, self._handler or self._samples.put
-        for sample in samples:
-            statistics.delivered += 1
-            if sample.recovered:
-                statistics.recovered += 1
-            try:
-                take(sample)
-            except Exception:
-                self._note_failure()
-
     def _report(self, missed: Missed) -> None:
-        if self._options.on_missed is not None:
-            self._call(self._options.on_missed, missed)
+        if self.on_missed:
+            for listener in self.on_missed:
+                self._call(listener, missed)
             return
-        if len(self._misses) < MISSES_MAX:
+        if not self._misses.is_full:
             self._misses.put(missed)
         else:
             self.statistics.unread += 1
@@ -401,17 +357,9 @@ class ReliableSubscriber:
             count = self.statistics.missed
             logger.warning(text, self.key_expr, count, missed.first, missed.last, quote_for_log(missed.source))
 
-    def _call(self, function: Callable[[Any], object], given: object) -> None:
-        try:
-            function(given)
-        except Exception:
-            self._note_failure()
-
     def _note_failure(self) -> None:
-        """What a callback raises is said and counted, and stops nobody."""
-        self.statistics.failed += 1
-        if self.statistics.failed.bit_count() == 1:  # the 1st, 2nd, 4th ...
-            logger.exception("a callback raised, %d times so far", self.statistics.failed)
+        super()._note_failure()
+        self.statistics.failed = self.failed
 
     # -- what comes ---------------------------------------------------------------------------------------------
 
@@ -425,7 +373,8 @@ class ReliableSubscriber:
                 self._malformed(error)
         self._arrivals.settle()
         self._sender.settle()
-        if self.statistics.repeated.bit_length() > repeated.bit_length() and not self._layout.has_zenohs_ids:
+        self._arrivals.open_flows()
+        if self.statistics.repeated.bit_length() > repeated.bit_length() and not self.layout.has_zenohs_ids:
             logger.warning(
                 "%s: %d samples so far came under numbers that were settled: has somebody the id of somebody else, or "
                 "begun anew under its own?", self.key_expr, self.statistics.repeated,
@@ -436,31 +385,24 @@ class ReliableSubscriber:
         if self.statistics.malformed.bit_count() == 1:  # the 1st, 2nd, 4th ...: a flood does not fill the log
             logger.warning("malformed, %d so far: %s", self.statistics.malformed, quote_for_log(str(error)))
 
-    def _hear(self, sample: zenoh.Sample) -> None:
-        found = self._layout.read_sample(sample)
-        if found is None:
-            return
-        source, sn, attachment = found
-        if source:
-            self._arrivals.add(source, sn, ReceivedSample(sample, source, -1, attachment))
-            return
-        one = ReceivedSample(sample, attachment=attachment)
-        if self._unnumbered_history.note(one):
-            self._pass_on(one)
+    def _hear(self, given: tuple[int, ReceivedSample]) -> None:
+        sn, sample = given
+        if sample.source:
+            self._arrivals.add(sample.source, sn, sample)
+        elif self._unnumbered_history.note(sample):
+            self._pass_on(sample)
 
     def _pass_on(self, sample: ReceivedSample) -> None:
         self._arrivals.settle()
         self._unnumbered = sample
         self._party.receive("-", Unnumbered())
 
-    def _hear_beat(self, sample: zenoh.Sample) -> None:
-        said = self._layout.read_beat(sample)
-        if said is not None:
-            self._arrivals.settle()
-            self._party.receive(said[0], Heartbeat(*said))
+    def _hear_beat(self, said: tuple[str, int]) -> None:
+        self._arrivals.settle()
+        self._party.receive(said[0], Heartbeat(*said))
 
     def _hear_token(self, token: zenoh.Sample) -> None:
-        source = self._layout.read_key(str(token.key_expr)).source
+        source = self.layout.read_key(str(token.key_expr)).source
         self._arrivals.settle()
         if token.kind == zenoh.SampleKind.DELETE:
             self._party.feed(Disappeared(source))
@@ -468,14 +410,10 @@ class ReliableSubscriber:
             self._party.feed(Appeared(source, self._tokens.is_new(source)))
 
     def _hear_old_token(self, token: zenoh.Sample) -> None:
-        self._tokens.note(self._layout.read_key(str(token.key_expr)).source)
+        self._tokens.note(self.layout.read_key(str(token.key_expr)).source)
 
     def _note_tokens(self, given: None) -> None:
         self._tokens.begin()
-
-    def _before(self, message: Any) -> None:
-        """Timers have fired, the message comes next."""
-        self._arrivals.place(message)
 
     # -- for its queries ----------------------------------------------------------------------------------------
 
@@ -483,14 +421,6 @@ class ReliableSubscriber:
         """The service: ask all caches that can be reached.  Whatever comes of it comes by the mailbox: a future would
         wake the loop once more."""
         self._sender.ask(query)
-
-    def put(self, act: Callable[[Any], object], given: Any, size: int = 0, *, always: bool = False) -> bool:
-        """Into its mailbox, from any thread; see `Mailbox.put`."""
-        return self._mailbox.put(act, given, size, always=always)
-
-    def add_reply(self, source: str, sn: int, sample: ReceivedSample) -> bool:
-        """A sample that was asked for; False: there is no room to hold it."""
-        return self._arrivals.add(source, sn, sample)
 
     def add_unnumbered(self, sample: ReceivedSample) -> bool:
         """One of history; False: it is not from before what has come by itself."""
@@ -503,10 +433,6 @@ class ReliableSubscriber:
         """To the machine, behind the samples that have come."""
         self._arrivals.settle()
         self._party.answer(answer)
-
-    def fail(self, error: BaseException) -> None:
-        """It cannot go on, for this reason."""
-        self._end_with(error)
 
     def send(self, packet: Packet[Any]) -> None:
         """A subscriber sends nothing: it asks."""

@@ -32,10 +32,12 @@ if TYPE_CHECKING:
     from statemachines.sequence_windows.windows import Windows as Windows
     from statemachines.sequence_windows.windows import windows_of as windows_of
 
+_COMMANDS: Final = "statemachines.commands.sequence_windows.nodes"
+
 DRIVERS: Final = DriverProtocol(
     roles={
-        "multicast-publisher": f"{__name__}.nodes:publisher",
-        "multicast-subscriber": f"{__name__}.nodes:subscriber",
+        "multicast-publisher": f"{_COMMANDS}:publisher",
+        "multicast-subscriber": f"{_COMMANDS}:subscriber",
     }
 )
 

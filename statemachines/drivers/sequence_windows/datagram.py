@@ -41,7 +41,7 @@ class MessageTooLarge(GaplessError):
     """A message that is more than one datagram: it is not numbered, and not sent."""
 
 
-class Datagram(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class Datagram(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
     """See the module."""
 
     version: int

@@ -17,13 +17,13 @@ from statemachines.sequence_windows.message import Judged
 from statemachines.trace.log import read_log
 
 NOTE = (
-    "Bytes are as the source reckons them (128 and the subject, whatever the number of publishers);"
-    " real memory is several times that."
+    "A subject counts as 128 bytes and its name, as the source has it, and each publisher beyond its first as 512;"
+    " real memory is several times that where subjects have one publisher."
 )
 
 
 class LossReport(msgspec.Struct, frozen=True):
-    """`rows`: one a peer, in the order of their ids.  `subjects` that are kept, and their `bytes` as the source reckons
+    """`rows`: one a peer, in the order of their ids.  `subjects` that are kept, and their `bytes` as the window counts
     them; `malformed`: datagrams that were no messages; `evicted`: publishers that were forgotten because a subject, or
     our inbox, had too many; `failed`: calls of the application that raised; `other_layout`: datagrams of another
     version (-1 each: nobody counted)."""
@@ -38,15 +38,15 @@ class LossReport(msgspec.Struct, frozen=True):
 
     @property
     def lost_messages(self) -> int:
-        """How many messages are known to be missing, or at least one for each loss that is unknown."""
+        """How many messages are known to be missing."""
         return sum(row.lost for row in self.rows)
 
     def text(self, offset_s: int = 0) -> str:
         """The table, times `offset_s` east of UTC; then what else was counted, if anybody did."""
         lines = [table(self.rows, offset_s)]
-        unknown = sum(row.unknown for row in self.rows)
+        unknown = sum(row.unknown > 0 for row in self.rows)
         if unknown:
-            lines.append(f"{unknown} losses are of unknown size, and count as one message each")
+            lines.append(f"{unknown} publishers have losses of unknown size, which count as no messages")
         odd = {
             "refused": sum(row.refused for row in self.rows),
             "strange times or chains": sum(row.strange for row in self.rows),

@@ -27,9 +27,8 @@ def show_loss(
 ) -> None:
     """Show what was lost: repeated, not subscribed, lost, and lost of the inbox, for each peer, with the last times.
 
-    A loss of unknown size counts as one message. A running node says how many subjects it keeps, and their bytes as the
-    source of the protocol reckons them: 128 and the subject. Real memory a subject is several times that (48 for a
-    publisher).
+    A loss of unknown size counts as no message; how many publishers have one is said below the table. A running node
+    says how many subjects it keeps, and their bytes: 128 and the subject, and 512 for each publisher beyond its first.
     """
 
     from statemachines.drivers.sequence_windows.loss_report import read_losses

@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from statemachines.drivers.clock import Clock, steady_ns
-from statemachines.drivers.sequence_windows.datagram import Datagram, MalformedDatagram, OtherLayout, decode
+from statemachines.drivers.sequence_windows.datagram import VERSION, Datagram, MalformedDatagram, OtherLayout, decode
 from statemachines.drivers.sequence_windows.loss_report import LossReport
+from statemachines.drivers.sequence_windows.reorder import Line, ReorderBuffer
 from statemachines.kernel import Effect, Node, Tell
 from statemachines.sequence_windows.inbox_window import INBOX_WINDOW, Inboxed, InboxJudged, InboxWindowRecord
 from statemachines.sequence_windows.late_join import LATE_JOIN, Converged, Join, Joined, LateJoinRecord
@@ -27,16 +28,24 @@ from statemachines.sequence_windows.loss_notifier import (
 from statemachines.sequence_windows.losses import PEERS_MAX, Losses
 from statemachines.sequence_windows.message import Judged, Numbered, Verdict
 from statemachines.sequence_windows.rotation import Window
+from statemachines.sequence_windows.sequence import NUMBER_MAX
 from statemachines.sequence_windows.subject_publishers import PLACES
-from statemachines.sequence_windows.subscriber_table import HORIZON_NS, SubscriberTable
+from statemachines.sequence_windows.subscriber_table import (
+    HELD,
+    HORIZON_NS,
+    NEXT,
+    UNCLEAR,
+    SubscriberTable,
+    tell_short,
+)
 
 logger = logging.getLogger("gapless")
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
-    """A message for the application.  `lost`: how many of its publisher and subject are missing before it, 1 where it
-    is `unknown` how many; `join`: of a FIRST message, whether its stream is complete; None for others; `life`: which of
-    its publisher's (0: it does not say)."""
+    """A message for the application.  `lost`: how many of its publisher and subject are missing before it; where that
+    is `unknown` they may be more; `join`: of a FIRST message, whether its stream is complete; None for others; `life`:
+    which of its publisher's (0: it does not say)."""
 
     publisher: str
     subject: str
@@ -50,7 +59,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
 
 
 class Loss(msgspec.Struct, frozen=True, gc=False):
-    """`lost` messages are missing before `number`; 1 where it is `unknown` how many."""
+    """`lost` messages are missing before `number`; where that is `unknown` they may be more."""
 
     publisher: str
     subject: str
@@ -61,6 +70,9 @@ class Loss(msgspec.Struct, frozen=True, gc=False):
 
 class SequencedSubscriber:
     """Feed it what arrives (`receive`), and call `poll` when `deadline` has come, or now and then.
+
+    `reorder_max`: where no more messages than these are missing before one it waits for them, for 50 ms at most (0:
+    none waits).  Set it where the transport does not keep order, as UDP, and call `poll` when `deadline` says so.
 
     `deliver(delivery)` gets each message once; `on_loss(loss)` each loss, before the message that showed it;
     `on_advisory(fields)` the advisories, the first loss at once and then one a second, with `client` as their `scid`.
@@ -91,11 +103,13 @@ class SequencedSubscriber:
         wall: Clock = time.time_ns,
         now: Clock = steady_ns,
         observe: Callable[[str, str, Judged, int], object] | None = None,
+        reorder_max: int = 0,
     ) -> None:
-        bounds = {"horizon_ns": horizon_ns, "publishers_max": publishers_max}
+        bounds = {"horizon_ns": horizon_ns, "publishers_max": publishers_max, "t_ns": wall()}
         self.table = SubscriberTable(window, now(), everything=everything, **bounds)
         self.malformed = 0
         self.other_layout = 0
+        self.refused = 0
         self.failed = 0
         self._deliver = deliver
         self._on_loss = on_loss
@@ -105,6 +119,7 @@ class SequencedSubscriber:
         self._wall = wall
         self._now = now
         self._observe = observe
+        self._held = ReorderBuffer(reorder_max)
         self._losses = Losses()
         self._join = LateJoinRecord()
         self._inboxes: dict[str, InboxWindowRecord] = {}
@@ -115,7 +130,7 @@ class SequencedSubscriber:
 
     def subscribe(self, subject: str) -> None:
         """Messages of this subject are wanted."""
-        self.table.subscribe(subject)
+        self.table.subscribe(subject, self._wall())
 
     def unsubscribe(self, subject: str) -> None:
         """They are not any more: what comes of them is counted, and not delivered."""
@@ -137,8 +152,9 @@ class SequencedSubscriber:
         one = self.decode_datagram(data)
         if one is None:
             return None
-        parts = (one.payload, one.time_ns, one.chain, one.life)
-        return self.receive_message(one.publisher, one.subject, one.number, *parts)
+        return self.receive_message(
+            one.publisher, one.subject, one.number, one.payload, one.time_ns, one.chain, one.life
+        )
 
     def decode_datagram(self, data: bytes) -> Datagram | None:
         """The message in these bytes; None: there is none, and that is counted.  Who sends another version's layout is
@@ -157,24 +173,61 @@ class SequencedSubscriber:
         self, publisher: str, subject: str, number: int, payload: bytes, time_ns: int = 0, chain: int = 0, life: int = 0
     ) -> Delivery | None:
         """The same, for a transport that has a format of its own."""
-        self.table.tick(self._now())
-        t_ns = self._wall()
-        try:
-            told = self.table.receive_one(subject, publisher, number, time_ns, chain, t_ns, life)
-        except ValueError:  # `Refused` is one
-            self._losses.of(publisher).refused += 1
+        now_ns = self._now()
+        self.table.tick(now_ns)
+        lost, patience = UNCLEAR, self._held.most
+        if self._held.lines and (publisher, subject, life) in self._held.lines:
+            patience = NUMBER_MAX
+        if not (time_ns or chain):
+            lost = self.table.receive_next(subject, publisher, number, life, patience)
+            if not (lost or self._observe or self._held.lines):
+                delivery = Delivery(publisher, subject, payload, number, NEXT, 0, False, None, life)
+                self._call(self._deliver, delivery)
+                return delivery
+        line = (publisher, subject, life)
+        one = Datagram(VERSION, publisher, life, subject, number, time_ns, chain, payload)
+        if lost == HELD and self._held.hold(line, one, now_ns):
             return None
-        if (time_ns or chain) and Numbered(told.frame, told.first, told.last, time_ns, chain).strange:
+        if lost < 0:
+            self._release(line, number - 1)
+        try:
+            return self._judge(one, lost)
+        finally:
+            self._release(line, number + 1)
+
+    def _release(self, line: Line, number: int) -> None:
+        """What waits of the line up to this number, and what follows that in sequence."""
+        while self._held.lines and (one := self._held.pop(line, number)) is not None:
+            number = max(number, one.number + 1)
+            self._judge(one, UNCLEAR)
+
+    def _judge(self, one: Datagram, lost: int) -> Delivery | None:
+        """Say what the message is, if the short way has not, and deliver it."""
+        publisher, subject, number, t_ns = one.publisher, one.subject, one.number, self._wall()
+        try:
+            if lost in (UNCLEAR, HELD):
+                parts = (number, one.time_ns, one.chain, t_ns, one.life)
+                told = self.table.receive_one(subject, publisher, *parts)
+            else:
+                told = tell_short(number, lost)
+        except ValueError as error:  # `ImpossibleMessage` is one
+            self._losses.of(publisher).refused += 1
+            self.refused += 1
+            if self.refused.bit_count() == 1:
+                logger.warning("refused a message of %.64r, %d times so far: %s", publisher, self.refused, error)
+            return None
+        if (one.time_ns or one.chain) and Numbered(told.frame, told.first, told.last, one.time_ns, one.chain).strange:
             self._losses.of(publisher).strange += 1
-        if told.verdict is not Verdict.NEXT:
+        if told.verdict is not NEXT:
             self._losses.of(publisher).count(told, t_ns)
         if self._observe is not None:
             self._observe(publisher, subject, told, t_ns)
         if not told.is_delivered:
             return None
         join = self._joined(told, t_ns) if told.verdict is Verdict.FIRST else None
-        parts = (told.verdict, told.lost, told.unknown, join, life)
-        delivery = Delivery(publisher, subject, payload, number, *parts)
+        delivery = Delivery(
+            publisher, subject, one.payload, number, told.verdict, told.lost, told.unknown, join, one.life
+        )
         self._tell(delivery)
         return delivery
 
@@ -200,11 +253,15 @@ class SequencedSubscriber:
         end = now_ns + 1_000_000
         while self.table.subjects.free() and self._now() < end:
             pass
+        for line in self._held.find_due(now_ns):
+            self._release(line, NUMBER_MAX)
         self._advise(self._notifier.fire(now_ns))
 
     def deadline(self) -> int | None:
-        """When `poll` is to be called next, by the clock `now`, so that no advisory is late; None: nothing waits."""
-        return self._notifier.deadline()
+        """When `poll` is to be called next, by the clock `now`, so that no advisory and no message is late; None:
+        nothing waits."""
+        waits = (self._held.deadline(), self._notifier.deadline())
+        return min((one for one in waits if one is not None), default=None)
 
     def losses(self) -> LossReport:
         """What was counted so far."""
@@ -227,7 +284,9 @@ class SequencedSubscriber:
                 self._call(self._deliver, one)
             finally:
                 if one.subject != ADVISED:
-                    self._advise(self._notifier.feed(Lost(((one.subject, one.lost),)), self._now()))
+                    self._advise(
+                        self._notifier.feed(Lost(((one.subject, 0 if one.unknown else one.lost),)), self._now())
+                    )
 
     def _joined(self, told: Judged, t_ns: int) -> Join:
         (effect,) = LATE_JOIN.step(self._join, Joined(told.frame, t_ns), 0).effects

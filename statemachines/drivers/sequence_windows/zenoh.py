@@ -25,21 +25,22 @@ import zenoh
 
 from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.missed_samples.layout import PLAIN, Declarations
-from statemachines.drivers.missed_samples.mailbox import Item, Mailbox, Outlet
+from statemachines.drivers.missed_samples.mailbox import Item
 from statemachines.drivers.missed_samples.publisher import check_options
-from statemachines.drivers.missed_samples.query_sender import stop
 from statemachines.drivers.missed_samples.received_sample import OVERHEAD
 from statemachines.drivers.missed_samples.session import is_matched
+from statemachines.drivers.missed_samples.zenoh_reader import ZenohReader
 from statemachines.drivers.missed_samples.zenoh_thread import direct
 from statemachines.drivers.sequence_windows.publisher import SequencedPublisher
 from statemachines.drivers.sequence_windows.subscriber import Delivery, Loss, SequencedSubscriber
 from statemachines.kernel import ConfigurationError
-from statemachines.missed_samples.keys import check_expression, check_key
+from statemachines.missed_samples.keys import check_key
 from statemachines.sequence_windows.rotation import Window
 from statemachines.sequence_windows.subject_publishers import PLACES
 
 MESSAGE_MAX: Final = 16 << 20
 """Bytes of a message: zenoh is no datagram."""
+QUALITY: Final = ("congestion_control", "priority", "express", "reliability")
 
 
 class SequencedPublisherOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,10 +52,6 @@ class SequencedPublisherOptions(msgspec.Struct, frozen=True, kw_only=True):
     priority: zenoh.Priority | None = None
     express: bool | None = None
     reliability: zenoh.Reliability | None = None
-
-    def quality(self) -> dict[str, Any]:
-        """What zenoh's publisher is declared with."""
-        return {name: getattr(self, name) for name in ("congestion_control", "priority", "express", "reliability")}
 
 
 class SequencedZenohPublisher:
@@ -74,9 +71,10 @@ class SequencedZenohPublisher:
 
     async def __aenter__(self) -> Self:
         options = self._options
+        quality = {name: getattr(options, name) for name in QUALITY}
         self._loop = asyncio.get_running_loop()
         try:
-            self._zenoh = self._declared.add(self._session.declare_publisher(self.key_expr, **options.quality()))
+            self._zenoh = self._declared.add(self._session.declare_publisher(self.key_expr, **quality))
             self.source = PLAIN.source(self._zenoh, options.source)
             self.sequenced = SequencedPublisher(
                 self._zenoh.put,
@@ -144,7 +142,7 @@ class SequencedSubscriberOptions(msgspec.Struct, frozen=True, kw_only=True):
                 raise ConfigurationError(name, getattr(self, name), "at least 1")
 
 
-class SequencedZenohSubscriber:
+class SequencedZenohSubscriber(ZenohReader[Delivery]):
     """See `declare_sequenced_subscriber`.  For one thread: that of the loop it was declared in.  `misplaced` counts
     messages that came under another key than that of their subject, `failed` calls of the application that raised."""
 
@@ -155,20 +153,11 @@ class SequencedZenohSubscriber:
         handler: Callable[[Delivery], object] | None,
         options: SequencedSubscriberOptions,
     ) -> None:
-        self.key_expr = check_expression(key_expr)
-        self.misplaced = self.failed = 0
-        self._session = session
-        self._handler = handler
-        self._options = options
-        self._declared = Declarations()
+        super().__init__(session, key_expr, handler, options)
+        self.misplaced = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[None] | None = None
-        self.sequenced = self._make()
-
-    def _make(self) -> SequencedSubscriber:
-        options = self._options
-        return SequencedSubscriber(
-            self._deliver,
+        self.sequenced = SequencedSubscriber(
+            lambda one: self.outlet.put(one),
             on_loss=self._guarded(options.on_loss),
             on_advisory=self._guarded(options.on_advisory),
             everything=True,
@@ -179,26 +168,10 @@ class SequencedZenohSubscriber:
     # -- its life -------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        options = self._options
         self._loop = asyncio.get_running_loop()
-        self._messages: Outlet[Delivery] = Outlet(options.waiting_max)
-        self._mailbox = Mailbox(
-            f"sequenced {self.key_expr}", self._take, count_max=options.queue_max, bytes_max=options.queue_bytes_max
-        )
-        self._declared.on_close(self._stop)
-        try:
-            await asyncio.to_thread(self._declare)
-            self._task = asyncio.ensure_future(self._mailbox.run(self._messages.room))
-            self._task.add_done_callback(self._note_end)
-        except BaseException:
-            await self._declared.close()
-            raise
+        self._make(f"sequenced {self.key_expr}")
+        await self._open()
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        await self._declared.close()
 
     def _declare(self) -> None:
         """In a thread: declarations may wait for the network."""
@@ -211,18 +184,9 @@ class SequencedZenohSubscriber:
         self._declared.add(self._session.declare_subscriber(self.key_expr, hear, allowed_origin=origin))
 
     async def _stop(self) -> None:
-        self._mailbox.close()
         if self._timer is not None:
             self._timer.cancel()
-        if self._task is not None:
-            await stop(self._task)
-        self._messages.end()
-
-    def _note_end(self, task: asyncio.Task[Any]) -> None:
-        """Who waits for messages learns why there are none."""
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self._messages.end(error)
+        await super()._stop()
 
     # -- the application ------------------------------------------------------------------------------------------
 
@@ -231,32 +195,8 @@ class SequencedZenohSubscriber:
         """Messages that found no room because the loop, or the reader, was too slow: they are lost like any other."""
         return self._mailbox.refused
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Delivery:
-        """The next message; waits for it."""
-        if self._handler is not None:
-            raise ConfigurationError("handler", self._handler, "gets the messages already; leave it out to iterate")
-        return await self._messages.get()
-
-    def _deliver(self, one: Delivery) -> None:
-        if self._handler is None:
-            self._messages.put(one)
-        else:
-            self._call(self._handler, one)
-
     def _guarded(self, callback: Callable[[Any], object] | None) -> Callable[[Any], object] | None:
         return None if callback is None else lambda given: self._call(callback, given)
-
-    def _call(self, callback: Callable[[Any], object], given: object) -> None:
-        """What a callback raises is said and counted, and stops nobody."""
-        try:
-            callback(given)
-        except Exception:
-            self.failed += 1
-            if self.failed.bit_count() == 1:  # the 1st, 2nd, 4th ...
-                logger.exception("a callback raised, %d times so far", self.failed)
 
     # -- what comes -----------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ It is fed what comes, what is asked for, and what is told, and sees nothing of a
 
     seen = seen.observe_samples(first, last, recovery)            a sample comes
     seen, broken = seen.observe_query(asked, recovery)            the subscriber sends a query
-    seen = seen.observe_query_end(n, brought, recovery)           the query ends
+    seen = seen.observe_query_end(n, brought, recovery)           a query ends
     seen, broken = seen.observe_delivered(first, last)            the application is given samples
     seen, broken = seen.observe_missed(first, last, recovery)     the application is told of a loss
     broken = seen.judge_step(recovery)                            the step is over
@@ -25,9 +25,9 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import BrokenProperty
-from statemachines.missed_samples.message import Query
+from statemachines.missed_samples.message import PARTLY, Query
 from statemachines.missed_samples.properties.settled_numbers import Broken, judge_range
-from statemachines.missed_samples.recovery import MS, Recovery
+from statemachines.missed_samples.recovery import MS, SENT_MAX, Recovery
 from statemachines.missed_samples.subscriber_record import History
 
 
@@ -60,21 +60,22 @@ def judge_first_query(query: Query, wanted: History, tries: int) -> Broken:
 
 def judge_hole(still_ns: int, recovery: Recovery) -> Broken:
     """LIVE: a hole is known for so long, and nothing that was missing has come meanwhile."""
-    longest = (recovery.retries + 2) * (max(recovery.timeout_ms, recovery.timeout_max_ms) + recovery.backoff_max_ms)
-    if still_ns <= longest * MS:
+    if still_ns <= 2 * recovery.deadline_ms * MS:
         return ()
     return (BrokenProperty("LIVE", f"a hole lasts for {still_ns // MS} ms in vain"),)
 
 
 class AskedNumbers(msgspec.Struct, frozen=True, gc=False):
     """A query `n` for `first` to `last` (`last` below `first`: it looks for the newest there is); of those it wants the
-    `newest` so many (0: all).  `periodic`: the period of its source is over."""
+    `newest` so many (0: all).  `periodic`: the period of its source is over; `again`: something was waited for long
+    enough, or came in part."""
 
     n: int
     first: int
     last: int
     newest: int = 0
     periodic: bool = False
+    again: bool = False
 
     @property
     def has_end(self) -> bool:
@@ -83,15 +84,29 @@ class AskedNumbers(msgspec.Struct, frozen=True, gc=False):
 
 
 class OpenQuery(msgspec.Struct, frozen=True, gc=False):
-    """A query that is waited for.  `tried`: what was known to be missing when it was sent (bits from `first` on);
-    `filled`: so many of those have come since."""
+    """What is waited for: `sent` are the queries for it, by number and first, of which any may bring it.  `tried`: what
+    was known to be missing when it was asked for (bits from `first` on); `filled`: so many of those have come since."""
 
-    n: int
+    sent: tuple[tuple[int, int], ...]
     first: int
     last: int
     newest: int
     tried: int
     filled: int = 0
+
+    def know(self, top: int) -> OpenQuery:
+        """Numbers from `top` on do not exist."""
+        return replace(self, tried=self.tried & ((1 << max(top - self.first, 0)) - 1))
+
+    def forget(self, n: int) -> OpenQuery:
+        """Without the query of this number."""
+        sent = tuple(one for one in self.sent if one[0] != n)
+        return self if len(sent) == len(self.sent) else replace(self, sent=sent)
+
+    @property
+    def is_wanted(self) -> bool:
+        """It asks for numbers, and does not look for the newest."""
+        return self.last >= self.first
 
     @property
     def is_whole(self) -> bool:
@@ -103,8 +118,9 @@ class ObservedSource(msgspec.Struct, frozen=True, gc=False):
     """`began`: the first number that is ours (-1: no contact yet); `next`: the first that is not settled; `top`: the
     first never heard of.  `arrived`: what has come (bits from `next` on, as all sets here); `missed`: something was
     reported.  `tries`: what was asked for in vain once, twice, and so on (empty: nothing); `answered`: a query for it
-    ended well, and brought something above it.  `open`: the queries that are waited for; `in_vain`: what those of the
-    same round were for that brought nothing; `round`: what was missing when it began.  `doubt`: a number that is too
+    ended well, and brought something above it.  `open`: the queries that are waited for; `failed`: one of the same
+    round brought nothing, and `in_vain` is what such were for; `front`: what `next` was when `tries` were counted.
+    `late`: what may be given up in this step, since it is overdue.  `doubt`: a number that is too
     far ahead (-1: none).  `dropped`: so many samples were not new.  `waits`: the first query of the subscriber is open;
     `alive`, `new`: its token, and that it came up while we were there; `heard`: since the last retention."""
 
@@ -117,7 +133,9 @@ class ObservedSource(msgspec.Struct, frozen=True, gc=False):
     answered: int = 0
     open: tuple[OpenQuery, ...] = ()
     in_vain: int = 0
-    round: int = 0
+    failed: bool = False
+    front: int = 0
+    late: int = 0
     doubt: int = -1
     dropped: int = 0
     waits: bool = False
@@ -155,7 +173,7 @@ class ObservedSource(msgspec.Struct, frozen=True, gc=False):
     @property
     def attempts(self) -> int:
         """How often the first number that is not settled was asked for in vain."""
-        return sum(one & 1 for one in self.tries)
+        return sum(one & 1 for one in self.tries) if self.front == self.next else 0
 
     def has_come(self, number: int) -> bool:
         """NOGAP: whether it is settled, or has come; while the first query is open nothing is settled."""
@@ -191,9 +209,9 @@ class ObservedSource(msgspec.Struct, frozen=True, gc=False):
 
     def pause_ms(self, recovery: Recovery) -> int:
         """TIMING: the pause before the first number that is missing is asked for again: it doubles."""
-        pause = recovery.backoff_ms
+        pause = recovery.pacing.backoff_ms
         for _ in range(self.attempts - 1):
-            pause = min(2 * pause, recovery.backoff_max_ms)
+            pause = min(2 * pause, recovery.pacing.backoff_max_ms)
         return pause
 
     # -- what comes ---------------------------------------------------------------------------------------------------
@@ -225,7 +243,15 @@ class ObservedSource(msgspec.Struct, frozen=True, gc=False):
         if self.is_doubted(last, 0, recovery):
             return replace(self, doubt=last, heard=True)
         seen = self._begin(last + 1, recovery)
-        return replace(seen, top=max(seen.top, last + 1), heard=True)
+        above, top = seen.next + seen.arrived.bit_length(), last + 1
+        if above <= top < seen.top:
+            known = seen.select(seen.next, last)
+            tries = tuple(one & known for one in seen.tries)
+            answered, in_vain = seen.answered & known, seen.in_vain & known
+            opened = tuple(one.know(top) for one in seen.open)
+            seen = replace(seen, tries=tries, answered=answered, in_vain=in_vain, open=opened)
+            return replace(seen, top=top, heard=True)._forget_queries()
+        return replace(seen, top=max(seen.top, top), heard=True)
 
     def _begin(self, first: int, recovery: Recovery) -> ObservedSource:
         """The first contact decides where the source begins."""
@@ -243,10 +269,16 @@ class ObservedSource(msgspec.Struct, frozen=True, gc=False):
         return tuple(found)
 
     def _forget_queries(self) -> ObservedSource:
-        """With nothing missing no query is waited for."""
-        if not (self.open or self.in_vain or self.round) or self.is_missing_any:
+        """What has come whole is not waited for, unless a query of the same round has failed; with nothing missing no
+        query is."""
+        if not self.is_missing_any:
+            waits = self.open or self.failed or self.tries
+            return replace(self, open=(), in_vain=0, failed=False, tries=(), front=0) if waits else self
+        if self.failed or not self.open:
             return self
-        return replace(self, open=(), in_vain=0, round=0)
+        missing = self.missing
+        left = tuple(one for one in self.open if not one.is_wanted or missing & self.select(one.first, one.last))
+        return replace(self, open=left) if len(left) < len(self.open) else self
 
     # -- queries ------------------------------------------------------------------------------------------------------
 
@@ -257,9 +289,16 @@ class ObservedSource(msgspec.Struct, frozen=True, gc=False):
         broken = []
         missing, first = self.missing, asked.first
         where = f"query {asked.n} from {first} on"
+        others = tuple(one.forget(asked.n) for one in self.open)  # of two with one number the later counts
+        around = next((one for one in others if one.first <= first <= one.last), None) if asked.again else None
+        if around is not None:
+            sent = (*around.sent, (asked.n, first))[-SENT_MAX:]
+            return replace(self, open=tuple(replace(one, sent=sent) if one is around else one for one in others)), ()
+        if asked.again and not missing & self.select(first, first):
+            return self, ()  # it has come with the same turn
         if not missing and (asked.has_end or not asked.periodic):
             broken.append(BrokenProperty("QUIET", f"{where}, and nothing is missing"))
-        if len(self.open) >= recovery.windows or self.waits:
+        if len(self.open) >= recovery.pacing.windows or self.waits:
             broken.append(BrokenProperty("ASKED", f"{where}, and other queries are waited for"))
         elif asked.has_end and self.open:
             left = missing
@@ -269,54 +308,53 @@ class ObservedSource(msgspec.Struct, frozen=True, gc=False):
                 broken.append(BrokenProperty("ASKED", f"{where}, which is not missing, or asked for already"))
         elif first != self.next + (missing & -missing).bit_length() - (1 if missing else 0):
             broken.append(BrokenProperty("ASKED", f"{where}, and it is not the first that is missing"))
-        tried = move_bits(missing & self.select(first, asked.last), self.next - first)
-        one = OpenQuery(asked.n, first, asked.last, asked.newest, tried)
-        others = (other for other in self.open if other.n != one.n)  # of two with one number the later counts
-        opened = tuple(sorted((*others, one), key=lambda one: one.n))
-        begun = self.round if self.open or self.in_vain else missing
-        return replace(self, open=opened, round=begun), tuple(broken)
+        last = min(asked.last, max(self.top - 1, first)) if asked.has_end and not asked.newest else asked.last
+        if asked.last - last > recovery.pacing.ahead:
+            broken.append(BrokenProperty("ASKED", f"{where} up to {asked.last}, and {self.top} was never heard of"))
+        tried = move_bits(missing & self.select(first, last), self.next - first)
+        one = OpenQuery(((asked.n, first),), first, last, asked.newest, tried)
+        opened = tuple(sorted((*others, one), key=lambda one: one.first))
+        return replace(self, open=opened), tuple(broken)
 
     def observe_query_end(self, n: int, brought: int, recovery: Recovery) -> ObservedSource:
         """The query has ended; `brought` as in `QueryEnded`.  One that is not waited for changes nothing."""
         seen = self.close_query(n, brought, recovery)
-        return seen if seen is self or seen.open else seen.end_round(False, recovery)
+        return seen if seen is self or seen.open else seen.end_round(recovery)
 
     def observe_timeout(self, recovery: Recovery) -> ObservedSource:
-        """Nobody has said a word for so long that no query is waited for any more."""
-        return self.silence_queries().end_round(not any(one.filled for one in self.open), recovery)
+        """Nobody has answered for so long: nobody waits for the newest any more, nor for what has come."""
+        missing = self.missing
+        left = tuple(one for one in self.open if missing & self.select(one.first, one.last))
+        seen = replace(self, open=left)
+        return seen if left else seen.end_round(recovery)
+
+    def observe_overdue(self, numbers: int) -> ObservedSource:
+        """These may be given up now, if anything that was missing did not come meanwhile."""
+        return replace(self, late=numbers)
 
     def close_query(self, n: int, brought: int, recovery: Recovery) -> ObservedSource:
         """What it was sent for is answered, or was asked for in vain."""
-        one = next((one for one in self.open if one.n == n), None)
-        if one is None:
+        one = next((one for one in self.open if n in dict(one.sent)), None)
+        if one is None or brought == PARTLY:
             return self
         left = tuple(other for other in self.open if other is not one)
         if brought and recovery.reliable and one.is_whole:
-            answered = self.select(one.first, min(one.last, one.first + brought - 1))
+            answered = self.select(one.first, min(one.last, dict(one.sent)[n] + brought - 1))
             return replace(self, open=left, answered=self.answered | answered)
-        return replace(self, open=left, in_vain=self.in_vain | self._list_in_vain(one))
+        if one.filled or not one.is_wanted:
+            return replace(self, open=left)
+        return replace(self, open=left, failed=True, in_vain=self.in_vain | move_bits(one.tried, one.first - self.next))
 
-    def silence_queries(self) -> ObservedSource:
-        """All that is open was asked for in vain, but for queries that brought something."""
-        in_vain = self.in_vain
-        for one in self.open:
-            in_vain |= self._list_in_vain(one)
-        return replace(self, open=(), in_vain=in_vain)
-
-    def _list_in_vain(self, one: OpenQuery) -> int:
-        return 0 if one.filled else move_bits(one.tried, one.first - self.next)
-
-    def end_round(self, silent: bool, recovery: Recovery) -> ObservedSource:
-        """The lowest numbers for which all was in vain were tried once more: of a silent round, all that was missing
-        when it began."""
+    def end_round(self, recovery: Recovery) -> ObservedSource:
+        """The lowest numbers for which all was in vain were tried once more, since the first of them is missing."""
         missing = self.missing & ~self.answered
         left = missing & ~self.in_vain
         tried = missing & ((left & -left) - 1 if left else -1)
-        if silent and tried:
-            tried = missing & (tried | self.round)
-        tries = self.tries or (0,) * (recovery.retries + 1)
+        tries = self.tries if self.tries and self.front == self.next else (0,) * (recovery.retries + 1)
+        if not tried:
+            return replace(self, in_vain=0, failed=False)
         tries = tuple(one | (tried & below) for one, below in zip(tries, (-1, *tries), strict=False))
-        return replace(self, in_vain=0, round=0, tries=tries if tries[0] else ())
+        return replace(self, in_vain=0, failed=False, tries=tries, front=self.next)
 
     # -- what is told -------------------------------------------------------------------------------------------------
 
@@ -334,7 +372,7 @@ class ObservedSource(msgspec.Struct, frozen=True, gc=False):
         if told & self.arrived:
             broken += (BrokenProperty("NOGAP", f"{first}..{last} is reported missed, and has come"),)
         known = told & self.select(self.next, self.top - 1)
-        if known & ~self.list_convicted(recovery) and self.held_count <= recovery.pending:
+        if known & ~(self.list_convicted(recovery) | self.late) and self.held_count <= recovery.pending:
             broken += (BrokenProperty("HASTY", f"{first}..{last} is given up, and was not asked for often enough"),)
         return replace(self._settle(last), missed=True), broken
 
@@ -360,7 +398,8 @@ class ObservedSource(msgspec.Struct, frozen=True, gc=False):
             arrived=self.arrived >> by,
             answered=self.answered >> by,
             in_vain=self.in_vain >> by,
-            round=self.round >> by,
+            late=self.late >> by,
+            front=self.front if tries and tries[0] else 0,
             tries=tries if tries and tries[0] else (),
         )
         return after._forget_queries()

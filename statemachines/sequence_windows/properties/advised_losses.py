@@ -21,7 +21,7 @@ class AdvisedLosses(msgspec.Struct, frozen=True, gc=False):
     """One client."""
 
     waits: Losses = ()
-    """Losses since the last advisory: (subject, how many), the first subject first."""
+    """Losses since the last advisory: (subject, how many; 0: unknown), the first subject first."""
     rest: int = 0
     """So many more did not fit into the last advisory."""
     since: int | None = None
@@ -30,6 +30,8 @@ class AdvisedLosses(msgspec.Struct, frozen=True, gc=False):
     """When the last advisory was, by the client's clock (None: never, or long ago)."""
     newest: Losses = ()
     """Those of `waits` of which a client need not hear before its due timer has fired."""
+    settled: Losses = ()
+    """What waited before them."""
 
     @property
     def owed(self) -> int:
@@ -39,11 +41,11 @@ class AdvisedLosses(msgspec.Struct, frozen=True, gc=False):
     def lose(self, losses: Losses, now: int) -> AdvisedLosses:
         """These are missing, as the message says that is being handled."""
         since = now if self.since is None else self.since
-        return replace(self, waits=add_losses(self.waits, losses), since=since, newest=losses)
+        return replace(self, waits=add_losses(self.waits, losses), since=since, newest=losses, settled=self.waits)
 
     def settle_newest(self) -> AdvisedLosses:
         """The message was handled."""
-        return replace(self, newest=()) if self.newest else self
+        return replace(self, newest=(), settled=()) if self.newest else self
 
     def pass_time(self, by: int, most: int) -> AdvisedLosses:
         """The past lies further back by so much; `most` is as long ago as ever."""
@@ -58,9 +60,9 @@ class AdvisedLosses(msgspec.Struct, frozen=True, gc=False):
         broken = []
         if self.advised_at is not None and clock - self.advised_at < second:
             broken.append(BrokenProperty(THROTTLE, f"is advised again after {clock - self.advised_at}"))
-        before = add_losses(self.waits, tuple((subject, -count) for subject, count in self.newest))
         whole = told == make_advisory(self.waits, self.rest)
-        if told.lost < 1 or not (whole or told == make_advisory(before, self.rest)):
+        early = bool(self.newest) and told == make_advisory(self.settled, self.rest)
+        if not (told.lost or told.subjects) or not (whole or early):
             broken.append(BrokenProperty(content, f"is advised of {told}, and {self.waits} and {self.rest} wait"))
         after = AdvisedLosses(advised_at=clock)
         if self.newest and not whole:
@@ -84,7 +86,7 @@ def add_losses(waits: Losses, losses: Losses) -> Losses:
     counts = dict(waits)
     for subject, count in losses:
         counts[subject] = counts.get(subject, 0) + count
-    return tuple((subject, count) for subject, count in counts.items() if count)
+    return tuple(counts.items())
 
 
 def make_advisory(waits: Losses, rest: int) -> Advisory:

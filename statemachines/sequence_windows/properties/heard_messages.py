@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from statemachines.kernel import BrokenProperty, Map
 from statemachines.sequence_windows.late_join import Join
-from statemachines.sequence_windows.message import LOSS_MAX, Judged, Numbered, Verdict
+from statemachines.sequence_windows.message import Judged, Numbered, Verdict
 from statemachines.sequence_windows.properties.names import CROWD, DETECT, EXACT, JOIN, NOFALSE, ONCE
 
 Broken = tuple[BrokenProperty, ...]
@@ -33,6 +33,8 @@ class ArrivedMessage(msgspec.Struct, frozen=True, gc=False):
     """The receiver has subscribed the subject."""
     crowded: bool = False
     """A publisher of the subject was forgotten for others."""
+    awaited: bool = False
+    """Its stream, or the one before that, began while the receiver listened."""
 
 
 class HeardMessages(msgspec.Struct, frozen=True, gc=False):
@@ -93,7 +95,7 @@ class HeardMessages(msgspec.Struct, frozen=True, gc=False):
         elif verdict is Verdict.SKIP:
             if not missed:
                 yield NOFALSE
-            if told.lost != (1 if told.unknown else min(missed, LOSS_MAX)):
+            elif told.lost > missed or (told.lost < missed and not told.unknown):
                 yield EXACT
         else:
             hidden = verdict is Verdict.CYCLE and self.is_hidden(message)
@@ -105,9 +107,9 @@ class HeardMessages(msgspec.Struct, frozen=True, gc=False):
     def _judge_first(self, message: ArrivedMessage, told: Judged) -> Iterator[str]:
         if told.verdict is not Verdict.FIRST:
             yield ONCE
-        if self.displaced and not message.begins and not told.unknown:
-            yield CROWD
-        if told.unknown and (message.begins or not message.crowded):
+        if not message.begins and not told.unknown:
+            yield from (CROWD,) * self.displaced + (DETECT,) * message.awaited
+        if told.unknown and (message.begins or not (message.crowded or message.awaited)):
             yield NOFALSE
 
     def _describe(self, message: ArrivedMessage, told: Judged) -> str:

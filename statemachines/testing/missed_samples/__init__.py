@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from statemachines.missed_samples.cache import CacheRecord
 from statemachines.missed_samples.message import EVERY_SOURCE, QUERY
 from statemachines.missed_samples.publisher import Beats, PublisherRecord
-from statemachines.missed_samples.recovery import Recovery
+from statemachines.missed_samples.recovery import Recovery, make_recovery
 from statemachines.missed_samples.source_record import SourceRecord
 from statemachines.missed_samples.subscriber_record import History, SubscriberRecord
 from statemachines.testing.missed_samples.query_ends import QueryEnds
@@ -35,8 +35,8 @@ VALUES = Values(
         Recovery: (
             Recovery(),
             Recovery(past=True, reliable=False, retries=1, pending=3, history_limit=2),
-            Recovery(retries=0, backoff_ms=1, backoff_max_ms=1, period_ms=500, retention_ms=1_000),
-            Recovery(past=True, retries=1, window=2, windows=2, jump=2, timeout_ms=100, timeout_max_ms=300),
+            make_recovery(retries=0, backoff_ms=1, backoff_max_ms=1, period_ms=500, retention_ms=1_000),
+            make_recovery(past=True, retries=1, window=2, windows=2, jump=2, timeout_ms=100, timeout_max_ms=300),
         ),
         History: (History(), History(2, 1_000)),
     },

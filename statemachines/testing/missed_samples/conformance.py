@@ -23,6 +23,7 @@ from statemachines.missed_samples.cache import (
 )
 from statemachines.missed_samples.message import (
     EVERY_SOURCE,
+    PARTLY,
     Deliver,
     DeliverUnnumbered,
     Heartbeat,
@@ -43,14 +44,14 @@ from statemachines.missed_samples.publisher import (
     Stamped,
     Undeclare,
 )
-from statemachines.missed_samples.recovery import MS, Recovery
+from statemachines.missed_samples.recovery import MS, make_recovery
 from statemachines.missed_samples.source_record import (
     NOTHING_ASKED,
-    RECOVERING,
-    RESTING,
     Appeared,
     Disappeared,
-    with_asking,
+    QueryWindow,
+    SentQuery,
+    WindowStatus,
 )
 from statemachines.missed_samples.subscriber import SUBSCRIBER
 from statemachines.missed_samples.subscriber_record import History, Subscribe, SubscriberRecord, Unsubscribe
@@ -193,18 +194,32 @@ RECOVERY: Final = Relation(
 
 
 def hide_counts(record: SubscriberRecord, live: Move, dead: Move) -> SubscriberRecord:
-    """The record with another time in place of when a reply came last, if that is still read; and without what shows
-    nowhere: counts, and how long silences last where no time depends on it."""
+    """The record with other times of what is waited for, if they are still read; and without what shows nowhere:
+    counts, what is over, and what answers took where no time depends on it."""
     sources = record.sources
     for name, source in in_order(sources):
-        asking, recovery = source.asking, source.recovery
+        asking, pacing = source.asking, source.recovery.pacing
         if asking is not NOTHING_ASKED:
-            spoke_ns = (live if source.status in (RECOVERING, RESTING) else dead)(asking.spoke_ns)
-            has_one_timeout = recovery.timeout_max_ms <= recovery.timeout_ms
-            silence_ns = dead(asking.silence_ns) if has_one_timeout else asking.silence_ns
-            source = with_asking(source, spoke_ns=spoke_ns, silence_ns=silence_ns)
-        sources = sources.set(name, replace(source, dropped=dead(source.dropped)))
+            has_one_timeout = pacing.timeout_min_ms == pacing.timeout_ms == pacing.timeout_max_ms
+            learned = dead if has_one_timeout else live
+            asking = replace(
+                asking,
+                windows=tuple(_move_window(one, live, dead, learned) for one in asking.windows),
+                over=tuple(_move_sent(one, learned) for one in asking.over),
+                marks=tuple(replace(one, since_ns=live(one.since_ns)) for one in asking.marks),
+                **{key: dead(getattr(asking, key)) for key in ("answer_ns", "spread_ns", "gap_ns") if has_one_timeout},
+            )
+        sources = sources.set(name, replace(source, dropped=dead(source.dropped), asking=asking))
     return replace(record, sources=sources, turned_away=dead(record.turned_away))
+
+
+def _move_window(window: QueryWindow, live: Move, dead: Move, learned: Move) -> QueryWindow:
+    spoke_ns = (live if window.status is WindowStatus.OPEN else dead)(window.spoke_ns)
+    return replace(window, spoke_ns=spoke_ns, sent=tuple(_move_sent(one, learned) for one in window.sent))
+
+
+def _move_sent(sent: SentQuery, learned: Move) -> SentQuery:
+    return sent if sent.sent_ns < 0 else replace(sent, sent_ns=learned(sent.sent_ns))
 
 
 def tell_subscriber(
@@ -226,7 +241,7 @@ def tell_subscriber(
                 yield Disappeared(name)
             source = record.sources.get(name)
             if source is not None and brought:
-                numbers = [one.n for one in source.windows] or [source.query_n]
+                numbers = [one.n for window in source.windows for one in window.sent] or [source.query_n]
                 yield from (QueryEnded(name, n, one) for n in numbers for one in brought)
                 yield from (QueryGoesOn(name, n) for n in numbers)
                 yield QueryEnded(name, source.query_n + 1, brought[-1])
@@ -261,8 +276,9 @@ def start_subscriber(
     **changed: Any,
 ) -> Start:
     """A subscriber with short times: a query is silent after a second, and asked again a second later."""
-    short = {"retries": 1, "timeout_ms": 1_000, "timeout_max_ms": 1_000, "backoff_ms": 1_000, "retention_ms": 1_000}
-    recovery = Recovery(**{**short, **changed})
+    short = {"retries": 1, "deadline_ms": 4_000, "ahead": 1, "timeout_ms": 1_000, "timeout_min_ms": 1_000,
+             "timeout_max_ms": 1_000, "history_ms": 1_000, "backoff_ms": 1_000, "retention_ms": 1_000}  # fmt: skip
+    recovery = make_recovery(**{**short, **changed})
     return Start(name, SubscriberRecord(recovery, history, width), say, is_within(queries))
 
 
@@ -271,7 +287,7 @@ JUMPS: Final = ((0, 0), (2, 2), (6, 6), (7, 7))
 SUBSCRIBER_STARTS: Final = (
     start_subscriber("a hole", tell_subscriber(THREE, (3,), (0, 1))),
     start_subscriber("windows", tell_subscriber(((0, 0), (1, 1), (5, 5)), (), (0, 1)), 3, window=2, windows=2),
-    start_subscriber("one try", tell_subscriber(((0, 0), (2, 3), (6, 6)), (), (0, 2)), retries=0, pending=1),
+    start_subscriber("one try", tell_subscriber(((0, 0), (2, 3), (6, 6)), (), (PARTLY, 0, 2)), retries=0, pending=1),
     start_subscriber("unreliable answers", tell_subscriber(THREE, (), (0, 2)), reliable=False),
     start_subscriber("the end", tell_subscriber(ONE, (-1, 1), (0, 1, 2)), period_ms=1_000),
     start_subscriber("the past", tell_subscriber(((2, 2),), (1,), (0, 2), tokens=(True,)), past=True),
@@ -290,7 +306,7 @@ SUBSCRIBER_STARTS: Final = (
 SUBSCRIBER_ROLE: Final = ConformanceRole(
     SUBSCRIBER,
     SUBSCRIBER_STARTS,
-    Timing(1_000 * MS, ("history", "pause", "query", "rest", "period", "retention"),
+    Timing(1_000 * MS, ("history", "pause", "query", "overdue", "rest", "period", "retention"),
            (Stamp("spoke_ns", 4_000 * MS, hide_counts),)),
     RECOVERY,
     given=("recovery", "history", "width"),

@@ -1,10 +1,10 @@
-"""LossyLink, LossyDatagrams: proxies between two sessions of zenoh that lose single samples or replies.
+"""LossyLink: a proxy between two sessions of zenoh that loses single samples, replies, or any message.
 
     async with LossyLink(("127.0.0.1", 7447)) as link:        # the other session connects to link.endpoint
         link.lose = lambda batch: b"#7;" in batch
 
 Over TCP zenoh sends batches, each behind its length in two bytes.  It takes TCP for reliable, so a loss there stands
-for what is lost with a router.  Over UDP a batch is a datagram, which any network may lose.  A batch that begins with
+for what is lost with a router.  A batch that begins with
 a sample that is pushed (not asked for) is given to `lose`, one that begins with a reply to `lose_reply`, and dropped
 where that says so; zenoh takes a hole in the numbers of its transport for nothing worse.  Whoever must not lose
 replies publishes with a priority of its own: then they never share a batch.
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from types import TracebackType
 from typing import Final, Self
 
 from statemachines.testing.fault_proxy import BOTH, FaultProxy
@@ -33,7 +32,7 @@ UNDER_WAY_MAX: Final = 10_000
 
 class BatchLoss:
     """`lost` and `passed` count batches of samples, `lost_replies` those of replies; `lose(batch)` and
-    `lose_reply(batch)` decide."""
+    `lose_reply(batch)` decide, and `lose_any(batch)` of all batches that carry messages."""
 
     def __init__(self) -> None:
         self.lost = 0
@@ -41,9 +40,13 @@ class BatchLoss:
         self.lost_replies = 0
         self.lose: Callable[[bytes], bool] = lambda batch: False
         self.lose_reply: Callable[[bytes], bool] = lambda batch: False
+        self.lose_any: Callable[[bytes], bool] = lambda batch: False
 
     def _loses(self, batch: bytes) -> bool:
         first = first_message(batch)
+        if first is not None and self.lose_any(batch):
+            self.lost += 1
+            return True
         if first == PUSH:
             lost = self.lose(batch)
             self.lost += lost
@@ -91,54 +94,6 @@ class LossyLink(BatchLoss, FaultProxy):
             batch = await reader.readexactly(int.from_bytes(length, "little"))
             if not self._loses(batch):
                 return length + batch
-
-
-class LossyDatagrams(BatchLoss, asyncio.DatagramProtocol):
-    """`target`: where datagrams go on to, for each peer from a port of its own."""
-
-    def __init__(self, target: Address) -> None:
-        super().__init__()
-        self._target = target
-
-    async def __aenter__(self) -> Self:
-        self._ways: dict[Address, asyncio.Task[asyncio.DatagramTransport]] = {}
-        loop = asyncio.get_running_loop()
-        self._near, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=("127.0.0.1", 0))
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self._near.close()
-        for way in self._ways.values():
-            (await way).close()
-
-    @property
-    def endpoint(self) -> str:
-        """Where the other session connects to."""
-        host, port = self._near.get_extra_info("sockname")[:2]
-        return f"udp/{host}:{port}"
-
-    def datagram_received(self, data: bytes, addr: Address) -> None:
-        """From a peer, to the target."""
-        if addr not in self._ways:
-            self._ways[addr] = asyncio.ensure_future(self._open(addr))
-        if not self._loses(data):
-            self._ways[addr].add_done_callback(lambda way: way.result().sendto(data))
-
-    async def _open(self, peer: Address) -> asyncio.DatagramTransport:
-        back = _Way(lambda data: None if self._loses(data) else self._near.sendto(data, peer))
-        return (await asyncio.get_running_loop().create_datagram_endpoint(lambda: back, remote_addr=self._target))[0]
-
-
-class _Way(asyncio.DatagramProtocol):
-    """The way back from the target to one peer."""
-
-    def __init__(self, take: Callable[[bytes], object]) -> None:
-        self._take = take
-
-    def datagram_received(self, data: bytes, addr: Address) -> None:
-        self._take(data)
 
 
 def first_message(batch: bytes) -> int | None:

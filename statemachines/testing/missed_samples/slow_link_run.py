@@ -10,19 +10,20 @@ It prints a line of JSON for each of the two, and exits with 1 if ours gives any
 from __future__ import annotations
 
 import argparse
-import asyncio
+import json
 import os
-import sys
 import time
-from contextlib import AsyncExitStack
+from collections import Counter
+from contextlib import ExitStack
 from typing import Any, Final
 
-import msgspec
 import zenoh
 import zenoh.ext
 
-from statemachines.drivers.missed_samples import History, Missed, declare_reliable_subscriber, session_config
+from gapless.zenoh import HistoryConfig, declare_subscriber
+from statemachines.drivers.missed_samples import session_config
 from statemachines.testing.fault_proxy import BOTH, DOWN, FaultProxy, run_in_thread
+from statemachines.testing.missed_samples.linked_sessions import await_that, put_until_heard
 from statemachines.testing.process_harness import free_port
 
 KEY: Final = "slow/link"
@@ -31,77 +32,37 @@ STILL_S: Final = 45.0
 """When nothing has come for so long, nothing more is waited for."""
 
 
-class SlowLinkFigures(msgspec.Struct, frozen=True):
-    """What became of `samples` in `seconds`: `delivered` and `missed` by ours, the same by zenoh's own."""
+def subscribe(stack: ExitStack, session: zenoh.Session, newest: int = 0) -> Counter[str]:
+    """Our subscriber and zenoh's own, on one session, with so much history; what they tell of is counted."""
+    told: Counter[str] = Counter()
 
-    what: str
-    samples: int
-    delivered: int
-    missed: int
-    their_delivered: int
-    their_missed: int
-    seconds: float
+    def count(what: str, size: Any = lambda given: 1) -> Any:
+        return lambda given: told.update({what: size(given)})
+
+    history = HistoryConfig(max_samples=newest) if newest else None
+    ours = stack.enter_context(declare_subscriber(session, KEY, count("delivered"), history=history))
+    ours.sample_miss_listener(count("missed", lambda miss: miss.nb))
+    theirs = zenoh.ext.declare_advanced_subscriber(
+        session, KEY, count("their_delivered"),
+        history=zenoh.ext.HistoryConfig(max_samples=newest) if newest else None,
+        recovery=zenoh.ext.RecoveryConfig(heartbeat=True, periodic_queries=None),
+    )  # fmt: skip
+    stack.enter_context(theirs)
+    stack.callback(theirs.sample_miss_listener(count("their_missed", lambda miss: miss.nb)).undeclare)
+    return told
 
 
-class Readers:
-    """Our subscriber and zenoh's own, on one session."""
-
-    def __init__(self) -> None:
-        self.ours: list[int] = []
-        self.missed = 0
-        self.theirs = 0
-        self.their_missed = 0
-        self.before = (0, 0)
-        self._entities: list[Any] = []
-
-    async def begin(self, stack: AsyncExitStack, session: zenoh.Session, newest: int) -> None:
-        """Subscribe, with so much history (0: none)."""
-        history = History(newest) if newest else None
-        receive = declare_reliable_subscriber(session, KEY, self._take, history=history, on_missed=self._miss)
-        await stack.enter_async_context(receive)
-        theirs = zenoh.ext.HistoryConfig(max_samples=newest) if newest else None
-        recovery = zenoh.ext.RecoveryConfig(heartbeat=True, periodic_queries=None)
-        their = zenoh.ext.declare_advanced_subscriber(
-            session, KEY, self._take_theirs, history=theirs, recovery=recovery
-        )
-        self._entities = [their.sample_miss_listener(self._miss_theirs), their]
-
-    def end(self) -> None:
-        """zenoh's own, left declared, would keep the interpreter from ending."""
-        self._entities[1].undeclare()
-
-    def _take(self, sample: Any) -> None:
-        self.ours.append(sample.number)
-
-    def _miss(self, missed: Missed) -> None:
-        self.missed += missed.last - missed.first + 1
-
-    def _take_theirs(self, sample: zenoh.Sample) -> None:
-        self.theirs += 1
-
-    def _miss_theirs(self, miss: Any) -> None:
-        self.their_missed += miss.nb
-
-    async def until(self, count: int) -> float:
-        """Wait until both have told of so many samples, or nothing comes any more; the seconds it took."""
-        began = moved = time.monotonic()
-        told = (-1, -1)
-        while told != (count, count) and time.monotonic() - moved < STILL_S:
-            ours, theirs = self.before
-            now = (len(self.ours) + self.missed - ours, self.theirs + self.their_missed - theirs)
-            if now != told:
-                told, moved = now, time.monotonic()
-            await asyncio.sleep(0.05)
-        return moved - began
-
-    def begin_count(self) -> None:
-        """Samples count from here on; of those before each subscriber may have met another first one."""
-        self.before = (len(self.ours), self.theirs)
-
-    def figures(self, what: str, samples: int, seconds: float) -> SlowLinkFigures:
-        """Of what came since `begin_count`."""
-        ours, theirs = len(self.ours) - self.before[0], self.theirs - self.before[1]
-        return SlowLinkFigures(what, samples, ours, self.missed, theirs, self.their_missed, round(seconds, 1))
+def await_all(what: str, told: Counter[str], samples: int) -> bool:
+    """Wait until both have told of so many samples, or nothing comes any more; print it.  Whether ours has all."""
+    began = moved = time.monotonic()
+    before = 0
+    while told.total() < 2 * samples and time.monotonic() - moved < STILL_S:
+        if told.total() != before:
+            before, moved = told.total(), time.monotonic()
+        time.sleep(0.05)
+    seconds = round(time.monotonic() - began, 1)
+    print(json.dumps({"what": what, "samples": samples, **told, "seconds": seconds}), flush=True)
+    return told["delivered"] >= samples
 
 
 def configure_zenoh(**given: Any) -> zenoh.Config:
@@ -111,55 +72,41 @@ def configure_zenoh(**given: Any) -> zenoh.Config:
     return config
 
 
-async def play(proxy: FaultProxy, port: int, samples: int, rate: int) -> list[SlowLinkFigures]:
-    """Cut, fill, come back at `rate` bytes a second; then somebody joins late."""
-    near = await asyncio.to_thread(zenoh.open, configure_zenoh(listen=[f"tcp/127.0.0.1:{port}"]))
-    far = await asyncio.to_thread(zenoh.open, configure_zenoh(connect=["tcp/{}:{}".format(*proxy.address)]))
-    publisher = zenoh.ext.declare_advanced_publisher(
+def play(stack: ExitStack, proxy: FaultProxy, port: int, samples: int, rate: int) -> bool:
+    """Cut, fill, come back at `rate` bytes a second; then somebody joins late.  Whether ours gives nothing up."""
+    near = stack.enter_context(zenoh.open(configure_zenoh(listen=[f"tcp/127.0.0.1:{port}"])))
+    far = stack.enter_context(zenoh.open(configure_zenoh(connect=["tcp/{}:{}".format(*proxy.address)])))
+    publisher = stack.enter_context(zenoh.ext.declare_advanced_publisher(
         near, KEY, cache=zenoh.ext.CacheConfig(samples + 100), publisher_detection=True,
         sample_miss_detection=zenoh.ext.MissDetectionConfig(heartbeat=0.5, sporadic_heartbeat=None),
         congestion_control=zenoh.CongestionControl.BLOCK,
+    ))  # fmt: skip
+    told = subscribe(stack, far)
+    put_until_heard(
+        lambda number: publisher.put(PAYLOAD), lambda number: min(told["delivered"], told["their_delivered"]) > 1
     )  # fmt: skip
-    found = []
-    async with AsyncExitStack() as stack:
-        readers, late = Readers(), Readers()
-        await readers.begin(stack, far, 0)
-        while min(len(readers.ours), readers.theirs) < 2:
-            publisher.put(PAYLOAD)
-            await asyncio.sleep(0.3)
-        readers.begin_count()
-        proxy.block(BOTH)
-        proxy.cut()
-        while near.info.transports():
-            await asyncio.sleep(0.01)
-        for _ in range(samples):
-            publisher.put(PAYLOAD)
-        proxy.throttle(DOWN, rate)
-        proxy.unblock(BOTH)
-        seconds = await readers.until(samples)
-        found.append(readers.figures("a link that was cut", samples, seconds))
-        newest = samples * 2 // 5
-        await late.begin(stack, far, newest)
-        found.append(late.figures("a late joiner", newest, await late.until(newest)))
-        readers.end()
-        late.end()
-    publisher.undeclare()  # type: ignore[no-untyped-call]
-    return found
+    told.clear()
+    proxy.block(BOTH)
+    proxy.cut()
+    await_that(lambda: not near.info.transports(), "the end of the link")
+    for _ in range(samples):
+        publisher.put(PAYLOAD)
+    proxy.throttle(DOWN, rate)
+    proxy.unblock(BOTH)
+    whole = await_all("a link that was cut", told, samples)
+    newest = samples * 2 // 5
+    return await_all("a late joiner", subscribe(stack, far, newest), newest) and whole
 
 
 def main() -> int:
-    """Play it, and print."""
+    """Play it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=3_000)
     parser.add_argument("--rate", type=int, default=200_000, help="bytes a second")
     options = parser.parse_args()
     port = free_port()
-    with run_in_thread(("127.0.0.1", port)) as proxy:
-        found = asyncio.run(play(proxy, port, options.samples, options.rate))
-    for one in found:
-        sys.stdout.buffer.write(msgspec.json.encode(one) + b"\n")
-    sys.stdout.flush()
-    return int(any(one.delivered < one.samples for one in found))
+    with run_in_thread(("127.0.0.1", port)) as proxy, ExitStack() as stack:
+        return not play(stack, proxy, port, options.samples, options.rate)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from statemachines.kernel import Event
-from statemachines.sequence_windows.jump import JUMP
 from statemachines.sequence_windows.message import LOSS_MAX, Judged, Numbered
 from statemachines.sequence_windows.publisher_window import (
     PUBLISHER_WINDOW,
@@ -42,8 +41,8 @@ from statemachines_spec.explorer.actor import Timing
 NO_TIMERS: Final = Timing(1)
 FRAME: Final = 193_148_344
 """That of the source's examples: numbers of it do not fit into a double."""
-FAR: Final = 1 + JUMP + 1
-"""The base of a jump from the first message of a stream."""
+FAR: Final = 66
+"""A base far from the first message of a stream."""
 HIGH: Final = 2**34 + 1
 """A base that has all its bits only in a number of 35 bits."""
 BEYOND: Final = LOSS_MAX + 10
@@ -67,7 +66,7 @@ JUDGING: Final = Relation(
 
 def tell_of_stream(record: Any) -> Iterator[Event]:
     """What one stream brings, alone and in ranges, while the window turns and the subject comes and goes."""
-    yield from (Subscribe(), Unsubscribe(), Flip())
+    yield from (Subscribe(), Subscribe(FRAME), Unsubscribe(), Flip(), Flip(FRAME + 1))
     yield from (Numbered(FRAME, base, base) for base in (1, 2, 3, 5))
     yield from (Numbered(FRAME, 2, 3), Numbered(FRAME, 4, 6))
 
@@ -89,6 +88,12 @@ def tell_of_jump(record: Any) -> Iterator[Event]:
     yield from (Numbered(FRAME, 2, 3), Numbered(FRAME, FAR - 1, FAR + 1))
 
 
+def tell_of_claims(record: Any) -> Iterator[Event]:
+    """What comes where many numbers stand alone, with holes between them."""
+    yield Subscribe()
+    yield from (Numbered(FRAME, base, base) for base in (1, 2, 3, 4, 5, 7, 9, 11, 13, 15))
+
+
 def tell_of_others(record: Any) -> Iterator[Event]:
     """What comes where other publishers of the subject need its place."""
     yield from (Subscribe(), Unsubscribe(), Flip(), Touched(), Displace())
@@ -108,6 +113,7 @@ SUBSCRIBER: Final = ConformanceRole(
         Start("one stream", RECEIVER, tell_of_stream),
         Start("streams after each other", RECEIVER, tell_of_streams),
         Start("a jump", RECEIVER, tell_of_jump),
+        Start("numbers that stand alone", RECEIVER, tell_of_claims),
         Start("other publishers", RECEIVER, tell_of_others),
     ),
     NO_TIMERS,

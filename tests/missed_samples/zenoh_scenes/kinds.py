@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import zenoh
 import zenoh.ext
-from waiting import HANG_S, until_async
+from waiting import until_async
+from zenoh.handlers import Callback
 
 from statemachines.drivers.missed_samples import (
     History,
@@ -22,8 +22,10 @@ from statemachines.drivers.missed_samples import (
     session_config,
 )
 from statemachines.drivers.missed_samples.layout import layout_of
-from statemachines.kernel import ConfigurationError
-from zenoh_scenes.scene import APART, SURE, can_ask, loses, numbers, say, scene, take, two_sessions
+from statemachines.kernel import LocalProtocolError
+from zenoh_scenes.scene import APART, SURE, can_ask, loses, numbers, refuses, say, scene, take, two_sessions
+
+EACH, THREADS = 200, 8
 
 
 async def everything_is_kept(layout: str) -> None:
@@ -134,28 +136,25 @@ async def a_local_cache_keeps_what_its_session_publishes() -> None:
 
 
 @scene
-async def a_thread_of_its_own() -> None:
-    """For applications without a loop; and the process ends though nobody undeclares by hand."""
+async def a_publisher_without_a_loop_is_for_any_thread() -> None:
+    """Also for a callback that is called while it publishes; and the process ends though nobody undeclares by hand."""
+    order: list[int] = []
 
-    def application() -> None:
-        with zenoh.open(session_config()) as session, LoopThread() as thread:
-            came = threading.Event()
-            got: list[Any] = []
+    def hear(sample: zenoh.Sample) -> None:
+        order.append(sample.source_info.source_sn)
+        assert order != [0] or publisher.put("within the put of 0") == 1
 
-            def take_one(sample: Any) -> None:
-                got.append((sample.number, threading.current_thread().name))
-                came.set()
-
-            thread.enter(declare_reliable_subscriber(session, "k/a", take_one))
-            publisher = thread.enter(declare_reliable_publisher(session, "k/a"))
-            assert thread.call(publisher.put, "x", encoding="text/plain") == 0
-            assert came.wait(HANG_S)
-            assert got == [(0, "gapless-loop")]
-            try:
-                publisher.put("from another thread")
-            except ConfigurationError as error:
-                assert "LoopThread.call" in str(error)  # noqa: PT017
-            else:
-                raise AssertionError("it was taken")
-
-    await asyncio.to_thread(application)
+    with zenoh.open(session_config()) as session, LoopThread() as thread:
+        subscriber = thread.enter(declare_reliable_subscriber(session, "k/a"))
+        publisher = declare_reliable_publisher(session, "k/a", history=EACH)
+        with refuses(LocalProtocolError, "nothing is published on k/a but within `with`"):
+            publisher.put("too early")
+        with publisher, session.declare_subscriber("k/a", Callback(hear, indirect=False)):
+            assert publisher.put("x", encoding="text/plain") == 0
+            with ThreadPoolExecutor(THREADS) as pool:
+                said = list(pool.map(publisher.put, map(str, range(EACH * THREADS))))
+            assert [0, 1, *sorted(said)] == order == list(range(2 + EACH * THREADS))
+            assert publisher.cache_statistics.samples == EACH
+            await until_async(lambda: subscriber.statistics.delivered == len(order))
+        with refuses(LocalProtocolError, "[MS-35]"):
+            publisher.put("too late")

@@ -16,13 +16,13 @@ from zenoh.handlers import Callback
 
 from statemachines.drivers.missed_samples import (
     History,
-    Recovery,
     declare_reliable_publisher,
     declare_reliable_subscriber,
     zenoh_session,
 )
 from statemachines.drivers.missed_samples.attachment import SampleAttachment, encode
 from statemachines.drivers.missed_samples.session import is_matched
+from statemachines.missed_samples.recovery import make_recovery
 from statemachines.testing.process_harness import free_port
 from zenoh_scenes.scene import (
     BEATS,
@@ -74,7 +74,7 @@ async def the_link_is_cut_in_the_middle_of_an_answer() -> None:
             held.append(query)
             asked.set()
 
-        recovery = Recovery(retries=50, backoff_ms=20, backoff_max_ms=50)
+        recovery = make_recovery(retries=50, backoff_ms=20, backoff_max_ms=50)
         async with declare_reliable_subscriber(far, "k/*", recovery=recovery, on_missed=missed.append) as subscriber:
             entity = near.declare_publisher("k/a", **SURE)
             source = f"{entity.id.zid}/{entity.id.eid}"
@@ -91,7 +91,7 @@ async def the_link_is_cut_in_the_middle_of_an_answer() -> None:
             )  # a reply of the source, and more to come
             await until_async(lambda: subscriber.statistics.duplicates > before)
             link.call(link.down)
-            await until_async(lambda: subscriber.statistics.bad_ends == 1)
+            await until_async(lambda: subscriber.statistics.bad_ends >= 1)
             assert not missed
             assert subscriber.held_samples == 1
             queryable.undeclare()

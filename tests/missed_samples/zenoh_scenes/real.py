@@ -82,7 +82,7 @@ async def an_answer_of_a_real_publisher_that_finds_no_room_convicts_nothing() ->
             publisher.put(say(0))
             assert numbers(await take(subscriber, 1)) == [0]
             link.lose = lambda batch: b"#600;" not in batch
-            room_for(subscriber, 100)
+            room_for(subscriber, 20)
             for number in range(1, 601):
                 publisher.put(say(number))
             assert numbers(await take(subscriber, 600)) == list(range(1, 601))

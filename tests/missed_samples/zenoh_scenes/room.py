@@ -1,7 +1,5 @@
 """Loops that are blocked, readers that are slow, answers that are long or never end."""
 
-# ruff: noqa: SIM117 (the network outlives what is in it)
-
 from __future__ import annotations
 
 import asyncio
@@ -11,7 +9,7 @@ from typing import Any
 
 import zenoh
 import zenoh.ext
-from waiting import pause_async, until, until_async
+from waiting import until, until_async
 from zenoh.handlers import Callback
 
 from statemachines.drivers.missed_samples import (
@@ -20,6 +18,7 @@ from statemachines.drivers.missed_samples import (
     declare_reliable_publisher,
     declare_reliable_subscriber,
 )
+from statemachines.missed_samples.recovery import make_recovery
 from zenoh_scenes.scene import (
     APART,
     BEATS,
@@ -64,29 +63,11 @@ async def a_loop_that_is_blocked_loses_nothing_for_good() -> None:
 
 
 @scene
-async def a_slow_reader_loses_nothing_for_good() -> None:
-    async with two_sessions() as (near, far, _):
-        async with (
-            declare_reliable_subscriber(far, "k/*", waiting_max=10, queue_max=400) as subscriber,
-            declare_reliable_publisher(near, "k/a", history=5_000, **BEATS) as publisher,
-        ):
-            await until_async(lambda: publisher.is_heard and publisher.source in subscriber.sources)
-            count = 0
-            while not subscriber._mailbox.refused:
-                assert count < 5_000, "the mailbox is never full"
-                publisher.put(say(count))
-                count += 1
-                await pause_async(0.001 if count % 50 == 0 else 0, "the pace of the publisher")
-            assert numbers(await take(subscriber, count)) == list(range(count))
-            assert subscriber.statistics.missed == 0
-
-
-@scene
 async def a_query_that_never_ends_delays_nobody() -> None:
     async with two_sessions() as (near, far, link):
         stuck: list[zenoh.Query] = []
         missed: list[Any] = []
-        recovery = Recovery(retries=0, timeout_ms=60_000)
+        recovery = make_recovery(retries=0, timeout_ms=60_000)
         async with (
             declare_reliable_subscriber(far, "k/*", recovery=recovery, on_missed=missed.append) as subscriber,
             declare_reliable_publisher(near, "k/b", history=9, **APART) as publisher,
@@ -119,7 +100,7 @@ async def a_query_that_never_ends_is_given_up() -> None:
     async with two_sessions() as (near, far, _):
         stuck: list[zenoh.Query] = []
         missed: list[Any] = []
-        recovery = Recovery(retries=1, timeout_ms=200, backoff_ms=1, backoff_max_ms=1)
+        recovery = Recovery(deadline_ms=400)
         async with declare_reliable_subscriber(far, "k/*", recovery=recovery, on_missed=missed.append) as subscriber:
             entity = near.declare_publisher("k/a", **SURE)
             source = f"{entity.id.zid}/{entity.id.eid}"
@@ -129,7 +110,8 @@ async def a_query_that_never_ends_is_given_up() -> None:
             entity.put(say(2), source_info=zenoh.SourceInfo(entity.id, 2))
             assert numbers(await take(subscriber, 2)) == [0, 2]
             assert [(one.source, one.first, one.last) for one in missed] == [(source, 1, 1)]
-            assert (subscriber.statistics.queries, subscriber.statistics.bad_ends) == (2, 0), "zenoh waits for both"
+            assert subscriber.statistics.queries > 2
+            assert subscriber.statistics.bad_ends == 0, "zenoh waits for all"
             queryable.undeclare()
             for query in stuck:
                 with query:
@@ -151,13 +133,13 @@ def room_for(subscriber: Any, replies: int) -> None:
         return taken
 
     kept: list[Any] = []
-    mailbox.put = bounded
+    subscriber.put = mailbox.put = bounded
 
 
 @scene
 async def answers_longer_than_the_mailbox_lose_nothing() -> None:
     """Though nothing may fail once: an answer of which something fits has not failed."""
-    once = Recovery(retries=0, timeout_ms=60_000)
+    once = make_recovery(retries=0, timeout_ms=60_000)
     async with two_sessions() as (near, far, link):
         for layout in ("advanced", "plain"):
             async with (
@@ -180,18 +162,18 @@ async def answers_longer_than_the_mailbox_lose_nothing() -> None:
 async def a_sample_larger_than_the_mailbox_is_given_up() -> None:
     """Whatever is asked again, it finds no room."""
     missed: list[Any] = []
-    few = Recovery(retries=2, timeout_ms=60_000, backoff_ms=1, backoff_max_ms=1)
+    few = make_recovery(deadline_ms=1_000, timeout_ms=60_000)
     async with (
-        two_sessions() as (near, far, _),
+        two_sessions() as (near, far, link),
         declare_reliable_subscriber(
             far, "k/*", queue_bytes_max=1 << 20, recovery=few, on_missed=missed.append
         ) as subscriber,
         declare_reliable_publisher(near, "k/a", history=9, **APART) as publisher,
     ):
         await until_async(lambda: publisher.is_heard and publisher.source in subscriber.sources)
-        for payload in (b"0", bytes(2 << 20), b"2"):
+        link.lose = loses(1)  # what is next would pass without the mailbox
+        for payload in (b"0", b"#1;", bytes(2 << 20), b"3"):
             publisher.put(payload)
-        assert numbers(await take(subscriber, 2)) == [0, 2]
-        assert [(one.first, one.last) for one in missed] == [(1, 1)]
-        assert subscriber.statistics.queries == 1 + 3, "the first for its token"
-        assert subscriber.statistics.bad_ends in (3, 4)
+        assert numbers(await take(subscriber, 3)) == [0, 1, 3]
+        assert [(one.first, one.last) for one in missed] == [(2, 2)]
+        assert subscriber.statistics.bad_ends > 3

@@ -15,10 +15,10 @@ from zenoh.handlers import Callback
 from statemachines.drivers.missed_samples import (
     Beats,
     LoopThread,
-    Recovery,
     zenoh_session,
 )
 from statemachines.drivers.missed_samples.session import is_matched
+from statemachines.missed_samples.recovery import make_recovery
 from statemachines.testing.missed_samples.lossy_link import LossyLink
 from statemachines.testing.process_harness import free_port
 
@@ -29,7 +29,7 @@ SURE: dict[str, Any] = {"congestion_control": zenoh.CongestionControl.BLOCK}
 """zenoh loses nothing of its own accord, as it does where its few batches are full for a millisecond."""
 APART: dict[str, Any] = {"priority": zenoh.Priority.DATA_HIGH, "express": True, **SURE}
 """Samples share no batch with replies, nor with each other."""
-PATIENT = Recovery(retries=50, backoff_ms=20, backoff_max_ms=200)
+PATIENT = make_recovery(retries=50, backoff_ms=20, backoff_max_ms=200)
 """For those who ask before the way to a cache is known again."""
 BEATS: dict[str, Any] = {"heartbeat": Beats.PERIODIC, "heartbeat_period_s": 0.05}
 

@@ -19,13 +19,14 @@ from statemachines.drivers.missed_samples import (
     zenoh_session,
 )
 from statemachines.drivers.missed_samples.attachment import SampleAttachment, encode
+from statemachines.missed_samples.recovery import make_recovery
 from statemachines.testing.fault_proxy import BOTH, DOWN, run_in_thread
 from statemachines.testing.process_harness import free_port
 from zenoh_scenes.scene import BEATS, SURE, can_ask, numbers, say, scene, take, two_sessions
 
 PAYLOAD = "x" * 1_000
 RATE = 100_000
-HASTY = Recovery(timeout_ms=500, retries=5)
+HASTY = make_recovery(timeout_ms=500, retries=5)
 """An answer takes several times as long as a silence may last."""
 
 
@@ -102,7 +103,7 @@ async def who_is_known_by_its_token_alone_is_asked_and_one_forged_number_silence
         plain: dict[str, Any] = {"layout": "plain", **SURE}
         receive = declare_reliable_subscriber(far, "k/*", layout="plain", recovery=Recovery(retries=1))
         async with receive as subscriber:
-            unheard = declare_reliable_publisher(near, "k/a", source="p", history=10, token=False, **plain)
+            unheard = declare_reliable_publisher(near, "k/a", source="p", next=0, history=10, token=False, **plain)
             async with unheard as publisher:
                 await until_async(can_ask(far, "p/k/a"))
                 far_key = "p/k/a"

@@ -100,36 +100,28 @@ async def what_strangers_say_does_no_harm() -> None:
 
 
 @scene
-async def nobody_takes_the_id_of_a_publisher_that_lives() -> None:
-    """And who begins anew under its old id is not heard, which is said."""
-    said: list[str] = []
-    watch = logging.Handler()
-    watch.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
-    logging.getLogger("gapless").addHandler(watch)
+async def nobody_takes_the_id_of_a_publisher_that_lives_and_one_that_begins_anew_is_heard() -> None:
     named: dict[str, Any] = {"layout": "plain", "source": "prices", **SURE}
     async with two_sessions() as (near, far, _), declare_reliable_subscriber(far, "k/*", layout="plain") as subscriber:
-        async with declare_reliable_publisher(near, "k/a", **named) as first:
-            await until_async(lambda: first.is_heard and subscriber.sources == ("prices",))
-            for number in range(5):
-                first.put(say(number))
-            assert numbers(await take(subscriber, 5)) == [0, 1, 2, 3, 4]
-            for session in (near, far):
-                with refuses(ConfigurationError, "an id of its own"):
-                    async with declare_reliable_publisher(session, "k/a", **named):
-                        pass
-            async with declare_reliable_publisher(near, "k/b", **{**named, "source": "others"}):
-                pass
-        async with declare_reliable_publisher(near, "k/a", **named) as again:
-            await until_async(lambda: again.is_heard)
-            for number in range(3):
-                again.put(say(number))
-            await until_async(lambda: subscriber.statistics.repeated == 3)
-            assert 1 <= len(said) <= 2  # as they came, one by one or together
-            assert all("begun anew under its own" in one for one in said)
-        async with declare_reliable_publisher(near, "k/a", **named, next=5) as later:
-            await until_async(lambda: later.is_heard)
-            later.put(say(5))
-            assert numbers(await take(subscriber, 1)) == [5]
+        lives = []
+        for options in ({}, {}, {"next": 7}, {"next": 9}):  # two lives, and one of an application that counts
+            async with declare_reliable_publisher(near, "k/a", **named, **options) as publisher:
+                await until_async(lambda one=publisher: one.is_heard and one.source in subscriber.sources)
+                token = f"{publisher.source}/k/a"
+                await until_async(lambda key=token: any(one.ok for one in far.liveliness().get(key, timeout=1)))
+                for session in (near, far):
+                    with refuses(ConfigurationError, "an id of its own"):
+                        declare_reliable_publisher(session, "k/a", **named, **options).open()
+                async with declare_reliable_publisher(near, "k/a", **{**named, "source": "prices2"}):
+                    pass
+                began = publisher.put(say(0))
+                publisher.put(say(1))
+                got = await take(subscriber, 2)
+                assert {one.source for one in got} == {publisher.source}
+                assert numbers(got) == [began, began + 1]
+            lives.append((publisher.source, began))
+        assert len({one for one, _ in lives}) == 3
+        assert lives[2:] == [("prices", 7), ("prices", 9)]
 
 
 @scene
@@ -197,7 +189,7 @@ async def ten_megabytes() -> None:
                 publisher.put(bytes(10 << 20))
             got = await take(large, 3)
             assert [(one.number, len(one.payload)) for one in got] == [(n, 10 << 20) for n in range(3)]
-            await until_async(lambda: small._mailbox.refused == 3)
+            await until_async(lambda: small._mailbox.refused >= 3)  # an answer to its first query may bring some, too
             assert publisher.cache_statistics.samples == 2  # no more bytes than it may
             assert publisher.cache_statistics.pushed_out == 1
             assert publisher.cache_statistics.bytes <= 25 << 20

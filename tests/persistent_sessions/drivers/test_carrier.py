@@ -526,30 +526,6 @@ async def test_PS_151_what_a_node_refuses_is_said(store):
             await session._change(SubscribeWanted(session._count, "a/#/b", 1))
 
 
-async def test_PS_400_what_publishers_hand_over_at_once_is_few_requests_and_all_of_it_comes(store):
-    """Of a hundred publishes that come together few requests store the rows; none is left out, or comes twice."""
-
-    asked = []
-    async with node_of(store) as node:
-        async with PersistentSession("tablet", node=node) as session:
-            await session.subscribe("t", qos=1)
-        given = node._store.carry_out
-
-        async def counted(life, batch, requests):
-            asked.extend(one for one in requests if isinstance(one, StoreRows))
-            return await given(life, batch, requests)
-
-        node._store.carry_out = counted
-        async with SessionPublisher(node=node) as publisher:
-            await asyncio.gather(*(publisher.publish("t", str(number).encode()) for number in range(100)))
-        async with PersistentSession("tablet", node=node) as session:
-            assert await take(session, 100) == [str(number) for number in range(100)]
-    counts = [len(one.put.rows) for one in asked]
-    assert sum(counts) == 100
-    assert max(counts) > 1
-    assert len(counts) < 100
-
-
 async def test_PS_162_a_message_that_was_deleted_before_its_row_is_there_again(store):
     async with node_of(store) as node, PersistentSession("tablet", node=node) as session:
         await session.subscribe("t", qos=1)

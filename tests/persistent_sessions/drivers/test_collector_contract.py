@@ -680,6 +680,7 @@ async def compare(url, moves, abandons):
         await real.close()
 
 
+@pytest.mark.long
 @settings(max_examples=20)
 @given(moves=MOVES, abandons=st.booleans())
 def test_of_random_sessions_is_deleted_what_is_deleted_of_the_model(shared_url, moves, abandons):

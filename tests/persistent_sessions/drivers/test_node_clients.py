@@ -309,6 +309,7 @@ async def test_PS_103_a_clean_start_shows_nothing_old_nor_does_the_third_connect
             assert await take(session, 1) == ["newer"]
 
 
+@pytest.mark.long
 async def test_PS_151_who_has_lost_its_session_subscribes_nothing(store):
     async with (
         node_of(store, look_ms=60_000, life_times=LifeTimes(alive_ms=4_000)) as one,

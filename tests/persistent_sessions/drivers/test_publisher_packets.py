@@ -10,7 +10,6 @@ from statemachines.drivers.persistent_sessions.route_rows import (
     PublisherPacket,
     PutMessage,
     ReadPackets,
-    ReleasePacket,
     Subscribe,
     SubscribeFront,
 )
@@ -94,17 +93,3 @@ async def test_MQ_191_a_message_of_qos_0_has_no_route_to_an_absent_session_of_a_
             await store.ask(LeaveSession(client, session, token, 5_000))
         assert await find_routes("away", 0) == (to_python,)
         assert await find_routes("away", 1) == (to_front, to_python)
-
-
-async def test_PS_476_a_release_is_under_the_token_too_and_then_the_id_is_free(url):
-    async with open_node_store(url) as (store, _clock):
-        publisher = await begin(store)
-        await publish(store, publisher)
-        later = await connect(store, "p1", "publisher")
-        assert later.token > publisher.token
-        assert not await store.do(ReleasePacket(PublisherPacket("p1", publisher.token, 5)))
-        assert await publish(store, publisher, packet=6, message="m2") is None, "a node that was given up"
-        assert await store.do(ReadPackets("p1")) == PacketsFound((5,), (("m1", PAYLOAD, (Route("s1", "a", 1),)),))
-        assert await store.do(ReleasePacket(PublisherPacket("p1", later.token, 5)))
-        assert (await store.do(ReadPackets("p1"))).packets == ()
-        assert len(await publish(store, later, message="m3")) == 1

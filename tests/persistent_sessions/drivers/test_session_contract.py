@@ -272,11 +272,13 @@ async def compare(url, moves, page):
         await real.close()
 
 
+@pytest.mark.long
 @given(moves=MOVES)
 def test_random_requests_are_answered_as_the_model_answers(shared_url, moves):
     asyncio.run(compare(shared_url, moves, 1_000))
 
 
+@pytest.mark.long
 @given(before=st.lists(SMALL, max_size=8), gone=st.integers(0, 9), added=st.lists(SMALL, max_size=8))
 def test_whatever_was_queued_the_next_commit_is_what_is_read(sqlite_shared, before, gone, added):
     """Equal messages next to each other, too: which of them went is not seen."""

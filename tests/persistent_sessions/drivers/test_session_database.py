@@ -8,7 +8,6 @@ A process that stands still amid a pipeline of PostgreSQL: whoever waits for its
 """
 
 import asyncio
-import signal
 import subprocess
 import sys
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -39,7 +38,7 @@ from statemachines.kernel import ConfigurationError, Superseded
 from statemachines.shared_subscriptions.group_store import Read, ReadDone, StoreFailed
 from statemachines.shared_subscriptions.stream_store import Fetch, Fetched, FetchFailed
 from statemachines.testing.fault_proxy import FaultProxy
-from statemachines.testing.postgres import PostgresServer, run_sql
+from statemachines.testing.postgres import run_sql
 
 LENGTH = Statement(b"length", b"SELECT CAST(length($1) AS bigint)", (BYTES,))
 ECHO = Statement(b"echo", b"SELECT $1", (BYTES,))
@@ -144,24 +143,6 @@ async def test_PS_590_an_error_of_the_server_ends_one_statement(postgres_url):
         with pytest.raises(Exception, match="division by zero"):
             await connection.ask(WRONG, [encode_number(0)])
         assert decode_number(await connection.ask(LENGTH, [b"abc"])) == 3
-
-
-async def test_PS_590_a_server_that_is_gone_is_told_from_an_open_outcome():
-    """Killed amid a statement the outcome is open; asked while nobody is there nothing is written."""
-
-    with PostgresServer() as server:
-        url = server.database("loop")
-        async with open_connection(url) as (connection, _store):
-            await connection.ask(LENGTH, [b"abc"])
-            asked = asyncio.ensure_future(connection.ask(SLEEP, [encode_number(30_000)]))
-            await until_async(lambda: asyncio.to_thread(run_sql, url, BACKENDS))
-            server.stop(signal.SIGQUIT)
-            with pytest.raises(OutcomeOpen):
-                await asked
-            with pytest.raises(StoreUnavailable):
-                await connection.ask(LENGTH, [b"abc"])
-            server.start()
-            assert decode_number(await connection.ask(LENGTH, [b"abc"])) == 3
 
 
 SILENT_SERVER_ECHO = Statement(b"echo", b"SELECT CAST($1 AS bigint)", (20,))

@@ -380,23 +380,6 @@ async def test_PS_523_a_node_tells_what_it_counts_and_whether_it_is_well(store):
         assert await get(endpoint.address, "/health") == ("HTTP/1.1 503 Service Unavailable", "it is ill\n")
 
 
-async def test_PS_733_a_node_tells_what_waits_in_the_store(store):
-    graces = Graces(round_ms=50)
-    async with node_of(store, "a", graces=graces) as node, node_of(store, "b", graces=None) as other:
-        assert all(one.name != "messages_waiting" for one in read_metrics(other)), "it collects nothing"
-        async with PersistentSession("c", nodes=where(node)) as session:
-            await session.subscribe("t")
-        async with SessionPublisher(nodes=where(node)) as publisher:
-            for _ in range(3):
-                await publisher.publish("t", b"1234")
-        await until_async(lambda: node.backlog == (3, 12, 3))
-        async with endpoint_of(node) as endpoint:
-            _, text = await get(endpoint.address, "/metrics")
-        assert "gapless_messages_waiting 3" in text.splitlines()
-        assert "gapless_bytes_waiting 12" in text.splitlines()
-        assert "gapless_messages_waiting_largest 3" in text.splitlines()
-
-
 async def test_PS_734_a_collector_alone_tells_what_it_drops_by_the_same_names(store, capsys):
     """And whether its store answers it."""
     opened, counts = open_session_store(store), CollectorCounts()

@@ -19,10 +19,7 @@ from statemachines.drivers.persistent_sessions.route_rows import ReadFilters
 from statemachines.persistent_sessions.message import (
     ConnectWanted,
     Delivered,
-    Farewell,
-    GroupRefused,
     Ping,
-    Puback,
     PublishStored,
     PublishWanted,
     Refused,
@@ -183,32 +180,5 @@ def test_PS_456_a_client_that_is_gone_gets_nothing_done_and_leaves_nothing_behin
         await until_async(lambda: not node.authority._tasks)
         assert asker.heard == []
         assert asker.questions.empty()
-
-    asked_node(store, body)
-
-
-def test_PS_454_PS_455_a_subscription_of_this_connection_is_asked_again(store):
-    async def body(node, asker):
-        asker.say(SubscribeWanted(1, "a", 1))
-        await asker.answer("subscribe", "a")
-        await asker.hears(Subscribed(1))
-        node.authority.reload()
-        await asker.answer("connect", "")
-        await asker.answer("subscribe", "a", False)
-        await until_async(lambda: asker.heard)
-        assert isinstance(asker.heard[0], GroupRefused)
-        asker.heard.clear()
-        asker.say(PublishWanted(2, "a", b"1", 1))
-        await asker.answer("publish", "a")
-        await until_async(lambda: node.reception.withheld == 1)
-        asker.say(SubscribeWanted(3, "a", 1))
-        await asker.answer("subscribe", "a")
-        asker.say(PublishWanted(4, "a", b"2", 1))
-        await until_async(lambda: any(isinstance(one, Delivered) for one in asker.heard))
-        assert [one.payload for one in asker.heard if isinstance(one, Delivered)] == [b"2"]
-        asker.say(Puback(next(one.packet for one in asker.heard if isinstance(one, Delivered))))
-        node.authority.reload()
-        await asker.answer("connect", "", False)
-        await until_async(lambda: Farewell("denied") in asker.heard)
 
     asked_node(store, body)

@@ -200,22 +200,6 @@ def rows(number):
     return PutRows("s", "w", 1, (Queued(number, f"m{number}", "t", 1),))
 
 
-async def test_PS_571_messages_that_a_group_has_are_stored_in_their_place():
-    store, taken = Store(stores_ahead=True), []
-    desk = RequestQueue(store, LIFE)
-
-    async def refuse(life, batch, requests):
-        store.batches.append(("refused", list(requests)))
-
-    store.store_ahead = refuse
-    for request in (rows(1), put(1), rows(2), put(2)):
-        desk.give(request, taken.append)
-    await served(desk, 4, taken)
-    batches = store.batches
-    assert batches == [("refused", [put(1), put(2)]), (1, [put(1), put(2), rows(1), rows(2)])]
-    assert taken == batches[1][1]
-
-
 def delete(number):
     return DeletePage((RowDeletion(RowKey("s", "w", 1, number), Only.ALWAYS),))
 

@@ -247,27 +247,6 @@ async def test_PS_512_a_batch_whose_answer_is_lost_is_stored_once(postgres_url, 
     assert stored == [(1, b"m1"), (1, b"m2"), (1 + is_fenced, b"m3")]
 
 
-async def test_PS_513_a_message_is_matched_ahead_and_stored_with_its_first_rows(postgres_url, ways):
-    """Its number is above that of every row that is acknowledged; a route that is new is known."""
-
-    async with Nodes(postgres_url) as nodes:
-        store, life = nodes.stores["n1"], nodes.lives["n1"]
-        ((before,),) = await nodes.carry_out("n1", rows(1, 1))
-        ways.clear()
-        number, routes = await store.store_ahead(life, nodes.batches["n1"], [ReadStoreTime(), put(20)])
-        assert ways == []  # it writes nothing
-        there = run_sql(postgres_url, MESSAGES)
-        ((stored,),) = await nodes.carry_out("n1", rows(20, 20, first_number=2))
-        assert ways == ["statement"]
-        await nodes.stores["n2"].do(Subscribe("s1", nodes.token, "new", 1))
-        others = await store.store_ahead(life, nodes.batches["n1"], [put(21, "new")])
-        before, stored, others = before.stored_ns, stored.stored_ns, others[0]
-    assert before < number <= stored
-    assert [route.session for route in routes + others] == ["s1", "s1"]
-    assert b"m20" not in [one[0] for one in there]
-    assert (b"m20", b"a/b", b"x", 1) in run_sql(postgres_url, MESSAGES)
-
-
 @pytest.mark.parametrize("is_kept", [True, False])
 async def test_PS_513_a_message_that_was_matched_is_stored_where_its_rows_take_other_ways(
     postgres_url, monkeypatch, is_kept

@@ -210,24 +210,6 @@ async def test_SS_406_SS_407_streams_go_on_and_the_next_member_and_leader_know_t
         assert seen(await read_of_nodes(messages, 1)) == [(10, 1, False)]
 
 
-async def test_SS_407_a_member_that_dies_leaves_its_holes_alone(tmp_path):
-    place = NodesPlace(tmp_path, NODES_FAST)
-    await declare(GROUP, store=place.store, start="beginning", order="relaxed", configuration=place.times)
-    await place.publish("orders", *TEN)
-    async with place.leading():
-        dying = place.consumer("consumer-1")
-        messages = await dying.__aenter__()
-        batch = await anext(messages.batches(10))
-        await batch[2].nack(delay=3_600)
-        for one in (*batch[:2], *batch[3:6], *batch[7:]):
-            await one.ack(durable=True)
-        await dying.abort()
-        async with place.consumer("consumer-2") as messages:
-            got = await read_of_nodes(messages, 2)
-            assert [one.offset for one in got] == [2, 6]
-            await got[-1].ack(durable=True)
-
-
 PROGRESS, FAILING = "/1.8/g/orders/#:progress:0.0/orders/a", "/1.8/g/orders/#:progress-failing:0.0/orders/a"
 LETTER = dead_letter.DeadLetter("g", "orders/#", "0.0/orders/a", 1, 3, dead_letter.REASONS[True])
 

@@ -334,6 +334,7 @@ async def test_scenario_3_the_first_subscribe_declares_from_now_on(tmp_path):
         assert payloads(await read_of_nodes(messages, 1)) == [b"after"]
 
 
+@pytest.mark.long
 async def test_scenario_5_a_destroyed_group_delivers_nothing_until_a_new_subscribe(tmp_path):
     place = GroupsPlace(tmp_path, SHORT_CLAIM)
     async with place.leading(), place.consumer("consumer-1", start="beginning") as member:

@@ -6,6 +6,7 @@ L11 breaks.
 Loops that take 5 ms for an event; a thousand streams are there when members join (L11, SS-264 to SS-266).
 """
 
+import pytest
 from msgspec.structs import replace
 
 from statemachines.shared_subscriptions.configuration import Configuration
@@ -22,6 +23,7 @@ def run():
     return World(find_scenario("shared_subscriptions/lies"), 4, schedule=LIES).run()
 
 
+@pytest.mark.long
 def test_S16_lies_cost_a_reset_and_no_message():
     outcome = run()
     assert outcome.is_held, outcome
@@ -34,6 +36,7 @@ def test_S16_breaks_where_a_lie_is_believed():
     assert outcome.monitor == "S16", outcome
 
 
+@pytest.mark.long
 def test_S10_what_is_held_until_the_store_has_said_is_no_disagreement():
     """The store takes twenty seconds to answer how far the stream goes; until then the leader counts nothing."""
     outcome = World(find_scenario("shared_subscriptions/lies"), 24).run()
@@ -51,6 +54,7 @@ def run_of_mutes():
     return World(find_scenario("shared_subscriptions/mutes"), 4, schedule=MUTES).run()
 
 
+@pytest.mark.long
 def test_L11_who_answers_no_grant_costs_no_message():
     outcome = run_of_mutes()
     assert outcome.is_held, outcome
@@ -76,6 +80,7 @@ def run_of_busy_loops(scenario=BUSY, **options):
     return World(scenario, 0, **options).run()
 
 
+@pytest.mark.long
 def test_L11_a_thousand_streams_start_and_are_shared_though_every_event_takes_5_ms():
     world = World(BUSY, 0)
     outcome = world.run()
@@ -85,6 +90,7 @@ def test_L11_a_thousand_streams_start_and_are_shared_though_every_event_takes_5_
     assert min(member.count for member in leader.record.members.values()) > 400
 
 
+@pytest.mark.long
 def test_SS_127_a_leader_whose_loop_takes_3_ms_for_an_event_keeps_its_claim_at_the_default_times():
     scenario = find_scenario("shared_subscriptions/busy_defaults")
     assert scenario.own.configuration == Configuration()
@@ -96,6 +102,7 @@ def test_SS_127_a_leader_whose_loop_takes_3_ms_for_an_event_keeps_its_claim_at_t
     assert leader.record.epoch == 1
 
 
+@pytest.mark.long
 def test_L11_or_L2_breaks_where_a_thousand_grants_leave_at_once():
     """Hardly one is answered in time, since each waits for all before it: next to nothing is ever delivered."""
     outcome = run_of_busy_loops(with_window(1_000))
@@ -110,6 +117,7 @@ def test_L11_breaks_where_the_window_is_ignored():
     assert "65 answers" in outcome.detail
 
 
+@pytest.mark.long
 def test_L11_breaks_where_a_validity_counts_from_the_first_grant():
     with plant_bug("shared_subscriptions/grants-wait-together"):
         outcome = run_of_busy_loops(trace=False)

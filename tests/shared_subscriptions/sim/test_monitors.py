@@ -17,7 +17,6 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
-from long_cases import mark_long
 from msgspec.structs import replace
 
 from statemachines.kernel import Fsm, Ignore, Map, RemoteProtocolError, Row, Send, SetTimer
@@ -358,7 +357,8 @@ def lies(monkeypatch):
     return told
 
 
-@pytest.mark.parametrize("seed", mark_long(range(3), "1", "2"))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(3))
 def test_liars_cost_nobody_else_a_message(seed, lies):
     outcome = run_of_forgers(seed)
     assert outcome.is_held, outcome
@@ -367,6 +367,7 @@ def test_liars_cost_nobody_else_a_message(seed, lies):
     assert {"LeaderWanted", "Ping", "UpdateProgress"} <= set(lies)
 
 
+@pytest.mark.long
 def test_the_same_seed_lies_the_same():
     worlds = [World(SCENARIO, 2, schedule=LIARS[:3], data=True) for _ in range(2)]
     for world in worlds:
@@ -464,7 +465,8 @@ def test_SS_127_a_quiet_hour_has_no_false_fail_over():
     assert count_leaders(3_600) == 1
 
 
-@pytest.mark.parametrize("tenths", mark_long((20, 24), "24"))
+@pytest.mark.long
+@pytest.mark.parametrize("tenths", [20, 24])
 def test_SS_127_a_leader_that_stands_still_for_two_seconds_leads_on(tenths):
     """More than 200 times, at any moment between two heartbeats."""
     pauses = stand_still(2_200, tenths * S // 10)
@@ -492,6 +494,7 @@ def owners(world):
     return {one.link.borrower.partition("~")[0] for one in leader.assignments.values()}, leader
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("unread", [CONSUMERS[:1], CONSUMERS[:4]])
 def test_SS_292_streams_go_to_those_that_can_read_for_as_long_as_it_lasts(unread):
     world = cut(*unread)
@@ -503,6 +506,7 @@ def test_SS_292_streams_go_to_those_that_can_read_for_as_long_as_it_lasts(unread
     assert owners(world)[0] == set(CONSUMERS)
 
 
+@pytest.mark.long
 def test_SS_293_where_no_member_can_read_nobody_asks_for_streams():
     world = cut(*CONSUMERS)
     world.run(until_ns=25 * S)
@@ -530,14 +534,16 @@ def fault_rows(world):
     return [(row[5], row[1]) for row in world.rows if row[4] == "fault"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scenario", [SHIPPED, ALONE], ids=("shipped", "alone"))
-@pytest.mark.parametrize("seed", mark_long(range(3), "1", "2"))
+@pytest.mark.parametrize("seed", range(3))
 def test_S15_lives_that_come_twice_cost_no_message(scenario, seed):
     outcome = World(scenario, seed).run()
     assert outcome.is_held, outcome
     assert outcome.faults["twin"] > 3
 
 
+@pytest.mark.long
 def test_who_is_a_twin_already_gets_no_other():
     world = World(ALONE, 1, schedule=(TWINS[0], replace(TWINS[0], at_ns=6 * S)))
     assert world.run().faults == {"twin": 1}
@@ -565,6 +571,7 @@ def test_a_twin_that_the_run_leaves_behind_ends_when_everything_heals():
     assert {("end_twin", "consumer-1"), ("end_twin", "leader-1")} <= {*fault_rows(world)}
 
 
+@pytest.mark.long
 def test_S15_breaks_where_one_life_says_of_the_other_that_it_is_gone():
     with plant_bug("shared_subscriptions/speaks-for-other-life"):
         found = [World(ALONE, seed, schedule=TWINS).run().monitor for seed in range(3)]

@@ -1,5 +1,6 @@
 """The scenarios of the protocol page about declaring, electing and generations, by their numbers."""
 
+import pytest
 from group_play import Group
 
 from statemachines.shared_subscriptions.group import GroupDestroyed
@@ -72,6 +73,7 @@ def elections(group):
     return [row[3] for row in rows]
 
 
+@pytest.mark.long
 def test_19_three_hosts_two_race_the_leader_is_killed_and_there_is_one_election():
     group = Group("consumer-1", "consumer-2", "consumer-3", leaders=3)
     publish_all(group, 400, over_s=45)

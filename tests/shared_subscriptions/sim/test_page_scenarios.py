@@ -13,7 +13,6 @@ Messages that kill whoever deals with them: they are set aside, no innocent is, 
 
 import pytest
 from group_play import Group
-from long_cases import mark_long
 from msgspec.structs import replace
 
 from statemachines.kernel import ConfigurationError, node_of
@@ -57,6 +56,7 @@ def test_04_two_members_get_everything_at_least_once():
     assert set(group.times_got().values()) == {1}  # nobody failed: exactly once
 
 
+@pytest.mark.long
 def test_06_a_member_is_killed_and_the_others_take_over():
     group = Group("consumer-1", "consumer-2", "consumer-3")
     publish_all(group, 300, over_s=30)
@@ -122,6 +122,7 @@ def test_09_all_leave_and_who_comes_later_goes_on_from_the_checkpoint():
     assert set(group.times_got().values()) == {1}
 
 
+@pytest.mark.long
 def test_10_streams_go_round_while_20000_messages_pass_and_none_is_missing_or_doubled():
     group = Group("consumer-1", take=50, work_ms=(5, 20))
     for topic in "abcdefghij":
@@ -313,7 +314,7 @@ def test_32_a_client_that_never_acknowledges_can_leave_all_the_same():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", mark_long(range(3), "1", "2"))
+@pytest.mark.parametrize("seed", range(3))
 def test_35_a_long_mix_of_everything(seed):
     swarm = find_scenario("swarm")
     assert swarm.swarm is not None
@@ -371,7 +372,8 @@ def test_members_that_do_not_reach_the_leader_are_served_through_the_other_host(
     assert {"relayed_to_leader", "relayed_to_borrower"} <= {row[5] for row in world.rows if row[4] == "deliver"}
 
 
-@pytest.mark.parametrize("seed", mark_long((1, 3, 11), "3", "11"))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [1, 3, 11])
 def test_SS_279_a_leader_that_hears_and_is_not_heard_costs_a_group_two_validities_and_two_leases(seed):
     """What docs/consumer_group.md says of it, in simulated time: from the cut until another host's members deliver."""
     load, times = UNHEARD.own.load, UNHEARD.own.configuration
@@ -423,6 +425,7 @@ def test_consumers_and_leader_hosts_are_cut_from_both_stores():
     assert {one in stores for one, _ in ends} == {True, False}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "ends", [("consumer-1", "stream_store"), pytest.param(("stream_store", "consumer-1"), marks=pytest.mark.long)]
 )
@@ -443,13 +446,15 @@ def run(seed=4):
     return World(find_scenario("shared_subscriptions/pretenders"), seed, schedule=LIES).run()
 
 
+@pytest.mark.long
 def test_S17_pretenders_change_nothing():
     outcome = run()
     assert outcome.is_held, outcome
     assert outcome.faults["pretend"] == len(LIES)
 
 
-@pytest.mark.parametrize("seed", mark_long(range(3), "1", "2"))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(3))
 def test_S17_pretenders_beside_other_faults_change_nothing(seed):
     outcome = World(find_scenario("shared_subscriptions/pretenders"), seed).run()
     assert outcome.is_held, outcome
@@ -471,7 +476,8 @@ def run_of_failing_runs(scenario, seed=0):
     return world, world.run()
 
 
-@pytest.mark.parametrize("seed", mark_long((0, 6), "6"))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [0, 6])
 def test_S21_what_is_set_aside_has_its_dead_letter(seed):
     world, outcome = run_of_failing_runs(LETTERS, seed)
     assert outcome.is_held, outcome
@@ -497,6 +503,7 @@ def test_a_scenario_in_which_a_group_reads_its_own_letters_is_refused():
         override(LETTERS, ["shared_subscriptions.configuration.dead_letter_topic=dead"])
 
 
+@pytest.mark.long
 def test_L5_what_slow_applications_keep_is_dealt_with_by_others():
     world, outcome = run_of_failing_runs(LATE)
     assert outcome.is_held, outcome
@@ -512,7 +519,8 @@ def run_of_poison(seed=0):
     return world, world.run()
 
 
-@pytest.mark.parametrize("seed", mark_long((0, 5), "5"))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [0, 5])
 def test_S20_what_kills_its_members_is_dropped_and_nothing_else_is(seed):
     world, outcome = run_of_poison(seed)
     assert outcome.is_held, outcome

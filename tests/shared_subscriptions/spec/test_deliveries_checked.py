@@ -80,12 +80,14 @@ def test_an_ended_stream_that_is_granted_again_is_found():
     assert name == "leader:counts-agree"  # a step before S8: what it grants is not free
 
 
+@pytest.mark.long
 def test_a_session_that_goes_on_after_its_lease_is_found():
     with plant_bug("lease-end-not-passed-on"):
         name, _ = broken("sessions", "S5")
     assert name == "S5 sessions"
 
 
+@pytest.mark.long
 def test_a_leader_that_begins_at_the_beginning_delivers_what_is_durable_again():
     with plant_bug("progress-not-loaded"):
         name, path = broken("next-leader", "S13")
@@ -100,6 +102,7 @@ def test_a_store_that_lists_what_does_not_match_is_found(monkeypatch):
     assert path.legs[-1].turns[-1].envelope.event.stream == "0.0/b"
 
 
+@pytest.mark.long
 def test_a_copy_of_an_old_grant_breaks_s14_or_s5():
     with plant_bug("late-grant-installs"):
         one = judged("faultless", "S5", "S13", "S14", size="ci")
@@ -115,6 +118,7 @@ def test_every_message_is_acknowledged_at_last():
     assert result.open_states > 50
 
 
+@pytest.mark.long
 def test_a_session_that_never_says_what_is_acknowledged_leaves_messages_for_ever(monkeypatch):
     monkeypatch.setattr(session, "report", lambda reading: ())
     one = system("answered", "small")
@@ -128,12 +132,14 @@ def acknowledged():
     return result
 
 
+@pytest.mark.long
 def test_L5_holds_whichever_message_is_lost():
     result = acknowledged()
     assert result.is_held
     assert result.open_states > 1_000
 
 
+@pytest.mark.long
 def test_L5_breaks_where_a_lost_grant_is_not_said_again():
     with plant_bug("grant-never-repeated"):
         assert not acknowledged().is_held
@@ -162,6 +168,7 @@ def test_what_is_lost_on_its_way_out_was_done_all_the_same():
 HOST_NAMES = {LeaderHost: LeaderHost.canonical}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["revoke-timeout", pytest.param("reordering", marks=pytest.mark.long)])
 def test_spin_counts_the_same(name, tmp_path):
     entries = Entries(system(name, "small"))
@@ -188,6 +195,7 @@ def test_nothing_is_lost_of_the_shipped_leader_either(monkeypatch):
     assert len(more) > len(kept) == len(named)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "setting",
     [
@@ -207,6 +215,7 @@ def silent(row):
     return Row(row.on, row.source, row.to, None, row.when, row.clause) if row.on is ResendTimer else row
 
 
+@pytest.mark.long
 def test_a_leader_that_does_not_repeat_a_grant_leaves_it_open_for_ever():
     one = system("revoke-timeout", "small")
     for actor in one.actors:

@@ -1,7 +1,6 @@
 """Three hosts race for the claim: explored by symmetry and in full, with equal verdicts; and what breaks if planted."""
 
 import pytest
-from long_cases import mark_long
 from msgspec.structs import replace
 
 from statemachines.kernel import ConfigurationError, Row
@@ -32,7 +31,7 @@ def in_full():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("engine", mark_long(["plain", "compiled"], "plain"))
+@pytest.mark.parametrize("engine", ["plain", "compiled"])
 def test_the_states_that_are_explored_stand_for_all(in_full, engine):
     result = explore(system("election", "small"), engine=engine)
     assert (result.ended, result.is_held, result.is_shown) == (COMPLETE, True, True)
@@ -41,7 +40,8 @@ def test_the_states_that_are_explored_stand_for_all(in_full, engine):
     assert len(result.levels) == len(in_full.levels)
 
 
-@pytest.mark.parametrize("threads", mark_long([1, 2], "2"))
+@pytest.mark.long
+@pytest.mark.parametrize("threads", [1, 2])
 def test_both_walkers_agree_with_symmetry_and_with_each_other(monkeypatch, threads):
     monkeypatch.setattr(shard, "REDO_MAX", 8)  # so that states are put aside again while others still are
     plain = explore(build(TINY), engine="plain")
@@ -58,6 +58,7 @@ def test_spin_counts_the_states_that_they_stand_for(tmp_path):
     assert promela.judge(entries, tmp_path).states == result.stand_for > result.states
 
 
+@pytest.mark.long
 def test_that_it_was_used_is_said_beside_the_verdict(in_full):
     bounds = system("election", "small").describe_bounds()
     assert bounds["symmetry"].startswith("leader-1, leader-2 and leader-3 are interchangeable")
@@ -89,11 +90,13 @@ def test_it_can_be_followed_where_nothing_is_symmetric(two_leaders):
     assert follow(one.in_full(), result.path.script).last == result.path.last
 
 
+@pytest.mark.long
 def test_fresh_nodes_come_to_the_same(two_leaders):
     one, result = two_leaders
     assert replay(one, result.path).broken == "one leader"
 
 
+@pytest.mark.long
 def test_both_walkers_find_the_same_run(two_leaders):
     one, result = two_leaders
     assert explore(one, engine="compiled").path == result.path
@@ -126,6 +129,7 @@ def test_hosts_that_take_the_claim_whoever_holds_it_write_at_the_same_time():
     assert result.path.broken == "S3"
 
 
+@pytest.mark.long
 def test_somebody_leads_at_last(in_full):
     one = build(TINY)
     (result,) = live(one, obligations_of(one))

@@ -67,6 +67,7 @@ def test_rows_that_were_not_reached_are_named_with_their_clause(cells):
     assert all(" in " in line for line in more)
 
 
+@pytest.mark.long
 def test_a_run_over_all_systems_ends_with_them(capsys, monkeypatch):
     two = {name: SPEC.systems[name] for name in ("reordering", "revoke-timeout")}
     monkeypatch.setattr("statemachines_spec.shared_subscriptions.SPEC", msgspec.structs.replace(SPEC, systems=two))
@@ -180,6 +181,7 @@ def test_a_system_that_holds_is_checked_within_bounds_that_are_printed(gapless):
     assert "proved" not in out
 
 
+@pytest.mark.long
 def test_a_violation_is_shown_with_its_shortest_run(gapless):
     code, out, _ = gapless("check", "shared_subscriptions", "--system", "late-copies", "--variant", "as_written")
     assert code == 1
@@ -187,12 +189,14 @@ def test_a_violation_is_shown_with_its_shortest_run(gapless):
     assert "a shortest run, 21 steps" in out
 
 
+@pytest.mark.long
 def test_a_diagram_or_a_test_instead_of_text(gapless):
     command = ("check", "shared_subscriptions", "--system", "late-copies", "--variant", "as_written")
     assert "sequenceDiagram" in gapless(*command, "--mermaid")[1]
     assert "def test_late_copies_s5" in gapless(*command, "--test")[1]
 
 
+@pytest.mark.long
 def test_json_is_for_programs(gapless):
     code, out, _ = gapless("check", "shared_subscriptions", "--system", "revoke-timeout", "--json")
     (result,) = msgspec.json.decode(out)
@@ -250,6 +254,7 @@ def certificate(gapless, tmp_path):
     return tmp_path / "revoke-timeout-small.json"
 
 
+@pytest.mark.long
 def test_a_certificate_is_checked_again(gapless, certificate):
     code, out, _ = gapless("check", "--certificate", str(certificate))
     assert code == 0
@@ -257,6 +262,7 @@ def test_a_certificate_is_checked_again(gapless, certificate):
     assert "the same; checked within these bounds" in out
 
 
+@pytest.mark.long
 def test_a_certificate_that_says_something_else_differs(gapless, certificate):
     kept = certificates.read(certificate)
     wrong = msgspec.structs.replace(kept, states=kept.states + 1, edges="0" * 16)
@@ -275,6 +281,7 @@ def test_a_file_that_is_no_certificate_is_refused(gapless, tmp_path):
     assert "certificate" in err
 
 
+@pytest.mark.long
 def test_what_broke_gets_no_certificate(gapless, tmp_path):
     gapless(
         "check",
@@ -289,12 +296,14 @@ def test_what_broke_gets_no_certificate(gapless, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_obligations_are_judged_on_demand(gapless):
     code, out, err = gapless("check", "shared_subscriptions", "--system", "revoke-timeout", "--liveness")
     assert (code, err) == (0, "")
     assert "eventually L3 leader-1: revoking leads to none: open in 480 states" in out
 
 
+@pytest.mark.long
 def test_a_graph_that_is_too_large_for_obligations_is_inconclusive(gapless):
     code, out, _ = gapless(
         "check", "shared_subscriptions", "--system", "revoke-timeout", "--liveness", "--states-max", "3000"

@@ -17,7 +17,6 @@ from contextlib import ExitStack
 
 import msgspec
 import pytest
-from long_cases import mark_long
 from msgspec.structs import replace
 
 from statemachines.kernel import (
@@ -105,6 +104,7 @@ def test_a_leader_that_takes_nothing_back_rests_where_it_is_not_fair():
     assert result.path.broken == "L4 at rest"
 
 
+@pytest.mark.long
 def test_the_streams_of_whoever_has_expired_are_shared_again():
     results = met(EXPIRES, "L4", "L9")
     assert all((result.is_held, result.bounded) == (True, 0) for result in results.values())
@@ -132,6 +132,7 @@ def test_after_a_crash_somebody_leads_again():
     assert results["L6"].open_states > 0
 
 
+@pytest.mark.long
 def test_a_leader_that_never_takes_an_old_claim_leaves_everybody_alone():
     def only_unclaimed(record, event):
         return event.n == record.load_n and event.records[0] is None
@@ -393,7 +394,8 @@ def test_S17_a_mistake_of_the_witness_is_found_by_exploring(mistake):
     assert result.path.broken.partition(" ")[0] == broken
 
 
-@pytest.mark.parametrize("where", mark_long(["lied to", "unread", "put back"], "put back"))
+@pytest.mark.long
+@pytest.mark.parametrize("where", ["lied to", "unread", "put back"])
 def test_S17_without_a_mistake_nothing_breaks(where):
     result = explore(settings()[where])
     assert (result.is_held, result.is_shown) == (True, True)
@@ -405,7 +407,8 @@ SLOW = {
 }
 
 
-@pytest.mark.parametrize("mistake", mark_long([None, *SLOW], "None", "it rests for ever"))
+@pytest.mark.long
+@pytest.mark.parametrize("mistake", [None, *SLOW])
 def test_S17_who_believes_nobody_is_never_connected(mistake):
     one = build("lied to", "", LIED_TO)
     with ExitStack() as stack:
@@ -446,6 +449,7 @@ def test_every_system_with_borrowers_declares_them_and_what_shows_that_they_are_
         assert any(one.startswith(f"S10 progress {consumer}") for one in properties)
 
 
+@pytest.mark.long
 def test_an_assignment_that_goes_back_to_granted_is_a_disagreement():
     with plant_bug("revoking-to-granted"):
         one = system("unsubscribe", "small")
@@ -457,6 +461,7 @@ def test_an_assignment_that_goes_back_to_granted_is_a_disagreement():
         assert replay(one, result.path).broken == result.path.broken
 
 
+@pytest.mark.long
 def test_the_rules_as_written_disagree_before_two_hold_one_stream():
     one = system("late-copies", "small")
     for actor in one.actors:

@@ -51,6 +51,7 @@ def test_both_walkers_agree_on_the_shipped_machines():
         assert getattr(plain, field) == getattr(compiled, field), field
 
 
+@pytest.mark.long
 def test_what_the_source_forgets_installs_a_removed_stream(as_written):
     _, result = as_written
     assert not result.always["S5"]
@@ -64,6 +65,7 @@ def test_no_run_to_it_is_shorter(as_written):
     assert (plainest.broken, plainest.depth) == ("S5", len(result.path.legs))
 
 
+@pytest.mark.long
 def test_without_copies_of_the_network_it_takes_resending_and_two_steps_more():
     about, _ = SYSTEMS["late-copies"]
     setting = GroupSetting(network=Network(2, duplicating=False))
@@ -72,6 +74,7 @@ def test_without_copies_of_the_network_it_takes_resending_and_two_steps_more():
     assert explore(build("late-copies", about, setting), **PLAIN).is_held
 
 
+@pytest.mark.long
 def test_both_walkers_find_the_same_shortest_run(as_written):
     one, result = as_written
     again = explore(one, engine="compiled")
@@ -194,6 +197,7 @@ def test_every_deadline_order_is_printed_with_its_relation():
         assert bounds[f"deadline order: {order.name}"] == order.relation
 
 
+@pytest.mark.long
 def test_handing_over_at_once_is_not_exclusive():
     assert not explore(system("borrower-crash", "small", "at_once"), **PLAIN).always["S5"]
 
@@ -237,6 +241,7 @@ def changed(fsm, on, change):
     return substitute_rows(fsm, lambda row: change(row) if row.on is on else row)
 
 
+@pytest.mark.long
 def test_a_leader_that_takes_progress_from_anybody_breaks_s4():
     def careless(row):
         return Row(row.on, row.source, row.to, row.do, is_of_stream, row.clause) if row.clause == "SS-143" else row
@@ -364,6 +369,7 @@ def test_a_mistake_leaves_the_member_unserved(mistake, name, what):
         assert find_broken(SPEC.system(name))[0] == what
 
 
+@pytest.mark.long
 def test_deadlines_that_do_not_wait_for_what_works_end_a_second_borrower():
     """The deadline order is no decoration."""
     made = SPEC.system("leader-to-member", without=(WORKS_IN_TIME.name,))

@@ -68,7 +68,7 @@ LATER = [
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", mark_long(SOON, *LATER))
+@pytest.mark.parametrize("name", SOON)
 def test_a_planted_bug_is_found_by_hypothesis(name):
     assert find(PROTOCOL, find_bug(name), "hypothesis", cpu_s=3_600, tries=60).what
 

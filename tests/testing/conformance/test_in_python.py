@@ -180,11 +180,11 @@ def test_what_is_drawn_keeps_to_the_interface_of_its_role(name):
     role, made = ROLES[name], []
     campaign = ConformanceTest.of(role, lambda: ShippedMachine(role)).campaign()
     with campaign._open() as implementation:
-        campaign._search(ConformanceRun(role, implementation), made, 60, 0)
-    assert campaign.runs == 60
+        campaign._search(ConformanceRun(role, implementation), made, 30, 0)
+    assert campaign.runs == 30
     drawn = [
         campaign._draw_events(start.record, seed, bool(start.services))
-        for start, seed in zip(cycle(role.starts), range(200))
+        for start, seed in zip(cycle(role.starts), range(100))
     ]
     for event in chain(*drawn, (move.event for move in made if isinstance(move, FedInput))):
         line = msgspec.json.decode(role.interface.event_line(event, 0, 1))

@@ -23,7 +23,9 @@ from statemachines.sequence_windows.subject_publishers import PLACES
 from statemachines.sequence_windows.windows import Windows
 from statemachines.trace.row import event_row
 
-POLL_S = 0.1
+POLL_S = 0.05
+REORDER = 8
+"""A message waits for so many that it may have overtaken: UDP promises no order."""
 log = logging.getLogger(__name__)
 
 
@@ -50,6 +52,7 @@ class SubscriberNode:
         subjects: tuple[str, ...],
         publishers_max: int = PLACES,
         publish: Callable[[str, bytes], object] | None = None,
+        reorder_max: int = REORDER,
     ) -> None:
         self.receiver = receiver
         self.subscriber = SequencedSubscriber(
@@ -61,6 +64,7 @@ class SubscriberNode:
             window=windows.subscriber,
             publishers_max=publishers_max,
             observe=self._note,
+            reorder_max=reorder_max,
         )
         for subject in subjects:
             self.subscriber.subscribe(subject)

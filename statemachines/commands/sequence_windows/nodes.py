@@ -53,9 +53,9 @@ def publisher(
 
     A signal before the input has ended ends it with the exit code 130; how many lines were published is printed.
     """
+    from statemachines.commands.sequence_windows.node_parts import publisher_of
     from statemachines.drivers.lives import begin_life
     from statemachines.drivers.sequence_windows.multicast import MulticastSender, parse_group
-    from statemachines.drivers.sequence_windows.node_parts import publisher_of
 
     windows = _windows(config)
     life = begin_life(name, state, trace, number, PROTOCOL)
@@ -95,15 +95,18 @@ def subscriber(
             metavar="N", help="So many publishers of a subject are remembered; then who was silent longest goes."
         ),
     ] = PLACES,
+    reorder_max: Annotated[
+        int, typer.Option(metavar="N", help="A message waits 50 ms for at most so many that it may have overtaken.")
+    ] = 8,
     advise: Annotated[bool, typer.Option("--advise", help="Publish each advisory to the group, too.")] = False,
     losses: Annotated[
         Path | None, typer.Option(metavar="PATH", help="A socket to make there, for `gapless show-loss PATH`.")
     ] = None,
 ) -> None:
     """Print what comes over a multicast group, what was lost before it, and an advisory a second, as lines of JSON."""
+    from statemachines.commands.sequence_windows.node_parts import SubscriberNode, publisher_of
     from statemachines.drivers.lives import begin_life
     from statemachines.drivers.sequence_windows.multicast import MulticastReceiver, MulticastSender, parse_group
-    from statemachines.drivers.sequence_windows.node_parts import SubscriberNode, publisher_of
     from statemachines.drivers.signals import run_until_signal
 
     windows = _windows(config)
@@ -111,7 +114,9 @@ def subscriber(
     place = parse_group(group, interface)
     with closing(life), MulticastReceiver(place) as receiver, MulticastSender(place) as sender:
         publish = publisher_of(life, sender.send, windows).publish if advise else None
-        node = SubscriberNode(receiver, life, name, windows, tuple(subjects or ()), publishers_max, publish)
+        node = SubscriberNode(
+            receiver, life, name, windows, tuple(subjects or ()), publishers_max, publish, reorder_max
+        )
         if converged:
             node.subscriber.note_convergence()
         run_until_signal(node.run(losses))

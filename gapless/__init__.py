@@ -1,0 +1,1 @@
+"""Interfaces for applications, each as the library that it stands in for has it."""

@@ -1,0 +1,1 @@
+"""Commands of sequence windows: the roles of `gapless node`."""
