@@ -74,10 +74,10 @@ class WindowRun(RealRun):
                 self.stage.tell("SIGKILL to publisher-1; it comes back under another id")
         for number in range(1, PUBLISHERS + 1):
             await self._publish(number, CLOSING)
-        await self._catch_up()
-        # The second of the last advisory is over.
+        # A message waits a moment for those that it may have overtaken, and an advisory a second.
         await self.until(
-            lambda: all(one["advised"] >= one["told"] for one in self._list_accounts()), "the last advisories"
+            lambda: all(not one["missing"] and one["advised"] >= one["told"] for one in self._list_accounts()),
+            "the last messages and advisories",
         )
         self._shown = {name: ask_node(self.out / f"{name}.losses").lost_messages for name in self._shown}
 
